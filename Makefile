@@ -1,0 +1,56 @@
+# Every target does its own set-up: a fresh machine needs Python >= 3.11 and make only.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install fmt lint types test cov e2e demo lock presubmit clean
+
+help: ## show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## make .venv with the locked packages
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "EDL needs Python 3.11 or newer; call make PYTHON=/path/to/python3.11")'
+	@echo "installing locked packages into $(VENV) (about half a minute)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --require-hashes -r requirements.lock
+	@$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+fmt: install ## format, and mend what lint can mend
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+lint: install ## format, lint and import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+
+types: install ## mypy strict over everything, tests too
+	$(BIN)/mypy
+
+test: install ## all tests that need no cluster
+	$(BIN)/python -m pytest -n auto
+
+cov: install ## tests with branch coverage; the core must be whole
+	$(BIN)/python -m pytest -n auto --cov --cov-report=term
+	$(BIN)/coverage report --include="policy/*" --fail-under=100
+
+e2e: install ## journeys on a real local Kubernetes (first run builds it, about 6 minutes)
+	$(BIN)/python -m e2e.cluster build
+	$(BIN)/python -m pytest e2e -m e2e
+
+demo: install ## a service burst on a real local Kubernetes, live (first run builds it)
+	$(BIN)/python -m e2e.demo
+
+lock: install ## write requirements.lock anew from pyproject.toml
+	$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 \
+	  --no-header --no-annotate pyproject.toml --group dev -o requirements.lock
+
+presubmit: lint types cov e2e ## what CI runs
+
+clean: ## delete what was built here (the Kubernetes binaries stay in their cache)
+	rm -rf build $(VENV)

@@ -1,0 +1,87 @@
+"""Kubernetes resource quantities as integers: "500m" CPU is 500, "1Gi" memory is 1073741824.
+
+CPU counts in millicores, every other resource in its own unit (bytes, devices). Fractions
+round up, away from zero, as the scheduler does (k8s.io/apimachinery resource.Quantity
+`MilliValue` and `Value`). No floats, so that sums are exact.
+"""
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from functools import lru_cache
+
+from policy.errors import QuantityError
+
+_SUFFIXES = {
+    "n": Decimal(10) ** -9,
+    "u": Decimal(10) ** -6,
+    "m": Decimal(10) ** -3,
+    "": Decimal(1),
+    "k": Decimal(10) ** 3,
+    "M": Decimal(10) ** 6,
+    "G": Decimal(10) ** 9,
+    "T": Decimal(10) ** 12,
+    "P": Decimal(10) ** 15,
+    "E": Decimal(10) ** 18,
+    "Ki": Decimal(2) ** 10,
+    "Mi": Decimal(2) ** 20,
+    "Gi": Decimal(2) ** 30,
+    "Ti": Decimal(2) ** 40,
+    "Pi": Decimal(2) ** 50,
+    "Ei": Decimal(2) ** 60,
+}
+_NUMBER = re.compile(
+    r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))"
+    r"(?:[eE](?P<exponent>[+-]?\d{1,3})|(?P<suffix>n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?)",
+    re.ASCII,
+)
+_BIGGEST = 2**63 - 1
+_MILLI = 1000
+
+
+def _round_up(value: Decimal) -> int:
+    """The integer at or above the magnitude of `value`, capped to int64 like upstream."""
+    whole = int(value)
+    if value != whole:
+        whole += 1 if value > 0 else -1
+    return max(-_BIGGEST, min(_BIGGEST, whole))
+
+
+@lru_cache(maxsize=4096)
+def parse(resource: str, text: str) -> int:
+    """The amount that `text` means for `resource`: millicores for cpu, units for the rest.
+
+    Raises:
+        QuantityError: `text` is no quantity; the message shows it and an example.
+    """
+    match = _NUMBER.fullmatch(text) if len(text) <= 64 else None  # noqa: PLR2004 - upstream's longest
+    if match is None:
+        example = "500m or 2" if resource == "cpu" else "512Mi or 8Gi"
+        raise QuantityError(f"{resource}: {text[:64]!r} is not a quantity; write for example {example}")
+    value = Decimal(match["number"])
+    if match["exponent"] is not None:
+        value = value.scaleb(int(match["exponent"]))
+    else:
+        value *= _SUFFIXES[match["suffix"] or ""]
+    return _round_up(value * _MILLI if resource == "cpu" else value)
+
+
+def parse_all(amounts: Mapping[str, object]) -> dict[str, int]:
+    """Resource name -> amount, for a whole `requests` or `allocatable` map.
+
+    Raises:
+        QuantityError: one of the values is no quantity.
+    """
+    return {name: parse(name, str(value)) for name, value in amounts.items()}
+
+
+def show(resource: str, amount: int) -> str:
+    """`amount` the way people write it: "5", "500m", "8Gi"; `parse` reads it back exactly."""
+    if resource == "cpu":
+        whole, rest = divmod(amount, _MILLI)
+        return f"{amount}m" if rest else str(whole)
+    for suffix in ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki"):
+        whole, rest = divmod(amount, int(_SUFFIXES[suffix]))
+        if whole and not rest:
+            return f"{whole}{suffix}"
+    return str(amount)

@@ -1,0 +1,1 @@
+"""Process plumbing that knows no domain: settings, HTTPS serving, certificates, logs, metrics."""

@@ -1,0 +1,146 @@
+"""Certificates of our own: a long-lived CA and leaves that are renewed under it.
+
+Pure but for key generation. Who calls: the webhook and the extender for their serving
+certificates, the local cluster of `e2e` for everything. Keys are ECDSA P-256: small, quick
+to make, and spoken by every TLS 1.2+ peer.
+"""
+
+import ipaddress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+CA_LIFE = timedelta(days=3650)
+LEAF_LIFE = timedelta(days=365)
+RENEW_BEFORE = timedelta(days=90)
+_CLOCK_SKEW = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate and its private key, both PEM. Never log `key`."""
+
+    cert: bytes
+    key: bytes
+
+    def __repr__(self) -> str:
+        """Shows no key."""
+        return f"Pair(cert={len(self.cert)} bytes, key=hidden)"
+
+
+def _name(common_name: str, organization: str = "") -> x509.Name:
+    parts = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)]
+    if organization:
+        parts.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization))
+    return x509.Name(parts)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def new_ca(common_name: str, now: datetime, life: timedelta = CA_LIFE) -> Pair:
+    """A self-signed CA valid from `now` (aware) for `life`."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = _name(common_name)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCK_SKEW)
+        .not_valid_after(now + life)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(ca=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+    cert = builder.sign(key, hashes.SHA256())
+    return Pair(cert.public_bytes(serialization.Encoding.PEM), _pem(key))
+
+
+def issue(
+    ca: Pair,
+    common_name: str,
+    now: datetime,
+    *,
+    organization: str = "",
+    hosts: tuple[str, ...] = (),
+    life: timedelta = LEAF_LIFE,
+) -> Pair:
+    """A leaf under `ca` for a client (no `hosts`) or a server (`hosts` are its SANs).
+
+    Args:
+        ca: The issuing pair.
+        common_name: For clients the Kubernetes user name.
+        now: Aware; the leaf is valid from then for `life`.
+        organization: For clients the Kubernetes group.
+        hosts: DNS names and IP addresses; Go ignores the CN, so a server needs them.
+        life: How long it is valid.
+    """
+    issuer = x509.load_pem_x509_certificate(ca.cert)
+    signer = serialization.load_pem_private_key(ca.key, password=None)
+    if not isinstance(signer, ec.EllipticCurvePrivateKey):
+        raise TypeError("the CA key is not an EC key")
+    key = ec.generate_private_key(ec.SECP256R1())
+    uses = [ExtendedKeyUsageOID.CLIENT_AUTH] + ([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(_name(common_name, organization))
+        .issuer_name(issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCK_SKEW)
+        .not_valid_after(now + life)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(ca=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+        )
+    )
+    if hosts:
+        builder = builder.add_extension(
+            x509.SubjectAlternativeName([_san(host) for host in hosts]), critical=False
+        )
+    cert = builder.sign(signer, hashes.SHA256())
+    return Pair(cert.public_bytes(serialization.Encoding.PEM), _pem(key))
+
+
+def expires(cert: bytes) -> datetime:
+    """When the first certificate in the PEM ends (aware, UTC)."""
+    return x509.load_pem_x509_certificate(cert).not_valid_after_utc
+
+
+def needs_renewal(cert: bytes, now: datetime, before: timedelta = RENEW_BEFORE) -> bool:
+    """Whether less than `before` is left of it."""
+    return expires(cert) - now < before
+
+
+def _san(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _usage(*, ca: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=ca,
+        crl_sign=ca,
+        encipher_only=False,
+        decipher_only=False,
+    )
