@@ -57,7 +57,9 @@ def parse(resource: str, text: str) -> int:
     match = _NUMBER.fullmatch(text) if len(text) <= 64 else None  # noqa: PLR2004 - upstream's longest
     if match is None:
         example = "500m or 2" if resource == "cpu" else "512Mi or 8Gi"
-        raise QuantityError(f"{resource}: {text[:64]!r} is not a quantity; write for example {example}")
+        raise QuantityError(
+            f"{resource}: {text[:64]!r} is not a quantity; write for example {example}"
+        )
     value = Decimal(match["number"])
     if match["exponent"] is not None:
         value = value.scaleb(int(match["exponent"]))

@@ -219,7 +219,9 @@ class Job:
     @property
     def finished(self) -> bool:
         """It carries a Complete or Failed condition: nothing of it may change any more."""
-        return any(c.type in ("Complete", "Failed") and c.status == "True" for c in self.status.conditions)
+        return any(
+            c.type in ("Complete", "Failed") and c.status == "True" for c in self.status.conditions
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,57 @@
+"""Reads the policy document: YAML text in, an active `Policy` or one clear line out."""
+
+from hashlib import sha256
+
+import yaml
+from pydantic import ValidationError
+
+from policy.errors import DocumentError
+from policy.model import Policy
+
+MAX_BYTES = 256 * 1024
+
+
+def parse(text: str) -> Policy:
+    """The policy that `text` says; an empty document is the default policy.
+
+    Raises:
+        DocumentError: no YAML, not a mapping, too long, an unknown field, a bad value. The
+            message names every field at fault.
+    """
+    if len(text.encode()) > MAX_BYTES:
+        raise DocumentError(f"the policy is longer than {MAX_BYTES} bytes")
+    try:
+        document = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise DocumentError(f"the policy is not valid YAML: {_one_line(error)}") from error
+    if document is None:
+        document = {}
+    if not isinstance(document, dict):
+        raise DocumentError(
+            "the policy must be a mapping such as `reserve: {maxLoad: {cpu: 0.97}}`"
+        )
+    try:
+        return Policy.model_validate(document)
+    except ValidationError as error:
+        raise DocumentError("; ".join(_problems(error))) from error
+
+
+def fingerprint(text: str) -> str:
+    """Twelve hex digits that name this version of the document in logs, events and metrics."""
+    return sha256(text.encode()).hexdigest()[:12]
+
+
+def _problems(error: ValidationError) -> list[str]:
+    """One `field: what is wrong` per fault, in document order."""
+    problems = []
+    for fault in error.errors(include_url=False, include_context=False):
+        field = ".".join(str(part) for part in fault["loc"]) or "policy"
+        if fault["type"] == "extra_forbidden":
+            problems.append(f"{field}: unknown field")
+        else:
+            problems.append(f"{field}: {fault['msg'].removeprefix('Value error, ')}")
+    return problems
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,110 @@
+"""What makes a Job elastic: its annotations and the parts of its spec that must agree.
+
+Who calls: the webhook, to refuse a bad Job at admission, and `kube.decode`, to read a good
+one. Both say the same because both ask here.
+"""
+
+from collections.abc import Mapping
+
+from policy.errors import JobError
+from policy.names import (
+    ANNOTATION_MAX,
+    ANNOTATION_MIN,
+    ANNOTATION_QUEUE,
+    ANNOTATION_WEIGHT,
+)
+
+MAX_TRAINERS = 10_000
+"""More trainers than this in one job is a slip of the pen, not a wish."""
+MAX_WEIGHT = 1000
+_MAX_NAME = 63
+
+
+def is_elastic(annotations: Mapping[str, str]) -> bool:
+    """Whether a Job asks to be elastic: it carries either bound."""
+    return ANNOTATION_MIN in annotations or ANNOTATION_MAX in annotations
+
+
+def bounds(annotations: Mapping[str, str]) -> tuple[int, int]:
+    """(min, max) trainers, 1 <= min <= max <= MAX_TRAINERS.
+
+    Raises:
+        JobError: one is missing, no whole number, out of range, or min > max.
+    """
+    low = _number(annotations, ANNOTATION_MIN, MAX_TRAINERS)
+    high = _number(annotations, ANNOTATION_MAX, MAX_TRAINERS)
+    if low > high:
+        raise JobError(
+            f"{ANNOTATION_MIN} is {low} and {ANNOTATION_MAX} is {high}: min must not exceed max"
+        )
+    return low, high
+
+
+def weight(annotations: Mapping[str, str]) -> int:
+    """The job's weight in sharing, 1 to MAX_WEIGHT; 1 where none is given.
+
+    Raises:
+        JobError: no whole number in the range.
+    """
+    if ANNOTATION_WEIGHT not in annotations:
+        return 1
+    return _number(annotations, ANNOTATION_WEIGHT, MAX_WEIGHT)
+
+
+def queue(annotations: Mapping[str, str]) -> str:
+    """The queue the job counts in; "" where none is given.
+
+    Raises:
+        JobError: longer than a label value may be.
+    """
+    name = annotations.get(ANNOTATION_QUEUE, "")
+    if len(name) > _MAX_NAME:
+        raise JobError(f"{ANNOTATION_QUEUE} is longer than {_MAX_NAME} characters")
+    return name
+
+
+def check_spec(spec: Mapping[str, object]) -> None:
+    """Refuses the parts of a batch/v1 JobSpec that contradict elasticity.
+
+    The API server fills in `completions: 1, parallelism: 1` where a user gives neither, so that
+    pair is taken as "not given" (the webhook removes it).
+
+    Raises:
+        JobError: the field, and what would be right.
+    """
+    if spec.get("completionMode") == "Indexed":
+        raise JobError(
+            "spec.completionMode Indexed gives every pod a fixed piece of the work; "
+            "elastic trainers share theirs: leave it out"
+        )
+    completions = spec.get("completions")
+    if completions is not None and not defaulted_completions(spec):
+        raise JobError(
+            f"spec.completions is {completions}: an elastic job ends when its trainers say the "
+            "work is done, not after a number of pods: leave it out"
+        )
+    manager = spec.get("managedBy")
+    if manager is not None and not str(manager).startswith("edl.training/"):
+        raise JobError(
+            f"spec.managedBy is {manager}: another controller owns the pods; "
+            f"leave it out, or drop {ANNOTATION_MIN} and {ANNOTATION_MAX}"
+        )
+
+
+def defaulted_completions(spec: Mapping[str, object]) -> bool:
+    """Whether completions and parallelism are the pair that the API server fills in."""
+    return spec.get("completions") == 1 and spec.get("parallelism") in (None, 1)
+
+
+def _number(annotations: Mapping[str, str], name: str, biggest: int) -> int:
+    text = annotations.get(name)
+    if text is None:
+        raise JobError(
+            f"{name} is missing: an elastic job needs both min and max, such as 2 and 60"
+        )
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdecimal()):
+        raise JobError(f"{name} is {text[:40]!r}: write a whole number from 1 to {biggest}")
+    if len(digits) > 9 or not 1 <= int(digits) <= biggest:  # noqa: PLR2004 - int() of any length is slow
+        raise JobError(f"{name} is {text[:40]}: write a whole number from 1 to {biggest}")
+    return int(digits)
