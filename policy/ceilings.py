@@ -1,0 +1,155 @@
+"""How much training may take at most: load limits, quotas, allowed sizes.
+
+The plan asks before every trainer it adds. Nothing here looks at nodes.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+from zoneinfo import ZoneInfo
+
+from policy import amounts, quantity
+from policy.index import Index
+from policy.model import WEEKDAYS, Policy, Window
+from policy.snapshot import Job, Resources
+
+
+def active_window(policy: Policy, now: datetime) -> Window | None:
+    """The first time window of the policy that holds at `now` (aware), or None."""
+    return next((window for window in policy.windows if _inside(window, now)), None)
+
+
+def _inside(window: Window, now: datetime) -> bool:
+    local = now.astimezone(ZoneInfo(window.time_zone))
+    today, clock = WEEKDAYS[local.weekday()], local.time()
+    if window.start < window.end:
+        return today in window.days and window.start <= clock < window.end
+    yesterday = WEEKDAYS[(local - timedelta(days=1)).weekday()]
+    return (today in window.days and clock >= window.start) or (
+        yesterday in window.days and clock < window.end
+    )
+
+
+def load_limits(policy: Policy, total: Resources, now: datetime) -> dict[str, int]:
+    """Resource -> the most that all pods together may request before training must not grow.
+
+    max_load of the active window or of the reserve, less the headroom. Resources that the
+    policy does not name have no limit but the nodes.
+    """
+    window = active_window(policy, now)
+    shares = window.max_load if window else policy.reserve.max_load
+    limits = {name: int(total.get(name, 0) * share) for name, share in shares.items()}
+    for name, text in policy.reserve.headroom.items():
+        kept = (
+            total.get(name, 0) * int(text[:-1]) // 100
+            if text.endswith("%")
+            else quantity.parse(name, text)
+        )
+        limits[name] = max(0, limits.get(name, total.get(name, 0)) - kept)
+    return limits
+
+
+class Quotas:
+    """What is left of each quota while a plan is made.
+
+    Only trainers count: services and fixed pods have ResourceQuota for that.
+    """
+
+    def __init__(self, policy: Policy, index: Index) -> None:
+        self._quotas = policy.quotas
+        self._left = [quantity.parse_all(quota.requests) for quota in policy.quotas]
+        for job in index.jobs.values() if policy.quotas else ():
+            for _ in index.trainers(job):
+                self.take(job)
+
+    def _left_for(self, job: Job) -> list[dict[str, int]]:
+        return [
+            left
+            for quota, left in zip(self._quotas, self._left, strict=True)
+            if job.queue == quota.queue or job.namespace == quota.namespace
+        ]
+
+    def allow(self, job: Job, count: int = 1) -> bool:
+        """Whether `count` more trainers of `job` stay inside every quota that counts it."""
+        return all(
+            amount * count <= left[name]
+            for left in self._left_for(job)
+            for name, amount in job.requests.items()
+            if name in left
+        )
+
+    def take(self, job: Job, count: int = 1) -> None:
+        """Counts `count` trainers (negative: gives them back)."""
+        for left in self._left_for(job):
+            for name in left:
+                left[name] -= job.requests.get(name, 0) * count
+
+    def exceeded(self, job: Job) -> bool:
+        """Whether a quota that counts `job` is already overdrawn."""
+        return any(
+            left[name] < 0 for left in self._left_for(job) for name in left if name in job.requests
+        )
+
+
+def next_size(policy: Policy, job: Job, trainers: int) -> int:
+    """The smallest allowed number of trainers above `trainers`; `trainers` itself where none is."""
+    rule = _sizes(policy, job)
+    upper = job.max_trainers
+    if rule is None:
+        return min(trainers + 1, max(upper, trainers))
+    return next((size for size in rule if trainers < size <= upper), trainers)
+
+
+def floor_size(policy: Policy, job: Job, trainers: int) -> int:
+    """The largest allowed number of trainers at or below `trainers`, never below min."""
+    rule = _sizes(policy, job)
+    capped = min(trainers, job.max_trainers)
+    if rule is None or capped <= job.min_trainers:
+        return capped
+    return max((size for size in rule if size <= capped), default=job.min_trainers)
+
+
+def _sizes(policy: Policy, job: Job) -> tuple[int, ...] | None:
+    """The allowed sizes of a job, ascending and with min among them, or None for all."""
+    for rule in policy.sizes:
+        if not any(fnmatchcase(job.namespace, pattern) for pattern in rule.namespaces):
+            continue
+        upper = job.max_trainers
+        if rule.allowed:
+            sizes = set(rule.allowed)
+        elif rule.powers_of_two:
+            sizes = {1 << bit for bit in range(upper.bit_length())}
+        else:
+            sizes = set(range(rule.step, upper + 1, rule.step))
+        return tuple(
+            sorted({job.min_trainers} | {s for s in sizes if job.min_trainers < s <= upper})
+        )
+    return None
+
+
+class Load:
+    """What is requested in the whole cluster against the load limits, while a plan is made."""
+
+    def __init__(self, limits: Mapping[str, int], used: Mapping[str, int]) -> None:
+        self._limits = limits
+        self._used = dict(used)
+
+    def take(self, requests: Resources) -> None:
+        """Counts a pod."""
+        amounts.add(self._used, requests)
+
+    def give(self, requests: Resources) -> None:
+        """Uncounts a pod."""
+        amounts.subtract(self._used, requests)
+
+    def allow(self, requests: Resources, count: int = 1) -> bool:
+        """Whether `count` more such pods stay inside every limit."""
+        return all(
+            self._used.get(name, 0) + requests[name] * count <= limit
+            for name, limit in self._limits.items()
+            if requests.get(name, 0) > 0
+        )
+
+    def over(self) -> tuple[str, ...]:
+        """The resources whose limit is passed, in order of name."""
+        return tuple(sorted(n for n, limit in self._limits.items() if self._used.get(n, 0) > limit))

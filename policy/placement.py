@@ -1,0 +1,150 @@
+"""Where a pod can go and where it goes best, on one node at a time.
+
+The plan and the extender both ask here, so that what the plan promises the scheduler also
+does. Amounts are counted as kube-scheduler's NodeResourcesFit counts them; a sum over the
+cluster decides nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from policy import amounts
+from policy.model import NodePool
+from policy.reasons import Reason
+from policy.snapshot import Constraints, Node, Requirement, Resources, Taint, Toleration
+
+_HARD_EFFECTS = ("NoSchedule", "NoExecute")
+
+
+def admits(node: Node, constraints: Constraints, pools: tuple[NodePool, ...] = ()) -> Reason | None:
+    """Why `node` is closed to a pod whatever is free there, or None where it is open.
+
+    Mirrors the filters NodeUnschedulable, NodeAffinity and TaintToleration, plus our pools.
+    """
+    if not node.ready:
+        return Reason.NODE_NOT_READY
+    if node.unschedulable:
+        return Reason.NODE_UNSCHEDULABLE
+    if not all(tolerated(taint, constraints.tolerations) for taint in node.taints):
+        return Reason.NODE_TAINTED
+    if constraints.terms and not any(_matches(node, term) for term in constraints.terms):
+        return Reason.NODE_SELECTOR
+    if pools and not any(pool.labels.items() <= node.labels.items() for pool in pools):
+        return Reason.NODE_POOL
+    return None
+
+
+def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    """Whether a pod may be scheduled in spite of `taint` (core/v1 `ToleratesTaint`)."""
+    return taint.effect not in _HARD_EFFECTS or any(
+        (not t.effect or t.effect == taint.effect)
+        and (not t.key or t.key == taint.key)
+        and (t.operator == "Exists" or (t.key != "" and t.value == taint.value))
+        for t in tolerations
+    )
+
+
+def _matches(node: Node, term: tuple[Requirement, ...]) -> bool:
+    return all(_holds(node, requirement) for requirement in term)
+
+
+def _holds(node: Node, requirement: Requirement) -> bool:
+    """One requirement of node affinity; an unknown operator holds nowhere."""
+    key, values = requirement.key, requirement.values
+    actual = node.name if key == "metadata.name" else node.labels.get(key)
+    match requirement.operator:
+        case "In":
+            return actual in values
+        case "NotIn":
+            return actual not in values
+        case "Exists":
+            return actual is not None
+        case "DoesNotExist":
+            return actual is None
+        case "Gt" | "Lt":
+            return _compares(requirement.operator, actual, values)
+        case _:
+            return False
+
+
+def _compares(operator: str, actual: str | None, values: tuple[str, ...]) -> bool:
+    try:
+        have, bound = int(actual or ""), int(values[0] if values else "")
+    except ValueError:
+        return False
+    return have > bound if operator == "Gt" else have < bound
+
+
+class Packing:
+    """Knows the shapes of trainers in use and what a placement would spoil for them.
+
+    The value of free room is the most CPU (or, for shapes without CPU, the most of their
+    first resource) that whole trainers could still fill. A placement costs what it takes away
+    from that value beyond itself, so whole slots stay free: a pod of 4 CPU goes where 9 are
+    free and 5 remain, not where 8.5 are.
+    """
+
+    _MOST_SHAPES = 4
+
+    def __init__(self, shapes: Iterable[Resources]) -> None:
+        """`shapes` in order of weight: beyond the first four different ones none is looked at."""
+        distinct: dict[tuple[tuple[str, int], ...], None] = {}
+        for shape in shapes:
+            needs = tuple(sorted((n, a) for n, a in shape.items() if a > 0 and n != "pods"))
+            if needs:
+                distinct[needs] = None
+        self._shapes = tuple(distinct)[: self._MOST_SHAPES]
+        self._names = tuple(sorted({name for shape in self._shapes for name, _ in shape}))
+        self._vectors = tuple(
+            tuple(dict(shape).get(name, 0) for name in self._names) for shape in self._shapes
+        )
+        self._value = lru_cache(maxsize=65_536)(self._fill)
+
+    def value(self, free: Mapping[str, int]) -> int:
+        """The most that whole trainers could use of `free`, in units of the first resource."""
+        return self._value(tuple(max(0, free.get(name, 0)) for name in self._names))
+
+    def _fill(self, free: tuple[int, ...]) -> int:
+        """Exact for few shapes: how often the first goes in, each time with the rest behind it."""
+        return self._fill_from(0, free)
+
+    def _fill_from(self, first: int, free: tuple[int, ...]) -> int:
+        if first == len(self._vectors):
+            return 0
+        shape = self._vectors[first]
+        most = min(f // s for f, s in zip(free, shape, strict=True) if s)
+        counts = range(most, -1, -1) if first + 1 < len(self._vectors) else (most,)
+        worth = self._worth(shape)
+        return max(
+            count * worth
+            + self._fill_from(
+                first + 1, tuple(f - count * s for f, s in zip(free, shape, strict=True))
+            )
+            for count in counts
+        )
+
+    def _worth(self, shape: tuple[int, ...]) -> int:
+        """What one trainer of a shape counts: its CPU, or its first resource without any."""
+        amount = dict(zip(self._names, shape, strict=True)).get("cpu", 0)
+        return amount or next(s for s in shape if s)
+
+    def cost(self, requests: Resources, free: Mapping[str, int]) -> tuple[int, int]:
+        """(what the placement spoils, what is left of the first resource); lower is better.
+
+        `requests` must fit into `free`.
+        """
+        after = dict(free)
+        amounts.subtract(after, requests)
+        spoiled = self.value(free) - self.value(after)
+        left = after.get("cpu", 0)
+        return spoiled, left
+
+
+def score(costs: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    """Node -> 0..10 (extender/v1 MaxExtenderPriority), 10 for the lowest cost.
+
+    Costs are ranked, not scaled: with few distinct costs each keeps a level of its own.
+    """
+    ranks = {cost: rank for rank, cost in enumerate(sorted(set(costs.values())))}
+    worst = max(len(ranks) - 1, 1)
+    return {node: 10 - (10 * ranks[cost] + worst - 1) // worst for node, cost in costs.items()}

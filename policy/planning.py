@@ -1,0 +1,72 @@
+"""The words of a plan: what goes in beside the index, and what comes out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from policy.names import Tier
+from policy.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What a plan remembers of the past. Losing it in a restart only costs some patience."""
+
+    cooling: Mapping[str, float] = field(default_factory=dict)
+    """Node -> until when no trainer is added there, because it just gave capacity back."""
+    helped: Mapping[str, float] = field(default_factory=dict)
+    """uid of a service pod -> when trainers were released for it last."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """What a job should have, and why it is not more.
+
+    `live` counts trainers that are there and stay, `target` those wanted now: `live` plus
+    creations less releases. `share` is its weighted share at `target`.
+    """
+
+    key: str
+    live: int
+    target: int
+    reason: Reason
+    detail: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make `count` trainers of a job in a tier."""
+
+    job: str
+    tier: Tier
+    count: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Let one trainer go."""
+
+    job: str
+    uid: str
+    namespace: str
+    pod: str
+    node: str
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything to do now, in order of job key; empty creates and releases mean "all is well"."""
+
+    jobs: tuple[JobPlan, ...] = ()
+    creates: tuple[Create, ...] = ()
+    releases: tuple[Release, ...] = ()
+    helped: frozenset[str] = frozenset()
+    """Service pods that releases of this plan make room for."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.creates and not self.releases

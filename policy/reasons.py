@@ -1,0 +1,46 @@
+"""Stable codes for every decision: the same word in results, events, logs and metric labels."""
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Why something is so. Values are an interface: never renamed, only added."""
+
+    # why a job has the target it has
+    AT_MAX = "AtMax"
+    AT_CEILING = "AtCeiling"
+    NO_ROOM = "NoRoom"
+    RESERVE_HELD = "ReserveHeld"
+    QUOTA_REACHED = "QuotaReached"
+    SIZE_NOT_ALLOWED = "SizeNotAllowed"
+    GROWING = "Growing"
+    WAITING_FOR_ROOM = "WaitingForRoom"
+    FITS_NO_NODE = "FitsNoNode"
+    SUSPENDED = "Suspended"
+    ENDING = "Ending"
+    BACKING_OFF = "BackingOff"
+    INVALID = "Invalid"
+
+    # why a trainer is given up
+    ABOVE_MAX = "AboveMax"
+    SERVICES_FIRST = "ServicesFirst"
+    RESERVE_RESTORED = "ReserveRestored"
+    FAIR_SHARE = "FairShare"
+    NOT_SCHEDULED = "NotScheduled"
+    JOB_STOPPED = "JobStopped"
+
+    # why a trainer is made
+    GUARANTEED = "Guaranteed"
+    SURPLUS = "Surplus"
+
+    # why a node is no place for a pod
+    NODE_UNKNOWN = "NodeUnknown"
+    NODE_NOT_READY = "NodeNotReady"
+    NODE_UNSCHEDULABLE = "NodeUnschedulable"
+    NODE_TAINTED = "NodeTainted"
+    NODE_SELECTOR = "NodeSelectorMismatch"
+    NODE_POOL = "OutsideNodePools"
+    NODE_TOO_SMALL = "NodeTooSmall"
+    NODE_FULL = "NodeFull"
+    NODE_PROMISED = "NodePromisedToService"
+    NODE_COOLING_DOWN = "NodeCoolingDown"

@@ -1,0 +1,217 @@
+"""Which training pods give way, in the plan and for kube-scheduler's preemption alike.
+
+Order: surplus before guaranteed before support (a master never goes while trainers can), then
+the jobs that hold most for their weight, then the youngest. For a pending service, the node
+where the fewest new trainers die for each service that then fits; pods that are leaving
+already cost nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from policy import amounts
+from policy.index import Index, job_key
+from policy.names import Role, Tier
+from policy.snapshot import Pod, Resources
+
+_TIER_ORDER = {Tier.SURPLUS: 0, Tier.GUARANTEED: 1, Tier.SUPPORT: 2}
+_FOREIGN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What kube-scheduler found for one node (extender/v1 `MetaVictims`)."""
+
+    node: str
+    uids: tuple[str, ...]
+    violations: int = 0
+    """Budgets that this choice would violate (`NumPDBViolations`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Room on a node that a pod was given and has not taken yet.
+
+    Bridges the moment between an answer to kube-scheduler and the watch events about it.
+    """
+
+    uid: str
+    node: str
+    requests: Resources
+    priority: int
+    victims: frozenset[str]
+
+
+def tier_rank(pod: Pod) -> int:
+    """0 surplus, 1 guaranteed, 2 support, 3 no training pod at all."""
+    if pod.role is None:
+        return _FOREIGN
+    if pod.tier is None:
+        return 0 if pod.role is Role.TRAINER else 2
+    return _TIER_ORDER[pod.tier]
+
+
+def loss(pod: Pod) -> tuple[int, bool, bool, float, int]:
+    """Orders trainers of one job by what is lost with them; the least first.
+
+    Surplus first, then those that do not run yet, then the youngest.
+    """
+    return (tier_rank(pod), bool(pod.node), pod.ready, -pod.started_s, -pod.trainer_id)
+
+
+class Shares:
+    """Job key -> what it holds for its weight, without the trainers that are leaving."""
+
+    def __init__(
+        self, index: Index, weights: Mapping[str, int], leaving: frozenset[str] = frozenset()
+    ) -> None:
+        self._index = index
+        self._weights = weights
+        self._leaving = leaving
+        self._known: dict[str, float] = {}
+
+    def of(self, pod: Pod) -> float:
+        """The share of the job that a pod belongs to; a pod without a job is its own."""
+        key = job_key(pod)
+        job = self._index.jobs.get(key)
+        if job is None:
+            return amounts.dominant(pod.requests, self._index.allocatable)
+        if key not in self._known:
+            count = sum(1 for p in self._index.trainers(job) if p.uid not in self._leaving)
+            self._known[key] = self._index.share(job, count, self._weights)
+        return self._known[key]
+
+
+def choose(
+    preemptor: Pod,
+    candidates: Iterable[Candidate],
+    index: Index,
+    promises: Iterable[Promise] = (),
+    weights: Mapping[str, int] | None = None,
+) -> Candidate | None:
+    """The one candidate, with the victims on it, that costs training least.
+
+    Args:
+        preemptor: The pod that needs room; only pods of lower priority are taken.
+        candidates: kube-scheduler's proposals, one a node, each with at least one victim.
+        index: The cluster.
+        promises: Room given away that the index may not show yet.
+        weights: Queue -> weight.
+
+    Returns:
+        None where no candidate has a victim. A node that the index does not know keeps the
+        victims it came with, but is taken only where nothing better is.
+    """
+    search = _Search(
+        preemptor, index, tuple(p for p in promises if p.uid != preemptor.uid), weights
+    )
+    rated = [search.rate(candidate) for candidate in candidates if candidate.uids]
+    return min(rated, key=lambda pair: pair[0])[1] if rated else None
+
+
+_Rank = tuple[int, int, int, float, float, str]
+
+
+class _Search:
+    """What stays the same while candidates for one preemptor are rated."""
+
+    def __init__(
+        self,
+        preemptor: Pod,
+        index: Index,
+        promises: tuple[Promise, ...],
+        weights: Mapping[str, int] | None,
+    ) -> None:
+        self._preemptor = preemptor
+        self._index = index
+        self._promises = promises
+        self._leaving = frozenset(uid for promise in promises for uid in promise.victims)
+        self._shares = Shares(index, weights or {}, self._leaving)
+        self._alike = 1 + sum(
+            1
+            for pod in index.waiting.values()
+            if pod.role is None and not pod.nominated and pod.requests == preemptor.requests
+        )
+
+    def rate(self, candidate: Candidate) -> tuple[_Rank, Candidate]:
+        """A candidate with our victims on it, and its rank; the lowest rank is the best."""
+        here = self._index.bound.get(candidate.node, {})
+        if candidate.node not in self._index.nodes or any(u not in here for u in candidate.uids):
+            return (1, 0, 0, float(len(candidate.uids)), 0.0, candidate.node), candidate
+        room = self._room_after_leavers(candidate.node)
+        gone = [pod for pod in here.values() if pod.deleting or pod.uid in self._leaving]
+        takeable = [
+            pod
+            for pod in here.values()
+            if pod.is_training
+            and pod.priority < self._preemptor.priority
+            and not pod.deleting
+            and pod.uid not in self._leaving
+        ]
+        taken = _take(self._preemptor, room, takeable, self._shares)
+        if taken is None or not (taken or gone):
+            kept = [here[uid] for uid in candidate.uids]
+            return (1, *_damage(kept), float(len(kept)), 0.0, candidate.node), candidate
+        for pod in taken:
+            amounts.add(room, pod.requests)
+        fits = max(1, min(self._alike, amounts.times(self._preemptor.requests, room)))
+        most = max((self._shares.of(pod) for pod in taken), default=0.0)
+        uids = tuple(sorted(pod.uid for pod in (taken or gone)))
+        chosen = Candidate(candidate.node, uids, _violations(candidate, taken))
+        return (0, *_damage(taken), len(taken) / fits, -most, candidate.node), chosen
+
+    def _room_after_leavers(self, node: str) -> dict[str, int]:
+        """Free on a node once its leavers are gone and those before us have moved in."""
+        bound = self._index.bound.get(node, {})
+        room = self._index.free(node)
+        for pod in bound.values():
+            if pod.deleting or pod.uid in self._leaving:
+                amounts.add(room, pod.requests)
+        seen = {self._preemptor.uid, *bound}
+        rank = self._preemptor.priority
+        for pod in self._index.waiting.values():
+            if pod.nominated == node and pod.priority >= rank and pod.uid not in seen:
+                amounts.subtract(room, pod.requests)
+                seen.add(pod.uid)
+        for promise in self._promises:
+            if promise.node == node and promise.priority >= rank and promise.uid not in seen:
+                amounts.subtract(room, promise.requests)
+        return room
+
+
+def _take(
+    preemptor: Pod, room: Mapping[str, int], takeable: Iterable[Pod], shares: Shares
+) -> list[Pod] | None:
+    """The cheapest of `takeable` whose going makes room, or None where not even all do."""
+    free = dict(room)
+    taken: list[Pod] = []
+    for pod in sorted(
+        takeable, key=lambda pod: (tier_rank(pod), -shares.of(pod), -pod.started_s, pod.uid)
+    ):
+        if amounts.within(preemptor.requests, free):
+            break
+        amounts.add(free, pod.requests)
+        taken.append(pod)
+    if not amounts.within(preemptor.requests, free):
+        return None
+    for pod in reversed(tuple(taken)):
+        amounts.subtract(free, pod.requests)
+        if amounts.within(preemptor.requests, free):
+            taken.remove(pod)
+        else:
+            amounts.add(free, pod.requests)
+    return taken
+
+
+def _damage(pods: Iterable[Pod]) -> tuple[int, int]:
+    """(support or foreign pods lost, guaranteed trainers lost)."""
+    ranks = [tier_rank(pod) for pod in pods]
+    return sum(1 for rank in ranks if rank > 1), sum(1 for rank in ranks if rank == 1)
+
+
+def _violations(candidate: Candidate, taken: Iterable[Pod]) -> int:
+    """Budgets violated by our choice: a job's budget covers its guaranteed trainers."""
+    uids = {pod.uid for pod in taken}
+    if uids <= set(candidate.uids):
+        return min(candidate.violations, len(uids))
+    return sum(1 for pod in taken if pod.tier is Tier.GUARANTEED)
