@@ -6,6 +6,7 @@ Not thread-safe: its owner locks.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from policy import amounts
 from policy.names import Role, Tier
@@ -28,6 +29,8 @@ class Index:
         """uid -> pods without a node that still want one."""
         self.members: dict[str, dict[str, Pod]] = {}
         """Job key -> uid -> its trainer pods, terminal ones included."""
+        self.owned: dict[str, dict[str, Pod]] = {}
+        """Controller uid -> uid -> its pods without a role: those of Jobs that are not ours."""
         self.allocatable: dict[str, int] = {}
         """Sum over all nodes."""
 
@@ -69,6 +72,8 @@ class Index:
         self.pods[pod.uid] = pod
         if pod.role is Role.TRAINER and pod.job:
             self.members.setdefault(job_key(pod), {})[pod.uid] = pod
+        elif pod.role is None and pod.owner_uid:
+            self.owned.setdefault(pod.owner_uid, {})[pod.uid] = pod
         if pod.terminal:
             return
         if pod.node:
@@ -88,6 +93,11 @@ class Index:
             members.pop(uid, None)
             if not members:
                 del self.members[job_key(pod)]
+        owned = self.owned.get(pod.owner_uid)
+        if owned is not None:
+            owned.pop(uid, None)
+            if not owned:
+                del self.owned[pod.owner_uid]
         here = self.bound.get(pod.node)
         if here is not None and uid in here:
             del here[uid]
@@ -102,11 +112,34 @@ class Index:
         return free
 
     def trainers(self, job: Job) -> list[Pod]:
-        """The live trainers that belong to this very Job object (bound or waiting, not deleting)."""
+        """The live trainers that belong to this very Job object (bound or waiting, not deleting).
+
+        Those of a job that the built-in controller runs carry no tier; the oldest `min` of them
+        count as guaranteed and the others as surplus.
+        """
+        if not job.managed:
+            return self._plain_trainers(job)
         return [
             pod
             for pod in self.members.get(job.key, {}).values()
             if pod.owner_uid == job.uid and not pod.terminal and not pod.deleting
+        ]
+
+    def _plain_trainers(self, job: Job) -> list[Pod]:
+        live = sorted(
+            (
+                pod
+                for pod in self.owned.get(job.uid, {}).values()
+                if not pod.terminal and not pod.deleting
+            ),
+            key=lambda pod: (not pod.node, pod.created_s, pod.uid),
+        )
+        tiers = [
+            Tier.GUARANTEED if i < job.min_trainers else Tier.SURPLUS for i in range(len(live))
+        ]
+        return [
+            replace(pod, role=Role.TRAINER, tier=tier)
+            for pod, tier in zip(live, tiers, strict=True)
         ]
 
     def total_used(self) -> dict[str, int]:

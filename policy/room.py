@@ -12,6 +12,8 @@ from policy.model import NodePool
 from policy.placement import Packing, admits
 from policy.snapshot import Constraints, Resources
 
+_Heap = list[tuple[tuple[int, int], str, int]]
+
 
 class Room:
     """Mutable scratch of one plan; starts from an index and never writes to it."""
@@ -27,7 +29,7 @@ class Room:
         self.surplus: dict[str, dict[str, int]] = {}
         """Node -> amounts of surplus trainers that could be reclaimed."""
         self._open: dict[tuple[Constraints, bool], tuple[str, ...]] = {}
-        self._slots: dict[tuple[object, ...], list[tuple[tuple[int, int], str, int]]] = {}
+        self._slots: dict[tuple[object, ...], tuple[_Heap, frozenset[str]]] = {}
         self._version: dict[str, int] = dict.fromkeys(index.nodes, 0)
         for name in index.nodes:
             for pod in index.bound.get(name, {}).values():
@@ -57,30 +59,32 @@ class Room:
         """Uncounts a pod."""
         amounts.add(self.now[node], requests)
         self._version[node] += 1
+        for heap, _ in self._slots.values():
+            heappush(heap, ((0, 0), node, _STALE))
 
     def slot(self, requests: Resources, constraints: Constraints, closed: frozenset[str]) -> str:
         """The node where a trainer of this shape costs least now, or "" where none has room.
 
         Amortised O(log nodes) a call: candidates are kept in a heap for each shape, and an
-        entry whose node changed since is priced again when it comes up. Room that `give`
-        returned is not seen by a heap made before; plans give only before they grow.
+        entry whose node changed since is priced again when it comes up.
         """
         key = (tuple(sorted(requests.items())), constraints, closed)
         if key not in self._slots:
+            open_nodes = frozenset(self.open_nodes(constraints, pooled=True)) - closed
             heap = [
                 (self._packing.cost(requests, self.now[name]), name, self._version[name])
-                for name in self.open_nodes(constraints, pooled=True)
-                if name not in closed and amounts.within(requests, self.now[name])
+                for name in open_nodes
+                if amounts.within(requests, self.now[name])
             ]
             heapify(heap)
-            self._slots[key] = heap
-        heap = self._slots[key]
+            self._slots[key] = (heap, open_nodes)
+        heap, open_nodes = self._slots[key]
         while heap:
             _, name, version = heap[0]
             if version == self._version[name]:
                 return name
             heappop(heap)
-            if amounts.within(requests, self.now[name]):
+            if name in open_nodes and amounts.within(requests, self.now[name]):
                 cost = self._packing.cost(requests, self.now[name])
                 heappush(heap, (cost, name, self._version[name]))
         return ""
@@ -125,3 +129,5 @@ class Room:
 
 
 _KIND_SURPLUS = 2
+_STALE = -1
+"""No version of any node: an entry that is priced when it comes up."""

@@ -217,6 +217,12 @@ class Job:
         return f"{self.namespace}/{self.name}"
 
     @property
+    def over(self) -> bool:
+        """Its end is decided: it has finished, or its trainers are being stopped for it."""
+        ends = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
+        return any(c.type in ends and c.status == "True" for c in self.status.conditions)
+
+    @property
     def finished(self) -> bool:
         """It carries a Complete or Failed condition: nothing of it may change any more."""
         return any(

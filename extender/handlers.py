@@ -1,0 +1,105 @@
+"""What the extender answers, as pure functions of the request and the cluster's index.
+
+Reasons are constant words: a text that changes makes kube-scheduler patch the pod, which wakes
+the pod, which asks again (seen: 2 847 calls in 20 s instead of 2).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from policy import amounts
+from policy.index import Index, is_surplus
+from policy.model import NodePool, Policy
+from policy.names import Role
+from policy.placement import Packing, score
+from policy.reasons import Reason
+from policy.snapshot import Pod
+from policy.victims import Candidate, Promise, choose
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """Every node asked about, in exactly one of three places."""
+
+    kept: list[str]
+    failed: dict[str, str]
+    """Node -> reason; preemption may still help there."""
+    unresolvable: dict[str, str]
+    """Node -> reason; nothing helps there."""
+
+
+def filter_nodes(
+    pod: Pod,
+    names: Iterable[str],
+    index: Index,
+    policy: Policy,
+    promises: Iterable[Promise],
+    cooling: Mapping[str, float],
+    now_s: float,
+) -> Filtered:
+    """Which of `names` a training pod may use.
+
+    Called after the in-tree filters, so only what they do not know is looked at: node pools,
+    room promised to services, nodes that just gave capacity back. Pods that outrank surplus
+    are held to the pools alone.
+    """
+    result = Filtered([], {}, {})
+    pools = policy.node_pools if pod.role is Role.TRAINER else ()
+    taken = promised(index, promises, pod.priority) if is_surplus(pod) else {}
+    hot = cooling if is_surplus(pod) else {}
+    for name in names:
+        node = index.nodes.get(name)
+        if node is None:
+            result.failed[name] = Reason.NODE_UNKNOWN
+        elif pools and not _in_pools(node.labels, pools):
+            result.unresolvable[name] = Reason.NODE_POOL
+        elif hot.get(name, 0.0) > now_s:
+            result.failed[name] = Reason.NODE_COOLING_DOWN
+        elif name in taken and not _fits_beside(pod, name, index, taken[name]):
+            result.failed[name] = Reason.NODE_PROMISED
+        else:
+            result.kept.append(name)
+    return result
+
+
+def _in_pools(labels: Mapping[str, str], pools: tuple[NodePool, ...]) -> bool:
+    return any(pool.labels.items() <= labels.items() for pool in pools)
+
+
+def _fits_beside(pod: Pod, name: str, index: Index, taken: Mapping[str, int]) -> bool:
+    free = index.free(name)
+    amounts.subtract(free, taken)
+    return amounts.within(pod.requests, free)
+
+
+def promised(index: Index, promises: Iterable[Promise], priority: int) -> dict[str, dict[str, int]]:
+    """Node -> amounts that pods of higher priority were given there and have not taken yet."""
+    taken: dict[str, dict[str, int]] = {}
+    seen: set[str] = set()
+    for pod in index.waiting.values():
+        if pod.nominated and pod.priority > priority:
+            amounts.add(taken.setdefault(pod.nominated, {}), pod.requests)
+            seen.add(pod.uid)
+    for promise in promises:
+        if promise.priority > priority and promise.uid not in seen:
+            amounts.add(taken.setdefault(promise.node, {}), promise.requests)
+    return taken
+
+
+def prioritize(pod: Pod, names: Iterable[str], index: Index, packing: Packing) -> dict[str, int]:
+    """Node -> 0..10; 10 where the pod spoils least room for trainers. Unknown nodes get 0."""
+    costs = {
+        name: packing.cost(pod.requests, index.free(name)) for name in names if name in index.nodes
+    }
+    return dict.fromkeys(names, 0) | score(costs)
+
+
+def preempt(
+    pod: Pod,
+    candidates: tuple[Candidate, ...],
+    index: Index,
+    policy: Policy,
+    promises: Iterable[Promise],
+) -> Candidate | None:
+    """The candidate node and the victims on it that cost training least."""
+    return choose(pod, candidates, index, promises, policy.fairness.queue_weights)

@@ -1,0 +1,52 @@
+"""Rules 2 and 3, reserve and ceilings, where they take: what is too much is given up."""
+
+from policy import ceilings
+from policy.reasons import Reason
+from policy.work import Work
+
+
+def trim(work: Work) -> None:
+    """Releases what a job must not have: stopped, above max, above quota."""
+    for share in work.shares:
+        wanted = 0 if share.stopped else share.job.max_trainers
+        reason = Reason.JOB_STOPPED if share.stopped else Reason.ABOVE_MAX
+        for pod in share.live[: max(0, len(share.live) - wanted)]:
+            work.release(share, pod, reason, f"{share.found} live, {wanted} wanted")
+        while share.surplus and work.quotas.exceeded(share.job):
+            work.release(share, share.surplus[0], Reason.QUOTA_REACHED, "quota overdrawn")
+
+
+def settle_sizes(work: Work) -> None:
+    """Releases down to an allowed size where a job has a number of trainers between two."""
+    for share in work.shares:
+        excess = share.count - ceilings.floor_size(work.policy, share.job, share.count)
+        if share.grows and share.job.managed:
+            for pod in share.surplus[:excess]:
+                work.release(share, pod, Reason.SIZE_NOT_ALLOWED, f"{share.found} live")
+
+
+def restore_reserve(work: Work) -> None:
+    """Releases surplus, a few at a time, while more is in use than the reserve allows.
+
+    Not while a burst is on: what services take now they take through preemption, and what is
+    left over is known when they run.
+    """
+    if work.burst:
+        return
+    for here in work.room.coming.values():
+        work.load.give(here)
+    moves = work.moves
+    while moves > 0 and (over := work.load.over()):
+        rich = [
+            share
+            for share in work.shares
+            if share.surplus and any(share.job.requests.get(name, 0) > 0 for name in over)
+        ]
+        if not rich:
+            return
+        share = max(rich, key=lambda s: (work.expected(s), s.job.key))
+        victim = share.surplus[0]
+        detail = f"more {', '.join(over)} in use than the reserve allows"
+        work.release(share, victim, Reason.RESERVE_RESTORED, detail)
+        work.load.give(victim.requests)
+        moves -= 1

@@ -1,0 +1,110 @@
+"""Rule 5, sharing: what is left goes, trainer by trainer, to the job with the least share.
+
+Weighted max-min fairness by progressive filling (Bertsekas and Gallager, "Data Networks");
+with the dominant share as measure it is DRF (Ghodsi et al. 2011).
+"""
+
+from heapq import heapify, heappop, heappush
+
+from policy import ceilings
+from policy.index import is_surplus
+from policy.names import Tier
+from policy.reasons import Reason
+from policy.rules.admission import backing_off
+from policy.work import Share, Work
+
+_LEAST_IN_FLIGHT = 8
+_IN_FLIGHT = 0.04
+"""Share of the trainers wanted that may wait for the scheduler at one time: no pile, ever."""
+
+
+def settle_waiting(work: Work) -> None:
+    """Gives waiting surplus trainers their slots; takes those back that found none in time."""
+    patience = work.policy.stability.withdraw_after_seconds
+    for share in work.shares:
+        for pod in [pod for pod in share.surplus if not pod.node]:
+            node = work.room.slot(pod.requests, pod.constraints, work.cooling)
+            if node:
+                work.room.take(node, pod.requests)
+                work.load.take(pod.requests)
+            elif work.now_s - pod.created_s >= patience and share.job.managed:
+                work.release(share, pod, Reason.NOT_SCHEDULED, "no node has room")
+
+
+def grow(work: Work) -> bool:
+    """Adds surplus trainers where there is room now.
+
+    Returns:
+        False where more could be made, but enough are on their way for now.
+    """
+    budget = max(_LEAST_IN_FLIGHT, int(_IN_FLIGHT * work.trainers))
+    in_flight = sum(
+        1 for share in work.shares for pod in share.live if is_surplus(pod) and not pod.node
+    )
+    allowed = budget - in_flight
+    heap = [(*_rank(work, share), i) for i, share in enumerate(work.shares)]
+    heapify(heap)
+    while heap:
+        *_, i = heappop(heap)
+        share = work.shares[i]
+        step = _next_step(work, share)
+        if not step:
+            continue
+        if allowed < min(step, budget):
+            share.set(Reason.GROWING, "enough trainers are being scheduled")
+            return False
+        if _add(work, share, step):
+            allowed -= step
+            heappush(heap, (*_rank(work, share), i))
+    return True
+
+
+def _rank(work: Work, share: Share) -> tuple[float, float, str]:
+    """The least share first; among equals the least of its own wish, then the key."""
+    wish = share.count / max(1, share.job.max_trainers)
+    return work.measure(share, share.count), wish, share.job.key
+
+
+def _next_step(work: Work, share: Share) -> int:
+    """How many trainers its next size needs; 0, with the reason, where it must not grow."""
+    job = share.job
+    if not share.grows:
+        _explain_stop(share)
+    elif share.count < job.min_trainers or backing_off(work, share):
+        pass  # the reason is set already
+    elif (step := ceilings.next_size(work.policy, job, share.count) - share.count) <= 0:
+        at_max = share.count >= job.max_trainers
+        share.set(Reason.AT_MAX if at_max else Reason.AT_CEILING, f"{share.count} trainers")
+    elif not work.quotas.allow(job, step):
+        share.set(Reason.QUOTA_REACHED, "a quota of its namespace or queue is used up")
+    elif not work.load.allow(job.requests, step):
+        share.set(Reason.RESERVE_HELD, "more would use what is kept free for services")
+    else:
+        return step
+    return 0
+
+
+def _explain_stop(share: Share) -> None:
+    if share.job.error:
+        share.set(Reason.INVALID, share.job.error)
+    elif share.job.suspended:
+        share.set(Reason.SUSPENDED)
+    else:
+        share.set(Reason.ENDING, "a trainer finished the work" if share.ending else "")
+
+
+def _add(work: Work, share: Share, step: int) -> bool:
+    """Gives a job `step` more trainers, all or none."""
+    job = share.job
+    nodes: list[str] = []
+    while len(nodes) < step:
+        node = work.room.slot(job.requests, job.constraints, work.cooling)
+        if not node:
+            for taken in nodes:
+                work.untake(job, taken)
+            share.set(Reason.NO_ROOM, "no node has room for one more trainer")
+            return False
+        nodes.append(node)
+        work.take(job, node)
+    share.creates[Tier.SURPLUS] += step
+    return True

@@ -1,0 +1,70 @@
+"""Keeps a job's books: each trainer id is counted in exactly one sum when its pod has ended.
+
+Why a pod ended decides what follows: disrupted, or released by us, is never a failure.
+"""
+
+from collections.abc import Container, Iterable
+from dataclasses import replace
+
+from policy.snapshot import Books, Phase, Pod
+
+FORGET_FAILURES_S = 600.0
+"""Failures further apart than this are not "in a row"."""
+
+
+def settle(
+    books: Books,
+    pods: Iterable[Pod],
+    *,
+    released: Container[str],
+    coming: Container[int],
+) -> Books:
+    """The books after a look at the pods that are there.
+
+    Args:
+        books: As they stand.
+        pods: All trainer pods of the job, ended ones included.
+        released: uids of pods that we let go.
+        coming: Ids whose pods are being made: not there yet, and not missing either.
+
+    An open id whose pod is neither there nor coming has been disrupted: its node or somebody
+    else took it away before we saw it end. A pod whose id the books do not know (they were
+    edited, or lost) opens it again, so `next_id` never falls behind.
+    """
+    by_id = {pod.trainer_id: pod for pod in pods if pod.trainer_id >= 0}
+    highest = max(by_id, default=-1)
+    if highest >= books.next_id:
+        unknown = {i for i in by_id if i >= books.next_id}
+        books = replace(books, next_id=highest + 1, open=books.open | unknown)
+    for trainer_id in sorted(books.open):
+        pod = by_id.get(trainer_id)
+        if pod is None:
+            if trainer_id not in coming:
+                books = _close(books, trainer_id, "disrupted")
+        elif pod.terminal:
+            books = _close(books, trainer_id, _ending(pod, released), pod.ended_s)
+    return books
+
+
+def _ending(pod: Pod, released: Container[str]) -> str:
+    """In which sum an ended pod counts."""
+    if pod.phase is Phase.SUCCEEDED:
+        return "succeeded"
+    if pod.uid in released:
+        return "released"
+    if pod.disrupted or pod.deleting:
+        return "disrupted"
+    return "failed"
+
+
+def _close(books: Books, trainer_id: int, ending: str, ended_s: float = 0.0) -> Books:
+    still_open = books.open - {trainer_id}
+    books = replace(books, open=still_open, **{ending: getattr(books, ending) + 1})
+    if ending != "failed":
+        return books
+    in_row = ended_s - books.last_failure_s < FORGET_FAILURES_S
+    return replace(
+        books,
+        failures_in_row=books.failures_in_row + 1 if in_row else 1,
+        last_failure_s=max(books.last_failure_s, ended_s),
+    )

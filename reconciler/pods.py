@@ -1,0 +1,112 @@
+"""Trainer pods as JSON, made from a job's template.
+
+The webhook completes them on create (priority, grace, the extender's resource) as it does for
+every training pod; what is written here already holds when the webhook is down.
+"""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+from policy.names import (
+    CLASS_GUARANTEED,
+    CLASS_SURPLUS,
+    LABEL_JOB,
+    LABEL_PREEMPTIBLE,
+    LABEL_ROLE,
+    LABEL_TIER,
+    LABEL_TRAINER_ID,
+    Role,
+    Tier,
+)
+from policy.snapshot import Job
+
+_CLASSES = {Tier.SURPLUS: CLASS_SURPLUS, Tier.GUARANTEED: CLASS_GUARANTEED}
+
+
+def name(job: Job, trainer_id: int) -> str:
+    """`<job>-trainer-<id>`: the same id always means the same pod."""
+    return f"{job.name}-trainer-{trainer_id}"
+
+
+def trainer(job: Job, trainer_id: int, tier: Tier, grace_s: int) -> dict[str, Any]:
+    """A v1 Pod for one trainer.
+
+    Args:
+        job: Whose template is used.
+        trainer_id: Its id, never used before in this job.
+        tier: Surplus or guaranteed.
+        grace_s: The policy's cap on the termination grace.
+    """
+    template: Mapping[str, Any] = job.template
+    metadata = template.get("metadata") or {}
+    spec = deepcopy(dict(template.get("spec") or {}))
+    spec["priorityClassName"] = _CLASSES[tier]
+    spec.pop("priority", None)
+    spec.pop("preemptionPolicy", None)
+    spec["terminationGracePeriodSeconds"] = min(
+        int(spec.get("terminationGracePeriodSeconds") or grace_s), grace_s
+    )
+    labels = {
+        **(metadata.get("labels") or {}),
+        "batch.kubernetes.io/job-name": job.name,
+        "batch.kubernetes.io/controller-uid": job.uid,
+        "job-name": job.name,
+        "controller-uid": job.uid,
+        LABEL_JOB: job.name,
+        LABEL_ROLE: Role.TRAINER.value,
+        LABEL_TRAINER_ID: str(trainer_id),
+        LABEL_TIER: tier.value,
+        LABEL_PREEMPTIBLE: "true",
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name(job, trainer_id),
+            "namespace": job.namespace,
+            "labels": labels,
+            "annotations": dict(metadata.get("annotations") or {}),
+            "ownerReferences": [
+                {
+                    "apiVersion": "batch/v1",
+                    "kind": "Job",
+                    "name": job.name,
+                    "uid": job.uid,
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": spec,
+    }
+
+
+def budget(job: Job) -> dict[str, Any]:
+    """A policy/v1 PodDisruptionBudget: drains and stock preemption leave a job its minimum.
+
+    A pod that is not ready does not block (`AlwaysAllow`).
+    """
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {
+            "name": f"{job.name}-trainers",
+            "namespace": job.namespace,
+            "labels": {LABEL_JOB: job.name},
+            "ownerReferences": [
+                {
+                    "apiVersion": "batch/v1",
+                    "kind": "Job",
+                    "name": job.name,
+                    "uid": job.uid,
+                    "controller": True,
+                }
+            ],
+        },
+        "spec": {
+            "minAvailable": job.min_trainers,
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": {LABEL_JOB: job.name, LABEL_ROLE: Role.TRAINER.value}},
+        },
+    }

@@ -1,0 +1,129 @@
+"""The status of a Job as its pods and books say it, by the rules of batch/v1.
+
+The API server checks a managed Job's status as strictly as the built-in controller's: the end
+comes in two steps (SuccessCriteriaMet or FailureTarget first, Complete or Failed when no pod
+is left), counts never fall, and completionTime comes with Complete alone.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from policy.snapshot import Books, Job, JobCondition, JobStatus, Phase, Pod
+
+
+def status(job: Job, pods: Iterable[Pod], books: Books, now_s: float) -> JobStatus:
+    """What the Job's status should be now.
+
+    Args:
+        job: The Job with the status it has.
+        pods: All its trainer pods, ended ones included.
+        books: Its settled books.
+        now_s: Seconds since the epoch.
+    """
+    live = [pod for pod in pods if not pod.terminal]
+    staying = [pod for pod in live if not pod.deleting]
+    old = job.status
+    new = replace(
+        old,
+        active=len(staying),
+        ready=sum(1 for pod in staying if pod.ready and pod.phase is Phase.RUNNING),
+        terminating=len(live) - len(staying),
+        succeeded=max(old.succeeded, books.succeeded),
+        failed=max(old.failed, books.failed),
+    )
+    if job.finished or job.error:
+        return new
+    new = _suspension(job, new, now_s)
+    end = _wanted_end(job, new, now_s)
+    if end is not None:
+        new = _ended(new, end, done=not live, now_s=now_s)
+    return new
+
+
+def _suspension(job: Job, new: JobStatus, now_s: float) -> JobStatus:
+    """StartTime and the Suspended condition."""
+    if job.suspended:
+        suspended = JobCondition("Suspended", "True", "JobSuspended", "Job suspended", now_s)
+        return replace(_with(new, suspended), start_s=0.0)
+    if _holds(new, "Suspended"):
+        resumed = JobCondition("Suspended", "False", "JobResumed", "Job resumed", now_s)
+        new = _with(new, resumed)
+    return replace(new, start_s=new.start_s or now_s)
+
+
+def _wanted_end(job: Job, new: JobStatus, now_s: float) -> JobCondition | None:
+    """SuccessCriteriaMet or FailureTarget where the job is over, None while it goes on.
+
+    Work-queue semantics of batch/v1 without completions: when one trainer has succeeded and
+    the others have ended, the job is complete; a failure after a success changes nothing.
+    """
+    for condition in new.conditions:
+        if condition.type in ("SuccessCriteriaMet", "FailureTarget") and condition.status == "True":
+            return condition
+    if new.succeeded:
+        if new.active or new.terminating:
+            return None
+        text = "a trainer finished the work and every other has ended"
+        return JobCondition("SuccessCriteriaMet", "True", "CompletionsReached", text, now_s)
+    if new.failed > job.backoff_limit:
+        text = f"{new.failed} trainers failed, more than backoffLimit {job.backoff_limit} allows"
+        return JobCondition("FailureTarget", "True", "BackoffLimitExceeded", text, now_s)
+    if job.deadline_s and new.start_s and now_s - new.start_s >= job.deadline_s:
+        text = f"the job ran longer than activeDeadlineSeconds {job.deadline_s}"
+        return JobCondition("FailureTarget", "True", "DeadlineExceeded", text, now_s)
+    return None
+
+
+def _ended(new: JobStatus, end: JobCondition, *, done: bool, now_s: float) -> JobStatus:
+    new = _with(new, end)
+    if not done:
+        return new
+    final = "Complete" if end.type == "SuccessCriteriaMet" else "Failed"
+    new = _with(new, JobCondition(final, "True", end.reason, end.message, now_s))
+    return replace(new, completion_s=now_s) if final == "Complete" else new
+
+
+def _holds(new: JobStatus, kind: str) -> bool:
+    return any(c.type == kind and c.status == "True" for c in new.conditions)
+
+
+def _with(new: JobStatus, condition: JobCondition) -> JobStatus:
+    """`new` with the condition in it; one that says the same already stays as it is."""
+    for old in new.conditions:
+        if old.type == condition.type and old.status == condition.status:
+            return new
+    others = tuple(c for c in new.conditions if c.type != condition.type)
+    return replace(new, conditions=(*others, condition))
+
+
+def patch(new: JobStatus) -> dict[str, Any]:
+    """A merge patch for the Job's status subresource."""
+    body: dict[str, Any] = {
+        "active": new.active,
+        "ready": new.ready,
+        "terminating": new.terminating,
+        "succeeded": new.succeeded,
+        "failed": new.failed,
+        "startTime": _time(new.start_s) if new.start_s else None,
+        "conditions": [
+            {
+                "type": c.type,
+                "status": c.status,
+                "reason": c.reason,
+                "message": c.message,
+                "lastProbeTime": _time(c.time_s),
+                "lastTransitionTime": _time(c.time_s),
+            }
+            for c in new.conditions
+        ],
+    }
+    if new.completion_s:
+        body["completionTime"] = _time(new.completion_s)
+    return {"status": body}
+
+
+def _time(seconds: float) -> str:
+    """RFC 3339, to the second, as metav1.Time is written."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
