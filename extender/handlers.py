@@ -33,6 +33,7 @@ def filter_nodes(
     names: Iterable[str],
     index: Index,
     policy: Policy,
+    *,
     promises: Iterable[Promise],
     cooling: Mapping[str, float],
     now_s: float,

@@ -5,26 +5,40 @@ Why a pod ended decides what follows: disrupted, or released by us, is never a f
 
 from collections.abc import Container, Iterable
 from dataclasses import replace
+from typing import Protocol
 
+from policy import books as ledger
 from policy.snapshot import Books, Phase, Pod
 
 FORGET_FAILURES_S = 600.0
 """Failures further apart than this are not "in a row"."""
 
 
+text = ledger.show
+
+
+class Released(Protocol):
+    """Who knows which pods we let go."""
+
+    def was_released(self, uid: str) -> bool:
+        """Whether it was us."""
+
+
 def settle(
     books: Books,
     pods: Iterable[Pod],
     *,
-    released: Container[str],
+    gone: Iterable[Pod],
+    released: Released,
     coming: Container[int],
 ) -> Books:
     """The books after a look at the pods that are there.
 
     Args:
         books: As they stand.
-        pods: All trainer pods of the job, ended ones included.
-        released: uids of pods that we let go.
+        pods: All trainer pods of the job that are there, ended ones included.
+        gone: Trainer pods that have left since the books were written, as last seen.
+        released: Knows the pods that we let go.
         coming: Ids whose pods are being made: not there yet, and not missing either.
 
     An open id whose pod is neither there nor coming has been disrupted: its node or somebody
@@ -36,23 +50,27 @@ def settle(
     if highest >= books.next_id:
         unknown = {i for i in by_id if i >= books.next_id}
         books = replace(books, next_id=highest + 1, open=books.open | unknown)
+    left = {pod.trainer_id: pod for pod in gone}
     for trainer_id in sorted(books.open):
         pod = by_id.get(trainer_id)
-        if pod is None:
-            if trainer_id not in coming:
-                books = _close(books, trainer_id, "disrupted")
-        elif pod.terminal:
+        if pod is not None:
+            if pod.terminal:
+                books = _close(books, trainer_id, _ending(pod, released), pod.ended_s)
+        elif trainer_id in left:
+            pod = left[trainer_id]
             books = _close(books, trainer_id, _ending(pod, released), pod.ended_s)
+        elif trainer_id not in coming:
+            books = _close(books, trainer_id, "disrupted")
     return books
 
 
-def _ending(pod: Pod, released: Container[str]) -> str:
-    """In which sum an ended pod counts."""
+def _ending(pod: Pod, released: Released) -> str:
+    """In which sum a pod counts that has ended, or that left without being seen to end."""
     if pod.phase is Phase.SUCCEEDED:
         return "succeeded"
-    if pod.uid in released:
+    if released.was_released(pod.uid):
         return "released"
-    if pod.disrupted or pod.deleting:
+    if pod.disrupted or pod.deleting or not pod.terminal:
         return "disrupted"
     return "failed"
 

@@ -1,0 +1,186 @@
+"""The extender's routes, and everything of one extender process but the process itself."""
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from flask import Flask, Response
+from pydantic import BaseModel, ValidationError
+from werkzeug.exceptions import BadRequest, ServiceUnavailable
+
+from extender import handlers, wire
+from extender.settings import ExtenderSettings
+from extender.state import State
+from kube import config
+from kube.active import ActivePolicy
+from kube.cache import ClusterCache
+from kube.client import Client
+from kube.decode import Decoder
+from policy.names import POLICY_CONFIGMAP
+from policy.snapshot import Pod
+from runtime import clock, web
+from runtime.logs import keys
+from runtime.metrics import Metrics
+from runtime.serve import Service
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=BaseModel)
+
+_VERBS = ("filter", "prioritize", "preempt")
+
+
+class Extender:
+    """Answers kube-scheduler from memory; never calls the API server while it waits."""
+
+    def __init__(
+        self,
+        cache: ClusterCache,
+        policy: ActivePolicy,
+        metrics: Metrics,
+        clock_s: Callable[[], float] = clock.monotonic_s,
+    ) -> None:
+        self._cache = cache
+        self._policy = policy
+        self._state = State(
+            cache, clock_s, lambda: policy.current.policy.stability.cool_down_seconds
+        )
+        verbs = [[verb] for verb in _VERBS]
+        self._time = metrics.histogram("answer_seconds", "Time to answer.", ["verb"])
+        self._nodes = metrics.counter(
+            "nodes_rejected_total", "Nodes that filter rejected, by reason.", ["reason"]
+        )
+        self._errors = metrics.counter(
+            "errors_total", "Requests that were refused.", ["verb"], zeroed=verbs
+        )
+        self._victims = metrics.counter(
+            "victims_total", "Training pods chosen as victims, by tier.", ["tier"]
+        )
+
+    def routes(self, app: Flask) -> None:
+        """Adds the three verbs to `app`."""
+        answers: dict[str, Callable[[], object]] = {
+            "filter": self._filter,
+            "prioritize": self._prioritize,
+            "preempt": self._preempt,
+        }
+        for verb, answer in answers.items():
+            app.add_url_rule(f"/{verb}", verb, self._timed(verb, answer), methods=["POST"])
+
+    def _timed(self, verb: str, answer: Callable[[], object]) -> Callable[[], Response]:
+        def timed() -> Response:
+            with self._time.labels(verb).time():
+                try:
+                    if not self._cache.synced:
+                        raise ServiceUnavailable("the first lists are not in yet")
+                    return web.reply(answer())
+                except Exception:
+                    self._errors.labels(verb).inc()
+                    raise
+
+        return timed
+
+    def _filter(self) -> object:
+        args = _read(wire.ExtenderArgs)
+        pod = _pod(args.pod)
+        with self._state.view() as view:
+            result = handlers.filter_nodes(
+                pod,
+                args.node_names,
+                view.index,
+                self._policy.current.policy,
+                promises=view.promises,
+                cooling=view.cooling,
+                now_s=view.now_s,
+            )
+        for rejected in (result.failed, result.unresolvable):
+            for reason in rejected.values():
+                self._nodes.labels(reason).inc()
+        return wire.filter_result(result.kept, result.failed, result.unresolvable)
+
+    def _prioritize(self) -> object:
+        args = _read(wire.ExtenderArgs)
+        pod = _pod(args.pod)
+        with self._state.view() as view:
+            scores = handlers.prioritize(pod, args.node_names, view.index, view.packing)
+        return wire.priorities(scores)
+
+    def _preempt(self) -> object:
+        args = _read(wire.PreemptionArgs)
+        pod = _pod(args.pod)
+        policy = self._policy.current.policy
+        with self._state.view() as view:
+            chosen = handlers.preempt(pod, args.candidates(), view.index, policy, view.promises)
+            if chosen is not None:
+                self._state.promise(pod, chosen, view.now_s)
+                self._note(pod, chosen.node, [view.index.pods.get(uid) for uid in chosen.uids])
+        return wire.preemption_result(chosen)
+
+    def _note(self, pod: Pod, node: str, victims: list[Pod | None]) -> None:
+        known = [victim for victim in victims if victim is not None]
+        for victim in known:
+            self._victims.labels(str(victim.tier or "none")).inc()
+        log.info(
+            "victims chosen",
+            extra=keys(pod=pod.key, node=node, victims=[victim.key for victim in known]),
+        )
+
+
+def _read(model: type[T]) -> T:
+    try:
+        return model.model_validate(web.body_json())
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(str(part) for part in fault["loc"])
+        raise BadRequest(
+            f"{field or 'body'}: {fault['msg']} (is nodeCacheCapable true in the scheduler's "
+            "configuration?)"
+        ) from error
+
+
+def _pod(obj: dict[str, object]) -> Pod:
+    """The pod that is asked about.
+
+    Raises:
+        BadRequest: it is no core/v1 Pod.
+    """
+    try:
+        return Decoder().pod(obj)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadRequest(f"Pod: not a core/v1 Pod ({error!r})") from error
+
+
+def build(settings: ExtenderSettings) -> Service:
+    """The service, not started yet.
+
+    Raises:
+        kube.errors.ConfigError: no way to the API server.
+    """
+    api = Client(config.load(settings.kubeconfig), user_agent="edl-extender")
+    cache = ClusterCache(api, config_map=(settings.namespace, POLICY_CONFIGMAP))
+    policy = ActivePolicy()
+    if cache.config is not None:
+        policy.follow(cache.config)
+    metrics = Metrics("extender")
+    age = metrics.gauge("watch_age_seconds", "Time since the quietest watch was heard of.")
+    age.set_function(lambda: cache.age_s(clock.monotonic_s()))
+    extender = Extender(cache, policy, metrics)
+
+    def readiness() -> web.Readiness:
+        age_s = cache.age_s(clock.monotonic_s())
+        details = {
+            "synced": cache.synced,
+            "watch_age_seconds": round(age_s, 1),
+            "policy": policy.current.details(),
+        }
+        return web.Readiness(cache.synced and age_s < settings.stale_seconds, details)
+
+    app = web.application(
+        settings.room,
+        registry=metrics,
+        readiness=readiness,
+        max_body_bytes=settings.max_body_bytes,
+        clients_named=settings.client_ca is not None,
+    )
+    extender.routes(app)
+    return Service(app, cache.start, cache.stop)

@@ -1,0 +1,26 @@
+"""`python -m reconciler`: owns the pods of elastic jobs."""
+
+import sys
+from functools import partial
+
+from kube.errors import ConfigError
+from reconciler.app import build
+from reconciler.settings import ReconcilerSettings
+from runtime import logs, serve
+
+
+def main() -> None:
+    """Serves until it is told to stop; exits with 1 and one line where it cannot start."""
+    settings = ReconcilerSettings.from_command_line(
+        "Watches services and elastic jobs, plans, makes trainers and lets them go."
+    )
+    logs.setup(settings.room, level=settings.log_level, form=settings.log_format)
+    try:
+        serve.run(settings, partial(build, settings))
+    except (ConfigError, serve.ServeError) as error:
+        sys.stderr.write(f"reconciler: {error}\n")
+        raise SystemExit(1) from error
+
+
+if __name__ == "__main__":
+    main()

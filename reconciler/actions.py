@@ -1,0 +1,36 @@
+"""What the reconciler does to a cluster, as values: `diff` decides them, `apply` carries them out."""
+
+from dataclasses import dataclass
+
+from policy.names import Tier
+from policy.planning import Release
+from policy.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class MakeTrainers:
+    """Create `count` trainer pods of a job whose pods we own."""
+
+    job: str
+    tier: Tier
+    count: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """Evict one trainer."""
+
+    release: Release
+
+
+@dataclass(frozen=True, slots=True)
+class SetParallelism:
+    """Tell the built-in controller how many pods a job should have."""
+
+    job: str
+    count: int
+    detail: str
+
+
+Action = MakeTrainers | LetGo | SetParallelism

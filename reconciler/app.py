@@ -1,0 +1,87 @@
+"""Puts one reconciler process together: watches, election, loop, probes."""
+
+import logging
+import socket
+import uuid
+
+from kube import config
+from kube.active import ActivePolicy
+from kube.cache import ClusterCache
+from kube.client import Client
+from kube.lease import Elector
+from policy.names import POLICY_CONFIGMAP
+from reconciler.events import Recorder
+from reconciler.loop import Reconciler
+from reconciler.meters import Meters
+from reconciler.settings import ReconcilerSettings
+from runtime import clock, web
+from runtime.metrics import Metrics
+from runtime.serve import Service
+
+log = logging.getLogger(__name__)
+
+LEASE = "edl-reconciler"
+
+
+def build(settings: ReconcilerSettings) -> Service:
+    """The service, not started yet.
+
+    Raises:
+        kube.errors.ConfigError: no way to the API server.
+    """
+    api = Client(config.load(settings.kubeconfig), user_agent="edl-reconciler")
+    cache = ClusterCache(api, config_map=(settings.namespace, POLICY_CONFIGMAP))
+    policy = ActivePolicy()
+    if cache.config is not None:
+        policy.follow(cache.config)
+    identity = settings.identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+    elector = Elector(
+        api,
+        settings.namespace,
+        LEASE,
+        identity,
+        lease_s=settings.lease_seconds,
+        renew_s=settings.lease_seconds * 2 / 3,
+        retry_s=settings.lease_seconds * 2 / 15,
+    )
+    metrics = Metrics("reconciler")
+    recorder = Recorder(api, identity)
+    loop = Reconciler(
+        api,
+        settings,
+        cache=cache,
+        policy=policy,
+        leads=lambda: elector.is_leader,
+        recorder=recorder,
+        meters=Meters(metrics),
+    )
+
+    def readiness() -> web.Readiness:
+        details = {
+            "leader": elector.is_leader,
+            "synced": cache.synced,
+            "watch_age_seconds": round(cache.age_s(clock.monotonic_s()), 1),
+            "policy": policy.current.details(),
+        }
+        return web.Readiness(cache.synced, details)
+
+    app = web.application(
+        settings.room,
+        registry=metrics,
+        readiness=readiness,
+        max_body_bytes=settings.max_body_bytes,
+    )
+
+    def start() -> None:
+        cache.start()
+        recorder.start()
+        elector.start()
+        loop.start()
+
+    def stop() -> None:
+        loop.stop()
+        elector.stop()
+        recorder.stop()
+        cache.stop()
+
+    return Service(app, start, stop)

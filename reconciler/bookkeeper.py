@@ -1,0 +1,114 @@
+"""Follows what becomes of trainers and keeps books and status of their jobs true.
+
+What was seen is kept until the API server has it: an ending that is not written yet is
+settled again with the next look, so nothing is lost and nothing counted twice.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from kube.live import Change
+from policy.index import Index
+from policy.snapshot import Job, JobStatus, Pod
+from reconciler import books, status
+from reconciler.expectations import Expectations
+from reconciler.jobs import JobWriter
+
+WRITE_EVERY_S = 1.0
+"""Books and status of one job are written at most this often; its end is written at once."""
+
+
+class Bookkeeper:
+    """Owned by the loop's thread."""
+
+    def __init__(
+        self,
+        index: Index,
+        expectations: Expectations,
+        writer: JobWriter,
+        coming: Callable[[Job], frozenset[int]],
+    ) -> None:
+        self._index = index
+        self._expectations = expectations
+        self._writer = writer
+        self._coming = coming
+        self._gone: dict[str, dict[str, Pod]] = {}
+        """Job uid -> pod uid -> last record of a pod that left and is not in the written books."""
+        self._due_s: dict[str, float] = {}
+
+    def note(self, changes: Mapping[str, Change[Pod]]) -> None:
+        """Remembers how trainers looked when they were last seen."""
+        for uid, change in changes.items():
+            last = change.last
+            if change.new is None and last is not None and last.trainer_id >= 0:
+                self._gone.setdefault(last.owner_uid, {})[uid] = last
+
+    def forget(self, uid: str) -> None:
+        """Drops what is remembered of a job that is gone."""
+        self._gone.pop(uid, None)
+        self._due_s.pop(uid, None)
+
+    def settle(self) -> None:
+        """Brings the books in the index up to date; the API server gets them with `write`."""
+        for job in tuple(self._index.jobs.values()):
+            if job.managed and not job.error:
+                settled = self._settled(job)
+                if settled.books != job.books:
+                    self._index.put_job(settled)
+
+    def write(self, now_s: float) -> bool:
+        """Writes what differs and is due; whether everything that differs is written."""
+        clean = True
+        for job in tuple(self._index.jobs.values()):
+            if not job.managed or job.error or job.deleting:
+                continue
+            wanted = status.status(job, self._pods(job), job.books, now_s)
+            text_differs = books_text(job) != job.books_text
+            if not text_differs:
+                self._forget_counted(job)
+                if wanted == job.status:
+                    continue
+            ends = len(wanted.conditions) != len(job.status.conditions)
+            if not ends and self._due_s.get(job.uid, 0.0) > now_s:
+                clean = False
+                continue
+            self._due_s[job.uid] = now_s + WRITE_EVERY_S
+            clean &= self._write(job, wanted, text_differs=text_differs)
+        return clean
+
+    def _write(self, job: Job, wanted: JobStatus, *, text_differs: bool) -> bool:
+        if text_differs:
+            if not self._writer.write_books(job, job.books):
+                return False
+            self._forget_counted(job)
+            job = self._index.jobs[job.key]
+        return wanted == job.status or self._writer.write_status(job, wanted)
+
+    def _forget_counted(self, job: Job) -> None:
+        """Endings that are in the books on the API server need no memory any more."""
+        current = self._index.jobs[job.key]
+        gone = self._gone.get(job.uid, {})
+        for uid in [uid for uid, pod in gone.items() if pod.trainer_id not in current.books.open]:
+            del gone[uid]
+
+    def _settled(self, job: Job) -> Job:
+        present = self._pods(job)
+        known = {pod.trainer_id for pod in present}
+        gone = [pod for pod in self._gone.get(job.uid, {}).values() if pod.trainer_id not in known]
+        settled = books.settle(
+            job.books,
+            present,
+            gone=gone,
+            released=self._expectations,
+            coming=self._coming(job),
+        )
+        return job if settled == job.books else replace(job, books=settled)
+
+    def _pods(self, job: Job) -> list[Pod]:
+        members = self._index.members.get(job.key, {})
+        return [pod for pod in members.values() if pod.owner_uid == job.uid]
+
+
+def books_text(job: Job) -> str:
+    """The annotation that the job's books want; nothing for a job that never had a trainer."""
+    return books.text(job.books) if job.books.next_id else job.books_text

@@ -1,0 +1,62 @@
+"""Which of a plan's words become events on a Job. Pure; `events` writes them."""
+
+from collections.abc import Iterable, Mapping
+
+from policy.planning import JobPlan, Plan, Release
+from policy.reasons import Reason
+from policy.snapshot import Job
+from reconciler.events import Event
+from reconciler.trainers import Outcome
+
+_WORTH_A_WARNING = {
+    Reason.WAITING_FOR_ROOM: "wait until capacity is free, or lower min-trainers",
+    Reason.FITS_NO_NODE: "lower the trainers' requests, or widen their node selector",
+    Reason.QUOTA_REACHED: "raise the quota in the policy, or lower min-trainers",
+    Reason.INVALID: "correct the Job's annotations",
+    Reason.BACKING_OFF: "see the logs of the failed trainers",
+}
+
+
+def of_outcome(outcome: Outcome) -> Event | None:
+    """What to tell of trainers that were made, or could not be."""
+    if outcome.made:
+        text = f"made {outcome.made} {outcome.tier} trainers"
+        return Event(outcome.job, "TrainersMade", text)
+    if outcome.error:
+        return Event(outcome.job, "TrainersRefused", outcome.error, warning=True)
+    return None
+
+
+def of_releases(went: Iterable[Release], jobs: Mapping[str, Job]) -> list[Event]:
+    """One event for each job and reason, with the trainers by name."""
+    by: dict[tuple[str, Reason], list[Release]] = {}
+    for release in went:
+        by.setdefault((release.job, release.reason), []).append(release)
+    events = []
+    for (key, reason), releases in by.items():
+        if key in jobs:
+            names = ", ".join(release.pod for release in releases[:5])
+            more = f" and {len(releases) - 5} more" if len(releases) > 5 else ""  # noqa: PLR2004 - names that fit a line
+            text = f"released {names}{more}: {reason} ({releases[0].detail})"
+            events.append(Event(jobs[key], "TrainersReleased", text))
+    return events
+
+
+def of_changes(plan: Plan, before: Mapping[str, Reason], jobs: Mapping[str, Job]) -> list[Event]:
+    """Warnings for jobs that just began to have less than their minimum, and what helps."""
+    return [
+        Event(
+            jobs[wanted.key],
+            str(wanted.reason),
+            f"{wanted.target} of at least {jobs[wanted.key].min_trainers} trainers: "
+            f"{wanted.detail}; {_WORTH_A_WARNING[wanted.reason]}",
+            warning=True,
+        )
+        for wanted in plan.jobs
+        if wanted.key in jobs and _worth_telling(wanted, before, jobs[wanted.key])
+    ]
+
+
+def _worth_telling(wanted: JobPlan, before: Mapping[str, Reason], job: Job) -> bool:
+    short = wanted.target < max(1, job.min_trainers)
+    return wanted.reason in _WORTH_A_WARNING and short and before.get(wanted.key) != wanted.reason

@@ -1,0 +1,32 @@
+"""What the reconciler can be told on its command line or through the environment."""
+
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from policy.names import SYSTEM_NAMESPACE
+from runtime.serve import ServeSettings
+
+
+class ReconcilerSettings(ServeSettings):
+    """Settings of the reconciler."""
+
+    room: ClassVar[str] = "reconciler"
+
+    listen: str = "0.0.0.0:8080"
+    """Address and port of probes and metrics; port 0 takes a free one."""
+    kubeconfig: Path | None = None
+    """Kubeconfig file; without one the pod's service account is used."""
+    namespace: str = SYSTEM_NAMESPACE
+    """Where the policy ConfigMap and the leader's lease live."""
+    identity: str = ""
+    """Name in leader election; by default the host name and a random part."""
+    lease_seconds: Annotated[float, Field(ge=1, le=600)] = 15.0
+    """How long a leader may be silent before another takes over."""
+    gather_seconds: Annotated[float, Field(ge=0, le=10)] = 0.1
+    """Changes that come within this time are answered by one plan."""
+    tick_seconds: Annotated[float, Field(gt=0, le=600)] = 5.0
+    """A plan is made at least this often, whatever changes."""
+    stale_seconds: Annotated[float, Field(ge=10, le=3600)] = 180.0
+    """With no word from the API server for this long, nothing is done."""

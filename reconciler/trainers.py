@@ -1,0 +1,170 @@
+"""Makes trainers and lets them go: the writes that change how many there are.
+
+Every id is entered in the job's books, on the API server, before its pod is made; the write
+names the books it was decided on, so two reconcilers can never make the same trainer, and a
+pod name stands for one id for ever.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+
+import orjson
+
+from kube import decode, errors, request
+from kube.client import Api
+from policy import books
+from policy.index import Index
+from policy.names import Tier
+from policy.planning import Release
+from policy.reasons import Reason
+from policy.snapshot import Job, Pod
+from reconciler import pods
+from reconciler.actions import MakeTrainers
+from reconciler.expectations import Expectations
+from reconciler.jobs import JobWriter
+from runtime.logs import keys
+
+log = logging.getLogger(__name__)
+
+_FIRST_HOLD_S = 1.0
+_LAST_HOLD_S = 60.0
+_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of making trainers of one job."""
+
+    job: Job
+    made: int
+    tier: Tier
+    reason: Reason
+    error: str = ""
+    """Why not all were made; one line."""
+
+
+class Trainers:
+    """Owned by the loop's thread; the calls themselves run side by side in `pool`."""
+
+    def __init__(
+        self,
+        api: Api,
+        index: Index,
+        *,
+        expectations: Expectations,
+        writer: JobWriter,
+        pool: Executor,
+        clock_s: Callable[[], float],
+    ) -> None:
+        self._api = api
+        self._index = index
+        self._expectations = expectations
+        self._writer = writer
+        self._pool = pool
+        self._clock_s = clock_s
+        self._spare: dict[str, list[int]] = {}
+        """Job uid -> ids that are in the books and whose pods the API server refused."""
+        self._holds: dict[str, tuple[float, float]] = {}
+        """Job or pod uid -> (until when nothing is tried, how long the next hold is)."""
+
+    def coming(self, job: Job) -> frozenset[int]:
+        """Ids in the books that wait for a next try."""
+        return frozenset(self._spare.get(job.uid, ()))
+
+    def forget(self, uid: str) -> None:
+        """Drops what is remembered of a job that is gone."""
+        self._spare.pop(uid, None)
+        self._holds.pop(uid, None)
+
+    def make(self, action: MakeTrainers, grace_s: int) -> Outcome:
+        """Enters ids in the books and creates their pods; holds back after a refusal."""
+        job = self._index.jobs[action.job]
+        outcome = Outcome(job, 0, action.tier, action.reason)
+        if self._held(job.uid):
+            return replace(outcome, error="held back after a refusal")
+        ids = self._take_ids(job, action.count)
+        job = self._index.jobs[action.job]
+        bodies = [pods.trainer(job, trainer_id, action.tier, grace_s) for trainer_id in ids]
+        requests = [request.create(request.PODS, job.namespace, body) for body in bodies]
+        answers = self._pool.map(self._create, requests)
+        refusal: errors.KubeError | None = None
+        for trainer_id, answer in zip(ids, answers, strict=True):
+            if isinstance(answer, Pod):
+                self._expectations.made(self._index, answer, self._clock_s())
+                outcome = replace(outcome, made=outcome.made + 1)
+            elif not (isinstance(answer, errors.AlreadyExists) and self._exists(job, trainer_id)):
+                self._spare.setdefault(job.uid, []).append(trainer_id)
+                refusal = answer
+        if refusal is None:
+            self._holds.pop(job.uid, None)
+            return outcome
+        self._hold(job.uid)
+        return replace(outcome, error=str(refusal))
+
+    def _take_ids(self, job: Job, count: int) -> list[int]:
+        """`count` ids that are in the books on the API server; fewer if that write fails."""
+        spare = self._spare.pop(job.uid, [])
+        ids, rest = spare[:count], spare[count:]
+        if rest:
+            self._spare[job.uid] = rest
+        if len(ids) < count:
+            opened, new = books.reserve(job.books, count - len(ids))
+            if self._writer.write_books(job, opened):
+                ids.extend(new)
+        return ids
+
+    def _create(self, asked: request.Request) -> Pod | errors.KubeError:
+        try:
+            answer = self._api.send(replace(asked, timeout_s=_TIMEOUT_S))
+        except errors.KubeError as error:
+            return error
+        return decode.pod(orjson.loads(answer))
+
+    def _exists(self, job: Job, trainer_id: int) -> bool:
+        """Whether the pod that is there already is this job's own, made by a lost answer."""
+        asked = request.get(request.PODS, job.namespace, pods.name(job, trainer_id))
+        try:
+            pod = decode.pod(orjson.loads(self._api.send(replace(asked, timeout_s=_TIMEOUT_S))))
+        except errors.KubeError:
+            return False
+        return pod.owner_uid == job.uid
+
+    def let_go(self, releases: Iterable[Release]) -> list[Release]:
+        """Evicts trainers; those that went. What a budget refuses is tried again later."""
+        due = [release for release in releases if not self._held(release.uid)]
+        went: list[Release] = []
+        for release, error in zip(due, self._pool.map(self._evict, due), strict=True):
+            if error is None or isinstance(error, errors.NotFound | errors.Conflict):
+                self._expectations.released(self._index, release.uid, self._clock_s())
+                self._holds.pop(release.uid, None)
+                went.append(release)
+                continue
+            self._hold(release.uid)
+            log.warning(
+                "trainer not released",
+                extra=keys(pod=f"{release.namespace}/{release.pod}", error=str(error)),
+            )
+        return went
+
+    def _evict(self, release: Release) -> errors.KubeError | None:
+        """Through the Eviction API, which honours budgets; the pods of a stopped job just go."""
+        if release.reason is Reason.JOB_STOPPED:
+            asked = request.delete(request.PODS, release.namespace, release.pod, uid=release.uid)
+        else:
+            asked = request.evict(release.namespace, release.pod, uid=release.uid)
+        try:
+            self._api.send(replace(asked, timeout_s=_TIMEOUT_S))
+        except errors.KubeError as error:
+            return error
+        return None
+
+    def _held(self, uid: str) -> bool:
+        return self._holds.get(uid, (0.0, 0.0))[0] > self._clock_s()
+
+    def _hold(self, uid: str) -> None:
+        _, delay_s = self._holds.get(uid, (0.0, _FIRST_HOLD_S))
+        self._holds[uid] = (self._clock_s() + delay_s, min(_LAST_HOLD_S, delay_s * 2))
+        for old in [u for u, (until, d) in self._holds.items() if until + d < self._clock_s()]:
+            del self._holds[old]
