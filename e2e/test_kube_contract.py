@@ -1,0 +1,1 @@
+"""The contract of an API server, held by a real one: what the fake promises is true."""

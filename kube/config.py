@@ -1,0 +1,60 @@
+"""How to reach the API server: a kubeconfig, or the service account inside a pod."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+from kubernetes.client.configuration import Configuration
+from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
+
+from kube.errors import ConfigError
+
+_load_file: Callable[..., None] = load_kube_config  # these two carry no types of their own
+_load_in_cluster: Callable[..., None] = load_incluster_config
+
+POOL_SIZE = 16
+"""Connections kept open: a few watches and some writers at once."""
+
+
+def load(
+    kubeconfig: Path | None = None, context: str | None = None, *, pool_size: int = POOL_SIZE
+) -> Configuration:
+    """The connection to use.
+
+    Args:
+        kubeconfig: A file; None means the pod's service account and, outside of a cluster,
+            the user's own kubeconfig.
+        context: Which context of it; None means its current one.
+        pool_size: How many connections are kept.
+
+    Raises:
+        ConfigError: nothing usable there; the text names the file.
+    """
+    configuration = Configuration()
+    configuration.keep_alive = True  # a half-open connection is found by probes
+    configuration.connection_pool_maxsize = pool_size
+    if kubeconfig is None and context is None and _in_cluster(configuration):
+        return configuration
+    place = str(kubeconfig) if kubeconfig is not None else "the default kubeconfig"
+    try:
+        _load_file(
+            config_file=None if kubeconfig is None else str(kubeconfig),
+            context=context,
+            client_configuration=configuration,
+            persist_config=False,  # tokens of a user's login are not ours to rewrite
+        )
+    except (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, KeyError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigError(
+            f"{place}: no way to the API server in it ({reason}); name a kubeconfig, or run "
+            "in a pod with a service account"
+        ) from error
+    return configuration
+
+
+def _in_cluster(configuration: Configuration) -> bool:
+    try:
+        _load_in_cluster(client_configuration=configuration)
+    except ConfigException:
+        return False
+    return True

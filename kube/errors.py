@@ -1,0 +1,164 @@
+"""What the API server, or the way to it, can answer instead of the thing asked for.
+
+```
+Exception
+├── ConfigError         no usable kubeconfig or service account
+└── KubeError           by HTTP status; the API's Status object when it sent one
+    ├── Unauthorized    401: the credentials are not (any more) good
+    ├── Forbidden       403: no permission, or refused by admission
+    ├── NotFound        404
+    ├── Conflict        409: another version or uid than the one that was asked for
+    ├── AlreadyExists   409
+    ├── Gone            410: the resource version or page token is too old, list again
+    ├── Invalid         422: a field is wrong, or a patch's `test` failed
+    ├── TooManyRequests 429: slow down; an eviction that a budget refuses is one, too
+    └── Unavailable     5xx, no connection, no answer in time (status 0): may have happened!
+```
+
+Other statuses (400, 405, 415) are plain KubeErrors: our own mistakes. The library's error is
+chained as the cause. Texts are one line and cut, so that no body gets into logs in full.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+_LONGEST = 300
+_OVERLOADED = 429
+_SERVER_SIDE = 500
+_REQUEST_TIMEOUT = 408
+
+
+class ConfigError(Exception):
+    """No usable way to the API server; the text says what is missing and where."""
+
+
+class KubeError(Exception):
+    """An API request that failed."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 0,
+        reason: str = "",
+        request: str = "",
+        retry_after_s: float = 0.0,
+    ) -> None:
+        """Describes the failure.
+
+        Args:
+            message: What the server said; cut to a line.
+            status: HTTP status; 0 when there was no answer.
+            reason: The API's Status reason, such as "NotFound".
+            request: Method and path.
+            retry_after_s: What the server asks to wait; 0 for nothing said.
+        """
+        self.message = " ".join(message.split())[:_LONGEST]
+        self.status = status
+        self.reason = reason
+        self.request = request
+        self.retry_after_s = retry_after_s
+        super().__init__(self.message)
+
+    @property
+    def kind(self) -> str:
+        """A short constant for logs and metric labels."""
+        return type(self).__name__
+
+    def __str__(self) -> str:
+        """One line: request, status, message."""
+        return f"{self.request or 'API request'}: {self.status or 'no answer'}: {self.message}"
+
+
+class Unauthorized(KubeError):  # noqa: N818 - the API's own word, as below
+    """401."""
+
+
+class Forbidden(KubeError):  # noqa: N818 - see above
+    """403: by RBAC or by admission."""
+
+
+class NotFound(KubeError):  # noqa: N818 - see above
+    """404: no such object, or no such resource."""
+
+
+class Conflict(KubeError):  # noqa: N818 - see above
+    """409: a precondition (resourceVersion, uid) does not hold."""
+
+
+class AlreadyExists(KubeError):  # noqa: N818 - see above
+    """409: the name is taken."""
+
+
+class Gone(KubeError):  # noqa: N818 - see above
+    """410: what was asked from is compacted away."""
+
+
+class Invalid(KubeError):  # noqa: N818 - see above
+    """422: refused by validation, or by a patch's `test`."""
+
+
+class TooManyRequests(KubeError):  # noqa: N818 - see above
+    """429: by flow control, or by a disruption budget."""
+
+
+class Unavailable(KubeError):  # noqa: N818 - see above
+    """The server failed or did not answer; whether a write took effect is unknown."""
+
+
+_BY_STATUS: Mapping[int, type[KubeError]] = {
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    _REQUEST_TIMEOUT: Unavailable,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+    _OVERLOADED: TooManyRequests,
+}
+
+
+def from_status(status: Mapping[str, Any], request: str = "", *, code: int = 0) -> KubeError:
+    """The error that a metav1 `Status` object describes.
+
+    Args:
+        status: The object; a watch sends one in an ERROR event.
+        request: Method and path.
+        code: The HTTP status where the object does not say it.
+    """
+    code = int(status.get("code") or code or _SERVER_SIDE)
+    reason = str(status.get("reason") or "")
+    details = status.get("details") or {}
+    kind = _BY_STATUS.get(code, Unavailable if code >= _SERVER_SIDE else KubeError)
+    if reason == "AlreadyExists":
+        kind = AlreadyExists
+    return kind(
+        str(status.get("message") or reason or "no reason given"),
+        status=code,
+        reason=reason,
+        request=request,
+        retry_after_s=float(details.get("retryAfterSeconds") or 0),
+    )
+
+
+def from_response(code: int, body: bytes, request: str, retry_after: str = "") -> KubeError:
+    """The error behind an HTTP answer other than 2xx.
+
+    Args:
+        code: HTTP status.
+        body: Usually a Status object; a proxy in between may send anything.
+        request: Method and path.
+        retry_after: The header's text; only seconds are understood.
+    """
+    try:
+        status = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        status = {}
+    if not isinstance(status, dict) or status.get("kind") != "Status":
+        status = {"message": body[:_LONGEST].decode("utf-8", "replace")}
+    error = from_status({**status, "code": code}, request)
+    if retry_after.isdecimal():
+        error.retry_after_s = max(error.retry_after_s, float(retry_after[:9]))
+    return error

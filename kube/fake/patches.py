@@ -1,0 +1,119 @@
+"""RFC 6902 and RFC 7386 on JSON values. Pure: documents come in and new ones go out."""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+from kube import errors
+
+
+def merged(document: Any, patch: Any) -> Any:
+    """`document` with a merge patch applied: null removes, objects merge, the rest replaces."""
+    if not isinstance(patch, Mapping):
+        return patch
+    result = dict(document) if isinstance(document, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+def patched(document: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
+    """`document` with every operation applied in order.
+
+    Raises:
+        Invalid: one of them does not apply; nothing is changed then.
+    """
+    result = deepcopy(document)
+    for operation in operations:
+        result = _apply(result, operation)
+    return result
+
+
+def _apply(document: Any, operation: Mapping[str, Any]) -> Any:
+    path = _pointer(operation["path"])
+    match operation["op"]:
+        case "test":
+            if _tested(document, path) != operation.get("value"):
+                raise _refused(f"testing value {operation['path']} failed")
+            return document
+        case "add":
+            return _add(document, path, deepcopy(operation.get("value")))
+        case "remove":
+            return _remove(document, path)
+        case "replace":
+            value = deepcopy(operation.get("value"))
+            return _add(_remove(document, path), path, value) if path else value
+        case "move":
+            source = _pointer(operation["from"])
+            value = _get(document, source)
+            return _add(_remove(document, source), path, value)
+        case "copy":
+            return _add(document, path, deepcopy(_get(document, _pointer(operation["from"]))))
+        case other:
+            raise errors.KubeError(f"unknown operation {other!r}", status=400, reason="BadRequest")
+
+
+def _pointer(text: str) -> list[str]:
+    """RFC 6901; "" is the whole document."""
+    if not text:
+        return []
+    return [part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/")]
+
+
+def _get(document: Any, path: list[str]) -> Any:
+    for key in path:
+        document = _child(document, key)
+    return document
+
+
+def _tested(document: Any, path: list[str]) -> Any:
+    """What a `test` compares with: a key that is missing in an object counts as null."""
+    parent = _get(document, path[:-1])
+    if path and isinstance(parent, dict):
+        return parent.get(path[-1])
+    return _get(document, path)
+
+
+def _child(parent: Any, key: str) -> Any:
+    try:
+        return parent[_index(parent, key)] if isinstance(parent, list) else parent[key]
+    except (KeyError, IndexError, TypeError) as error:
+        raise _refused(f"there is no {key!r}") from error
+
+
+def _index(items: list[Any], key: str) -> int:
+    if not key.isdecimal() or int(key) >= len(items):
+        raise _refused(f"{key!r} is no index of a list of {len(items)}")
+    return int(key)
+
+
+def _add(document: Any, path: list[str], value: Any) -> Any:
+    if not path:
+        return value
+    parent, key = _get(document, path[:-1]), path[-1]
+    if isinstance(parent, list):
+        parent.insert(
+            len(parent) if key == "-" or key == str(len(parent)) else _index(parent, key), value
+        )
+    elif isinstance(parent, dict):
+        parent[key] = value
+    else:
+        raise _refused(f"nothing can be added at {key!r}")
+    return document
+
+
+def _remove(document: Any, path: list[str]) -> Any:
+    if not path:
+        raise _refused("the whole document cannot be removed")
+    parent, key = _get(document, path[:-1]), path[-1]
+    _child(parent, key)
+    del parent[_index(parent, key) if isinstance(parent, list) else key]
+    return document
+
+
+def _refused(why: str) -> errors.Invalid:
+    text = f"the server rejected our request due to an error in our request: {why}"
+    return errors.Invalid(text, status=422, reason="Invalid")

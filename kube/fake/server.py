@@ -1,0 +1,312 @@
+"""The fake API server: `kube.client.Api` over objects in memory.
+
+What it does not have: admission (no webhooks, no priority), garbage collection, controllers,
+kubelets, field validation, strategic merge. A pod under deletion stays until it is deleted
+with a grace of 0, which on a node the kubelet would do.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from kube import errors
+from kube.fake import objects
+from kube.fake.faults import Faults
+from kube.fake.patches import merged, patched
+from kube.fake.routes import Route, route
+from kube.fake.selectors import check, labels_of, matches, selects
+from kube.fake.store import Key, Object, Store
+from kube.fake.streams import FakeStream, Scope
+from kube.request import (
+    JSON_PATCH,
+    MERGE_PATCH,
+    PODDISRUPTIONBUDGETS,
+    PODS,
+    RESOURCES,
+    Request,
+    Resource,
+)
+from runtime import clock
+
+_TOKENS = 100
+_WATCH_S = 1800.0
+_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
+
+
+class FakeApi:
+    """An API server in memory; every method may be called from any thread."""
+
+    def __init__(
+        self,
+        *,
+        resources: tuple[Resource, ...] = RESOURCES,
+        wall: Callable[[], datetime] = clock.now,
+        clock_s: Callable[[], float] = clock.monotonic_s,
+    ) -> None:
+        """An empty cluster.
+
+        Args:
+            resources: The kinds it serves.
+            wall: For timestamps in objects.
+            clock_s: A monotonic clock, for the time that watches last.
+        """
+        self.faults = Faults()
+        self._resources = resources
+        self._wall = wall
+        self._clock_s = clock_s
+        self._store = Store()
+        self._streams: list[FakeStream] = []
+        self._pages: OrderedDict[str, list[Object]] = OrderedDict()
+        self._made = 0
+        self._verbs: Mapping[str, Callable[[Request, Route], Object]] = {
+            "GET": self._get,
+            "POST": self._post,
+            "PUT": self._put,
+            "PATCH": self._patch,
+            "DELETE": self._delete,
+        }
+
+    # kube.client.Api
+
+    def send(self, request: Request) -> bytes:
+        """See `kube.client.Api`."""
+        self.faults.before(request)
+        with self._store.condition:
+            try:
+                answer = self._verbs[request.method](request, route(request, self._resources))
+            except errors.KubeError as error:
+                error.request = request.line
+                raise
+        self.faults.after(request)
+        return orjson.dumps(answer)
+
+    @contextmanager
+    def stream(self, request: Request) -> Iterator[FakeStream]:
+        """See `kube.client.Api`."""
+        self.faults.before(request)
+        stream = self._open(request)
+        try:
+            yield stream
+        finally:
+            stream.close()
+            with self._store.condition:
+                self._streams.remove(stream)
+
+    # Mischief, beside `faults`
+
+    @property
+    def watches(self) -> int:
+        """How many watches are open."""
+        return len(self._streams)
+
+    def disconnect(self) -> None:
+        """Breaks every open watch; what its reader has not read yet is lost."""
+        self._each(FakeStream.disconnect)
+
+    def end_watches(self) -> None:
+        """Ends every open watch in the regular way."""
+        self._each(FakeStream.end)
+
+    def bookmark(self) -> None:
+        """Sends a bookmark on every open watch."""
+        self._each(FakeStream.bookmark)
+
+    def expire_watches(self) -> None:
+        """Sends an ERROR event of 410 on every open watch."""
+        self._each(FakeStream.expire)
+
+    def compact(self) -> None:
+        """Forgets history and page tokens: later watches from before get 410."""
+        self._each(FakeStream.collect)
+        with self._store.condition:
+            self._store.compact()
+            self._pages.clear()
+
+    # Verbs; all run with the store's lock held.
+
+    def _get(self, request: Request, at: Route) -> Object:
+        if at.name:
+            return self._find(at.key)
+        query = dict(request.query)
+        token = query.get("continue", "")
+        if token:
+            try:
+                rest = self._pages.pop(token)
+            except KeyError:
+                text = "the provided continue parameter is too old"
+                raise errors.Gone(text, status=410, reason="Expired") from None
+            version = token.split(":")[0]
+        else:
+            version = str(self._store.version)
+            fields, labels = query.get("fieldSelector", ""), query.get("labelSelector", "")
+            check(fields)
+            every = self._store.all(at.resource, at.namespace)
+            rest = [obj for obj in every if selects(obj, fields, labels)]
+        return self._page(at.resource, rest, version, int(query.get("limit", 0)))
+
+    def _post(self, request: Request, at: Route) -> Object:
+        body = orjson.loads(request.body)
+        if at.subresource == "eviction":
+            return self._evict(at, body)
+        metadata = dict(body.get("metadata") or {})
+        self._made += 1
+        if not metadata.get("name"):
+            metadata["name"] = self._generated(metadata.get("generateName"))
+        namespace = at.namespace or ""
+        key = Key(at.resource, namespace, metadata["name"])
+        if self._store.get(key) is not None:
+            text = f'{at.resource.plural} "{key.name}" already exists'
+            raise errors.AlreadyExists(text, status=409, reason="AlreadyExists")
+        uid = f"00000000-0000-4000-8000-{self._made:012x}"
+        body = {**body, "metadata": metadata}
+        return self._store.put(
+            key, objects.created(at.resource, body, namespace, uid, self._wall())
+        )
+
+    def _put(self, request: Request, at: Route) -> Object:
+        return self._update(at, self._find(at.key), orjson.loads(request.body))
+
+    def _patch(self, request: Request, at: Route) -> Object:
+        old = self._find(at.key)
+        patch = orjson.loads(request.body)
+        if request.content_type == JSON_PATCH:
+            return self._update(at, old, patched(old, patch))
+        if request.content_type == MERGE_PATCH:
+            return self._update(at, old, merged(old, patch))
+        text = f"the body of the request was in an unknown format: {request.content_type}"
+        raise errors.KubeError(text, status=415, reason="UnsupportedMediaType")
+
+    def _delete(self, request: Request, at: Route) -> Object:
+        return self._remove(at.key, orjson.loads(request.body or b"{}"))
+
+    # Parts of verbs
+
+    def _find(self, key: Key) -> Object:
+        obj = self._store.get(key)
+        if obj is None:
+            text = f'{key.resource.plural} "{key.name}" not found'
+            raise errors.NotFound(text, status=404, reason="NotFound")
+        return obj
+
+    def _page(self, resource: Resource, rest: list[Object], version: str, limit: int) -> Object:
+        metadata: dict[str, Any] = {"resourceVersion": version}
+        if limit and len(rest) > limit:
+            self._made += 1
+            token = f"{version}:{self._made}"
+            self._pages[token] = rest[limit:]
+            metadata |= {"continue": token, "remainingItemCount": len(rest) - limit}
+            rest = rest[:limit]
+            if len(self._pages) > _TOKENS:
+                self._pages.popitem(last=False)
+        return {
+            "apiVersion": resource.api_version,
+            "kind": f"{resource.kind}List",
+            "metadata": metadata,
+            "items": [  # items of a list carry no kind of their own
+                {k: v for k, v in obj.items() if k not in ("apiVersion", "kind")} for obj in rest
+            ],
+        }
+
+    def _generated(self, prefix: str | None) -> str:
+        if not prefix:
+            raise errors.Invalid("name or generateName is required", status=422, reason="Invalid")
+        number, suffix = self._made * 7919, ""
+        for _ in range(5):
+            number, digit = divmod(number, len(_SUFFIX))
+            suffix += _SUFFIX[digit]
+        return prefix + suffix
+
+    def _update(self, at: Route, old: Object, new: Object) -> Object:
+        result = objects.updated(at.resource, old, new, at.subresource)
+        if result == old:
+            return old  # as upstream: no change, no version, no event
+        stored = self._store.put(at.key, result)
+        metadata = stored["metadata"]
+        if "deletionTimestamp" in metadata and not metadata.get("finalizers"):
+            waits_for_kubelet = at.resource == PODS and metadata["deletionGracePeriodSeconds"] > 0
+            if not waits_for_kubelet:
+                return self._store.remove(at.key)
+        return stored
+
+    def _remove(self, key: Key, options: Object) -> Object:
+        obj = self._find(key)
+        objects.check_preconditions(key.resource, obj, options)
+        period_s = objects.grace_s(obj, options) if key.resource == PODS else 0
+        if not period_s and not obj["metadata"].get("finalizers"):
+            return self._store.remove(key)
+        marked = objects.deleting(obj, period_s, self._wall())
+        return obj if marked == obj else self._store.put(key, marked)
+
+    def _evict(self, at: Route, body: Object) -> Object:
+        pod = self._find(at.key)
+        options = body.get("deleteOptions") or {}
+        objects.check_preconditions(PODS, pod, options)
+        if not objects.ignores_budgets(pod):
+            self._charge_budget(pod, at.namespace or "")
+        self._store.put(at.key, objects.disrupted(pod, self._wall()))
+        self._remove(at.key, {**options, "preconditions": {}})
+        return {"apiVersion": "v1", "kind": "Status", "status": "Success", "code": 201}
+
+    def _charge_budget(self, pod: Object, namespace: str) -> None:
+        """Takes one disruption from the budget that covers `pod`, or refuses."""
+        budgets = [
+            budget
+            for budget in self._store.all(PODDISRUPTIONBUDGETS, namespace)
+            if matches(labels_of(pod), budget["spec"].get("selector"))
+        ]
+        if len(budgets) > 1:
+            text = "This pod has more than one PodDisruptionBudget"
+            raise errors.Unavailable(text, status=500, reason="InternalError")
+        for budget in budgets:
+            status = budget.get("status") or {}
+            allowed = status.get("disruptionsAllowed", 0)
+            if allowed < 1:
+                text = "Cannot evict pod as it would violate the pod's disruption budget."
+                raise errors.TooManyRequests(text, status=429, reason="TooManyRequests")
+            key = Key(PODDISRUPTIONBUDGETS, namespace, budget["metadata"]["name"])
+            self._store.put(
+                key, {**budget, "status": {**status, "disruptionsAllowed": allowed - 1}}
+            )
+
+    # Watches
+
+    def _open(self, request: Request) -> FakeStream:
+        query = dict(request.query)
+        with self._store.condition:
+            at = route(request, self._resources)
+            scope = Scope(
+                at.resource,
+                at.namespace,
+                query.get("fieldSelector", ""),
+                query.get("labelSelector", ""),
+            )
+            check(scope.fields)
+            asked = query.get("resourceVersion", "")
+            initial: list[Object] = []
+            version = self._store.version
+            if asked in ("", "0"):
+                initial = [o for o in self._store.all(at.resource, at.namespace) if scope.has(o)]
+            elif asked.isdecimal():
+                version = int(asked)
+            else:
+                text = f"resourceVersion: Invalid value: {asked!r}"
+                raise errors.KubeError(text, status=400, reason="BadRequest", request=request.line)
+            stream = FakeStream(
+                self._store,
+                scope,
+                version,
+                initial=initial,
+                timeout_s=float(query.get("timeoutSeconds", _WATCH_S)),
+                clock_s=self._clock_s,
+            )
+            self._streams.append(stream)
+            return stream
+
+    def _each(self, act: Callable[[FakeStream], object]) -> None:
+        with self._store.condition:
+            for stream in self._streams:
+                act(stream)

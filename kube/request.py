@@ -1,0 +1,269 @@
+"""API requests as values: what to ask is decided here, `kube.client` only sends it.
+
+Pure. Who calls: everybody who talks to the API server. A request can be compared, printed and
+kept, so a dry run shows exactly what a real run sends.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import orjson
+
+JSON = "application/json"
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+SEND_TIMEOUT_S = 30.0
+WATCH_TIMEOUT_S = 90.0
+"""Above the gap between two bookmarks (about a minute): a silent watch is a dead one."""
+PAGE = 500
+"""Objects per page: parsing more in one go stalls other threads (GIL) for too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind of object by its place in the API's paths; `group` is "" for core/v1."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """What its objects carry in `apiVersion`."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+PODS = Resource("", "v1", "pods", "Pod")
+CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
+SECRETS = Resource("", "v1", "secrets", "Secret")
+EVENTS = Resource("", "v1", "events", "Event")
+JOBS = Resource("batch", "v1", "jobs", "Job")
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+REPLICASETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+PODDISRUPTIONBUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+PRIORITYCLASSES = Resource(
+    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False
+)
+MUTATINGWEBHOOKS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    namespaced=False,
+)
+VALIDATINGWEBHOOKS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    namespaced=False,
+)
+RESOURCES = (
+    *(NODES, NAMESPACES, PODS, CONFIGMAPS, SECRETS, EVENTS, JOBS, DEPLOYMENTS, REPLICASETS),
+    *(LEASES, PODDISRUPTIONBUDGETS, PRIORITYCLASSES, MUTATINGWEBHOOKS, VALIDATINGWEBHOOKS),
+)
+"""Every kind that EDL touches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP request to the API server, without its address and credentials."""
+
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    content_type: str = JSON
+    timeout_s: float = SEND_TIMEOUT_S
+    """How long the server may be silent before the request counts as failed."""
+
+    @property
+    def target(self) -> str:
+        """Path and query as they stand in the request line."""
+        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
+
+    @property
+    def line(self) -> str:
+        """For messages: method and path; queries (long tokens) and bodies stay out of logs."""
+        return f"{self.method} {self.path}"
+
+
+def path_of(
+    resource: Resource, namespace: str | None, name: str | None = None, subresource: str = ""
+) -> str:
+    """Where an object (or, without a name, a collection) lives.
+
+    Args:
+        resource: The kind.
+        namespace: None for kinds without namespaces, and for collections over all of them.
+        name: None for the collection.
+        subresource: "status", "eviction", "binding"; "" for the object itself.
+
+    Raises:
+        ValueError: a namespace or name that would mean another path.
+    """
+    root = f"/apis/{resource.group}" if resource.group else "/api"
+    parts = [root, resource.version]
+    if namespace is not None and resource.namespaced:
+        parts += ["namespaces", _segment(namespace)]
+    elif resource.namespaced and name is not None:
+        raise ValueError(f"{resource.plural}/{name}: a namespace is missing")
+    parts.append(resource.plural)
+    if name is not None:
+        parts.append(_segment(name))
+    if subresource:
+        parts.append(_segment(subresource))
+    return "/".join(parts)
+
+
+def get(resource: Resource, namespace: str | None, name: str) -> Request:
+    """Reads one object."""
+    return Request("GET", path_of(resource, namespace, name))
+
+
+def list_page(
+    resource: Resource,
+    namespace: str | None = None,
+    *,
+    limit: int = PAGE,
+    token: str = "",
+    field_selector: str = "",
+    label_selector: str = "",
+) -> Request:
+    """Reads one page of a collection; `token` is the page before's `metadata.continue`."""
+    query = _query(
+        limit=str(limit) if limit else "",
+        **{"continue": token},
+        fieldSelector=field_selector,
+        labelSelector=label_selector,
+    )
+    return Request("GET", path_of(resource, namespace), query)
+
+
+def watch(
+    resource: Resource,
+    namespace: str | None = None,
+    *,
+    resource_version: str,
+    timeout_s: int,
+    field_selector: str = "",
+    label_selector: str = "",
+) -> Request:
+    """Follows a collection from `resource_version` on, with bookmarks, for `timeout_s`."""
+    query = _query(
+        watch="true",
+        allowWatchBookmarks="true",
+        resourceVersion=resource_version,
+        timeoutSeconds=str(timeout_s),
+        fieldSelector=field_selector,
+        labelSelector=label_selector,
+    )
+    return Request("GET", path_of(resource, namespace), query, timeout_s=WATCH_TIMEOUT_S)
+
+
+def create(resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Request:
+    """Creates an object; `apiVersion` and `kind` are filled in."""
+    if resource.namespaced and namespace is None:
+        raise ValueError(f"create {resource.plural}: a namespace is missing")
+    return Request("POST", path_of(resource, namespace), body=_object(resource, body))
+
+
+def replace(
+    resource: Resource,
+    namespace: str | None,
+    name: str,
+    body: Mapping[str, Any],
+    *,
+    subresource: str = "",
+) -> Request:
+    """Writes a whole object; with `metadata.resourceVersion` only over that version."""
+    path = path_of(resource, namespace, name, subresource)
+    return Request("PUT", path, body=_object(resource, body))
+
+
+def delete(
+    resource: Resource,
+    namespace: str | None,
+    name: str,
+    *,
+    uid: str = "",
+    resource_version: str = "",
+    grace_s: int | None = None,
+    propagation: str = "Background",
+) -> Request:
+    """Deletes an object; with `uid` only that one, not a namesake made since."""
+    options = _options("meta.k8s.io/v1", uid, resource_version, grace_s)
+    options["propagationPolicy"] = propagation
+    path = path_of(resource, namespace, name)
+    return Request("DELETE", path, body=orjson.dumps(options))
+
+
+def json_patch(
+    resource: Resource,
+    namespace: str | None,
+    name: str,
+    ops: Sequence[Mapping[str, Any]],
+    *,
+    subresource: str = "",
+) -> Request:
+    """Applies RFC 6902 operations; a `test` that fails refuses all of them (Invalid)."""
+    path = path_of(resource, namespace, name, subresource)
+    return Request("PATCH", path, body=orjson.dumps(list(ops)), content_type=JSON_PATCH)
+
+
+def merge_patch(
+    resource: Resource,
+    namespace: str | None,
+    name: str,
+    body: Mapping[str, Any],
+    *,
+    subresource: str = "",
+) -> Request:
+    """Applies an RFC 7386 patch; `metadata.resourceVersion` in it is an optimistic lock."""
+    path = path_of(resource, namespace, name, subresource)
+    return Request("PATCH", path, body=orjson.dumps(body), content_type=MERGE_PATCH)
+
+
+def evict(namespace: str, name: str, *, uid: str = "", grace_s: int | None = None) -> Request:
+    """Asks to remove a pod in the way that honours budgets and marks it as disrupted."""
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+        "deleteOptions": _options("v1", uid, "", grace_s),
+    }
+    return Request("POST", path_of(PODS, namespace, name, "eviction"), body=orjson.dumps(body))
+
+
+def _options(
+    api_version: str, uid: str, resource_version: str, grace_s: int | None
+) -> dict[str, Any]:
+    options: dict[str, Any] = {"apiVersion": api_version, "kind": "DeleteOptions"}
+    preconditions = {"uid": uid, "resourceVersion": resource_version}
+    if any(preconditions.values()):
+        options["preconditions"] = {k: v for k, v in preconditions.items() if v}
+    if grace_s is not None:
+        options["gracePeriodSeconds"] = grace_s
+    return options
+
+
+def _object(resource: Resource, body: Mapping[str, Any]) -> bytes:
+    return orjson.dumps({"apiVersion": resource.api_version, "kind": resource.kind, **body})
+
+
+def _query(**pairs: str) -> tuple[tuple[str, str], ...]:
+    return tuple((name, value) for name, value in pairs.items() if value)
+
+
+def _segment(text: str) -> str:
+    """One path segment; the API's names never need quoting, hostile ones must not escape."""
+    if text in ("", ".", ".."):
+        raise ValueError(f"{text!r} is no name of an object")
+    return quote(text, safe="")

@@ -1,0 +1,110 @@
+from collections.abc import Iterator
+
+import pytest
+
+from kube.active import ActivePolicy, policy_reflector
+from kube.fake import FakeApi
+from policy import document
+from policy.names import SYSTEM_NAMESPACE
+from tests.webhook.cluster import delete_policy, patch_policy, put_policy
+from tests.webhook.waiting import until
+
+GOOD = "tiers: {graceSeconds: 7}\n"
+BETTER = "tiers: {graceSeconds: 8}\n"
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    """An empty cluster."""
+    return FakeApi()
+
+
+@pytest.fixture
+def active(api: FakeApi) -> Iterator[ActivePolicy]:
+    """A policy that follows it, from the start."""
+    policy = ActivePolicy()
+    reflector = policy_reflector(api, SYSTEM_NAMESPACE)
+    policy.follow(reflector)
+    reflector.start()
+    until(lambda: reflector.synced)
+    yield policy
+    reflector.stop()
+
+
+def _grace(active: ActivePolicy) -> int:
+    return active.current.policy.tiers.grace_seconds
+
+
+def test_without_configmap_the_default_rules(active: ActivePolicy) -> None:
+    """No ConfigMap is no error."""
+    assert active.current.source == "default"
+    assert active.current.details()["error"] == ""
+    assert _grace(active) == 10
+
+
+def test_good_document_comes_into_force(api: FakeApi, active: ActivePolicy) -> None:
+    """A ConfigMap that appears and changes is followed, with its fingerprint."""
+    put_policy(api, GOOD)
+    until(lambda: _grace(active) == 7)
+    patch_policy(api, {"policy.yaml": BETTER})
+    until(lambda: _grace(active) == 8)
+
+    assert active.current.version == document.fingerprint(BETTER)
+    assert active.current.source == "configmap"
+    assert active.current.labels()["stale"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        ({"policy.yaml": "tears: {}"}, "tears: unknown field"),
+        ({"policy.yaml": None, "policy.yml": GOOD}, "has no key policy.yaml"),
+    ],
+)
+def test_bad_document_changes_nothing(
+    api: FakeApi, active: ActivePolicy, data: dict[str, str | None], error: str
+) -> None:
+    """The last good policy stays, and what is wrong is shown until it is mended."""
+    put_policy(api, GOOD)
+    until(lambda: _grace(active) == 7)
+    patch_policy(api, data)
+    until(lambda: active.current.error)
+    kept, said, labels = _grace(active), active.current.error, active.current.labels()
+    patch_policy(api, {"policy.yaml": GOOD})
+    until(lambda: not active.current.error)
+
+    assert kept == 7
+    assert error in said
+    assert labels == {
+        "version": document.fingerprint(GOOD),
+        "source": "configmap",
+        "stale": "true",
+    }
+
+
+def test_deleted_configmap_changes_nothing(api: FakeApi, active: ActivePolicy) -> None:
+    """Nobody means to forget every quota by deleting it; a new one is taken."""
+    put_policy(api, GOOD)
+    until(lambda: _grace(active) == 7)
+    delete_policy(api)
+    until(lambda: active.current.error)
+    kept, said = _grace(active), active.current.error
+    put_policy(api, BETTER)
+    until(lambda: _grace(active) == 8)
+
+    assert kept == 7
+    assert "is gone: create it again" in said
+
+
+def test_bad_document_from_the_start_leaves_the_default(api: FakeApi) -> None:
+    """Where there was never a good one, the default rules and the error is shown."""
+    put_policy(api, "[]")
+    policy = ActivePolicy()
+    reflector = policy_reflector(api, SYSTEM_NAMESPACE)
+    policy.follow(reflector)
+    reflector.start()
+    until(lambda: policy.current.error)
+    reflector.stop()
+
+    assert policy.current.source == "default"
+    assert _grace(policy) == 10

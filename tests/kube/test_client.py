@@ -1,0 +1,227 @@
+"""The client against a real TLS server."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import orjson
+import pytest
+
+from kube import config, errors, request
+from kube.client import Client
+from kube.reflector import Reflector
+from kube.request import PODS
+from tests.kube.https_server import Answer, begin_stream, chunk, reply, serving
+
+Connect = Callable[[Answer], Client]
+
+
+@pytest.fixture
+def connect(tmp_path: Path) -> Iterator[Connect]:
+    """A client of a server that answers as told."""
+    with ExitStack() as stack:
+
+        def start(answer: Answer) -> Client:
+            server: AbstractContextManager[Path] = serving(tmp_path, answer)
+            client = Client(config.load(stack.enter_context(server)), user_agent="edl-test")
+            stack.callback(client.close)
+            return client
+
+        yield start
+
+
+def test_a_request_arrives_as_it_is(connect: Connect) -> None:
+    """Method, target, body, content type, token and name."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        seen = {name.lower(): value for name, value in handler.headers.items()}
+        body = handler.rfile.read(int(seen.pop("content-length")))
+        handler.headers.replace_header("Content-Length", "0")
+        line = f"{handler.command} {handler.path}"
+        reply(handler, orjson.dumps({"line": line, "body": body.decode(), **seen}))
+
+    asked = request.merge_patch(PODS, "a", "b", {"x": 1}, subresource="status")
+    seen = orjson.loads(connect(answer).send(asked))
+
+    assert seen["line"] == "PATCH /api/v1/namespaces/a/pods/b/status"
+    assert seen["body"] == '{"x":1}'
+    assert seen["content-type"] == "application/merge-patch+json"
+    assert seen["authorization"].lower() == "bearer sesame"
+    assert seen["user-agent"] == "edl-test"
+
+
+def test_connections_are_used_again(connect: Connect) -> None:
+    """One connection for requests one after another."""
+    ports = set()
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        ports.add(handler.client_address[1])
+        reply(handler, b"{}")
+
+    client = connect(answer)
+    for _ in range(3):
+        client.send(request.list_page(PODS))
+
+    assert len(ports) == 1
+
+
+def test_an_error_answer_is_an_error(connect: Connect) -> None:
+    """Its Status and Retry-After are read, for requests and for watches."""
+    status = orjson.dumps({"kind": "Status", "reason": "TooManyRequests", "message": "slow down"})
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        reply(handler, status, 429, Retry_After="3")
+
+    client = connect(answer)
+    with pytest.raises(errors.TooManyRequests) as caught:
+        client.send(request.list_page(PODS))
+    assert caught.value.retry_after_s == 3
+    assert str(caught.value) == "GET /api/v1/pods: 429: slow down"
+    with pytest.raises(errors.TooManyRequests), client.stream(request.list_page(PODS)):
+        pass
+
+
+def test_a_redirect_is_not_followed(connect: Connect) -> None:
+    """The token must not go to another host."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        reply(handler, b"", 302, Location="https://127.0.0.1:1/")
+
+    with pytest.raises(errors.KubeError) as caught:
+        connect(answer).send(request.list_page(PODS))
+    assert caught.value.status == 302
+
+
+def test_silence_is_unavailable_after_the_timeout(connect: Connect) -> None:
+    """Nothing comes back in time."""
+    done = threading.Event()
+
+    def answer(_handler: BaseHTTPRequestHandler) -> None:
+        done.wait(3)
+
+    client = connect(answer)
+    try:
+        with pytest.raises(errors.Unavailable, match="imed out"):
+            client.send(replace(request.list_page(PODS), timeout_s=0.05))
+    finally:
+        done.set()
+
+
+def test_nobody_there_is_unavailable(connect: Connect, tmp_path: Path) -> None:
+    """A refused connection; the cause is chained."""
+    with serving(tmp_path, lambda handler: reply(handler, b"")) as kubeconfig:
+        client = Client(config.load(kubeconfig))
+    with pytest.raises(errors.Unavailable) as caught:
+        client.send(request.list_page(PODS))
+
+    assert caught.value.status == 0
+    assert caught.value.__cause__ is not None
+    assert connect is not None
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_answer_that_breaks_off_is_unavailable(connect: Connect, status: int) -> None:
+    """The body is shorter than announced."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(status)
+        handler.send_header("Content-Length", "100")
+        handler.end_headers()
+        handler.wfile.write(b"{")
+        handler.close_connection = True
+
+    with pytest.raises(errors.Unavailable):
+        connect(answer).send(request.list_page(PODS))
+
+
+def test_lines_come_as_they_are_sent(connect: Connect) -> None:
+    """However they are cut into chunks, and before the answer has ended."""
+    more = threading.Event()
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        begin_stream(handler)
+        chunk(handler, b"one\ntw")
+        more.wait(3)
+        chunk(handler, b"o\n\nthree\nrest")
+        chunk(handler, b"")
+
+    with connect(answer).stream(request.list_page(PODS)) as stream:
+        assert next(stream) == b"one"
+        more.set()
+        assert list(stream) == [b"two", b"three"]
+
+
+def test_a_stream_that_breaks_is_unavailable(connect: Connect) -> None:
+    """The connection is closed in the middle."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        begin_stream(handler)
+        chunk(handler, b"one\n")
+        handler.close_connection = True
+
+    with connect(answer).stream(request.list_page(PODS)) as stream:
+        assert next(stream) == b"one"
+        with pytest.raises(errors.Unavailable):
+            next(stream)
+
+
+def test_a_stream_can_be_closed_from_another_thread(connect: Connect) -> None:
+    """The reader wakes at once and sees a regular end."""
+    done, reading = threading.Event(), threading.Event()
+    lines: list[bytes] = []
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        begin_stream(handler)
+        chunk(handler, b"one\n")
+        done.wait(4)
+
+    client = connect(answer)
+    with client.stream(request.list_page(PODS)) as stream:
+
+        def read() -> None:
+            for line in stream:
+                lines.append(line)
+                reading.set()
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        assert reading.wait(3)
+        time.sleep(0.05)  # into the blocked read
+        stream.close()
+        stream.close()
+        reader.join(2)
+        woken = not reader.is_alive()
+        done.set()
+        reader.join()
+
+    assert woken
+    assert lines == [b"one"]
+
+
+def test_a_reflector_stops_promptly_over_tls(connect: Connect) -> None:
+    """The thread is gone long before the server says anything."""
+    done = threading.Event()
+    page = {"metadata": {"resourceVersion": "5"}, "items": []}
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        if "watch=" not in handler.path:
+            reply(handler, orjson.dumps(page))
+            return
+        begin_stream(handler)
+        done.wait(4)
+
+    reflector = Reflector(connect(answer), PODS, str)
+    reflector.start()
+    try:
+        assert reflector.changes.wait_for(lambda: reflector.synced, 3)
+        time.sleep(0.05)  # into the blocked read
+        begun_s = time.perf_counter()
+        reflector.stop()
+        assert time.perf_counter() - begun_s < 1.0
+        assert not [t for t in threading.enumerate() if t.name == "watch-pods"]
+    finally:
+        done.set()

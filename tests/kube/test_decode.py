@@ -1,0 +1,300 @@
+"""API objects as records, from payloads in the shape of a 1.36 server's."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from kube import decode
+from policy.names import ANNOTATION_MAX, ANNOTATION_MIN, Role, Tier
+from policy.snapshot import (
+    ANYWHERE,
+    Books,
+    JobCondition,
+    JobStatus,
+    Node,
+    Phase,
+    Requirement,
+    Taint,
+    Toleration,
+)
+
+VECTORS = Path(__file__).parent.parent / "vectors" / "kube"
+GIB = 1 << 30
+
+
+def vector(name: str) -> Any:
+    """A payload; a new copy each time."""
+    return orjson.loads((VECTORS / f"{name}.json").read_bytes())
+
+
+def plain_pod(**status: object) -> dict[str, Any]:
+    """The least that an API server sends for a pod."""
+    return {
+        "metadata": {"namespace": "default", "name": "one", "uid": "u-1"},
+        "spec": {"containers": [{"name": "main", "resources": {}}]},
+        "status": status,
+    }
+
+
+def test_a_running_trainer_is_read_whole() -> None:
+    """Identity, place, tier, times and ownership of a trainer pod."""
+    pod = decode.pod(vector("pod"))
+
+    assert pod.key == "training/resnet-trainer-7"
+    assert pod.uid == "3f0c6a52-8d1b-4a55-9c2e-6a0f3e8f9d11"
+    assert (pod.node, pod.nominated) == ("node-017", "")
+    assert (pod.phase, pod.ready, pod.terminal) == (Phase.RUNNING, True, False)
+    assert (pod.priority, pod.preempts) == (-1000, False)
+    assert (pod.job, pod.role, pod.tier, pod.trainer_id) == (
+        "resnet",
+        Role.TRAINER,
+        Tier.SURPLUS,
+        7,
+    )
+    assert pod.owner_uid == "c1d2e3f4-0000-4a4a-8b8b-112233445566"
+    assert pod.started_s - pod.created_s == 1.0
+    assert pod.created_s == 1_795_169_472.0
+    assert (pod.gated, pod.deleting, pod.disrupted, pod.ended_s) == (False, False, False, 0)
+
+
+def test_requests_are_counted_as_the_scheduler_counts_them() -> None:
+    """Container 5 + sidecar 0.1 < warm-up 6 + sidecar 0.1; overhead on top; no marker resource."""
+    assert decode.pod(vector("pod")).requests == {
+        "cpu": 6_100 + 50,
+        "memory": 8 * GIB + (128 << 20),
+        "nvidia.com/gpu": 1,
+        "pods": 1,
+    }
+
+
+def test_selector_and_affinity_are_folded_into_terms() -> None:
+    """The node selector joins every alternative; matchFields keep their key."""
+    constraints = decode.pod(vector("pod")).constraints
+
+    gpu = Requirement("pool", "In", ("gpu",))
+    assert constraints.terms == (
+        (Requirement("zone", "In", ("a", "b")), gpu),
+        (Requirement("metadata.name", "NotIn", ("node-001",)), gpu),
+    )
+    assert Toleration("gpu", "Equal", "yes", "") in constraints.tolerations
+
+
+def test_records_share_what_looks_alike() -> None:
+    """Two pods of one template keep one map of requests and one set of constraints."""
+    first, second = vector("pod"), vector("pod")
+    second["metadata"]["uid"] = "another"
+    second["spec"]["tolerations"][0]["tolerationSeconds"] = 5
+    one, two = decode.pod(first), decode.pod(second)
+
+    assert one.requests is two.requests
+    assert one.constraints is two.constraints
+    assert one.node is two.node
+
+
+def test_a_bare_pod_has_defaults() -> None:
+    """Missing and null fields are what the API's defaults are."""
+    obj = plain_pod(conditions=None, containerStatuses=None)
+    obj["metadata"]["creationTimestamp"] = None
+    pod = decode.pod(obj)
+
+    assert pod.requests == {"pods": 1}
+    assert pod.constraints is ANYWHERE
+    assert (pod.phase, pod.scheduler, pod.preempts) == (Phase.PENDING, "default-scheduler", True)
+    assert (pod.job, pod.role, pod.tier, pod.trainer_id, pod.created_s) == ("", None, None, -1, 0)
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1.5", "٣", "9" * 30])
+def test_a_trainer_id_that_is_no_number_is_none(text: str) -> None:
+    """A label is anybody's to write."""
+    obj = plain_pod()
+    obj["metadata"]["labels"] = {"edl.training/trainer-id": text, "edl.training/role": "cook"}
+
+    assert (decode.pod(obj).trainer_id, decode.pod(obj).role) == (-1, None)
+
+
+def test_signs_of_leaving_are_read() -> None:
+    """Deletion, disruption, gates and nominations."""
+    obj = plain_pod(
+        phase="Failed",
+        nominatedNodeName="n-2",
+        conditions=[
+            {"type": "DisruptionTarget", "status": "True"},
+            {"type": "Ready", "status": "False"},
+        ],
+    )
+    obj["metadata"]["deletionTimestamp"] = "2026-11-20T10:11:12Z"
+    obj["metadata"]["ownerReferences"] = [{"uid": "other"}]
+    obj["spec"]["schedulingGates"] = [{"name": "edl.training/wait"}]
+    pod = decode.pod(obj)
+
+    assert (pod.deleting, pod.disrupted, pod.gated, pod.ready) == (True, True, True, False)
+    assert (pod.nominated, pod.owner_uid, pod.terminal) == ("n-2", "", True)
+
+
+def test_a_pod_ended_when_its_last_container_did() -> None:
+    """The latest finishedAt of a terminal pod."""
+    ends = ["2026-11-20T10:00:00Z", "2026-11-20T10:00:09Z"]
+    statuses = [{"state": {"terminated": {"finishedAt": end}}} for end in ends]
+    pod = decode.pod(plain_pod(phase="Succeeded", containerStatuses=statuses))
+
+    assert pod.ended_s == decode.seconds(ends[1])
+
+
+def test_a_pod_without_containers_ended_with_its_last_condition() -> None:
+    """A node that refuses a pod leaves conditions only."""
+    conditions = [
+        {"type": "Ready", "status": "False", "lastTransitionTime": "2026-11-20T10:00:00Z"}
+    ]
+    pod = decode.pod(plain_pod(phase="Failed", conditions=conditions))
+
+    assert pod.ended_s == decode.seconds("2026-11-20T10:00:00Z")
+
+
+def test_a_malformed_quantity_counts_as_nothing() -> None:
+    """It neither raises nor hides the others; the decoder counts it, each time."""
+    decoder = decode.Decoder()
+    obj = plain_pod()
+    obj["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "many", "memory": "1Gi"}}
+
+    assert decoder.pod(obj).requests == {"memory": GIB, "pods": 1}
+    assert decoder.pod(obj).requests == {"memory": GIB, "pods": 1}
+    assert decoder.malformed == 2
+
+
+def test_a_node_is_read_whole() -> None:
+    """Allocatable, labels, taints, cordon and readiness."""
+    node = decode.node(vector("node"))
+
+    assert node.name == "node-017"
+    assert node.allocatable["cpu"] == 17_500
+    assert node.allocatable["memory"] == 96 * GIB
+    assert (node.allocatable["pods"], node.allocatable["nvidia.com/gpu"]) == (110, 4)
+    assert node.labels["pool"] == "gpu"
+    assert node.taints == (
+        Taint("gpu", "yes", "NoSchedule"),
+        Taint("node.kubernetes.io/unschedulable", "", "NoSchedule"),
+    )
+    assert (node.unschedulable, node.ready) == (True, True)
+
+
+def test_a_node_that_says_nothing_is_not_ready() -> None:
+    """Without a status nothing can run there; a bad amount is counted."""
+    assert decode.node({"metadata": {"name": "n"}}) == Node("n", {}, ready=False)
+    decoder = decode.Decoder()
+    decoder.node({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "?"}}})
+    assert decoder.malformed == 1
+
+
+def test_an_elastic_job_is_read_whole() -> None:
+    """Bounds, share, books, status, and one trainer's needs with limits standing in."""
+    job = decode.job(vector("job"))
+
+    assert job is not None
+    assert (job.key, job.resource_version) == ("training/resnet", "184300")
+    assert (job.min_trainers, job.max_trainers, job.weight, job.queue) == (2, 60, 3, "research")
+    assert job.requests == {"cpu": 5000, "memory": 8 * GIB, "nvidia.com/gpu": 1, "pods": 1}
+    assert job.constraints.terms == ((Requirement("pool", "In", ("gpu",)),),)
+    assert (job.managed, job.parallelism, job.suspended, job.deleting) == (True, 5, False, False)
+    assert (job.backoff_limit, job.deadline_s) == (4, 86_400)
+    assert job.books == Books(next_id=8, open=frozenset({3, 4, 5, 6, 7}), failed=1, disrupted=2)
+    assert job.books_text.startswith('{"next":8')
+    assert job.status == JobStatus(
+        active=5,
+        ready=4,
+        terminating=1,
+        failed=1,
+        start_s=decode.seconds("2026-11-20T10:00:01Z"),
+        conditions=(
+            JobCondition(
+                "Suspended",
+                "False",
+                "JobResumed",
+                "Job resumed",
+                decode.seconds("2026-11-20T10:00:01Z"),
+            ),
+        ),
+    )
+    assert job.template == vector("job")["spec"]["template"]
+    assert job.error == ""
+
+
+def test_a_job_without_bounds_is_none_of_ours() -> None:
+    """Neither annotation: not kept."""
+    obj = vector("job")
+    del obj["metadata"]["annotations"]
+
+    assert decode.job(obj) is None
+
+
+@pytest.mark.parametrize(
+    ("annotations", "spec", "named"),
+    [
+        ({ANNOTATION_MAX: "x"}, {}, ANNOTATION_MAX),
+        ({ANNOTATION_MIN: "70"}, {}, ANNOTATION_MIN),
+        ({"edl.training/weight": "-1"}, {}, "edl.training/weight"),
+        ({}, {"completionMode": "Indexed"}, "spec.completionMode"),
+    ],
+)
+def test_a_job_that_contradicts_itself_is_kept_with_its_error(
+    annotations: dict[str, str], spec: dict[str, Any], named: str
+) -> None:
+    """It is reported, never planned: no bounds, and the field's name in the error."""
+    obj = copy.deepcopy(vector("job"))
+    obj["metadata"]["annotations"] |= annotations
+    obj["spec"] |= spec
+    job = decode.job(obj)
+
+    assert job is not None
+    assert named in job.error
+    assert (job.min_trainers, job.max_trainers, job.weight, job.queue) == (0, 0, 1, "")
+
+
+def test_a_bare_job_has_the_defaults_of_the_api() -> None:
+    """batch/v1: parallelism 1, backoffLimit 6, no deadline, the built-in controller."""
+    annotations = {ANNOTATION_MIN: "1", ANNOTATION_MAX: "2"}
+    metadata = {"namespace": "d", "name": "j", "uid": "u", "annotations": annotations}
+    job = decode.job({"metadata": metadata, "spec": {"template": {}}, "status": None})
+
+    assert job is not None
+    assert (job.parallelism, job.backoff_limit, job.deadline_s, job.managed) == (1, 6, 0, False)
+    assert (job.books, job.books_text, job.status) == (Books(), "", JobStatus())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1970-01-01T00:01:00Z", 60.0),
+        ("1970-01-01T01:00:00.5+01:00", 0.5),
+        (None, 0.0),
+        ("", 0.0),
+        ("yesterday", 0.0),
+        ("1970-01-01T00:01:00", 0.0),
+    ],
+)
+def test_times_are_seconds_since_the_epoch(text: str | None, expected: float) -> None:
+    """RFC 3339 with its zone; anything else is 0."""
+    assert decode.seconds(text) == expected
+
+
+def test_a_configmap_is_read() -> None:
+    """Its text, and the version it stands at."""
+    metadata = {"namespace": "edl-system", "name": "p", "uid": "u", "resourceVersion": "9"}
+
+    assert decode.configmap({"metadata": metadata, "data": {"a": "b"}}) == decode.ConfigMap(
+        "edl-system", "p", "u", "9", {"a": "b"}
+    )
+    assert decode.configmap({"metadata": metadata}).data == {}
+
+
+def test_a_priority_class_is_read() -> None:
+    """Value and preemption policy, which defaults to preempting."""
+    metadata = {"name": "edl-surplus", "uid": "u"}
+    full = {"metadata": metadata, "value": -1000, "preemptionPolicy": "Never"}
+
+    assert decode.priority_class(full) == decode.PriorityClass("edl-surplus", "u", -1000, "Never")
+    assert decode.priority_class({"metadata": metadata}) == decode.PriorityClass(
+        "edl-surplus", "u", 0, "PreemptLowerPriority"
+    )

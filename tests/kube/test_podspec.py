@@ -1,0 +1,125 @@
+"""What a pod asks of a node, rule by rule."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kube import podspec
+from policy.snapshot import ANYWHERE, Requirement
+
+
+def container(cpu: str = "", *, sidecar: bool = False, **resources: object) -> dict[str, Any]:
+    """A container that asks for `cpu`."""
+    asked = {"requests": {"cpu": cpu}} if cpu else resources
+    return {"resources": asked, **({"restartPolicy": "Always"} if sidecar else {})}
+
+
+def cpu_of(**spec: object) -> int:
+    """The CPU that a spec comes to, in millicores."""
+    return podspec.requests(spec).resources.get("cpu", 0)
+
+
+@pytest.mark.parametrize(
+    ("init", "main", "expected"),
+    [
+        ([], ["1", "2"], 3000),
+        ([container("5")], ["1"], 5000),
+        ([container("1"), container("2")], ["1"], 2000),
+        ([container("1", sidecar=True)], ["1"], 2000),
+        ([container("1", sidecar=True), container("2")], ["1"], 3000),
+        ([container("2"), container("1", sidecar=True)], ["1"], 2000),
+        ([container("1", sidecar=True), container("1", sidecar=True)], [], 2000),
+    ],
+)
+def test_containers_init_containers_and_sidecars(
+    init: list[dict[str, Any]], main: list[str], expected: int
+) -> None:
+    """Containers add up; init containers run alone, but with the sidecars started before them."""
+    assert cpu_of(initContainers=init, containers=[container(c) for c in main]) == expected
+
+
+def test_limits_stand_in_for_missing_requests() -> None:
+    """Resource by resource, as the API server defaults them."""
+    resources = {"limits": {"cpu": "2", "nvidia.com/gpu": "1"}, "requests": {"cpu": "1"}}
+
+    assert podspec.requests({"containers": [{"resources": resources}]}).resources == {
+        "cpu": 1000,
+        "nvidia.com/gpu": 1,
+        "pods": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("pod_level", "expected"),
+    [
+        ({"requests": {"cpu": "4"}}, 4000),
+        ({"limits": {"cpu": "4"}}, 1000),
+        ({"requests": {"cpu": "4"}, "limits": {"cpu": "8"}}, 4000),
+        ({"requests": {"nvidia.com/gpu": "4"}}, 1000),
+    ],
+)
+def test_pod_level_requests_replace_the_sum(pod_level: dict[str, Any], expected: int) -> None:
+    """For cpu, memory and huge pages; pod-level limits only fill a gap."""
+    assert cpu_of(containers=[container("1")], resources=pod_level) == expected
+    assert "nvidia.com/gpu" not in podspec.requests({"resources": pod_level}).resources
+
+
+def test_a_pod_level_limit_fills_a_gap() -> None:
+    """No container says anything about it."""
+    assert cpu_of(containers=[container()], resources={"limits": {"cpu": "4"}}) == 4000
+
+
+def test_overhead_is_added_last() -> None:
+    """Also on top of pod-level requests."""
+    spec = {"resources": {"requests": {"cpu": "4"}}, "overhead": {"cpu": "250m"}}
+
+    assert cpu_of(**spec) == 4250
+
+
+def test_the_marker_resource_is_not_counted() -> None:
+    """`edl.training/trainer` is ignoredByScheduler, so no node has to have it."""
+    resources = {"limits": {"edl.training/trainer": "1"}}
+
+    assert podspec.requests({"containers": [{"resources": resources}]}).resources == {"pods": 1}
+
+
+@pytest.mark.parametrize(
+    "required", [{"nodeSelectorTerms": []}, {"nodeSelectorTerms": [{}, {"matchFields": None}]}]
+)
+def test_an_affinity_of_empty_terms_matches_no_node(required: dict[str, Any]) -> None:
+    """Upstream: an empty term selects nothing, so such a pod never runs."""
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    terms = podspec.constraints({"affinity": affinity, "nodeSelector": {"a": "b"}}).terms
+
+    assert terms == ((Requirement("metadata.name", "In", ()),),)
+
+
+def test_preferred_affinity_constrains_nothing() -> None:
+    """Only required affinity is a constraint."""
+    preferred: dict[str, Any] = {"preferredDuringSchedulingIgnoredDuringExecution": []}
+
+    assert podspec.constraints({"affinity": {"nodeAffinity": preferred}}) is ANYWHERE
+    assert podspec.constraints({"affinity": {"podAffinity": {}}}) is ANYWHERE
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(["cpu", "memory"]), st.integers(0, 99).map(str)),
+        max_size=4,
+    )
+)
+def test_the_sum_is_never_less_than_a_part(parts: list[dict[str, str]]) -> None:
+    """However containers are spread over kinds, each one's own needs fit."""
+    spec = {
+        "containers": [{"resources": {"requests": part}} for part in parts[::2]],
+        "initContainers": [{"resources": {"requests": part}} for part in parts[1::2]],
+    }
+    total = podspec.requests(spec).resources
+
+    for part in parts:
+        assert all(
+            total.get(name, 0) >= amount for name, amount in podspec.amounts(part).resources.items()
+        )
