@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -123,6 +124,43 @@ def expires(cert: bytes) -> datetime:
 def needs_renewal(cert: bytes, now: datetime, before: timedelta = RENEW_BEFORE) -> bool:
     """Whether less than `before` is left of it."""
     return expires(cert) - now < before
+
+
+def begins(cert: bytes) -> datetime:
+    """From when the first certificate in the PEM is meant to hold (aware, UTC)."""
+    return x509.load_pem_x509_certificate(cert).not_valid_before_utc + _CLOCK_SKEW
+
+
+def hosts(cert: bytes) -> tuple[str, ...]:
+    """DNS names and addresses that the first certificate in the PEM is for."""
+    try:
+        names = x509.load_pem_x509_certificate(cert).extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
+        )
+    except x509.ExtensionNotFound:
+        return ()
+    return tuple(str(name.value) for name in names.value)
+
+
+def issued_by(cert: bytes, ca: bytes) -> bool:
+    """Whether `ca` signed the first certificate in the PEM."""
+    try:
+        x509.load_pem_x509_certificate(cert).verify_directly_issued_by(
+            x509.load_pem_x509_certificate(ca)
+        )
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def matches(pair: Pair) -> bool:
+    """Whether the key is the certificate's.
+
+    Raises:
+        ValueError: either is no PEM.
+    """
+    key = serialization.load_pem_private_key(pair.key, password=None)
+    return key.public_key() == x509.load_pem_x509_certificate(pair.cert).public_key()
 
 
 def _san(host: str) -> x509.GeneralName:

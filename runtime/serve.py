@@ -1,0 +1,220 @@
+"""HTTPS serving: gunicorn with one worker process and a few threads around a Flask application.
+
+One worker, because caches and counters live in it; gthread, because it keeps connections open
+and asks for the TLS context anew for each one. The master restarts a worker that dies or
+hangs; a worker whose master dies goes with it at once (`runtime.worker`). Who calls:
+`__main__.py` of extender and webhook.
+"""
+
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from flask import Flask
+from gunicorn.app.base import BaseApplication
+from gunicorn.arbiter import Arbiter
+from pydantic import AfterValidator, Field
+
+from runtime import tls
+from runtime.logs import keys, one_line
+from runtime.settings import Settings
+from runtime.worker import GunicornLog, Worker, end_with_parent
+
+log = logging.getLogger(__name__)
+
+_KEEPALIVE_S = 120
+"""Above the 90 s after which the API server drops idle connections, so that it never meets a closed one."""
+_GRACE_S = 10
+_HANG_S = 30
+_BACKLOG = 512
+_MAX_PORT = 65_535
+
+
+def _check_address(text: str) -> str:
+    address(text)
+    return text
+
+
+class ServeSettings(Settings):
+    """What every serving room can be told."""
+
+    listen: Annotated[str, AfterValidator(_check_address)] = "0.0.0.0:8443"
+    """Address and port to serve on; port 0 takes a free one."""
+    announce_file: Path | None = None
+    """File that gets the address really served on, once it is."""
+    threads: Annotated[int, Field(ge=1, le=64)] = 4
+    """Requests answered at one time."""
+    drain_seconds: Annotated[float, Field(ge=0, le=60)] = 5.0
+    """After SIGTERM, how long to go on answering while readiness already says no."""
+    max_body_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 3 * 1024 * 1024
+    """A body of this length gets 413; the API server stores no object half as long."""
+    tls_cert: Path | None = None
+    """PEM file of the serving certificate; the key may be in it too."""
+    tls_key: Path | None = None
+    """PEM file of the key, where it is a file of its own."""
+    client_ca: Path | None = None
+    """PEM file of a CA: callers (not probes) must then show a certificate of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What a room serves: built in the worker, after the fork, so that threads may run."""
+
+    app: Flask
+    start: Callable[[], None] = lambda: None
+    """Starts watches and other threads; called once, before the first request."""
+    stop: Callable[[], None] = lambda: None
+    """Ends them; called once, after the last request."""
+
+
+class ServeError(RuntimeError):
+    """The server cannot start; the text is one line that names the setting."""
+
+
+def address(text: str) -> tuple[str, int]:
+    """(host, port) of "127.0.0.1:8443", "[::1]:0" or ":8443" (every address).
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    match = re.fullmatch(
+        r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[^\[\]:]*)):(?P<port>\d{1,5})", text
+    )
+    if match is None or int(match["port"]) > _MAX_PORT:
+        raise ValueError("write host:port, such as 0.0.0.0:8443 or [::]:8443")
+    return match["six"] or match["host"] or "0.0.0.0", int(match["port"])  # noqa: S104 - a pod serves its cluster
+
+
+def run(settings: ServeSettings, build: Callable[[], Service]) -> None:
+    """Serves until SIGTERM or SIGINT, then exits the process (0 after a clean stop).
+
+    Args:
+        settings: Where and how.
+        build: Makes the service in the worker process. An error there ends the server.
+
+    Raises:
+        ServeError: the address or the certificate cannot be used.
+    """
+    certificates = _certificates(settings)
+    _Application(settings, build, certificates, _bind(settings.listen)).run()
+
+
+def _certificates(settings: ServeSettings) -> tls.Certificates | None:
+    if settings.tls_cert is None:
+        return None
+    try:
+        return tls.Certificates(settings.tls_cert, settings.tls_key, settings.client_ca)
+    except (OSError, ValueError) as error:
+        raise ServeError(
+            f"--tls-cert {settings.tls_cert} cannot be used: {one_line(error)}"
+        ) from error
+
+
+def _bind(listen: str) -> socket.socket:
+    host, port = address(listen)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise ServeError(
+            f"cannot listen on {listen}: {error.strerror}; choose another --listen"
+        ) from error
+
+
+class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn ships no types
+    """Tells gunicorn how to serve one room."""
+
+    def __init__(
+        self,
+        settings: ServeSettings,
+        build: Callable[[], Service],
+        certificates: tls.Certificates | None,
+        listener: socket.socket,
+    ) -> None:
+        self.settings = settings
+        self.service: Service | None = None
+        self._build = build
+        self._certificates = certificates
+        self._descriptor = listener.detach()
+        super().__init__()
+
+    def load_config(self) -> None:
+        """Sets every option we depend on, so that a new default of gunicorn's changes nothing."""
+        for name, value in self._options().items():
+            self.cfg.set(name, value)
+
+    def load(self) -> Flask:
+        """Builds the service, in the worker."""
+        try:
+            self.service = self._build()
+        except Exception as error:
+            # The master ends too when a worker cannot be built: the reason belongs in the log once.
+            log.critical("service cannot be built", exc_info=error)
+            raise SystemExit(Arbiter.APP_LOAD_ERROR) from error
+        return self.service.app
+
+    def _options(self) -> dict[str, Any]:
+        settings = self.settings
+        options: dict[str, Any] = {
+            "bind": [f"fd://{self._descriptor}"],
+            "backlog": _BACKLOG,
+            "worker_class": Worker,
+            "workers": 1,  # two would be two caches and two sets of counters
+            "threads": settings.threads,
+            "keepalive": _KEEPALIVE_S,
+            "timeout": _HANG_S,
+            "graceful_timeout": int(_GRACE_S + settings.drain_seconds),
+            "control_socket_disable": True,  # wants a writable directory and serves nobody
+            "http_protocols": "h1",
+            "limit_request_line": 4094,
+            "limit_request_fields": 64,
+            "limit_request_field_size": 8190,
+            "logger_class": GunicornLog,
+            "loglevel": "warning",
+            "proc_name": settings.room,
+            "post_fork": _after_fork,
+            "post_worker_init": _start,
+            "worker_exit": _stop,
+            "when_ready": self._announce,
+        }
+        if Path("/dev/shm").is_dir():  # noqa: S108 - the heartbeat file must never wait for a disk
+            options["worker_tmp_dir"] = "/dev/shm"  # noqa: S108 - same
+        if self._certificates is not None:
+            current = self._certificates.current
+            options["certfile"] = str(settings.tls_cert)
+            options["ssl_context"] = lambda _conf, _default: current()
+        return options
+
+    def _announce(self, arbiter: Arbiter) -> None:
+        host, port = arbiter.LISTENERS[0].getsockname()[:2]
+        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        log.info("listening", extra=keys(address=where, tls=self._certificates is not None))
+        if self.settings.announce_file is not None:
+            partial = self.settings.announce_file.with_suffix(f".{os.getpid()}")
+            partial.write_text(f"{where}\n")
+            partial.replace(self.settings.announce_file)
+
+
+def _after_fork(_: Arbiter, worker: Worker) -> None:
+    if not end_with_parent(worker.ppid):
+        sys.exit(0)
+
+
+def _start(worker: Worker) -> None:
+    service: Service = worker.app.service
+    service.start()
+
+
+def _stop(_: Arbiter, worker: Worker) -> None:
+    service: Service | None = worker.app.service
+    if service is not None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        service.stop()
+        log.info("stopped")

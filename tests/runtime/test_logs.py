@@ -1,0 +1,118 @@
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from runtime import logs
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        """It says so."""
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _own_root() -> Iterator[None]:
+    """Gives the root logger back as it was."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def test_json_lines_have_keys() -> None:
+    """A line is one JSON object with time, level, room, phrase and keys."""
+    stream = io.StringIO()
+    logs.setup("attic", level="info", form="auto", stream=stream)
+
+    logging.getLogger("x").info("pod changed", extra=logs.keys(pod="a/b", name="n", reason=None))
+
+    line = json.loads(stream.getvalue())
+    time = line.pop("time")
+    assert time.endswith("+00:00")
+    assert line == {
+        "level": "info",
+        "room": "attic",
+        "message": "pod changed",
+        "pod": "a/b",
+        "name": "n",
+        "reason": None,
+    }
+
+
+def test_plain_extras_are_keys_too() -> None:
+    """Keys given to logging directly appear as well."""
+    stream = io.StringIO()
+    logs.setup("attic", level="info", form="json", stream=stream)
+
+    logging.getLogger("x").info("watch broken", extra={"resource": "pods"})
+
+    assert json.loads(stream.getvalue())["resource"] == "pods"
+
+
+def test_keys_never_replace_what_every_line_has() -> None:
+    """A key called message does not hide the phrase."""
+    stream = io.StringIO()
+    logs.setup("attic", level="info", form="json", stream=stream)
+
+    logging.getLogger("x").info("refused", extra=logs.keys(message="other", level=9))
+
+    line = json.loads(stream.getvalue())
+    assert (line["message"], line["level"]) == ("refused", "info")
+
+
+def test_exception_stays_on_one_json_line() -> None:
+    """An error is a one-line text and a trace in fields of the same line."""
+    stream = io.StringIO()
+    logs.setup("attic", level="info", form="json", stream=stream)
+    try:
+        int("first\nsecond")
+    except ValueError:
+        logging.getLogger("x").exception("failed")
+
+    assert stream.getvalue().count("\n") == 1
+    line = json.loads(stream.getvalue())
+    assert line["error"] == "ValueError: invalid literal for int() with base 10: 'first\\nsecond'"
+    assert "Traceback" in line["trace"]
+
+
+def test_text_is_for_terminals() -> None:
+    """On a terminal a line is text, and a line break in a value does not break it."""
+    stream = Terminal()
+    logs.setup("attic", level="info", form="auto", stream=stream)
+
+    logging.getLogger("x").warning("pod changed", extra=logs.keys(pod="a/b", why="x\ny"))
+
+    assert stream.getvalue()[8:] == " warning pod changed pod=a/b why=x y\n"
+
+
+def test_text_shows_the_trace_below() -> None:
+    """A person reads the trace as usual."""
+    stream = io.StringIO()
+    logs.setup("attic", level="info", form="text", stream=stream)
+    try:
+        int("wrong")
+    except ValueError:
+        logging.getLogger("x").exception("failed")
+
+    assert (
+        stream.getvalue().splitlines()[-1]
+        == "ValueError: invalid literal for int() with base 10: 'wrong'"
+    )
+
+
+def test_level_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    """Lines below the level are left out; setting up twice does not log twice, on stderr."""
+    logs.setup("attic", level="debug", form="json")
+    logs.setup("attic", level="warning", form="json")
+
+    logging.getLogger("x").info("quiet")
+    logging.getLogger("x").warning("loud")
+
+    assert len(capsys.readouterr().err.splitlines()) == 1
