@@ -5,7 +5,7 @@ Pure. Who calls: `policy.mutation`.
 
 from collections.abc import Mapping, Sequence
 
-Operation = dict[str, object]
+Operation = Mapping[str, object]
 """One operation, ready for JSON."""
 
 

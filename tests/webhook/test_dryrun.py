@@ -1,0 +1,143 @@
+from pathlib import Path
+
+import pytest
+
+from policy.model import Policy
+from policy.mutation import EDL_CLASSES
+from webhook import dryrun
+from webhook.__main__ import main
+from webhook.review import State
+
+JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: resnet
+  namespace: training
+  annotations: {edl.training/min-trainers: "2", edl.training/max-trainers: "60"}
+spec:
+  template:
+    spec: {restartPolicy: Never, containers: [{name: trainer, image: x}]}
+"""
+PSERVER = """
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata: {name: ps, namespace: training}
+spec:
+  template:
+    metadata: {labels: {edl.training/job: resnet, edl.training/role: pserver}}
+    spec: {priorityClassName: high, containers: [{name: pserver, image: x}]}
+"""
+POLICY = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: edl-policy}
+data: {policy.yaml: "tears: {}"}
+"""
+
+
+def _lines(text: str) -> tuple[str, ...]:
+    return dryrun.report(text, State(Policy(), EDL_CLASSES)).lines
+
+
+def test_changes_are_shown_as_operations() -> None:
+    """Every change to a Job is a line with its path and value."""
+    lines = _lines(JOB)
+
+    assert lines[0] == "Job training/resnet: changed:"
+    assert '  add /spec/managedBy "edl.training/reconciler"' in lines
+    assert "  add /spec/parallelism 2" in lines
+
+
+def test_pods_of_workloads_are_shown() -> None:
+    """What would become of a ReplicaSet's pods is shown, warnings too."""
+    lines = _lines(PSERVER)
+
+    assert lines[0] == "pods of ReplicaSet training/ps: changed:"
+    assert '  add /spec/priorityClassName "edl-support"' in lines
+    assert lines[-1].startswith("  warning: priorityClassName high became edl-support")
+
+
+def test_refusals_say_why() -> None:
+    """A bad Job and a bad policy are refused by field, whatever else is in the file."""
+    text = "---".join([JOB.replace('"60"', '"1"'), POLICY, PSERVER])
+
+    report = dryrun.report(text, State(Policy(), EDL_CLASSES))
+
+    assert report.refused
+    assert "min must not exceed max" in report.lines[0]
+    assert report.lines[1].startswith(
+        "ConfigMap edl-system/edl-policy: refused: policy.yaml: tears"
+    )
+
+
+def test_other_objects_are_said_to_be_none_of_ours() -> None:
+    """Each object of the file gets an answer, those of a List too."""
+    text = (
+        "{kind: List, items: [{kind: Service, metadata: {name: a}}, 1,"
+        " {kind: Pod, metadata: {generateName: b-}}]}\n---\n"
+    )
+
+    assert _lines(text) == (
+        "Service default/a: not looked at by admission",
+        "Pod default/b-: allowed as it is",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("{", "not valid YAML"), ("[]", "has no kind"), ("a: 1", "has no kind")]
+)
+def test_files_without_objects(text: str, said: str) -> None:
+    """A file that holds no objects is refused in one line."""
+    with pytest.raises(dryrun.FileError, match=said):
+        _lines(text)
+
+
+def test_command_prints_and_tells_by_its_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command ends with 0, or with 1 after a refusal."""
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    good.write_text(JOB)
+    bad.write_text(JOB.replace('"2"', '"x"'))
+
+    codes = [main(["dry-run", str(file)]) for file in (good, bad)]
+
+    out = capsys.readouterr().out
+    assert codes == [0, 1]
+    assert "Job training/resnet: changed:" in out
+    assert "Job training/resnet: refused: edl.training/min-trainers is 'x'" in out
+
+
+def test_command_goes_by_a_policy_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--policy decides what is capped and protected."""
+    file, policy = tmp_path / "ps.yaml", tmp_path / "policy.yaml"
+    file.write_text(PSERVER)
+    policy.write_text("tiers: {graceSeconds: 3}")
+
+    code = main(["dry-run", str(file), "--policy", str(policy)])
+
+    assert code == 0
+    assert "  add /spec/terminationGracePeriodSeconds 3" in capsys.readouterr().out
+
+
+def test_command_says_what_it_cannot_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A missing file, a binary one and a bad policy are one line each, and code 1."""
+    binary, policy, job = tmp_path / "binary", tmp_path / "policy.yaml", tmp_path / "job.yaml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    policy.write_text("tears: {}")
+    job.write_text(JOB)
+
+    codes = [
+        main(["dry-run", str(tmp_path / "none.yaml")]),
+        main(["dry-run", str(binary)]),
+        main(["dry-run", str(job), "--policy", str(policy)]),
+        main(["--kubeconfig", str(tmp_path / "none")]),
+    ]
+
+    lines = capsys.readouterr().err.splitlines()
+    assert codes == [1, 1, 1, 1]
+    assert len(lines) == 4
+    assert all(line.startswith("webhook: ") for line in lines)

@@ -1,0 +1,44 @@
+from typing import Any
+
+import pytest
+
+from tests.webhook.cluster import registrations
+from webhook.registration import by_url
+
+ENTRIES = [
+    (document["kind"], entry) for document in registrations() for entry in document["webhooks"]
+]
+
+
+def test_by_url_replaces_every_service() -> None:
+    """Each entry calls its own path at the URL; the original is left as it was."""
+    for document in registrations():
+        changed = by_url(document, "https://127.0.0.1:8443/")
+        paths = {entry["clientConfig"]["service"]["path"] for entry in document["webhooks"]}
+        urls = {entry["clientConfig"]["url"] for entry in changed["webhooks"]}
+
+        assert urls == {f"https://127.0.0.1:8443{path}" for path in paths}
+        assert not any("service" in entry["clientConfig"] for entry in changed["webhooks"])
+
+
+@pytest.mark.parametrize(("kind", "entry"), ENTRIES)
+def test_every_entry_fails_open_and_soon(kind: str, entry: dict[str, Any]) -> None:
+    """A dead webhook blocks nothing, and a slow one not for long."""
+    assert entry["failurePolicy"] == "Ignore"
+    assert entry["timeoutSeconds"] <= 5
+    assert entry["sideEffects"] == "None"
+    assert entry["admissionReviewVersions"] == ["v1"]
+    assert entry.get("reinvocationPolicy") == ("IfNeeded" if "Mutating" in kind else None)
+
+
+@pytest.mark.parametrize(("kind", "entry"), ENTRIES)
+def test_own_namespace_is_only_seen_for_the_policy(kind: str, entry: dict[str, Any]) -> None:
+    """Pods and Jobs of kube-system and our own namespace never wait for us."""
+    selector = entry["namespaceSelector"]
+    if entry["name"] == "policy.webhook.edl.training":
+        assert selector == {"matchLabels": {"kubernetes.io/metadata.name": "edl-system"}}
+        assert "Validating" in kind
+    else:
+        (expression,) = selector["matchExpressions"]
+        assert expression["operator"] == "NotIn"
+        assert {"kube-system", "edl-system"} <= set(expression["values"])

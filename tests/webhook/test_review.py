@@ -1,0 +1,231 @@
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from policy.model import Policy
+from policy.mutation import EDL_CLASSES
+from tests.webhook.vectors import NAMES, request, thing
+from webhook import review
+from webhook.review import State
+
+STATE = State(Policy(), EDL_CLASSES, "abc")
+MIN, MAX = "edl.training/min-trainers", "edl.training/max-trainers"
+
+
+def _job(**changes: Any) -> dict[str, Any]:
+    """The elastic Job of the vectors with annotations or spec fields set (None removes)."""
+    job = thing("job-create-elastic")
+    for name, value in changes.items():
+        place = job["spec"] if name in _SPEC else job["metadata"]["annotations"]
+        key = name if name in _SPEC else f"edl.training/{name.replace('_', '-')}"
+        if value is None:
+            place.pop(key, None)
+        else:
+            place[key] = value
+    return job
+
+
+_SPEC = ("completions", "parallelism", "completionMode", "managedBy")
+
+
+def _refusal(new: dict[str, Any], old: dict[str, Any] | None = None) -> str:
+    """Why a Job is refused, "" if it is not."""
+    operation = "CREATE" if old is None else "UPDATE"
+    asked = request("job-create-elastic", object=new, old_object=old, operation=operation)
+    return review.validate(asked, STATE).message
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_mutation_never_refuses(name: str) -> None:
+    """Every recorded review is allowed by /mutate, whatever it holds."""
+    answer = review.mutate(request(name), STATE)
+
+    assert answer.allowed
+    assert answer.uid == request(name).uid
+
+
+def test_patch_of_a_pod_with_its_audit_notes() -> None:
+    """A trainer is patched, and the audit log learns under which policy and as what."""
+    answer = review.mutate(request("pod-create-trainer"), STATE)
+
+    assert answer.outcome == "patched"
+    assert answer.audit == {"policy": "abc", "role": "trainer", "tier": "guaranteed"}
+
+
+def test_only_creation_mutates() -> None:
+    """Most of what we write can only be written at creation; status writes are none of ours."""
+    for changes in ({"operation": "UPDATE"}, {"sub_resource": "status"}, {"object": None}):
+        assert review.mutate(request("pod-create-trainer", **changes), STATE).outcome == "allowed"
+
+
+def test_bad_job_is_left_for_validation() -> None:
+    """Mutation leaves a contradicting Job as it is; validation then says what is wrong with it."""
+    bad = _job(min_trainers="61")
+
+    mutated = review.mutate(request("job-create-elastic", object=bad), STATE)
+
+    assert mutated.outcome == "allowed"
+    assert "min must not exceed max" in _refusal(bad)
+
+
+def test_mutated_job_is_valid() -> None:
+    """What mutation makes of a good Job, validation accepts."""
+    job = thing("job-create-elastic")
+    answer = review.mutate(request("job-create-elastic"), STATE)
+    after = jsonpatch.JsonPatch(list(answer.operations)).apply(job)
+
+    assert _refusal(after) == ""
+    assert _refusal(after, after) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"min_trainers": "0"}, f"{MIN} is 0: write a whole number from 1"),
+        ({"min_trainers": "two"}, f"{MIN} is 'two'"),
+        ({"max_trainers": None}, f"{MAX} is missing"),
+        ({"min_trainers": None}, f"{MIN} is missing"),
+        ({"weight": "-1"}, "edl.training/weight is '-1'"),
+        ({"completions": 10}, "spec.completions is 10"),
+        ({"completionMode": "Indexed"}, "spec.completionMode Indexed"),
+        ({"managedBy": "example.com/other"}, "spec.managedBy is example.com/other"),
+    ],
+)
+def test_bad_jobs_are_refused_by_field(changes: dict[str, Any], said: str) -> None:
+    """The message names annotation or field and what would be right."""
+    assert said in _refusal(_job(**changes))
+
+
+def test_jobs_that_are_not_elastic_pass() -> None:
+    """A plain Job may be anything."""
+    assert review.validate(request("job-create-plain"), STATE).allowed
+
+
+def test_managed_job_keeps_its_annotations() -> None:
+    """Without them nobody would run its pods, since managedBy cannot be taken back."""
+    managed = _job(managedBy="edl.training/reconciler")
+    stripped = _job(managedBy="edl.training/reconciler", min_trainers=None, max_trainers=None)
+
+    assert "keep both" in _refusal(stripped, managed)
+    assert "keep both" in _refusal(stripped)
+
+
+def test_update_checks_what_changes() -> None:
+    """New bounds are checked; they may move while the job runs."""
+    old = _job(completions=None)
+
+    assert review.validate(request("job-update-bounds"), STATE).allowed
+    assert "min must not exceed max" in _refusal(_job(max_trainers="1", completions=None), old)
+    assert "spec.completions is 5" in _refusal(_job(completions=5), old)
+
+
+def test_update_leaves_old_mistakes_alone() -> None:
+    """A Job stored while nobody looked can still be changed in other ways, even by scaling it."""
+    old = _job(max_trainers="nonsense", completions=1, parallelism=1)
+    new = _job(max_trainers="nonsense", completions=1, parallelism=7)
+
+    assert _refusal(new, old) == ""
+    assert _refusal(new) != ""
+
+
+def test_becoming_elastic_checks_everything() -> None:
+    """Annotating an existing Job is like creating it."""
+    old = _job(min_trainers=None, max_trainers=None)
+
+    assert "spec.completions is 9" in _refusal(_job(completions=9), old)
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"metadata": {"deletionTimestamp": "2026-03-01T11:00:00Z"}},
+        {"status": {"conditions": [{"type": "Complete", "status": "True"}]}},
+        {"status": {"conditions": [{"type": "Failed", "status": "True"}]}},
+    ],
+)
+def test_jobs_that_are_over_are_not_blocked(over: dict[str, Any]) -> None:
+    """Finalizers and labels of a finished or deleted Job can always be changed."""
+    new = _job(max_trainers="1")
+    for part, values in over.items():
+        new[part] |= values
+
+    assert _refusal(new, _job()) == ""
+
+
+def test_jobs_of_protected_namespaces_are_ordinary() -> None:
+    """What we do not run, we do not refuse."""
+    asked = request("job-create-elastic", object=_job(min_trainers="x"), namespace="kube-system")
+
+    assert review.validate(asked, STATE).allowed
+
+
+def test_good_policy_is_accepted() -> None:
+    """The policy ConfigMap may be created and changed."""
+    assert review.validate(request("configmap-create-policy"), STATE).allowed
+
+
+def test_bad_policy_is_refused_with_every_problem() -> None:
+    """All fields at fault are named at once."""
+    message = review.validate(request("configmap-update-policy-bad"), STATE).message
+
+    assert "policy.yaml: reserve.maxLoad.cpu: " in message
+    assert "tears: unknown field" in message
+
+
+@pytest.mark.parametrize("data", [None, {}, {"policy.yml": "{}"}])
+def test_policy_without_its_key_is_refused(data: dict[str, str] | None) -> None:
+    """A slip in the key would silently mean the last policy stays."""
+    configmap = thing("configmap-create-policy") | {"data": data}
+
+    answer = review.validate(request("configmap-create-policy", object=configmap), STATE)
+
+    assert "data has no key policy.yaml" in answer.message
+
+
+def test_other_configmaps_are_not_policies() -> None:
+    """Another name, another namespace, or one that is being deleted is left alone."""
+    bad = request("configmap-update-policy-bad")
+    deleting = thing("configmap-update-policy-bad")
+    deleting["metadata"]["deletionTimestamp"] = "2026-03-01T11:00:00Z"
+
+    answers = [
+        review.validate(bad.model_copy(update=update), STATE)
+        for update in ({"name": "edl"}, {"namespace": "team"}, {"object": deleting})
+    ]
+
+    assert all(answer.allowed for answer in answers)
+
+
+def test_everything_else_is_allowed() -> None:
+    """Deletions, subresources, reviews without object and other kinds are none of ours."""
+    bad = request("configmap-update-policy-bad")
+    changes: list[dict[str, Any]] = [
+        {"operation": "DELETE"},
+        {"sub_resource": "status"},
+        {"object": None},
+        {"resource": request("pod-create-service").resource},
+    ]
+
+    answers = [review.validate(bad.model_copy(update=update), STATE) for update in changes]
+
+    assert all(answer.allowed for answer in answers)
+    assert review.mutate(bad, STATE).outcome == "allowed"
+    assert review.mutate(request("configmap-create-policy"), STATE).outcome == "allowed"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"metadata": None, "spec": []},
+        {"metadata": {"annotations": {MIN: 1, MAX: ["x"]}}},
+        {"metadata": {"annotations": {MIN: "1", MAX: "2"}}, "spec": None, "status": "x"},
+        {"metadata": {"annotations": {MIN: "1", MAX: "2"}}, "status": {"conditions": [None]}},
+    ],
+)
+def test_odd_objects_are_no_crash(broken: dict[str, Any]) -> None:
+    """Objects that no API server would send are answered all the same."""
+    asked = request("job-create-elastic", object=broken)
+
+    assert review.mutate(asked, STATE).allowed
+    assert review.validate(asked, STATE).allowed

@@ -1,0 +1,35 @@
+"""AdmissionReviews in the shape in which API servers send them (tests/vectors/admission)."""
+
+import copy
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from webhook import wire
+from webhook.wire import Request
+
+_FOLDER = Path(__file__).parents[1] / "vectors" / "admission"
+NAMES = tuple(sorted(path.stem for path in _FOLDER.glob("*.json")))
+
+
+@cache
+def _text(name: str) -> str:
+    return (_FOLDER / f"{name}.json").read_text()
+
+
+def review(name: str) -> dict[str, Any]:
+    """The whole review, one's own to change."""
+    document: dict[str, Any] = json.loads(_text(name))
+    return document
+
+
+def thing(name: str) -> dict[str, Any]:
+    """The object in it."""
+    found: dict[str, Any] = review(name)["request"]["object"]
+    return found
+
+
+def request(name: str, **changes: Any) -> Request:
+    """The request in it, with some fields changed."""
+    return wire.read(review(name)).model_copy(update=copy.deepcopy(changes))

@@ -1,0 +1,77 @@
+"""`python -m webhook`: serves admission, or shows what it would do to a file (dry-run)."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from kube import config
+from kube.client import Client
+from kube.errors import ConfigError
+from policy import document
+from policy.errors import DocumentError
+from policy.model import Policy
+from policy.mutation import EDL_CLASSES
+from runtime import logs, serve, stop
+from webhook import dryrun
+from webhook.review import State
+from webhook.server import Server, first_certificate
+from webhook.settings import WebhookSettings
+
+_AGENT = "edl-webhook"
+_DESCRIPTION = "EDL admission webhook: serves until SIGTERM, unless a command is named."
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; the exit code is 1 after a refusal or an error, 2 for bad usage."""
+    parser = argparse.ArgumentParser(prog="python -m webhook", description=_DESCRIPTION)
+    WebhookSettings.add_flags(parser)
+    commands = parser.add_subparsers(dest="command", title="commands")
+    dry = commands.add_parser(
+        "dry-run", help="show what admission would do to the objects of a file"
+    )
+    dry.add_argument("file", type=Path, help="YAML with Jobs, Pods, workloads or the policy")
+    dry.add_argument("--policy", type=Path, help="policy document to go by (default: the default)")
+    arguments = parser.parse_args(argv)
+    try:
+        if arguments.command == "dry-run":
+            return _dry_run(arguments.file, arguments.policy)
+        return _serve(WebhookSettings.from_parsed(arguments))
+    except (
+        OSError,
+        UnicodeDecodeError,
+        ConfigError,
+        DocumentError,
+        dryrun.FileError,
+        serve.ServeError,
+    ) as error:
+        print(f"webhook: {error}", file=sys.stderr)
+        return 1
+
+
+def _dry_run(file: Path, policy_file: Path | None) -> int:
+    policy = Policy() if policy_file is None else document.parse(policy_file.read_text())
+    found = dryrun.report(file.read_text(), State(policy, EDL_CLASSES))
+    print("\n".join(found.lines))
+    return 1 if found.refused else 0
+
+
+def _serve(settings: WebhookSettings) -> int:
+    connection = config.load(settings.kubeconfig, settings.context)
+    logs.setup(settings.room, level=settings.log_level, form=settings.log_format)
+    stop.exit_on_signals()
+    managed = settings.tls_cert is None
+    if managed:
+        client = Client(connection, user_agent=_AGENT)
+        file = first_certificate(client, settings)
+        client.close()  # the worker must not share connections with its parent
+        settings = settings.model_copy(update={"tls_cert": file})
+    serve.run(
+        settings,
+        lambda: Server(Client(connection, user_agent=_AGENT), settings, managed).service(),
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
