@@ -1,7 +1,8 @@
 """The extender's routes, and everything of one extender process but the process itself."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from flask import Flask, Response
@@ -69,16 +70,23 @@ class Extender:
 
     def _timed(self, verb: str, answer: Callable[[], object]) -> Callable[[], Response]:
         def timed() -> Response:
-            with self._time.labels(verb).time():
-                try:
-                    if not self._cache.synced:
-                        raise ServiceUnavailable("the first lists are not in yet")
-                    return web.reply(answer())
-                except Exception:
-                    self._errors.labels(verb).inc()
-                    raise
+            with self._time.labels(verb).time(), self._counting_errors(verb):
+                self._wants_sync()
+                return web.reply(answer())
 
         return timed
+
+    @contextmanager
+    def _counting_errors(self, verb: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            self._errors.labels(verb).inc()
+            raise
+
+    def _wants_sync(self) -> None:
+        if not self._cache.synced:
+            raise ServiceUnavailable("the first lists are not in yet")
 
     def _filter(self) -> object:
         args = _read(wire.ExtenderArgs)

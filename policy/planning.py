@@ -13,8 +13,8 @@ class History:
 
     cooling: Mapping[str, float] = field(default_factory=dict)
     """Node -> until when no trainer is added there, because it just gave capacity back."""
-    helped: Mapping[str, float] = field(default_factory=dict)
-    """uid of a service pod -> when trainers were released for it last."""
+    helped: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    """uid of a service pod -> how often, and when last, trainers were released for it."""
 
 
 @dataclass(frozen=True, slots=True)

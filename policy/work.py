@@ -72,7 +72,8 @@ class Work:
         self.policy = policy
         self.now_s = now_s
         self.history = history
-        self.room = Room(index, packing(index), policy.node_pools)
+        self.packing = packing(index)
+        self.room = Room(index, self.packing, policy.node_pools)
         self.shares = [_share(index, job) for _, job in sorted(index.jobs.items())]
         for share in self.shares:
             if not share.job.managed:

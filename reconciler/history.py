@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Mapping
 
 from kube.live import Change
-from policy.planning import History
+from policy.planning import History, Release
+from policy.reasons import Reason
 from policy.snapshot import Pod
 from reconciler.expectations import Expectations
 
-_KEEP_HELPED_S = 60.0
+_KEEP_HELPED_S = 1800.0
+"""Longer than the longest patience of the services rule, so that its doubling is not lost."""
 
 
 class Recent:
@@ -15,7 +17,7 @@ class Recent:
 
     def __init__(self) -> None:
         self._cooling: dict[str, float] = {}
-        self._helped: dict[str, float] = {}
+        self._helped: dict[str, tuple[int, float]] = {}
 
     def note(
         self,
@@ -33,12 +35,21 @@ class Recent:
             if leaving and not expectations.was_released(uid):
                 self._cooling[pod.node] = now_s + cool_down_s
 
-    def helped(self, uids: Iterable[str], now_s: float) -> None:
-        """Trainers were released for these service pods."""
-        self._helped.update(dict.fromkeys(uids, now_s))
+    def made_room(
+        self, went: Iterable[Release], uids: Iterable[str], now_s: float, cool_down_s: float
+    ) -> None:
+        """Trainers were released for services: `uids` waited, and the nodes are theirs now."""
+        for uid in uids:
+            times, _ = self._helped.get(uid, (0, 0.0))
+            self._helped[uid] = (times + 1, now_s)
+        for release in went:
+            if release.reason is Reason.SERVICES_FIRST:
+                self._cooling[release.node] = now_s + cool_down_s
 
     def history(self, now_s: float) -> History:
         """What still counts at `now_s`."""
         self._cooling = {n: until for n, until in self._cooling.items() if until > now_s}
-        self._helped = {u: at for u, at in self._helped.items() if at + _KEEP_HELPED_S > now_s}
+        self._helped = {
+            uid: help_ for uid, help_ in self._helped.items() if help_[1] + _KEEP_HELPED_S > now_s
+        }
         return History(dict(self._cooling), dict(self._helped))

@@ -15,6 +15,7 @@ from kube.cache import ClusterCache
 from kube.client import Api
 from kube.live import Change, LiveIndex
 from policy.elasticity import plan
+from policy.model import Policy
 from policy.planning import Plan
 from policy.reasons import Reason
 from policy.snapshot import Job
@@ -152,11 +153,10 @@ class Reconciler:
         self._provision.ensure(tuple(index.jobs.values()), now_s)
         with self._meters.planning.time():
             made = plan(index, policy, now_s, self._recent.history(now_s))
-        self._recent.helped(made.helped, now_s)
         self._meters.planned(made)
 
         # 3. Do it, 4. write it down, 5. tell.
-        self._act(made, policy.tiers.grace_seconds, now_s)
+        self._act(made, policy, now_s)
         self._books.write(now_s)
         for event in reports.of_changes(made, self._reasons, index.jobs):
             self._recorder.tell(event, now_s)
@@ -178,7 +178,7 @@ class Reconciler:
                 self._provision.forget(uid)
                 self._recorder.forget(change.last)
 
-    def _act(self, made: Plan, grace_s: int, now_s: float) -> None:
+    def _act(self, made: Plan, policy: Policy, now_s: float) -> None:
         index = self._live.index
         todo = diff.actions(made, index.jobs)
         went = self._trainers.let_go([a.release for a in todo if isinstance(a, LetGo)])
@@ -190,6 +190,7 @@ class Reconciler:
                 ),
             )
         self._meters.released(went)
+        self._recent.made_room(went, made.helped, now_s, policy.stability.cool_down_seconds)
         for event in reports.of_releases(went, index.jobs):
             self._recorder.tell(event, now_s)
         for action in todo:
@@ -197,7 +198,7 @@ class Reconciler:
                 return
             match action:
                 case MakeTrainers():
-                    self._make(action, grace_s, now_s)
+                    self._make(action, policy.tiers.grace_seconds, now_s)
                 case SetParallelism():
                     self._set_parallelism(action, now_s)
                 case LetGo():

@@ -1,7 +1,7 @@
 """Trainer pods as JSON, made from a job's template.
 
-The webhook completes them on create (priority, grace, the extender's resource) as it does for
-every training pod; what is written here already holds when the webhook is down.
+They are complete: priority class, grace, labels and the extender's resource are what the webhook
+would give them, so it has nothing to add and may be down.
 """
 
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ from policy.names import (
     LABEL_ROLE,
     LABEL_TIER,
     LABEL_TRAINER_ID,
+    TRAINER_RESOURCE,
     Role,
     Tier,
 )
@@ -47,6 +48,7 @@ def trainer(job: Job, trainer_id: int, tier: Tier, grace_s: int) -> dict[str, An
     spec["terminationGracePeriodSeconds"] = min(
         int(spec.get("terminationGracePeriodSeconds") or grace_s), grace_s
     )
+    _ask_extender(spec)
     labels = {
         **(metadata.get("labels") or {}),
         "batch.kubernetes.io/job-name": job.name,
@@ -80,6 +82,15 @@ def trainer(job: Job, trainer_id: int, tier: Tier, grace_s: int) -> dict[str, An
         },
         "spec": spec,
     }
+
+
+def _ask_extender(spec: dict[str, Any]) -> None:
+    """Requests the resource that makes kube-scheduler ask the extender about this pod."""
+    containers = spec.get("containers") or []
+    if containers:
+        resources = containers[0].setdefault("resources", {})
+        for part in ("requests", "limits"):
+            resources[part] = {**(resources.get(part) or {}), TRAINER_RESOURCE: "1"}
 
 
 def budget(job: Job) -> dict[str, Any]:

@@ -1,15 +1,25 @@
-"""Rule 1, services first: pods that outrank surplus count as placed before anything is shared."""
+"""Rule 1, services first: pods that outrank surplus count as placed before anything is shared.
+
+kube-scheduler preempts for services by itself, one pod at a time, at some 25 pods a second. In
+a burst that is the slowest part of a reclaim, so the plan releases ahead of it: all victims
+that the waiting services need, at once (docs/decisions/0004).
+"""
+
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
 
 from policy import amounts
 from policy.index import is_surplus
 from policy.names import Role
 from policy.reasons import Reason
-from policy.snapshot import Pod
-from policy.victims import loss
-from policy.work import Work
+from policy.snapshot import Constraints, Pod, Resources
+from policy.work import Share, Work
 
 _HELP_AGAIN_S = 10.0
-"""A service that trainers were released for is given this long before more are."""
+"""After a release for a service, how long until the next one for it; doubles each time."""
+_MOST_DOUBLINGS = 6
+
+_Shape = tuple[tuple[tuple[str, int], ...], Constraints, Role | None, int, bool]
 
 
 def place(work: Work) -> None:
@@ -18,54 +28,133 @@ def place(work: Work) -> None:
     A pod that fits nowhere even without surplus asks for what training cannot give; it is left
     out, or it would hold all growth for ever.
     """
-    waiting = sorted(
-        (pod for pod in work.index.waiting.values() if not pod.gated and not is_surplus(pod)),
-        key=lambda pod: (-pod.priority, pod.created_s, pod.key, pod.uid),
-    )
-    hopeless: set[tuple[object, ...]] = set()
-    for pod in waiting:
+    groups: dict[_Shape, list[Pod]] = {}
+    waiting = (pod for pod in work.index.waiting.values() if not pod.gated and not is_surplus(pod))
+    for pod in sorted(waiting, key=lambda pod: (-pod.priority, pod.created_s, pod.key, pod.uid)):
         if pod.nominated in work.room.now:
             work.room.take(pod.nominated, pod.requests)
             work.load.take(pod.requests)
             work.burst = True
             continue
-        shape = (tuple(sorted(pod.requests.items())), pod.constraints, pod.role)
-        if shape not in hopeless and not _place(work, pod):
-            hopeless.add(shape)
+        shape = tuple(sorted(pod.requests.items()))
+        key = (shape, pod.constraints, pod.role, pod.priority, pod.preempts)
+        groups.setdefault(key, []).append(pod)
+    for pods in groups.values():
+        _place_alike(work, pods)
 
 
-def _place(work: Work, pod: Pod) -> bool:
-    pooled = pod.role is Role.TRAINER
-    node, reclaims = work.room.place(pod.requests, pod.constraints, pooled=pooled)
-    if not node:
-        return False
-    work.room.take(node, pod.requests)
-    work.load.take(pod.requests)
-    if reclaims:
-        work.burst = True
-        if pod.role is None:
-            _help(work, pod, node)
-    return True
-
-
-def _help(work: Work, pod: Pod, node: str) -> None:
-    """Releases surplus for a service where kube-scheduler's preemption does not.
-
-    That is: the service must not preempt, or the trainers are of a job that came in while the
-    webhook was down, so that their priority is not ours.
-    """
-    if work.now_s - work.history.helped.get(pod.uid, 0.0) < _HELP_AGAIN_S:
+def _place_alike(work: Work, pods: list[Pod]) -> None:
+    """Places pods of one shape: on free room, then on room that is coming, then by reclaim."""
+    first = pods[0]
+    nodes = work.room.open_nodes(first.constraints, pooled=first.role is Role.TRAINER)
+    left = _fill(work, nodes, first.requests, len(pods), later=False)
+    if not left:
         return
-    room = work.room.later(node)
-    here = [
-        (share, victim)
-        for share in work.shares
-        for victim in share.surplus
-        if victim.node == node and not (pod.preempts and victim.priority < pod.priority)
-    ]
-    for share, victim in sorted(here, key=lambda pair: loss(pair[1])):
-        if all(amount >= 0 for amount in room.values()):
+    work.burst = True
+    left = _fill(work, nodes, first.requests, left, later=True)
+    if left:
+        _Reclaim(work, pods[len(pods) - left :]).run(nodes)
+
+
+def _fill(work: Work, nodes: Iterable[str], requests: Resources, count: int, *, later: bool) -> int:
+    """Puts up to `count` pods on room that is free now, or later; how many found none.
+
+    Where each goes is kube-scheduler's business; here those that spoil least come first.
+    """
+    room = work.room
+    free = room.later if later else room.now.__getitem__
+    fitting = [name for name in nodes if amounts.within(requests, free(name))]
+    for name in sorted(fitting, key=lambda name: (work.packing.cost(requests, free(name)), name)):
+        placed = min(count, amounts.times(requests, free(name)))
+        for _ in range(placed):
+            room.take(name, requests)
+            work.load.take(requests)
+        count -= placed
+        if not count:
+            break
+    return count
+
+
+class _Reclaim:
+    """Room for services of one shape that surplus trainers must leave."""
+
+    def __init__(self, work: Work, pods: list[Pod]) -> None:
+        self._work = work
+        self._pods = pods
+        self._requests = pods[0].requests
+        self._owner: dict[str, Share] = {}
+        self._here: dict[str, list[Pod]] = {}
+        """Node -> surplus trainers that may be taken there, the least loss first."""
+        for share in work.shares:
+            for pod in share.surplus:
+                if pod.node and (pod.priority < pods[0].priority or not share.job.managed):
+                    self._owner[pod.uid] = share
+                    self._here.setdefault(pod.node, []).append(pod)
+
+    def run(self, nodes: Iterable[str]) -> None:
+        """Takes the room of as many pods as find some, and releases for those that are due."""
+        heap = [(rank, name) for name in nodes if (rank := self._rank(name)) is not None]
+        heapify(heap)
+        while heap and self._pods:
+            rank, name = heappop(heap)
+            now = self._rank(name)
+            if now is None:
+                continue
+            if now > rank:
+                heappush(heap, (now, name))
+                continue
+            self._take(name)
+            again = self._rank(name)
+            if again is not None:
+                heappush(heap, (again, name))
+
+    def _victims(self, name: str) -> list[Pod] | None:
+        """Who must leave a node for one more pod, the richest jobs first; None if all is not enough."""
+        room = self._work.room.later(name)
+        victims: list[Pod] = []
+        for pod in sorted(self._here.get(name, ()), key=self._order):
+            if amounts.within(self._requests, room):
+                break
+            amounts.add(room, pod.requests)
+            victims.append(pod)
+        return victims if amounts.within(self._requests, room) else None
+
+    def _order(self, pod: Pod) -> tuple[float, float, str]:
+        share = self._owner[pod.uid]
+        return -self._work.measure(share, share.count), -pod.started_s, pod.uid
+
+    def _rank(self, name: str) -> tuple[float, float] | None:
+        """Trainers lost for each pod that then fits, then how rich their jobs are; low is good."""
+        victims = self._victims(name)
+        if victims is None:
+            return None
+        room = self._work.room.later(name)
+        for pod in victims:
+            amounts.add(room, pod.requests)
+        fits = max(1, min(len(self._pods), amounts.times(self._requests, room)))
+        richest = min((self._order(pod)[0] for pod in victims), default=0.0)
+        return len(victims) / fits, richest
+
+    def _take(self, name: str) -> None:
+        """Gives one pod its room on a node."""
+        work, pod = self._work, self._pods.pop(0)
+        victims = self._victims(name) or []
+        work.room.take(name, self._requests)
+        work.load.take(self._requests)
+        if not victims or not self._due(pod):
             return
-        amounts.add(room, victim.requests)
-        work.release(share, victim, Reason.SERVICES_FIRST, f"{pod.key} waits")
+        for victim in victims:
+            self._here[name].remove(victim)
+            amounts.add(work.room.coming.setdefault(name, {}), victim.requests)
+            share = self._owner[victim.uid]
+            work.release(share, victim, Reason.SERVICES_FIRST, f"{pod.key} waits")
         work.helped.add(pod.uid)
+
+    def _due(self, pod: Pod) -> bool:
+        """Whether trainers may be released for this pod: services, each time more patiently.
+
+        A pod that does not take the room made for it waits for something else.
+        """
+        times, last_s = self._work.history.helped.get(pod.uid, (0, 0.0))
+        patience_s = _HELP_AGAIN_S * 2.0 ** min(times - 1, _MOST_DOUBLINGS) if times else 0.0
+        return pod.role is None and self._work.now_s - last_s >= patience_s
