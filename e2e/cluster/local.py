@@ -1,0 +1,290 @@
+"""A running cluster: starts the components, restarts single ones, stops them in order.
+
+```python
+with running(directory) as cluster:
+    client = Client(config.load(cluster.admin))
+```
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from e2e.cluster import build, components, identity, stages
+from e2e.cluster.components import (
+    APISERVER,
+    CLIENTS,
+    COMPONENTS,
+    CONTROLLERS,
+    ETCD,
+    KWOK,
+    SCHEDULER,
+    Layout,
+    Ports,
+    SchedulerOptions,
+)
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.ports import is_collision, pick
+from e2e.cluster.probe import Check, Prober
+from e2e.cluster.process import Process
+from runtime.certs import Pair, new_ca
+from runtime.clock import now
+
+READY_S = 60.0
+"""Longest start of one component; usual is 1 to 4 s."""
+
+STOP_S = 3.0
+"""After that a component is killed: an API server without etcd ignores SIGTERM."""
+
+_USERS = {
+    # Those that Kubernetes has built-in roles for, and kwok, which has none.
+    CONTROLLERS: ("system:kube-controller-manager", ()),
+    SCHEDULER: ("system:kube-scheduler", ()),
+    KWOK: ("kwok", (identity.ADMINS,)),
+}
+_ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a cluster differs from the default one.
+
+    Attributes:
+        scheduler: kube-scheduler's configuration.
+        apiserver_args: More flags of kube-apiserver.
+        stop_time_ms: How long pods take to end after SIGTERM, unless annotated.
+    """
+
+    scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
+    apiserver_args: tuple[str, ...] = ()
+    stop_time_ms: int = stages.STOP_TIME_MS
+
+
+class Cluster:
+    """A control plane whose processes are ours; made by `running`. Not thread-safe."""
+
+    def __init__(self, binaries: build.Binaries, directory: Path, options: Options) -> None:
+        """Makes certificates and configuration in an empty `directory`; starts nothing yet."""
+        self.binaries = binaries
+        self.options = options
+        self.ca: Pair = new_ca("edl-local", now())
+        self.ports: Ports = pick()
+        self._layout = Layout(directory)
+        self._processes: dict[str, Process] = {}
+        self._write_identities()
+        self._write_configuration()
+        pki = self._layout.pki
+        self._prober = Prober(pki("ca.crt"), pki("admin.crt"), pki("admin.key"))
+
+    @property
+    def url(self) -> str:
+        """The API server's."""
+        return self.ports.url
+
+    @property
+    def admin(self) -> Path:
+        """A kubeconfig that may do everything."""
+        return self._layout.kubeconfig(_ADMIN)
+
+    @property
+    def kubectl(self) -> Path:
+        """The kubectl that fits this cluster."""
+        return self.binaries.path("kubectl")
+
+    def kubeconfig(self, user: str, groups: Sequence[str] = ()) -> Path:
+        """A kubeconfig for any user, by client certificate.
+
+        Args:
+            user: Such as "system:serviceaccount:edl-system:edl-reconciler"; a service
+                account is in its usual groups without their being named.
+            groups: More groups.
+        """
+        leaf = identity.client(self.ca, user, (*identity.groups_of(user), *groups), now())
+        return self._write_kubeconfig(self._layout.kubeconfig(user), user, leaf)
+
+    def log(self, name: str) -> Path:
+        """A component's log; kept over restarts."""
+        return self._layout.log(name)
+
+    def pid(self, name: str) -> int:
+        """A running component's process id.
+
+        Raises:
+            ClusterError: no component of that name runs.
+        """
+        return self._process(name).pid
+
+    def kill(self, name: str) -> None:
+        """Ends a component with SIGKILL; the others are left as they are."""
+        self._process(name).kill()
+        del self._processes[name]
+
+    def start(self, name: str) -> None:
+        """Starts a component that was killed: same port, same data; returns when it is ready.
+
+        Raises:
+            ClusterError: it runs already, or does not become ready.
+        """
+        if name in self._processes:
+            raise ClusterError(f"{name} runs already; kill it first")
+        self._launch(name)
+        self._wait(name)
+
+    def configure_scheduler(self, options: SchedulerOptions) -> None:
+        """Restarts kube-scheduler with another configuration; returns when it is ready."""
+        self.options = Options(options, self.options.apiserver_args, self.options.stop_time_ms)
+        if SCHEDULER in self._processes:
+            self._stop(SCHEDULER)
+        self._write_scheduler()
+        self.start(SCHEDULER)
+
+    def up(self) -> None:
+        """Starts everything; returns when a pod could be scheduled.
+
+        Raises:
+            ClusterError: a component did not become ready; names its log.
+        """
+        self._launch(ETCD)
+        self._wait(ETCD)
+        self._launch(APISERVER)
+        self._wait(APISERVER)
+        for name in CLIENTS:
+            self._launch(name)
+        self._wait(*CLIENTS)
+        account = f"{self.url}/api/v1/namespaces/default/serviceaccounts/default"
+        self._prober.wait([Check(self._processes[CONTROLLERS], account)], READY_S)
+
+    def down(self) -> None:
+        """Stops everything, etcd last; what does not leave in time is killed."""
+        self._stop(APISERVER, *CLIENTS)
+        self._stop(ETCD)
+        self._prober.close()
+
+    def _process(self, name: str) -> Process:
+        if name not in self._processes:
+            running_ones = ", ".join(self._processes) or "none"
+            raise ClusterError(f"no component {name!r} runs; there are: {running_ones}")
+        return self._processes[name]
+
+    def _launch(self, name: str) -> None:
+        command = [str(self.binaries.path(name)), *self._arguments(name)]
+        self._processes[name] = Process(name, command, self.log(name))
+
+    def _wait(self, *names: str) -> None:
+        checks = [Check(self._processes[name], self._health(name)) for name in names]
+        self._prober.wait(checks, READY_S)
+
+    def _stop(self, *names: str) -> None:
+        leaving = [self._processes.pop(name) for name in names if name in self._processes]
+        for process in leaving:
+            process.terminate()
+        for process in leaving:
+            if not process.wait(STOP_S):
+                process.kill()
+
+    def _health(self, name: str) -> str:
+        scheme = "http" if name in (ETCD, KWOK) else "https"
+        path = {ETCD: "health", CONTROLLERS: "healthz"}.get(name, "readyz")
+        return f"{scheme}://127.0.0.1:{self.ports.by_name[name]}/{path}"
+
+    def _arguments(self, name: str) -> list[str]:
+        layout, ports = self._layout, self.ports
+        match name:
+            case components.ETCD:
+                return components.etcd(layout, ports)
+            case components.APISERVER:
+                return components.apiserver(layout, ports, self.options.apiserver_args)
+            case components.CONTROLLERS:
+                return components.controllers(layout, ports)
+            case components.SCHEDULER:
+                return components.scheduler(layout, ports, self.options.scheduler)
+            case components.KWOK:
+                return components.kwok(layout, ports)
+        raise ClusterError(f"no component {name!r}; there are: {', '.join(COMPONENTS)}")
+
+    def _write_identities(self) -> None:
+        pki = self._layout.pki
+        pki("ca.crt").parent.mkdir(parents=True)
+        self._layout.kubeconfig(_ADMIN).parent.mkdir()
+        pki("ca.crt").write_bytes(self.ca.cert)
+        serving = identity.serving(self.ca, now())
+        pki("serving.crt").write_bytes(serving.cert)
+        identity.write_secret(pki("serving.key"), serving.key)
+        accounts = identity.signing_key()
+        pki("service-accounts.pub").write_bytes(accounts.cert)
+        identity.write_secret(pki("service-accounts.key"), accounts.key)
+        admin = identity.client(self.ca, _ADMIN, (identity.ADMINS,), now())
+        pki("admin.crt").write_bytes(admin.cert)
+        identity.write_secret(pki("admin.key"), admin.key)
+        self._write_kubeconfig(self.admin, _ADMIN, admin)
+        for name, (user, groups) in _USERS.items():
+            leaf = identity.client(self.ca, user, groups, now())
+            self._write_kubeconfig(self._layout.kubeconfig(name), user, leaf)
+
+    def _write_kubeconfig(self, path: Path, user: str, leaf: Pair) -> Path:
+        text = identity.kubeconfig(self.url, self.ca.cert, user, leaf)
+        return identity.write_secret(path, text)
+
+    def _write_configuration(self) -> None:
+        self._layout.config(SCHEDULER).parent.mkdir()
+        self._write_scheduler()
+        self._layout.config(KWOK).write_text(stages.document(self.options.stop_time_ms))
+
+    def _write_scheduler(self) -> None:
+        config = components.scheduler_config(self._layout, self.options.scheduler)
+        self._layout.config(SCHEDULER).write_text(json.dumps(config, indent=1))  # JSON is YAML
+
+
+@contextmanager
+def running(
+    directory: Path,
+    *,
+    scheduler: SchedulerOptions | None = None,
+    apiserver_args: Sequence[str] = (),
+    stop_time_ms: int = stages.STOP_TIME_MS,
+    binaries: build.Binaries | None = None,
+) -> Iterator[Cluster]:
+    """A cluster for as long as the context lasts; it ends with this process, however that ends.
+
+    Args:
+        directory: Gets the cluster's files; created, and emptied first of an earlier cluster.
+        scheduler: How kube-scheduler is set up; None means Kubernetes' defaults.
+        apiserver_args: More flags of kube-apiserver.
+        stop_time_ms: How long pods take to end after SIGTERM, unless annotated.
+        binaries: From `build.ensure`; None means to build what is missing.
+
+    Raises:
+        ClusterError: it cannot be built or does not start; the text names the log.
+    """
+    binaries = binaries or build.ensure(build.cache_root(os.environ))
+    options = Options(scheduler or SchedulerOptions(), tuple(apiserver_args), stop_time_ms)
+    cluster = _started(binaries, directory.resolve(), options)
+    try:
+        yield cluster
+    finally:
+        cluster.down()
+
+
+def _started(binaries: build.Binaries, directory: Path, options: Options) -> Cluster:
+    try:
+        return _start(binaries, directory, options)
+    except ClusterError as error:
+        if not is_collision(str(error)):
+            raise
+    return _start(binaries, directory, options)  # once more, with other ports
+
+
+def _start(binaries: build.Binaries, directory: Path, options: Options) -> Cluster:
+    for part in ("etcd", "pki", "kubeconfig", "config", "logs"):
+        shutil.rmtree(directory / part, ignore_errors=True)
+    cluster = Cluster(binaries, directory, options)
+    try:
+        cluster.up()
+    except BaseException:
+        cluster.down()
+        raise
+    return cluster

@@ -1,0 +1,175 @@
+"""Says what a build is doing: a bar on a terminal, a line now and then anywhere else.
+
+`State` is pure; `Terminal` and `Lines` show it.
+"""
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from runtime.clock import monotonic_s
+
+QUIET_S = 15.0
+"""Without a terminal there is a line at least this often: some CI systems end silent jobs."""
+
+_DOWNLOAD = "go: downloading "
+_NOTE = "go: "
+
+
+@dataclass(slots=True)
+class State:
+    """What the Go tool is doing.
+
+    Attributes:
+        total: Packages in all; 0 while unknown.
+        binary: Being built; empty while the modules are read.
+        number: Which binary that is, from 1.
+        binaries: How many there are.
+        compiled: Packages compiled so far, in all binaries.
+        activity: The last thing it said it does.
+    """
+
+    binaries: int
+    total: int = 0
+    binary: str = ""
+    number: int = 0
+    compiled: int = 0
+    activity: str = "reading the module list"
+
+    def begin(self, binary: str) -> None:
+        """The next binary is being built."""
+        self.binary = binary
+        self.number += 1
+        self.activity = "looking up what is built already"
+
+    def saw(self, line: str, package: str) -> None:
+        """Takes in one line of `go list`, or of `go build -v` while it builds `package`."""
+        if line.startswith(_DOWNLOAD):
+            self.activity = f"downloading {line.removeprefix(_DOWNLOAD)}"
+        elif not line or line.startswith(_NOTE) or " " in line:
+            return  # notes, and the compiler's complaints, which the log keeps
+        elif not self.binary:
+            self.total += 1
+        else:
+            self.compiled += 1
+            self.activity = "linking" if line == package else f"compiling {line}"
+
+    @property
+    def title(self) -> str:
+        """Which binary of how many."""
+        if not self.binary:
+            return "Go modules"
+        return f"{self.binary} ({self.number} of {self.binaries})"
+
+    @property
+    def line(self) -> str:
+        """All of it in one line."""
+        packages = f"{self.compiled} of at most {self.total} packages" if self.total else ""
+        return ", ".join(filter(None, (self.title, packages, self.activity)))
+
+
+class Display(Protocol):
+    """Where progress is shown; a context manager."""
+
+    def __enter__(self) -> Self:
+        """Begins to show."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leaves the terminal as it was."""
+
+    def say(self, text: str) -> None:
+        """Prints one line that stays."""
+
+    def show(self, state: State) -> None:
+        """Shows the state; called often."""
+
+
+class Terminal:
+    """One line with a bar that moves."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[activity]}", style="dim"),
+            console=console,
+            transient=True,
+            refresh_per_second=4,
+        )
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def say(self, text: str) -> None:
+        """See `Display.say`."""
+        self._progress.console.print(text, highlight=False)
+
+    def show(self, state: State) -> None:
+        """See `Display.show`."""
+        if self._task is None:
+            self._task = self._progress.add_task(state.title, total=None, activity="")
+        self._progress.update(
+            self._task,
+            description=state.title,
+            total=state.total or None,
+            completed=state.compiled,
+            activity=state.activity,
+        )
+
+
+class Lines:
+    """A plain line when something else is built, and every `QUIET_S` in between."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._began_s = monotonic_s()
+        self._said_s = self._began_s
+        self._title = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return
+
+    def say(self, text: str) -> None:
+        """See `Display.say`."""
+        self._said_s = monotonic_s()
+        self._console.print(text, highlight=False, soft_wrap=True)
+
+    def show(self, state: State) -> None:
+        """See `Display.show`."""
+        now_s = monotonic_s()
+        if state.title != self._title or now_s - self._said_s >= QUIET_S:
+            self._title = state.title
+            self.say(f"[{now_s - self._began_s:4.0f} s] {state.line}")
+
+
+def display(console: Console | None = None) -> Display:
+    """What suits where the output goes (standard error, for standard output is for results)."""
+    console = console or Console(stderr=True)
+    return Terminal(console) if console.is_terminal else Lines(console)

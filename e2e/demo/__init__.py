@@ -1,0 +1,1 @@
+"""`make demo`: services and elastic training on one local cluster, live, then in figures."""

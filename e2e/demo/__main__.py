@@ -1,0 +1,141 @@
+"""`python -m e2e.demo`: the demo, its report and its picture."""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from e2e.cluster import build
+from e2e.cluster.errors import ClusterError
+from e2e.demo import picture
+from e2e.demo.run import PLAIN, Run, play
+from e2e.demo.script import ScriptError
+from e2e.demo.view import view
+from e2e.edl import EdlError
+from e2e.measure import report
+from e2e.measure.bars import Bar, bars, comparison
+from e2e.measure.processes import commit, machine
+from e2e.workload import FULL, QUICK, Scenario
+from kube.errors import KubeError
+from runtime import clock
+
+_ROOT = Path(__file__).parents[2]
+_INTERRUPTED = 130
+_DESCRIPTION = """Services and elastic training share a local Kubernetes of 133 simulated nodes.
+Six training jobs grow into what 400 services leave free; then services go down to 100 and come
+back, 100 at a time, and training gives way within seconds. Shows it live, then prints what was
+measured and writes build/demo/report.json and build/demo/demo.png. Takes under five minutes;
+the first run builds Kubernetes before (about seven minutes more)."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Plays what the command line asks for.
+
+    Returns:
+        0; 1 for a run that failed, or for a missed bar with STRICT=1; 130 when interrupted.
+    """
+    arguments = _parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stops everything, like Ctrl-C
+    console = Console()
+    try:
+        return _demo(arguments, console)
+    except KeyboardInterrupt:
+        console.print("interrupted: everything that was started is stopped")
+        return _INTERRUPTED
+    except (ClusterError, EdlError, ScriptError, KubeError, OSError) as error:
+        Console(stderr=True).print(f"demo: {error}", style="red", highlight=False, markup=False)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m e2e.demo",
+        description=_DESCRIPTION,
+        epilog="With STRICT=1 in the environment a missed bar is a failure.",
+    )
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument(
+        "--plain",
+        action="store_true",
+        help="without EDL: what Kubernetes' own priorities do with the same load",
+    )
+    mode.add_argument(
+        "--compare",
+        action="store_true",
+        help="play it without EDL, then with it, and show both (twice as long)",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="12 nodes, 2 jobs and one burst: under a minute"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("build/demo"),
+        metavar="DIR",
+        help="where report, picture and logs go (default: build/demo)",
+    )
+    return parser
+
+
+def _demo(arguments: argparse.Namespace, console: Console) -> int:
+    scenario: Scenario = QUICK if arguments.quick else FULL
+    output: Path = arguments.output
+    binaries = build.ensure(build.cache_root(os.environ))
+    begun_s = clock.monotonic_s()
+    runs = []
+    for plain in (True, False) if arguments.compare else (arguments.plain,):
+        with view(console) as shown:
+            logs = output / ("plain" if plain else "edl")
+            runs.append(play(binaries, logs, scenario, shown, plain=plain))
+    runs.reverse()  # the run in question first, the one to compare with behind it
+    _draw(output, scenario, runs)
+    if len(runs) == 1:
+        seen = replace(runs[0].figures, demo_s=clock.monotonic_s() - begun_s)
+        runs = [replace(runs[0], figures=seen)]
+    return _report(output, scenario, runs, console)
+
+
+def _draw(output: Path, scenario: Scenario, runs: Sequence[Run]) -> None:
+    curves = {run.name: report.sampled(run.curves) for run in runs}
+    cpu = sum(scenario.cpu_millis.values()) // 1000
+    picture.draw(output / "demo.png", curves, nodes=len(scenario.cpu_millis), cpu=cpu)
+
+
+def _report(output: Path, scenario: Scenario, runs: Sequence[Run], console: Console) -> int:
+    held = _bars(runs)
+    document = report.document(
+        machine=machine(),
+        commit=commit(_ROOT),
+        bars=held,
+        runs={
+            "plain" if run.name == PLAIN else "edl": report.run(run.figures, run.curves)
+            for run in runs
+        },
+    )
+    report.write(output / "report.json", document | {"scenario": scenario.name})
+    for run in runs:
+        console.rule(run.name)
+        console.print(report.plateau_table(run.figures, scenario.services))
+        console.print(report.kill_table(run.figures))
+    console.print(report.bar_table(held, f"bars: {runs[0].name}"))
+    console.print(f"picture {output / 'demo.png'}, report {output / 'report.json'}")
+    missed = [bar.name for bar in held if not bar.holds]
+    if missed:
+        console.print(f"missed: {', '.join(missed)}", style="yellow", highlight=False)
+    return 1 if missed and os.environ.get("STRICT") == "1" else 0
+
+
+def _bars(runs: Sequence[Run]) -> tuple[Bar, ...]:
+    held = bars(runs[0].figures)
+    if len(runs) > 1:
+        held += comparison(runs[0].figures, runs[1].figures)
+    return held
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""Plays a scenario on a cluster of its own and measures it: once for EDL, once for plain."""
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from e2e.cluster.build import Binaries
+from e2e.cluster.components import COMPONENTS, SchedulerOptions
+from e2e.cluster.local import Cluster, running
+from e2e.cluster.nodes import node
+from e2e.demo.script import Script
+from e2e.demo.view import View
+from e2e.edl import ROOMS, Edl
+from e2e.measure.bars import Figures, measure
+from e2e.measure.curves import Curves
+from e2e.measure.pods import view as pod_view
+from e2e.measure.processes import cpu_seconds
+from e2e.measure.record import Recorder
+from e2e.workload import Manifest, Scenario
+from kube import request
+from kube.client import Client
+from kube.config import load
+from kube.reflector import Reflector
+from runtime import clock
+
+_SYNC_S = 30.0
+PLAIN = "plain Kubernetes"
+EDL = "EDL"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run and all that was measured of it."""
+
+    name: str
+    curves: Curves
+    figures: Figures
+
+
+def play(
+    binaries: Binaries, directory: Path, scenario: Scenario, view: View, *, plain: bool
+) -> Run:
+    """Starts a cluster, plays the scenario, stops everything; `directory` keeps the logs.
+
+    Raises:
+        ClusterError: the cluster did not start.
+        EdlError: EDL did not.
+        ScriptError: the run could not go on.
+    """
+    begun_s = clock.monotonic_s()
+    name = PLAIN if plain else EDL
+    view.say(f"{name}: starting the cluster")
+    rooms = None if plain else Edl(directory)
+    scheduler = SchedulerOptions({} if rooms is None else rooms.scheduler)
+    with running(directory, scheduler=scheduler, binaries=binaries) as cluster:
+        view.say(f"cluster ready after {clock.monotonic_s() - begun_s:.1f} s")
+        with recorded(cluster) as (api, recorder), _beside(rooms, cluster, view):
+            script = Script(
+                api,
+                recorder,
+                scenario,
+                view,
+                plain=plain,
+                clock_s=clock.monotonic_s,
+                sleep=time.sleep,
+            )
+            script.prepare(nodes(scenario))
+            script.play()
+            timeline = recorder.timeline(scenario.cpu_millis)
+            cpu_s = _cpu_seconds(cluster, rooms)
+            view.say(f"{name}: stopping")
+    figures = measure(
+        timeline,
+        min_trainers=scenario.min_trainers,
+        warm_up_s=scenario.warm_up_s,
+        demo_s=clock.monotonic_s() - begun_s,
+        cpu_s=cpu_s,
+        edl=() if plain else ROOMS,
+    )
+    return Run(name, Curves(timeline), figures)
+
+
+@contextmanager
+def recorded(cluster: Cluster) -> Iterator[tuple[Client, Recorder]]:
+    """An administrator's client, and a recorder that follows all pods of the cluster."""
+    api = Client(load(cluster.admin), user_agent="edl-demo")
+    recorder = Recorder(clock.monotonic_s)
+    pods = Reflector(api, request.PODS, pod_view)
+    pods.listen(recorder.change)
+    pods.start()
+    try:
+        deadline_s = clock.monotonic_s() + _SYNC_S
+        while not pods.synced and clock.monotonic_s() < deadline_s:
+            time.sleep(0.02)
+        yield api, recorder
+    finally:
+        pods.stop()
+        api.close()
+
+
+def _beside(rooms: Edl | None, cluster: Cluster, view: View) -> AbstractContextManager[object]:
+    if rooms is None:
+        return nullcontext()
+    view.say("starting EDL: webhook, extender, reconciler")
+    return rooms.beside(cluster)
+
+
+def _cpu_seconds(cluster: Cluster, rooms: Edl | None) -> dict[str, float]:
+    """Process -> CPU seconds so far, the demo's own included."""
+    pids = {name: cluster.pid(name) for name in COMPONENTS}
+    pids |= {} if rooms is None else rooms.pids
+    used = {name: round(cpu_seconds(pid), 2) for name, pid in pids.items()}
+    return used | {"demo": round(time.process_time(), 2)}
+
+
+def nodes(scenario: Scenario) -> Iterable[Manifest]:
+    """The scenario's nodes as kwok plays them."""
+    return [
+        node(name, cpu=f"{millis}m", memory="96Gi", pods=110)
+        for name, millis in scenario.cpu_millis.items()
+    ]

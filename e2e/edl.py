@@ -1,0 +1,262 @@
+"""EDL's three servers as real processes beside a local cluster, each with its own identity.
+
+They get what `deploy/base` grants their service accounts and no more. In a cluster kube-scheduler
+and API server call them through Services; here by address, which changes two files of
+`deploy/base` in those places only.
+
+    edl = Edl(directory)
+    with running(directory, scheduler=edl.scheduler) as cluster, edl.beside(cluster):
+        edl.kill("webhook")
+        edl.start("webhook")
+"""
+
+import base64
+import contextlib
+import dataclasses
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+import urllib3
+import yaml
+
+from e2e.cluster.process import Process
+from kube import request
+from kube.client import Api, Client
+from kube.config import load
+from kube.errors import KubeError
+from kube.request import Resource
+from policy.names import LABEL_JOB, LABEL_ROLE, SYSTEM_NAMESPACE
+from runtime import certs, clock
+from webhook.registration import by_url
+
+ROOMS = ("webhook", "extender", "reconciler")
+_ROOT = Path(__file__).parents[1]
+_BASE = _ROOT / "deploy" / "base"
+_READY_S = 30.0
+_STOP_S = 8.0
+_POLL_S = 0.1
+_RBAC = "rbac.authorization.k8s.io"
+_RESOURCES = {
+    resource.kind: resource
+    for resource in (
+        *request.RESOURCES,
+        Resource("", "v1", "serviceaccounts", "ServiceAccount"),
+        Resource(_RBAC, "v1", "roles", "Role"),
+        Resource(_RBAC, "v1", "rolebindings", "RoleBinding"),
+        Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False),
+        Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
+    )
+}
+_ELSEWHERE = frozenset({"Deployment", "Service", "PodDisruptionBudget"})
+"""What runs the rooms in a real cluster; here they are processes."""
+
+
+class EdlError(Exception):
+    """A room that does not start; one line that names its log."""
+
+
+class Site(Protocol):
+    """What is needed of a local cluster."""
+
+    @property
+    def admin(self) -> Path:
+        """Kubeconfig of an administrator."""
+
+    def kubeconfig(self, user: str, groups: tuple[str, ...] = ()) -> Path:
+        """Kubeconfig of somebody else."""
+
+
+class Edl:
+    """The three rooms of one cluster; nothing runs before `beside`."""
+
+    def __init__(self, directory: Path) -> None:
+        """Chooses addresses and makes the extender's certificate: configurations name both.
+
+        Args:
+            directory: Keeps logs and certificates.
+        """
+        self._directory = directory / "edl"
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._ports = dict(zip(ROOMS, _free_ports(len(ROOMS)), strict=True))
+        self._processes: dict[str, Process] = {}
+        self._kubeconfigs: dict[str, Path] = {}
+        self._ca = certs.new_ca("edl-extender", clock.now())
+        leaf = certs.issue(self._ca, "edl-extender", clock.now(), hosts=("127.0.0.1",))
+        self._extender_pem = self._directory / "extender.pem"
+        self._extender_pem.touch(mode=0o600)
+        self._extender_pem.write_bytes(leaf.cert + leaf.key)
+
+    @property
+    def scheduler(self) -> dict[str, Any]:
+        """kube-scheduler's configuration of `deploy/base`, with the extender's address here.
+
+        For `e2e.cluster`, whose only scheduler has nobody to be elected against.
+        """
+        (configuration,) = _documents(_BASE / "scheduler-config.yaml")
+        del configuration["leaderElection"]
+        ca = base64.b64encode(self._ca.cert).decode()
+        for entry in configuration["extenders"]:
+            entry["urlPrefix"] = self.url("extender")
+            entry["tlsConfig"] = {"caData": ca}
+        return configuration
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Room -> process id, of those that run."""
+        return {name: process.pid for name, process in self._processes.items()}
+
+    def url(self, name: str) -> str:
+        """Where a room serves."""
+        scheme = "http" if name == "reconciler" else "https"
+        return f"{scheme}://127.0.0.1:{self._ports[name]}"
+
+    def log(self, name: str) -> Path:
+        """A room's log; restarts append to it."""
+        return self._directory / f"{name}.log"
+
+    @contextmanager
+    def beside(self, cluster: Site) -> Iterator["Edl"]:
+        """Installs EDL in the cluster and runs the rooms until the end of the block.
+
+        Raises:
+            EdlError: a room did not get ready.
+        """
+        for name in ROOMS:
+            self._kubeconfigs[name] = cluster.kubeconfig(
+                f"system:serviceaccount:{SYSTEM_NAMESPACE}:edl-{name}",
+                ("system:serviceaccounts", f"system:serviceaccounts:{SYSTEM_NAMESPACE}"),
+            )
+        api = Client(load(cluster.admin), user_agent="edl-e2e")
+        try:
+            self._install(api)
+            for name in ROOMS:
+                self.start(name)
+            for name in ROOMS:
+                self.wait_ready(name)
+            self._wait_admission(api)
+            yield self
+        finally:
+            self.stop()
+            api.close()
+
+    def start(self, name: str) -> None:
+        """Starts one room; `wait_ready` tells when it serves."""
+        words = [
+            *(sys.executable, "-m", name),
+            *("--kubeconfig", str(self._kubeconfigs[name])),
+            *("--listen", f"127.0.0.1:{self._ports[name]}"),
+            *("--drain-seconds", "0", "--log-format", "json"),
+            *self._own_flags(name),
+        ]
+        self._processes[name] = Process(name, words, self.log(name), cwd=_ROOT)
+
+    def kill(self, name: str) -> None:
+        """Kills one room with its worker, kill -9."""
+        self._processes.pop(name).kill()
+
+    def stop(self) -> None:
+        """Stops all rooms, in time or by force."""
+        processes, self._processes = self._processes, {}
+        for process in processes.values():
+            process.terminate()
+        deadline_s = clock.monotonic_s() + _STOP_S
+        for process in processes.values():
+            if not process.wait(max(0.1, deadline_s - clock.monotonic_s())):
+                process.kill()
+
+    def wait_ready(self, name: str, timeout_s: float = _READY_S) -> None:
+        """Returns when a room says that it is ready.
+
+        Raises:
+            EdlError: it ended, or does not say so in time.
+        """
+        deadline_s = clock.monotonic_s() + timeout_s
+        while not self._ready(name):
+            code = self._processes[name].exit_code
+            if code is not None:
+                raise EdlError(f"{name} ended with {code}: {self._last_words(name)}")
+            if clock.monotonic_s() > deadline_s:
+                raise EdlError(
+                    f"{name} is not ready after {timeout_s:.0f} s: {self._last_words(name)}"
+                )
+            time.sleep(_POLL_S)
+
+    def _own_flags(self, name: str) -> tuple[str, ...]:
+        if name == "webhook":
+            place = self._directory / "webhook-certificate"
+            return ("--hosts", "127.0.0.1", "--certificate-dir", str(place))
+        if name == "extender":
+            return ("--tls-cert", str(self._extender_pem))
+        return ()
+
+    def _install(self, api: Api) -> None:
+        """Everything of `deploy/base` but the rooms' own workloads."""
+        found = [
+            document
+            for path in sorted(_BASE.glob("*.yaml"), key=lambda path: path.name != "namespace.yaml")
+            for document in _documents(path)
+            if document["kind"] in _RESOURCES and document["kind"] not in _ELSEWHERE
+        ]
+        for document in found:
+            if document["kind"].endswith("WebhookConfiguration"):
+                document = by_url(document, self.url("webhook"))  # noqa: PLW2901 - the same, readdressed
+            resource = _RESOURCES[document["kind"]]
+            api.send(request.create(resource, document["metadata"].get("namespace"), document))
+
+    def _ready(self, name: str) -> bool:
+        context = ssl.create_default_context()
+        context.check_hostname = False  # a probe, like the kubelet's: it trusts no answer
+        context.verify_mode = ssl.CERT_NONE
+        with urllib3.PoolManager(ssl_context=context) as pool:
+            try:
+                answer = pool.request("GET", f"{self.url(name)}/readyz", timeout=2.0, retries=False)
+            except urllib3.exceptions.HTTPError:
+                return False
+        return answer.status == 200
+
+    def _wait_admission(self, api: Api) -> None:
+        """The API server hears of a webhook configuration a moment later: until it asks."""
+        probe = {
+            "metadata": {"name": "edl-probe", "labels": {LABEL_JOB: "edl-probe"}},
+            "spec": {"containers": [{"name": "main", "image": "registry.invalid/probe"}]},
+        }
+        asked = dataclasses.replace(
+            request.create(request.PODS, "default", probe), query=(("dryRun", "All"),)
+        )
+        deadline_s = clock.monotonic_s() + _READY_S
+        while True:
+            problem = "it was not asked"
+            try:
+                made = orjson.loads(api.send(asked))
+                if LABEL_ROLE in made["metadata"].get("labels", {}):
+                    return
+            except KubeError as error:
+                problem = str(error)
+            if clock.monotonic_s() > deadline_s:
+                raise EdlError(
+                    f"webhook: admission does not work after {_READY_S:.0f} s: {problem}"
+                )
+            time.sleep(_POLL_S)
+
+    def _last_words(self, name: str) -> str:
+        return f"{self._processes[name].last_lines()} (its log: {self.log(name)})"
+
+
+def _documents(path: Path) -> list[dict[str, Any]]:
+    found = yaml.safe_load_all(path.read_text(encoding="utf-8"))
+    return [dict(document) for document in found if isinstance(document, Mapping)]
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
+        ]
+        return [int(server.getsockname()[1]) for server in sockets]

@@ -1,0 +1,100 @@
+"""What the measuring needs to know of a pod: a small frozen view of the API object (pure)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from e2e.workload import SYSTEM_NAMESPACE
+from policy.errors import QuantityError
+from policy.names import LABEL_JOB, LABEL_ROLE, LABEL_TIER, Role, Tier
+from policy.quantity import parse
+from policy.snapshot import Phase
+
+
+class Kind(StrEnum):
+    """What a pod is in the experiment."""
+
+    SYSTEM = "system"
+    SERVICE = "service"
+    TRAINER = "trainer"
+    SUPPORT = "support"
+    """Parameter servers and masters."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A pod at one moment."""
+
+    uid: str
+    name: str
+    kind: Kind
+    job: str
+    surplus: bool
+    """A trainer that everybody may preempt: tier surplus, or a trainer that has no tier."""
+    cpu_millis: int
+    node: str
+    nominated: str
+    phase: Phase
+    deleting: bool
+    disruption: str
+    """Reason of the condition DisruptionTarget, "" where there is none."""
+
+    @property
+    def ended(self) -> bool:
+        """Its containers have ended: it holds no capacity any more."""
+        return self.phase in (Phase.SUCCEEDED, Phase.FAILED)
+
+    @property
+    def at_work(self) -> bool:
+        """Running, and not told to stop."""
+        return self.phase is Phase.RUNNING and not self.deleting
+
+    @property
+    def waiting(self) -> bool:
+        """Wanted and not yet running."""
+        return self.phase is Phase.PENDING and not self.deleting
+
+
+def view(pod: Mapping[str, Any]) -> View:
+    """The view of a core/v1 Pod as the API server sends it."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    status = pod.get("status") or {}
+    labels = metadata.get("labels") or {}
+    kind = _kind(metadata["namespace"], labels.get(LABEL_ROLE, ""))
+    return View(
+        uid=metadata["uid"],
+        name=metadata["name"],
+        kind=kind,
+        job=labels.get(LABEL_JOB, ""),
+        surplus=kind is Kind.TRAINER and labels.get(LABEL_TIER, Tier.SURPLUS) == Tier.SURPLUS,
+        cpu_millis=sum(map(_cpu_millis, spec["containers"])),
+        node=spec.get("nodeName", ""),
+        nominated=status.get("nominatedNodeName", ""),
+        phase=Phase(status.get("phase", Phase.PENDING)),
+        deleting="deletionTimestamp" in metadata,
+        disruption=_disruption(status),
+    )
+
+
+def _kind(namespace: str, role: str) -> Kind:
+    if role == Role.TRAINER:
+        return Kind.TRAINER
+    if role in (Role.PSERVER, Role.MASTER):
+        return Kind.SUPPORT
+    return Kind.SYSTEM if namespace == SYSTEM_NAMESPACE else Kind.SERVICE
+
+
+def _cpu_millis(container: Mapping[str, Any]) -> int:
+    requests = (container.get("resources") or {}).get("requests") or {}
+    try:
+        return parse("cpu", str(requests.get("cpu", "0")))
+    except QuantityError:
+        return 0
+
+
+def _disruption(status: Mapping[str, Any]) -> str:
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
+            return str(condition.get("reason", "unknown"))
+    return ""

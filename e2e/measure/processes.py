@@ -1,0 +1,60 @@
+"""What processes cost: CPU seconds and memory, from /proc; and which machine this is."""
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_GIB = 1 << 30
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process and of its children, 0 when it is gone.
+
+    Living children are followed, ended ones are in their parent's account.
+    """
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
+    except OSError:
+        return 0.0
+    fields = text.rpartition(")")[2].split()  # the name in brackets may hold blanks
+    own = sum(map(int, fields[11:15])) / _TICKS_PER_S  # utime, stime, cutime, cstime
+    return own + sum(cpu_seconds(int(child)) for child in children)
+
+
+def machine() -> dict[str, Any]:
+    """What a figure depends on, for the report."""
+    return {
+        "cpus": os.cpu_count(),
+        "cpu_model": _cpu_model(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }
+
+
+def commit(root: Path) -> str:
+    """The commit that was measured, "+" behind it when files differ; "unknown" without git."""
+    try:
+        named = _git(root, "rev-parse", "--short=12", "HEAD")
+        return named + ("+" if _git(root, "status", "--porcelain") else "")
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def _git(root: Path, *words: str) -> str:
+    command = ["git", "-C", str(root), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    return done.stdout.strip()
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.machine()
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, platform.machine())

@@ -1,0 +1,131 @@
+"""Reports of a run: the same figures as JSON for machines and as tables for people."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+from rich.table import Table
+
+from e2e.measure.bars import Bar, Figures
+from e2e.measure.curves import Curves
+
+CURVE_PERIOD_S = 0.5
+_DIGITS = 3
+
+
+def document(
+    *,
+    machine: dict[str, Any],
+    commit: str,
+    bars: Sequence[Bar],
+    runs: dict[str, dict[str, Any]],
+) -> dict[str, Any]:
+    """The report's JSON: machine, commit, bars, and the raw figures and curves of each run."""
+    return {"machine": machine, "commit": commit, "bars": [_bar(bar) for bar in bars], **runs}
+
+
+def run(seen: Figures, curves: Curves) -> dict[str, Any]:
+    """Raw figures and curves of one run."""
+    return {"figures": _rounded(dataclasses.asdict(seen)), "curves": sampled(curves)}
+
+
+def sampled(curves: Curves, period_s: float = CURVE_PERIOD_S) -> dict[str, Any]:
+    """The curves at a fixed period, seconds counted from the first object on."""
+    timeline = curves.timeline
+    count = int((timeline.end_s - timeline.started_s) / period_s) + 1
+    moments = [timeline.started_s + index * period_s for index in range(count)]
+    total = max(1, sum(timeline.nodes.values()))
+    return {
+        "seconds": [round(moment - timeline.started_s, _DIGITS) for moment in moments],
+        "services_wanted": [curves.services_wanted.at(moment) for moment in moments],
+        "services_running": [curves.services.at(moment) for moment in moments],
+        "services_pending": [curves.services_waiting.at(moment) for moment in moments],
+        "trainers_running": {
+            job: [level.at(moment) for moment in moments] for job, level in curves.trainers.items()
+        },
+        "surplus_trainers_pending": [curves.surplus_pending.at(moment) for moment in moments],
+        "cpu_in_use_percent": [
+            round(100 * curves.cpu_millis.at(moment) / total, 2) for moment in moments
+        ],
+    }
+
+
+def write(path: Path, report: dict[str, Any]) -> None:
+    """Writes the report, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".tmp")
+    draft.write_bytes(orjson.dumps(report, option=orjson.OPT_INDENT_2))
+    draft.replace(path)
+
+
+def bar_table(bars: Sequence[Bar], title: str) -> Table:
+    """The bars for a terminal."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("bar")
+    for heading in ("measured", "limit"):
+        table.add_column(heading, justify="right")
+    table.add_column("holds")
+    for bar in bars:
+        sign = "≥" if bar.at_least else "≤"
+        limit = "" if bar.limit is None else f"{sign} {_number(bar.limit)}"
+        verdict = "" if bar.limit is None else ("[green]yes" if bar.holds else "[red]NO")
+        table.add_row(bar.name, f"{_number(bar.value)} {bar.unit}".strip(), limit, verdict)
+    return table
+
+
+def plateau_table(seen: Figures, services: Sequence[int]) -> Table:
+    """What every plateau ended in: shares, fairness, CPU in use."""
+    table = Table(title="at the end of each plateau", title_justify="left")
+    for heading in ("services", "CPU %", "Jain", "trainers per job"):
+        table.add_column(heading, justify="right")
+    rows = zip(services, seen.cpu_plateau_percent, seen.jain, seen.trainers, strict=True)
+    for wanted, percent, fairness, trainers in rows:
+        counts = " ".join(f"{count:>2}" for count in trainers.values())
+        table.add_row(str(wanted), f"{percent:.1f}", f"{fairness:.3f}", counts)
+    return table
+
+
+def kill_table(seen: Figures) -> Table:
+    """Who stopped trainers, beside how many had to go."""
+    table = Table(title="trainers told to stop", title_justify="left")
+    table.add_column("cause")
+    table.add_column("pods", justify="right")
+    for cause, count in seen.killed_causes.items():
+        if count:
+            table.add_row(cause, str(count))
+    table.add_section()
+    table.add_row("all, of those started", f"{seen.killed} of {seen.trainers_started}")
+    table.add_row("of these while jobs arrived", str(seen.killed_at_start))
+    table.add_row("least that arriving jobs' shares need", str(seen.needed_at_start))
+    steps = " + ".join(map(str, seen.needed_by_steps))
+    table.add_row("least that services' bursts need", steps)
+    return table
+
+
+def _bar(bar: Bar) -> dict[str, Any]:
+    return {
+        "name": bar.name,
+        "value": _rounded(bar.value),
+        "unit": bar.unit,
+        "limit": bar.limit,
+        "limit_is": "least" if bar.at_least else "most",
+        "holds": bar.holds,
+    }
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "never"
+    return f"{value:.0f}" if value == int(value) else f"{value:.{2 if value < 10 else 1}f}"
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, _DIGITS)
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    return value

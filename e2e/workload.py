@@ -1,0 +1,261 @@
+"""The workload of the demo and the journeys as Kubernetes objects: services beside training.
+
+Pure: a `Scenario` in, manifests out; `e2e.demo.script` sends them. Sizes of nodes and pods
+are those of the experiment that this system is measured by (2 348 CPU on 133 nodes, of
+which system pods use 50.5).
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from policy.names import ANNOTATION_MAX, ANNOTATION_MIN, LABEL_JOB, LABEL_ROLE, Role
+
+Manifest = dict[str, Any]
+
+SERVICES_NAMESPACE = "services"
+TRAINING_NAMESPACE = "training"
+SYSTEM_NAMESPACE = "kube-system"
+SERVICES = "services"
+"""Name of the services' Deployment and of their PriorityClass."""
+
+SERVICE_CPU_MILLIS = 3000
+TRAINER_CPU_MILLIS = 5000
+STOP_ANNOTATION = "edl.training/kwok-stop-time"
+_PLAIN_SUPPORT = "plain-support"
+_PLAIN_TRAINER = "plain-trainer"
+_IMAGE = "registry.invalid/workload"  # kwok pulls nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What runs, how much of it, and for how long."""
+
+    name: str
+    big_nodes: int
+    """Nodes of 18 CPU."""
+    small_nodes: int
+    """Nodes of 17 CPU."""
+    system_pods: int
+    """500m each."""
+    services: tuple[int, ...]
+    """How many services are wanted on each plateau, the first one included."""
+    step_s: float
+    """How long a plateau lasts; the first one counts from the last job's submission."""
+    jobs: int
+    job_gap_s: float
+    pservers: int
+    """Per job; each job has one master too."""
+    min_trainers: int
+    max_trainers: int
+    warm_up_s: float
+    """Left out of the mean CPU use: the time in which the workload arrives."""
+    stop_time: str = "1s"
+    """How long a trainer takes to end after SIGTERM, as a Go duration."""
+
+    @property
+    def job_names(self) -> tuple[str, ...]:
+        """job-1, job-2, ... in the order of submission."""
+        return tuple(f"job-{number}" for number in range(1, self.jobs + 1))
+
+    @property
+    def cpu_millis(self) -> dict[str, int]:
+        """Node name -> CPU of the node."""
+        return {
+            f"node-{number:03}": 18_000 if number < self.big_nodes else 17_000
+            for number in range(self.big_nodes + self.small_nodes)
+        }
+
+    @property
+    def seconds(self) -> float:
+        """From the first job's submission to the end."""
+        return (self.jobs - 1) * self.job_gap_s + len(self.services) * self.step_s
+
+    @property
+    def up_steps(self) -> tuple[tuple[int, int], ...]:
+        """(services before, services after) of every step that takes capacity from training."""
+        return tuple((low, high) for low, high in pairwise(self.services) if high > low)
+
+
+FULL = Scenario(
+    name="full",
+    big_nodes=87,
+    small_nodes=46,
+    system_pods=101,
+    services=(400, 300, 200, 100, 200, 300, 400),
+    step_s=30.0,
+    jobs=6,
+    job_gap_s=2.0,
+    pservers=10,
+    min_trainers=2,
+    max_trainers=60,
+    warm_up_s=60.0,
+)
+QUICK = Scenario(
+    name="quick",
+    big_nodes=8,
+    small_nodes=4,
+    system_pods=9,
+    services=(36, 16, 36),
+    step_s=10.0,
+    jobs=2,
+    job_gap_s=2.0,
+    pservers=2,
+    min_trainers=2,
+    max_trainers=20,
+    warm_up_s=10.0,
+)
+
+
+def namespaces() -> list[Manifest]:
+    """The two namespaces of the workload."""
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        for name in (SERVICES_NAMESPACE, TRAINING_NAMESPACE)
+    ]
+
+
+def service_class() -> Manifest:
+    """The services' PriorityClass: above all training, which lies below zero."""
+    return _priority_class(SERVICES, 100, "PreemptLowerPriority")
+
+
+def plain_classes() -> list[Manifest]:
+    """Training's classes where there is no EDL: what a user can do with Kubernetes alone."""
+    return [
+        _priority_class(_PLAIN_SUPPORT, -10, "PreemptLowerPriority"),
+        _priority_class(_PLAIN_TRAINER, -1000, "Never"),
+    ]
+
+
+def system(scenario: Scenario) -> Manifest:
+    """The pods every cluster has; they leave odd remainders on the nodes."""
+    pod = _pod_spec("500m", "64Mi", priority_class="system-cluster-critical")
+    return _replicated(
+        "Deployment",
+        SYSTEM_NAMESPACE,
+        "system",
+        scenario.system_pods,
+        labels={"app": "system"},
+        pod=pod,
+    )
+
+
+def services(scenario: Scenario) -> Manifest:
+    """The online services, at the first plateau's number."""
+    pod = _pod_spec("3", "3Gi", priority_class=SERVICES)
+    return _replicated(
+        "Deployment",
+        SERVICES_NAMESPACE,
+        SERVICES,
+        scenario.services[0],
+        labels={"app": SERVICES},
+        pod=pod,
+    )
+
+
+def support(scenario: Scenario, job: str, *, plain: bool) -> list[Manifest]:
+    """A job's parameter servers and its master, as ReplicaSets."""
+    priority_class = _PLAIN_SUPPORT if plain else ""
+    sizes = (
+        (Role.PSERVER, scenario.pservers, "4", "5Gi"),
+        (Role.MASTER, 1, "1", "300Mi"),
+    )
+    return [
+        _replicated(
+            "ReplicaSet",
+            TRAINING_NAMESPACE,
+            f"{job}-{role}",
+            replicas,
+            labels={LABEL_JOB: job, LABEL_ROLE: role},
+            pod=_pod_spec(cpu, memory, priority_class=priority_class),
+        )
+        for role, replicas, cpu, memory in sizes
+        if replicas
+    ]
+
+
+def elastic_job(scenario: Scenario, job: str) -> Manifest:
+    """An elastic Job as a user writes it: a plain batch/v1 Job with two annotations."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": job,
+            "namespace": TRAINING_NAMESPACE,
+            "annotations": {
+                ANNOTATION_MIN: str(scenario.min_trainers),
+                ANNOTATION_MAX: str(scenario.max_trainers),
+            },
+        },
+        "spec": {
+            "template": {
+                "metadata": {"annotations": {STOP_ANNOTATION: scenario.stop_time}},
+                "spec": {**_pod_spec("5", "8Gi"), "restartPolicy": "Never"},
+            }
+        },
+    }
+
+
+def plain_trainers(scenario: Scenario, job: str) -> Manifest:
+    """The same trainers where there is no EDL: a ReplicaSet that always wants the maximum."""
+    return _replicated(
+        "ReplicaSet",
+        TRAINING_NAMESPACE,
+        f"{job}-{Role.TRAINER}",
+        scenario.max_trainers,
+        labels={LABEL_JOB: job, LABEL_ROLE: Role.TRAINER},
+        pod=_pod_spec("5", "8Gi", priority_class=_PLAIN_TRAINER),
+        annotations={STOP_ANNOTATION: scenario.stop_time},
+    )
+
+
+def job_objects(scenario: Scenario, job: str, *, plain: bool) -> list[Manifest]:
+    """Everything that one job is made of, in the order of creation."""
+    trainers = plain_trainers(scenario, job) if plain else elastic_job(scenario, job)
+    return [*support(scenario, job, plain=plain), trainers]
+
+
+def _priority_class(name: str, value: int, preemption: str) -> Manifest:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+        "preemptionPolicy": preemption,
+    }
+
+
+def _pod_spec(cpu: str, memory: str, *, priority_class: str = "") -> Manifest:
+    container = {
+        "name": "main",
+        "image": _IMAGE,
+        "resources": {"requests": {"cpu": cpu, "memory": memory}},
+    }
+    named = {"priorityClassName": priority_class} if priority_class else {}
+    return {**named, "containers": [container]}
+
+
+def _replicated(
+    kind: str,
+    namespace: str,
+    name: str,
+    replicas: int,
+    *,
+    labels: dict[str, str],
+    pod: Manifest,
+    annotations: dict[str, str] | None = None,
+) -> Manifest:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels, "annotations": annotations or {}},
+                "spec": pod,
+            },
+        },
+    }
