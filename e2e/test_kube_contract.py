@@ -1,1 +1,180 @@
 """The contract of an API server, held by a real one: what the fake promises is true."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from uuid import uuid4
+
+import orjson
+import pytest
+
+from e2e.cluster.local import Cluster, running
+from kube import config, errors, request
+from kube.cache import ClusterCache
+from kube.client import Client
+from kube.lease import Elector
+from kube.reflector import Reflector
+from kube.request import CONFIGMAPS, JOBS, NAMESPACES, PODS, Resource
+from policy.names import ANNOTATION_MAX, ANNOTATION_MIN
+from tests.kube.contract import ApiContract
+from tests.kube.contract.server import ask, make_config, make_pod
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+
+SERVICEACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One control plane for all of this file."""
+    with running(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def client(cluster: Cluster) -> Iterator[Client]:
+    """An administrator."""
+    client = Client(config.load(cluster.admin), user_agent="edl-contract")
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def fresh(client: Client) -> Iterator[str]:
+    """A namespace in which pods may be created: its service account exists."""
+    name = f"contract-{uuid4().hex[:8]}"
+    client.send(request.create(NAMESPACES, None, {"metadata": {"name": name}}))
+    while True:
+        try:
+            client.send(request.get(SERVICEACCOUNTS, name, "default"))
+            break
+        except errors.NotFound:
+            time.sleep(0.05)
+    yield name
+    client.send(request.delete(NAMESPACES, None, name))
+
+
+class TestReal(ApiContract):
+    """The facts of the contract, on kube-apiserver."""
+
+    @pytest.fixture
+    def api(self, client: Client) -> Client:
+        """The real one."""
+        return client
+
+    @pytest.fixture
+    def namespace(self, fresh: str) -> str:
+        """One that exists."""
+        return fresh
+
+    @pytest.fixture
+    def forget_history(self, cluster: Cluster) -> Callable[[], None]:
+        """A new kube-apiserver process remembers no events from before it started."""
+
+        def restart() -> None:
+            cluster.kill("kube-apiserver")
+            cluster.start("kube-apiserver")
+
+        return restart
+
+
+def test_the_cache_follows_a_real_cluster(client: Client, fresh: str) -> None:
+    """Pods and elastic jobs appear within a second, and leave again."""
+    cache = ClusterCache(client)
+    cache.start()
+    try:
+        assert cache.wait_synced(10)
+        bounds = {ANNOTATION_MIN: "1", ANNOTATION_MAX: "3"}
+        main = {"name": "main", "image": "none", "resources": {"limits": {"cpu": "2"}}}
+        template = {"spec": {"restartPolicy": "Never", "containers": [main]}}
+        job = {
+            "metadata": {"name": "j", "annotations": bounds},
+            "spec": {"managedBy": "edl.training/reconciler", "template": template},
+        }
+        client.send(request.create(JOBS, fresh, job))
+        make_pod(client, fresh, "p")
+        assert cache.changes.wait_for(
+            lambda: any(pod.namespace == fresh for pod in cache.snapshot().pods), 5
+        )
+        assert cache.changes.wait_for(lambda: len(cache.snapshot().jobs) == 1, 5)
+        (found,) = cache.snapshot().jobs
+
+        assert (found.error, found.managed, found.max_trainers) == ("", True, 3)
+        assert found.requests == {"cpu": 2000, "pods": 1}
+
+        client.send(request.delete(PODS, fresh, "p"))
+        client.send(request.delete(JOBS, fresh, "j"))
+        assert cache.changes.wait_for(
+            lambda: (
+                not cache.snapshot().jobs
+                and not any(pod.namespace == fresh for pod in cache.snapshot().pods)
+            ),
+            5,
+        )
+    finally:
+        begun_s = time.monotonic()
+        cache.stop()
+    assert time.monotonic() - begun_s < 1.0
+
+
+def test_a_reflector_survives_a_killed_api_server(
+    cluster: Cluster, client: Client, fresh: str
+) -> None:
+    """After kill -9 and with a new process: it catches up without anybody's help."""
+    reflector = Reflector(
+        client, CONFIGMAPS, lambda obj: str(obj["metadata"]["name"]), namespace=fresh
+    )
+    reflector.start()
+    try:
+        assert reflector.changes.wait_for(lambda: reflector.synced, 10)
+        make_config(client, fresh, "before")
+        cluster.kill("kube-apiserver")
+        cluster.start("kube-apiserver")
+        make_config(client, fresh, "after")
+
+        assert reflector.changes.wait_for(
+            lambda: {"before", "after"} <= set(reflector.records()), 30
+        )
+        assert reflector.counts.errors.get("internal", 0) == 0
+    finally:
+        reflector.stop()
+    assert not [t for t in threading.enumerate() if t.name == "watch-configmaps"]
+
+
+def test_leadership_is_handed_over_on_a_real_lease(client: Client, fresh: str) -> None:
+    """A clean stop gives it to the other within a retry; no holder is left behind."""
+    one, two = (
+        Elector(client, fresh, "l", name, lease_s=3, renew_s=2, retry_s=0.2) for name in "ab"
+    )
+    one.start()
+    try:
+        wait_until(lambda: one.is_leader)
+        two.start()
+        time.sleep(0.5)
+        assert (one.is_leader, two.is_leader) == (True, False)
+        one.stop()
+        wait_until(lambda: two.is_leader)
+    finally:
+        one.stop()
+        two.stop()
+    lease = ask(client, request.get(request.LEASES, fresh, "l"))
+
+    assert "holderIdentity" not in lease["spec"]
+    assert lease["spec"]["leaseTransitions"] == 1
+
+
+def test_a_bookmark_comes_before_a_watch_ends(client: Client, fresh: str) -> None:
+    """So a quiet watch that ends in the regular way goes on from a recent version."""
+    page = ask(client, request.list_page(CONFIGMAPS, fresh))
+    version = page["metadata"]["resourceVersion"]
+    asked = request.watch(CONFIGMAPS, fresh, resource_version=version, timeout_s=6)
+    with client.stream(asked) as stream:
+        kinds = {orjson.loads(line)["type"] for line in stream}
+
+    assert "BOOKMARK" in kinds
+
+
+def wait_until(predicate: Callable[[], bool]) -> None:
+    """Fails by the test's timeout."""
+    while not predicate():
+        time.sleep(0.01)

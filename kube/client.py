@@ -13,6 +13,7 @@ from typing import Protocol
 import urllib3
 from kubernetes.client.configuration import Configuration
 from kubernetes.client.rest import RESTClientObject
+from kubernetes.config import ConfigException
 
 from kube import errors
 from kube.request import Request
@@ -113,11 +114,18 @@ class Client:
         headers = {"Accept": "application/json", "User-Agent": self._user_agent}
         if request.body:
             headers["Content-Type"] = request.content_type
-        with self._token_lock:  # the token's file is read again here when it is due
-            token = self._configuration.get_api_key_with_prefix("BearerToken", "authorization")
+        token = self._token(request)
         if token:
             headers["Authorization"] = str(token).strip()
         return headers
+
+    def _token(self, request: Request) -> object:
+        """The token as it is now: its file is read again, or its command run, when due."""
+        try:
+            with self._token_lock:
+                return self._configuration.get_api_key_with_prefix("BearerToken", "authorization")
+        except (ConfigException, OSError) as error:
+            raise errors.Unauthorized(f"no token: {error}", request=request.line) from error
 
 
 class _Lines:

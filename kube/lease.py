@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 LEASE_S = 15.0
 RENEW_S = 10.0
 RETRY_S = 2.0
-_STOP_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +147,7 @@ class Elector:
         """
         self._stopping.set()
         if self._thread is not None:
-            self._thread.join(_STOP_S)
+            self._thread.join(self._renew_s)  # a request gives up in half of that
             if self._thread.is_alive():
                 return  # a write is on its way; the lease runs out by itself
         self.release()
@@ -162,7 +161,7 @@ class Elector:
             self._act(decide(self._lease, self._identity, self._observed_s, self._clock_s()))
         except (errors.Conflict, errors.AlreadyExists, errors.NotFound):
             self._known = False  # somebody was quicker; look again
-        except errors.KubeError as error:
+        except (errors.KubeError, ValueError, KeyError, TypeError) as error:  # or a garbled answer
             self._known = False
             log.warning("lease not renewed", extra={"lease": self._name, "error": str(error)})
         if was_leader != self.is_leader:

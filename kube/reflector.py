@@ -136,7 +136,8 @@ class Reflector(Generic[T]):
         """Calls `listener(old, new)` for every change from now on, in the stream's order.
 
         First for every record there is, as (None, record). The call comes on the watch thread
-        with the lock held: it must be short, and must not raise.
+        with the lock held: it must be short, must not raise, and must take no lock under which
+        anybody asks for records.
         """
         self._records.listen(listener)
 

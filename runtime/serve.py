@@ -180,9 +180,8 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn ships no 
             "loglevel": "warning",
             "proc_name": settings.room,
             "post_fork": _after_fork,
-            "post_worker_init": _start,
+            "post_worker_init": self._start,
             "worker_exit": _stop,
-            "when_ready": self._announce,
         }
         if Path("/dev/shm").is_dir():  # noqa: S108 - the heartbeat file must never wait for a disk
             options["worker_tmp_dir"] = "/dev/shm"  # noqa: S108 - same
@@ -192,8 +191,11 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn ships no 
             options["ssl_context"] = lambda _conf, _default: current()
         return options
 
-    def _announce(self, arbiter: Arbiter) -> None:
-        host, port = arbiter.LISTENERS[0].getsockname()[:2]
+    def _start(self, worker: Worker) -> None:
+        """Starts the service, then says that it answers; in the worker, also in one that replaces another."""
+        if self.service is not None:
+            self.service.start()
+        host, port = worker.sockets[0].getsockname()[:2]
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         log.info("listening", extra=keys(address=where, tls=self._certificates is not None))
         if self.settings.announce_file is not None:
@@ -205,11 +207,9 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn ships no 
 def _after_fork(_: Arbiter, worker: Worker) -> None:
     if not end_with_parent(worker.ppid):
         sys.exit(0)
-
-
-def _start(worker: Worker) -> None:
-    service: Service = worker.app.service
-    service.start()
+    # Until the worker has handlers of its own, a stop must end it; its parent's would only take note.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _stop(_: Arbiter, worker: Worker) -> None:

@@ -9,19 +9,22 @@ import ctypes
 import os
 import selectors
 import signal
+import ssl
 import sys
 from functools import partial
 from types import FrameType
 from typing import Any
 
 from gunicorn.glogging import Logger
-from gunicorn.workers.gthread import TConn, ThreadWorker
+from gunicorn.workers.gthread import _DEFER, TConn, ThreadWorker
 
 from runtime.clock import monotonic_s
 from runtime.tls import IO_TIMEOUT_S, TimedSocket
 from runtime.web import DRAINING
 
 _PR_SET_PDEATHSIG = 1
+_MOMENT_S = 0.005
+"""The first request mostly comes with the end of the handshake, or one way later."""
 
 
 class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no types
@@ -45,6 +48,24 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no types
         ready = partial(self.on_pending_socket_readable, conn)
         self.poller.register(conn.sock, selectors.EVENT_READ, ready)
 
+    def handle(self, conn: TConn) -> object:
+        """Serves a connection; one that has shaken hands and says nothing yet frees its thread.
+
+        Go opens connections ahead of need: it shakes hands, then perhaps sends the request on
+        another one. A thread that waits for such a connection is lost for seconds, and four of
+        them are all there are.
+        """
+        if not conn.initialized and conn.data_ready and self.cfg.is_ssl:
+            try:
+                conn.sock.setblocking(True)
+                conn.init()
+                if not _has_request(conn.sock):
+                    conn.data_ready = False
+                    return _DEFER
+            except (OSError, ValueError):  # the peer left, or speaks no TLS
+                return False
+        return super().handle(conn)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """SIGTERM: readiness says no from now on; accepting ends when the drain is over."""
         wsgi = getattr(self, "wsgi", None)
@@ -60,6 +81,15 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no types
         super().notify()
         if self._drained_at is not None and self.alive and monotonic_s() >= self._drained_at:
             super().handle_exit(signal.SIGTERM, None)
+
+
+def _has_request(connection: ssl.SSLSocket) -> bool:
+    """Whether something has arrived behind the handshake, or does within a moment."""
+    if connection.pending():
+        return True
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(connection, selectors.EVENT_READ)
+        return bool(waiting.select(_MOMENT_S))
 
 
 class GunicornLog(Logger):  # type: ignore[misc]  # gunicorn ships no types

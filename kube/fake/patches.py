@@ -44,8 +44,7 @@ def _apply(document: Any, operation: Mapping[str, Any]) -> Any:
         case "remove":
             return _remove(document, path)
         case "replace":
-            value = deepcopy(operation.get("value"))
-            return _add(_remove(document, path), path, value) if path else value
+            return _replace(document, path, deepcopy(operation.get("value")))
         case "move":
             source = _pointer(operation["from"])
             value = _get(document, source)
@@ -103,6 +102,17 @@ def _add(document: Any, path: list[str], value: Any) -> Any:
     else:
         raise _refused(f"nothing can be added at {key!r}")
     return document
+
+
+def _replace(document: Any, path: list[str], value: Any) -> Any:
+    """A key that is missing in an object is set, as the API server does (the RFC refuses)."""
+    if not path:
+        return value
+    parent = _get(document, path[:-1])
+    if isinstance(parent, dict):
+        parent[path[-1]] = value
+        return document
+    return _add(_remove(document, path), path, value)
 
 
 def _remove(document: Any, path: list[str]) -> Any:

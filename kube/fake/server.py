@@ -19,7 +19,7 @@ from kube.fake.faults import Faults
 from kube.fake.patches import merged, patched
 from kube.fake.routes import Route, route
 from kube.fake.selectors import check, labels_of, matches, selects
-from kube.fake.store import Key, Object, Store
+from kube.fake.store import HISTORY, Key, Object, Store
 from kube.fake.streams import FakeStream, Scope
 from kube.request import (
     JSON_PATCH,
@@ -44,6 +44,7 @@ class FakeApi:
         self,
         *,
         resources: tuple[Resource, ...] = RESOURCES,
+        history: int = HISTORY,
         wall: Callable[[], datetime] = clock.now,
         clock_s: Callable[[], float] = clock.monotonic_s,
     ) -> None:
@@ -51,6 +52,7 @@ class FakeApi:
 
         Args:
             resources: The kinds it serves.
+            history: How many changes it remembers for watches; older ones are gone (410).
             wall: For timestamps in objects.
             clock_s: A monotonic clock, for the time that watches last.
         """
@@ -58,7 +60,7 @@ class FakeApi:
         self._resources = resources
         self._wall = wall
         self._clock_s = clock_s
-        self._store = Store()
+        self._store = Store(history)
         self._streams: list[FakeStream] = []
         self._pages: OrderedDict[str, list[Object]] = OrderedDict()
         self._made = 0

@@ -11,7 +11,7 @@ from kube.request import Resource
 
 Object = Mapping[str, Any]
 """Never changed once stored: a write stores another one."""
-_HISTORY = 50_000
+HISTORY = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,13 @@ class Change:
 class Store:
     """Objects by key. `condition` guards everything and wakes watches."""
 
-    def __init__(self) -> None:
+    def __init__(self, history: int = HISTORY) -> None:
+        """Empty; remembers the last `history` changes."""
         self.condition = threading.Condition()
         self.version = 1
         self.oldest = 0
         """Watches from before this version are refused."""
-        self.history: deque[Change] = deque(maxlen=_HISTORY)
+        self.history: deque[Change] = deque(maxlen=history)
         self._objects: dict[Key, Object] = {}
 
     def get(self, key: Key) -> Object | None:
@@ -100,7 +101,7 @@ class Store:
         return {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self.version)}}
 
     def _record(self, key: Key, old: Object | None, new: Object | None) -> None:
-        if len(self.history) == _HISTORY:
+        if len(self.history) == self.history.maxlen:
             self.oldest = self.history[0].version
         self.history.append(Change(self.version, key, old, new))
         self.condition.notify_all()

@@ -111,7 +111,41 @@ def test_silence_is_unavailable_after_the_timeout(connect: Connect) -> None:
         done.set()
 
 
-def test_nobody_there_is_unavailable(connect: Connect, tmp_path: Path) -> None:
+def test_a_token_that_cannot_be_read_is_unauthorized(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mounted file is gone: an API error like any other, before anything is sent."""
+    with serving(tmp_path, lambda handler: reply(handler, b"")) as kubeconfig:
+        configuration = config.load(kubeconfig)
+
+    def fail(_configuration: object) -> None:
+        raise FileNotFoundError("token")
+
+    monkeypatch.setattr(configuration, "refresh_api_key_hook", fail)
+    with pytest.raises(errors.Unauthorized, match="no token"):
+        Client(configuration).send(request.list_page(PODS))
+
+
+def test_a_client_certificate_needs_no_token(tmp_path: Path) -> None:
+    """No Authorization header then."""
+    seen: list[str | None] = []
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        seen.append(handler.headers.get("Authorization"))
+        reply(handler, b"{}")
+
+    with serving(tmp_path, answer) as kubeconfig:
+        configuration = config.load(kubeconfig)
+        configuration.api_key.clear()
+        configuration.refresh_api_key_hook = None
+        client = Client(configuration)
+        client.send(request.list_page(PODS))
+        client.close()
+
+    assert seen == [None]
+
+
+def test_nobody_there_is_unavailable(tmp_path: Path) -> None:
     """A refused connection; the cause is chained."""
     with serving(tmp_path, lambda handler: reply(handler, b"")) as kubeconfig:
         client = Client(config.load(kubeconfig))
@@ -120,7 +154,6 @@ def test_nobody_there_is_unavailable(connect: Connect, tmp_path: Path) -> None:
 
     assert caught.value.status == 0
     assert caught.value.__cause__ is not None
-    assert connect is not None
 
 
 @pytest.mark.parametrize("status", [200, 500])

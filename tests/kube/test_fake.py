@@ -175,6 +175,21 @@ def test_a_watch_from_nonsense_is_refused(api: FakeApi) -> None:
         pass
 
 
+def test_a_short_memory_forgets_the_oldest() -> None:
+    """A watch from before what is remembered is told 410 inside its stream."""
+    api = FakeApi(history=2)
+    version = ask(api, request.list_page(CONFIGMAPS))["metadata"]["resourceVersion"]
+    for name in "abc":
+        api.send(request.create(CONFIGMAPS, "n", {"metadata": {"name": name}}))
+    kinds = []
+    for start in (version, str(int(version) + 1)):
+        asked = request.watch(CONFIGMAPS, resource_version=start, timeout_s=0)
+        with api.stream(asked) as stream:
+            kinds.append([orjson.loads(line)["type"] for line in stream])
+
+    assert kinds == [["ERROR"], ["ADDED", "ADDED"]]
+
+
 def test_old_page_tokens_are_forgotten(api: FakeApi) -> None:
     """By compaction, and by a hundred newer ones."""
     for name in "ab":
@@ -265,6 +280,17 @@ def test_operations_that_do_not_apply_are_invalid(op: dict[str, Any]) -> None:
     assert document == {"n": 1, "l": [1, 2]}
 
 
+def test_values_are_moved_and_copied() -> None:
+    """A copy is one: the original can change without it."""
+    ops: list[dict[str, Any]] = [
+        {"op": "copy", "from": "/a", "path": "/b"},
+        {"op": "add", "path": "/a/x", "value": 2},
+        {"op": "move", "from": "/b", "path": "/c"},
+    ]
+
+    assert patched({"a": {"y": 1}}, ops) == {"a": {"x": 2, "y": 1}, "c": {"y": 1}}
+
+
 def test_an_unknown_operation_is_refused() -> None:
     """400: the patch is no patch."""
     with pytest.raises(errors.KubeError) as caught:
@@ -279,3 +305,23 @@ def test_merge_patches_follow_the_rfc() -> None:
     assert merged({"e": None}, {"a": 1}) == {"e": None, "a": 1}
     assert merged([1], {"a": {"b": None}}) == {"a": {}}
     assert merged({"a": 1}, ["c"]) == ["c"]
+
+
+def test_add_works_at_every_depth() -> None:
+    """In lists before an element or at the end; with no path it is the document."""
+    ops: list[dict[str, Any]] = [
+        {"op": "add", "path": "/l/0", "value": 0},
+        {"op": "add", "path": "/l/-", "value": 9},
+        {"op": "add", "path": "/l/3", "value": 10},
+    ]
+
+    assert patched({"l": [1]}, ops) == {"l": [0, 1, 9, 10]}
+    assert patched({"a": 1}, [{"op": "add", "path": "", "value": {}}]) == {}
+
+
+def test_replace_works_at_every_depth() -> None:
+    """In lists only what is there, in objects anything, and the document itself."""
+    assert patched({"l": [1, 2]}, [{"op": "replace", "path": "/l/0", "value": 9}]) == {"l": [9, 2]}
+    assert patched({"a": 1}, [{"op": "replace", "path": "", "value": [1]}]) == [1]
+    with pytest.raises(errors.Invalid):
+        patched({"l": [1]}, [{"op": "replace", "path": "/l/1", "value": 9}])

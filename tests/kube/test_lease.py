@@ -107,6 +107,7 @@ class Paused:
         raise NotImplementedError
 
 
+@pytest.mark.timeout(30)  # a hundred histories, on a machine that may be busy
 @settings(deadline=None)
 @given(st.binary(min_size=40, max_size=200))
 def test_never_two_leaders(script: bytes) -> None:
@@ -275,6 +276,24 @@ def test_who_sees_another_holder_stops_leading(fake: FakeApi, clock_s: Clock) ->
     assert not one.is_leader
 
 
+def test_a_garbled_answer_is_a_failed_try(fake: FakeApi, clock_s: Clock) -> None:
+    """The next try is due as usual."""
+
+    class Garbled:
+        def send(self, asked: Request) -> bytes:
+            fake.send(asked)
+            return b"<html>"
+
+        def stream(self, asked: Request) -> AbstractContextManager[Stream]:
+            raise NotImplementedError
+
+    one = elector(Garbled(), "one", clock_s)
+    fake.send(request.create(LEASES, "edl-system", {"metadata": {"name": "reconciler"}}))
+    one.tick()
+
+    assert not one.is_leader
+
+
 def test_a_lease_deleted_by_hand_is_made_again(fake: FakeApi, clock_s: Clock) -> None:
     """The renewal finds nothing, the next try creates it."""
     one = elector(fake, "one", clock_s)
@@ -320,6 +339,30 @@ def test_threads_hand_over(threads: tuple[Elector, Elector]) -> None:
     assert not first.is_leader
     second.stop()
     assert not [t for t in threading.enumerate() if t.name == "leader-election"]
+
+
+def test_a_stop_does_not_wait_for_a_hung_request() -> None:
+    """Leadership ends at once; the lease is left to run out."""
+    hung, reached = threading.Event(), threading.Event()
+
+    class Hung:
+        def send(self, _asked: Request) -> bytes:
+            reached.set()
+            hung.wait(3)
+            raise errors.Unavailable("hung")
+
+        def stream(self, asked: Request) -> AbstractContextManager[Stream]:
+            raise NotImplementedError
+
+    one = Elector(Hung(), "n", "l", "one", retry_s=0.01, renew_s=0.05, lease_s=1.0)
+    one.start()
+    assert reached.wait(3)
+    one.stop()
+
+    assert not one.is_leader
+    hung.set()
+    while any(thread.name == "leader-election" for thread in threading.enumerate()):
+        time.sleep(0.005)
 
 
 def wait_until_leader(elector: Elector) -> None:

@@ -1,9 +1,7 @@
-"""Reflectors: lists, watches, and what goes wrong with them."""
+"""Reflectors, one round at a time: lists, watches, and what goes wrong with them."""
 
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -13,105 +11,11 @@ from hypothesis import strategies as st
 
 from kube import errors, request
 from kube.changes import Changes
-from kube.client import Api, Stream
+from kube.client import Stream
 from kube.fake import FakeApi
 from kube.reflector import Reflector
 from kube.request import CONFIGMAPS, Request
-
-
-@dataclass(frozen=True)
-class Item:
-    """A ConfigMap, trimmed."""
-
-    name: str
-    uid: str
-    value: str
-
-
-def read(obj: Mapping[str, Any]) -> Item | None:
-    """Keeps all but those that say "drop"."""
-    value = (obj.get("data") or {})["v"]
-    item = Item(obj["metadata"]["name"], obj["metadata"]["uid"], value)
-    return None if value == "drop" else item
-
-
-def put(api: Api, name: str, value: str) -> None:
-    """Creates or changes a ConfigMap."""
-    body = {"metadata": {"name": name}, "data": {"v": value}}
-    try:
-        api.send(request.create(CONFIGMAPS, "n", body))
-    except errors.AlreadyExists:
-        api.send(request.merge_patch(CONFIGMAPS, "n", name, {"data": {"v": value}}))
-
-
-def drop(api: Api, name: str) -> None:
-    """Deletes a ConfigMap."""
-    api.send(request.delete(CONFIGMAPS, "n", name))
-
-
-def truth(api: Api) -> set[Item]:
-    """What a reflector should hold."""
-    page = orjson.loads(api.send(request.list_page(CONFIGMAPS, limit=0)))
-    return {item for item in map(read, page["items"]) if item is not None}
-
-
-class Lines:
-    """A watch that is cut, garbled or repeated on purpose."""
-
-    def __init__(self, lines: list[bytes], broken: errors.KubeError | None = None) -> None:
-        self._lines = lines
-        self._broken = broken
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self
-
-    def __next__(self) -> bytes:
-        if self._lines:
-            return self._lines.pop(0)
-        if self._broken is not None:
-            raise self._broken
-        raise StopIteration
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
-class Brief:
-    """A server whose watches give what there is and end, with one chosen mishap each.
-
-    Mishaps: "", "cut" (broken after one event), "twice" (all events repeated), "old" (the
-    events of before once more), "gone" (410 over HTTP), "error" (410 in the stream),
-    "garbage" (half a line).
-    """
-
-    def __init__(self, api: FakeApi) -> None:
-        self.api = api
-        self.mishap = ""
-        self._before: list[bytes] = []
-
-    def send(self, asked: Request) -> bytes:
-        """As the fake does."""
-        return self.api.send(asked)
-
-    @contextmanager
-    def stream(self, asked: Request) -> Iterator[Stream]:
-        """The events there are, after the mishap."""
-        if self.mishap == "gone":
-            raise errors.Gone("too old", status=410)
-        query = tuple((k, "0" if k == "timeoutSeconds" else v) for k, v in asked.query)
-        with self.api.stream(replace(asked, query=query)) as stream:
-            lines = list(stream)
-        before, self._before = self._before, self._before + lines
-        expired = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}'
-        broken = errors.Unavailable("cut")
-        yield {
-            "cut": lambda: Lines(lines[:1], broken),
-            "twice": lambda: Lines([line for line in lines for _ in range(2)]),
-            "old": lambda: Lines(before + lines),
-            "error": lambda: Lines([*lines[:1], expired]),
-            "garbage": lambda: Lines([*lines[:1], b'{"type":']),
-        }.get(self.mishap, lambda: Lines(lines))()
-
+from tests.kube.items import Brief, Item, Lines, drop, put, read, truth
 
 MISHAPS = ("", "cut", "twice", "old", "gone", "error", "garbage")
 STEPS = st.lists(
@@ -125,6 +29,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.timeout(30)  # a hundred histories, on a machine that may be busy
 @settings(deadline=None)
 @given(STEPS)
 def test_it_always_comes_to_hold_what_the_server_holds(steps: list[tuple[str, str, str]]) -> None:
@@ -163,114 +68,6 @@ def test_it_always_comes_to_hold_what_the_server_holds(steps: list[tuple[str, st
 def fake() -> FakeApi:
     """An empty cluster."""
     return FakeApi()
-
-
-@pytest.fixture
-def running(fake: FakeApi) -> Iterator[Reflector[Item]]:
-    """A reflector at work on it."""
-    reflector = Reflector(fake, CONFIGMAPS, read)
-    reflector.start()
-    try:
-        assert until(reflector, lambda: reflector.synced and fake.watches == 1)
-        yield reflector
-    finally:
-        reflector.stop()
-
-
-def until(reflector: Reflector[Item], predicate: Callable[[], bool]) -> bool:
-    """Waits for a change that makes `predicate` true."""
-    return any(reflector.changes.wait_for(predicate, 0.01) for _ in range(300))
-
-
-def test_it_follows_changes_as_they_come(fake: FakeApi, running: Reflector[Item]) -> None:
-    """Creation, change and deletion, each told once with what was before."""
-    heard: list[tuple[str | None, str | None]] = []
-
-    def listen(old: Item | None, new: Item | None) -> None:
-        heard.append((old.value if old else None, new.value if new else None))
-
-    running.listen(listen)
-    put(fake, "a", "1")
-    put(fake, "a", "2")
-    drop(fake, "a")
-
-    assert until(running, lambda: len(heard) == 3)
-    assert heard == [(None, "1"), ("1", "2"), ("2", None)]
-    assert running.counts.events == 3
-    assert (running.counts.lists, running.counts.watches, running.counts.errors) == (1, 1, {})
-
-
-def test_a_late_listener_hears_of_what_is_there(fake: FakeApi, running: Reflector[Item]) -> None:
-    """As if it had just been added."""
-    put(fake, "a", "1")
-    assert until(running, lambda: len(running.records()) == 1)
-    heard: list[Item | None] = []
-    running.listen(lambda _, new: heard.append(new))
-
-    assert heard == list(running.records())
-
-
-def test_an_equal_record_is_no_change(fake: FakeApi, running: Reflector[Item]) -> None:
-    """A write to a part that nobody reads wakes nobody; the record stays the same object."""
-    put(fake, "a", "1")
-    assert until(running, lambda: len(running.records()) == 1)
-    version, (record,) = running.changes.version, running.records()
-    label = {"metadata": {"labels": {"x": "y"}}}
-    fake.send(request.merge_patch(CONFIGMAPS, "n", "a", label))
-
-    assert until(running, lambda: running.counts.events == 2)
-    assert running.changes.version == version
-    assert running.get(record.uid) is record
-    assert running.records() is running.records()
-
-
-def test_it_stops_inside_a_blocked_read(fake: FakeApi, running: Reflector[Item]) -> None:
-    """At once: nothing has to come for it to notice."""
-    running.stop()
-
-    assert fake.watches == 0
-    assert not [t for t in threading.enumerate() if t.name == "watch-configmaps"]
-
-
-def test_a_broken_watch_goes_on_where_it_broke(fake: FakeApi, running: Reflector[Item]) -> None:
-    """No second list; the error is counted."""
-    fake.disconnect()
-    put(fake, "a", "1")
-
-    assert until(running, lambda: len(running.records()) == 1)
-    assert running.counts.lists == 1
-    assert running.counts.errors == {"Unavailable": 1}
-
-
-def test_an_expired_watch_lists_again(fake: FakeApi, running: Reflector[Item]) -> None:
-    """410 in the stream; what vanished meanwhile is told as deleted."""
-    put(fake, "a", "1")
-    assert until(running, lambda: len(running.records()) == 1)
-    fake.expire_watches()
-    drop(fake, "a")
-
-    assert until(running, lambda: running.counts.lists == 2 and not running.records())
-    assert running.counts.errors == {"Gone": 1}
-
-
-def test_bookmarks_keep_it_fresh(fake: FakeApi) -> None:
-    """A bookmark moves the version on and shows that the watch is alive."""
-    now = [100.0]
-    reflector = Reflector(fake, CONFIGMAPS, read, clock_s=lambda: now[0])
-    reflector.start()
-    try:
-        assert until(reflector, lambda: reflector.synced and fake.watches == 1)
-        now[0] = 130.0
-        assert reflector.age_s(130.0) == 30.0
-        before = reflector.resource_version
-        fake.send(request.create(request.SECRETS, "n", {"metadata": {"name": "s"}}))
-        fake.bookmark()
-
-        assert until(reflector, lambda: reflector.age_s(130.0) == 0.0)
-        assert int(reflector.resource_version) > int(before)
-        assert not reflector.records()
-    finally:
-        reflector.stop()
 
 
 def test_a_list_that_fails_is_tried_again(fake: FakeApi) -> None:

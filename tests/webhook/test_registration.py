@@ -1,8 +1,10 @@
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.webhook.cluster import registrations
+from policy.mutation import EDL_CLASSES, PriorityClass
+from tests.webhook.cluster import ROOT, registrations
 from webhook.registration import by_url
 
 ENTRIES = [
@@ -42,3 +44,18 @@ def test_own_namespace_is_only_seen_for_the_policy(kind: str, entry: dict[str, A
         (expression,) = selector["matchExpressions"]
         assert expression["operator"] == "NotIn"
         assert {"kube-system", "edl-system"} <= set(expression["values"])
+
+
+def test_shipped_classes_are_the_ones_we_write() -> None:
+    """The manifest and the values that dry runs show and repairs use say the same."""
+    text = (ROOT / "deploy" / "base" / "priority-classes.yaml").read_text()
+    shipped = {
+        document["metadata"]["name"]: PriorityClass(
+            document["value"],
+            document.get("preemptionPolicy", "PreemptLowerPriority"),
+            document.get("globalDefault", False),
+        )
+        for document in yaml.safe_load_all(text)
+    }
+
+    assert shipped == EDL_CLASSES

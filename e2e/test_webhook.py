@@ -1,0 +1,385 @@
+"""The webhook as a process, called by a real API server, with the rights it is deployed with."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import urllib3
+import yaml
+
+from e2e.cluster.local import Cluster, running
+from e2e.cluster.process import Process
+from kube import config, request
+from kube.client import Client
+from kube.errors import Invalid, NotFound
+from kube.request import (
+    CONFIGMAPS,
+    JOBS,
+    MUTATINGWEBHOOKS,
+    NAMESPACES,
+    PODS,
+    PRIORITYCLASSES,
+    REPLICASETS,
+    SECRETS,
+    VALIDATINGWEBHOOKS,
+    Resource,
+)
+from policy.mutation import EDL_CLASSES
+from policy.names import POLICY_CONFIGMAP, SYSTEM_NAMESPACE
+from runtime import clock
+from webhook import certificates
+from webhook.registration import by_url
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+
+ROOT = Path(__file__).parents[1]
+BASE = ROOT / "deploy" / "base"
+IDENTITY = "system:serviceaccount:edl-system:edl-webhook"
+RBAC = "rbac.authorization.k8s.io"
+KINDS = {
+    "ServiceAccount": Resource("", "v1", "serviceaccounts", "ServiceAccount"),
+    "Role": Resource(RBAC, "v1", "roles", "Role"),
+    "RoleBinding": Resource(RBAC, "v1", "rolebindings", "RoleBinding"),
+    "ClusterRole": Resource(RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False),
+    "ClusterRoleBinding": Resource(
+        RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
+    ),
+    "MutatingWebhookConfiguration": MUTATINGWEBHOOKS,
+    "ValidatingWebhookConfiguration": VALIDATINGWEBHOOKS,
+}
+BOUNDS = {"edl.training/min-trainers": "2", "edl.training/max-trainers": "60"}
+TEMPLATE: dict[str, Any] = {
+    "metadata": {"labels": {"app": "x"}},
+    "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x"}]},
+}
+
+
+@dataclass
+class World:
+    """A cluster with a running webhook."""
+
+    cluster: Cluster
+    api: Client
+    directory: Path
+    process: Process | None = None
+    address: str = ""
+
+    def send(self, asked: request.Request) -> Any:
+        """The answer, decoded."""
+        return orjson.loads(self.api.send(asked))
+
+    def get(self, path: str) -> urllib3.BaseHTTPResponse:
+        """What the webhook itself answers."""
+        with urllib3.PoolManager(ca_certs=str(self._ca()), timeout=5.0) as pool:
+            return pool.request("GET", f"https://{self.address}{path}", retries=False)
+
+    def _ca(self) -> Path:
+        """A file with the CA that it publishes."""
+        secret = self.send(request.get(SECRETS, SYSTEM_NAMESPACE, certificates.SECRET))
+        store = certificates.read(secret)
+        assert store is not None
+        file = self.directory / "ca.pem"
+        file.write_bytes(certificates.bundle(store))
+        return file
+
+    def ready(self) -> bool:
+        """Whether it says so."""
+        try:
+            return self.get("/readyz").status == 200
+        except urllib3.exceptions.HTTPError:
+            return False
+
+    def reviews(self, verb: str) -> float:
+        """How many reviews of one verb it has answered."""
+        lines = self.get("/metrics").data.decode().splitlines()
+        return sum(
+            float(line.rsplit(" ", 1)[1])
+            for line in lines
+            if line.startswith("edl_webhook_reviews_total{") and f'verb="{verb}"' in line
+        )
+
+    def stop(self, *, hard: bool = False) -> None:
+        """Ends the webhook: by SIGKILL, or as Kubernetes does."""
+        if self.process is None:
+            return
+        if not hard:
+            self.process.terminate()
+            self.process.wait(15.0)
+        self.process.kill()
+        self.process = None
+
+    def start(self) -> None:
+        """Starts the webhook, on the address it had before if there was one."""
+        announce = self.directory / "address"
+        announce.unlink(missing_ok=True)
+        self.process = Process(
+            "webhook",
+            [
+                *(sys.executable, "-m", "webhook"),
+                f"--listen={self.address or '127.0.0.1:0'}",
+                f"--announce-file={announce}",
+                f"--kubeconfig={self.cluster.kubeconfig(IDENTITY)}",
+                f"--certificate-dir={self.directory / 'certificate'}",
+                *("--hosts=127.0.0.1", "--drain-seconds=0"),
+            ],
+            self.directory / "webhook.log",
+            cwd=ROOT,
+        )
+        until(announce.exists)
+        self.address = announce.read_text().strip()
+
+
+def until(fact: Callable[[], object], within_s: float = 30.0) -> None:
+    """Waits until `fact()` is true."""
+    end = clock.monotonic_s() + within_s
+    while not fact():
+        assert clock.monotonic_s() < end, f"still false after {within_s} s"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """One cluster and one webhook for all journeys; each uses names of its own."""
+    directory = tmp_path_factory.mktemp("webhook")
+    with running(directory / "cluster") as cluster:
+        api = Client(config.load(cluster.admin))
+        for name in (SYSTEM_NAMESPACE, "training", "vision"):
+            api.send(request.create(NAMESPACES, None, {"metadata": {"name": name}}))
+            until(partial(_has_account, api, name))
+        _install(api, BASE / "webhook-rbac.yaml", lambda found: found)
+        for name, values in EDL_CLASSES.items():
+            body = {
+                "metadata": {"name": name},
+                "value": values.value,
+                "preemptionPolicy": values.preemption_policy,
+            }
+            api.send(request.create(PRIORITYCLASSES, None, body))
+        found = World(cluster, api, directory)
+        try:
+            found.start()
+            _install(
+                api,
+                BASE / "webhook-configuration.yaml",
+                lambda document: by_url(document, f"https://{found.address}"),
+            )
+            until(found.ready)
+            until(lambda: _called(found))
+            yield found
+        finally:
+            found.stop()
+            api.close()
+
+
+def _has_account(api: Client, namespace: str) -> bool:
+    """Whether pods may be created in a new namespace."""
+    try:
+        api.send(request.get(KINDS["ServiceAccount"], namespace, "default"))
+    except NotFound:
+        return False
+    return True
+
+
+def _install(
+    api: Client, file: Path, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+) -> None:
+    for document in yaml.safe_load_all(file.read_text()):
+        kind = KINDS[document["kind"]]
+        namespace = document["metadata"].get("namespace")
+        api.send(request.create(kind, namespace, change(document)))
+
+
+def _called(world: World) -> bool:
+    """Whether the API server calls the webhook by now: a dry run of a trainer gets patched."""
+    pod = world.send(_dry(_pod("probe", {"edl.training/job": "probe"})))
+    return "priorityClassName" in pod["spec"]
+
+
+def _dry(asked: request.Request) -> request.Request:
+    return replace(asked, query=(*asked.query, ("dryRun", "All")))
+
+
+def _pod(
+    name: str, labels: dict[str, str], namespace: str = "training", **spec: Any
+) -> request.Request:
+    body = {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {**TEMPLATE["spec"], **spec},
+    }
+    return request.create(PODS, namespace, body)
+
+
+def _job(name: str, annotations: dict[str, str], **spec: Any) -> request.Request:
+    body = {
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"template": TEMPLATE, **spec},
+    }
+    return request.create(JOBS, "training", body)
+
+
+def test_ready_with_the_rights_of_its_role(world: World) -> None:
+    """With webhook-rbac.yaml alone it watches, keeps its Secret and publishes its CA."""
+    details = world.get("/readyz").json()
+
+    assert details["synced"] == {"configmaps": True, "priorityclasses": True}
+    assert details["certificate"]["error"] == ""
+
+
+def test_priority_triple_is_accepted(world: World) -> None:
+    """The Priority plugin runs again after the patch and agrees with all three fields."""
+    labels = {"edl.training/job": "resnet", "edl.training/tier": "guaranteed"}
+    pod = world.send(_pod("trainer", labels, terminationGracePeriodSeconds=300))
+    spec = pod["spec"]
+
+    assert spec["priorityClassName"] == "edl-guaranteed"
+    assert (spec["priority"], spec["preemptionPolicy"]) == (-8, "PreemptLowerPriority")
+    assert spec["terminationGracePeriodSeconds"] == 10
+    assert spec["containers"][0]["resources"]["requests"] == {"edl.training/trainer": "1"}
+    assert pod["metadata"]["labels"]["edl.training/role"] == "trainer"
+
+
+def test_own_class_is_taken_away(world: World) -> None:
+    """A training pod that names a higher class gets ours all the same."""
+    pod = world.send(_pod("critical", {"edl.training/job": "x"}, priorityClassName="edl-support"))
+
+    assert (pod["spec"]["priorityClassName"], pod["spec"]["priority"]) == ("edl-surplus", -1000)
+
+
+def test_pods_of_a_replicaset_are_support(world: World) -> None:
+    """Pods that the ReplicaSet controller makes, without a name yet, are changed too."""
+    labels = {"edl.training/job": "resnet", "edl.training/role": "pserver"}
+    spec = {
+        "replicas": 2,
+        "selector": {"matchLabels": labels},
+        "template": {
+            "metadata": {"labels": labels},
+            "spec": {"containers": [{"name": "main", "image": "x"}]},
+        },
+    }
+    body = {"metadata": {"name": "pserver"}, "spec": spec}
+    world.send(request.create(REPLICASETS, "training", body))
+    listing = request.list_page(PODS, "training", label_selector="edl.training/role=pserver")
+    until(lambda: len(world.send(listing)["items"]) == 2)
+
+    specs = [pod["spec"] for pod in world.send(listing)["items"]]
+
+    assert {spec["priorityClassName"] for spec in specs} == {"edl-support"}
+    assert {spec["priority"] for spec in specs} == {-5}
+
+
+def test_services_and_kube_system_are_left_alone(world: World) -> None:
+    """A pod that does not train, and any pod of kube-system, is stored as it was written."""
+    service = world.send(_pod("web", {"app": "web"}))
+    system = world.send(_pod("sneaky", {"edl.training/job": "x"}, "kube-system"))
+
+    assert "priorityClassName" not in service["spec"]
+    assert "priorityClassName" not in system["spec"]
+
+
+def test_elastic_job_is_handed_over(world: World) -> None:
+    """The Job gets managedBy and its minimum, and the built-in controller leaves it alone."""
+    job = world.send(_job("elastic", BOUNDS))
+
+    assert job["spec"]["managedBy"] == "edl.training/reconciler"
+    assert job["spec"]["parallelism"] == 2
+    assert "completions" not in job["spec"]
+    labels = job["spec"]["template"]["metadata"]["labels"]
+    assert labels["edl.training/job"] == "elastic"
+    assert labels["edl.training/role"] == "trainer"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "spec", "said"),
+    [
+        ({"edl.training/min-trainers": "9"}, {}, "edl.training/max-trainers is missing"),
+        ({**BOUNDS, "edl.training/min-trainers": "61"}, {}, "min must not exceed max"),
+        (BOUNDS, {"completions": 5, "parallelism": 5}, "spec.completions is 5"),
+    ],
+)
+def test_bad_jobs_are_refused(
+    world: World, annotations: dict[str, str], spec: dict[str, Any], said: str
+) -> None:
+    """Kubectl shows which annotation or field is wrong and what would be right."""
+    with pytest.raises(Invalid, match=said):
+        world.send(_job("bad", annotations, **spec))
+
+
+def test_update_of_bounds_is_checked_and_books_are_not(world: World) -> None:
+    """New bounds are looked at; what the reconciler writes all the time is not even sent."""
+    world.send(_job("updated", BOUNDS))
+    before = world.reviews("validate")
+    for patch in (
+        {"metadata": {"annotations": {"edl.training/books": "{}"}}},
+        {"spec": {"parallelism": 7}},
+    ):
+        world.send(request.merge_patch(JOBS, "training", "updated", patch))
+    after = world.reviews("validate")
+    worse = {"metadata": {"annotations": {"edl.training/max-trainers": "1"}}}
+    none = {"metadata": {"annotations": dict.fromkeys(BOUNDS)}}
+    better = {"metadata": {"annotations": {"edl.training/max-trainers": "80"}}}
+
+    assert after == before
+    with pytest.raises(Invalid, match="min must not exceed max"):
+        world.send(request.merge_patch(JOBS, "training", "updated", worse))
+    with pytest.raises(Invalid, match="keep both"):
+        world.send(request.merge_patch(JOBS, "training", "updated", none))
+    world.send(request.merge_patch(JOBS, "training", "updated", better))
+
+
+def test_policy_is_checked_at_apply_and_then_rules(world: World) -> None:
+    """A bad policy is refused with its problems; a good one decides soon after."""
+    policy = "tiers: {graceSeconds: 4}\ntraining:\n- name: tf\n  labels: {tf-job: '*'}\n"
+
+    def stored(text: str | None) -> request.Request:
+        data = {} if text is None else {"policy.yaml": text}
+        body = {"metadata": {"name": POLICY_CONFIGMAP}, "data": data}
+        return request.create(CONFIGMAPS, SYSTEM_NAMESPACE, body)
+
+    with pytest.raises(Invalid, match="tears: unknown field"):
+        world.send(stored("tears: {}"))
+    with pytest.raises(Invalid, match=r"no key policy\.yaml"):
+        world.send(stored(None))
+    world.send(stored(policy))
+    until(lambda: world.get("/readyz").json()["policy"]["source"] == "configmap")
+    pod = world.send(_pod("mnist-0", {"tf-job": "mnist"}, "vision"))
+    world.send(request.delete(CONFIGMAPS, SYSTEM_NAMESPACE, POLICY_CONFIGMAP))
+
+    assert pod["spec"]["priority"] == -1000
+    assert pod["spec"]["terminationGracePeriodSeconds"] == 4
+    assert pod["metadata"]["labels"]["edl.training/tier"] == "surplus"
+
+
+def test_killed_webhook_blocks_nothing(world: World) -> None:
+    """With the webhook dead, pods start unchanged at once; with it back, they are changed."""
+    world.stop(hard=True)
+    begun = clock.monotonic_s()
+    unchanged = world.send(_pod("meanwhile", {"edl.training/job": "x"}))
+    took_s = clock.monotonic_s() - begun
+    world.start()
+    until(world.ready)
+
+    assert "priorityClassName" not in unchanged["spec"]
+    assert took_s < 2.0
+    until(lambda: _called(world))
+
+
+def test_removed_bundle_comes_back(world: World) -> None:
+    """The deploy file applied again has no caBundle; the webhook puts it back."""
+    emptied = {"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}
+    world.send(request.json_patch(MUTATINGWEBHOOKS, None, "edl-webhook", [emptied]))
+
+    until(lambda: _called(world))
+
+
+def test_nothing_of_a_dry_run_stays(world: World) -> None:
+    """A server-side dry run shows the changes and stores no pod."""
+    shown = world.send(_dry(_pod("shown", {"edl.training/job": "x"})))
+
+    assert shown["spec"]["priority"] == -1000
+    with pytest.raises(NotFound):
+        world.send(request.get(PODS, "training", "shown"))

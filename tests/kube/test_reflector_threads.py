@@ -1,0 +1,149 @@
+"""Reflectors at work on threads of their own."""
+
+import functools
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kube import request
+from kube.fake import FakeApi
+from kube.reflector import Reflector
+from kube.request import CONFIGMAPS
+from tests.kube.items import Item, drop, put, read
+
+
+@pytest.fixture
+def fake() -> FakeApi:
+    """An empty cluster."""
+    return FakeApi()
+
+
+@pytest.fixture
+def running(fake: FakeApi) -> Iterator[Reflector[Item]]:
+    """A reflector at work on it."""
+    reflector = Reflector(fake, CONFIGMAPS, read)
+    reflector.start()
+    try:
+        assert until(reflector, lambda: reflector.synced and fake.watches == 1)
+        yield reflector
+    finally:
+        reflector.stop()
+
+
+def until(reflector: Reflector[Item], predicate: Callable[[], bool]) -> bool:
+    """Waits for a change that makes `predicate` true."""
+    return any(reflector.changes.wait_for(predicate, 0.01) for _ in range(300))
+
+
+def test_it_follows_changes_as_they_come(fake: FakeApi, running: Reflector[Item]) -> None:
+    """Creation, change and deletion, each told once with what was before."""
+    heard: list[tuple[str | None, str | None]] = []
+
+    def listen(old: Item | None, new: Item | None) -> None:
+        heard.append((old.value if old else None, new.value if new else None))
+
+    running.listen(listen)
+    put(fake, "a", "1")
+    put(fake, "a", "2")
+    drop(fake, "a")
+
+    assert until(running, lambda: len(heard) == 3)
+    assert heard == [(None, "1"), ("1", "2"), ("2", None)]
+    assert running.counts.events == 3
+    assert (running.counts.lists, running.counts.watches, running.counts.errors) == (1, 1, {})
+
+
+def test_a_late_listener_hears_of_what_is_there(fake: FakeApi, running: Reflector[Item]) -> None:
+    """As if it had just been added."""
+    put(fake, "a", "1")
+    assert until(running, lambda: len(running.records()) == 1)
+    heard: list[Item | None] = []
+    running.listen(lambda _, new: heard.append(new))
+
+    assert heard == list(running.records())
+
+
+def test_an_equal_record_is_no_change(fake: FakeApi, running: Reflector[Item]) -> None:
+    """A write to a part that nobody reads wakes nobody; the record stays the same object."""
+    put(fake, "a", "1")
+    assert until(running, lambda: len(running.records()) == 1)
+    version, (record,) = running.changes.version, running.records()
+    label = {"metadata": {"labels": {"x": "y"}}}
+    fake.send(request.merge_patch(CONFIGMAPS, "n", "a", label))
+
+    assert until(running, lambda: running.counts.events == 2)
+    assert running.changes.version == version
+    assert running.get(record.uid) is record
+    assert running.records() is running.records()
+
+
+def test_it_stops_inside_a_blocked_read(fake: FakeApi, running: Reflector[Item]) -> None:
+    """At once: nothing has to come for it to notice."""
+    running.stop()
+
+    assert fake.watches == 0
+    assert not [t for t in threading.enumerate() if t.name == "watch-configmaps"]
+
+
+def test_a_broken_watch_goes_on_where_it_broke(fake: FakeApi, running: Reflector[Item]) -> None:
+    """No second list; the error is counted."""
+    fake.disconnect()
+    put(fake, "a", "1")
+
+    assert until(running, lambda: len(running.records()) == 1)
+    assert running.counts.lists == 1
+    assert running.counts.errors == {"Unavailable": 1}
+
+
+def test_an_expired_watch_lists_again(fake: FakeApi, running: Reflector[Item]) -> None:
+    """410 in the stream; what vanished meanwhile is told as deleted."""
+    put(fake, "a", "1")
+    assert until(running, lambda: len(running.records()) == 1)
+    fake.expire_watches()
+    drop(fake, "a")
+
+    assert until(running, lambda: running.counts.lists == 2 and not running.records())
+    assert running.counts.errors == {"Gone": 1}
+
+
+def test_bookmarks_keep_it_fresh(fake: FakeApi) -> None:
+    """A bookmark moves the version on and shows that the watch is alive."""
+    now = [100.0]
+    reflector = Reflector(fake, CONFIGMAPS, read, clock_s=lambda: now[0])
+    reflector.start()
+    try:
+        assert until(reflector, lambda: reflector.synced and fake.watches == 1)
+        now[0] = 130.0
+        assert reflector.age_s(130.0) == 30.0
+        before = reflector.resource_version
+        fake.send(request.create(request.SECRETS, "n", {"metadata": {"name": "s"}}))
+        fake.bookmark()
+
+        assert until(reflector, lambda: reflector.age_s(130.0) == 0.0)
+        assert int(reflector.resource_version) > int(before)
+        assert not reflector.records()
+    finally:
+        reflector.stop()
+
+
+def test_a_watch_that_held_a_minute_is_followed_by_the_next_at_once(fake: FakeApi) -> None:
+    """Its regular end is no reason to wait."""
+    now = itertools.count(0, 100)
+    reflector = Reflector(fake, CONFIGMAPS, read, clock_s=lambda: float(next(now)))
+
+    def more(before: int) -> bool:
+        return reflector.counts.watches > before
+
+    reflector.start()
+    try:
+        for _ in range(5):
+            before = reflector.counts.watches
+            assert until(reflector, lambda: fake.watches == 1)
+            fake.end_watches()
+            assert until(reflector, functools.partial(more, before))
+    finally:
+        reflector.stop()
+
+    assert reflector.counts.errors == {}

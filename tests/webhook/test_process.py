@@ -1,0 +1,85 @@
+"""The webhook as a process, with an API server that does not answer."""
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.runtime.servers import ROOT, START_S, caller, make_ca, make_leaf, wait_until
+from tests.webhook.vectors import review
+
+pytestmark = pytest.mark.timeout(60)  # starts real processes, which takes a busy machine seconds
+
+
+@pytest.fixture
+def nowhere() -> Iterator[str]:
+    """The URL of an API server that is not there: a port that is taken and not listened to."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"https://127.0.0.1:{taken.getsockname()[1]}"
+
+
+@contextmanager
+def _started(directory: Path, server: str, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Starts the webhook; it is gone afterwards."""
+    kubeconfig = directory / "kubeconfig"
+    cluster = {"name": "c", "cluster": {"server": server}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "clusters": [cluster],
+        "contexts": [context],
+        "users": [{"name": "u", "user": {}}],
+    }
+    kubeconfig.write_text(yaml.safe_dump(document))
+    command = [
+        *(sys.executable, "-m", "webhook", "--listen=127.0.0.1:0", "--drain-seconds=0"),
+        *(f"--kubeconfig={kubeconfig}", f"--announce-file={directory / 'address'}"),
+        *(f"--certificate-dir={directory / 'certificate'}", *flags),
+    ]
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=ROOT, stderr=log)  # noqa: S603 - our own
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(START_S)
+
+
+def test_serves_while_the_api_server_is_away(tmp_path: Path, nowhere: str) -> None:
+    """It answers what it can, says that it is not ready, and stops when told to."""
+    ca, ca_file = make_ca(tmp_path)
+    leaf = make_leaf(ca, tmp_path / "leaf.pem")
+    with _started(tmp_path, nowhere, f"--tls-cert={leaf}") as process, caller(ca_file) as pool:
+        wait_until((tmp_path / "address").exists, START_S)
+        url = f"https://{(tmp_path / 'address').read_text().strip()}"
+        ready = pool.request("GET", f"{url}/readyz")
+        answer = pool.request("POST", f"{url}/mutate", json=review("pod-create-trainer"))
+        pool.clear()
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(START_S)
+
+    assert ready.status == 503
+    assert answer.json()["response"]["allowed"] is True
+    assert "does not exist (yet)" in answer.json()["response"]["warnings"][0]
+    assert code == 0
+
+
+def test_waits_for_its_first_certificate(tmp_path: Path, nowhere: str) -> None:
+    """Without a certificate it does not serve; it says why, and SIGTERM ends the wait."""
+    with _started(tmp_path, nowhere) as process:
+        wait_until(lambda: b"not looked after" in (tmp_path / "log").read_bytes(), START_S)
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(START_S)
+
+    assert code == 0
+    assert not (tmp_path / "address").exists()
+    assert b"Traceback" not in (tmp_path / "log").read_bytes()
