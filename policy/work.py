@@ -74,7 +74,11 @@ class Work:
         self.history = history
         self.packing = packing(index)
         self.room = Room(index, self.packing, policy.node_pools)
-        self.shares = [_share(index, job) for _, job in sorted(index.jobs.items())]
+        self.shares = [
+            _share(index, job)
+            for _, job in sorted(index.jobs.items())
+            if not policy.protects(job.namespace)
+        ]
         for share in self.shares:
             if not share.job.managed:
                 self._count_plain_surplus(share)

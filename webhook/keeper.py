@@ -1,4 +1,4 @@
-"""Keeps certificates: the Secret, the caBundle of our registrations, the file that is served.
+"""Keeps certificates and registrations: Secret, served file, caBundle, selected pods.
 
 Who calls: `webhook.__main__`, one round before it serves, then a thread in the worker. What is
 to be done is decided in `webhook.certificates`; a lost race (somebody else wrote first) means
@@ -25,7 +25,7 @@ from kube.reflector import Reflector
 from kube.request import SECRETS, Resource
 from runtime import certs
 from runtime.logs import keys
-from webhook import certificates
+from webhook import certificates, selection
 from webhook.certificates import REGISTRATION, SECRET, Store
 
 log = logging.getLogger(__name__)
@@ -58,6 +58,7 @@ class Keeper:
         hosts: Names and addresses the leaf must cover.
         directory: Where the served file goes.
         now: The wall clock.
+        selected: The expression for pods that the policy selects (`webhook.selection`).
     """
 
     def __init__(
@@ -67,6 +68,8 @@ class Keeper:
         hosts: tuple[str, ...],
         directory: Path,
         now: Callable[[], datetime],
+        *,
+        selected: Callable[[], str] | None = None,
     ) -> None:
         self.file = directory / "server.pem"
         self.kept = Kept()
@@ -74,6 +77,7 @@ class Keeper:
         self._namespace = namespace
         self._hosts = hosts
         self._now = now
+        self._selected = selected
         self._stopping = threading.Event()
         self._wake = threading.Event()
         self._watches: list[Reflector[bytes]] = [_watch(api, kind) for kind in _KINDS]
@@ -95,6 +99,10 @@ class Keeper:
                     self._publish(kind, registration, certificates.bundle(store))
         finally:
             self._serve(store)
+
+    def wake(self) -> None:
+        """Something that is published may have changed: looks at once."""
+        self._wake.set()
 
     def start(self) -> None:
         """Begins to look after them in a thread of its own."""
@@ -175,9 +183,11 @@ class Keeper:
 
     def _publish(self, kind: Resource, registration: Mapping[str, Any], wanted: bytes) -> None:
         operations = certificates.publish(registration, wanted)
+        if self._selected is not None:
+            operations += selection.publish(registration, self._selected())
         if operations:
             self._api.send(request.json_patch(kind, None, REGISTRATION, operations))
-            log.info("bundle published", extra=keys(registration=kind.kind))
+            log.info("registration published", extra=keys(registration=kind.kind))
 
     def _serve(self, store: Store) -> None:
         """Writes certificate and key as one file, in one rename, readable by us alone."""

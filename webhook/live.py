@@ -4,7 +4,7 @@ Who calls: `webhook.app`, for the state each decision rests on. Two watches; no 
 API server while one of its own waits for us.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,7 @@ class Live:
         self.active = ActivePolicy()
         self._namespace = namespace
         self._classes: Mapping[str, PriorityClass] = {}
-        policy = policy_reflector(api, namespace)
+        self._policy = policy = policy_reflector(api, namespace)
         classes: Reflector[_Named] = Reflector(api, request.PRIORITYCLASSES, _priority_class)
         self.active.follow(policy)
         classes.listen(self._class_changed)
@@ -44,6 +44,10 @@ class Live:
     def synced(self) -> bool:
         """Whether both first lists are in; before, every class seems to be missing."""
         return all(reflector.synced for reflector in self.reflectors.values())
+
+    def on_policy(self, wake: Callable[[], None]) -> None:
+        """Calls `wake`, on the watch thread, after every change of the policy."""
+        self._policy.listen(lambda _old, _new: wake())
 
     def state(self) -> State:
         """What to decide on, now."""

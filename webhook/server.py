@@ -3,6 +3,7 @@
 Who calls: `webhook.__main__`; `Server` lives in the worker process.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from threading import Event
@@ -11,7 +12,7 @@ from kube.backoff import Backoff
 from kube.client import Api
 from runtime import clock, serve, web
 from runtime.metrics import Metrics
-from webhook import app, certificates
+from webhook import app, certificates, selection
 from webhook.keeper import Keeper
 from webhook.live import Live
 from webhook.settings import WebhookSettings
@@ -29,7 +30,9 @@ class Server:
     def __init__(self, api: Api, settings: WebhookSettings, managed: bool) -> None:
         self.metrics = Metrics(settings.room)
         self.live = Live(api, settings.namespace)
-        self.keeper = keeper(api, settings) if managed else None
+        self.keeper = keeper(api, settings, self._selected) if managed else None
+        if self.keeper is not None:
+            self.live.on_policy(self.keeper.wake)
         self._settings = settings
         self.metrics.info(
             "policy_info",
@@ -76,6 +79,9 @@ class Server:
             details["certificate"] = {"expires": kept.expires, "error": kept.error}
         return web.Readiness(self.live.synced, details)
 
+    def _selected(self) -> str:
+        return selection.expression(self.live.active.current.policy)
+
     def _policy_labels(self) -> dict[str, str]:
         return self.live.active.current.labels()
 
@@ -84,10 +90,13 @@ class Server:
         return expires.timestamp() if expires is not None else 0.0
 
 
-def keeper(api: Api, settings: WebhookSettings) -> Keeper:
-    """Looks after the certificates that `settings` ask for."""
+def keeper(
+    api: Api, settings: WebhookSettings, selected: Callable[[], str] | None = None
+) -> Keeper:
+    """Looks after the certificates that `settings` ask for, and the pods that are `selected`."""
     names = certificates.names(settings.namespace, settings.hosts)
-    return Keeper(api, settings.namespace, names, settings.certificate_dir, clock.now)
+    place = settings.certificate_dir
+    return Keeper(api, settings.namespace, names, place, clock.now, selected=selected)
 
 
 def first_certificate(api: Api, settings: WebhookSettings) -> Path:

@@ -17,7 +17,7 @@ event = stop.on_signals()
 print("ready", flush=True)
 event.wait()
 print("stopping", flush=True)
-time.sleep(60)
+[time.sleep(0.05) for _ in range(400)]
 """
 _ENDS = """
 import time
@@ -25,7 +25,7 @@ from runtime import stop
 stop.exit_on_signals()
 try:
     print("ready", flush=True)
-    time.sleep(60)
+    [time.sleep(0.05) for _ in range(400)]
 finally:
     print("cleaned", flush=True)
 """
