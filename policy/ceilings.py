@@ -84,6 +84,13 @@ class Quotas:
             for name in left:
                 left[name] -= job.requests.get(name, 0) * count
 
+    def allow_instead(self, job: Job, giver: Job) -> bool:
+        """Whether one more trainer of `job` is allowed once `giver` has one less."""
+        self.take(giver, -1)
+        allowed = self.allow(job)
+        self.take(giver)
+        return allowed
+
     def exceeded(self, job: Job) -> bool:
         """Whether a quota that counts `job` is already overdrawn."""
         return any(
@@ -133,6 +140,7 @@ class Load:
     def __init__(self, limits: Mapping[str, int], used: Mapping[str, int]) -> None:
         self._limits = limits
         self._used = dict(used)
+        self._leaving: dict[str, int] = {}
 
     def take(self, requests: Resources) -> None:
         """Counts a pod."""
@@ -142,14 +150,38 @@ class Load:
         """Uncounts a pod."""
         amounts.subtract(self._used, requests)
 
+    def leave(self, requests: Resources) -> None:
+        """Counts something as on its way out: in use now, but not later."""
+        amounts.add(self._leaving, requests)
+
+    def expect(self, requests: Resources) -> None:
+        """Counts a pod that comes when others have left."""
+        amounts.subtract(self._leaving, requests)
+
     def allow(self, requests: Resources, count: int = 1) -> bool:
-        """Whether `count` more such pods stay inside every limit."""
+        """Whether `count` more such pods stay inside every limit now."""
         return all(
             self._used.get(name, 0) + requests[name] * count <= limit
             for name, limit in self._limits.items()
             if requests.get(name, 0) > 0
         )
 
+    def allow_later(self, requests: Resources, beside: Resources) -> bool:
+        """Whether one more such pod stays inside every limit when all that leaves has left.
+
+        Args:
+            requests: Of the pod.
+            beside: What leaves too.
+        """
+        return all(
+            self._later(name) - beside.get(name, 0) + requests[name] <= limit
+            for name, limit in self._limits.items()
+            if requests.get(name, 0) > 0
+        )
+
     def over(self) -> tuple[str, ...]:
-        """The resources whose limit is passed, in order of name."""
-        return tuple(sorted(n for n, limit in self._limits.items() if self._used.get(n, 0) > limit))
+        """The resources whose limit is passed even when all that leaves has left, by name."""
+        return tuple(sorted(n for n, limit in self._limits.items() if self._later(n) > limit))
+
+    def _later(self, name: str) -> int:
+        return self._used.get(name, 0) - self._leaving.get(name, 0)

@@ -10,7 +10,7 @@ from policy import amounts
 from policy.index import Index, is_surplus
 from policy.model import NodePool
 from policy.placement import Packing, admits
-from policy.snapshot import Constraints, Resources
+from policy.snapshot import Constraints, Pod, Resources
 
 _Heap = list[tuple[tuple[int, int], str, int]]
 
@@ -61,6 +61,13 @@ class Room:
         self._version[node] += 1
         for heap, _ in self._slots.values():
             heappush(heap, ((0, 0), node, _STALE))
+
+    def leave(self, pod: Pod) -> None:
+        """A pod is let go: its room is coming, and no longer to be had by reclaim."""
+        if pod.node in self.now:
+            amounts.add(self.coming.setdefault(pod.node, {}), pod.requests)
+            if is_surplus(pod):
+                amounts.subtract(self.surplus[pod.node], pod.requests)
 
     def slot(self, requests: Resources, constraints: Constraints, closed: frozenset[str]) -> str:
         """The node where a trainer of this shape costs least now, or "" where none has room.

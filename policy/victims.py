@@ -130,7 +130,10 @@ class _Search:
         self._alike = 1 + sum(
             1
             for pod in index.waiting.values()
-            if pod.role is None and not pod.nominated and pod.requests == preemptor.requests
+            if pod.uid != preemptor.uid
+            and pod.role is None
+            and not pod.nominated
+            and pod.requests == preemptor.requests
         )
 
     def rate(self, candidate: Candidate) -> tuple[_Rank, Candidate]:

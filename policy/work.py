@@ -26,6 +26,8 @@ class Share:
         self.absent = 0 if job.managed else max(0, job.parallelism - len(live))
         """Trainers that the built-in controller has been told to make and has not made yet."""
         self.found = len(live) + self.absent
+        self.stranded = 0
+        """Guaranteed trainers on cordoned nodes: replaced ahead of the drain that will come."""
         self.ending = ending
         """A trainer succeeded: the work is done, nothing is made any more."""
         self.creates = {Tier.GUARANTEED: 0, Tier.SURPLUS: 0}
@@ -86,10 +88,14 @@ class Work:
         now = datetime.fromtimestamp(now_s, UTC)
         limits = ceilings.load_limits(policy, index.allocatable, now)
         self.load = ceilings.Load(limits, index.total_used())
+        for leaving in self.room.coming.values():
+            self.load.leave(leaving)
         self.cooling = frozenset(n for n, until in history.cooling.items() if until > now_s)
         self.burst = False
         """Whether services wait for room that only leaving pods can give."""
         self.helped: set[str] = set()
+        self.promised: set[str] = set()
+        """uids of waiting trainers for which room is taken."""
         self._releases: list[Release] = []
 
     def _count_plain_surplus(self, share: Share) -> None:
@@ -137,6 +143,9 @@ class Work:
         """Lets a live trainer go. Its room is not free before it is gone."""
         share.live.remove(pod)
         self.quotas.take(share.job, -1)
+        self.room.leave(pod)
+        if pod.node in self.room.now or pod.uid in self.promised:
+            self.load.leave(pod.requests)
         self._releases.append(
             Release(share.job.key, pod.uid, pod.namespace, pod.name, pod.node, reason, detail)
         )
@@ -180,4 +189,12 @@ def _share(index: Index, job: Job) -> Share:
         pod.phase is Phase.SUCCEEDED and pod.owner_uid == job.uid
         for pod in index.members.get(job.key, {}).values()
     )
-    return Share(job, index.trainers(job), ending=ending and job.managed)
+    share = Share(job, index.trainers(job), ending=ending and job.managed)
+    share.stranded = sum(
+        1
+        for pod in share.live
+        if pod.tier is Tier.GUARANTEED
+        and pod.node in index.nodes
+        and index.nodes[pod.node].unschedulable
+    )
+    return share

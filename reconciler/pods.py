@@ -96,6 +96,9 @@ def _ask_extender(spec: dict[str, Any]) -> None:
 def budget(job: Job) -> dict[str, Any]:
     """A policy/v1 PodDisruptionBudget: drains and stock preemption leave a job its minimum.
 
+    It covers the guaranteed tier alone. Surplus is free to go at any time, and an eviction
+    that a budget covers costs the API server up to half a second when two of them meet. A
+    drain gets its way because the plan replaces guaranteed trainers on cordoned nodes first.
     A pod that is not ready does not block (`AlwaysAllow`).
     """
     return {
@@ -118,6 +121,6 @@ def budget(job: Job) -> dict[str, Any]:
         "spec": {
             "minAvailable": job.min_trainers,
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
-            "selector": {"matchLabels": {LABEL_JOB: job.name, LABEL_ROLE: Role.TRAINER.value}},
+            "selector": {"matchLabels": {LABEL_JOB: job.name, LABEL_TIER: Tier.GUARANTEED.value}},
         },
     }

@@ -36,9 +36,8 @@ def backing_off(work: Work, share: Share) -> bool:
 def admit(work: Work) -> None:
     """Makes missing guaranteed trainers, the oldest job first."""
     for share in sorted(work.shares, key=lambda s: (s.job.created_s, s.job.key)):
-        missing = share.job.min_trainers - share.guaranteed
-        if not share.job.managed:
-            missing = share.job.min_trainers - share.count
+        standing = share.guaranteed - share.stranded if share.job.managed else share.count
+        missing = share.job.min_trainers - standing
         if share.grows and missing > 0 and not backing_off(work, share):
             share.creates[Tier.GUARANTEED] = _place(work, share, missing)
 

@@ -2,18 +2,30 @@
 
 from policy import ceilings
 from policy.reasons import Reason
-from policy.work import Work
+from policy.work import Share, Work
 
 
 def trim(work: Work) -> None:
     """Releases what a job must not have: stopped, above max, above quota."""
     for share in work.shares:
-        wanted = 0 if share.stopped else share.job.max_trainers
+        wanted = _wanted(share)
         reason = Reason.JOB_STOPPED if share.stopped else Reason.ABOVE_MAX
+        share.absent = max(0, min(share.absent, wanted - len(share.live)))
         for pod in share.live[: max(0, len(share.live) - wanted)]:
             work.release(share, pod, reason, f"{share.found} live, {wanted} wanted")
         while share.surplus and work.quotas.exceeded(share.job):
             work.release(share, share.surplus[0], Reason.QUOTA_REACHED, "quota overdrawn")
+
+
+def _wanted(share: Share) -> int:
+    """The most of its live trainers that a job may keep: guaranteed ones to come count too."""
+    if share.stopped:
+        return 0
+    if not share.job.managed:
+        return share.job.max_trainers
+    standing = share.guaranteed - share.stranded
+    missing = max(0, share.job.min_trainers - standing) if share.grows else 0
+    return share.job.max_trainers + share.stranded - missing
 
 
 def settle_sizes(work: Work) -> None:
@@ -33,8 +45,6 @@ def restore_reserve(work: Work) -> None:
     """
     if work.burst:
         return
-    for here in work.room.coming.values():
-        work.load.give(here)
     moves = work.moves
     while moves > 0 and (over := work.load.over()):
         rich = [
@@ -48,5 +58,4 @@ def restore_reserve(work: Work) -> None:
         victim = share.surplus[0]
         detail = f"more {', '.join(over)} in use than the reserve allows"
         work.release(share, victim, Reason.RESERVE_RESTORED, detail)
-        work.load.give(victim.requests)
         moves -= 1

@@ -50,10 +50,10 @@ def _place_alike(work: Work, pods: list[Pod]) -> None:
     left = _fill(work, nodes, first.requests, len(pods), later=False)
     if not left:
         return
-    work.burst = True
-    left = _fill(work, nodes, first.requests, left, later=True)
-    if left:
-        _Reclaim(work, pods[len(pods) - left :]).run(nodes)
+    without = _fill(work, nodes, first.requests, left, later=True)
+    if without:
+        without = _Reclaim(work, pods[len(pods) - without :]).run(nodes)
+    work.burst = work.burst or without < left
 
 
 def _fill(work: Work, nodes: Iterable[str], requests: Resources, count: int, *, later: bool) -> int:
@@ -91,8 +91,12 @@ class _Reclaim:
                     self._owner[pod.uid] = share
                     self._here.setdefault(pod.node, []).append(pod)
 
-    def run(self, nodes: Iterable[str]) -> None:
-        """Takes the room of as many pods as find some, and releases for those that are due."""
+    def run(self, nodes: Iterable[str]) -> int:
+        """Takes the room of as many pods as find some, and releases for those that are due.
+
+        Returns:
+            How many found none.
+        """
         heap = [(rank, name) for name in nodes if (rank := self._rank(name)) is not None]
         heapify(heap)
         while heap and self._pods:
@@ -107,6 +111,7 @@ class _Reclaim:
             again = self._rank(name)
             if again is not None:
                 heappush(heap, (again, name))
+        return len(self._pods)
 
     def _victims(self, name: str) -> list[Pod] | None:
         """Who must leave a node for one more pod, the richest jobs first; None if all is not enough."""
@@ -145,7 +150,6 @@ class _Reclaim:
             return
         for victim in victims:
             self._here[name].remove(victim)
-            amounts.add(work.room.coming.setdefault(name, {}), victim.requests)
             share = self._owner[victim.uid]
             work.release(share, victim, Reason.SERVICES_FIRST, f"{pod.key} waits")
         work.helped.add(pod.uid)

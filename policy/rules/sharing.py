@@ -27,6 +27,7 @@ def settle_waiting(work: Work) -> None:
             if node:
                 work.room.take(node, pod.requests)
                 work.load.take(pod.requests)
+                work.promised.add(pod.uid)
             elif work.now_s - pod.created_s >= patience and share.job.managed:
                 work.release(share, pod, Reason.NOT_SCHEDULED, "no node has room")
 
@@ -51,7 +52,7 @@ def grow(work: Work) -> bool:
         if not step:
             continue
         if allowed < min(step, budget):
-            share.set(Reason.GROWING, "enough trainers are being scheduled")
+            _explain_pause(work, [share, *(work.shares[entry[-1]] for entry in heap)])
             return False
         if _add(work, share, step):
             allowed -= step
@@ -82,6 +83,13 @@ def _next_step(work: Work, share: Share) -> int:
     else:
         return step
     return 0
+
+
+def _explain_pause(work: Work, shares: list[Share]) -> None:
+    """Says of the jobs that could have more that they will, and of the others why not."""
+    for share in shares:
+        if _next_step(work, share):
+            share.set(Reason.GROWING, "enough trainers are being scheduled")
 
 
 def _explain_stop(share: Share) -> None:

@@ -13,6 +13,10 @@ from policy.work import Share, Work
 
 _SLACK = 1e-9
 """Shares are sums of floats; equal ones may differ in the last digit."""
+_WANTS = (Reason.NO_ROOM, Reason.RESERVE_HELD, Reason.QUOTA_REACHED)
+"""Reasons that go away when another job has less."""
+_COMES = (Reason.NO_ROOM, Reason.RESERVE_HELD)
+"""Reasons that go away when pods that are leaving have left."""
 
 
 def rebalance(work: Work) -> None:
@@ -30,7 +34,7 @@ def rebalance(work: Work) -> None:
         if pod.deleting and is_surplus(pod)
     )
     moves = work.moves - leaving
-    poor = [share for share in work.shares if share.reason is Reason.NO_ROOM and share.grows]
+    poor = [share for share in work.shares if share.reason in _WANTS and share.grows]
     while moves > 0 and poor:
         receiver = min(poor, key=lambda s: (work.expected(s), s.job.key))
         if _move_to(work, receiver):
@@ -40,25 +44,47 @@ def rebalance(work: Work) -> None:
 
 
 def _expect_coming(work: Work) -> None:
-    """Deals room that leaving pods will free to the jobs that wait for some."""
-    room = work.room
-    later = {name: room.later(name) for name in sorted(room.coming) if name in room.now}
-    hungry = [share for share in work.shares if share.reason is Reason.NO_ROOM]
-    while hungry and later:
+    """Deals what leaving pods will free to the jobs that wait for some."""
+    hungry = [share for share in work.shares if share.reason in _COMES and share.grows]
+    while hungry:
         share = min(hungry, key=lambda s: (work.expected(s), s.job.key))
-        job = share.job
-        fitting = (
-            name
-            for name in room.open_nodes(job.constraints, pooled=True)
-            if name in later and amounts.within(job.requests, later[name])
-        )
-        node = next(fitting, "")
-        if not node or share.count + share.expected >= job.max_trainers:
+        node = _coming_slot(work, share)
+        if node:
+            _expect(work, share, node)
+        else:
             hungry.remove(share)
-            continue
-        amounts.subtract(later[node], job.requests)
-        amounts.subtract(room.coming[node], job.requests)
-        share.expected += 1
+
+
+def _coming_slot(work: Work, share: Share) -> str:
+    """Where one more trainer of a job fits when all that leaves has left; "" for nowhere."""
+    job, room = share.job, work.room
+    if (
+        share.count + share.expected >= job.max_trainers
+        or not work.quotas.allow(job)
+        or not work.load.allow_later(job.requests, {})
+    ):
+        return ""
+    fitting = (
+        name
+        for name in sorted(room.coming.keys() & set(room.open_nodes(job.constraints, pooled=True)))
+        if amounts.within(job.requests, room.later(name))
+    )
+    return next(fitting, "") or _free_slot(work, share)
+
+
+def _free_slot(work: Work, share: Share) -> str:
+    """Where a job that lacks no room, but load or quota, has room now."""
+    if share.reason is Reason.NO_ROOM:
+        return ""
+    return work.room.slot(share.job.requests, share.job.constraints, work.cooling)
+
+
+def _expect(work: Work, share: Share, node: str) -> None:
+    """Counts a trainer that the job gets on a node as soon as others have left."""
+    work.room.take(node, share.job.requests)
+    work.load.expect(share.job.requests)
+    work.quotas.take(share.job)
+    share.expected += 1
 
 
 def _move_to(work: Work, receiver: Share) -> bool:
@@ -73,14 +99,26 @@ def _move_to(work: Work, receiver: Share) -> bool:
         key=lambda s: (-work.expected(s), s.job.key),
     )
     for donor in donors:
+        if not work.quotas.allow_instead(job, donor.job):
+            continue
         for pod in donor.surplus:
-            if pod.node in usable and _movable(work, pod):
-                room = work.room.later(pod.node)
-                amounts.add(room, pod.requests)
-                if amounts.within(job.requests, room):
-                    _move(work, donor, pod, receiver)
-                    return True
+            if _movable(work, pod) and (node := _slot_after(work, pod, receiver, usable)):
+                _move(work, donor, pod, receiver, node)
+                return True
     return False
+
+
+def _slot_after(work: Work, pod: Pod, receiver: Share, usable: frozenset[str]) -> str:
+    """Where one more trainer of the receiver fits once `pod` has left; "" for nowhere."""
+    requests = receiver.job.requests
+    if not pod.node or not work.load.allow_later(requests, pod.requests):
+        return ""
+    if pod.node in usable:
+        room = work.room.later(pod.node)
+        amounts.add(room, pod.requests)
+        if amounts.within(requests, room):
+            return pod.node
+    return _free_slot(work, receiver)
 
 
 def _may_give(work: Work, donor: Share, receiver: Share) -> bool:
@@ -101,10 +139,7 @@ def _movable(work: Work, pod: Pod) -> bool:
     return age_s >= work.policy.stability.min_run_seconds
 
 
-def _move(work: Work, donor: Share, pod: Pod, receiver: Share) -> None:
+def _move(work: Work, donor: Share, pod: Pod, receiver: Share, node: str) -> None:
     detail = f"{receiver.job.key} has {receiver.count}, {donor.job.key} has {donor.count}"
     work.release(donor, pod, Reason.FAIR_SHARE, detail)
-    coming = work.room.coming.setdefault(pod.node, {})
-    amounts.add(coming, pod.requests)
-    amounts.subtract(coming, receiver.job.requests)
-    receiver.expected += 1
+    _expect(work, receiver, node)
