@@ -5,14 +5,15 @@ settled again with the next look, so nothing is lost and nothing counted twice.
 """
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from dataclasses import replace
 
 from kube.live import Change
 from policy.index import Index
-from policy.snapshot import Job, JobStatus, Pod
+from policy.snapshot import Job, Pod
 from reconciler import books, status
 from reconciler.expectations import Expectations
-from reconciler.jobs import JobWriter
+from reconciler.jobs import JobWriter, Report
 
 WRITE_EVERY_S = 1.0
 """Books and status of one job are written at most this often; its end is written at once."""
@@ -56,33 +57,39 @@ class Bookkeeper:
                 if settled.books != job.books:
                     self._index.put_job(settled)
 
-    def write(self, now_s: float) -> bool:
+    def write(self, now_s: float, pool: Executor) -> bool:
         """Writes what differs and is due; whether everything that differs is written."""
+        due: list[Report] = []
         clean = True
         for job in tuple(self._index.jobs.values()):
             if not job.managed or job.error or job.deleting:
                 continue
-            wanted = status.status(job, self._pods(job), job.books, now_s)
-            text_differs = books_text(job) != job.books_text
-            if not text_differs:
+            report = self._report(job, now_s)
+            if report is None:
                 self._forget_counted(job)
-                if wanted == job.status:
-                    continue
-            ends = len(wanted.conditions) != len(job.status.conditions)
-            if not ends and self._due_s.get(job.uid, 0.0) > now_s:
+            elif self._is_due(report, now_s):
+                self._due_s[job.uid] = now_s + WRITE_EVERY_S
+                due.append(report)
+            else:
                 clean = False
-                continue
-            self._due_s[job.uid] = now_s + WRITE_EVERY_S
-            clean &= self._write(job, wanted, text_differs=text_differs)
+        for report, written in zip(due, self._writer.write_reports(due, pool), strict=True):
+            if written:
+                self._forget_counted(report.job)
+            clean &= written
         return clean
 
-    def _write(self, job: Job, wanted: JobStatus, *, text_differs: bool) -> bool:
-        if text_differs:
-            if not self._writer.write_books(job, job.books):
-                return False
-            self._forget_counted(job)
-            job = self._index.jobs[job.key]
-        return wanted == job.status or self._writer.write_status(job, wanted)
+    def _report(self, job: Job, now_s: float) -> Report | None:
+        """What is to be written of a job, or None where the API server has it all."""
+        wanted = status.status(job, self._pods(job), job.books, now_s)
+        text = books_text(job)
+        if wanted == job.status and text == job.books_text:
+            return None
+        return Report(job, wanted, text)
+
+    def _is_due(self, report: Report, now_s: float) -> bool:
+        """A job's start and end are written at once, counts once in a while."""
+        turns = len(report.status.conditions) != len(report.job.status.conditions)
+        return turns or self._due_s.get(report.job.uid, 0.0) <= now_s
 
     def _forget_counted(self, job: Job) -> None:
         """Endings that are in the books on the API server need no memory any more."""

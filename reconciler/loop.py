@@ -21,7 +21,7 @@ from policy.reasons import Reason
 from policy.snapshot import Job
 from reconciler import diff, reports
 from reconciler.actions import LetGo, MakeTrainers, SetParallelism
-from reconciler.bookkeeper import Bookkeeper
+from reconciler.bookkeeper import WRITE_EVERY_S, Bookkeeper
 from reconciler.events import Event, Recorder
 from reconciler.expectations import Expectations
 from reconciler.history import Recent
@@ -29,7 +29,7 @@ from reconciler.jobs import JobWriter
 from reconciler.meters import Meters
 from reconciler.provision import Provision
 from reconciler.settings import ReconcilerSettings
-from reconciler.trainers import Trainers
+from reconciler.trainers import Outcome, Trainers
 from runtime import clock
 from runtime.logs import keys
 
@@ -100,6 +100,8 @@ class Reconciler:
         self._books = Bookkeeper(index, self._expectations, self._writer, self._trainers.coming)
         self._provision = Provision(api)
         self._reasons: dict[str, Reason] = {}
+        self._written = True
+        """Whether the API server has everything that the books say."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reconcile", daemon=True)
 
@@ -118,10 +120,8 @@ class Reconciler:
     def _run(self) -> None:
         version, pause_s = -1, _FIRST_PAUSE_S
         while not self._stopping.is_set():
-            settings = self._settings
-            version = self._cache.wait_change(
-                version, settings.tick_seconds, settings.gather_seconds
-            )
+            tick_s = self._settings.tick_seconds if self._written else WRITE_EVERY_S
+            version = self._cache.wait_change(version, tick_s, self._settings.gather_seconds)
             try:
                 self.tick()
                 pause_s = _FIRST_PAUSE_S
@@ -157,7 +157,7 @@ class Reconciler:
 
         # 3. Do it, 4. write it down, 5. tell.
         self._act(made, policy, now_s)
-        self._books.write(now_s)
+        self._written = self._books.write(now_s, self._pool)
         for event in reports.of_changes(made, self._reasons, index.jobs):
             self._recorder.tell(event, now_s)
         self._reasons = {wanted.key: wanted.reason for wanted in made.jobs}
@@ -193,28 +193,21 @@ class Reconciler:
         self._recent.made_room(went, made.helped, now_s, policy.stability.cool_down_seconds)
         for event in reports.of_releases(went, index.jobs):
             self._recorder.tell(event, now_s)
+        if not self._leads():
+            return
+        makes = [action for action in todo if isinstance(action, MakeTrainers)]
+        for outcome in self._trainers.make(makes, policy.tiers.grace_seconds):
+            self._note(outcome, now_s)
         for action in todo:
-            if not self._leads():
-                return
-            match action:
-                case MakeTrainers():
-                    self._make(action, policy.tiers.grace_seconds, now_s)
-                case SetParallelism():
-                    self._set_parallelism(action, now_s)
-                case LetGo():
-                    pass
+            if isinstance(action, SetParallelism):
+                self._set_parallelism(action, now_s)
 
-    def _make(self, action: MakeTrainers, grace_s: int, now_s: float) -> None:
-        outcome = self._trainers.make(action, grace_s)
+    def _note(self, outcome: Outcome, now_s: float) -> None:
         self._meters.made(outcome)
         log.info(
             "trainers made",
             extra=keys(
-                job=action.job,
-                tier=action.tier,
-                wanted=action.count,
-                made=outcome.made,
-                error=outcome.error,
+                job=outcome.job.key, tier=outcome.tier, made=outcome.made, error=outcome.error
             ),
         )
         event = reports.of_outcome(outcome)

@@ -19,7 +19,7 @@ from policy.index import Index
 from policy.names import Tier
 from policy.planning import Release
 from policy.reasons import Reason
-from policy.snapshot import Job, Pod
+from policy.snapshot import Books, Job, Pod
 from reconciler import pods
 from reconciler.actions import MakeTrainers
 from reconciler.expectations import Expectations
@@ -78,42 +78,74 @@ class Trainers:
         self._spare.pop(uid, None)
         self._holds.pop(uid, None)
 
-    def make(self, action: MakeTrainers, grace_s: int) -> Outcome:
-        """Enters ids in the books and creates their pods; holds back after a refusal."""
-        job = self._index.jobs[action.job]
-        outcome = Outcome(job, 0, action.tier, action.reason)
-        if self._held(job.uid):
-            return replace(outcome, error="held back after a refusal")
-        ids = self._take_ids(job, action.count)
-        job = self._index.jobs[action.job]
-        bodies = [pods.trainer(job, trainer_id, action.tier, grace_s) for trainer_id in ids]
-        requests = [request.create(request.PODS, job.namespace, body) for body in bodies]
-        answers = self._pool.map(self._create, requests)
-        refusal: errors.KubeError | None = None
-        for trainer_id, answer in zip(ids, answers, strict=True):
+    def make(self, actions: Iterable[MakeTrainers], grace_s: int) -> list[Outcome]:
+        """Enters ids in the books of all jobs, then creates all pods, each side by side.
+
+        After a refusal a job is held back for a while; its ids are kept for the next try.
+        """
+        due = [action for action in actions if not self._held(self._index.jobs[action.job].uid)]
+        ids = self._take_ids(due)
+        wanted = [(i, number) for i, numbers in enumerate(ids) for number in numbers]
+        asked = [self._request(due[i], number, grace_s) for i, number in wanted]
+        made = [0] * len(due)
+        refusals: dict[int, errors.KubeError] = {}
+        for (i, number), answer in zip(wanted, self._pool.map(self._create, asked), strict=True):
+            job = self._index.jobs[due[i].job]
             if isinstance(answer, Pod):
                 self._expectations.made(self._index, answer, self._clock_s())
-                outcome = replace(outcome, made=outcome.made + 1)
-            elif not (isinstance(answer, errors.AlreadyExists) and self._exists(job, trainer_id)):
-                self._spare.setdefault(job.uid, []).append(trainer_id)
-                refusal = answer
-        if refusal is None:
-            self._holds.pop(job.uid, None)
-            return outcome
-        self._hold(job.uid)
-        return replace(outcome, error=str(refusal))
+                made[i] += 1
+            elif not (isinstance(answer, errors.AlreadyExists) and self._exists(job, number)):
+                self._spare.setdefault(job.uid, []).append(number)
+                refusals[i] = answer
+        return [self._outcome(due[i], made[i], refusals.get(i)) for i in range(len(due))]
 
-    def _take_ids(self, job: Job, count: int) -> list[int]:
-        """`count` ids that are in the books on the API server; fewer if that write fails."""
-        spare = self._spare.pop(job.uid, [])
-        ids, rest = spare[:count], spare[count:]
-        if rest:
-            self._spare[job.uid] = rest
-        if len(ids) < count:
-            opened, new = books.reserve(job.books, count - len(ids))
-            if self._writer.write_books(job, opened):
-                ids.extend(new)
+    def _outcome(
+        self, action: MakeTrainers, made: int, refusal: errors.KubeError | None
+    ) -> Outcome:
+        job = self._index.jobs[action.job]
+        if refusal is not None:
+            self._hold(job.uid)
+        elif made:
+            self._holds.pop(job.uid, None)
+        error = "" if refusal is None else str(refusal)
+        return Outcome(job, made, action.tier, action.reason, error)
+
+    def _request(self, action: MakeTrainers, trainer_id: int, grace_s: int) -> request.Request:
+        job = self._index.jobs[action.job]
+        body = pods.trainer(job, trainer_id, action.tier, grace_s)
+        return request.create(request.PODS, job.namespace, body)
+
+    def _take_ids(self, actions: list[MakeTrainers]) -> list[list[int]]:
+        """For each action as many ids, in the books on the API server; none where that write fails.
+
+        Two actions of one job (two tiers) share one write.
+        """
+        ids: list[list[int]] = []
+        missing: dict[str, int] = {}
+        for action in actions:
+            job = self._index.jobs[action.job]
+            spare = self._spare.pop(job.uid, [])
+            ids.append(spare[: action.count])
+            if spare[action.count :]:
+                self._spare[job.uid] = spare[action.count :]
+            missing[action.job] = missing.get(action.job, 0) + action.count - len(ids[-1])
+        new = self._reserve({key: count for key, count in missing.items() if count})
+        for action, taken in zip(actions, ids, strict=True):
+            fresh = new.get(action.job, [])
+            count = action.count - len(taken)
+            taken.extend(fresh[:count])
+            del fresh[:count]
         return ids
+
+    def _reserve(self, missing: dict[str, int]) -> dict[str, list[int]]:
+        """Job key -> new ids, where the books could be written."""
+        opened: dict[str, tuple[Books, list[int]]] = {}
+        for key, count in missing.items():
+            entered, ids = books.reserve(self._index.jobs[key].books, count)
+            opened[key] = (entered, list(ids))
+        writes = [(self._index.jobs[key], entered) for key, (entered, _) in opened.items()]
+        written = self._writer.write_books(writes, self._pool)
+        return {key: ids for (key, (_, ids)), ok in zip(opened.items(), written, strict=True) if ok}
 
     def _create(self, asked: request.Request) -> Pod | errors.KubeError:
         try:
