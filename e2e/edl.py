@@ -13,27 +13,30 @@ and API server call them through Services; here by address, which changes two fi
 import base64
 import contextlib
 import dataclasses
+import shutil
 import socket
 import ssl
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any, Protocol
 
 import orjson
-import urllib3
 import yaml
 
 from e2e.cluster.process import Process
+from extender import certificates
 from kube import request
 from kube.client import Api, Client
 from kube.config import load
 from kube.errors import KubeError
 from kube.request import Resource
 from policy.names import LABEL_JOB, LABEL_ROLE, SYSTEM_NAMESPACE
-from runtime import certs, clock
+from runtime import clock
 from webhook.registration import by_url
 
 ROOMS = ("webhook", "extender", "reconciler")
@@ -42,6 +45,7 @@ _BASE = _ROOT / "deploy" / "base"
 _READY_S = 30.0
 _STOP_S = 8.0
 _POLL_S = 0.1
+_PROBE_S = 2.0
 _RBAC = "rbac.authorization.k8s.io"
 _RESOURCES = {
     resource.kind: resource
@@ -77,21 +81,20 @@ class Edl:
     """The three rooms of one cluster; nothing runs before `beside`."""
 
     def __init__(self, directory: Path) -> None:
-        """Chooses addresses and makes the extender's certificate: configurations name both.
+        """Chooses addresses and makes the extender's certificates: configurations name both.
 
         Args:
-            directory: Keeps logs and certificates.
+            directory: Keeps logs and certificates in `edl/`, which is emptied first.
         """
         self._directory = directory / "edl"
-        self._directory.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self._directory, ignore_errors=True)
+        self._directory.mkdir(parents=True)
         self._ports = dict(zip(ROOMS, _free_ports(len(ROOMS)), strict=True))
         self._processes: dict[str, Process] = {}
         self._kubeconfigs: dict[str, Path] = {}
-        self._ca = certs.new_ca("edl-extender", clock.now())
-        leaf = certs.issue(self._ca, "edl-extender", clock.now(), hosts=("127.0.0.1",))
-        self._extender_pem = self._directory / "extender.pem"
-        self._extender_pem.touch(mode=0o600)
-        self._extender_pem.write_bytes(leaf.cert + leaf.key)
+        found = certificates.files(SYSTEM_NAMESPACE, (), clock.now())
+        self._tls = self._directory / "extender-tls"
+        certificates.write(self._tls, found)
 
     @property
     def scheduler(self) -> dict[str, Any]:
@@ -101,10 +104,14 @@ class Edl:
         """
         (configuration,) = _documents(_BASE / "scheduler-config.yaml")
         del configuration["leaderElection"]
-        ca = base64.b64encode(self._ca.cert).decode()
+        files = {"caData": "ca.crt", "certData": "client.crt", "keyData": "client.key"}
+        tls = {
+            field: base64.b64encode((self._tls / name).read_bytes()).decode()
+            for field, name in files.items()
+        }
         for entry in configuration["extenders"]:
             entry["urlPrefix"] = self.url("extender")
-            entry["tlsConfig"] = {"caData": ca}
+            entry["tlsConfig"] = tls
         return configuration
 
     @property
@@ -193,7 +200,13 @@ class Edl:
             place = self._directory / "webhook-certificate"
             return ("--hosts", "127.0.0.1", "--certificate-dir", str(place))
         if name == "extender":
-            return ("--tls-cert", str(self._extender_pem))
+            server = (
+                "--tls-cert",
+                str(self._tls / "tls.crt"),
+                "--tls-key",
+                str(self._tls / "tls.key"),
+            )
+            return (*server, "--client-ca", str(self._tls / "ca.crt"))
         return ()
 
     def _install(self, api: Api) -> None:
@@ -211,15 +224,20 @@ class Edl:
             api.send(request.create(resource, document["metadata"].get("namespace"), document))
 
     def _ready(self, name: str) -> bool:
-        context = ssl.create_default_context()
-        context.check_hostname = False  # a probe, like the kubelet's: it trusts no answer
-        context.verify_mode = ssl.CERT_NONE
-        with urllib3.PoolManager(ssl_context=context) as pool:
+        """Asks as a kubelet would, who checks no certificate and trusts no answer but its code."""
+        host = f"127.0.0.1:{self._ports[name]}"
+        connection: HTTPConnection = HTTPConnection(host, timeout=_PROBE_S)
+        if self.url(name).startswith("https"):
+            context = ssl.create_default_context()
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+            connection = HTTPSConnection(host, timeout=_PROBE_S, context=context)
+        with contextlib.closing(connection):
             try:
-                answer = pool.request("GET", f"{self.url(name)}/readyz", timeout=2.0, retries=False)
-            except urllib3.exceptions.HTTPError:
+                connection.request("GET", "/readyz")
+                return connection.getresponse().status == HTTPStatus.OK
+            except (OSError, HTTPException):
                 return False
-        return answer.status == 200
 
     def _wait_admission(self, api: Api) -> None:
         """The API server hears of a webhook configuration a moment later: until it asks."""

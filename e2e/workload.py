@@ -36,8 +36,8 @@ class Scenario:
     """Nodes of 18 CPU."""
     small_nodes: int
     """Nodes of 17 CPU."""
-    system_pods: int
-    """500m each."""
+    system_cpu_millis: int
+    """Of all system pods together: pods of 1 CPU, and one with the rest."""
     services: tuple[int, ...]
     """How many services are wanted on each plateau, the first one included."""
     step_s: float
@@ -52,6 +52,11 @@ class Scenario:
     """Left out of the mean CPU use: the time in which the workload arrives."""
     stop_time: str = "1s"
     """How long a trainer takes to end after SIGTERM, as a Go duration."""
+
+    @property
+    def system_pods(self) -> int:
+        """How many pods the system's CPU comes in."""
+        return -(-self.system_cpu_millis // 1000)
 
     @property
     def job_names(self) -> tuple[str, ...]:
@@ -81,7 +86,7 @@ FULL = Scenario(
     name="full",
     big_nodes=87,
     small_nodes=46,
-    system_pods=101,
+    system_cpu_millis=50_500,
     services=(400, 300, 200, 100, 200, 300, 400),
     step_s=30.0,
     jobs=6,
@@ -95,7 +100,7 @@ QUICK = Scenario(
     name="quick",
     big_nodes=8,
     small_nodes=4,
-    system_pods=9,
+    system_cpu_millis=4_500,
     services=(36, 16, 36),
     step_s=10.0,
     jobs=2,
@@ -128,17 +133,22 @@ def plain_classes() -> list[Manifest]:
     ]
 
 
-def system(scenario: Scenario) -> Manifest:
-    """The pods every cluster has; they leave odd remainders on the nodes."""
-    pod = _pod_spec("500m", "64Mi", priority_class="system-cluster-critical")
-    return _replicated(
-        "Deployment",
-        SYSTEM_NAMESPACE,
-        "system",
-        scenario.system_pods,
-        labels={"app": "system"},
-        pod=pod,
-    )
+def system(scenario: Scenario) -> list[Manifest]:
+    """The pods every cluster has: whole CPUs, and one pod with the odd rest."""
+    whole, rest = divmod(scenario.system_cpu_millis, 1000)
+    sizes = [("system", whole, "1"), ("system-rest", 1 if rest else 0, f"{rest}m")]
+    return [
+        _replicated(
+            "Deployment",
+            SYSTEM_NAMESPACE,
+            name,
+            count,
+            labels={"app": name},
+            pod=_pod_spec(cpu, "64Mi", priority_class="system-cluster-critical"),
+        )
+        for name, count, cpu in sizes
+        if count
+    ]
 
 
 def services(scenario: Scenario) -> Manifest:

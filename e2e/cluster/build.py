@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from e2e.cluster import golang
+from e2e.cluster.command import run
 from e2e.cluster.errors import ClusterError
-from e2e.cluster.process import Process, last_lines
 from e2e.cluster.progress import Display, State, display
 
 TOOLS = Path(__file__).with_name("tools")
@@ -36,7 +36,7 @@ PACKAGES: Mapping[str, str] = {
 NEEDED_BYTES = 6 << 30
 """Go's caches grow to about 4 GB meanwhile, and the binaries are there twice for a moment."""
 
-_POLL_S = 0.25
+_WAIT_S = 1.0
 _BINARY_S = 3600.0  # one binary, on a slow machine with a slow network
 _PINNED = re.compile(r"^\s*([\w./-]+) (v[\w.+-]+)$", re.MULTILINE)
 
@@ -135,7 +135,7 @@ def ensure(cache: Path, shown: Display | None = None) -> Binaries:
     with shown or display() as view, _alone(binaries, view):
         if not binaries.complete:
             check_space(shutil.disk_usage(cache).free, cache)
-            go = golang.find(cache, golang.needed(recipe().go_mod), view.say)
+            go = golang.find(cache, golang.needed(recipe().go_mod), view)
             _build(go, binaries, view)
     return binaries
 
@@ -163,12 +163,10 @@ def environment(base: Mapping[str, str]) -> dict[str, str]:
 def _alone(binaries: Binaries, view: Display) -> Iterator[None]:
     lock = binaries.directory.with_name(f".{binaries.directory.name}.lock")
     with lock.open("w") as stream:
-        waiting = False
+        waiting = State(activity="waiting for another process that builds the same")
         while not _locked(stream.fileno()):
-            if not waiting:
-                view.say(f"another process builds {binaries.directory.name}: waiting for it")
-            waiting = True
-            time.sleep(1.0)
+            view.show(waiting)
+            time.sleep(_WAIT_S)
         yield
 
 
@@ -184,40 +182,24 @@ def _build(go: golang.Go, binaries: Binaries, view: Display) -> None:
     target = binaries.directory
     partial = target.with_name(f"{target.name}.partial")
     log = target.with_name(f"{target.name}.log")
-    shutil.rmtree(partial, ignore_errors=True)  # of a build that was broken off
     log.unlink(missing_ok=True)
     view.say(f"building Kubernetes {recipe().kubernetes} with {go.found}")
     view.say(f"this happens once, takes 5 to 10 minutes on two cores, and goes to {target}")
-    state = State(binaries=len(PACKAGES))
-    _run([str(go.binary), "list", "-deps", "tool"], log, state, view)
-    for name, package in PACKAGES.items():
-        state.begin(name)
-        command = [str(go.binary), "build", "-v", *recipe().flags]
-        _run([*command, "-o", str(partial / name), package], log, state, view, package=package)
-    partial.rename(target)
+    shutil.rmtree(partial, ignore_errors=True)  # of a build that was killed
+    try:
+        _build_all(str(go.binary), partial, log, view)
+        shutil.rmtree(target, ignore_errors=True)  # there, but not complete
+        partial.rename(target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     view.say(f"built {len(PACKAGES)} binaries")
 
 
-def _run(
-    command: list[str], log: Path, state: State, view: Display, *, package: str = ""
-) -> None:
-    """Runs `go`, following its log."""
-    log.touch()
-    begin = log.stat().st_size
-    process = Process("go", command, log, env=environment(os.environ), cwd=TOOLS)
-    deadline_s = time.monotonic() + _BINARY_S
-    try:
-        with log.open(errors="replace") as output:
-            output.seek(begin)
-            while True:
-                ended = process.wait(_POLL_S)
-                for line in output:
-                    state.saw(line.rstrip("\n"), package)
-                view.show(state)
-                if ended or time.monotonic() > deadline_s:
-                    break
-    finally:
-        process.kill()
-    if process.exit_code != 0:
-        what = state.binary or "the list of packages"
-        raise ClusterError(f"building {what} failed: {last_lines(log, 1)} (whole log: {log})")
+def _build_all(go: str, partial: Path, log: Path, view: Display) -> None:
+    env = environment(os.environ)
+    state = State("list of Go packages")
+    run([go, "list", "-deps", "tool"], log, state, view, env=env, cwd=TOOLS, timeout_s=_BINARY_S)
+    for number, (name, package) in enumerate(PACKAGES.items(), start=1):
+        state.begin(f"{name} ({number} of {len(PACKAGES)})", package)
+        command = [go, "build", "-v", *recipe().flags, "-o", str(partial / name), package]
+        run(command, log, state, view, env=env, cwd=TOOLS, timeout_s=_BINARY_S)

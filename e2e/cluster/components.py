@@ -47,7 +47,7 @@ class Layout:
 
     @property
     def etcd_data(self) -> Path:
-        """etcd's data directory."""
+        """The data directory of etcd."""
         return self.directory / "etcd"
 
     def pki(self, name: str) -> Path:
@@ -179,8 +179,10 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(base)
     for key, value in over.items():
         below = result.get(key)
-        both = isinstance(below, Mapping) and isinstance(value, Mapping)
-        result[key] = merged(below, value) if both else value
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            result[key] = merged(below, value)
+        else:
+            result[key] = value
     return result
 
 

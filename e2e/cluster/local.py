@@ -103,7 +103,8 @@ class Cluster:
                 account is in its usual groups without their being named.
             groups: More groups.
         """
-        leaf = identity.client(self.ca, user, (*identity.groups_of(user), *groups), now())
+        every = dict.fromkeys((*identity.groups_of(user), *groups))
+        leaf = identity.client(self.ca, user, tuple(every), now())
         return self._write_kubeconfig(self._layout.kubeconfig(user), user, leaf)
 
     def log(self, name: str) -> Path:
@@ -117,6 +118,14 @@ class Cluster:
             ClusterError: no component of that name runs.
         """
         return self._process(name).pid
+
+    def exit_code(self, name: str) -> int | None:
+        """None while a component runs; 128 + signal for one that was killed by somebody else.
+
+        Raises:
+            ClusterError: see `pid`.
+        """
+        return self._process(name).exit_code
 
     def kill(self, name: str) -> None:
         """Ends a component with SIGKILL; the others are left as they are."""
@@ -192,19 +201,17 @@ class Cluster:
         return f"{scheme}://127.0.0.1:{self.ports.by_name[name]}/{path}"
 
     def _arguments(self, name: str) -> list[str]:
-        layout, ports = self._layout, self.ports
-        match name:
-            case components.ETCD:
-                return components.etcd(layout, ports)
-            case components.APISERVER:
-                return components.apiserver(layout, ports, self.options.apiserver_args)
-            case components.CONTROLLERS:
-                return components.controllers(layout, ports)
-            case components.SCHEDULER:
-                return components.scheduler(layout, ports, self.options.scheduler)
-            case components.KWOK:
-                return components.kwok(layout, ports)
-        raise ClusterError(f"no component {name!r}; there are: {', '.join(COMPONENTS)}")
+        layout, ports, options = self._layout, self.ports, self.options
+        found = {
+            ETCD: lambda: components.etcd(layout, ports),
+            APISERVER: lambda: components.apiserver(layout, ports, options.apiserver_args),
+            CONTROLLERS: lambda: components.controllers(layout, ports),
+            SCHEDULER: lambda: components.scheduler(layout, ports, options.scheduler),
+            KWOK: lambda: components.kwok(layout, ports),
+        }
+        if name not in found:
+            raise ClusterError(f"no component {name!r}; there are: {', '.join(COMPONENTS)}")
+        return found[name]()
 
     def _write_identities(self) -> None:
         pki = self._layout.pki

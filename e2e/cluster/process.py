@@ -64,7 +64,8 @@ class Process:
     @property
     def exit_code(self) -> int | None:
         """None while it runs; 128 + signal for one that was killed."""
-        return self._keeper.poll()
+        code = self._keeper.poll()
+        return code if code is None or code >= 0 else 128 - code  # the keeper itself was killed
 
     def terminate(self) -> None:
         """Asks it to stop."""

@@ -16,58 +16,49 @@ QUIET_S = 15.0
 """Without a terminal there is a line at least this often: some CI systems end silent jobs."""
 
 _DOWNLOAD = "go: downloading "
-_NOTE = "go: "
 
 
 @dataclass(slots=True)
 class State:
-    """What the Go tool is doing.
+    """What a build is doing.
 
     Attributes:
-        total: Packages in all; 0 while unknown.
-        binary: Being built; empty while the modules are read.
-        number: Which binary that is, from 1.
-        binaries: How many there are.
-        compiled: Packages compiled so far, in all binaries.
-        activity: The last thing it said it does.
+        title: Which part of it, such as "kubectl (6 of 6)".
+        package: Main package of the binary that is being built; empty before the first.
+        total: Packages in all binaries together; 0 while unknown.
+        compiled: Packages compiled so far; those that Go has in its cache are not.
+        activity: The last thing the Go tool said it does.
     """
 
-    binaries: int
+    title: str = "Kubernetes"
+    package: str = ""
     total: int = 0
-    binary: str = ""
-    number: int = 0
     compiled: int = 0
-    activity: str = "reading the module list"
+    activity: str = ""
 
-    def begin(self, binary: str) -> None:
-        """The next binary is being built."""
-        self.binary = binary
-        self.number += 1
-        self.activity = "looking up what is built already"
+    def begin(self, title: str, package: str = "") -> None:
+        """Something else is being done."""
+        self.title = title
+        self.package = package
+        self.activity = ""
 
-    def saw(self, line: str, package: str) -> None:
-        """Takes in one line of `go list`, or of `go build -v` while it builds `package`."""
+    def saw(self, line: str) -> None:
+        """Takes in one line of `go list`, or of `go build -v` once a package is set."""
         if line.startswith(_DOWNLOAD):
             self.activity = f"downloading {line.removeprefix(_DOWNLOAD)}"
-        elif not line or line.startswith(_NOTE) or " " in line:
-            return  # notes, and the compiler's complaints, which the log keeps
-        elif not self.binary:
+        elif not line or " " in line:
+            return  # notes and complaints, which the log keeps
+        elif not self.package:
             self.total += 1
         else:
             self.compiled += 1
-            self.activity = "linking" if line == package else f"compiling {line}"
-
-    @property
-    def title(self) -> str:
-        """Which binary of how many."""
-        if not self.binary:
-            return "Go modules"
-        return f"{self.binary} ({self.number} of {self.binaries})"
+            self.activity = "linking" if line == self.package else f"compiling {line}"
 
     @property
     def line(self) -> str:
         """All of it in one line."""
-        packages = f"{self.compiled} of at most {self.total} packages" if self.total else ""
+        known = bool(self.total and self.package)
+        packages = f"{self.compiled} of at most {self.total} packages" if known else ""
         return ", ".join(filter(None, (self.title, packages, self.activity)))
 
 

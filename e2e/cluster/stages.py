@@ -1,6 +1,6 @@
 """What kwok is told: its options and the lives of nodes and pods (`stages.yaml`)."""
 
-import copy
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +13,22 @@ LEASE_S = 400
 """A node's lease; kwok renews each at a quarter of it: 1000 nodes cost 10 requests a second."""
 
 _SOURCE = Path(__file__).with_name("stages.yaml")
-_STOP_STAGE = "pod-stop"
+_DEFAULT_STOP_TIME = "DEFAULT_STOP_TIME"
 
 
 def stages(stop_time_ms: int = STOP_TIME_MS) -> list[dict[str, Any]]:
     """The stages as kwok's own objects, with this default for the time pods take to stop."""
-    specs: list[dict[str, Any]] = copy.deepcopy(yaml.safe_load(_SOURCE.read_text()))
-    found = []
-    for spec in specs:
-        name = spec.pop("name")
-        if name == _STOP_STAGE:
-            spec["delay"]["durationMilliseconds"] = stop_time_ms
-        found.append(
-            {
-                "apiVersion": "kwok.x-k8s.io/v1alpha1",
-                "kind": "Stage",
-                "metadata": {"name": name},
-                "spec": spec,
-            }
-        )
-    return found
+    text = _SOURCE.read_text().replace(_DEFAULT_STOP_TIME, f"{stop_time_ms}ms")
+    specs: list[dict[str, Any]] = yaml.safe_load(text)
+    return [
+        {
+            "apiVersion": "kwok.x-k8s.io/v1alpha1",
+            "kind": "Stage",
+            "metadata": {"name": spec["name"]},
+            "spec": {field: value for field, value in spec.items() if field != "name"},
+        }
+        for spec in specs
+    ]
 
 
 def options() -> dict[str, Any]:
@@ -46,11 +42,15 @@ def options() -> dict[str, Any]:
             "nodeLeaseDurationSeconds": LEASE_S,
             "nodeLeaseParallelism": 8,
             "nodePlayStageParallelism": 8,
-            "podPlayStageParallelism": 16,  # some hundred pods a second; 4 play about half of it
+            "podPlayStageParallelism": 16,  # the default of 4 holds bursts up
+            "podsOnNodeSyncParallelism": 4,
+            "nodeIP": "127.0.0.1",
         },
     }
 
 
 def document(stop_time_ms: int = STOP_TIME_MS) -> str:
     """Everything as one YAML stream, for `kwok --config`."""
-    return yaml.safe_dump_all([options(), *stages(stop_time_ms)], sort_keys=False)
+    # JSON keeps the shared templates apart; as YAML they would become aliases.
+    documents = [options(), *stages(stop_time_ms)]
+    return "\n---\n".join(json.dumps(each, indent=1) for each in documents) + "\n"

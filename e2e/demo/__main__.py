@@ -121,6 +121,7 @@ def _report(output: Path, scenario: Scenario, runs: Sequence[Run], console: Cons
     for run in runs:
         console.rule(run.name)
         console.print(report.plateau_table(run.figures, scenario.services))
+        console.print(report.stage_table(run.figures))
         console.print(report.kill_table(run.figures))
     console.print(report.bar_table(held, f"bars: {runs[0].name}"))
     console.print(f"picture {output / 'demo.png'}, report {output / 'report.json'}")

@@ -16,8 +16,8 @@ from e2e.edl import ROOMS, Edl
 from e2e.measure.bars import Figures, measure
 from e2e.measure.curves import Curves
 from e2e.measure.pods import view as pod_view
-from e2e.measure.processes import cpu_seconds
-from e2e.measure.record import Recorder
+from e2e.measure.processes import busy_seconds, cpu_seconds, others_percent
+from e2e.measure.record import Recorder, Timeline
 from e2e.workload import Manifest, Scenario
 from kube import request
 from kube.client import Client
@@ -49,37 +49,47 @@ def play(
         EdlError: EDL did not.
         ScriptError: the run could not go on.
     """
-    begun_s = clock.monotonic_s()
+    begun_s, busy_s = clock.monotonic_s(), busy_seconds()
     name = PLAIN if plain else EDL
     view.say(f"{name}: starting the cluster")
     rooms = None if plain else Edl(directory)
     scheduler = SchedulerOptions({} if rooms is None else rooms.scheduler)
     with running(directory, scheduler=scheduler, binaries=binaries) as cluster:
         view.say(f"cluster ready after {clock.monotonic_s() - begun_s:.1f} s")
-        with recorded(cluster) as (api, recorder), _beside(rooms, cluster, view):
-            script = Script(
-                api,
-                recorder,
-                scenario,
-                view,
-                plain=plain,
-                clock_s=clock.monotonic_s,
-                sleep=time.sleep,
-            )
-            script.prepare(nodes(scenario))
-            script.play()
-            timeline = recorder.timeline(scenario.cpu_millis)
-            cpu_s = _cpu_seconds(cluster, rooms)
-            view.say(f"{name}: stopping")
+        try:
+            timeline, cpu_s = _measured(cluster, rooms, scenario, view)
+        finally:
+            view.say(f"{name}: stopping everything")
+    wall_s = clock.monotonic_s() - begun_s
     figures = measure(
         timeline,
         min_trainers=scenario.min_trainers,
         warm_up_s=scenario.warm_up_s,
-        demo_s=clock.monotonic_s() - begun_s,
+        demo_s=wall_s,
         cpu_s=cpu_s,
         edl=() if plain else ROOMS,
+        others_percent=others_percent(busy_seconds() - busy_s, sum(cpu_s.values()), wall_s),
     )
     return Run(name, Curves(timeline), figures)
+
+
+def _measured(
+    cluster: Cluster, rooms: Edl | None, scenario: Scenario, view: View
+) -> tuple[Timeline, dict[str, float]]:
+    """What happened to every pod, and the CPU seconds of every process."""
+    with recorded(cluster) as (api, recorder), _beside(rooms, cluster, view):
+        script = Script(
+            api,
+            recorder,
+            scenario,
+            view,
+            plain=rooms is None,
+            clock_s=clock.monotonic_s,
+            sleep=time.sleep,
+        )
+        script.prepare(nodes(scenario))
+        script.play()
+        return recorder.timeline(scenario.cpu_millis), _cpu_seconds(cluster, rooms)
 
 
 @contextmanager

@@ -83,7 +83,8 @@ class Script:
             self._tick()
         self._wait_nodes(len(nodes))
         self._do(f"starting {self._scenario.system_pods} system pods")
-        self.create(workload.system(self._scenario))
+        for manifest in workload.system(self._scenario):
+            self.create(manifest)
         self._wait_running(Kind.SYSTEM, self._scenario.system_pods)
 
     def play(self) -> None:

@@ -123,7 +123,9 @@ def line(scene: Scene) -> str:
 
 def screen(scene: Scene) -> RenderableType:
     """The scene as a picture of at most 80 x 24."""
-    return Group(_head(scene), Text(), _services(scene), Text(), _trainers(scene), _cpu(scene))
+    return Group(
+        _head(scene), Text(), _services(scene), Text(), _trainers(scene), Text(), _cpu(scene)
+    )
 
 
 def _head(scene: Scene) -> RenderableType:

@@ -10,7 +10,7 @@ from statistics import fmean
 
 from e2e.measure import figures
 from e2e.measure.curves import Curves
-from e2e.measure.figures import Reclaim, StartUp
+from e2e.measure.figures import Reclaim, Stages, StartUp
 from e2e.measure.kills import Kill, causes, kills, needed_by_start, needed_by_steps
 from e2e.measure.pods import Kind
 from e2e.measure.record import Timeline
@@ -53,6 +53,8 @@ class Figures:
     """Everything measured in one run."""
 
     reclaims: tuple[Reclaim, ...]
+    stages: tuple[Stages, ...]
+    """Where each reclaim's time went."""
     cpu_mean_percent: float
     cpu_off_peak_percent: float
     cpu_plateau_percent: tuple[float, ...]
@@ -79,6 +81,8 @@ class Figures:
     """Process -> CPU seconds it used."""
     edl_cpu_s: float | None = None
     """All of EDL together; None in a run without it."""
+    others_percent: float = 0.0
+    """Share of all cores that went to anything else meanwhile."""
 
 
 _PLATEAU_END_S = 5.0
@@ -92,6 +96,7 @@ def measure(
     demo_s: float,
     cpu_s: dict[str, float] | None = None,
     edl: Sequence[str] = (),
+    others_percent: float = 0.0,
 ) -> Figures:
     """All figures of a run.
 
@@ -102,6 +107,7 @@ def measure(
         demo_s: The whole demo after the build, wall clock.
         cpu_s: Process -> CPU seconds.
         edl: Which of these processes are EDL.
+        others_percent: Share of all cores that went to anything else.
     """
     curves = Curves(timeline)
     found = kills(timeline)
@@ -111,6 +117,7 @@ def measure(
     trainers = figures.plateau_trainers(curves)
     return Figures(
         reclaims=figures.reclaims(curves),
+        stages=figures.stages(curves, found),
         cpu_mean_percent=figures.cpu_percent(curves, warm_s, timeline.end_s),
         cpu_off_peak_percent=figures.off_peak_percent(curves, warm_s),
         cpu_plateau_percent=tuple(
@@ -134,6 +141,7 @@ def measure(
         demo_s=demo_s,
         cpu_s=counted,
         edl_cpu_s=sum(counted.get(name, 0.0) for name in edl) if edl else None,
+        others_percent=others_percent,
     )
 
 
@@ -158,6 +166,7 @@ def bars(seen: Figures) -> tuple[Bar, ...]:
         Bar("trainers_killed", seen.killed, "pods", kills_limit(seen)),
         Bar("trainers_pending_percent", seen.pending_percent, "%", PENDING_PERCENT),
         Bar("trainers_placed_against_a_burst", seen.competitors, "pods", 0),
+        Bar("cpu_used_by_others_percent", seen.others_percent, "%"),
         Bar("demo_s", seen.demo_s, "s", DEMO_S),
         *([Bar("edl_cpu_s", seen.edl_cpu_s, "s", EDL_CPU_S)] if seen.edl_cpu_s is not None else []),
     )

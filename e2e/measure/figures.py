@@ -22,6 +22,22 @@ class Reclaim:
 
 
 @dataclass(frozen=True, slots=True)
+class Stages:
+    """Where the time of one step up went: seconds from the request to the last of each."""
+
+    created_s: float
+    """Service pods created."""
+    told_s: float
+    """Trainers told to stop; 0 where none had to."""
+    stopped_s: float
+    """Their containers ended."""
+    bound_s: float
+    """Services given a node."""
+    running_s: float
+    """Services running."""
+
+
+@dataclass(frozen=True, slots=True)
 class StartUp:
     """How a job came to life after its submission; None: it never did."""
 
@@ -45,6 +61,32 @@ def reclaims(curves: Curves) -> tuple[Reclaim, ...]:
             Reclaim(before.services, after.services, None if reached is None else reached - begin)
         )
     return tuple(found)
+
+
+def stages(curves: Curves, found: Sequence[Kill]) -> tuple[Stages, ...]:
+    """For every step up, how long each stage took; within the plateau, where it was not reached."""
+    timeline = curves.timeline
+    seen = []
+    for index, (before, after) in enumerate(pairwise(timeline.steps), start=1):
+        if after.services > before.services:
+            begin, end = timeline.plateau(index)
+            burst = [life for life in curves.of(Kind.SERVICE) if begin <= life.created_s < end]
+            ready_s = _last(end, [life.running_s for life in burst])
+            victims = [kill for kill in found if begin <= kill.at_s <= ready_s]
+            lasts = (
+                _last(end, [life.created_s for life in burst]),
+                _last(begin, [kill.at_s for kill in victims]),
+                _last(begin, [kill.life.ended_s for kill in victims]),
+                _last(end, [life.bound_s for life in burst]),
+                ready_s,
+            )
+            seen.append(Stages(*(min(last, end) - begin for last in lasts)))
+    return tuple(seen)
+
+
+def _last(default: float, times: Sequence[float | None]) -> float:
+    """The last of the times that are known."""
+    return max((time for time in times if time is not None), default=default)
 
 
 def cpu_percent(curves: Curves, start_s: float, end_s: float) -> float:

@@ -11,6 +11,9 @@ from policy.names import LABEL_JOB, LABEL_ROLE, LABEL_TIER, Role, Tier
 from policy.quantity import parse
 from policy.snapshot import Phase
 
+_LABEL_BATCH_JOB = "batch.kubernetes.io/job-name"
+"""All that marks a trainer of a Job that was created while the webhook was away."""
+
 
 class Kind(StrEnum):
     """What a pod is in the experiment."""
@@ -61,12 +64,13 @@ def view(pod: Mapping[str, Any]) -> View:
     metadata, spec = pod["metadata"], pod["spec"]
     status = pod.get("status") or {}
     labels = metadata.get("labels") or {}
-    kind = _kind(metadata["namespace"], labels.get(LABEL_ROLE, ""))
+    job = labels.get(LABEL_JOB, "") or labels.get(_LABEL_BATCH_JOB, "")
+    kind = _kind(metadata["namespace"], labels.get(LABEL_ROLE, ""), job)
     return View(
         uid=metadata["uid"],
         name=metadata["name"],
         kind=kind,
-        job=labels.get(LABEL_JOB, ""),
+        job=job,
         surplus=kind is Kind.TRAINER and labels.get(LABEL_TIER, Tier.SURPLUS) == Tier.SURPLUS,
         cpu_millis=sum(map(_cpu_millis, spec["containers"])),
         node=spec.get("nodeName", ""),
@@ -77,8 +81,8 @@ def view(pod: Mapping[str, Any]) -> View:
     )
 
 
-def _kind(namespace: str, role: str) -> Kind:
-    if role == Role.TRAINER:
+def _kind(namespace: str, role: str, job: str) -> Kind:
+    if role == Role.TRAINER or (job and not role):
         return Kind.TRAINER
     if role in (Role.PSERVER, Role.MASTER):
         return Kind.SUPPORT

@@ -25,6 +25,25 @@ def cpu_seconds(pid: int) -> float:
     return own + sum(cpu_seconds(int(child)) for child in children)
 
 
+def busy_seconds() -> float:
+    """CPU seconds that all cores together have worked, or were kept from us, since the boot."""
+    first = Path("/proc/stat").read_text(encoding="utf-8").partition("\n")[0]
+    user, nice, system, _idle, _waiting, *others = map(int, first.split()[1:9])
+    return (user + nice + system + sum(others)) / _TICKS_PER_S
+
+
+def others_percent(busy_s: float, ours_s: float, wall_s: float) -> float:
+    """How much of all cores somebody else used: a run beside heavy work is no fair measure.
+
+    Args:
+        busy_s: Growth of `busy_seconds` meanwhile.
+        ours_s: CPU seconds of the processes under test.
+        wall_s: How long it took.
+    """
+    available_s = wall_s * (os.cpu_count() or 1)
+    return max(0.0, 100 * (busy_s - ours_s) / available_s) if available_s else 0.0
+
+
 def machine() -> dict[str, Any]:
     """What a figure depends on, for the report."""
     return {

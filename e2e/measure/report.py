@@ -87,6 +87,21 @@ def plateau_table(seen: Figures, services: Sequence[int]) -> Table:
     return table
 
 
+def stage_table(seen: Figures) -> Table:
+    """Where the time of each step up went."""
+    table = Table(title="steps up, seconds until the last ...", title_justify="left")
+    table.add_column("services")
+    for heading in (
+        *("pod was created", "trainer was told", "trainer ended"),
+        *("service got a node", "service ran"),
+    ):
+        table.add_column(heading, justify="right")
+    for step, stage in zip(seen.reclaims, seen.stages, strict=True):
+        times = (stage.created_s, stage.told_s, stage.stopped_s, stage.bound_s, stage.running_s)
+        table.add_row(f"{step.before} -> {step.after}", *(f"{time:.1f}" for time in times))
+    return table
+
+
 def kill_table(seen: Figures) -> Table:
     """Who stopped trainers, beside how many had to go."""
     table = Table(title="trainers told to stop", title_justify="left")

@@ -4,6 +4,7 @@ import base64
 import socket
 import stat
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 
@@ -19,9 +20,14 @@ def test_the_scheduler_asks_the_extender_here(tmp_path: Path) -> None:
     for entry in entries:
         assert entry["urlPrefix"] == edl.url("extender")
         assert entry["ignorable"] is True
-        ca = base64.b64decode(entry["tlsConfig"]["caData"])
-        assert x509.load_pem_x509_certificate(ca).subject.rfc4514_string() == "CN=edl-extender"
+        assert _subject(entry, "caData") == "CN=edl-extender"
+        assert _subject(entry, "certData") == "CN=kube-scheduler"
     assert configuration["kind"] == "KubeSchedulerConfiguration"
+
+
+def _subject(entry: dict[str, Any], field: str) -> str:
+    pem = base64.b64decode(entry["tlsConfig"][field])
+    return x509.load_pem_x509_certificate(pem).subject.rfc4514_string()
 
 
 def test_every_room_has_an_address_of_its_own(tmp_path: Path) -> None:
@@ -33,12 +39,15 @@ def test_every_room_has_an_address_of_its_own(tmp_path: Path) -> None:
         socket.create_server(("127.0.0.1", port)).close()
 
 
-def test_the_extenders_key_is_for_its_owner_only(tmp_path: Path) -> None:
-    """Certificate and key lie in one file that nobody else can read."""
+def test_keys_are_for_their_owner_only(tmp_path: Path) -> None:
+    """Nobody else can read what lies beside the logs, and a second run makes keys of its own."""
     Edl(tmp_path)
-    (pem,) = (tmp_path / "edl").glob("*.pem")
-    assert stat.S_IMODE(pem.stat().st_mode) == 0o600
-    assert b"CERTIFICATE" in pem.read_bytes()
+    first = {key.read_bytes() for key in tmp_path.rglob("*.key")}
+    Edl(tmp_path)
+    keys = list(tmp_path.rglob("*.key"))
+    assert len(keys) == 3
+    assert not first & {key.read_bytes() for key in keys}
+    assert {stat.S_IMODE(key.stat().st_mode) for key in keys} == {0o600}
 
 
 def test_nothing_runs_before_it_is_asked_to(tmp_path: Path) -> None:

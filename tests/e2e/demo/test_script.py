@@ -1,5 +1,6 @@
 """The script of the demo, played against an in-memory API server in virtual time."""
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 import orjson
@@ -9,14 +10,20 @@ from e2e.demo.script import Script, ScriptError
 from e2e.demo.view import Scene
 from e2e.measure.pods import Kind, View
 from e2e.measure.record import Recorder
-from e2e.workload import QUICK, Manifest, Scenario
+from e2e.workload import QUICK, SERVICES_NAMESPACE, Manifest, Scenario
 from kube import request
 from kube.fake import FakeApi
 from policy.snapshot import Phase
 from tests.e2e.runs import view
 
 _SMALL = replace(
-    QUICK, big_nodes=1, small_nodes=1, system_pods=2, services=(3, 1, 4), step_s=5.0, pservers=1
+    QUICK,
+    big_nodes=1,
+    small_nodes=1,
+    system_cpu_millis=1500,
+    services=(3, 1, 4),
+    step_s=5.0,
+    pservers=1,
 )
 
 
@@ -58,9 +65,13 @@ class _World:
         before, self._now_s = self._now_s, self._now_s + seconds
         if int(before) == int(self._now_s):
             return
+        wanted: Counter[Kind] = Counter()
         for deployment in self._deployments():
-            kind = Kind(deployment["metadata"]["name"].removesuffix("s"))
-            self._follow(kind, min(self._room, deployment["spec"]["replicas"]))
+            service = deployment["metadata"]["namespace"] == SERVICES_NAMESPACE
+            kind = Kind.SERVICE if service else Kind.SYSTEM
+            wanted[kind] += deployment["spec"]["replicas"]
+        for kind, count in wanted.items():
+            self._follow(kind, min(self._room, count))
 
     def _deployments(self) -> list[Manifest]:
         page = orjson.loads(self.api.send(request.list_page(request.DEPLOYMENTS)))

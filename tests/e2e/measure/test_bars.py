@@ -157,6 +157,7 @@ def test_tables_show_what_is_missed() -> None:
     with console.capture() as capture:
         console.print(report.bar_table(bars(seen), "bars"))
         console.print(report.plateau_table(seen, (0, 2)))
+        console.print(report.stage_table(seen))
         console.print(report.kill_table(seen))
     text = capture.get()
     assert "NO" in text

@@ -4,7 +4,8 @@ import pytest
 
 from e2e.measure import figures
 from e2e.measure.curves import Curves
-from e2e.measure.figures import Reclaim, StartUp
+from e2e.measure.figures import Reclaim, Stages, StartUp
+from e2e.measure.kills import kills
 from e2e.measure.pods import Kind
 from e2e.measure.record import Life, Timeline
 from tests.e2e.runs import life, timeline
@@ -32,6 +33,25 @@ def test_a_step_that_is_not_reached_has_no_reclaim_time() -> None:
     """Services that run only after the next step do not count for this one."""
     run = timeline(*_services(2, created_s=10, running_s=61), steps=((0, 0), (10, 2), (60, 1)))
     assert figures.reclaims(Curves(run)) == (Reclaim(0, 2, None),)
+
+
+def test_stages_tell_where_the_time_of_a_step_went() -> None:
+    """Pods created at 51, a trainer told at 52 and gone at 53, services placed at 54 and run."""
+    run = timeline(
+        life(Kind.TRAINER, running_s=1, deleting_s=52, ended_s=53),
+        life(Kind.SERVICE, uid="a", created_s=51, bound_s=51.5, running_s=51.6),
+        life(Kind.SERVICE, uid="b", created_s=50.5, bound_s=54, running_s=54.5),
+        life(Kind.TRAINER, uid="later", running_s=1, deleting_s=60),
+        steps=((0, 0), (50, 2), (80, 0)),
+    )
+    found = kills(run)
+    assert figures.stages(Curves(run), found) == (Stages(1.0, 2.0, 3.0, 4.0, 4.5),)
+
+
+def test_a_step_without_services_or_victims_has_stages_too() -> None:
+    """Nobody told takes no time; what never came takes the whole plateau."""
+    run = timeline(steps=((0, 0), (50, 2), (80, 0)))
+    assert figures.stages(Curves(run), ()) == (Stages(30.0, 0.0, 0.0, 30.0, 30.0),)
 
 
 def test_cpu_in_use_counts_terminating_pods_and_not_pending_ones() -> None:

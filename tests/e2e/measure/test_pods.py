@@ -22,6 +22,7 @@ def _pod(namespace: str = "training", **labels: str) -> dict[str, Any]:
         (_pod("kube-system"), Kind.SYSTEM),
         (_pod("services"), Kind.SERVICE),
         (_pod(**{LABEL_ROLE: "trainer"}), Kind.TRAINER),
+        (_pod(**{"batch.kubernetes.io/job-name": "job-1"}), Kind.TRAINER),
         (_pod(**{LABEL_ROLE: "pserver"}), Kind.SUPPORT),
         (_pod(**{LABEL_ROLE: "master"}), Kind.SUPPORT),
     ],

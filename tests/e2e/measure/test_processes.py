@@ -5,7 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from e2e.measure.processes import commit, cpu_seconds, machine
+import pytest
+
+from e2e.measure.processes import busy_seconds, commit, cpu_seconds, machine, others_percent
 
 
 def test_cpu_time_is_read_and_grows() -> None:
@@ -19,6 +21,15 @@ def test_cpu_time_is_read_and_grows() -> None:
 def test_a_process_that_is_gone_used_nothing() -> None:
     """The report does not break over a process that died."""
     assert cpu_seconds(2**22 + 1) == 0
+
+
+def test_others_use_what_is_busy_and_not_ours() -> None:
+    """Never below nothing, and nothing where no time passes."""
+    cores = os.cpu_count() or 1
+    assert others_percent(cores * 6.0, cores * 4.0, 10.0) == pytest.approx(20)
+    assert others_percent(1.0, 2.0, 10.0) == 0
+    assert others_percent(1.0, 0.0, 0.0) == 0
+    assert busy_seconds() > 0
 
 
 def test_the_machine_is_described() -> None:

@@ -1,0 +1,84 @@
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from e2e.cluster import identity
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.probe import Check, Prober
+from e2e.cluster.process import Process
+from runtime.certs import new_ca
+from runtime.clock import now
+
+
+class Server(BaseHTTPRequestHandler):
+    """Ready at the third question about /slow, at once about /ready, never about the rest."""
+
+    asked = 0
+
+    def do_GET(self) -> None:
+        """Answers one question."""
+        Server.asked += 1
+        ready = self.path == "/ready" or (self.path == "/slow" and Server.asked >= 3)
+        self.send_response(200 if ready else 503)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Keeps quiet."""
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """Where it serves."""
+    Server.asked = 0
+    with HTTPServer(("127.0.0.1", 0), Server) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def prober(tmp_path: Path) -> Iterator[Prober]:
+    """With files of a CA of its own."""
+    ca = new_ca("test", now())
+    leaf = identity.client(ca, "admin", (), now())
+    (tmp_path / "ca").write_bytes(ca.cert)
+    (tmp_path / "cert").write_bytes(leaf.cert)
+    (tmp_path / "key").write_bytes(leaf.key)
+    made = Prober(tmp_path / "ca", tmp_path / "cert", tmp_path / "key")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[Process]:
+    """Something that runs."""
+    made = Process("sleeper", ["sh", "-c", "echo still busy; exec sleep 60"], tmp_path / "log")
+    yield made
+    made.kill()
+
+
+def test_it_waits_until_all_are_ready(url: str, prober: Prober, process: Process) -> None:
+    """The ready one is asked once, the slow one until it is."""
+    prober.wait([Check(process, f"{url}/ready"), Check(process, f"{url}/slow")], 3.0)
+
+    assert Server.asked == 3
+
+
+def test_one_that_is_late_is_named(url: str, prober: Prober, process: Process) -> None:
+    """With the time it had, where it was asked, and its log."""
+    assert process.pid
+    with pytest.raises(ClusterError, match=r"^sleeper was not ready within 0 s .*/never\).*log\)$"):
+        prober.wait([Check(process, f"{url}/never")], 0.1)
+
+
+def test_one_that_ended_is_named(prober: Prober, process: Process) -> None:
+    """Nobody waits for the time to pass, whether or not its port answers."""
+    process.kill()
+    with pytest.raises(ClusterError, match=r"^sleeper ended with exit code 137"):
+        prober.wait([Check(process, "https://127.0.0.1:9/readyz")], 60.0)

@@ -1,0 +1,122 @@
+"""Short builders for the core's records: a test names what matters to it and nothing else.
+
+CPU and memory are given in whole cores and GiB, as people speak of them.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from policy.index import Index
+from policy.names import Role, Tier
+from policy.snapshot import Job, Node, Phase, Pod, Snapshot
+
+GI = 2**30
+NOW_S = 100_000.0
+"""When tests take place; what is older than an hour is "long ago"."""
+LONG_AGO_S = NOW_S - 3_600.0
+PRIORITIES = {Tier.SURPLUS: -1000, Tier.GUARANTEED: -8, Tier.SUPPORT: -5}
+
+
+def shape(cpu: float = 0, memory: float = 0, gpus: int = 0) -> dict[str, int]:
+    """Requests of one pod; what is 0 is left out."""
+    wanted = {
+        "cpu": round(cpu * 1000),
+        "memory": round(memory * GI),
+        "nvidia.com/gpu": gpus,
+        "pods": 1,
+    }
+    return {name: amount for name, amount in wanted.items() if amount}
+
+
+def node(
+    name: str, cpu: float = 18, *, memory: float = 64, gpus: int = 0, pods: int = 110, **fields: Any
+) -> Node:
+    """A node that is ready and open."""
+    return Node(name, shape(cpu, memory, gpus) | {"pods": pods}, **fields)
+
+
+def job(
+    name: str, low: int = 1, high: int = 10, *, cpu: float = 5, memory: float = 0, **fields: Any
+) -> Job:
+    """An elastic job of `low` to `high` trainers in namespace "ml", the pods of which are ours."""
+    values: dict[str, Any] = {
+        "namespace": "ml",
+        "name": name,
+        "uid": f"uid-{name}",
+        "min_trainers": low,
+        "max_trainers": high,
+        "requests": shape(cpu, memory),
+        "created_s": LONG_AGO_S,
+    }
+    return Job(**values | fields)
+
+
+def trainer(
+    owner: Job, number: int, where: str = "", tier: Tier = Tier.SURPLUS, **fields: Any
+) -> Pod:
+    """A trainer of a job: it has long run on node `where`, or it waits."""
+    values: dict[str, Any] = {
+        "namespace": owner.namespace,
+        "name": f"{owner.name}-trainer-{number}",
+        "uid": f"{owner.name}-{number:03}",
+        "requests": owner.requests,
+        "priority": PRIORITIES[tier],
+        "preempts": tier is not Tier.SURPLUS,
+        "node": where,
+        "phase": Phase.RUNNING if where else Phase.PENDING,
+        "ready": bool(where),
+        "created_s": LONG_AGO_S,
+        "started_s": LONG_AGO_S if where else 0.0,
+        "owner_uid": owner.uid,
+        "job": owner.name,
+        "role": Role.TRAINER,
+        "tier": tier,
+        "trainer_id": number,
+        "constraints": owner.constraints,
+    }
+    return Pod(**values | fields)
+
+
+def trainers(owner: Job, places: Iterable[str]) -> list[Pod]:
+    """Trainers on the nodes named, the first `min` of them guaranteed."""
+    return [
+        trainer(
+            owner,
+            number,
+            where,
+            Tier.GUARANTEED if number < owner.min_trainers else Tier.SURPLUS,
+        )
+        for number, where in enumerate(places)
+    ]
+
+
+def service(name: str, cpu: float = 3, where: str = "", *, memory: float = 0, **fields: Any) -> Pod:
+    """A pod of an online service: on node `where`, or waiting."""
+    values: dict[str, Any] = {
+        "namespace": "shop",
+        "name": name,
+        "uid": f"uid-{name}",
+        "requests": shape(cpu, memory),
+        "node": where,
+        "phase": Phase.RUNNING if where else Phase.PENDING,
+        "created_s": LONG_AGO_S,
+    }
+    return Pod(**values | fields)
+
+
+def support(owner: Job, name: str, where: str = "", cpu: float = 1) -> Pod:
+    """The master of a job."""
+    return replace(
+        service(name, cpu, where),
+        namespace=owner.namespace,
+        priority=PRIORITIES[Tier.SUPPORT],
+        role=Role.MASTER,
+        tier=Tier.SUPPORT,
+        job=owner.name,
+    )
+
+
+def index(nodes: Sequence[Node] = (), jobs: Sequence[Job] = (), pods: Sequence[Pod] = ()) -> Index:
+    """A cluster."""
+    return Index.of(Snapshot(nodes=tuple(nodes), pods=tuple(pods), jobs=tuple(jobs)))

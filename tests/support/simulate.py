@@ -1,0 +1,177 @@
+"""A tiny pure cluster that does what a plan says, with an ideal kube-scheduler beside it.
+
+Creations become waiting pods; the scheduler binds them, services first, where they spoil least
+and preempts through `policy.victims`; pods that are let go end within one round. Time moves
+only from round to round, far enough that every patience of the policy is over.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from policy import amounts
+from policy.elasticity import plan
+from policy.index import Index
+from policy.model import Policy
+from policy.names import Tier
+from policy.placement import Packing, admits
+from policy.planning import Create, History, Plan
+from policy.snapshot import Job, Node, Phase, Pod, Snapshot
+from policy.victims import Candidate, choose
+from policy.work import packing
+from tests.support.builders import NOW_S, trainer
+
+ROUND_S = 30.0
+
+
+class Cluster:
+    """Nodes, jobs and pods, and how many trainers have been stopped so far."""
+
+    def __init__(
+        self, nodes: Sequence[Node], jobs: Sequence[Job] = (), pods: Sequence[Pod] = ()
+    ) -> None:
+        self.nodes = tuple(nodes)
+        self.jobs = {job.key: job for job in jobs}
+        self.pods = {pod.uid: pod for pod in pods}
+        self.now_s = NOW_S
+        self.stopped = 0
+        self._made = 1000
+        self._helped: dict[str, tuple[int, float]] = {}
+
+    def index(self) -> Index:
+        """The cluster as the core sees it."""
+        jobs = tuple(self.jobs.values())
+        return Index.of(Snapshot(self.nodes, tuple(self.pods.values()), jobs))
+
+    def plan(self, policy: Policy) -> Plan:
+        """What is to be done now."""
+        return plan(self.index(), policy, self.now_s, History(helped=self._helped))
+
+    def round(self, policy: Policy) -> Plan:
+        """Plans, ends the pods that were leaving, applies the plan, schedules; moves the time."""
+        made = self.plan(policy)
+        self.pods = {uid: pod for uid, pod in self.pods.items() if not pod.deleting}
+        self.apply(made)
+        self.schedule(policy)
+        self.now_s += ROUND_S
+        return made
+
+    def settle(self, policy: Policy, rounds: int) -> int:
+        """Plays rounds until one changes nothing at all; how many came before it.
+
+        Raises:
+            AssertionError: so many rounds were not enough.
+        """
+        for number in range(rounds):
+            before = self.pods.copy()
+            if self.round(policy).empty and self.pods == before:
+                return number
+        raise AssertionError(f"not settled after {rounds} rounds: {self.plan(policy)}")
+
+    def apply(self, made: Plan) -> None:
+        """Lets trainers go and makes new ones."""
+        for release in made.releases:
+            self._let_go(release.uid)
+        for uid in made.helped:
+            self._helped[uid] = (self._helped.get(uid, (0, 0.0))[0] + 1, self.now_s)
+        for create in made.creates:
+            self._make(create)
+
+    def _let_go(self, uid: str) -> None:
+        pod = self.pods.pop(uid)
+        self.stopped += bool(pod.node)
+        if pod.node:
+            self.pods[uid] = replace(pod, deleting=True)
+
+    def _make(self, create: Create) -> None:
+        for _ in range(create.count):
+            self._made += 1
+            owner = self.jobs[create.job]
+            made = trainer(owner, self._made, tier=create.tier, created_s=self.now_s)
+            self.pods[made.uid] = made
+
+    def schedule(self, policy: Policy) -> None:
+        """Binds waiting pods in order of priority; what fits nowhere preempts, or waits on."""
+        index = self.index()
+        shapes = packing(index)
+        waiting = sorted(index.waiting.values(), key=lambda p: (-p.priority, p.created_s, p.uid))
+        for pod in waiting:
+            where = self._best(pod, index, shapes, policy)
+            if where:
+                self._put(index, self._started(pod, where))
+            elif pod.preempts:
+                self._preempt(pod, index, policy)
+
+    def _started(self, pod: Pod, where: str) -> Pod:
+        return replace(
+            pod, node=where, nominated="", phase=Phase.RUNNING, ready=True, started_s=self.now_s
+        )
+
+    def _put(self, index: Index, pod: Pod) -> None:
+        index.put_pod(pod)
+        self.pods[pod.uid] = pod
+
+    @staticmethod
+    def _best(pod: Pod, index: Index, shapes: Packing, policy: Policy) -> str:
+        """The node that kube-scheduler would choose by the extender's scores, or ""."""
+        pools = policy.node_pools if pod.is_training else ()
+        rated = []
+        for name, node in index.nodes.items():
+            free = index.free(name)
+            for other in index.waiting.values():
+                if other.nominated == name and other.uid != pod.uid:
+                    amounts.subtract(free, other.requests)
+            if admits(node, pod.constraints, pools) is None and amounts.within(pod.requests, free):
+                rated.append((shapes.cost(pod.requests, free), name))
+        return min(rated)[1] if rated else ""
+
+    def _preempt(self, pod: Pod, index: Index, policy: Policy) -> None:
+        if pod.nominated and any(p.deleting for p in index.bound.get(pod.nominated, {}).values()):
+            return
+        found = list(self._proposals(pod, index, policy))
+        chosen = choose(pod, found, index, weights=policy.fairness.queue_weights)
+        if chosen is None:
+            return
+        for uid in chosen.uids:
+            victim = self.pods[uid]
+            self.stopped += victim.is_training and not victim.deleting
+            self._put(index, replace(victim, deleting=True, disrupted=True))
+        self._put(index, replace(pod, nominated=chosen.node))
+
+    @staticmethod
+    def _proposals(pod: Pod, index: Index, policy: Policy) -> Iterable[Candidate]:
+        """One candidate a node, as kube-scheduler makes them: all that is lower, then reprieves."""
+        pools = policy.node_pools if pod.is_training else ()
+        for name, node in index.nodes.items():
+            if admits(node, pod.constraints, pools) is None:
+                yield from propose(pod, name, index)
+
+    def counts(self) -> dict[str, int]:
+        """Job key -> live trainers."""
+        index = self.index()
+        return {key: len(index.trainers(job)) for key, job in self.jobs.items()}
+
+
+def propose(pod: Pod, name: str, index: Index) -> list[Candidate]:
+    """kube-scheduler's victims on one node: the least important pods whose going makes room.
+
+    As DefaultPreemption does: take every pod of lower priority away, then give back, the most
+    important first, what still fits beside the preemptor.
+    """
+    here = index.bound.get(name, {}).values()
+    lower = sorted(
+        (other for other in here if other.priority < pod.priority),
+        key=lambda other: (-other.priority, other.started_s, other.uid),
+    )
+    free = index.free(name)
+    for other in lower:
+        amounts.add(free, other.requests)
+    if not amounts.within(pod.requests, free):
+        return []
+    victims: list[Pod] = []
+    for other in lower:
+        amounts.subtract(free, other.requests)
+        if not amounts.within(pod.requests, free):
+            amounts.add(free, other.requests)
+            victims.append(other)
+    violations = sum(other.tier is Tier.GUARANTEED for other in victims)
+    return [Candidate(name, tuple(v.uid for v in victims), violations)] if victims else []
