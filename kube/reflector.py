@@ -188,9 +188,11 @@ class Reflector(Generic[T]):
     def _run(self) -> None:
         backoff = Backoff(self._random)
         while not self._stopping.is_set():
-            begun_s = self._clock_s()
+            begun_s, seen = self._clock_s(), self._counts["events"]
             failed = self.follow_once()
-            healthy = self._clock_s() - begun_s >= HEALTHY_S
+            # A busy API server ends watches whose small buffer is full, in the middle of a burst:
+            # one that brought events is resumed at once, or we were blind when it matters most.
+            healthy = self._clock_s() - begun_s >= HEALTHY_S or self._counts["events"] > seen
             if healthy:
                 backoff.reset()
             if failed or not healthy:  # also where a server ends every watch at once

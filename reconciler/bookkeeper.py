@@ -51,11 +51,18 @@ class Bookkeeper:
 
     def settle(self) -> None:
         """Brings the books in the index up to date; the API server gets them with `write`."""
+        self._forget_orphans()
         for job in tuple(self._index.jobs.values()):
             if job.managed and not job.error:
                 settled = self._settled(job)
                 if settled.books != job.books:
                     self._index.put_job(settled)
+
+    def _forget_orphans(self) -> None:
+        """Pods that outlived their Job have no books."""
+        jobs = {job.uid for job in self._index.jobs.values()}
+        for uid in [uid for uid in self._gone if uid not in jobs]:
+            del self._gone[uid]
 
     def write(self, now_s: float, pool: Executor) -> bool:
         """Writes what differs and is due; whether everything that differs is written."""

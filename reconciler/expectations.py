@@ -23,6 +23,8 @@ class Expectations:
     def __init__(self) -> None:
         self._made: dict[str, tuple[Pod, float]] = {}
         self._released: OrderedDict[str, float] = OrderedDict()
+        self._assumed: set[str] = set()
+        """Pods that leave by our word alone: the watch has not shown it yet."""
         self._gone: OrderedDict[str, None] = OrderedDict()
 
     def made(self, index: Index, pod: Pod, now_s: float) -> None:
@@ -37,7 +39,16 @@ class Expectations:
         _bound(self._released)
         pod = index.pods.get(uid)
         if pod is not None and not pod.deleting:
+            self._assumed.add(uid)
             index.put_pod(replace(pod, deleting=True))
+
+    def kept(self, index: Index, uid: str) -> None:
+        """The eviction was refused: the pod stays, unless somebody else has deleted it."""
+        self._released.pop(uid, None)
+        pod = index.pods.get(uid)
+        if pod is not None and uid in self._assumed:
+            index.put_pod(replace(pod, deleting=False))
+        self._assumed.discard(uid)
 
     def was_released(self, uid: str) -> bool:
         """Whether it was us who let a pod go (as far as this process remembers)."""
@@ -52,10 +63,13 @@ class Expectations:
         """Lays what is still expected over an index that just took in `changes`."""
         for uid, change in changes.items():
             self._made.pop(uid, None)
+            if change.new is None or change.new.deleting:
+                self._assumed.discard(uid)
             if change.new is None:
                 self._gone[uid] = None
                 _bound(self._gone)
             elif not change.new.deleting and self._released.get(uid, 0.0) > now_s:
+                self._assumed.add(uid)
                 index.put_pod(replace(change.new, deleting=True))
         for uid, (_, until_s) in tuple(self._made.items()):
             if until_s <= now_s:

@@ -16,7 +16,7 @@ from kube.client import Api
 from kube.live import Change, LiveIndex
 from policy.elasticity import plan
 from policy.model import Policy
-from policy.planning import Plan
+from policy.planning import Plan, Release
 from policy.reasons import Reason
 from policy.snapshot import Job
 from reconciler import diff, reports
@@ -35,7 +35,7 @@ from runtime.logs import keys
 
 log = logging.getLogger(__name__)
 
-_WRITERS = 4
+_WRITERS = 8
 """Writes under way at one time: more than this only queue up in the API server."""
 _FIRST_PAUSE_S = 0.5
 _LAST_PAUSE_S = 30.0
@@ -143,6 +143,7 @@ class Reconciler:
         self._expectations.settle(index, pods, now_s)
         self._recent.note(pods, self._expectations, now_s, policy.stability.cool_down_seconds)
         self._books.note(pods)
+        self._note_gone(self._trainers.collect(), now_s)
         self._meters.note(pods, now_s)
         self._forget(jobs)
         if not self._may_act():
@@ -181,18 +182,10 @@ class Reconciler:
     def _act(self, made: Plan, policy: Policy, now_s: float) -> None:
         index = self._live.index
         todo = diff.actions(made, index.jobs)
-        went = self._trainers.let_go([a.release for a in todo if isinstance(a, LetGo)])
-        for release in went:
-            log.info(
-                "trainer released",
-                extra=keys(
-                    job=release.job, pod=release.pod, reason=release.reason, why=release.detail
-                ),
-            )
-        self._meters.released(went)
-        self._recent.made_room(went, made.helped, now_s, policy.stability.cool_down_seconds)
-        for event in reports.of_releases(went, index.jobs):
-            self._recorder.tell(event, now_s)
+        releases = [action.release for action in todo if isinstance(action, LetGo)]
+        cool_down_s = policy.stability.cool_down_seconds
+        self._recent.made_room(releases, made.helped, now_s, cool_down_s)
+        self._note_gone(self._trainers.let_go(releases), now_s)
         if not self._leads():
             return
         makes = [action for action in todo if isinstance(action, MakeTrainers)]
@@ -201,6 +194,18 @@ class Reconciler:
         for action in todo:
             if isinstance(action, SetParallelism):
                 self._set_parallelism(action, now_s)
+
+    def _note_gone(self, went: list[Release], now_s: float) -> None:
+        for release in went:
+            log.info(
+                "trainer released",
+                extra=keys(
+                    job=release.job, pod=release.pod, reason=release.reason, why=release.detail
+                ),
+            )
+        self._meters.released(went)
+        for event in reports.of_releases(went, self._live.index.jobs):
+            self._recorder.tell(event, now_s)
 
     def _note(self, outcome: Outcome, now_s: float) -> None:
         self._meters.made(outcome)

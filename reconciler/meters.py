@@ -39,15 +39,19 @@ class Meters:
             "From the creation of a pod that needed preemption to its node.",
             buckets=SLOW_BUCKETS_S,
         )
+        self._nominated: set[str] = set()
+        """uids of services that wait for victims to leave."""
 
     def note(self, changes: Mapping[str, Change[Pod]], now_s: float) -> None:
         """Times services that got a node after waiting for victims."""
-        for change in changes.values():
-            old, new = change.last, change.new
-            if old is None or new is None or new.is_training:
-                continue
-            if old.nominated and not old.node and new.node:
-                self._reclaim.observe(max(0.0, now_s - new.created_s))
+        for uid, change in changes.items():
+            new = change.new
+            if new is not None and not new.node and new.nominated and not new.is_training:
+                self._nominated.add(uid)
+            elif uid in self._nominated:
+                self._nominated.discard(uid)
+                if new is not None and new.node:
+                    self._reclaim.observe(max(0.0, now_s - new.created_s))
 
     def state(self, *, leads: bool, age_s: float) -> None:
         """Whether it leads, and how old what it knows is."""

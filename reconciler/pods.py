@@ -45,8 +45,9 @@ def trainer(job: Job, trainer_id: int, tier: Tier, grace_s: int) -> dict[str, An
     spec["priorityClassName"] = _CLASSES[tier]
     spec.pop("priority", None)
     spec.pop("preemptionPolicy", None)
-    spec["terminationGracePeriodSeconds"] = min(
-        int(spec.get("terminationGracePeriodSeconds") or grace_s), grace_s
+    asked_s = spec.get("terminationGracePeriodSeconds")
+    spec["terminationGracePeriodSeconds"] = (
+        grace_s if asked_s is None else min(int(asked_s), grace_s)
     )
     _ask_extender(spec)
     labels = {
@@ -88,7 +89,7 @@ def _ask_extender(spec: dict[str, Any]) -> None:
     """Requests the resource that makes kube-scheduler ask the extender about this pod."""
     containers = spec.get("containers") or []
     if containers:
-        resources = containers[0].setdefault("resources", {})
+        resources = containers[0]["resources"] = containers[0].get("resources") or {}
         for part in ("requests", "limits"):
             resources[part] = {**(resources.get(part) or {}), TRAINER_RESOURCE: "1"}
 

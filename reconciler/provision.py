@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 _TIMEOUT_S = 10.0
 _AGAIN_S = 60.0
+_SOON_S = 5.0
+"""After a failure: without its class no trainer can be made."""
 
 
 class Provision:
@@ -33,22 +35,21 @@ class Provision:
     def ensure(self, jobs: Iterable[Job], now_s: float) -> None:
         """Creates what is missing and mends what differs."""
         if now_s >= self._classes_due_s:
-            self._classes_due_s = now_s + _AGAIN_S
-            for name in EDL_CLASSES:
-                self._ensure_class(name)
+            made = [self._ensure_class(name) for name in EDL_CLASSES]
+            self._classes_due_s = now_s + (_AGAIN_S if all(made) else _SOON_S)
         for job in jobs:
-            differs = self._budgets.get(job.uid) != job.min_trainers
+            changed = self._budgets.get(job.uid, job.min_trainers) != job.min_trainers
             wanted = job.managed and not (job.error or job.over or job.deleting)
-            if wanted and differs and now_s >= self._due_s.get(job.uid, 0.0):
-                self._due_s[job.uid] = now_s + _AGAIN_S
-                self._ensure_budget(job)
+            if wanted and (changed or now_s >= self._due_s.get(job.uid, 0.0)):
+                self._check_budget(job, now_s)
 
     def forget(self, uid: str) -> None:
         """Drops what is remembered of a job that is gone."""
         self._budgets.pop(uid, None)
         self._due_s.pop(uid, None)
 
-    def _ensure_class(self, name: str) -> None:
+    def _ensure_class(self, name: str) -> bool:
+        """Whether it is there now, as far as we know."""
         wanted = EDL_CLASSES[name]
         body: dict[str, Any] = {
             "metadata": {"name": name},
@@ -63,6 +64,8 @@ class Provision:
             self._check_class(name)
         except errors.KubeError as error:
             log.warning("priority class not made", extra=keys(name=name, error=str(error)))
+            return False
+        return True
 
     def _check_class(self, name: str) -> None:
         """A class that exists cannot be changed, only reported."""
@@ -79,18 +82,26 @@ class Provision:
                 extra=keys(name=name, value=found.value, wanted=wanted.value),
             )
 
-    def _ensure_budget(self, job: Job) -> None:
+    def _check_budget(self, job: Job, now_s: float) -> None:
+        if self._ensure_budget(job):
+            self._budgets[job.uid] = job.min_trainers
+            self._due_s[job.uid] = now_s + _AGAIN_S
+        else:
+            self._budgets.pop(job.uid, None)
+            self._due_s[job.uid] = now_s + _SOON_S
+
+    def _ensure_budget(self, job: Job) -> bool:
+        """Makes or mends it; whether that worked."""
         body = pods.budget(job)
         name = body["metadata"]["name"]
         try:
             self._send(request.create(request.PODDISRUPTIONBUDGETS, job.namespace, body))
         except errors.AlreadyExists:
-            if not self._mend_budget(job, name):
-                return
+            return self._mend_budget(job, name)
         except errors.KubeError as error:
             log.warning("budget not made", extra=keys(job=job.key, error=str(error)))
-            return
-        self._budgets[job.uid] = job.min_trainers
+            return False
+        return True
 
     def _mend_budget(self, job: Job, name: str) -> bool:
         body = {"spec": {"minAvailable": job.min_trainers}}

@@ -12,7 +12,6 @@ _WORTH_A_WARNING = {
     Reason.WAITING_FOR_ROOM: "wait until capacity is free, or lower min-trainers",
     Reason.FITS_NO_NODE: "lower the trainers' requests, or widen their node selector",
     Reason.QUOTA_REACHED: "raise the quota in the policy, or lower min-trainers",
-    Reason.INVALID: "correct the Job's annotations",
     Reason.BACKING_OFF: "see the logs of the failed trainers",
 }
 
@@ -43,20 +42,24 @@ def of_releases(went: Iterable[Release], jobs: Mapping[str, Job]) -> list[Event]
 
 
 def of_changes(plan: Plan, before: Mapping[str, Reason], jobs: Mapping[str, Job]) -> list[Event]:
-    """Warnings for jobs that just began to have less than their minimum, and what helps."""
+    """Warnings for jobs that just began to be wrong or to have less than their minimum."""
     return [
-        Event(
-            jobs[wanted.key],
-            str(wanted.reason),
-            f"{wanted.target} of at least {jobs[wanted.key].min_trainers} trainers: "
-            f"{wanted.detail}; {_WORTH_A_WARNING[wanted.reason]}",
-            warning=True,
-        )
+        Event(jobs[wanted.key], str(wanted.reason), _text(wanted, jobs[wanted.key]), warning=True)
         for wanted in plan.jobs
         if wanted.key in jobs and _worth_telling(wanted, before, jobs[wanted.key])
     ]
 
 
+def _text(wanted: JobPlan, job: Job) -> str:
+    """What is the matter, and what helps; what is wrong with a Job says that itself."""
+    if wanted.reason is Reason.INVALID:
+        return f"left with {wanted.target} trainers: {wanted.detail}"
+    least = f"{wanted.target} of at least {job.min_trainers} trainers"
+    return f"{least}: {wanted.detail}; {_WORTH_A_WARNING[wanted.reason]}"
+
+
 def _worth_telling(wanted: JobPlan, before: Mapping[str, Reason], job: Job) -> bool:
+    if before.get(wanted.key) == wanted.reason:
+        return False
     short = wanted.target < max(1, job.min_trainers)
-    return wanted.reason in _WORTH_A_WARNING and short and before.get(wanted.key) != wanted.reason
+    return wanted.reason is Reason.INVALID or (short and wanted.reason in _WORTH_A_WARNING)

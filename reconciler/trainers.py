@@ -7,7 +7,7 @@ pod name stands for one id for ever.
 
 import logging
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 
 import orjson
@@ -68,6 +68,8 @@ class Trainers:
         """Job uid -> ids that are in the books and whose pods the API server refused."""
         self._holds: dict[str, tuple[float, float]] = {}
         """Job or pod uid -> (until when nothing is tried, how long the next hold is)."""
+        self._leaving: dict[str, tuple[Release, Future[errors.KubeError | None]]] = {}
+        """Pod uid -> an eviction that is under way."""
 
     def coming(self, job: Job) -> frozenset[int]:
         """Ids in the books that wait for a next try."""
@@ -97,18 +99,24 @@ class Trainers:
             elif not (isinstance(answer, errors.AlreadyExists) and self._exists(job, number)):
                 self._spare.setdefault(job.uid, []).append(number)
                 refusals[i] = answer
-        return [self._outcome(due[i], made[i], refusals.get(i)) for i in range(len(due))]
+        outcomes = [self._outcome(due[i], made[i], refusals.get(i)) for i in range(len(due))]
+        self._hold_refused(outcomes)
+        return outcomes
 
     def _outcome(
         self, action: MakeTrainers, made: int, refusal: errors.KubeError | None
     ) -> Outcome:
         job = self._index.jobs[action.job]
-        if refusal is not None:
-            self._hold(job.uid)
-        elif made:
-            self._holds.pop(job.uid, None)
         error = "" if refusal is None else str(refusal)
         return Outcome(job, made, action.tier, action.reason, error)
+
+    def _hold_refused(self, outcomes: Iterable[Outcome]) -> None:
+        """Holds a job back once, whichever of its tiers was refused; success in all ends it."""
+        refused = {outcome.job.uid for outcome in outcomes if outcome.error}
+        for uid in refused:
+            self._hold(uid)
+        for uid in {outcome.job.uid for outcome in outcomes if outcome.made} - refused:
+            self._holds.pop(uid, None)
 
     def _request(self, action: MakeTrainers, trainer_id: int, grace_s: int) -> request.Request:
         job = self._index.jobs[action.job]
@@ -124,7 +132,7 @@ class Trainers:
         missing: dict[str, int] = {}
         for action in actions:
             job = self._index.jobs[action.job]
-            spare = self._spare.pop(job.uid, [])
+            spare = self._unused(job)
             ids.append(spare[: action.count])
             if spare[action.count :]:
                 self._spare[job.uid] = spare[action.count :]
@@ -136,6 +144,13 @@ class Trainers:
             taken.extend(fresh[:count])
             del fresh[:count]
         return ids
+
+    def _unused(self, job: Job) -> list[int]:
+        """Spare ids, without those whose pod came after all: it may even have ended by now."""
+        members = self._index.members.get(job.key, {}).values()
+        there = {pod.trainer_id for pod in members if pod.owner_uid == job.uid}
+        spare = self._spare.pop(job.uid, [])
+        return [number for number in spare if number in job.books.open and number not in there]
 
     def _reserve(self, missing: dict[str, int]) -> dict[str, list[int]]:
         """Job key -> new ids, where the books could be written."""
@@ -164,16 +179,30 @@ class Trainers:
         return pod.owner_uid == job.uid
 
     def let_go(self, releases: Iterable[Release]) -> list[Release]:
-        """Evicts trainers; those that went. What a budget refuses is tried again later."""
-        due = [release for release in releases if not self._held(release.uid)]
-        went: list[Release] = []
-        for release, error in zip(due, self._pool.map(self._evict, due), strict=True):
-            if error is None or isinstance(error, errors.NotFound | errors.Conflict):
+        """Begins to evict trainers and does not wait; which of all begun so far have gone.
+
+        An eviction can take seconds where the API server meets a conflict and sleeps on it, and
+        the next plan must not wait for that. What a budget refuses is tried again later.
+        """
+        for release in releases:
+            if release.uid not in self._leaving and not self._held(release.uid):
                 self._expectations.released(self._index, release.uid, self._clock_s())
-                self._holds.pop(release.uid, None)
+                self._leaving[release.uid] = (release, self._pool.submit(self._evict, release))
+        return self.collect()
+
+    def collect(self) -> list[Release]:
+        """The trainers whose eviction ended well since the last look; others are put back."""
+        done = [uid for uid, (_, future) in self._leaving.items() if future.done()]
+        went: list[Release] = []
+        for uid in done:
+            release, future = self._leaving.pop(uid)
+            error = future.result()
+            if error is None or isinstance(error, errors.NotFound | errors.Conflict):
+                self._holds.pop(uid, None)
                 went.append(release)
                 continue
-            self._hold(release.uid)
+            self._hold(uid)
+            self._expectations.kept(self._index, uid)
             log.warning(
                 "trainer not released",
                 extra=keys(pod=f"{release.namespace}/{release.pod}", error=str(error)),

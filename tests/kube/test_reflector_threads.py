@@ -147,3 +147,27 @@ def test_a_watch_that_held_a_minute_is_followed_by_the_next_at_once(fake: FakeAp
         reflector.stop()
 
     assert reflector.counts.errors == {}
+
+
+def holds(reflector: Reflector[Item], count: int) -> bool:
+    """Whether it has so many records."""
+    return len(reflector.records()) == count
+
+
+def test_a_watch_that_brought_events_is_resumed_at_once() -> None:
+    """A busy server ends full watches in the middle of a burst; nothing waits for a back-off.
+
+    Thirty ends with one after each would take minutes.
+    """
+    fake = FakeApi()
+    reflector = Reflector(fake, CONFIGMAPS, read)
+    reflector.start()
+    try:
+        for number in range(30):
+            put(fake, f"c{number}", "1")
+            assert until(reflector, functools.partial(holds, reflector, number + 1))
+            fake.end_watches()
+    finally:
+        reflector.stop()
+
+    assert reflector.counts.lists == 1
