@@ -9,12 +9,15 @@ service of 3 CPU.
 """
 
 import contextlib
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import orjson
 
@@ -41,6 +44,7 @@ SLOTS = 3 * NODE_COUNT
 """Trainers that the cluster takes; a service still fits beside them on every node."""
 _ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 _POLL_S = 0.2
+_PROBE_S = 5.0
 _START_S = 30.0
 _CLEAN_S = 30.0
 _LEAVE_S = 5.0
@@ -127,6 +131,7 @@ def world(directory: Path) -> Iterator[World]:
         for number in range(NODE_COUNT):
             found.send(request.create(NODES, None, node(f"node-{number:03}")))
         until("nodes ready", lambda: _ready_nodes(found), lambda n: n == NODE_COUNT, _START_S)
+        assert len(processes_of(directory)) > len(ROOMS)  # or their absence at the end says nothing
         yield found
     until("processes left", lambda: processes_of(directory), lambda left: not left, _LEAVE_S)
 
@@ -303,6 +308,25 @@ def until(what: str, look: Callable[[], T], good: Callable[[T], bool], within_s:
             return seen
         assert clock.monotonic_s() < deadline_s, f"{what}: not within {within_s} s; seen: {seen}"
         time.sleep(_POLL_S)
+
+
+def readiness(url: str) -> dict[str, Any]:
+    """What a room says at /readyz; its certificate is not looked at, as by a kubelet.
+
+    Raises:
+        OSError: nobody listens there.
+    """
+    parts = urlsplit(url)
+    connection: HTTPConnection = HTTPConnection(parts.netloc, timeout=_PROBE_S)
+    if parts.scheme == "https":
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        connection = HTTPSConnection(parts.netloc, timeout=_PROBE_S, context=context)
+    with contextlib.closing(connection):
+        connection.request("GET", "/readyz")
+        answer: dict[str, Any] = orjson.loads(connection.getresponse().read())
+        return answer
 
 
 def processes_of(directory: Path) -> list[str]:

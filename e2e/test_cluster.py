@@ -172,7 +172,7 @@ def test_a_running_pod_looks_like_one_of_a_kubelet(api: Client) -> None:
     [("stops", "700ms", 30, 0.6, 143), ("hangs", "1m", 1, 0.9, 137)],
 )
 def test_a_deleted_pod_fails_before_it_goes(
-    api: Client, name: str, stop_time: str, grace_s: int, least_s: float, exit_code: int
+    *, api: Client, name: str, stop_time: str, grace_s: int, least_s: float, exit_code: int
 ) -> None:
     """After its stop time, or killed after its grace: phase Failed is the last that is seen."""
     made = pod(name, {"edl.training/kwok-stop-time": stop_time})

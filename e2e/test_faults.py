@@ -13,7 +13,7 @@ import pytest
 from e2e.cluster.components import APISERVER
 from e2e.cluster.process import Process
 from e2e.edl import ROOMS
-from e2e.journey import SLOTS, Journey, World, journey, until, world
+from e2e.journey import SLOTS, Journey, World, journey, readiness, until, world
 from kube import request
 from kube.errors import NotFound
 from kube.request import LEASES
@@ -196,17 +196,20 @@ class Pair:
         self.processes: dict[str, Process] = {}
 
     def start(self, name: str) -> None:
-        """Starts one under that identity."""
+        """Starts one under that identity; returns when it knows the cluster."""
+        announced = self._directory / f"{name}.address"
         self.processes[name] = Process(
             name,
             [
                 *(sys.executable, "-m", "reconciler", "--kubeconfig", str(self._kubeconfig)),
-                *("--listen", "127.0.0.1:0", "--drain-seconds", "0"),
+                *("--listen", "127.0.0.1:0", "--announce-file", str(announced)),
+                *("--drain-seconds", "0"),
                 *("--identity", name, "--lease-seconds", str(LEASE_S)),
             ],
             self._directory / f"{name}.log",
             cwd=ROOT,
         )
+        until(f"{name} is ready", lambda: is_synced(announced), bool, 20)
 
     def holder(self) -> str:
         """Who leads, as the lease says."""
@@ -237,6 +240,13 @@ def pair(found: World, directory: Path) -> Iterator[Pair]:
         yield two
     finally:
         two.stop()
+
+
+def is_synced(announced: Path) -> bool:
+    """Whether the reconciler whose address is in that file has all first lists."""
+    if not announced.exists():
+        return False
+    return readiness(f"http://{announced.read_text().strip()}").get("synced") is True
 
 
 def led_by(two: Pair) -> str:

@@ -1,18 +1,12 @@
 """What users and admins do to elastic Jobs, on a real control plane with EDL beside it."""
 
-import json
-import ssl
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
-from http.client import HTTPConnection, HTTPSConnection
-from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
 from e2e.edl import ROOMS
-from e2e.journey import SLOTS, Journey, World, journey, until, world
+from e2e.journey import SLOTS, Journey, World, journey, readiness, until, world
 from kube import request
 from kube.errors import Invalid
 from kube.request import CONFIGMAPS, PODDISRUPTIONBUDGETS, VALIDATINGWEBHOOKS
@@ -50,21 +44,6 @@ def kubectl(here: Journey, *words: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def readiness(found: World, room: str) -> dict[str, Any]:
-    """What a room says at /readyz."""
-    parts = urlsplit(found.edl.url(room))
-    connection: HTTPConnection = HTTPConnection(parts.netloc, timeout=5.0)
-    if parts.scheme == "https":
-        context = ssl.create_default_context()
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        connection = HTTPSConnection(parts.netloc, timeout=5.0, context=context)
-    with closing(connection):
-        connection.request("GET", "/readyz")
-        answer: dict[str, Any] = json.loads(connection.getresponse().read())
-        return answer
 
 
 def set_policy(found: World, text: str) -> None:
@@ -319,7 +298,7 @@ def test_bad_policy_never_rules(here: Journey, policy: str) -> None:
 
     assert held == 4
     assert all("quotes: unknown field" in text for text in said.values())
-    assert {str(readiness(here.world, room)["policy"]["error"]) for room in ROOMS} == {""}
+    assert {str(readiness(here.world.edl.url(room))["policy"]["error"]) for room in ROOMS} == {""}
 
 
 def accepted(found: World, policy: str) -> bool:
@@ -335,7 +314,7 @@ def until_error(found: World, room: str) -> str:
     """What a room says about the policy in the cluster, once it has seen it."""
     return until(
         f"{room} names the bad policy",
-        lambda: str(readiness(found, room)["policy"]["error"]),
+        lambda: str(readiness(found.edl.url(room))["policy"]["error"]),
         bool,
         5,
     )

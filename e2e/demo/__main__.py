@@ -107,7 +107,7 @@ def _draw(output: Path, scenario: Scenario, runs: Sequence[Run]) -> None:
 
 
 def _report(output: Path, scenario: Scenario, runs: Sequence[Run], console: Console) -> int:
-    held = _bars(runs)
+    held = _bars(runs, short=scenario is QUICK)
     document = report.document(
         machine=machine(),
         commit=commit(_ROOT),
@@ -131,8 +131,8 @@ def _report(output: Path, scenario: Scenario, runs: Sequence[Run], console: Cons
     return 1 if missed and os.environ.get("STRICT") == "1" else 0
 
 
-def _bars(runs: Sequence[Run]) -> tuple[Bar, ...]:
-    held = bars(runs[0].figures)
+def _bars(runs: Sequence[Run], *, short: bool) -> tuple[Bar, ...]:
+    held = bars(runs[0].figures, short=short)
     if len(runs) > 1:
         held += comparison(runs[0].figures, runs[1].figures)
     return held

@@ -52,8 +52,8 @@ def draw(path: Path, runs: dict[str, dict[str, Any]], *, nodes: int, cpu: int) -
             frameon=False,
             fontsize=11,
         )
-    panels[2].set_xlabel("seconds since the first service was created")
-    panels[2].set_xlim(0, max(curves["seconds"], default=1))
+    panels[2].set_xlabel("seconds since the first job was submitted")
+    panels[2].set_xlim(min(curves["seconds"], default=0), max(curves["seconds"], default=1))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
 

@@ -145,8 +145,14 @@ def measure(
     )
 
 
-def bars(seen: Figures) -> tuple[Bar, ...]:
-    """The bars of one run, in the order in which they are read."""
+def bars(seen: Figures, *, short: bool = False) -> tuple[Bar, ...]:
+    """The bars of one run, in the order in which they are read.
+
+    Args:
+        seen: What was measured.
+        short: A run too small and too brief to be held to CPU in use and to fair plateaus.
+    """
+    cpu_limit, jain_limit = (None, None) if short else (CPU_PERCENT, JAIN)
     firsts = [start.first_s for start in seen.start_ups]
     wholes = [start.whole_s for start in seen.start_ups]
     return (
@@ -154,11 +160,11 @@ def bars(seen: Figures) -> tuple[Bar, ...]:
             Bar(f"reclaim_{step.before}_to_{step.after}_s", step.seconds, "s", RECLAIM_S)
             for step in seen.reclaims
         ),
-        Bar("cpu_in_use_mean_percent", seen.cpu_mean_percent, "%", CPU_PERCENT, at_least=True),
+        Bar("cpu_in_use_mean_percent", seen.cpu_mean_percent, "%", cpu_limit, at_least=True),
         Bar("cpu_in_use_off_peak_percent", seen.cpu_off_peak_percent, "%"),
         Bar("service_pending_beside_surplus_s", seen.longest_wait_s, "s", WAIT_S),
         Bar("below_min_while_other_above_s", seen.unfair_s, "s", 0.0),
-        Bar("jain_at_plateaus_min", min(seen.jain, default=None), "", JAIN, at_least=True),
+        Bar("jain_at_plateaus_min", min(seen.jain, default=None), "", jain_limit, at_least=True),
         Bar("first_trainer_mean_s", _mean(firsts), "s"),
         Bar("first_trainer_worst_s", _worst(firsts), "s"),
         Bar("whole_minimum_mean_s", _mean(wholes), "s"),

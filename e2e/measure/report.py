@@ -32,13 +32,18 @@ def run(seen: Figures, curves: Curves) -> dict[str, Any]:
 
 
 def sampled(curves: Curves, period_s: float = CURVE_PERIOD_S) -> dict[str, Any]:
-    """The curves at a fixed period, seconds counted from the first object on."""
+    """The curves at a fixed period; second 0 is the first job's submission.
+
+    How long the services before it took to start differs from run to run; counted so, runs
+    can be laid beside each other.
+    """
     timeline = curves.timeline
+    zero_s = min(timeline.submitted_s.values(), default=timeline.started_s)
     count = int((timeline.end_s - timeline.started_s) / period_s) + 1
     moments = [timeline.started_s + index * period_s for index in range(count)]
     total = max(1, sum(timeline.nodes.values()))
     return {
-        "seconds": [round(moment - timeline.started_s, _DIGITS) for moment in moments],
+        "seconds": [round(moment - zero_s, _DIGITS) for moment in moments],
         "services_wanted": [curves.services_wanted.at(moment) for moment in moments],
         "services_running": [curves.services.at(moment) for moment in moments],
         "services_pending": [curves.services_waiting.at(moment) for moment in moments],
@@ -133,7 +138,7 @@ def _bar(bar: Bar) -> dict[str, Any]:
 def _number(value: float | None) -> str:
     if value is None:
         return "never"
-    return f"{value:.0f}" if value == int(value) else f"{value:.{2 if value < 10 else 1}f}"
+    return f"{value:.0f}" if value == int(value) else f"{value:.{2 if value < 100 else 1}f}"
 
 
 def _rounded(value: Any) -> Any:

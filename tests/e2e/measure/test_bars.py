@@ -91,6 +91,20 @@ def test_a_bar_holds_at_its_limit_and_never_without_a_value(bar: Bar, holds: boo
     assert bar.holds is holds
 
 
+def test_a_short_run_is_not_held_to_what_takes_time() -> None:
+    """CPU in use and Jain's index are reported, without a limit."""
+    free = {bar.name for bar in bars(_seen(), short=True) if bar.limit is None}
+    held = {bar.name for bar in bars(_seen()) if bar.limit is not None}
+    assert free & held == {"cpu_in_use_mean_percent", "jain_at_plateaus_min"}
+
+
+def test_curves_begin_before_the_first_job() -> None:
+    """Second 0 is the first submission; what was before it has negative times."""
+    run = replace(_run(), submitted_s={"job-1": 5.0, "job-2": 7.0})
+    seconds = report.sampled(Curves(run), period_s=1.0)["seconds"]
+    assert (seconds[0], seconds[5]) == (-5.0, 0.0)
+
+
 def test_kills_may_exceed_what_services_force_by_a_fifth() -> None:
     """1.2 x the sum over steps, and what the start needed on top."""
     assert kills_limit(replace(_seen(), needed_by_steps=(50, 50), needed_at_start=30)) == 150
