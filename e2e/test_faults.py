@@ -285,17 +285,22 @@ def test_second_reconciler_takes_over(here: Journey, tmp_path: Path) -> None:
 
 
 def test_stopped_leader_does_not_act_late(here: Journey, tmp_path: Path) -> None:
-    """A leader that was frozen for longer than its lease makes nothing when it thaws."""
+    """A leader that was frozen for longer than its lease makes nothing when it thaws.
+
+    It was frozen at rest: of one that is frozen while it creates, what is on its way may arrive.
+    """
     with pair(here.world, tmp_path) as two:
-        here.submit("mnist", low=2, high=SLOTS)
-        until("the first trainers", lambda: here.trainers("mnist"), bool, 10)
+        here.submit("mnist", low=2, high=6)
+        here.wait_running("mnist", 6, 10)
+        here.wait_exact("mnist")
         two.signal("first", signal.SIGSTOP)
+        here.edit("mnist", {"metadata": {"annotations": {"edl.training/max-trainers": "20"}}})
         until("the second leads", two.holder, lambda name: name == "second", 10)
-        here.wait_running("mnist", SLOTS, 15)
+        here.wait_running("mnist", 20, 15)
         two.signal("first", signal.SIGCONT)
         time.sleep(LEASE_S + RETRY_S)
 
         found = here.wait_exact("mnist")
         assert two.holder() == "second"
-        assert here.running("mnist") == SLOTS
+        assert (found.books.next_id, here.running("mnist")) == (20, 20)
         assert found.status.failed == 0

@@ -9,6 +9,7 @@ from pathlib import Path
 from extender import certificates
 from extender.app import build
 from extender.settings import ExtenderSettings
+from kube import config
 from kube.errors import ConfigError
 from policy.names import SYSTEM_NAMESPACE
 from runtime import clock, logs, serve
@@ -33,7 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _certificates(arguments.out, tuple(arguments.host))
         settings = ExtenderSettings.from_parsed(arguments)
         logs.setup(settings.room, level=settings.log_level, form=settings.log_format)
-        serve.run(settings, partial(build, settings))
+        connection = config.load(settings.kubeconfig)  # here, where an error is one line
+        serve.run(settings, partial(build, settings, connection))
     except (OSError, ConfigError, serve.ServeError) as error:
         print(f"extender: {error}", file=sys.stderr)
         return 1

@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from flask import Flask, Response
+from kubernetes.client.configuration import Configuration
 from pydantic import BaseModel, ValidationError
 from werkzeug.exceptions import BadRequest, ServiceUnavailable
 
 from extender import handlers, wire
 from extender.settings import ExtenderSettings
 from extender.state import State
-from kube import config
 from kube.active import ActivePolicy
 from kube.cache import ClusterCache
 from kube.client import Client
@@ -158,13 +158,9 @@ def _pod(obj: dict[str, object]) -> Pod:
         raise BadRequest(f"Pod: not a core/v1 Pod ({error!r})") from error
 
 
-def build(settings: ExtenderSettings) -> Service:
-    """The service, not started yet.
-
-    Raises:
-        kube.errors.ConfigError: no way to the API server.
-    """
-    api = Client(config.load(settings.kubeconfig), user_agent="edl-extender")
+def build(settings: ExtenderSettings, connection: Configuration) -> Service:
+    """The service, not started yet; `connection` is how to reach the API server."""
+    api = Client(connection, user_agent="edl-extender")
     cache = ClusterCache(api, config_map=(settings.namespace, POLICY_CONFIGMAP))
     policy = ActivePolicy()
     if cache.config is not None:

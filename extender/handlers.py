@@ -4,7 +4,7 @@ Reasons are constant words: a text that changes makes kube-scheduler patch the p
 the pod, which asks again (seen: 2 847 calls in 20 s instead of 2).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from policy import amounts
@@ -87,7 +87,7 @@ def promised(index: Index, promises: Iterable[Promise], priority: int) -> dict[s
     return taken
 
 
-def prioritize(pod: Pod, names: Iterable[str], index: Index, packing: Packing) -> dict[str, int]:
+def prioritize(pod: Pod, names: Collection[str], index: Index, packing: Packing) -> dict[str, int]:
     """Node -> 0..10; 10 where the pod spoils least room for trainers. Unknown nodes get 0."""
     costs = {
         name: packing.cost(pod.requests, index.free(name)) for name in names if name in index.nodes

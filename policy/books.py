@@ -6,10 +6,13 @@ once and a restart knows all of it. Pure; `reconciler` decides what to enter.
 
 import json
 from dataclasses import replace
+from math import isfinite
 
 from policy.snapshot import Books
 
 _SUMS = ("succeeded", "failed", "disrupted", "released")
+_MOST_OPEN = 100_000
+"""More open ids than this are nonsense, and would be slow to read."""
 
 
 def parse(text: str) -> Books:
@@ -21,15 +24,18 @@ def parse(text: str) -> Books:
     try:
         data = json.loads(text) if text else {}
         next_id = max(0, int(data.get("next", 0)))
+        last_failure_s = float(data.get("lastFailure", 0.0))
+        if not isfinite(last_failure_s):
+            return Books()
         sums = {name: max(0, int(data.get(name, 0))) for name in _SUMS}
         return Books(
             next_id=next_id,
-            open=frozenset(i for i in _read_ids(str(data.get("open", ""))) if i < next_id),
+            open=_read_ids(str(data.get("open", "")), next_id),
             failures_in_row=max(0, int(data.get("failuresInRow", 0))),
-            last_failure_s=max(0.0, float(data.get("lastFailure", 0.0))),
+            last_failure_s=max(0.0, last_failure_s),
             **sums,
         )
-    except (ValueError, TypeError, AttributeError, OverflowError):
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         return Books()
 
 
@@ -48,12 +54,14 @@ def reserve(books: Books, count: int) -> tuple[Books, tuple[int, ...]]:
     return replace(books, next_id=books.next_id + count, open=books.open | set(ids)), ids
 
 
-def _read_ids(text: str) -> frozenset[int]:
-    """Ranges such as "0-3,7" as ids; raises ValueError on anything else."""
-    ids: set[int] = set()
+def _read_ids(text: str, next_id: int) -> frozenset[int]:
+    """Ranges such as "0-3,7" as ids below `next_id`; raises ValueError on anything else."""
+    ids: list[int] = []
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
-        ids.update(range(int(first), int(last or first) + 1)[:100_000])
+        ids += range(int(first), min(int(last or first) + 1, next_id))[:_MOST_OPEN]
+        if len(ids) > _MOST_OPEN:
+            raise ValueError(f"more than {_MOST_OPEN} ids")
     return frozenset(ids)
 
 

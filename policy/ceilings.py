@@ -91,6 +91,15 @@ class Quotas:
         self.take(giver)
         return allowed
 
+    def relieves(self, job: Job, count: int, giver: Job) -> bool:
+        """Whether one trainer less of `giver` helps where `count` more of `job` are too many."""
+        return any(
+            amount * count > left.get(name, amount * count) and giver.requests.get(name, 0) > 0
+            for left in self._left_for(job)
+            if any(left is other for other in self._left_for(giver))
+            for name, amount in job.requests.items()
+        )
+
     def exceeded(self, job: Job) -> bool:
         """Whether a quota that counts `job` is already overdrawn."""
         return any(
@@ -159,9 +168,9 @@ class Load:
         amounts.subtract(self._leaving, requests)
 
     def allow(self, requests: Resources, count: int = 1) -> bool:
-        """Whether `count` more such pods stay inside every limit now."""
+        """Whether `count` more such pods stay inside every limit, now and beside those expected."""
         return all(
-            self._used.get(name, 0) + requests[name] * count <= limit
+            max(self._used.get(name, 0), self._later(name)) + requests[name] * count <= limit
             for name, limit in self._limits.items()
             if requests.get(name, 0) > 0
         )

@@ -18,7 +18,7 @@ def parse(text: str) -> Policy:
         DocumentError: no YAML, not a mapping, too long, an unknown field, a bad value. The
             message names every field at fault.
     """
-    if len(text.encode()) > MAX_BYTES:
+    if len(_bytes(text)) > MAX_BYTES:
         raise DocumentError(f"the policy is longer than {MAX_BYTES} bytes")
     try:
         document = yaml.safe_load(text)
@@ -38,7 +38,7 @@ def parse(text: str) -> Policy:
 
 def fingerprint(text: str) -> str:
     """Twelve hex digits that name this version of the document in logs, events and metrics."""
-    return sha256(text.encode()).hexdigest()[:12]
+    return sha256(_bytes(text)).hexdigest()[:12]
 
 
 def _problems(error: ValidationError) -> list[str]:
@@ -51,6 +51,11 @@ def _problems(error: ValidationError) -> list[str]:
         else:
             problems.append(f"{field}: {fault['msg'].removeprefix('Value error, ')}")
     return problems
+
+
+def _bytes(text: str) -> bytes:
+    """UTF-8; half a surrogate pair, which JSON can carry, is kept for the YAML reader to refuse."""
+    return text.encode(errors="surrogatepass")
 
 
 def _one_line(error: Exception) -> str:

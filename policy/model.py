@@ -4,6 +4,7 @@ Every field has a default, so an empty document is a valid policy. Unknown field
 by name. Who reads it: every room, through the active `Policy` value; nobody reads the YAML.
 """
 
+import re
 from datetime import time
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -156,6 +157,8 @@ class Sizes(_Model):
         return self
 
 
+_CLOCK_TIME = re.compile(r"\d{2}:\d{2}(:\d{2})?")
+
 Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 WEEKDAYS: tuple[Weekday, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
@@ -174,6 +177,14 @@ class Window(_Model):
     time_zone: Name = "UTC"
     max_load: dict[Name, Annotated[float, Field(ge=0.0, le=1.0)]]
     """Replaces reserve.maxLoad inside the span; 0 lets no surplus trainer run."""
+
+    @field_validator("start", "end", mode="before")
+    @classmethod
+    def _clock_time(cls, value: object) -> object:
+        # YAML 1.1 reads 22:00 without quotes as the number 1320: 22 minutes past midnight.
+        if (isinstance(value, str) and _CLOCK_TIME.fullmatch(value)) or isinstance(value, time):
+            return value
+        raise ValueError(f'{value!r} is no time of day; write it in quotes: "22:00"')
 
     @field_validator("time_zone")
     @classmethod

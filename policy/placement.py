@@ -85,6 +85,8 @@ class Packing:
     """
 
     _MOST_SHAPES = 4
+    _MOST_TRIES = 64
+    """Fillings of one node that are compared, so that small shapes on large nodes stay cheap."""
 
     def __init__(self, shapes: Iterable[Resources]) -> None:
         """`shapes` in order of weight: beyond the first four different ones none is looked at."""
@@ -98,6 +100,7 @@ class Packing:
         self._vectors = tuple(
             tuple(dict(shape).get(name, 0) for name in self._names) for shape in self._shapes
         )
+        self._tries = int(self._MOST_TRIES ** (1 / max(1, len(self._vectors) - 1)))
         self._value = lru_cache(maxsize=65_536)(self._fill)
 
     def value(self, free: Mapping[str, int]) -> int:
@@ -105,7 +108,11 @@ class Packing:
         return self._value(tuple(max(0, free.get(name, 0)) for name in self._names))
 
     def _fill(self, free: tuple[int, ...]) -> int:
-        """Exact for few shapes: how often the first goes in, each time with the rest behind it."""
+        """How often the first goes in, each time with the rest behind it.
+
+        Exact while no shape goes into a node more often than is tried (64 times with two
+        shapes, 8 with three, 4 with four); beyond that the larger numbers are tried.
+        """
         return self._fill_from(0, free)
 
     def _fill_from(self, first: int, free: tuple[int, ...]) -> int:
@@ -113,7 +120,8 @@ class Packing:
             return 0
         shape = self._vectors[first]
         most = min(f // s for f, s in zip(free, shape, strict=True) if s)
-        counts = range(most, -1, -1) if first + 1 < len(self._vectors) else (most,)
+        tries = self._tries if first + 1 < len(self._vectors) else 1
+        counts = range(most, max(-1, most - tries), -1)
         worth = self._worth(shape)
         return max(
             count * worth

@@ -7,7 +7,7 @@ round up, away from zero, as the scheduler does (k8s.io/apimachinery resource.Qu
 
 import re
 from collections.abc import Mapping
-from decimal import Decimal
+from decimal import Context, Decimal
 from functools import lru_cache
 
 from policy.errors import QuantityError
@@ -35,6 +35,8 @@ _NUMBER = re.compile(
     r"(?:[eE](?P<exponent>[+-]?\d{1,3})|(?P<suffix>n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?)",
     re.ASCII,
 )
+_EXACT = Context(prec=100)
+"""More digits than 64 characters times any suffix have, so that no fraction is lost."""
 _BIGGEST = 2**63 - 1
 _MILLI = 1000
 
@@ -62,10 +64,10 @@ def parse(resource: str, text: str) -> int:
         )
     value = Decimal(match["number"])
     if match["exponent"] is not None:
-        value = value.scaleb(int(match["exponent"]))
+        value = _EXACT.scaleb(value, int(match["exponent"]))
     else:
-        value *= _SUFFIXES[match["suffix"] or ""]
-    return _round_up(value * _MILLI if resource == "cpu" else value)
+        value = _EXACT.multiply(value, _SUFFIXES[match["suffix"] or ""])
+    return _round_up(_EXACT.multiply(value, Decimal(_MILLI if resource == "cpu" else 1)))
 
 
 def parse_all(amounts: Mapping[str, object]) -> dict[str, int]:

@@ -61,6 +61,11 @@ class Share:
         """Whether trainers may be made for it."""
         return not (self.stopped or self.ending or self.job.error)
 
+    @property
+    def admitted(self) -> bool:
+        """Whether it has started, so that it may have more than its minimum."""
+        return self.grows and self.count >= self.job.min_trainers
+
     def set(self, reason: Reason, detail: str = "") -> None:
         """Says why it has what it has; the last word counts."""
         self.reason, self.detail = reason, detail
@@ -138,6 +143,13 @@ class Work:
         self.room.give(node, job.requests)
         self.quotas.take(job, -1)
         self.load.give(job.requests)
+
+    def expect(self, share: Share, node: str) -> None:
+        """Counts a trainer that a job gets on `node` as soon as others have left."""
+        self.room.take(node, share.job.requests)
+        self.load.expect(share.job.requests)
+        self.quotas.take(share.job)
+        share.expected += 1
 
     def release(self, share: Share, pod: Pod, reason: Reason, detail: str) -> None:
         """Lets a live trainer go. Its room is not free before it is gone."""

@@ -3,6 +3,7 @@
 import sys
 from functools import partial
 
+from kube import config
 from kube.errors import ConfigError
 from reconciler.app import build
 from reconciler.settings import ReconcilerSettings
@@ -16,7 +17,8 @@ def main() -> None:
     )
     logs.setup(settings.room, level=settings.log_level, form=settings.log_format)
     try:
-        serve.run(settings, partial(build, settings))
+        connection = config.load(settings.kubeconfig)  # here, where an error is one line
+        serve.run(settings, partial(build, settings, connection))
     except (ConfigError, serve.ServeError) as error:
         sys.stderr.write(f"reconciler: {error}\n")
         raise SystemExit(1) from error

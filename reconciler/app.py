@@ -4,7 +4,8 @@ import logging
 import socket
 import uuid
 
-from kube import config
+from kubernetes.client.configuration import Configuration
+
 from kube.active import ActivePolicy
 from kube.cache import ClusterCache
 from kube.client import Client
@@ -23,13 +24,9 @@ log = logging.getLogger(__name__)
 LEASE = "edl-reconciler"
 
 
-def build(settings: ReconcilerSettings) -> Service:
-    """The service, not started yet.
-
-    Raises:
-        kube.errors.ConfigError: no way to the API server.
-    """
-    api = Client(config.load(settings.kubeconfig), user_agent="edl-reconciler")
+def build(settings: ReconcilerSettings, connection: Configuration) -> Service:
+    """The service, not started yet; `connection` is how to reach the API server."""
+    api = Client(connection, user_agent="edl-reconciler")
     cache = ClusterCache(api, config_map=(settings.namespace, POLICY_CONFIGMAP))
     policy = ActivePolicy()
     if cache.config is not None:

@@ -120,7 +120,7 @@ def _body(event: Event, component: str, now: datetime) -> dict[str, Any]:
             "uid": job.uid,
         },
         "reason": event.reason,
-        "message": event.message[:_LONGEST],
+        "message": event.message.encode()[:_LONGEST].decode(errors="ignore"),
         "type": "Warning" if event.warning else "Normal",
         "firstTimestamp": stamp,
         "lastTimestamp": stamp,

@@ -24,6 +24,7 @@ from reconciler.actions import LetGo, MakeTrainers, SetParallelism
 from reconciler.bookkeeper import WRITE_EVERY_S, Bookkeeper
 from reconciler.events import Event, Recorder
 from reconciler.expectations import Expectations
+from reconciler.fence import Fence
 from reconciler.history import Recent
 from reconciler.jobs import JobWriter
 from reconciler.meters import Meters
@@ -83,6 +84,7 @@ class Reconciler:
         self._recorder = recorder
         self._meters = meters
         self._clocks = clocks or Clocks()
+        api = Fence(api, leads)
         self._live = LiveIndex(cache)
         index = self._live.index
         self._pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
@@ -129,6 +131,7 @@ class Reconciler:
                 log.exception("round failed", extra=keys(next_try_s=pause_s))
                 self._meters.failed.inc()
                 self._stopping.wait(pause_s)
+                version = -1  # the next try is not to wait for a change
                 pause_s = min(_LAST_PAUSE_S, pause_s * 2)
 
     def tick(self) -> Plan | None:

@@ -4,10 +4,12 @@ So two halves of jobs never block each other. Surplus of others counts as reclai
 job starts at once on a full cluster.
 """
 
+from collections import Counter
+
 from policy import amounts
 from policy.names import Tier
 from policy.reasons import Reason
-from policy.snapshot import Job
+from policy.snapshot import Job, Pod
 from policy.work import Share, Work
 
 _FIRST_BACKOFF_S = 10.0
@@ -43,24 +45,64 @@ def admit(work: Work) -> None:
 
 
 def _place(work: Work, share: Share, missing: int) -> int:
-    """How many of the missing are made; their room is taken."""
+    """How many of the missing are made; their room is taken.
+
+    Surplus in the same quota counts as reclaimable too: it goes if all of the missing then fit.
+    """
     job = share.job
+    owed = _owed(work, job, missing)
+    for giver, _ in owed:
+        work.quotas.take(giver.job, -1)
+    nodes = _find_nodes(work, job, missing)
+    for giver, _ in owed:
+        work.quotas.take(giver.job)
+    if len(nodes) == missing:
+        for giver, pod in owed:
+            work.release(giver, pod, Reason.QUOTA_REACHED, f"{job.key} starts in the same quota")
+        return missing
+    _explain(work, share, missing - len(nodes))
+    if owed or not share.live:
+        for node in nodes:
+            work.untake(job, node)
+        return 0
+    return len(nodes)
+
+
+def _find_nodes(work: Work, job: Job, missing: int) -> list[str]:
+    """Nodes for up to `missing` trainers; their room is taken."""
     nodes: list[str] = []
-    while len(nodes) < missing:
-        node = ""
-        if work.quotas.allow(job):
-            node, _ = work.room.place(job.requests, job.constraints, pooled=True)
+    while len(nodes) < missing and work.quotas.allow(job):
+        node, _ = work.room.place(job.requests, job.constraints, pooled=True)
         if not node:
             break
         nodes.append(node)
         work.take(job, node)
-    if len(nodes) < missing:
-        _explain(work, share, missing - len(nodes))
-        if not share.live:
-            for node in nodes:
-                work.untake(job, node)
-            return 0
-    return len(nodes)
+    return nodes
+
+
+def _owed(work: Work, job: Job, missing: int) -> list[tuple[Share, Pod]]:
+    """Surplus, the richest jobs' first, that must go so that the quotas allow `missing` more.
+
+    Empty where nothing must go, and where all surplus is not enough.
+    """
+    owed: list[tuple[Share, Pod]] = []
+    waiting = {share.job.key: share.surplus for share in work.shares}
+    while not work.quotas.allow(job, missing):
+        givers = [
+            share
+            for share in work.shares
+            if waiting[share.job.key] and work.quotas.relieves(job, missing, share.job)
+        ]
+        if not givers:
+            break
+        gone = Counter(giver.job.key for giver, _ in owed)
+        giver = max(givers, key=lambda s: (work.measure(s, s.count - gone[s.job.key]), s.job.key))
+        owed.append((giver, waiting[giver.job.key].pop(0)))
+        work.quotas.take(giver.job, -1)
+    enough = work.quotas.allow(job, missing)
+    for giver, _ in owed:
+        work.quotas.take(giver.job)
+    return owed if enough else []
 
 
 def _explain(work: Work, share: Share, missing: int) -> None:

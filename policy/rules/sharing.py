@@ -6,7 +6,7 @@ with the dominant share as measure it is DRF (Ghodsi et al. 2011).
 
 from heapq import heapify, heappop, heappush
 
-from policy import ceilings
+from policy import amounts, ceilings
 from policy.index import is_surplus
 from policy.names import Tier
 from policy.reasons import Reason
@@ -48,22 +48,22 @@ def grow(work: Work) -> bool:
     while heap:
         *_, i = heappop(heap)
         share = work.shares[i]
-        step = _next_step(work, share)
-        if not step:
-            continue
-        if allowed < min(step, budget):
+        step = 0 if share.expected else _next_step(work, share)
+        if step and allowed < min(step, budget):
             _explain_pause(work, [share, *(work.shares[entry[-1]] for entry in heap)])
             return False
-        if _add(work, share, step):
+        if step and _add(work, share, step):
             allowed -= step
-            heappush(heap, (*_rank(work, share), i))
+        elif not _await(work, share):
+            continue
+        heappush(heap, (*_rank(work, share), i))
     return True
 
 
 def _rank(work: Work, share: Share) -> tuple[float, float, str]:
     """The least share first; among equals the least of its own wish, then the key."""
-    wish = share.count / max(1, share.job.max_trainers)
-    return work.measure(share, share.count), wish, share.job.key
+    wish = (share.count + share.expected) / max(1, share.job.max_trainers)
+    return work.expected(share), wish, share.job.key
 
 
 def _next_step(work: Work, share: Share) -> int:
@@ -83,6 +83,43 @@ def _next_step(work: Work, share: Share) -> int:
     else:
         return step
     return 0
+
+
+def _await(work: Work, share: Share) -> bool:
+    """Keeps for a job, in its turn, what leaving pods will free; False where nothing comes.
+
+    Without this a richer job would take it, and would have to give it back.
+    """
+    if share.reason not in (Reason.NO_ROOM, Reason.RESERVE_HELD) or not share.admitted:
+        return False
+    job, wanted = share.job, share.count + share.expected
+    if ceilings.next_size(work.policy, job, wanted) != wanted + 1:
+        return False
+    if not (work.quotas.allow(job) and work.load.allow_later(job.requests, {})):
+        return False
+    node = _coming_slot(work, share)
+    if node:
+        work.expect(share, node)
+    return bool(node)
+
+
+def _coming_slot(work: Work, share: Share) -> str:
+    """Where one more trainer of a job fits when all that leaves has left; "" for nowhere."""
+    job, room = share.job, work.room
+    open_nodes = room.open_nodes(job.constraints, pooled=True)
+    fitting = (
+        name
+        for name in open_nodes
+        if name in room.coming and amounts.within(job.requests, room.later(name))
+    )
+    return next(fitting, "") or free_slot(work, share)
+
+
+def free_slot(work: Work, share: Share) -> str:
+    """Where a job that lacks no room, but load or quota, has room now; "" for nowhere."""
+    if share.reason is Reason.NO_ROOM:
+        return ""
+    return work.room.slot(share.job.requests, share.job.constraints, work.cooling)
 
 
 def _explain_pause(work: Work, shares: list[Share]) -> None:

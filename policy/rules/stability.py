@@ -8,6 +8,7 @@ so moves cannot go round in circles.
 from policy import amounts, ceilings
 from policy.index import is_surplus
 from policy.reasons import Reason
+from policy.rules.sharing import free_slot
 from policy.snapshot import Pod
 from policy.work import Share, Work
 
@@ -15,8 +16,6 @@ _SLACK = 1e-9
 """Shares are sums of floats; equal ones may differ in the last digit."""
 _WANTS = (Reason.NO_ROOM, Reason.RESERVE_HELD, Reason.QUOTA_REACHED)
 """Reasons that go away when another job has less."""
-_COMES = (Reason.NO_ROOM, Reason.RESERVE_HELD)
-"""Reasons that go away when pods that are leaving have left."""
 
 
 def rebalance(work: Work) -> None:
@@ -26,7 +25,6 @@ def rebalance(work: Work) -> None:
     """
     if work.burst:
         return
-    _expect_coming(work)
     leaving = sum(
         1
         for here in work.index.bound.values()
@@ -34,57 +32,13 @@ def rebalance(work: Work) -> None:
         if pod.deleting and is_surplus(pod)
     )
     moves = work.moves - leaving
-    poor = [share for share in work.shares if share.reason in _WANTS and share.grows]
+    poor = [share for share in work.shares if share.reason in _WANTS and share.admitted]
     while moves > 0 and poor:
         receiver = min(poor, key=lambda s: (work.expected(s), s.job.key))
         if _move_to(work, receiver):
             moves -= 1
         else:
             poor.remove(receiver)
-
-
-def _expect_coming(work: Work) -> None:
-    """Deals what leaving pods will free to the jobs that wait for some."""
-    hungry = [share for share in work.shares if share.reason in _COMES and share.grows]
-    while hungry:
-        share = min(hungry, key=lambda s: (work.expected(s), s.job.key))
-        node = _coming_slot(work, share)
-        if node:
-            _expect(work, share, node)
-        else:
-            hungry.remove(share)
-
-
-def _coming_slot(work: Work, share: Share) -> str:
-    """Where one more trainer of a job fits when all that leaves has left; "" for nowhere."""
-    job, room = share.job, work.room
-    if (
-        share.count + share.expected >= job.max_trainers
-        or not work.quotas.allow(job)
-        or not work.load.allow_later(job.requests, {})
-    ):
-        return ""
-    fitting = (
-        name
-        for name in sorted(room.coming.keys() & set(room.open_nodes(job.constraints, pooled=True)))
-        if amounts.within(job.requests, room.later(name))
-    )
-    return next(fitting, "") or _free_slot(work, share)
-
-
-def _free_slot(work: Work, share: Share) -> str:
-    """Where a job that lacks no room, but load or quota, has room now."""
-    if share.reason is Reason.NO_ROOM:
-        return ""
-    return work.room.slot(share.job.requests, share.job.constraints, work.cooling)
-
-
-def _expect(work: Work, share: Share, node: str) -> None:
-    """Counts a trainer that the job gets on a node as soon as others have left."""
-    work.room.take(node, share.job.requests)
-    work.load.expect(share.job.requests)
-    work.quotas.take(share.job)
-    share.expected += 1
 
 
 def _move_to(work: Work, receiver: Share) -> bool:
@@ -118,7 +72,7 @@ def _slot_after(work: Work, pod: Pod, receiver: Share, usable: frozenset[str]) -
         amounts.add(room, pod.requests)
         if amounts.within(requests, room):
             return pod.node
-    return _free_slot(work, receiver)
+    return free_slot(work, receiver)
 
 
 def _may_give(work: Work, donor: Share, receiver: Share) -> bool:
@@ -142,4 +96,4 @@ def _movable(work: Work, pod: Pod) -> bool:
 def _move(work: Work, donor: Share, pod: Pod, receiver: Share, node: str) -> None:
     detail = f"{receiver.job.key} has {receiver.count}, {donor.job.key} has {donor.count}"
     work.release(donor, pod, Reason.FAIR_SHARE, detail)
-    _expect(work, receiver, node)
+    work.expect(receiver, node)

@@ -47,11 +47,12 @@ class Cluster:
         return plan(self.index(), policy, self.now_s, History(helped=self._helped))
 
     def round(self, policy: Policy) -> Plan:
-        """Plans, ends the pods that were leaving, applies the plan, schedules; moves the time."""
+        """Plans, applies the plan, schedules; pods that left all the while are gone at its end."""
         made = self.plan(policy)
-        self.pods = {uid: pod for uid, pod in self.pods.items() if not pod.deleting}
+        leavers = {uid for uid, pod in self.pods.items() if pod.deleting}
         self.apply(made)
         self.schedule(policy)
+        self.pods = {uid: pod for uid, pod in self.pods.items() if uid not in leavers}
         self.now_s += ROUND_S
         return made
 
@@ -116,10 +117,7 @@ class Cluster:
         pools = policy.node_pools if pod.is_training else ()
         rated = []
         for name, node in index.nodes.items():
-            free = index.free(name)
-            for other in index.waiting.values():
-                if other.nominated == name and other.uid != pod.uid:
-                    amounts.subtract(free, other.requests)
+            free = free_beside(pod, name, index)
             if admits(node, pod.constraints, pools) is None and amounts.within(pod.requests, free):
                 rated.append((shapes.cost(pod.requests, free), name))
         return min(rated)[1] if rated else ""
@@ -151,6 +149,15 @@ class Cluster:
         return {key: len(index.trainers(job)) for key, job in self.jobs.items()}
 
 
+def free_beside(pod: Pod, name: str, index: Index) -> dict[str, int]:
+    """What is free for a pod beside those that were nominated to the node and rank as high."""
+    free = index.free(name)
+    for other in index.waiting.values():
+        if other.nominated == name and other.priority >= pod.priority and other.uid != pod.uid:
+            amounts.subtract(free, other.requests)
+    return free
+
+
 def propose(pod: Pod, name: str, index: Index) -> list[Candidate]:
     """kube-scheduler's victims on one node: the least important pods whose going makes room.
 
@@ -162,7 +169,7 @@ def propose(pod: Pod, name: str, index: Index) -> list[Candidate]:
         (other for other in here if other.priority < pod.priority),
         key=lambda other: (-other.priority, other.started_s, other.uid),
     )
-    free = index.free(name)
+    free = free_beside(pod, name, index)
     for other in lower:
         amounts.add(free, other.requests)
     if not amounts.within(pod.requests, free):

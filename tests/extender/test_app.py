@@ -1,0 +1,280 @@
+from typing import Any
+
+import pytest
+
+from kube import request
+from kube.request import JOBS
+from policy.names import Role, Tier
+from tests.extender.bench import MOST_BYTES, NO_COOLING, Bench
+from tests.extender.vectors import sent
+from tests.reconciler import objects
+
+
+def uid(pod: Any) -> str:
+    """Of a pod as the API server has it."""
+    found: str = pod["metadata"]["uid"]
+    return found
+
+
+@pytest.fixture
+def bench() -> Bench:
+    """Two nodes: room for one trainer and one CPU more, and an empty one."""
+    made = Bench()
+    made.add_node("n0", 6)
+    made.add_node("n1", 18)
+    made.look()
+    return made
+
+
+def test_filter_answers_for_every_node(bench: Bench) -> None:
+    """A request as kube-scheduler sends it: two nodes are known, one is not yet."""
+    assert bench.ask("filter", sent("filter")) == {
+        "NodeNames": ["n0", "n1"],
+        "FailedNodes": {"n2": "NodeUnknown"},
+        "FailedAndUnresolvableNodes": {},
+        "Error": "",
+    }
+    assert bench.value('edl_extender_nodes_rejected_total{reason="NodeUnknown"}') == "1.0"
+
+
+def test_prioritize_answers_with_integers(bench: Bench) -> None:
+    """Within the contract's range."""
+    bench.add_job("net")
+    bench.look()
+
+    assert bench.ask("prioritize", sent("prioritize")) == [
+        {"Host": "n0", "Score": 10},
+        {"Host": "n1", "Score": 0},
+    ]
+
+
+def test_preempt_knows_candidates_that_the_watch_has_not_shown(bench: Bench) -> None:
+    """Their victims are taken as they come, the fewest of them."""
+    answer = bench.ask("preempt", sent("preempt"))
+
+    assert answer["NodeNameToMetaVictims"] == {
+        "n0": {"Pods": [{"UID": "11111111-8d1b-4a55-9c2e-6a0f3e8f9d11"}], "NumPDBViolations": 0}
+    }
+
+
+def test_preempt_without_victims_has_no_candidate(bench: Bench) -> None:
+    """An empty map, which is no error; and nothing is promised."""
+    answer = bench.ask("preempt", sent("preempt-empty"))
+    trainer = bench.add_pod(objects.trainer("net", 0))
+
+    assert answer == {"NodeNameToMetaVictims": {}}
+    assert bench.keeps(trainer, "n0") == ["n0"]
+
+
+def test_preempt_on_a_node_that_is_not_known_answers(bench: Bench) -> None:
+    """With what was proposed there."""
+    web, victim = bench.add_pod(objects.pod("web")), bench.add_pod(objects.trainer("net", 0, "n9"))
+
+    assert bench.preempts(web, n9=[victim]) == {"n9": [uid(victim)]}
+
+
+def test_a_node_is_promised_to_who_preempts_there(bench: Bench) -> None:
+    """Surplus of another size does not slip in between."""
+    web = bench.add_pod(objects.pod("web", 18))
+    victim = bench.add_pod(objects.trainer("net", 0, "n1"))
+    waiting = bench.add_pod(objects.trainer("net", 1))
+    bench.look()
+    before = bench.keeps(waiting, "n0", "n1")
+    bench.preempts(web, n1=[victim])
+
+    assert before == ["n0", "n1"]
+    assert bench.keeps(waiting, "n0", "n1") == ["n0"]
+
+
+def test_two_services_in_a_row_share_a_victim(bench: Bench) -> None:
+    """Before any watch event arrives: the second fits beside the first, nobody else dies."""
+    first, second = (bench.add_pod(objects.pod(f"web-{i}", 3)) for i in range(2))
+    victim = bench.add_pod(objects.trainer("net", 0, "n0"))
+    others = [bench.add_pod(objects.trainer("net", i, "n1")) for i in (1, 2, 3)]
+    bench.look()
+    chosen = bench.preempts(first, n0=[victim], n1=others[:1])
+    again = bench.preempts(second, n0=[victim], n1=others[:1])
+
+    assert chosen == again == {"n0": [uid(victim)]}
+    assert bench.value('edl_extender_victims_total{tier="surplus"}') == "2.0"
+
+
+def test_a_third_service_needs_a_victim_of_its_own(bench: Bench) -> None:
+    """Two of 3 CPU fill the node of 6; and asking again for the same pod changes nothing."""
+    services = [bench.add_pod(objects.pod(f"web-{i}", 3)) for i in range(3)]
+    victim = bench.add_pod(objects.trainer("net", 0, "n0"))
+    others = [bench.add_pod(objects.trainer("net", i, "n1", cpu=4)) for i in (1, 2, 3, 4)]
+    bench.look()
+    for pod in (services[0], services[1], services[1]):
+        assert bench.preempts(pod, n0=[victim], n1=others[:1]) == {"n0": [uid(victim)]}
+
+    assert list(bench.preempts(services[2], n0=[victim], n1=others[:1])) == ["n1"]
+
+
+def _promised(policy: str = NO_COOLING) -> tuple[Bench, Any, Any]:
+    """An extender that promised n0 to a service, the service, and a trainer that waits."""
+    bench = Bench(policy)
+    bench.add_node("n0", 6)
+    web = bench.add_pod(objects.pod("web", 6))
+    victim = bench.add_pod(objects.trainer("net", 0, "n0"))
+    waiting = bench.add_pod(objects.trainer("net", 1))
+    bench.look()
+    bench.preempts(web, n0=[victim])
+    bench.drop_pod(victim)
+    bench.look()
+    assert bench.keeps(waiting, "n0") == []
+    return bench, web, waiting
+
+
+def test_a_promise_ends_when_its_pod_is_gone() -> None:
+    """Its room is free for others."""
+    bench, web, waiting = _promised()
+    bench.drop_pod(web)
+    bench.look()
+
+    assert bench.keeps(waiting, "n0") == ["n0"]
+
+
+def test_a_promise_ends_when_its_pod_is_bound() -> None:
+    """To another node, even: from then on the index knows."""
+    bench, web, waiting = _promised()
+    bench.add_node("n1", 18)
+    bench.change_pod(web, {"spec": {"nodeName": "n1"}})
+    bench.look()
+
+    assert bench.keeps(waiting, "n0") == ["n0"]
+
+
+def test_a_promise_ends_after_a_while() -> None:
+    """Its pod was never seen to come; the scheduler may have thought better of it."""
+    bench, _, waiting = _promised()
+    bench.clock.advance(4.9)
+    before = bench.keeps(waiting, "n0")
+    bench.clock.advance(0.2)
+
+    assert before == []
+    assert bench.keeps(waiting, "n0") == ["n0"]
+
+
+def test_a_promise_outlives_other_changes_of_its_pod() -> None:
+    """A nomination is the first that is seen of it, and then holds the room itself."""
+    bench, web, waiting = _promised()
+    bench.change_pod(web, {"status": {"nominatedNodeName": "n0"}}, "status")
+    bench.look()
+    bench.clock.advance(60)
+
+    assert bench.keeps(waiting, "n0") == []
+
+
+def test_a_node_that_gave_capacity_cools_down() -> None:
+    """Even if the promise has ended; for as long as the policy says."""
+    bench, web, waiting = _promised('{"stability": {"coolDownSeconds": 20}}')
+    bench.drop_pod(web)
+    bench.look()
+    bench.clock.advance(19)
+    before = bench.ask("filter", {"Pod": waiting, "NodeNames": ["n0"]})["FailedNodes"]
+    bench.clock.advance(2)
+
+    assert before == {"n0": "NodeCoolingDown"}
+    assert bench.keeps(waiting, "n0") == ["n0"]
+
+
+def test_support_pods_are_not_held_back() -> None:
+    """A parameter server goes where a surplus trainer may not."""
+    bench, _, _ = _promised()
+    server = bench.add_pod(objects.member("net", "ps-0", Role.PSERVER, Tier.SUPPORT))
+
+    assert bench.keeps(server, "n0") == ["n0"]
+
+
+def test_packing_follows_the_jobs(bench: Bench) -> None:
+    """Which slot a pod spoils depends on the trainers that are wanted now."""
+    bench.add_node("n2", 10)
+    odd = bench.add_pod(objects.trainer("other", 0, cpu=3))
+    asked = {"Pod": odd, "NodeNames": ["n1", "n2"]}
+    bench.add_job("net")
+    bench.look()
+    with_fives = bench.ask("prioritize", asked)
+    bench.api.ask(request.delete(JOBS, "ml", "net"))
+    bench.look()
+
+    assert with_fives == [{"Host": "n1", "Score": 10}, {"Host": "n2", "Score": 0}]
+    assert bench.ask("prioritize", asked) == [
+        {"Host": "n1", "Score": 0},
+        {"Host": "n2", "Score": 10},
+    ]
+
+
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "preempt"])
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        (b"{", 400, "not JSON"),
+        (b"[]", 400, "body"),
+        (b"null", 400, "body"),
+        (b'{"Pod": {}, "NodeNames": null, "NodeNameToMetaVictims": null}', 400, "nodeCacheCapable"),
+        (b'{"Pod": {}, "NodeNames": [], "NodeNameToMetaVictims": {}}', 400, "core/v1 Pod"),
+        (b'{"Pod": 5, "NodeNames": [], "NodeNameToMetaVictims": {}}', 400, "Pod"),
+        (
+            b'{"Pod": {"metadata": [], "spec": 1}, "NodeNames": [], "NodeNameToMetaVictims": {}}',
+            400,
+            "core/v1 Pod",
+        ),
+        (b" " * MOST_BYTES, 413, "capacity limit"),
+    ],
+)
+def test_bad_requests_are_refused_in_one_line(
+    bench: Bench, verb: str, body: bytes, status: int, says: str
+) -> None:
+    """A 4xx that says what is wrong, counted, without a traceback; the next one is answered."""
+    answer = bench.client.post(f"/{verb}", data=body, content_type="application/json")
+
+    assert answer.status_code == status
+    assert answer.json is not None
+    assert says in answer.json["error"]["message"]
+    assert "\n" not in answer.json["error"]["message"]
+    assert bench.value(f'edl_extender_errors_total{{verb="{verb}"}}') == "1.0"
+    assert bench.ask("filter", sent("filter"))["Error"] == ""
+
+
+@pytest.mark.parametrize(
+    ("verb", "name", "field"),
+    [
+        ("filter", "filter-nodes", "NodeNames"),
+        ("prioritize", "filter-nodes", "NodeNames"),
+        ("preempt", "preempt-pods", "NodeNameToMetaVictims"),
+    ],
+)
+def test_without_node_cache_the_setting_is_named(
+    bench: Bench, verb: str, name: str, field: str
+) -> None:
+    """The admin forgot `nodeCacheCapable: true`: the answer names field and setting."""
+    answer = bench.client.post(f"/{verb}", json=sent(name))
+
+    assert answer.status_code == 400
+    assert answer.json is not None
+    assert answer.json["error"]["message"].startswith(f"{field}: ")
+    assert "nodeCacheCapable" in answer.json["error"]["message"]
+
+
+def test_another_content_type_is_refused(bench: Bench) -> None:
+    """415, before anything is read."""
+    assert bench.client.post("/filter", data=b"{}", content_type="text/plain").status_code == 415
+
+
+def test_before_the_first_lists_it_does_not_answer() -> None:
+    """To the scheduler 503 means: go on without me."""
+    bench = Bench()
+    answer = bench.client.post("/filter", json=sent("filter"))
+
+    assert answer.status_code == 503
+    assert answer.json is not None
+    assert "first lists" in answer.json["error"]["message"]
+
+
+def test_time_and_errors_are_there_from_the_start(bench: Bench) -> None:
+    """So that a rate sees the first event."""
+    assert bench.value('edl_extender_errors_total{verb="preempt"}') == "0.0"
+    bench.ask("filter", sent("filter"))
+
+    assert bench.value('edl_extender_answer_seconds_count{verb="filter"}') == "1.0"

@@ -1,0 +1,64 @@
+import pytest
+
+from policy import amounts
+
+
+def test_sums_know_missing_resources() -> None:
+    """A resource that is missing counts as 0, and a difference may be negative."""
+    total = {"cpu": 1}
+    amounts.add(total, {"cpu": 2, "memory": 3})
+    assert total == {"cpu": 3, "memory": 3}
+    amounts.subtract(total, {"cpu": 5, "gpu": 1})
+    assert total == {"cpu": -2, "memory": 3, "gpu": -1}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "free", "fits"),
+    [
+        ({"cpu": 2}, {"cpu": 2}, True),
+        ({"cpu": 3}, {"cpu": 2}, False),
+        ({"cpu": 1, "gpu": 1}, {"cpu": 2}, False),
+        ({"cpu": 1, "gpu": 0}, {"cpu": 2}, True),
+        ({"gpu": 0}, {"gpu": -1}, True),
+        ({}, {}, True),
+    ],
+)
+def test_every_amount_asked_for_must_be_there(
+    wanted: dict[str, int], free: dict[str, int], *, fits: bool
+) -> None:
+    """Asking for 0 asks for nothing, even where less than nothing is free."""
+    assert amounts.within(wanted, free) is fits
+
+
+@pytest.mark.parametrize(
+    ("wanted", "free", "count"),
+    [
+        ({"cpu": 5, "memory": 8}, {"cpu": 18, "memory": 20}, 2),
+        ({"cpu": 5}, {"cpu": -1}, 0),
+        ({"gpu": 1}, {"cpu": 18}, 0),
+        ({"cpu": 5, "gpu": 0}, {"cpu": 18}, 3),
+        ({}, {"cpu": 18}, 0),
+    ],
+)
+def test_the_scarcest_resource_says_how_often(
+    wanted: dict[str, int], free: dict[str, int], count: int
+) -> None:
+    """Whole times only; what asks for nothing goes in 0 times and not for ever."""
+    assert amounts.times(wanted, free) == count
+
+
+@pytest.mark.parametrize(
+    ("wanted", "total", "share"),
+    [
+        ({"cpu": 5, "memory": 1}, {"cpu": 50, "memory": 100}, 0.1),
+        ({"cpu": 5, "memory": 50}, {"cpu": 50, "memory": 100}, 0.5),
+        ({"cpu": 5, "pods": 1}, {"cpu": 50, "pods": 1}, 0.1),
+        ({"gpu": 1}, {"cpu": 50}, 0.0),
+        ({}, {}, 0.0),
+    ],
+)
+def test_the_dominant_share_is_the_largest(
+    wanted: dict[str, int], total: dict[str, int], share: float
+) -> None:
+    """Pod slots are nothing that anybody competes for, and what no node has is no share."""
+    assert amounts.dominant(wanted, total) == pytest.approx(share)

@@ -1,0 +1,121 @@
+import pytest
+
+from policy import document
+from policy.errors import DocumentError
+from policy.model import FairnessBy, Policy
+
+_WHOLE = """
+apiVersion: edl.training/v1
+kind: Policy
+tiers: {graceSeconds: 20}
+training:
+  - {name: kubeflow, namespaces: [team-*], labels: {training.kubeflow.org/job-name: "*"}}
+reserve: {maxLoad: {cpu: 0.9}, headroom: {cpu: 20, memory: 5%}}
+fairness: {by: fulfilment, queueWeights: {night: 3}}
+quotas: [{queue: night, requests: {cpu: 100, memory: 400Gi}}]
+sizes: [{allowed: [2, 4, 8]}]
+windows:
+  - {name: day, days: [mon, fri], start: "09:00", end: "17:30", maxLoad: {cpu: 0.5}}
+stability: {gainThreshold: 0.2, minRunSeconds: 60}
+nodePools: [{name: gpu, labels: {pool: gpu}}]
+protectedNamespaces: [kube-*, vault]
+"""
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "{}", "null"])
+def test_an_empty_document_is_the_default_policy(text: str) -> None:
+    """Every field has a default."""
+    assert document.parse(text) == Policy()
+
+
+def test_every_section_can_be_written() -> None:
+    """Names are camelCase; plain numbers are amounts too."""
+    policy = document.parse(_WHOLE)
+
+    assert policy.tiers.grace_seconds == 20
+    assert policy.reserve.headroom == {"cpu": "20", "memory": "5%"}
+    assert policy.fairness.by is FairnessBy.FULFILMENT
+    assert policy.quotas[0].requests == {"cpu": "100", "memory": "400Gi"}
+    assert policy.windows[0].end.minute == 30
+    assert policy.protected_namespaces == ("kube-*", "vault")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("colour: blue", "colour: unknown field"),
+        ("reserve: {maxload: {cpu: 1}}", "reserve.maxload: unknown field"),
+        ("reserve: {maxLoad: {cpu: 1.2}}", "reserve.maxLoad.cpu: .*less than or equal to 1"),
+        ("reserve: {maxLoad: {cpu: 0}}", "reserve.maxLoad.cpu: .*greater than 0"),
+        ("reserve: {maxLoad: {cpu: .nan}}", "reserve.maxLoad.cpu: .*finite"),
+        ("reserve: {headroom: {cpu: 120%}}", "reserve.headroom.cpu: '120%' is no share"),
+        ("reserve: {headroom: {cpu: -1}}", "reserve.headroom.cpu: '-1' is negative"),
+        ("reserve: {headroom: {cpu: lots}}", "reserve.headroom.cpu: .*not a quantity"),
+        ("tiers: {graceSeconds: 0}", "tiers.graceSeconds: .*greater than or equal to 1"),
+        ("tiers: {graceSeconds: soon}", "tiers.graceSeconds: .*integer"),
+        ("fairness: {by: luck}", "fairness.by: .*'dominantShare' or 'fulfilment'"),
+        ("fairness: {queueWeights: {a: 0}}", "fairness.queueWeights.a: .*greater than or equal"),
+        ("quotas: [{requests: {cpu: 1}}]", "quotas.0: name exactly one of namespace and queue"),
+        (
+            "quotas: [{namespace: a, queue: b, requests: {cpu: 1}}]",
+            "quotas.0: name exactly one of namespace and queue",
+        ),
+        ("quotas: [{queue: a}]", "quotas.0.requests: Field required"),
+        ("quotas: [{queue: a, requests: {cpu: 5%}}]", "quotas.0.requests.cpu: '5%': a quota is an"),
+        ("sizes: [{}]", "sizes.0: give exactly one of allowed"),
+        ("sizes: [{step: 2, powersOfTwo: true}]", "sizes.0: give exactly one of allowed"),
+        ("sizes: [{allowed: [0]}]", "sizes.0.allowed.0: .*greater than or equal to 1"),
+        ("training: [{name: all}]", "training.0: would make every pod .*; name labels"),
+        (
+            'windows: [{name: d, start: "9", end: "10:00", maxLoad: {}}]',
+            "windows.0.start: '9' is no time of day; .*in quotes: \"22:00\"",
+        ),
+        (
+            'windows: [{name: d, start: 22:00, end: "10:00", maxLoad: {}}]',
+            'windows.0.start: .*in quotes.*"22:00"',
+        ),
+        (
+            'windows: [{name: d, start: "22:00", end: "10:00+02:00", maxLoad: {}}]',
+            "windows.0.end: .* is no time of day",
+        ),
+        (
+            'windows: [{name: d, start: "22:00", end: "10:00", maxLoad: {}, timeZone: Mars}]',
+            "windows.0.timeZone: 'Mars' is no time zone; write for example Asia/Shanghai",
+        ),
+        (
+            'windows: [{name: d, start: "22:00", end: "10:00", maxLoad: {}, timeZone: ../etc}]',
+            "windows.0.timeZone: '../etc' is no time zone",
+        ),
+        ("stability: {maxMoves: 0}", "stability.maxMoves: .*greater than 0"),
+        ("stability: {minRunSeconds: -1}", "stability.minRunSeconds: .*greater than or equal"),
+        ("nodePools: [{labels: {a: b}}]", "nodePools.0.name: Field required"),
+        ("apiVersion: edl.training/v2", "apiVersion: .*'edl.training/v1'"),
+        ("1: 2", "1: .*string"),
+        ("[1, 2]", "must be a mapping such as `reserve"),
+        ("just words", "must be a mapping"),
+        ("{a: [", "the policy is not valid YAML"),
+        ("a: 2024-13-45", "the policy is not valid YAML"),
+        ("[" * 5_000, "the policy is not valid YAML"),
+        ("a: \ud800", "the policy is not valid YAML"),
+        ("# " + "x" * document.MAX_BYTES, "longer than 262144 bytes"),
+    ],
+)
+def test_faults_are_named(text: str, words: str) -> None:
+    """A refusal is one line that names the field as it is written and says what is wrong."""
+    with pytest.raises(DocumentError, match=words) as refusal:
+        document.parse(text)
+    assert "\n" not in str(refusal.value)
+
+
+def test_all_faults_are_named_at_once() -> None:
+    """One round of mending is enough."""
+    with pytest.raises(DocumentError) as refusal:
+        document.parse("colour: blue\ntiers: {graceSeconds: 0}\n")
+    assert "colour: unknown field" in str(refusal.value)
+    assert "tiers.graceSeconds" in str(refusal.value)
+
+
+def test_the_fingerprint_names_the_text() -> None:
+    """Twelve hex digits, another for another text, and any text has one."""
+    assert document.fingerprint("a") != document.fingerprint("b")
+    assert len(document.fingerprint("\ud800")) == 12

@@ -1,0 +1,98 @@
+import pytest
+
+from policy import elastic
+from policy.errors import JobError
+from policy.names import ANNOTATION_MAX, ANNOTATION_MIN, ANNOTATION_QUEUE, ANNOTATION_WEIGHT
+
+
+def _bounds(low: str, high: str) -> dict[str, str]:
+    return {ANNOTATION_MIN: low, ANNOTATION_MAX: high}
+
+
+def test_either_bound_makes_a_job_elastic() -> None:
+    """A Job with one bound only is meant to be elastic, and refused for what is missing."""
+    assert elastic.is_elastic({ANNOTATION_MIN: "1"})
+    assert elastic.is_elastic({ANNOTATION_MAX: "1"})
+    assert not elastic.is_elastic({"other": "1"})
+
+
+@pytest.mark.parametrize(("low", "high"), [("2", "60"), ("1", "1"), (" 3 ", "10000")])
+def test_good_bounds_are_read(low: str, high: str) -> None:
+    """Whole numbers from 1 to 10000, spaces around them forgiven."""
+    assert elastic.bounds(_bounds(low, high)) == (int(low), int(high))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["0", "-1", "", "two", "1.5", "1e3", "٣", "10001", "1000000000", "9" * 5_000, "0x10", "+2"],
+)
+@pytest.mark.parametrize("name", [ANNOTATION_MIN, ANNOTATION_MAX])
+def test_bad_bounds_are_refused(name: str, text: str) -> None:
+    """Zero, negative, not a number, absurdly large: the message names the annotation and a range."""
+    annotations = _bounds("1", "10000") | {name: text}
+
+    with pytest.raises(JobError, match=f"^{name} is .*write a whole number from 1 to") as refusal:
+        elastic.bounds(annotations)
+    assert len(str(refusal.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("there", "missing"), [(ANNOTATION_MIN, ANNOTATION_MAX), (ANNOTATION_MAX, ANNOTATION_MIN)]
+)
+def test_both_bounds_are_needed(there: str, missing: str) -> None:
+    """The one that is missing is named."""
+    with pytest.raises(JobError, match=f"^{missing} is missing"):
+        elastic.bounds({there: "2"})
+
+
+def test_min_above_max_is_refused() -> None:
+    """Both annotations and both numbers are named."""
+    with pytest.raises(JobError, match=f"{ANNOTATION_MIN} is 5 and {ANNOTATION_MAX} is 4"):
+        elastic.bounds(_bounds("5", "4"))
+
+
+def test_weight_is_one_unless_given() -> None:
+    """A weight is a whole number from 1 to 1000."""
+    assert elastic.weight({}) == 1
+    assert elastic.weight({ANNOTATION_WEIGHT: "7"}) == 7
+    with pytest.raises(JobError, match=f"{ANNOTATION_WEIGHT} is 1001"):
+        elastic.weight({ANNOTATION_WEIGHT: "1001"})
+
+
+def test_a_queue_is_a_short_name() -> None:
+    """No queue is the empty one; what is longer than a label value is refused."""
+    assert elastic.queue({}) == ""
+    assert elastic.queue({ANNOTATION_QUEUE: "night"}) == "night"
+    with pytest.raises(JobError, match=f"{ANNOTATION_QUEUE} is longer than 63"):
+        elastic.queue({ANNOTATION_QUEUE: "q" * 64})
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"completionMode": "NonIndexed"},
+        {"completions": 1, "parallelism": 1},
+        {"completions": 1},
+        {"parallelism": 5},
+        {"managedBy": "edl.training/reconciler"},
+    ],
+)
+def test_specs_that_agree_with_elasticity_pass(spec: dict[str, object]) -> None:
+    """What the API server fills in by itself is taken as not given."""
+    elastic.check_spec(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"completionMode": "Indexed"}, "spec.completionMode Indexed .* leave it out"),
+        ({"completions": 5}, "spec.completions is 5: .* leave it out"),
+        ({"completions": 1, "parallelism": 3}, "spec.completions is 1: .* leave it out"),
+        ({"managedBy": "kueue.x-k8s.io/multikueue"}, "spec.managedBy is kueue.* leave it out"),
+    ],
+)
+def test_specs_that_contradict_elasticity_are_refused(spec: dict[str, object], words: str) -> None:
+    """The message names the field and the way out."""
+    with pytest.raises(JobError, match=words):
+        elastic.check_spec(spec)

@@ -1,0 +1,124 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policy import amounts
+from policy.placement import Packing, score
+from tests.support.builders import shape
+from tests.support.strategies import CALM
+
+
+def _cheapest(packing: Packing, requests: dict[str, int], free: dict[str, float]) -> str:
+    """The node that a pod goes to."""
+    return min(free, key=lambda name: (packing.cost(requests, shape(free[name])), name))
+
+
+def test_whole_slots_stay_free() -> None:
+    """The pod of 4 CPU goes where 9 are free and leaves 5, not where 8.5 are."""
+    assert _cheapest(Packing([shape(5)]), shape(4), {"a": 8.5, "b": 9}) == "b"
+
+
+def test_a_pod_goes_where_it_spoils_nothing() -> None:
+    """3 CPU go beside three trainers of 5 on the node of 18, not where they cost one."""
+    packing = Packing([shape(5)])
+
+    assert _cheapest(packing, shape(3), {"empty": 15, "rest": 3, "whole": 18}) == "rest"
+    assert _cheapest(packing, shape(3), {"empty": 15, "whole": 18}) == "whole"
+
+
+def test_among_equals_the_fullest_node_is_filled() -> None:
+    """So that large free blocks remain for shapes that come later."""
+    assert _cheapest(Packing([shape(5)]), shape(5), {"a": 15, "b": 5, "c": 10}) == "b"
+
+
+def test_mixtures_of_shapes_are_counted_exactly() -> None:
+    """The node of 18 CPU takes two of 5 and two of 4."""
+    packing = Packing([shape(5), shape(4)])
+
+    assert packing.value(shape(18)) == 18_000
+    assert packing.value(shape(11)) == 10_000
+    assert packing.value(shape(3)) == 0
+    assert packing.value({"cpu": -5}) == 0
+
+
+def test_all_resources_bind() -> None:
+    """Room for CPU is no room where memory or devices are missing."""
+    packing = Packing([shape(5, memory=8, gpus=1)])
+
+    assert packing.value(shape(15, memory=20, gpus=8)) == 10_000
+    assert packing.value(shape(15, memory=64)) == 0
+
+
+def test_shapes_without_cpu_count_by_their_first_resource() -> None:
+    """Devices alone can be what trainers need."""
+    assert Packing([{"nvidia.com/gpu": 2}]).value({"nvidia.com/gpu": 7}) == 6
+
+
+def test_without_shapes_nothing_is_spoiled() -> None:
+    """No elastic job, or shapes of nothing: then only what is left counts."""
+    for packing in (Packing([]), Packing([{}, {"pods": 1}, {"cpu": 0}])):
+        assert packing.cost(shape(2), shape(5)) == (0, 3_000)
+
+
+@CALM
+@given(
+    st.lists(st.integers(1, 6), min_size=1, max_size=2, unique=True),
+    st.integers(0, 20),
+)
+def test_the_value_of_room_is_the_best_filling(sizes: list[int], free: int) -> None:
+    """With one or two shapes the value equals that of a full search."""
+    best = {0}
+    for _ in range(20):
+        best |= {used + size for used in best for size in sizes if used + size <= free}
+
+    assert Packing([shape(size) for size in sizes]).value(shape(free)) == 1000 * max(best)
+
+
+@CALM
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=6, unique=True),
+    st.integers(1, 200),
+    st.integers(1, 40),
+)
+def test_taking_room_never_adds_value(sizes: list[int], free: int, taken: int) -> None:
+    """What a placement costs is between nothing and all there was."""
+    packing = Packing([shape(size) for size in sizes])
+    if taken <= free:
+        spoiled, left = packing.cost(shape(taken), shape(free))
+        assert spoiled <= packing.value(shape(free)) <= 1000 * free
+        assert left == 1000 * (free - taken)
+
+
+def test_many_small_shapes_on_a_large_node_are_quick() -> None:
+    """Shapes of a hundredth of a node would make an exact search endless."""
+    packing = Packing([shape(0.1), shape(0.15), shape(0.2), shape(0.25)])
+
+    assert packing.value(shape(128)) == pytest.approx(128_000, rel=0.01)
+
+
+def test_amounts_in_use_stay_as_they_are() -> None:
+    """Pricing a placement changes nothing."""
+    free = shape(18)
+    Packing([shape(5)]).cost(shape(4), free)
+
+    assert amounts.within(shape(18), free)
+
+
+@CALM
+@given(st.dictionaries(st.text(max_size=3), st.tuples(st.integers(), st.integers())))
+def test_scores_keep_range_and_order(costs: dict[str, tuple[int, int]]) -> None:
+    """0 to 10, the cheapest node always 10, and never more for a dearer node."""
+    found = score(costs)
+
+    assert found.keys() == costs.keys()
+    assert all(0 <= value <= 10 for value in found.values())
+    ordered = [found[name] for name in sorted(costs, key=lambda name: costs[name])]
+    assert ordered == sorted(ordered, reverse=True)
+    assert not found or max(found.values()) == 10
+
+
+def test_few_costs_keep_levels_of_their_own() -> None:
+    """Up to eleven different costs, no two of them share a score."""
+    found = score({str(i): (i * i, 0) for i in range(11)})
+
+    assert len(set(found.values())) == 11

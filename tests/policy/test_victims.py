@@ -1,0 +1,284 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policy import amounts
+from policy.index import Index
+from policy.names import Role, Tier
+from policy.snapshot import Pod
+from policy.victims import Candidate, Promise, choose, loss, tier_rank
+from tests.support.builders import (
+    NOW_S,
+    index,
+    job,
+    node,
+    service,
+    shape,
+    support,
+    trainer,
+    trainers,
+)
+from tests.support.simulate import propose
+from tests.support.strategies import CALM, Case, cases
+
+_A, _B = job("a", 1, 10), job("b", 1, 10)
+
+
+def _all(index_: Index, *names: str) -> list[Candidate]:
+    """A proposal for each node that takes every training pod there."""
+    return [
+        Candidate(name, tuple(uid for uid, p in index_.bound[name].items() if p.is_training))
+        for name in names
+    ]
+
+
+def _chosen(preemptor: Pod, found: Index, *names: str, promises: tuple[Promise, ...] = ()) -> str:
+    """`node: victims` of the choice."""
+    choice = choose(preemptor, _all(found, *names), found, promises)
+    assert choice is not None
+    return f"{choice.node}: {' '.join(choice.uids)}"
+
+
+def test_tiers_give_way_in_order() -> None:
+    """Surplus, guaranteed, support; foreign pods last. Trainers without a tier are surplus."""
+    first, second = trainers(_A, ["n0", "n0"])
+    ranks = [second, replace(first, tier=None), first, support(_A, "m"), service("s")]
+
+    assert [tier_rank(pod) for pod in ranks] == [0, 0, 1, 2, 3]
+    assert tier_rank(replace(first, tier=None, role=Role.MASTER)) == 2
+
+
+def test_the_least_loss_goes_first() -> None:
+    """Surplus before guaranteed, waiting before running, starting before ready, young before old."""
+    old = trainer(_A, 1, "n0")
+    order = [
+        trainer(_A, 9, ""),
+        trainer(_A, 8, "n0", ready=False),
+        trainer(_A, 7, "n0", started_s=NOW_S),
+        replace(old, trainer_id=2),
+        old,
+        trainer(_A, 0, "n0", Tier.GUARANTEED),
+    ]
+
+    assert sorted(order[::-1], key=loss) == order
+
+
+def test_surplus_goes_before_guaranteed() -> None:
+    """On the node, and between nodes."""
+    pods = [
+        trainer(_A, 0, "n0", Tier.GUARANTEED),
+        trainer(_A, 1, "n1", Tier.GUARANTEED),
+        trainer(_A, 2, "n1"),
+    ]
+    found = index([node("n0", 5), node("n1", 10)], [_A], pods)
+
+    assert _chosen(service("s", 3), found, "n0", "n1") == "n1: a-002"
+
+
+def test_a_master_never_goes_while_trainers_can() -> None:
+    """Not even where one master would be enough and two trainers are needed."""
+    pods = [support(_A, "m", "n0", cpu=5), trainer(_A, 1, "n0", requests=shape(2))]
+    pods += [trainer(_A, 2, "n0", Tier.GUARANTEED, requests=shape(3))]
+    found = index([node("n0", 10)], [_A], pods)
+
+    assert _chosen(service("s", 5), found, "n0") == "n0: a-001 a-002"
+
+
+def test_the_job_that_holds_most_gives_first() -> None:
+    """For its weight, counting what it holds everywhere."""
+    pods = [trainer(_A, 1, "n0"), trainer(_B, 1, "n0"), trainer(_B, 2, "n1")]
+    nodes = [node("n0", 10), node("n1", 10)]
+
+    assert _chosen(service("s"), index(nodes, [_A, _B], pods), "n0") == "n0: b-001"
+    heavy = replace(_B, weight=3)
+    assert _chosen(service("s"), index(nodes, [_A, heavy], pods), "n0") == "n0: a-001"
+
+
+def test_queue_weights_count() -> None:
+    """A heavier queue keeps its trainers."""
+    night = replace(_B, queue="night")
+    pods = [trainer(_A, 1, "n0"), trainer(night, 1, "n0"), trainer(night, 2, "n1")]
+    found = index([node("n0", 10), node("n1", 10)], [_A, night], pods)
+
+    choice = choose(service("s"), _all(found, "n0"), found, weights={"night": 5})
+
+    assert choice == Candidate("n0", ("a-001",), 0)
+
+
+def test_among_equals_the_youngest_goes() -> None:
+    """It has done least."""
+    pods = [trainer(_A, 1, "n0"), trainer(_A, 2, "n0", started_s=NOW_S), trainer(_A, 3, "n0")]
+
+    assert _chosen(service("s"), index([node("n0", 15)], [_A], pods), "n0") == "n0: a-002"
+
+
+def test_pods_of_no_known_job_are_their_own() -> None:
+    """Trainers of other operators count by what each of them asks for."""
+    small = trainer(job("x", cpu=2), 1, "n0", job="")
+    large = trainer(job("y", cpu=5), 1, "n0", job="")
+    found = index([node("n0", 7)], [], [small, large])
+
+    assert _chosen(service("s", 2), found, "n0") == "n0: y-001"
+
+
+def test_a_victim_that_is_not_needed_is_spared() -> None:
+    """Small trainers taken first stay where a large one is needed anyway."""
+    pods = [trainer(_A, i, "n0", requests=shape(1)) for i in (1, 2)]
+    pods += [trainer(_B, 1, "n0", requests=shape(8))]
+    found = index([node("n0", 10)], [_A, _B], pods)
+
+    assert _chosen(service("s", 8), found, "n0") == "n0: b-001"
+
+
+def test_one_trainer_makes_room_for_two_services() -> None:
+    """5 CPU beside 1 free are 6: two services of 3 come cheaper than on a node with none free."""
+    pods = [trainer(_A, 1, "n0"), trainer(_A, 2, "n1")]
+    nodes = [node("n0", 5), node("n1", 6)]
+    waiting = [service("s0"), service("s1")]
+
+    assert _chosen(waiting[0], index(nodes, [_A], [*pods, *waiting]), "n0", "n1") == "n1: a-002"
+
+
+def test_the_preemptor_counts_once() -> None:
+    """A lone service takes one victim, not two where a second service would have fitted."""
+    big, small = job("big", cpu=3), job("small", cpu=5)
+    pods = [trainer(big, 1, "n0"), trainer(big, 2, "n0"), trainer(small, 1, "n1")]
+    pods += [service("full", 3, "n2")]
+    nodes = [node("n0", 6), node("n1", 5), node("n2", 30)]
+    lone = service("s", 5)
+
+    found = index(nodes, [big, small], [*pods, lone])
+
+    assert _chosen(lone, found, "n0", "n1") == "n1: small-001"
+
+
+def test_leavers_cost_nothing() -> None:
+    """Where room is coming, nobody new is taken; the leavers are named as the victims."""
+    pods = [trainer(_A, 1, "n0"), trainer(_A, 2, "n1", deleting=True), trainer(_A, 3, "n1")]
+    found = index([node("n0", 5), node("n1", 10)], [_A], pods)
+
+    assert _chosen(service("s"), found, "n0", "n1") == "n1: a-002"
+
+
+def test_room_given_away_is_not_given_twice() -> None:
+    """Nominated pods of the same rank and promises count; their victims count as gone."""
+    pods = [trainer(_A, i, "n0") for i in (1, 2, 3)]
+    nodes = [node("n0", 15)]
+    found = index(nodes, [_A], pods)
+    promise = Promise("uid-other", "n0", shape(3), 0, frozenset({"a-001"}))
+
+    assert _chosen(service("s", 2), found, "n0", promises=(promise,)) == "n0: a-001"
+    assert _chosen(service("s", 3), found, "n0", promises=(promise,)) == "n0: a-002"
+    nominated = service("other", 3, nominated="n0")
+    found.put_pod(nominated)
+    assert _chosen(service("s", 3), found, "n0", promises=(promise,)) == "n0: a-002"
+    assert _chosen(nominated, found, "n0", promises=(promise,)) == "n0: a-001"
+
+
+def test_lower_nominations_do_not_bind() -> None:
+    """A pod that ranks below the preemptor gets no room before it."""
+    pods = [trainer(_A, 1, "n0"), service("low", 3, nominated="n0", priority=-5)]
+    found = index([node("n0", 5)], [_A], pods)
+    promise = Promise("uid-x", "n0", shape(3), -5, frozenset())
+
+    assert _chosen(service("s", 3), found, "n0", promises=(promise,)) == "n0: a-001"
+
+
+def test_a_node_of_no_help_keeps_its_proposal() -> None:
+    """Where training cannot free enough, kube-scheduler's victims stand, and come last."""
+    pods = [service("low", 8, "n0", priority=-1), trainer(_A, 1, "n0", requests=shape(1))]
+    found = index([node("n0", 9), node("n1", 18)], [_A], [*pods, *trainers(_B, ["n1"] * 3)])
+    stands = Candidate("n0", ("uid-low",), 1)
+
+    assert choose(service("s", 8), [stands], found) == stands
+    assert choose(service("s", 8), [stands, *_all(found, "n1")], found) == Candidate(
+        "n1", ("b-001",), 0
+    )
+
+
+@pytest.mark.parametrize(
+    "candidate", [Candidate("gone", ("x",)), Candidate("n0", ("never-seen",), 2)]
+)
+def test_what_the_index_does_not_know_is_kept_as_it_came(candidate: Candidate) -> None:
+    """A node or a victim that the watch has not shown yet: taken only where nothing is better."""
+    found = index([node("n0", 5), node("n1", 5)], [_A], [trainer(_A, 0, "n1", Tier.GUARANTEED)])
+
+    assert choose(service("s"), [candidate], found) == candidate
+    better = choose(service("s"), [candidate, *_all(found, "n1")], found)
+    assert better is not None
+    assert better.node == "n1"
+
+
+def test_no_victims_no_choice() -> None:
+    """Candidates without victims are none."""
+    assert choose(service("s"), [Candidate("n0", ())], index([node("n0")])) is None
+    assert choose(service("s"), [], index()) is None
+
+
+@pytest.mark.parametrize(
+    ("proposed", "violations", "counted"),
+    [(("a-001", "a-000"), 2, 1), (("a-001",), 0, 0), (("a-000",), 1, 0)],
+)
+def test_budget_violations_are_counted_for_our_choice(
+    proposed: tuple[str, ...], violations: int, counted: int
+) -> None:
+    """Never more than the victims; surplus is outside of every budget of ours."""
+    pods = [trainer(_A, 0, "n0", Tier.GUARANTEED), trainer(_A, 1, "n0")]
+    found = index([node("n0", 10)], [_A], pods)
+
+    choice = choose(service("s"), [Candidate("n0", proposed, violations)], found)
+
+    assert choice == Candidate("n0", ("a-001",), counted)
+
+
+def test_guaranteed_trainers_violate_their_budget() -> None:
+    """Each of them that is taken beyond the proposal counts one."""
+    pods = [trainer(_A, i, "n0", Tier.GUARANTEED) for i in (0, 1)]
+    pods += [service("low", 5, "n0", priority=-1)]
+    found = index([node("n0", 15)], [_A], pods)
+
+    choice = choose(service("s", 9), [Candidate("n0", ("uid-low", "a-000"), 1)], found)
+
+    assert choice == Candidate("n0", ("a-000", "a-001"), 2)
+
+
+def _proposals(preemptor: Pod, found: Index) -> list[Candidate]:
+    return [c for name in sorted(found.nodes) for c in propose(preemptor, name, found)]
+
+
+def _guaranteed(found: Index, choice: Candidate) -> int:
+    return sum(tier_rank(found.pods[uid]) == 1 for uid in choice.uids)
+
+
+@CALM
+@given(cases(), st.integers(1, 20))
+def test_a_choice_frees_enough_and_takes_only_what_it_may(case: Case, cpu: int) -> None:
+    """The preemptor fits beside the nominated; no service, nobody of its rank or above is taken."""
+    found = Index.of(case.snapshot)
+    preemptor = service("preemptor", cpu)
+    choice = choose(preemptor, _proposals(preemptor, found), found)
+    if choice is None:
+        return
+
+    free = found.free(choice.node)
+    gone = {uid: pod for uid, pod in found.bound[choice.node].items() if pod.deleting}
+    gone |= {uid: found.pods[uid] for uid in choice.uids}
+    for pod in gone.values():
+        amounts.add(free, pod.requests)
+    assert amounts.within(preemptor.requests, free)
+    assert all(found.pods[uid].is_training for uid in choice.uids)
+    assert all(found.pods[uid].priority < preemptor.priority for uid in choice.uids)
+
+
+@CALM
+@given(cases(), st.integers(1, 20))
+def test_a_choice_is_never_worse_than_the_schedulers_own(case: Case, cpu: int) -> None:
+    """On no node more guaranteed trainers die than kube-scheduler would have taken there."""
+    found = Index.of(case.snapshot)
+    preemptor = service("preemptor", cpu)
+    for proposal in _proposals(preemptor, found):
+        choice = choose(preemptor, [proposal], found)
+        assert choice is not None
+        assert _guaranteed(found, choice) <= _guaranteed(found, proposal)

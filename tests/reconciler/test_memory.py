@@ -1,0 +1,262 @@
+"""What the loop keeps in memory: expectations, recent history, endings, figures."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from kube.live import Change
+from policy.planning import Release
+from policy.reasons import Reason
+from policy.snapshot import Phase, Pod
+from reconciler.bookkeeper import Bookkeeper
+from reconciler.expectations import PATIENCE_S, Expectations
+from reconciler.history import Recent
+from reconciler.jobs import JobWriter
+from reconciler.meters import Meters
+from runtime.metrics import Metrics
+from tests.reconciler.server import Clock, Instant
+from tests.support.builders import NOW_S, index, job, service, trainer
+
+JOB = job("net")
+POD = trainer(JOB, 0, "n0")
+
+
+def _changed(last: Pod | None, new: Pod | None) -> dict[str, Change[Pod]]:
+    pod = new or last
+    assert pod is not None
+    return {pod.uid: Change(last, new)}
+
+
+def test_a_trainer_just_made_is_there_at_once() -> None:
+    """The plan after it must not make it again."""
+    cluster, expected = index(jobs=[JOB]), Expectations()
+    expected.made(cluster, POD, 0.0)
+    expected.settle(cluster, {}, PATIENCE_S - 1)
+
+    assert cluster.trainers(JOB) == [POD]
+
+
+def test_a_trainer_that_is_never_seen_is_given_up() -> None:
+    """Somebody undid the write before the watch came."""
+    cluster, expected = index(jobs=[JOB]), Expectations()
+    expected.made(cluster, POD, 0.0)
+    expected.settle(cluster, {}, PATIENCE_S)
+
+    assert cluster.trainers(JOB) == []
+
+
+def test_a_trainer_that_was_seen_is_not_given_up() -> None:
+    """From then on the watch says what is."""
+    cluster, expected = index(jobs=[JOB]), Expectations()
+    expected.made(cluster, POD, 0.0)
+    expected.settle(cluster, _changed(None, POD), 1.0)
+    expected.settle(cluster, {}, PATIENCE_S)
+
+    assert cluster.trainers(JOB) == [POD]
+
+
+def test_a_trainer_that_went_before_its_answer_came_stays_gone() -> None:
+    """The answer to the creation is the older news."""
+    cluster, expected = index(jobs=[JOB]), Expectations()
+    expected.settle(cluster, _changed(POD, None), 0.0)
+    expected.made(cluster, POD, 0.0)
+
+    assert cluster.trainers(JOB) == []
+
+
+def test_a_trainer_that_the_watch_showed_first_keeps_its_record() -> None:
+    """It may be bound already, which the answer does not know."""
+    cluster, expected = index(jobs=[JOB], pods=[POD]), Expectations()
+    expected.made(cluster, replace(POD, node=""), 0.0)
+
+    assert cluster.trainers(JOB) == [POD]
+
+
+def test_a_released_trainer_is_leaving_at_once() -> None:
+    """Also if an older record of it arrives afterwards; and it is known that it was us."""
+    cluster, expected = index(jobs=[JOB], pods=[POD]), Expectations()
+    expected.released(cluster, POD.uid, 0.0)
+    first = cluster.pods[POD.uid].deleting
+    cluster.put_pod(POD)
+    expected.settle(cluster, _changed(POD, POD), 1.0)
+
+    assert first
+    assert cluster.pods[POD.uid].deleting
+    assert expected.was_released(POD.uid)
+    assert list(expected.released_uids) == [POD.uid]
+
+
+def test_a_release_that_did_not_happen_is_seen_in_the_end() -> None:
+    """After a while the watch is right."""
+    cluster, expected = index(jobs=[JOB], pods=[POD]), Expectations()
+    expected.released(cluster, POD.uid, 0.0)
+    cluster.put_pod(POD)
+    expected.settle(cluster, _changed(POD, POD), PATIENCE_S)
+
+    assert not cluster.pods[POD.uid].deleting
+
+
+def test_a_refused_eviction_puts_the_trainer_back() -> None:
+    """It stays, and its end will not be taken for a release."""
+    cluster, expected = index(jobs=[JOB], pods=[POD]), Expectations()
+    expected.released(cluster, POD.uid, 0.0)
+    expected.kept(cluster, POD.uid)
+
+    assert cluster.trainers(JOB) == [POD]
+    assert not expected.was_released(POD.uid)
+
+
+def test_a_refused_eviction_does_not_bring_back_what_leaves_anyway() -> None:
+    """Somebody else deleted it meanwhile, or it is gone."""
+    leaving = replace(POD, deleting=True)
+    cluster, expected = index(jobs=[JOB], pods=[POD]), Expectations()
+    expected.released(cluster, POD.uid, 0.0)
+    cluster.put_pod(leaving)
+    expected.settle(cluster, _changed(POD, leaving), 1.0)
+    expected.kept(cluster, POD.uid)
+    expected.kept(cluster, "unknown")
+
+    assert cluster.pods == {POD.uid: leaving}
+
+
+def test_releasing_what_is_gone_or_leaving_changes_no_record() -> None:
+    """It is only remembered."""
+    leaving = replace(POD, deleting=True)
+    cluster, expected = index(pods=[leaving]), Expectations()
+    expected.released(cluster, POD.uid, 0.0)
+    expected.released(cluster, "unknown", 0.0)
+
+    assert cluster.pods == {POD.uid: leaving}
+    assert expected.was_released("unknown")
+
+
+def test_memory_of_releases_is_bounded() -> None:
+    """The oldest of more than 20 000 are forgotten."""
+    expected = Expectations()
+    for number in range(20_001):
+        expected.released(index(), str(number), 0.0)
+
+    assert not expected.was_released("0")
+    assert expected.was_released("20000")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _changed(POD, replace(POD, disrupted=True, deleting=True)),
+        _changed(replace(POD, disrupted=True), None),
+    ],
+)
+def test_a_node_that_kube_scheduler_took_from_cools_down(change: dict[str, Change[Pod]]) -> None:
+    """The rest of what was freed is for the next service pod."""
+    recent = Recent()
+    recent.note(change, Expectations(), NOW_S, 5.0)
+
+    assert recent.history(NOW_S).cooling == {"n0": NOW_S + 5}
+    assert recent.history(NOW_S + 5).cooling == {}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _changed(POD, None),
+        _changed(None, replace(POD, disrupted=True)),
+        _changed(None, replace(POD, node="", disrupted=True, deleting=True)),
+        _changed(None, replace(service("web", where="n0"), disrupted=True, deleting=True)),
+        {"u": Change(None, None)},
+    ],
+)
+def test_other_departures_cool_nothing(change: dict[str, Change[Pod]]) -> None:
+    """A trainer that just ended, a service, a pod without a node: that room is for everybody."""
+    recent = Recent()
+    recent.note(change, Expectations(), NOW_S, 5.0)
+
+    assert recent.history(NOW_S).cooling == {}
+
+
+def test_our_own_releases_cool_only_for_services() -> None:
+    """A move between jobs must be able to use the node at once."""
+    recent, expected = Recent(), Expectations()
+    expected.released(index(), POD.uid, NOW_S)
+    recent.note(_changed(POD, replace(POD, disrupted=True, deleting=True)), expected, NOW_S, 5.0)
+    moved = Release(JOB.key, "u", "ml", "p", "n1", Reason.FAIR_SHARE, "")
+    recent.made_room([moved, replace(moved, node="n2", reason=Reason.SERVICES_FIRST)], [], NOW_S, 5)
+
+    assert recent.history(NOW_S).cooling == {"n2": NOW_S + 5}
+
+
+def test_how_often_a_service_was_helped_is_remembered_for_half_an_hour() -> None:
+    """So that releases for one that does not come become rarer."""
+    recent = Recent()
+    recent.made_room([], ["u"], NOW_S, 5.0)
+    recent.made_room([], ["u"], NOW_S + 10, 5.0)
+
+    assert recent.history(NOW_S + 1000).helped == {"u": (2, NOW_S + 10)}
+    assert recent.history(NOW_S + 1810).helped == {}
+
+
+def test_pods_that_outlive_their_job_are_forgotten() -> None:
+    """Garbage collection takes the Job first and its pods later, for ever and ever."""
+    cluster = index(jobs=[JOB])
+    api = Instant(Clock())
+    keeper = Bookkeeper(
+        cluster, Expectations(), JobWriter(api, cluster), lambda _: frozenset[int]()
+    )
+    keeper.note(_changed(POD, None))
+    keeper.note(_changed(trainer(job("gone"), 0, "n0"), None))
+    keeper.settle()
+
+    assert set(keeper._gone) == {JOB.uid}  # noqa: SLF001 - that nothing piles up inside is the fact
+
+
+def test_only_trainers_are_remembered() -> None:
+    """A service that goes, or a pod that only changes, is in nobody's books."""
+    cluster = index(jobs=[JOB])
+    api = Instant(Clock())
+    keeper = Bookkeeper(
+        cluster, Expectations(), JobWriter(api, cluster), lambda _: frozenset[int]()
+    )
+    keeper.note(_changed(service("web"), None))
+    keeper.note(_changed(POD, replace(POD, phase=Phase.RUNNING, ready=True)))
+    with ThreadPoolExecutor(1) as pool:
+        keeper.settle()
+        keeper.write(NOW_S, pool)
+
+    assert cluster.jobs[JOB.key].books == JOB.books
+
+
+def _reclaimed(*steps: dict[str, Change[Pod]]) -> str:
+    """The count of reclaims after these changes, one round each."""
+    metrics = Metrics("reconciler")
+    meters = Meters(metrics)
+    for step in steps:
+        meters.note(step, NOW_S)
+    lines = metrics.text().decode().splitlines()
+    return next(line for line in lines if line.startswith("edl_reconciler_reclaim_seconds_count"))
+
+
+WAITING = service("web", created_s=NOW_S - 2)
+NOMINATED = replace(WAITING, nominated="n0")
+BOUND = replace(WAITING, node="n0")
+
+
+def test_a_reclaim_is_timed_from_creation_to_node() -> None:
+    """Also where binding and start fall into one round, as they mostly do."""
+    running = replace(BOUND, phase=Phase.RUNNING)
+
+    assert _reclaimed(_changed(WAITING, NOMINATED), _changed(BOUND, running)).endswith(" 1.0")
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (_changed(WAITING, BOUND),),
+        (_changed(WAITING, NOMINATED), _changed(NOMINATED, WAITING), _changed(WAITING, BOUND)),
+        (_changed(WAITING, NOMINATED), _changed(NOMINATED, None)),
+        (_changed(None, replace(POD, node="", nominated="n0")), _changed(None, POD)),
+    ],
+)
+def test_what_needed_no_preemption_is_no_reclaim(steps: tuple[dict[str, Change[Pod]], ...]) -> None:
+    """Placed at once, given up by the scheduler, gone, or training itself."""
+    assert _reclaimed(*steps).endswith(" 0.0")

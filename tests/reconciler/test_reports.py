@@ -1,0 +1,102 @@
+from dataclasses import replace
+
+import pytest
+
+from policy.names import Tier
+from policy.planning import JobPlan, Plan, Release
+from policy.reasons import Reason
+from reconciler import reports
+from reconciler.trainers import Outcome
+from tests.support.builders import job
+
+JOB = job("net", 2)
+JOBS = {JOB.key: JOB}
+
+
+def _release(number: int) -> Release:
+    return Release(JOB.key, f"u{number}", "ml", f"p{number}", "n0", Reason.ABOVE_MAX, "7 live")
+
+
+def _plan(reason: Reason, target: int = 0) -> Plan:
+    return Plan(jobs=(JobPlan(JOB.key, 0, target, reason, "no room for 2", 0.0),))
+
+
+def test_trainers_that_were_made_are_told() -> None:
+    """Even if others were refused: the refusal comes again if it lasts."""
+    event = reports.of_outcome(Outcome(JOB, 3, Tier.SURPLUS, Reason.SURPLUS, "no"))
+
+    assert event is not None
+    assert (event.reason, event.message) == ("TrainersMade", "made 3 surplus trainers")
+    assert not event.warning
+
+
+def test_a_refusal_is_a_warning() -> None:
+    """With what the API server said."""
+    event = reports.of_outcome(Outcome(JOB, 0, Tier.SURPLUS, Reason.SURPLUS, "no quota"))
+
+    assert event is not None
+    assert (event.reason, event.message, event.warning) == ("TrainersRefused", "no quota", True)
+
+
+def test_nothing_made_and_nothing_refused_is_nothing_to_tell() -> None:
+    """A lost race for the books is nobody's concern."""
+    assert reports.of_outcome(Outcome(JOB, 0, Tier.SURPLUS, Reason.SURPLUS)) is None
+
+
+def test_releases_of_one_reason_are_one_event() -> None:
+    """The first five by name."""
+    (event,) = reports.of_releases([_release(i) for i in range(7)], JOBS)
+
+    assert event.message == "released p0, p1, p2, p3, p4 and 2 more: AboveMax (7 live)"
+
+
+def test_releases_of_a_job_that_is_gone_are_not_told() -> None:
+    """There is nothing to hang the event on."""
+    assert reports.of_releases([_release(0)], {}) == []
+
+
+def test_each_reason_has_its_own_event() -> None:
+    """A person asks why, one reason at a time."""
+    other = replace(_release(1), reason=Reason.FAIR_SHARE)
+    events = reports.of_releases([_release(0), other], JOBS)
+
+    assert [e.message.partition(":")[0] for e in events] == ["released p0", "released p1"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "helps"),
+    [
+        (Reason.WAITING_FOR_ROOM, "lower min-trainers"),
+        (Reason.FITS_NO_NODE, "node selector"),
+        (Reason.QUOTA_REACHED, "raise the quota"),
+        (Reason.BACKING_OFF, "logs"),
+    ],
+)
+def test_a_job_below_its_minimum_is_told_what_helps(reason: Reason, helps: str) -> None:
+    """A warning that names numbers, cause and way out."""
+    (event,) = reports.of_changes(_plan(reason), {}, JOBS)
+
+    assert event.message.startswith("0 of at least 2 trainers: no room for 2; ")
+    assert helps in event.message
+    assert event.warning
+
+
+def test_a_job_that_is_wrong_is_told_even_with_its_trainers() -> None:
+    """Its annotations were broken while it ran."""
+    (event,) = reports.of_changes(_plan(Reason.INVALID, 5), {}, JOBS)
+
+    assert event.message == "left with 5 trainers: no room for 2"
+
+
+@pytest.mark.parametrize(
+    ("plan", "before"),
+    [
+        (_plan(Reason.WAITING_FOR_ROOM), {JOB.key: Reason.WAITING_FOR_ROOM}),
+        (_plan(Reason.QUOTA_REACHED, 2), {}),
+        (_plan(Reason.NO_ROOM), {}),
+        (Plan(jobs=(JobPlan("ml/gone", 0, 0, Reason.WAITING_FOR_ROOM, "", 0.0),)), {}),
+    ],
+)
+def test_what_is_known_normal_or_gone_is_not_told(plan: Plan, before: dict[str, Reason]) -> None:
+    """The same as last time, at the minimum, an everyday reason, a job that is gone."""
+    assert reports.of_changes(plan, before, JOBS) == []

@@ -1,0 +1,157 @@
+from dataclasses import replace
+
+import pytest
+
+from kube import decode
+from policy.snapshot import Books, Job, JobCondition, JobStatus, Phase, Pod
+from reconciler import status
+from tests.support.builders import NOW_S, job, trainer
+
+JOB = job("net", 2, 4, status=JobStatus(start_s=NOW_S - 100))
+PODS = [trainer(JOB, 0, "n0"), trainer(JOB, 1, "n0"), trainer(JOB, 2)]
+
+
+def _types(found: JobStatus) -> list[str]:
+    return [c.type for c in found.conditions if c.status == "True"]
+
+
+def _ended(books: Books, pods: list[Pod], owner: Job = JOB) -> JobStatus:
+    return status.status(owner, pods, books, NOW_S)
+
+
+def test_pods_are_counted_as_batch_does() -> None:
+    """Active are those that stay, ready the running of them, terminating the others."""
+    leaving = replace(trainer(JOB, 3, "n0"), deleting=True)
+    over = replace(trainer(JOB, 4, "n0"), phase=Phase.FAILED)
+    found = _ended(Books(failed=1), [*PODS, leaving, over])
+
+    assert (found.active, found.ready, found.terminating, found.failed) == (3, 2, 1, 1)
+
+
+def test_a_job_that_began_keeps_its_start() -> None:
+    """Its startTime is set once."""
+    assert _ended(Books(), PODS).start_s == NOW_S - 100
+    assert _ended(Books(), [], replace(JOB, status=JobStatus())).start_s == NOW_S
+
+
+def test_counts_never_fall() -> None:
+    """Books that were edited or lost do not take back what was reported."""
+    before = replace(JOB, status=JobStatus(succeeded=1, failed=3, start_s=1.0))
+    found = _ended(Books(), PODS, before)
+
+    assert (found.succeeded, found.failed) == (1, 3)
+
+
+def test_success_waits_for_the_other_trainers() -> None:
+    """Work-queue semantics: nothing is made any more, but what runs may finish."""
+    assert _types(_ended(Books(succeeded=1), PODS)) == []
+
+
+def test_success_with_nobody_left_is_complete() -> None:
+    """Both conditions and the completion time come together."""
+    found = _ended(Books(succeeded=1), [])
+
+    assert _types(found) == ["SuccessCriteriaMet", "Complete"]
+    assert found.completion_s == NOW_S
+
+
+def test_a_failure_after_a_success_changes_nothing() -> None:
+    """The work is done, however many trainers fail on the way out."""
+    assert _types(_ended(Books(succeeded=1, failed=9), [])) == ["SuccessCriteriaMet", "Complete"]
+
+
+def test_a_job_may_fail_as_often_as_its_limit_says() -> None:
+    """`backoffLimit` failures are allowed; disruptions do not count at all."""
+    limited = replace(JOB, backoff_limit=2)
+
+    assert _types(_ended(Books(failed=2, disrupted=50), PODS, limited)) == []
+
+
+def test_an_end_comes_in_two_steps() -> None:
+    """FailureTarget while trainers are still there, Failed once none is left."""
+    limited = replace(JOB, backoff_limit=2)
+    first = _ended(Books(failed=3), PODS, limited)
+    second = _ended(Books(failed=3), [], replace(limited, status=first))
+
+    assert _types(first) == ["FailureTarget"]
+    assert _types(second) == ["FailureTarget", "Failed"]
+    assert {c.reason for c in second.conditions} == {"BackoffLimitExceeded"}
+    assert "backoffLimit 2" in second.conditions[0].message
+    assert second.completion_s == 0.0
+
+
+def test_an_end_that_was_begun_is_not_taken_back() -> None:
+    """Even if the user raises the limit meanwhile."""
+    begun = _ended(Books(failed=3), PODS, replace(JOB, backoff_limit=2))
+
+    assert _types(_ended(Books(failed=3), [], replace(JOB, status=begun))) == [
+        "FailureTarget",
+        "Failed",
+    ]
+
+
+def test_a_job_has_its_deadline() -> None:
+    """It counts from startTime on."""
+    assert _types(_ended(Books(), PODS, replace(JOB, deadline_s=101))) == []
+    found = _ended(Books(), PODS, replace(JOB, deadline_s=100))
+
+    assert found.conditions[0].reason == "DeadlineExceeded"
+
+
+def test_suspension_stops_the_clock() -> None:
+    """A suspended job has no startTime, and so no deadline."""
+    found = _ended(Books(), [], replace(JOB, suspended=True, deadline_s=1))
+
+    assert _types(found) == ["Suspended"]
+    assert found.start_s == 0.0
+
+
+def test_resuming_starts_the_clock_anew() -> None:
+    """And says so in the same condition."""
+    suspended = _ended(Books(), [], replace(JOB, suspended=True))
+    resumed = _ended(Books(), [], replace(JOB, status=suspended))
+
+    assert resumed.start_s == NOW_S
+    assert [(c.type, c.status, c.reason) for c in resumed.conditions] == [
+        ("Suspended", "False", "JobResumed")
+    ]
+
+
+def test_a_condition_keeps_its_time() -> None:
+    """Looking again does not make it newer, so nothing is written for it."""
+    suspended = replace(JOB, suspended=True)
+    first = _ended(Books(), [], suspended)
+
+    assert status.status(replace(suspended, status=first), [], Books(), NOW_S + 60) == first
+
+
+@pytest.mark.parametrize("kind", ["Complete", "Failed"])
+def test_a_finished_job_gets_no_more_conditions(kind: str) -> None:
+    """The API server would refuse them."""
+    over = replace(JOB, status=JobStatus(conditions=(JobCondition(kind, "True"),)))
+
+    assert len(_ended(Books(failed=99), [], over).conditions) == 1
+
+
+def test_a_job_that_cannot_be_elastic_is_only_counted() -> None:
+    """It is reported in an event; nothing is begun or ended for it."""
+    broken = replace(JOB, error="min is missing", status=JobStatus())
+
+    assert _ended(Books(failed=99), PODS, broken) == JobStatus(active=3, ready=2, failed=99)
+
+
+def test_a_patch_is_read_back_as_the_same_status() -> None:
+    """Times are whole seconds, as metav1.Time has them."""
+    found = _ended(Books(succeeded=1), [])
+    body = status.patch(found)
+
+    assert decode._job_status(body["status"]) == found  # noqa: SLF001 - the exact counterpart
+    assert body["status"]["completionTime"] == "1970-01-02T03:46:40Z"
+
+
+def test_a_patch_takes_the_start_away_and_never_the_end() -> None:
+    """Null removes startTime; completionTime must not appear before Complete."""
+    body = status.patch(JobStatus())["status"]
+
+    assert body["startTime"] is None
+    assert "completionTime" not in body
