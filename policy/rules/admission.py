@@ -9,7 +9,7 @@ from collections import Counter
 from policy import amounts
 from policy.names import Tier
 from policy.reasons import Reason
-from policy.snapshot import Job, Pod
+from policy.snapshot import Job, Pod, Resources
 from policy.work import Share, Work
 
 _FIRST_BACKOFF_S = 10.0
@@ -53,31 +53,41 @@ def _place(work: Work, share: Share, missing: int) -> int:
     owed = _owed(work, job, missing)
     for giver, _ in owed:
         work.quotas.take(giver.job, -1)
-    nodes = _find_nodes(work, job, missing)
+    places = _find_places(work, job, missing)
     for giver, _ in owed:
         work.quotas.take(giver.job)
-    if len(nodes) == missing:
-        for giver, pod in owed:
-            work.release(giver, pod, Reason.QUOTA_REACHED, f"{job.key} starts in the same quota")
-        return missing
-    _explain(work, share, missing - len(nodes))
-    if owed or not share.live:
-        for node in nodes:
-            work.untake(job, node)
-        return 0
-    return len(nodes)
+    if len(places) < missing:
+        _explain(work, share, missing - len(places))
+        if owed or not share.live:
+            for node, _ in places:
+                work.untake(job, node)
+            return 0
+    for giver, pod in owed:
+        work.release(giver, pod, Reason.QUOTA_REACHED, f"{job.key} starts in the same quota")
+    for _, preempted in places:
+        work.load.leave(preempted)
+    return len(places)
 
 
-def _find_nodes(work: Work, job: Job, missing: int) -> list[str]:
-    """Nodes for up to `missing` trainers; their room is taken."""
-    nodes: list[str] = []
-    while len(nodes) < missing and work.quotas.allow(job):
-        node, _ = work.room.place(job.requests, job.constraints, pooled=True)
+def _find_places(work: Work, job: Job, missing: int) -> list[tuple[str, Resources]]:
+    """Nodes for up to `missing` trainers, and what must be preempted there; the room is taken."""
+    places: list[tuple[str, Resources]] = []
+    while len(places) < missing and work.quotas.allow(job):
+        node, must_leave = work.room.place(job.requests, job.constraints, pooled=True)
         if not node:
             break
-        nodes.append(node)
+        places.append((node, _short(work, job, node) if must_leave else {}))
         work.take(job, node)
-    return nodes
+    return places
+
+
+def _short(work: Work, job: Job, node: str) -> Resources:
+    """What kube-scheduler must preempt on a node for one trainer."""
+    room = work.room.later(node)
+    return {
+        name: wanted - min(wanted, max(0, room.get(name, 0)))
+        for name, wanted in job.requests.items()
+    }
 
 
 def _owed(work: Work, job: Job, missing: int) -> list[tuple[Share, Pod]]:

@@ -95,7 +95,7 @@ def test_every_section_can_be_written() -> None:
         ("just words", "must be a mapping"),
         ("{a: [", "the policy is not valid YAML"),
         ("a: 2024-13-45", "the policy is not valid YAML"),
-        ("[" * 5_000, "the policy is not valid YAML"),
+        ("[" * 800, "the policy is not valid YAML"),
         ("a: \ud800", "the policy is not valid YAML"),
         ("# " + "x" * document.MAX_BYTES, "longer than 262144 bytes"),
     ],

@@ -120,10 +120,12 @@ def test_a_job_that_appears_wakes_the_loop(threads: Threads) -> None:
 def test_a_round_that_fails_is_not_the_end(
     threads: Threads, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is logged, the loop pauses, and the stop does not wait for the pause."""
+    """It is logged with its cause, and the loop can still be stopped."""
     threads.fails = 10_000
     threads.start()
     until(lambda: "round failed" in caplog.text)
+
+    assert "who leads is not known" in caplog.text
 
 
 def test_work_goes_on_after_a_round_that_failed(threads: Threads) -> None:

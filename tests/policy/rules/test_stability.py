@@ -1,0 +1,212 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from policy.elasticity import plan
+from policy.model import Policy
+from policy.names import Tier
+from policy.planning import History, Plan
+from policy.reasons import Reason
+from policy.snapshot import Constraints, Job, Node, Pod, Requirement
+from tests.support.builders import NOW_S, index, job, node, service, trainer, trainers
+
+_A, _B = job("a", 1, 9), job("b", 1, 9)
+_FULL = [node("n0", 30)]
+
+
+def _policy(max_load: float = 1.0, **stability: Any) -> Policy:
+    return Policy.model_validate(
+        {"reserve": {"maxLoad": {"cpu": max_load}}, "stability": stability}
+    )
+
+
+def _plan(
+    nodes: list[Node],
+    jobs: list[Job],
+    pods: list[Pod],
+    policy: Policy | None = None,
+    history: History | None = None,
+) -> Plan:
+    return plan(index(nodes, jobs, pods), policy or _policy(), NOW_S, history)
+
+
+def _split(first: int, second: int, **fields: Any) -> list[Pod]:
+    """Trainers of the two jobs on one node."""
+    pods = [*trainers(_A, ["n0"] * first), *trainers(_B, ["n0"] * second)]
+    return [replace(pod, **fields) for pod in pods]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "threshold", "moves"),
+    [
+        (5, 1, 0.1, True),
+        (4, 2, 0.1, True),
+        (3, 3, 0.1, False),
+        (4, 3, 0.0, False),
+        (4, 2, 1.0, True),
+        (4, 2, 1.1, False),
+        (2, 4, 0.1, True),
+    ],
+)
+def test_trainers_move_for_a_clear_gain_only(
+    first: int, second: int, threshold: float, *, moves: bool
+) -> None:
+    """The giver must stay at or above the taker, and have more by the threshold."""
+    pods = _split(first, second)
+
+    made = _plan(
+        [node("n0", 5 * (first + second))], [_A, _B], pods, _policy(gainThreshold=threshold)
+    )
+
+    assert [release.reason for release in made.releases] == [Reason.FAIR_SHARE] * moves
+    assert not made.creates
+
+
+def test_the_plan_says_between_whom() -> None:
+    """With what each has."""
+    made = _plan(_FULL, [_A, _B], _split(5, 1))
+
+    assert made.releases[0].detail == "ml/b has 1, ml/a has 5"
+    assert made.releases[0].uid == "a-004"
+
+
+def test_young_trainers_stay() -> None:
+    """A trainer that has just begun is not moved, nor one whose start is not known yet."""
+    assert _plan(_FULL, [_A, _B], _split(5, 1, started_s=NOW_S - 14.9)).empty
+    assert _plan(_FULL, [_A, _B], _split(5, 1, started_s=0.0, created_s=NOW_S - 1)).empty
+    assert not _plan(_FULL, [_A, _B], _split(5, 1, started_s=NOW_S - 15.0)).empty
+
+
+def test_few_trainers_are_on_the_move_at_one_time() -> None:
+    """A tenth of all, at least one; those that are leaving already count."""
+    a, b = job("a", 1, 40), job("b", 1, 40)
+    pods = [*trainers(a, ["n0"] * 29), *trainers(b, ["n0"])]
+    leaving = [trainer(a, 90 + i, "n0", deleting=True) for i in range(2)]
+
+    made = _plan([node("n0", 150)], [a, b], pods)
+    fewer = _plan([node("n0", 160)], [a, b], [*pods, *leaving])
+
+    assert len(made.releases) == 3
+    assert len(fewer.releases) == 1
+
+
+def test_what_is_coming_needs_no_move() -> None:
+    """A slot that is about to be free goes to the poorer job first."""
+    leaving = [service(f"s{i}", 5, "n0", deleting=True) for i in range(3)]
+
+    assert _plan([node("n0", 45)], [_A, _B], [*_split(5, 1), *leaving]).empty
+
+
+def test_the_receiver_must_fit_where_the_giver_leaves() -> None:
+    """On its node, with the node's labels, and not on one that cools down."""
+    elsewhere = Constraints(terms=((Requirement("zone", "In", ("b",)),),))
+    picky = replace(_B, constraints=elsewhere)
+    large = replace(_B, requests={"cpu": 6_000, "pods": 1})
+    pods = trainers(_A, ["n0"] * 5)
+    beside = node("n1", 6, labels={"zone": "b"})
+
+    for receiver in (picky, large):
+        there = [*pods, *trainers(receiver, ["n1"])]
+        assert _plan([node("n0", 25), beside], [_A, receiver], there).empty
+    cooling = History(cooling={"n0": NOW_S + 1})
+    assert _plan(_FULL, [_A, _B], _split(5, 1), history=cooling).empty
+
+
+def test_where_the_reserve_is_the_bound_trainers_move_too() -> None:
+    """Nodes have room, but the load limit is reached: shares become equal all the same."""
+    made = _plan([node("n0", 60)], [_A, _B], _split(5, 1), _policy(0.5))
+
+    assert [release.uid for release in made.releases] == ["a-004"]
+
+
+def test_where_the_reserve_is_the_bound_any_free_node_will_do() -> None:
+    """The receiver need not fit where the giver leaves: only load was missing."""
+    large = job("large", 1, 9, cpu=6)
+    pods = [*trainers(_A, ["n0"] * 6), *trainers(large, ["n1"])]
+
+    made = _plan([node("n0", 30), node("n1", 60)], [_A, large], pods, _policy(0.42))
+
+    assert [release.job for release in made.releases] == ["ml/a"]
+
+
+def test_a_move_that_would_break_the_reserve_is_none() -> None:
+    """A larger trainer for a smaller one may be too much."""
+    large = job("large", 1, 9, cpu=10)
+    pods = [*trainers(job("a", 1, 30, cpu=1), ["n0"] * 25), *trainers(large, ["n1"])]
+
+    made = _plan(
+        [node("n0", 25), node("n1", 25)], [job("a", 1, 30, cpu=1), large], pods, _policy(0.7)
+    )
+
+    assert made.empty
+
+
+def test_where_a_quota_is_the_bound_trainers_move_inside_it() -> None:
+    """From the richer job of the quota, not from one outside."""
+    outside = job("o", 1, 20, namespace="other")
+    policy = Policy.model_validate(
+        {
+            "reserve": {"maxLoad": {"cpu": 1.0}},
+            "quotas": [{"namespace": "ml", "requests": {"cpu": 30}}],
+        }
+    )
+    pods = [*_split(5, 1), *trainers(outside, ["n0"] * 8)]
+
+    made = _plan([node("n0", 70)], [_A, _B, outside], pods, policy)
+
+    assert [release.uid for release in made.releases] == ["a-004"]
+
+
+def test_only_jobs_that_started_receive() -> None:
+    """Nobody gives for a job that waits for its minimum: admission sees to it."""
+    waiting = job("w", 9, 9, cpu=9)
+
+    made = _plan(_FULL, [_A, waiting], trainers(_A, ["n0"] * 6))
+
+    assert made.empty
+
+
+def test_guaranteed_trainers_do_not_move() -> None:
+    """A job with a large minimum keeps it, however little others have."""
+    rich = job("rich", 5, 9)
+    pods = [*trainers(rich, ["n0"] * 5), *trainers(_B, ["n0"])]
+
+    assert all(pod.tier is Tier.GUARANTEED for pod in pods)
+    assert _plan(_FULL, [rich, _B], pods).empty
+
+
+def test_allowed_sizes_are_kept_on_both_sides() -> None:
+    """A move by one that would leave a size nobody allowed is not made."""
+    policy = Policy.model_validate(
+        {"reserve": {"maxLoad": {"cpu": 1.0}}, "sizes": [{"allowed": [1, 5]}]}
+    )
+
+    assert _plan(_FULL, [_A, _B], _split(5, 1), policy).empty
+    giver_only = Policy.model_validate(
+        {
+            "reserve": {"maxLoad": {"cpu": 1.0}},
+            "sizes": [{"namespaces": ["other"], "allowed": [1, 5]}],
+        }
+    )
+    fixed = job("f", 1, 9, namespace="other")
+    pods = [*trainers(fixed, ["n0"] * 5), *trainers(_B, ["n0"])]
+    assert _plan(_FULL, [fixed, _B], pods, giver_only).empty
+
+
+def test_jobs_of_the_builtin_controller_give_and_take() -> None:
+    """Their number is lowered; which pod goes is not ours to say, but room is counted."""
+    plain = job("plain", 1, 9, managed=False, parallelism=5)
+    pods = [service(f"p{i}", 5, "n0", owner_uid=plain.uid) for i in range(5)]
+
+    made = _plan(_FULL, [plain, _B], [*pods, *trainers(_B, ["n0"])])
+
+    assert {wanted.key: wanted.target for wanted in made.jobs} == {"ml/plain": 4, "ml/b": 1}
+
+
+def test_a_waiting_trainer_gives_nothing() -> None:
+    """It has no node that anybody could use."""
+    pods = [*_split(1, 1), *(trainer(_A, 10 + i, created_s=NOW_S - 20) for i in range(2))]
+    patient = _policy(withdrawAfterSeconds=60, minRunSeconds=0)
+
+    assert _plan([node("n0", 10)], [_A, _B], pods, patient).empty
