@@ -34,11 +34,11 @@ def load_limits(policy: Policy, total: Resources, now: datetime) -> dict[str, in
     """Resource -> the most that all pods together may request before training must not grow.
 
     max_load of the active window or of the reserve, less the headroom. Resources that the
-    policy does not name have no limit but the nodes.
+    policy does not name, or allows whole, have no limit but the nodes.
     """
     window = active_window(policy, now)
     shares = window.max_load if window else policy.reserve.max_load
-    limits = {name: int(total.get(name, 0) * share) for name, share in shares.items()}
+    limits = {n: int(total.get(n, 0) * share) for n, share in shares.items() if share < 1}
     for name, text in policy.reserve.headroom.items():
         kept = (
             total.get(name, 0) * int(text[:-1]) // 100

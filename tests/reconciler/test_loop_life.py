@@ -232,7 +232,9 @@ def test_two_jobs_share_what_there_is(world: World, process: Process) -> None:
     world.add_job("a", 1, 6)
     process.run(3)
     world.add_job("b", 1, 6)
-    process.run(3)
+    process.run(1)
+    world.preempt(next(pod for pod in world.running("a") if pod.tier is Tier.SURPLUS))
+    process.run(2)
     soon = len(world.running("b"))
     process.run(60)
 

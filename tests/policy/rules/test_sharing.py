@@ -53,7 +53,7 @@ def test_weights_scale_shares() -> None:
 def test_the_dominant_resource_counts() -> None:
     """Trainers of 5 CPU against such of a quarter of the memory: equal shares, unequal numbers."""
     hungry = job("hungry", 1, 9, cpu=1, memory=16)
-    pods = [*trainers(_A, ["n0"]), *trainers(hungry, ["n0"])]
+    pods = [*trainers(_A, ["n0", "n0"]), *trainers(hungry, ["n0"])]
 
     made = _plan([node("n0", 40, memory=64)], [_A, hungry], pods)
 
