@@ -102,9 +102,7 @@ class _Reclaim:
         while heap and self._pods:
             rank, name = heappop(heap)
             now = self._rank(name)
-            if now is None:
-                continue
-            if now > rank:
+            if now is not None and now > rank:
                 heappush(heap, (now, name))
                 continue
             self._take(name)

@@ -1,0 +1,69 @@
+"""Jobs that the built-in controller runs: their pods carry no role and no tier."""
+
+from policy.elasticity import plan
+from policy.index import Index
+from policy.model import Policy
+from policy.names import Role, Tier
+from policy.reasons import Reason
+from policy.snapshot import Phase, Pod, Snapshot
+from tests.support.builders import NOW_S, job, node, shape, trainers
+
+_PLAIN = job("plain", 1, 9, managed=False, parallelism=3)
+_FREE = Policy.model_validate({"reserve": {"maxLoad": {"cpu": 1.0}}})
+
+
+def plain_pod(number: int, where: str) -> Pod:
+    """A pod that the Job controller made."""
+    return Pod(
+        "ml",
+        f"plain-{number}",
+        f"uid-{number}",
+        shape(5),
+        node=where,
+        phase=Phase.RUNNING if where else Phase.PENDING,
+        created_s=float(number),
+        owner_uid=_PLAIN.uid,
+    )
+
+
+def test_the_oldest_count_as_guaranteed() -> None:
+    """The first `min` of its pods are guaranteed, the others surplus, all of them trainers."""
+    pods = tuple(plain_pod(i, "n0") for i in range(3))
+    found = Index.of(Snapshot((node("n0", 18),), pods, (_PLAIN,))).trainers(_PLAIN)
+
+    assert [(pod.role, pod.tier) for pod in found] == [
+        (Role.TRAINER, Tier.GUARANTEED),
+        (Role.TRAINER, Tier.SURPLUS),
+        (Role.TRAINER, Tier.SURPLUS),
+    ]
+
+
+def test_pods_that_left_are_forgotten() -> None:
+    """Dropping one after the other leaves no trace of their owner."""
+    index = Index.of(Snapshot((node("n0", 18),), (plain_pod(0, "n0"), plain_pod(1, "n0"))))
+
+    index.drop_pod("uid-0")
+    assert list(index.owned[_PLAIN.uid]) == ["uid-1"]
+    index.drop_pod("uid-1")
+    assert index.owned == {}
+
+
+def test_its_number_moves_by_its_pods_wherever_they_are() -> None:
+    """Pods on no node, or on one that is gone, count as trainers but hold no room."""
+    pods = (plain_pod(0, "n0"), plain_pod(1, "gone"), plain_pod(2, ""))
+    index = Index.of(Snapshot((node("n0", 23),), pods, (_PLAIN,)))
+
+    (wanted,) = plan(index, _FREE, NOW_S).jobs
+
+    assert (wanted.live, wanted.target) == (3, 4)
+
+
+def test_a_pause_in_growth_is_told_only_to_those_it_holds() -> None:
+    """While enough trainers are on their way, a job at its max is at its max."""
+    full, hungry = job("full", 20, 20), job("hungry", 1, 60)
+    pods = [*trainers(full, ["n0"] * 20), *trainers(hungry, ["n0"])]
+    index = Index.of(Snapshot((node("n0", 200),), tuple(pods), (full, hungry)))
+
+    reasons = {wanted.key: wanted.reason for wanted in plan(index, _FREE, NOW_S).jobs}
+
+    assert reasons == {"ml/full": Reason.AT_MAX, "ml/hungry": Reason.GROWING}
