@@ -1,6 +1,7 @@
 """What users and admins do to elastic Jobs, on a real control plane with EDL beside it."""
 
 import subprocess
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -88,8 +89,9 @@ def test_services_take_and_give_back(here: Journey) -> None:
     here.services(40)
     took_s = here.wait_services(40, 15)
     meanwhile = here.running("mnist")
+    time.sleep(2.0)  # nodes still cool down when the services leave: that must wedge no trainer
     here.services(0)
-    here.wait_running("mnist", SLOTS, 20)
+    here.wait_running("mnist", SLOTS, 12)
 
     found = here.wait_exact("mnist")
 

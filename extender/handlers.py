@@ -43,11 +43,14 @@ def filter_nodes(
     Called after the in-tree filters, so only what they do not know is looked at: node pools,
     room promised to services, nodes that just gave capacity back. Pods that outrank surplus
     are held to the pools alone.
+
+    A node cools down only while somebody waits for room: on a quiet cluster nothing would wake
+    the rejected pod when the time is over, and it would wait for minutes.
     """
     result = Filtered([], {}, {})
     pools = policy.node_pools if pod.role is Role.TRAINER else ()
     taken = promised(index, promises, pod.priority) if is_surplus(pod) else {}
-    hot = cooling if is_surplus(pod) else {}
+    hot = cooling if is_surplus(pod) and _outranked(pod, index) else {}
     for name in names:
         node = index.nodes.get(name)
         if node is None:
@@ -61,6 +64,13 @@ def filter_nodes(
         else:
             result.kept.append(name)
     return result
+
+
+def _outranked(pod: Pod, index: Index) -> bool:
+    """Whether a pod of higher priority waits for a node."""
+    return any(
+        other.priority > pod.priority and not other.gated for other in index.waiting.values()
+    )
 
 
 def _in_pools(labels: Mapping[str, str], pools: tuple[NodePool, ...]) -> bool:

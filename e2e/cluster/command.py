@@ -1,12 +1,12 @@
 """Runs the long commands of a build, and shows what they say while they run."""
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.process import Process, last_lines
 from e2e.cluster.progress import Display, State
+from runtime.clock import monotonic_s
 
 _POLL_S = 0.25
 
@@ -38,12 +38,12 @@ def run(
     log.touch()
     begin = log.stat().st_size
     process = Process(Path(command[0]).name, command, log, env=env, cwd=cwd)
-    deadline_s = time.monotonic() + timeout_s
+    deadline_s = monotonic_s() + timeout_s
     try:
         with log.open(errors="replace") as output:
             output.seek(begin)
             ended = False
-            while not ended and time.monotonic() < deadline_s:
+            while not ended and monotonic_s() < deadline_s:
                 ended = process.wait(_POLL_S)
                 for line in output:
                     state.saw(line.rstrip("\n"))

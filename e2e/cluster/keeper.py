@@ -7,8 +7,9 @@ everything in its session's process group. Should the keeper itself be killed, t
 kills the command (Linux; the keeper has one thread, so that signal is tied to its life).
 
 Orders on standard input: `T` sends SIGTERM to the command, `K` sends SIGKILL to it and to all
-in its process group, end of file means `K`. On standard output it says the command's process id; it exits with the command's exit code,
-or 128 + the signal that ended it. Imports little: six of them start with a cluster.
+in its process group, end of file means `K`. On standard output it says the command's process
+id; it exits with the command's exit code, or 128 + the signal that ended it. Imports little:
+one starts with every component of a cluster.
 """
 
 import contextlib

@@ -9,6 +9,7 @@ import urllib3
 
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.process import Process
+from runtime.clock import monotonic_s
 
 _POLL_S = 0.05
 _ASK_S = 2.0
@@ -46,14 +47,14 @@ class Prober:
         Raises:
             ClusterError: a process ended, or the time is over; names its log.
         """
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = monotonic_s() + timeout_s
         open_checks = list(checks)
         while open_checks:
             open_checks = [check for check in open_checks if not self._passes(check.url)]
             for check in open_checks:
                 if check.process.exit_code is not None:
                     raise ClusterError(died(check.process))
-            if open_checks and time.monotonic() > deadline_s:
+            if open_checks and monotonic_s() > deadline_s:
                 raise ClusterError(_late(open_checks[0], timeout_s))
             if open_checks:
                 time.sleep(_POLL_S)

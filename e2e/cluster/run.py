@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.process import last_lines
+from runtime.clock import monotonic_s
 
 _STOP_S = 15.0
 _POLL_S = 0.1
@@ -94,9 +95,9 @@ class Place:
         Returns:
             The descriptor that holds it.
         """
-        deadline_s = time.monotonic() + _LOOKED_AT_S
+        deadline_s = monotonic_s() + _LOOKED_AT_S
         while (descriptor := self._try_lock()) is None:
-            if time.monotonic() > deadline_s:
+            if monotonic_s() > deadline_s:
                 return None
             time.sleep(_POLL_S)
         os.ftruncate(descriptor, 0)
@@ -181,9 +182,9 @@ class Place:
         return int(text)
 
     def _wait_until_free(self, patience_s: float) -> bool:
-        deadline_s = time.monotonic() + patience_s
+        deadline_s = monotonic_s() + patience_s
         while self.held:
-            if time.monotonic() > deadline_s:
+            if monotonic_s() > deadline_s:
                 return False
             time.sleep(_POLL_S)
         return True

@@ -167,8 +167,9 @@ def test_a_promise_outlives_other_changes_of_its_pod() -> None:
 
 
 def test_a_node_that_gave_capacity_cools_down() -> None:
-    """Even if the promise has ended; for as long as the policy says."""
+    """Even if the promise has ended; while services wait, for as long as the policy says."""
     bench, web, waiting = _promised('{"stability": {"coolDownSeconds": 20}}')
+    bench.add_pod(objects.pod("next", 6))
     bench.drop_pod(web)
     bench.look()
     bench.clock.advance(19)

@@ -75,12 +75,20 @@ def test_pools_bind_trainers_of_both_tiers_alone() -> None:
 
 def test_a_node_that_gave_capacity_back_gets_no_surplus_for_a_while() -> None:
     """The rest of what was freed is for the next service."""
-    cluster = index([node("n0"), node("n1")])
+    cluster = index([node("n0"), node("n1")], pods=[service("web")])
     cooling = {"n0": NOW_S + 1, "n1": NOW_S}
 
     assert _filter(SURPLUS, cluster, "n0", "n1", cooling=cooling) == Filtered(
         ["n1"], {"n0": "NodeCoolingDown"}, {}
     )
+
+
+def test_nothing_cools_down_when_no_service_waits() -> None:
+    """No event would wake the trainer when the time is over."""
+    gated = replace(service("later"), gated=True)
+    cluster = index([node("n0")], pods=[gated])
+
+    assert _filter(SURPLUS, cluster, "n0", cooling={"n0": NOW_S + 9}).kept == ["n0"]
 
 
 def test_promised_room_is_not_given_away_again() -> None:

@@ -11,7 +11,7 @@ from policy.rules.admission import backoff_s
 from policy.snapshot import Books, Job, Node, Pod
 from tests.support.builders import NOW_S, index, job, node, service, trainer, trainers
 
-_FREE = Policy(reserve=Reserve(max_load={"cpu": 1.0}))
+_FREE = Policy(reserve=Reserve(max_load={}))
 _A = job("a", 1, 9)
 _NEW = job("new", 2, 2)
 

@@ -10,7 +10,7 @@ from policy.reasons import Reason
 from policy.snapshot import Job, JobCondition, JobStatus, Node, Pod
 from tests.support.builders import NOW_S, index, job, node, service, shape, trainer, trainers
 
-_FREE = Policy(reserve=Reserve(max_load={"cpu": 1.0}))
+_FREE = Policy(reserve=Reserve(max_load={}))
 _A, _B = job("a", 1, 3), job("b", 1, 9)
 
 

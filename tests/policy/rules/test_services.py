@@ -1,14 +1,14 @@
 import pytest
 
 from policy.elasticity import plan
-from policy.model import Policy
+from policy.model import Policy, Reserve
 from policy.names import Tier
 from policy.planning import History, Plan
 from policy.reasons import Reason
 from policy.snapshot import Constraints, Job, Node, Pod, Requirement
 from tests.support.builders import LONG_AGO_S, NOW_S, index, job, node, service, trainer, trainers
 
-_FREE = Policy.model_validate({"reserve": {"maxLoad": {"cpu": 1.0}}})
+_FREE = Policy(reserve=Reserve(max_load={}))
 _A, _B = job("a", 1, 9), job("b", 1, 9)
 
 

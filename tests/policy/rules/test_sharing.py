@@ -8,7 +8,7 @@ from policy.reasons import Reason
 from policy.snapshot import Job, Node, Pod
 from tests.support.builders import NOW_S, index, job, node, service, trainer, trainers
 
-_FREE = Policy(reserve=Reserve(max_load={"cpu": 1.0}))
+_FREE = Policy(reserve=Reserve(max_load={}))
 _A, _B = job("a", 1, 9), job("b", 1, 9)
 
 
@@ -55,9 +55,9 @@ def test_the_dominant_resource_counts() -> None:
     hungry = job("hungry", 1, 9, cpu=1, memory=16)
     pods = [*trainers(_A, ["n0", "n0"]), *trainers(hungry, ["n0"])]
 
-    made = _plan([node("n0", 40, memory=64)], [_A, hungry], pods)
+    made = _plan([node("n0", 35, memory=64)], [_A, hungry], pods)
 
-    assert _targets(made) == {"ml/a": 7, "ml/hungry": 4}
+    assert _targets(made) == {"ml/a": 6, "ml/hungry": 4}
 
 
 def test_fulfilment_counts_what_jobs_wish() -> None:

@@ -15,9 +15,9 @@ _A, _B = job("a", 1, 9), job("b", 1, 9)
 _FULL = [node("n0", 30)]
 
 
-def _policy(max_load: float = 1.0, **stability: Any) -> Policy:
+def _policy(max_load: float | None = None, **stability: Any) -> Policy:
     return Policy.model_validate(
-        {"reserve": {"maxLoad": {"cpu": max_load}}, "stability": stability}
+        {"reserve": {"maxLoad": {"cpu": max_load} if max_load else {}}, "stability": stability}
     )
 
 
@@ -147,7 +147,7 @@ def test_where_a_quota_is_the_bound_trainers_move_inside_it() -> None:
     outside = job("o", 1, 20, namespace="other")
     policy = Policy.model_validate(
         {
-            "reserve": {"maxLoad": {"cpu": 1.0}},
+            "reserve": {"maxLoad": {}},
             "quotas": [{"namespace": "ml", "requests": {"cpu": 30}}],
         }
     )
@@ -178,14 +178,12 @@ def test_guaranteed_trainers_do_not_move() -> None:
 
 def test_allowed_sizes_are_kept_on_both_sides() -> None:
     """A move by one that would leave a size nobody allowed is not made."""
-    policy = Policy.model_validate(
-        {"reserve": {"maxLoad": {"cpu": 1.0}}, "sizes": [{"allowed": [1, 5]}]}
-    )
+    policy = Policy.model_validate({"reserve": {"maxLoad": {}}, "sizes": [{"allowed": [1, 5]}]})
 
     assert _plan(_FULL, [_A, _B], _split(5, 1), policy).empty
     giver_only = Policy.model_validate(
         {
-            "reserve": {"maxLoad": {"cpu": 1.0}},
+            "reserve": {"maxLoad": {}},
             "sizes": [{"namespaces": ["other"], "allowed": [1, 5]}],
         }
     )
