@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -346,7 +347,16 @@ def test_policy_is_checked_at_apply_and_then_rules(world: World) -> None:
         world.send(stored(None))
     world.send(stored(policy))
     until(lambda: world.get("/readyz").json()["policy"]["source"] == "configmap")
-    pod = world.send(_pod("mnist-0", {"tf-job": "mnist"}, "vision"))
+    numbers = count()  # the API server hears of the new selector a moment later
+
+    def selected() -> dict[str, Any]:
+        found: dict[str, Any] = world.send(
+            _pod(f"mnist-{next(numbers)}", {"tf-job": "mnist"}, "vision")
+        )
+        return found
+
+    until(lambda: selected()["spec"]["priority"] == -1000)
+    pod = selected()
     world.send(request.delete(CONFIGMAPS, SYSTEM_NAMESPACE, POLICY_CONFIGMAP))
 
     assert pod["spec"]["priority"] == -1000

@@ -53,7 +53,8 @@ def of_changes(plan: Plan, before: Mapping[str, Reason], jobs: Mapping[str, Job]
 def _text(wanted: JobPlan, job: Job) -> str:
     """What is the matter, and what helps; what is wrong with a Job says that itself."""
     if wanted.reason is Reason.INVALID:
-        return f"left with {wanted.target} trainers: {wanted.detail}"
+        help_ = "correct that, or where it cannot be changed, create it again"
+        return f"left with {wanted.target} trainers: {wanted.detail}; {help_}"
     least = f"{wanted.target} of at least {job.min_trainers} trainers"
     return f"{least}: {wanted.detail}; {_WORTH_A_WARNING[wanted.reason]}"
 

@@ -6,8 +6,13 @@ from policy.work import Share, Work
 
 
 def trim(work: Work) -> None:
-    """Releases what a job must not have: stopped, above max, above quota."""
+    """Releases what a job must not have: stopped, above max, above quota.
+
+    A job whose annotations became unreadable keeps what it has until somebody corrects them.
+    """
     for share in work.shares:
+        if share.job.error and not share.stopped:
+            continue
         wanted = _wanted(share)
         reason = Reason.JOB_STOPPED if share.stopped else Reason.ABOVE_MAX
         share.absent = max(0, min(share.absent, wanted - len(share.live)))

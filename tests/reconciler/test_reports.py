@@ -85,7 +85,8 @@ def test_a_job_that_is_wrong_is_told_even_with_its_trainers() -> None:
     """Its annotations were broken while it ran."""
     (event,) = reports.of_changes(_plan(Reason.INVALID, 5), {}, JOBS)
 
-    assert event.message == "left with 5 trainers: no room for 2"
+    assert event.message.startswith("left with 5 trainers: no room for 2; correct that")
+    assert "create it again" in event.message
 
 
 @pytest.mark.parametrize(

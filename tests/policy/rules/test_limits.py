@@ -153,3 +153,12 @@ def test_waiting_surplus_that_was_promised_room_counts_in_the_load() -> None:
 
     assert _gone(made) == [("b-009", Reason.RESERVE_RESTORED)]
     assert shape(5) == _B.requests
+
+
+def test_a_job_that_became_unreadable_keeps_what_it_has() -> None:
+    """Nonsense in a running Job's annotations costs no trainer."""
+    spoiled = job("a", 0, 0, error="edl.training/max-trainers is 'many'")
+
+    made = plan(index([node("n0", 40)], [spoiled], trainers(spoiled, ["n0"] * 3)), _FREE, NOW_S)
+
+    assert made.empty
