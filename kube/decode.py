@@ -216,6 +216,7 @@ class _Wish:
 def _wish(annotations: Mapping[str, str], spec: Object) -> _Wish:
     try:
         elastic.check_spec(spec)
+        elastic.check_stored(spec)
         low, high = elastic.bounds(annotations)
         return _Wish(low, high, elastic.weight(annotations), elastic.queue(annotations))
     except JobError as error:

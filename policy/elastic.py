@@ -91,6 +91,20 @@ def check_spec(spec: Mapping[str, object]) -> None:
         )
 
 
+def check_stored(spec: Mapping[str, object]) -> None:
+    """Refuses what only admission could have mended in a Job that is stored already.
+
+    Raises:
+        JobError: the built-in controller has it, and makes no more pods than `completions`.
+    """
+    completions = spec.get("completions")
+    if completions is not None and spec.get("managedBy") is None:
+        raise JobError(
+            f"spec.completions is {completions}: the Job came in while EDL's webhook was away, "
+            "and the built-in controller makes no more pods than that"
+        )
+
+
 def defaulted_completions(spec: Mapping[str, object]) -> bool:
     """Whether completions and parallelism are the pair that the API server fills in."""
     return spec.get("completions") == 1 and spec.get("parallelism") in (None, 1)

@@ -96,3 +96,12 @@ def test_specs_that_contradict_elasticity_are_refused(spec: dict[str, object], w
     """The message names the field and the way out."""
     with pytest.raises(JobError, match=words):
         elastic.check_spec(spec)
+
+
+def test_a_stored_default_job_cannot_be_elastic() -> None:
+    """With the API server's completions of 1 and the built-in controller it can be one pod only."""
+    with pytest.raises(JobError, match=r"spec\.completions is 1: .*webhook was away"):
+        elastic.check_stored({"completions": 1, "parallelism": 1})
+
+    elastic.check_stored({"parallelism": 1})
+    elastic.check_stored({"completions": 1, "managedBy": "edl.training/reconciler"})
