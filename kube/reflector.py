@@ -33,6 +33,8 @@ HEALTHY_S = 60.0
 """A watch that held this long was well; the back-off starts small again."""
 _WATCH_S = (240, 300)
 _STOP_S = 5.0
+_LONGEST_PAUSE_S = 5.0
+"""Between two tries: an API server that was away for seconds must not leave us blind for 30."""
 _RELIST_AFTER = 5
 """Failed watches in a row after which the resource version itself is suspected."""
 
@@ -186,7 +188,7 @@ class Reflector(Generic[T]):
     # Following: watch thread.
 
     def _run(self) -> None:
-        backoff = Backoff(self._random)
+        backoff = Backoff(self._random, longest_s=_LONGEST_PAUSE_S)
         while not self._stopping.is_set():
             begun_s, seen = self._clock_s(), self._counts["events"]
             failed = self.follow_once()
