@@ -11,16 +11,11 @@ from policy.index import is_surplus
 from policy.names import Tier
 from policy.reasons import Reason
 from policy.rules.admission import backing_off
-from policy.snapshot import Constraints
 from policy.work import Share, Work
 
 _LEAST_IN_FLIGHT = 8
 _IN_FLIGHT = 0.04
 """Share of the trainers wanted that may wait for the scheduler at one time: no pile, ever."""
-_COMES = (Reason.NO_ROOM, Reason.RESERVE_HELD)
-"""Reasons that go away when pods that are leaving have left."""
-
-_Shape = tuple[tuple[tuple[str, int], ...], Constraints]
 
 
 def settle_waiting(work: Work) -> None:
@@ -48,7 +43,6 @@ def grow(work: Work) -> bool:
         1 for share in work.shares for pod in share.live if is_surplus(pod) and not pod.node
     )
     allowed = budget - in_flight
-    tight: set[_Shape] = set()
     heap = [(*_rank(work, share), i) for i, share in enumerate(work.shares)]
     heapify(heap)
     while heap:
@@ -58,31 +52,12 @@ def grow(work: Work) -> bool:
         if step and allowed < min(step, budget):
             _explain_pause(work, [share, *(work.shares[entry[-1]] for entry in heap)])
             return False
-        if step and tight - {_shape(share)}:
-            share.set(Reason.GROWING, "trainers of a poorer job find their nodes first")
-        elif step and _add(work, share, step):
+        if step and _add(work, share, step):
             allowed -= step
-            heappush(heap, (*_rank(work, share), i))
-        elif _await(work, share):
-            tight.add(_shape(share))
-            heappush(heap, (*_rank(work, share), i))
-        elif _on_their_way(share):
-            tight.add(_shape(share))
+        elif not _await(work, share):
+            continue
+        heappush(heap, (*_rank(work, share), i))
     return True
-
-
-def _shape(share: Share) -> _Shape:
-    return tuple(sorted(share.job.requests.items())), share.job.constraints
-
-
-def _on_their_way(share: Share) -> bool:
-    """Whether a job that has no more room is still to get some of its trainers onto nodes.
-
-    Their room is counted, but kube-scheduler knows nothing of that: trainers of another shape
-    that came in between could take it, and give it back later, and take it again.
-    """
-    waits = share.creates[Tier.SURPLUS] or any(not pod.node for pod in share.surplus)
-    return bool(waits) and share.reason in _COMES
 
 
 def _rank(work: Work, share: Share) -> tuple[float, float, str]:
@@ -115,7 +90,7 @@ def _await(work: Work, share: Share) -> bool:
 
     Without this a richer job would take it, and would have to give it back.
     """
-    if share.reason not in _COMES or not share.admitted:
+    if share.reason not in (Reason.NO_ROOM, Reason.RESERVE_HELD) or not share.admitted:
         return False
     job, wanted = share.job, share.count + share.expected
     if ceilings.next_size(work.policy, job, wanted) != wanted + 1:
