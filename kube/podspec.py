@@ -54,6 +54,24 @@ def requests(spec: Mapping[str, Any]) -> Amounts:
     )
 
 
+def limits(spec: Mapping[str, Any]) -> Resources:
+    """What a pod of this spec may use at most, added up as core/v1 `ResourceQuota` does.
+
+    A resource that one container has no limit for is left out: the pod has none either.
+    A quantity that cannot be read counts as no limit.
+    """
+    containers = spec.get("containers") or ()
+    sidecars = [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
+    each = [
+        amounts((c.get("resources") or {}).get("limits") or {}).resources
+        for c in (*containers, *sidecars)
+    ]
+    named = amounts((spec.get("resources") or {}).get("limits") or {}).resources
+    whole = set.intersection(*(set(found) for found in each)) if each else set()
+    total = {name: sum(found[name] for found in each) for name in whole}
+    return total | {name: most for name, most in named.items() if name in _POD_LEVEL}
+
+
 def constraints(spec: Mapping[str, Any]) -> Constraints:
     """Node selector, required node affinity and tolerations of a pod of this spec."""
     affinity = spec.get("affinity")

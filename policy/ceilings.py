@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from policy import amounts, quantity
 from policy.index import Index
-from policy.model import WEEKDAYS, Policy, Window
+from policy.model import WEEKDAYS, Policy, Quota, Window
 from policy.snapshot import Job, Resources
 
 
@@ -49,40 +49,70 @@ def load_limits(policy: Policy, total: Resources, now: datetime) -> dict[str, in
     return limits
 
 
+_LIMITS = "limits."
+"""As core/v1 `ResourceQuota` writes it: limits.cpu."""
+
+
 class Quotas:
     """What is left of each quota while a plan is made.
 
-    Only trainers count: services and fixed pods have ResourceQuota for that.
+    Only trainers count: services and fixed pods have ResourceQuota for that. Where a trainer
+    has no limit, its request counts as one.
     """
 
     def __init__(self, policy: Policy, index: Index) -> None:
         self._quotas = policy.quotas
-        self._left = [quantity.parse_all(quota.requests) for quota in policy.quotas]
+        self._total = [_ceilings(quota) for quota in policy.quotas]
+        self._left = [dict(total) for total in self._total]
+        self._counted: dict[str, Resources] = {}
+        self._by_job: dict[str, list[dict[str, int]]] = {}
+        """Job key -> those of `_left` that count it."""
         for job in index.jobs.values() if policy.quotas else ():
-            for _ in index.trainers(job):
-                self.take(job)
+            self.take(job, len(index.trainers(job)))
 
     def _left_for(self, job: Job) -> list[dict[str, int]]:
-        return [
-            left
-            for quota, left in zip(self._quotas, self._left, strict=True)
-            if job.queue == quota.queue or job.namespace == quota.namespace
-        ]
+        found = self._by_job.get(job.key)
+        if found is None:
+            pairs = zip(self._quotas, self._left, strict=True)
+            found = [left for quota, left in pairs if _counts(quota, job)]
+            self._by_job[job.key] = found
+        return found
+
+    def _one(self, job: Job) -> Resources:
+        """What one trainer takes: requests by name, limits with the prefix of ResourceQuota."""
+        if job.key not in self._counted:
+            limits = {**job.requests, **job.limits}
+            self._counted[job.key] = {
+                **job.requests,
+                **{_LIMITS + name: amount for name, amount in limits.items()},
+            }
+        return self._counted[job.key]
 
     def allow(self, job: Job, count: int = 1) -> bool:
         """Whether `count` more trainers of `job` stay inside every quota that counts it."""
         return all(
             amount * count <= left[name]
             for left in self._left_for(job)
-            for name, amount in job.requests.items()
+            for name, amount in self._one(job).items()
             if name in left
         )
+
+    def lack(self, job: Job, count: int) -> str:
+        """Which quota has no room for `count` more trainers of `job`, and by how much; "" for none.
+
+        With a `count` of 0: which one is overdrawn.
+        """
+        for quota, left, total in zip(self._quotas, self._left, self._total, strict=True):
+            for name, amount in self._one(job).items() if _counts(quota, job) else ():
+                if name in left and amount * count > left[name]:
+                    return _show_lack(quota, name, total[name], amount * count - left[name])
+        return ""
 
     def take(self, job: Job, count: int = 1) -> None:
         """Counts `count` trainers (negative: gives them back)."""
         for left in self._left_for(job):
             for name in left:
-                left[name] -= job.requests.get(name, 0) * count
+                left[name] -= self._one(job).get(name, 0) * count
 
     def allow_instead(self, job: Job, giver: Job) -> bool:
         """Whether one more trainer of `job` is allowed once `giver` has one less."""
@@ -94,17 +124,36 @@ class Quotas:
     def relieves(self, job: Job, count: int, giver: Job) -> bool:
         """Whether one trainer less of `giver` helps where `count` more of `job` are too many."""
         return any(
-            amount * count > left.get(name, amount * count) and giver.requests.get(name, 0) > 0
+            amount * count > left.get(name, amount * count) and self._one(giver).get(name, 0) > 0
             for left in self._left_for(job)
             if any(left is other for other in self._left_for(giver))
-            for name, amount in job.requests.items()
+            for name, amount in self._one(job).items()
         )
 
     def exceeded(self, job: Job) -> bool:
         """Whether a quota that counts `job` is already overdrawn."""
         return any(
-            left[name] < 0 for left in self._left_for(job) for name in left if name in job.requests
+            left[name] < 0
+            for left in self._left_for(job)
+            for name in left
+            if self._one(job).get(name, 0) > 0
         )
+
+
+def _counts(quota: Quota, job: Job) -> bool:
+    return job.queue == quota.queue or job.namespace == quota.namespace
+
+
+def _ceilings(quota: Quota) -> dict[str, int]:
+    limits = quantity.parse_all(quota.limits)
+    return quantity.parse_all(quota.requests) | {_LIMITS + n: most for n, most in limits.items()}
+
+
+def _show_lack(quota: Quota, name: str, total: int, missing: int) -> str:
+    scope = f"namespace {quota.namespace}" if quota.namespace else f"queue {quota.queue}"
+    resource = name.removeprefix(_LIMITS)
+    amount, short = quantity.show(resource, total), quantity.show(resource, missing)
+    return f"the quota of {scope} allows {name} {amount}, {short} too little"
 
 
 def next_size(policy: Policy, job: Job, trainers: int) -> int:
@@ -175,15 +224,16 @@ class Load:
             if requests.get(name, 0) > 0
         )
 
-    def allow_later(self, requests: Resources, beside: Resources) -> bool:
-        """Whether one more such pod stays inside every limit when all that leaves has left.
+    def allow_later(self, requests: Resources, beside: Resources, count: int = 1) -> bool:
+        """Whether `count` more such pods stay inside every limit when all that leaves has left.
 
         Args:
-            requests: Of the pod.
+            requests: Of one pod.
             beside: What leaves too.
+            count: How many.
         """
         return all(
-            self._later(name) - beside.get(name, 0) + requests[name] <= limit
+            self._later(name) - beside.get(name, 0) + requests[name] * count <= limit
             for name, limit in self._limits.items()
             if requests.get(name, 0) > 0
         )

@@ -129,16 +129,21 @@ class Fairness(_Model):
 
 
 class Quota(_Model):
-    """A ceiling on what the trainers of one namespace or queue request together."""
+    """A ceiling on what the trainers of one namespace or queue may have together."""
 
     namespace: Name | None = None
     queue: Name | None = None
-    requests: dict[Name, Quantity]
+    requests: dict[Name, Quantity] = Field(default_factory=dict)
+    """Resource -> the most that they request."""
+    limits: dict[Name, Quantity] = Field(default_factory=dict)
+    """Resource -> the most that their limits come to; where one has none, its request counts."""
 
     @model_validator(mode="after")
     def _one_scope(self) -> "Quota":
         if (self.namespace is None) == (self.queue is None):
             raise ValueError("name exactly one of namespace and queue")
+        if not (self.requests or self.limits):
+            raise ValueError("bounds nothing; give requests, limits or both")
         return self
 
 

@@ -102,6 +102,8 @@ class Pod:
     created_s: float = 0.0
     started_s: float = 0.0
     """`status.startTime`, or 0 before the node took it."""
+    uncommitted_s: float = 0.0
+    """Seconds of training that would be lost with it, as its job's master says."""
     ended_s: float = 0.0
     """When its containers ended, or 0 while they run."""
     owner_uid: str = ""
@@ -191,6 +193,8 @@ class Job:
     max_trainers: int
     requests: Resources
     constraints: Constraints = ANYWHERE
+    limits: Resources = field(default_factory=dict)
+    """What one trainer may use at most; a resource without a limit is missing."""
     weight: int = 1
     queue: str = ""
     created_s: float = 0.0

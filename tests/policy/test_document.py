@@ -60,7 +60,7 @@ def test_every_section_can_be_written() -> None:
             "quotas: [{namespace: a, queue: b, requests: {cpu: 1}}]",
             "quotas.0: name exactly one of namespace and queue",
         ),
-        ("quotas: [{queue: a}]", "quotas.0.requests: Field required"),
+        ("quotas: [{queue: a}]", "quotas.0: bounds nothing; give requests"),
         ("quotas: [{queue: a, requests: {cpu: 5%}}]", "quotas.0.requests.cpu: '5%': a quota is an"),
         ("sizes: [{}]", "sizes.0: give exactly one of allowed"),
         ("sizes: [{step: 2, powersOfTwo: true}]", "sizes.0: give exactly one of allowed"),
