@@ -110,7 +110,7 @@ class Extender:
         args = _read(wire.ExtenderArgs)
         pod = _pod(args.pod)
         with self._state.view() as view:
-            scores = handlers.prioritize(pod, args.node_names, view.index, view.packing)
+            scores = handlers.prioritize(pod, args.node_names, view.index)
         return wire.priorities(scores)
 
     def _preempt(self) -> object:

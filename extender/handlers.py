@@ -8,10 +8,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from policy import amounts
-from policy.index import Index, is_surplus
+from policy.crew import is_surplus
+from policy.index import Index
 from policy.model import NodePool, Policy
 from policy.names import Role
-from policy.placement import Packing, score
+from policy.placement import score
 from policy.reasons import Reason
 from policy.snapshot import Pod
 from policy.victims import Candidate, Promise, choose
@@ -97,11 +98,13 @@ def promised(index: Index, promises: Iterable[Promise], priority: int) -> dict[s
     return taken
 
 
-def prioritize(pod: Pod, names: Collection[str], index: Index, packing: Packing) -> dict[str, int]:
-    """Node -> 0..10; 10 where the pod spoils least room for trainers. Unknown nodes get 0."""
-    costs = {
-        name: packing.cost(pod.requests, index.free(name)) for name in names if name in index.nodes
-    }
+def prioritize(pod: Pod, names: Collection[str], index: Index) -> dict[str, int]:
+    """Node -> 0..10; 10 where the pod spoils least room for trainers, 0 where it has none.
+
+    The prices are those that the plan placed it by.
+    """
+    priced = index.fits(pod.requests, pod.constraints).costs
+    costs = {name: priced[name] for name in names if name in priced}
     return dict.fromkeys(names, 0) | score(costs)
 
 

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from kube.cache import ClusterCache
 from kube.live import Change, LiveIndex
 from policy.index import Index
-from policy.placement import Packing
 from policy.snapshot import Pod
 from policy.victims import Candidate, Promise
-from policy.work import packing
 
 PROMISE_S = 5.0
 """How long a promise stands before the pod it was given to must have shown up."""
@@ -27,7 +25,6 @@ class View:
     """What one answer is made from; only valid while it is held."""
 
     index: Index
-    packing: Packing
     promises: tuple[Promise, ...]
     cooling: Mapping[str, float]
     now_s: float
@@ -52,19 +49,16 @@ class State:
         self._lock = threading.Lock()
         self._promises: dict[str, tuple[Promise, float]] = {}
         self._cooling: dict[str, float] = {}
-        self._packing = packing(self._live.index)
 
     @contextmanager
     def view(self) -> Iterator[View]:
         """The cluster as of now, held still until the block ends."""
         with self._lock:
             now_s = self._clock_s()
-            pods, jobs = self._live.drain()
-            if jobs:
-                self._packing = packing(self._live.index)
+            pods, _ = self._live.drain()
             self._settle(pods, now_s)
             promises = tuple(promise for promise, _ in self._promises.values())
-            yield View(self._live.index, self._packing, promises, self._cooling, now_s)
+            yield View(self._live.index, promises, self._cooling, now_s)
 
     def promise(self, pod: Pod, chosen: Candidate, now_s: float) -> None:
         """Room on a node goes to `pod`; its victims are as good as gone. Inside `view` only."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from math import isfinite
 from sys import intern
 from typing import Any
 
@@ -18,6 +19,7 @@ from policy import books, elastic
 from policy.errors import JobError
 from policy.names import (
     ANNOTATION_BOOKS,
+    ANNOTATION_UNCOMMITTED,
     LABEL_JOB,
     LABEL_ROLE,
     LABEL_TIER,
@@ -98,6 +100,7 @@ class Decoder:
             role=_ROLES.get(labels.get(LABEL_ROLE, "")),
             tier=_TIERS.get(labels.get(LABEL_TIER, "")),
             trainer_id=_trainer_id(labels.get(LABEL_TRAINER_ID)),
+            uncommitted_s=_uncommitted_s(meta.get("annotations")),
             constraints=podspec.constraints(spec),
             scheduler=intern(spec.get("schedulerName") or "default-scheduler"),
         )
@@ -140,6 +143,7 @@ class Decoder:
             max_trainers=wish.high,
             requests=asked.resources,
             constraints=podspec.constraints(template.get("spec") or {}),
+            limits=podspec.limits(template.get("spec") or {}),
             weight=wish.weight,
             queue=wish.queue,
             created_s=seconds(meta.get("creationTimestamp")),
@@ -265,6 +269,15 @@ def _trainer_id(text: str | None) -> int:
     if text and len(text) <= _LONGEST_ID and text.isascii() and text.isdecimal():
         return int(text)
     return -1
+
+
+def _uncommitted_s(annotations: Mapping[str, str] | None) -> float:
+    """0 where nobody says, or says no number of seconds."""
+    try:
+        found = float((annotations or {}).get(ANNOTATION_UNCOMMITTED) or 0.0)
+    except ValueError:
+        return 0.0
+    return max(0.0, found) if isfinite(found) else 0.0
 
 
 def _job_status(status: Object) -> JobStatus:

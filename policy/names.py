@@ -16,6 +16,8 @@ ANNOTATION_MIN = "edl.training/min-trainers"
 ANNOTATION_MAX = "edl.training/max-trainers"
 ANNOTATION_QUEUE = "edl.training/queue"
 ANNOTATION_WEIGHT = "edl.training/weight"
+ANNOTATION_UNCOMMITTED = "edl.training/uncommitted-seconds"
+"""On a trainer: how much of its training would be lost with it, as its job's master says."""
 ANNOTATION_BOOKS = "edl.training/books"
 """JSON on a Job: which trainer ids exist and how the others ended (reconciler.books)."""
 

@@ -7,8 +7,8 @@ cluster decides nothing.
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from math import gcd
 
-from policy import amounts
 from policy.model import NodePool
 from policy.reasons import Reason
 from policy.snapshot import Constraints, Node, Requirement, Resources, Taint, Toleration
@@ -95,17 +95,32 @@ class Packing:
             needs = tuple(sorted((n, a) for n, a in shape.items() if a > 0 and n != "pods"))
             if needs:
                 distinct[needs] = None
-        self._shapes = tuple(distinct)[: self._MOST_SHAPES]
-        self._names = tuple(sorted({name for shape in self._shapes for name, _ in shape}))
-        self._vectors = tuple(
-            tuple(dict(shape).get(name, 0) for name in self._names) for shape in self._shapes
+        self.shapes = tuple(distinct)[: self._MOST_SHAPES]
+        """Those that count, as (resource, amount) pairs by name."""
+        self._names = tuple(sorted({name for shape in self.shapes for name, _ in shape}))
+        self._units = tuple(
+            gcd(*(dict(shape).get(name, 0) for shape in self.shapes)) for name in self._names
         )
+        """What free amounts are rounded down to: less than a unit is of no use to any shape."""
+        self._vectors = tuple(
+            tuple(
+                dict(shape).get(name, 0) // unit
+                for name, unit in zip(self._names, self._units, strict=True)
+            )
+            for shape in self.shapes
+        )
+        self._worths = tuple(
+            dict(shape).get("cpu", 0) or next(amount for _, amount in shape)
+            for shape in self.shapes
+        )
+        """What one trainer of each shape counts: its CPU, or its first resource without any."""
         self._tries = int(self._MOST_TRIES ** (1 / max(1, len(self._vectors) - 1)))
         self._value = lru_cache(maxsize=65_536)(self._fill)
 
     def value(self, free: Mapping[str, int]) -> int:
         """The most that whole trainers could use of `free`, in units of the first resource."""
-        return self._value(tuple(max(0, free.get(name, 0)) for name in self._names))
+        units = zip(self._names, self._units, strict=True)
+        return self._value(tuple(max(0, free.get(name, 0)) // unit for name, unit in units))
 
     def _fill(self, free: tuple[int, ...]) -> int:
         """How often the first goes in, each time with the rest behind it.
@@ -116,36 +131,30 @@ class Packing:
         return self._fill_from(0, free)
 
     def _fill_from(self, first: int, free: tuple[int, ...]) -> int:
-        if first == len(self._vectors):
+        if not self._vectors:
             return 0
-        shape = self._vectors[first]
+        shape, worth = self._vectors[first], self._worths[first]
         most = min(f // s for f, s in zip(free, shape, strict=True) if s)
-        tries = self._tries if first + 1 < len(self._vectors) else 1
-        counts = range(most, max(-1, most - tries), -1)
-        worth = self._worth(shape)
-        return max(
-            count * worth
-            + self._fill_from(
-                first + 1, tuple(f - count * s for f, s in zip(free, shape, strict=True))
-            )
-            for count in counts
-        )
-
-    def _worth(self, shape: tuple[int, ...]) -> int:
-        """What one trainer of a shape counts: its CPU, or its first resource without any."""
-        amount = dict(zip(self._names, shape, strict=True)).get("cpu", 0)
-        return amount or next(s for s in shape if s)
+        if first + 1 == len(self._vectors):
+            return most * worth
+        best = 0
+        for count in range(most, max(-1, most - self._tries), -1):
+            rest = tuple(f - count * s for f, s in zip(free, shape, strict=True))
+            best = max(best, count * worth + self._fill_from(first + 1, rest))
+        return best
 
     def cost(self, requests: Resources, free: Mapping[str, int]) -> tuple[int, int]:
-        """(what the placement spoils, what is left of the first resource); lower is better.
+        """(what the placement spoils, what is left of the CPU); lower is better.
 
         `requests` must fit into `free`.
         """
-        after = dict(free)
-        amounts.subtract(after, requests)
-        spoiled = self.value(free) - self.value(after)
-        left = after.get("cpu", 0)
-        return spoiled, left
+        before, after = [], []
+        for name, unit in zip(self._names, self._units, strict=True):
+            amount = free.get(name, 0)
+            before.append(max(0, amount) // unit)
+            after.append(max(0, amount - requests.get(name, 0)) // unit)
+        spoiled = self._value(tuple(before)) - self._value(tuple(after))
+        return spoiled, free.get("cpu", 0) - requests.get("cpu", 0)
 
 
 def score(costs: Mapping[str, tuple[int, int]]) -> dict[str, int]:

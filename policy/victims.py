@@ -1,21 +1,19 @@
 """Which training pods give way, in the plan and for kube-scheduler's preemption alike.
 
 Order: surplus before guaranteed before support (a master never goes while trainers can), then
-the jobs that hold most for their weight, then the youngest. For a pending service, the node
-where the fewest new trainers die for each service that then fits; pods that are leaving
-already cost nothing.
+the jobs that hold most for their weight, then the least uncommitted work, then the youngest.
+For a pending service, the node where the fewest guaranteed trainers and then the fewest trainers
+at all die for each service that then fits; pods that are leaving already cost nothing.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from policy import amounts
+from policy.crew import tier_rank
 from policy.index import Index, job_key
-from policy.names import Role, Tier
+from policy.names import Tier
 from policy.snapshot import Pod, Resources
-
-_TIER_ORDER = {Tier.SURPLUS: 0, Tier.GUARANTEED: 1, Tier.SUPPORT: 2}
-_FOREIGN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +40,6 @@ class Promise:
     victims: frozenset[str]
 
 
-def tier_rank(pod: Pod) -> int:
-    """0 surplus, 1 guaranteed, 2 support, 3 no training pod at all."""
-    if pod.role is None:
-        return _FOREIGN
-    if pod.tier is None:
-        return 0 if pod.role is Role.TRAINER else 2
-    return _TIER_ORDER[pod.tier]
-
-
-def loss(pod: Pod) -> tuple[int, bool, bool, float, int]:
-    """Orders trainers of one job by what is lost with them; the least first.
-
-    Surplus first, then those that do not run yet, then the youngest.
-    """
-    return (tier_rank(pod), bool(pod.node), pod.ready, -pod.started_s, -pod.trainer_id)
-
-
 class Shares:
     """Job key -> what it holds for its weight, without the trainers that are leaving."""
 
@@ -77,7 +58,10 @@ class Shares:
         if job is None:
             return amounts.dominant(pod.requests, self._index.allocatable)
         if key not in self._known:
-            count = sum(1 for p in self._index.trainers(job) if p.uid not in self._leaving)
+            live = self._index.trainers(job)
+            count = len(live)
+            if self._leaving:
+                count -= sum(1 for p in live if p.uid in self._leaving)
             self._known[key] = self._index.share(job, count, self._weights)
         return self._known[key]
 
@@ -109,7 +93,9 @@ def choose(
     return min(rated, key=lambda pair: pair[0])[1] if rated else None
 
 
-_Rank = tuple[int, int, int, float, float, str]
+_Rank = tuple[int, int, int, float, float, float, float, str]
+"""Unknown to us, support pods lost, guaranteed trainers lost, trainers lost for each service that
+then fits, how far above the others the jobs are, uncommitted work, age, node."""
 
 
 class _Search:
@@ -124,23 +110,28 @@ class _Search:
     ) -> None:
         self._preemptor = preemptor
         self._index = index
-        self._promises = promises
         self._leaving = frozenset(uid for promise in promises for uid in promise.victims)
         self._shares = Shares(index, weights or {}, self._leaving)
-        self._alike = 1 + sum(
-            1
-            for pod in index.waiting.values()
-            if pod.uid != preemptor.uid
-            and pod.role is None
-            and not pod.nominated
-            and pod.requests == preemptor.requests
-        )
+        self._alike = 1
+        self._before: dict[str, list[Pod]] = {}
+        """Node -> pods that were nominated there and come before the preemptor."""
+        for pod in index.waiting.values():
+            if pod.uid == preemptor.uid:
+                continue
+            if not pod.nominated:
+                self._alike += pod.role is None and pod.requests == preemptor.requests
+            elif pod.priority >= preemptor.priority:
+                self._before.setdefault(pod.nominated, []).append(pod)
+        self._promised: dict[str, list[Promise]] = {}
+        for promise in promises:
+            if promise.priority >= preemptor.priority:
+                self._promised.setdefault(promise.node, []).append(promise)
 
     def rate(self, candidate: Candidate) -> tuple[_Rank, Candidate]:
         """A candidate with our victims on it, and its rank; the lowest rank is the best."""
         here = self._index.bound.get(candidate.node, {})
         if candidate.node not in self._index.nodes or any(u not in here for u in candidate.uids):
-            return (1, 0, 0, float(len(candidate.uids)), 0.0, candidate.node), candidate
+            return (1, 0, 0, float(len(candidate.uids)), 0.0, 0.0, 0.0, candidate.node), candidate
         room = self._room_after_leavers(candidate.node)
         gone = [pod for pod in here.values() if pod.deleting or pod.uid in self._leaving]
         takeable = [
@@ -154,14 +145,17 @@ class _Search:
         taken = _take(self._preemptor, room, takeable, self._shares)
         if taken is None or not (taken or gone):
             kept = [here[uid] for uid in candidate.uids]
-            return (1, *_damage(kept), float(len(kept)), 0.0, candidate.node), candidate
+            return (1, *_damage(kept), float(len(kept)), 0.0, 0.0, 0.0, candidate.node), candidate
         for pod in taken:
             amounts.add(room, pod.requests)
         fits = max(1, min(self._alike, amounts.times(self._preemptor.requests, room)))
         most = max((self._shares.of(pod) for pod in taken), default=0.0)
         uids = tuple(sorted(pod.uid for pod in (taken or gone)))
         chosen = Candidate(candidate.node, uids, _violations(candidate, taken))
-        return (0, *_damage(taken), len(taken) / fits, -most, candidate.node), chosen
+        lost_s = sum(pod.uncommitted_s for pod in taken)
+        oldest = -min((pod.started_s for pod in taken), default=0.0)
+        rank = (0, *_damage(taken), len(taken) / fits, -most, lost_s, oldest, candidate.node)
+        return rank, chosen
 
     def _room_after_leavers(self, node: str) -> dict[str, int]:
         """Free on a node once its leavers are gone and those before us have moved in."""
@@ -170,14 +164,11 @@ class _Search:
         for pod in bound.values():
             if pod.deleting or pod.uid in self._leaving:
                 amounts.add(room, pod.requests)
-        seen = {self._preemptor.uid, *bound}
-        rank = self._preemptor.priority
-        for pod in self._index.waiting.values():
-            if pod.nominated == node and pod.priority >= rank and pod.uid not in seen:
-                amounts.subtract(room, pod.requests)
-                seen.add(pod.uid)
-        for promise in self._promises:
-            if promise.node == node and promise.priority >= rank and promise.uid not in seen:
+        nominated = self._before.get(node, ())
+        for pod in nominated:
+            amounts.subtract(room, pod.requests)
+        for promise in self._promised.get(node, ()):
+            if promise.uid not in bound and all(promise.uid != pod.uid for pod in nominated):
                 amounts.subtract(room, promise.requests)
         return room
 
@@ -189,7 +180,14 @@ def _take(
     free = dict(room)
     taken: list[Pod] = []
     for pod in sorted(
-        takeable, key=lambda pod: (tier_rank(pod), -shares.of(pod), -pod.started_s, pod.uid)
+        takeable,
+        key=lambda pod: (
+            tier_rank(pod),
+            -shares.of(pod),
+            pod.uncommitted_s,
+            -pod.started_s,
+            pod.uid,
+        ),
     ):
         if amounts.within(preemptor.requests, free):
             break

@@ -1,17 +1,18 @@
 """One plan in the making: what the rules read and write, and nothing of the rules themselves."""
 
+from collections.abc import Collection
 from datetime import UTC, datetime
+from itertools import takewhile
 
-from policy import amounts, ceilings
-from policy.index import Index, is_surplus
+from policy import ceilings
+from policy.crew import Crew
+from policy.index import Index, job_key
 from policy.model import FairnessBy, Policy
 from policy.names import Tier
-from policy.placement import Packing
 from policy.planning import Create, History, JobPlan, Plan, Release
 from policy.reasons import Reason
-from policy.room import Room
-from policy.snapshot import Job, Phase, Pod
-from policy.victims import loss
+from policy.room import Room, When
+from policy.snapshot import Job, Pod
 
 _REASON_OF = {Tier.GUARANTEED: Reason.GUARANTEED, Tier.SURPLUS: Reason.SURPLUS}
 
@@ -19,47 +20,78 @@ _REASON_OF = {Tier.GUARANTEED: Reason.GUARANTEED, Tier.SURPLUS: Reason.SURPLUS}
 class Share:
     """One job while the plan is made."""
 
-    def __init__(self, job: Job, live: list[Pod], *, ending: bool) -> None:
+    def __init__(self, job: Job, crew: Crew, *, unit: float, stranded: int) -> None:
+        """A job as it is found.
+
+        Args:
+            job: Whose share.
+            crew: Its trainers.
+            unit: What fairness counts for one trainer more; see `Work.measure`.
+            stranded: Guaranteed trainers on cordoned nodes.
+        """
         self.job = job
-        self.live = sorted(live, key=loss)
-        """Its trainers that remain, the least loss first."""
-        self.absent = 0 if job.managed else max(0, job.parallelism - len(live))
+        self.live = list(crew.live)
+        """Its trainers that remain, the least loss first: surplus before guaranteed."""
+        self.unit = unit
+        self._surplus = crew.surplus
+        self.guaranteed = len(crew.guaranteed)
+        """Live trainers of the guaranteed tier."""
+        self.absent = 0 if job.managed else max(0, job.parallelism - len(crew.live))
         """Trainers that the built-in controller has been told to make and has not made yet."""
-        self.found = len(live) + self.absent
-        self.stranded = 0
+        self.found = len(crew.live) + self.absent
+        self.count = self.found
+        """Trainers after this plan."""
+        self.stranded = stranded
         """Guaranteed trainers on cordoned nodes: replaced ahead of the drain that will come."""
-        self.ending = ending
+        self.ending = job.managed and (crew.succeeded or job.books.succeeded > 0)
         """A trainer succeeded: the work is done, nothing is made any more."""
         self.creates = {Tier.GUARANTEED: 0, Tier.SURPLUS: 0}
         self.expected = 0
         """Trainers that room will take which others are about to leave."""
         self.reason = Reason.AT_MAX
         self.detail = ""
-
-    @property
-    def count(self) -> int:
-        """Trainers after this plan."""
-        return len(self.live) + self.absent + sum(self.creates.values())
-
-    @property
-    def guaranteed(self) -> int:
-        """Live trainers of the guaranteed tier."""
-        return sum(1 for pod in self.live if pod.tier is Tier.GUARANTEED)
+        self.stopped = job.suspended or job.deleting or job.over
+        """Whether it should have no trainers at all."""
+        self.grows = not (self.stopped or self.ending or job.error)
+        """Whether trainers may be made for it."""
 
     @property
     def surplus(self) -> list[Pod]:
         """Live trainers of the surplus tier, the least loss first."""
-        return [pod for pod in self.live if is_surplus(pod)]
+        return self.live[: self._surplus]
 
     @property
-    def stopped(self) -> bool:
-        """Whether it should have no trainers at all."""
-        return self.job.suspended or self.job.deleting or self.job.over
+    def waiting(self) -> list[Pod]:
+        """Those of them that have no node yet."""
+        return list(takewhile(lambda pod: not pod.node, self.surplus))
+
+    def make(self, tier: Tier, count: int) -> None:
+        """Counts trainers that are to be made."""
+        self.creates[tier] += count
+        self.count += count
+
+    def forgo(self, absent: int) -> None:
+        """Counts trainers that the built-in controller need not make."""
+        self.absent -= absent
+        self.count -= absent
+
+    def lose(self, pod: Pod) -> None:
+        """Counts a live trainer as gone."""
+        self.count -= 1
+        place = next(i for i, other in enumerate(self.live) if other is pod)
+        del self.live[place]
+        if place < self._surplus:
+            self._surplus -= 1
+        elif pod.tier is Tier.GUARANTEED:
+            self.guaranteed -= 1
 
     @property
-    def grows(self) -> bool:
-        """Whether trainers may be made for it."""
-        return not (self.stopped or self.ending or self.job.error)
+    def spare(self) -> list[Pod]:
+        """Surplus that may go without taking the job below its minimum, the least loss first.
+
+        Where guaranteed trainers are missing, surplus stands in for them.
+        """
+        return self.surplus[: max(0, self.count - self.job.min_trainers)]
 
     @property
     def admitted(self) -> bool:
@@ -79,35 +111,52 @@ class Work:
         self.policy = policy
         self.now_s = now_s
         self.history = history
-        self.packing = packing(index)
-        self.room = Room(index, self.packing, policy.node_pools)
-        self.shares = [
-            _share(index, job)
-            for _, job in sorted(index.jobs.items())
-            if not policy.protects(job.namespace)
-        ]
-        for share in self.shares:
-            if not share.job.managed:
-                self._count_plain_surplus(share)
+        self.packing = index.packing
+        self.room = Room(index, policy.node_pools)
+        self.shares = self._open_shares()
         self.quotas = ceilings.Quotas(policy, index)
         now = datetime.fromtimestamp(now_s, UTC)
         limits = ceilings.load_limits(policy, index.allocatable, now)
         self.load = ceilings.Load(limits, index.total_used())
-        for leaving in self.room.coming.values():
-            self.load.leave(leaving)
+        for node in self.room.nodes_with(When.LATER):
+            self.load.leave(index.coming[node])
         self.cooling = frozenset(n for n, until in history.cooling.items() if until > now_s)
         self.burst = False
         """Whether services wait for room that only leaving pods can give."""
         self.helped: set[str] = set()
         self.promised: set[str] = set()
         """uids of waiting trainers for which room is taken."""
+        self.released: set[str] = set()
+        """uids of trainers that this plan lets go."""
         self._releases: list[Release] = []
+        self._by_key = {share.job.key: share for share in self.shares}
 
-    def _count_plain_surplus(self, share: Share) -> None:
-        """Pods of the built-in controller carry no tier, so the room has not seen them yet."""
-        for pod in share.surplus:
-            if pod.node in self.room.now:
-                amounts.add(self.room.surplus.setdefault(pod.node, {}), pod.requests)
+    def _open_shares(self) -> list[Share]:
+        protected = {ns: self.policy.protects(ns) for ns in {j.namespace for j in self._jobs()}}
+        cordoned = frozenset(n for n, node in self.index.nodes.items() if node.unschedulable)
+        shares = []
+        for job in sorted(self._jobs(), key=lambda job: job.key):
+            if protected[job.namespace]:
+                continue
+            crew = self.index.crew(job)
+            stranded = sum(1 for pod in crew.guaranteed if pod.node in cordoned) if cordoned else 0
+            shares.append(Share(job, crew, unit=self._unit(job), stranded=stranded))
+            if not job.managed:
+                # Pods of the built-in controller carry no tier, so the index counts none.
+                for pod in shares[-1].surplus:
+                    self.room.reclaimable(pod)
+        return shares
+
+    def _jobs(self) -> Collection[Job]:
+        return self.index.jobs.values()
+
+    def _unit(self, job: Job) -> float:
+        """What one trainer adds to the measure."""
+        weights = self.policy.fairness.queue_weights
+        if self.policy.fairness.by is FairnessBy.FULFILMENT:
+            span = max(1, job.max_trainers - job.min_trainers)
+            return 1 / span / (job.weight * weights.get(job.queue, 1))
+        return self.index.share(job, 1, weights)
 
     @property
     def trainers(self) -> int:
@@ -120,17 +169,22 @@ class Work:
         return max(1, int(self.policy.stability.max_moves * self.trainers))
 
     def measure(self, share: Share, trainers: int) -> float:
-        """What fairness makes equal: a job's weighted share if it had so many trainers."""
-        weights = self.policy.fairness.queue_weights
+        """What fairness makes equal, if a job had so many trainers.
+
+        Its weighted dominant share, or its weighted fulfilment (0 at its minimum).
+        """
         if self.policy.fairness.by is FairnessBy.FULFILMENT:
-            weight = share.job.weight * weights.get(share.job.queue, 1)
-            span = max(1, share.job.max_trainers - share.job.min_trainers)
-            return (trainers - share.job.min_trainers) / span / weight
-        return self.index.share(share.job, trainers, weights)
+            trainers -= share.job.min_trainers
+        return trainers * share.unit
 
     def expected(self, share: Share, more: int = 0) -> float:
         """The measure once everything that is on its way has arrived."""
         return self.measure(share, share.count + share.expected + more)
+
+    def owner(self, trainer: Pod) -> Share | None:
+        """The job whose trainer this is, None where it is not of this very Job object."""
+        share = self._by_key.get(job_key(trainer))
+        return share if share is not None and share.job.uid == trainer.owner_uid else None
 
     def take(self, job: Job, node: str) -> None:
         """Counts a new trainer of `job` on `node`, everywhere."""
@@ -153,10 +207,11 @@ class Work:
 
     def release(self, share: Share, pod: Pod, reason: Reason, detail: str) -> None:
         """Lets a live trainer go. Its room is not free before it is gone."""
-        share.live.remove(pod)
+        share.lose(pod)
+        self.released.add(pod.uid)
         self.quotas.take(share.job, -1)
         self.room.leave(pod)
-        if pod.node in self.room.now or pod.uid in self.promised:
+        if pod.node in self.index.nodes or pod.uid in self.promised:
             self.load.leave(pod.requests)
         self._releases.append(
             Release(share.job.key, pod.uid, pod.namespace, pod.name, pod.node, reason, detail)
@@ -185,28 +240,3 @@ class Work:
             releases=tuple(self._releases),
             helped=frozenset(self.helped),
         )
-
-
-def packing(index: Index) -> Packing:
-    """The packing for the trainer shapes in use, most wanted first."""
-    wanted = sorted(
-        (job for job in index.jobs.values() if not job.over and not job.error),
-        key=lambda job: (-job.max_trainers, sorted(job.requests.items())),
-    )
-    return Packing(job.requests for job in wanted)
-
-
-def _share(index: Index, job: Job) -> Share:
-    ending = job.books.succeeded > 0 or any(
-        pod.phase is Phase.SUCCEEDED and pod.owner_uid == job.uid
-        for pod in index.members.get(job.key, {}).values()
-    )
-    share = Share(job, index.trainers(job), ending=ending and job.managed)
-    share.stranded = sum(
-        1
-        for pod in share.live
-        if pod.tier is Tier.GUARANTEED
-        and pod.node in index.nodes
-        and index.nodes[pod.node].unschedulable
-    )
-    return share

@@ -41,7 +41,7 @@ def admit(work: Work) -> None:
         standing = share.guaranteed - share.stranded if share.job.managed else share.count
         missing = share.job.min_trainers - standing
         if share.grows and missing > 0 and not backing_off(work, share):
-            share.creates[Tier.GUARANTEED] = _place(work, share, missing)
+            share.make(Tier.GUARANTEED, _place(work, share, missing))
 
 
 def _place(work: Work, share: Share, missing: int) -> int:
@@ -93,10 +93,13 @@ def _short(work: Work, job: Job, node: str) -> Resources:
 def _owed(work: Work, job: Job, missing: int) -> list[tuple[Share, Pod]]:
     """Surplus, the richest jobs' first, that must go so that the quotas allow `missing` more.
 
-    Empty where nothing must go, and where all surplus is not enough.
+    Empty where nothing must go, and where all surplus is not enough. Of the job itself all may
+    go: each makes room for a guaranteed one.
     """
     owed: list[tuple[Share, Pod]] = []
-    waiting = {share.job.key: share.surplus for share in work.shares}
+    if work.quotas.allow(job, missing):
+        return owed
+    waiting = {s.job.key: s.surplus if s.job is job else s.spare for s in work.shares}
     while not work.quotas.allow(job, missing):
         givers = [
             share
@@ -118,7 +121,8 @@ def _owed(work: Work, job: Job, missing: int) -> list[tuple[Share, Pod]]:
 def _explain(work: Work, share: Share, missing: int) -> None:
     job = share.job
     if not work.quotas.allow(job):
-        share.set(Reason.QUOTA_REACHED, f"a quota has no room for {missing} guaranteed trainers")
+        lack = work.quotas.lack(job, missing)
+        share.set(Reason.QUOTA_REACHED, f"{missing} guaranteed trainers are missing: {lack}")
     elif _fits_no_node(work, job):
         share.set(Reason.FITS_NO_NODE, "a trainer is larger than every node it may use")
     else:

@@ -8,6 +8,8 @@ from policy.work import Share, Work
 def trim(work: Work) -> None:
     """Releases what a job must not have: stopped, above max, above quota.
 
+    For a quota no job falls below its minimum.
+
     A job whose annotations became unreadable keeps what it has until somebody corrects them.
     """
     for share in work.shares:
@@ -15,11 +17,13 @@ def trim(work: Work) -> None:
             continue
         wanted = _wanted(share)
         reason = Reason.JOB_STOPPED if share.stopped else Reason.ABOVE_MAX
-        share.absent = max(0, min(share.absent, wanted - len(share.live)))
+        share.forgo(min(share.absent, max(0, share.count - wanted)))
         for pod in share.live[: max(0, len(share.live) - wanted)]:
             work.release(share, pod, reason, f"{share.found} live, {wanted} wanted")
-        while share.surplus and work.quotas.exceeded(share.job):
-            work.release(share, share.surplus[0], Reason.QUOTA_REACHED, "quota overdrawn")
+        while share.spare and work.quotas.exceeded(share.job):
+            work.release(
+                share, share.spare[0], Reason.QUOTA_REACHED, work.quotas.lack(share.job, 0)
+            )
 
 
 def _wanted(share: Share) -> int:
@@ -55,12 +59,12 @@ def restore_reserve(work: Work) -> None:
         rich = [
             share
             for share in work.shares
-            if share.surplus and any(share.job.requests.get(name, 0) > 0 for name in over)
+            if share.spare and any(share.job.requests.get(name, 0) > 0 for name in over)
         ]
         if not rich:
             return
         share = max(rich, key=lambda s: (work.expected(s), s.job.key))
-        victim = share.surplus[0]
+        victim = share.spare[0]
         detail = f"more {', '.join(over)} in use than the reserve allows"
         work.release(share, victim, Reason.RESERVE_RESTORED, detail)
         moves -= 1

@@ -5,14 +5,14 @@ a burst that is the slowest part of a reclaim, so the plan releases ahead of it:
 that the waiting services need, at once (docs/decisions/0004).
 """
 
-from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
 from policy import amounts
-from policy.index import is_surplus
+from policy.crew import is_surplus
 from policy.names import Role
 from policy.reasons import Reason
-from policy.snapshot import Constraints, Pod, Resources
+from policy.room import When
+from policy.snapshot import Constraints, Pod
 from policy.work import Share, Work
 
 _HELP_AGAIN_S = 10.0
@@ -31,7 +31,7 @@ def place(work: Work) -> None:
     groups: dict[_Shape, list[Pod]] = {}
     waiting = (pod for pod in work.index.waiting.values() if not pod.gated and not is_surplus(pod))
     for pod in sorted(waiting, key=lambda pod: (-pod.priority, pod.created_s, pod.key, pod.uid)):
-        if pod.nominated in work.room.now:
+        if pod.nominated in work.index.nodes:
             work.room.take(pod.nominated, pod.requests)
             work.load.take(pod.requests)
             work.burst = True
@@ -46,32 +46,27 @@ def place(work: Work) -> None:
 def _place_alike(work: Work, pods: list[Pod]) -> None:
     """Places pods of one shape: on free room, then on room that is coming, then by reclaim."""
     first = pods[0]
-    nodes = work.room.open_nodes(first.constraints, pooled=first.role is Role.TRAINER)
-    left = _fill(work, nodes, first.requests, len(pods), later=False)
+    left = _fill(work, first, len(pods), When.NOW)
     if not left:
         return
-    without = _fill(work, nodes, first.requests, left, later=True)
+    without = _fill(work, first, left, When.LATER)
     if without:
-        without = _Reclaim(work, pods[len(pods) - without :]).run(nodes)
+        without = _Reclaim(work, pods[len(pods) - without :]).run()
     work.burst = work.burst or without < left
 
 
-def _fill(work: Work, nodes: Iterable[str], requests: Resources, count: int, *, later: bool) -> int:
-    """Puts up to `count` pods on room that is free now, or later; how many found none.
+def _fill(work: Work, pod: Pod, count: int, when: When) -> int:
+    """Puts up to `count` pods like `pod` where they spoil least; how many found no room.
 
-    Where each goes is kube-scheduler's business; here those that spoil least come first.
+    Where each goes in truth is kube-scheduler's business.
     """
-    room = work.room
-    free = room.later if later else room.now.__getitem__
-    fitting = [name for name in nodes if amounts.within(requests, free(name))]
-    for name in sorted(fitting, key=lambda name: (work.packing.cost(requests, free(name)), name)):
-        placed = min(count, amounts.times(requests, free(name)))
-        for _ in range(placed):
-            room.take(name, requests)
-            work.load.take(requests)
-        count -= placed
-        if not count:
-            break
+    pooled = pod.role is Role.TRAINER
+    while count and (
+        node := work.room.slot(pod.requests, pod.constraints, pooled=pooled, when=when)
+    ):
+        work.room.take(node, pod.requests)
+        work.load.take(pod.requests)
+        count -= 1
     return count
 
 
@@ -84,25 +79,33 @@ class _Reclaim:
         self._requests = pods[0].requests
         self._owner: dict[str, Share] = {}
         self._here: dict[str, list[Pod]] = {}
-        """Node -> surplus trainers that may be taken there, the least loss first."""
+        """Node -> surplus trainers that may be taken there."""
         for share in work.shares:
-            for pod in share.surplus:
-                if pod.node and (pod.priority < pods[0].priority or not share.job.managed):
-                    self._owner[pod.uid] = share
-                    self._here.setdefault(pod.node, []).append(pod)
+            if not share.job.managed:
+                for pod in share.surplus:
+                    self._add(share, pod)
 
-    def run(self, nodes: Iterable[str]) -> int:
+    def run(self) -> int:
         """Takes the room of as many pods as find some, and releases for those that are due.
 
         Returns:
             How many found none.
         """
-        heap = [(rank, name) for name in nodes if (rank := self._rank(name)) is not None]
+        first = self._pods[0]
+        pooled = first.role is Role.TRAINER
+        open_nodes = self._work.room.open_nodes(first.constraints, pooled=pooled)
+        heap = [
+            (rank, name)
+            for name in self._work.room.nodes_with(When.RECLAIMED)
+            if name in open_nodes and (rank := self._first_rank(name)) is not None
+        ]
         heapify(heap)
         while heap and self._pods:
             rank, name = heappop(heap)
             now = self._rank(name)
-            if now is not None and now > rank:
+            if now is None:
+                continue
+            if now > rank:
                 heappush(heap, (now, name))
                 continue
             self._take(name)
@@ -110,6 +113,19 @@ class _Reclaim:
             if again is not None:
                 heappush(heap, (again, name))
         return len(self._pods)
+
+    def _add(self, share: Share, pod: Pod) -> None:
+        self._owner[pod.uid] = share
+        self._here.setdefault(pod.node, []).append(pod)
+
+    def _first_rank(self, name: str) -> tuple[float, float] | None:
+        """The rank of a node that is looked at for the first time."""
+        for pod in self._work.index.bound.get(name, {}).values():
+            share = self._work.owner(pod) if is_surplus(pod) and not pod.deleting else None
+            outranked = pod.priority < self._pods[0].priority
+            if share is not None and outranked and pod.uid not in self._work.released:
+                self._add(share, pod)
+        return self._rank(name)
 
     def _victims(self, name: str) -> list[Pod] | None:
         """Who must leave a node for one more pod, the richest jobs first; None if all is not enough."""

@@ -6,29 +6,39 @@ with the dominant share as measure it is DRF (Ghodsi et al. 2011).
 
 from heapq import heapify, heappop, heappush
 
-from policy import amounts, ceilings
-from policy.index import is_surplus
+from policy import ceilings
 from policy.names import Tier
 from policy.reasons import Reason
+from policy.room import When
 from policy.rules.admission import backing_off
 from policy.work import Share, Work
 
 _LEAST_IN_FLIGHT = 8
 _IN_FLIGHT = 0.04
 """Share of the trainers wanted that may wait for the scheduler at one time: no pile, ever."""
+_PUT_ASIDE = 4
+"""So many times the patience with a trainer without room is the patience with one that has some."""
 
 
 def settle_waiting(work: Work) -> None:
-    """Gives waiting surplus trainers their slots; takes those back that found none in time."""
+    """Gives waiting surplus trainers their slots; takes those back that found none in time.
+
+    One that has room may have been put aside by kube-scheduler, which tries such pods again only
+    after minutes; a new one comes to the front of its queue.
+    """
     patience = work.policy.stability.withdraw_after_seconds
     for share in work.shares:
-        for pod in [pod for pod in share.surplus if not pod.node]:
+        for pod in share.waiting:
             node = work.room.slot(pod.requests, pod.constraints, work.cooling)
-            if node:
+            waited_s = work.now_s - pod.created_s if share.job.managed else 0.0
+            if node and not 0 < _PUT_ASIDE * patience <= waited_s:
                 work.room.take(node, pod.requests)
                 work.load.take(pod.requests)
                 work.promised.add(pod.uid)
-            elif work.now_s - pod.created_s >= patience and share.job.managed:
+            elif node:
+                detail = "kube-scheduler does not take the room"
+                work.release(share, pod, Reason.NOT_SCHEDULED, detail)
+            elif waited_s >= patience and share.job.managed:
                 work.release(share, pod, Reason.NOT_SCHEDULED, "no node has room")
 
 
@@ -39,9 +49,7 @@ def grow(work: Work) -> bool:
         False where more could be made, but enough are on their way for now.
     """
     budget = max(_LEAST_IN_FLIGHT, int(_IN_FLIGHT * work.trainers))
-    in_flight = sum(
-        1 for share in work.shares for pod in share.live if is_surplus(pod) and not pod.node
-    )
+    in_flight = sum(len(share.waiting) for share in work.shares)
     allowed = budget - in_flight
     heap = [(*_rank(work, share), i) for i, share in enumerate(work.shares)]
     heapify(heap)
@@ -77,7 +85,7 @@ def _next_step(work: Work, share: Share) -> int:
         at_max = share.count >= job.max_trainers
         share.set(Reason.AT_MAX if at_max else Reason.AT_CEILING, f"{share.count} trainers")
     elif not work.quotas.allow(job, step):
-        share.set(Reason.QUOTA_REACHED, "a quota of its namespace or queue is used up")
+        share.set(Reason.QUOTA_REACHED, work.quotas.lack(job, step))
     elif not work.load.allow(job.requests, step):
         share.set(Reason.RESERVE_HELD, "more would use what is kept free for services")
     else:
@@ -93,26 +101,34 @@ def _await(work: Work, share: Share) -> bool:
     if share.reason not in (Reason.NO_ROOM, Reason.RESERVE_HELD) or not share.admitted:
         return False
     job, wanted = share.job, share.count + share.expected
-    if ceilings.next_size(work.policy, job, wanted) != wanted + 1:
+    step = ceilings.next_size(work.policy, job, wanted) - wanted
+    if step <= 0 or not work.quotas.allow(job, step):
         return False
-    if not (work.quotas.allow(job) and work.load.allow_later(job.requests, {})):
+    if not work.load.allow_later(job.requests, {}, step):
         return False
-    node = _coming_slot(work, share)
-    if node:
+    nodes: list[str] = []
+    while len(nodes) < step and (node := _coming_slot(work, share, step)):
+        work.room.take(node, job.requests)
+        nodes.append(node)
+    for node in nodes:
+        work.room.give(node, job.requests)
+    if len(nodes) < step:
+        return False
+    for node in nodes:
         work.expect(share, node)
-    return bool(node)
+    return True
 
 
-def _coming_slot(work: Work, share: Share) -> str:
-    """Where one more trainer of a job fits when all that leaves has left; "" for nowhere."""
-    job, room = share.job, work.room
-    open_nodes = room.open_nodes(job.constraints, pooled=True)
-    fitting = (
-        name
-        for name in open_nodes
-        if name in room.coming and amounts.within(job.requests, room.later(name))
-    )
-    return next(fitting, "") or free_slot(work, share)
+def _coming_slot(work: Work, share: Share, step: int) -> str:
+    """Where one more trainer of a job fits when all that leaves has left; "" for nowhere.
+
+    Where its next size takes several, some of them may have room already.
+    """
+    job = share.job
+    coming = work.room.slot(job.requests, job.constraints, when=When.LATER)
+    if coming or step == 1:
+        return coming or free_slot(work, share)
+    return work.room.slot(job.requests, job.constraints, work.cooling)
 
 
 def free_slot(work: Work, share: Share) -> str:
@@ -151,5 +167,5 @@ def _add(work: Work, share: Share, step: int) -> bool:
             return False
         nodes.append(node)
         work.take(job, node)
-    share.creates[Tier.SURPLUS] += step
+    share.make(Tier.SURPLUS, step)
     return True

@@ -1,12 +1,15 @@
 """Rule 6, stability: trainers move between jobs only for a clear gain, a few at a time.
 
-A move ends a trainer, so it must pay: the giver stays at or above the taker, the gap is wider
-than the threshold, and the trainer has run for a while. Each move makes the two more equal,
+A move ends trainers, so it must pay: the giver stays at or above the taker, the gap is wider
+than the threshold, and the trainers have run for a while. Each move makes the two more equal,
 so moves cannot go round in circles.
 """
 
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
 from policy import amounts, ceilings
-from policy.index import is_surplus
+from policy.crew import is_surplus, loss
 from policy.reasons import Reason
 from policy.rules.sharing import free_slot
 from policy.snapshot import Pod
@@ -21,79 +24,213 @@ _WANTS = (Reason.NO_ROOM, Reason.RESERVE_HELD, Reason.QUOTA_REACHED)
 def rebalance(work: Work) -> None:
     """Moves trainers from jobs with much to jobs with little.
 
-    Not while services take capacity back: they decide what there is to share.
+    Not while services take capacity back: they decide what there is to share. At most
+    `work.moves` trainers are on the move at one time, but for one job's step to its next
+    allowed size.
     """
     if work.burst:
         return
-    leaving = sum(
-        1
-        for here in work.index.bound.values()
-        for pod in here.values()
-        if pod.deleting and is_surplus(pod)
-    )
+    leaving = sum(1 for pod in work.index.leaving.values() if is_surplus(pod))
     moves = work.moves - leaving
     poor = [share for share in work.shares if share.reason in _WANTS and share.admitted]
-    while moves > 0 and poor:
+    rich = [share for share in work.shares if share.spare and not share.stopped]
+    hopeless: set[object] = set()
+    while moves > 0 and poor and rich:
         receiver = min(poor, key=lambda s: (work.expected(s), s.job.key))
-        if _move_to(work, receiver):
-            moves -= 1
-        else:
+        rich.sort(key=lambda s: (-work.expected(s), s.job.key))
+        wish = _wish(work, receiver)
+        deal = None if wish in hopeless else _deal(work, receiver, rich)
+        if deal is None:
+            hopeless.add(wish)
             poor.remove(receiver)
+        elif len(deal.gone) > moves and moves < work.moves:
+            return  # others are on the move still; then this one
+        else:
+            deal.close()
+            moves -= len(deal.gone)
+            hopeless.clear()
 
 
-def _move_to(work: Work, receiver: Share) -> bool:
-    """Releases one trainer of a richer job where the receiver then fits; False where none."""
+def _wish(work: Work, receiver: Share) -> object:
+    """What a deal for a job depends on: where one fails, those of poorer jobs have failed too."""
     job = receiver.job
-    step = ceilings.next_size(work.policy, job, receiver.count) - receiver.count
-    if step != 1 or receiver.count + receiver.expected >= job.max_trainers:
-        return False
-    usable = frozenset(work.room.open_nodes(job.constraints, pooled=True)) - work.cooling
-    donors = sorted(
-        (share for share in work.shares if _may_give(work, share, receiver)),
-        key=lambda s: (-work.expected(s), s.job.key),
-    )
-    for donor in donors:
-        if not work.quotas.allow_instead(job, donor.job):
-            continue
-        for pod in donor.surplus:
-            if _movable(work, pod) and (node := _slot_after(work, pod, receiver, usable)):
-                _move(work, donor, pod, receiver, node)
+    shape = tuple(sorted(job.requests.items()))
+    return shape, job.constraints, receiver.reason, _step(work, receiver), job.namespace, job.queue
+
+
+def _step(work: Work, receiver: Share) -> int:
+    """How many trainers it lacks to its next allowed size; 0 where there is none."""
+    wanted = receiver.count + receiver.expected
+    return ceilings.next_size(work.policy, receiver.job, wanted) - wanted
+
+
+def _deal(work: Work, receiver: Share, rich: Iterable[Share]) -> "_Deal | None":
+    """Enough trainers of richer jobs that the receiver reaches its next size; None without."""
+    step = _step(work, receiver)
+    if step < 1:
+        return None
+    deal = _Deal(work, receiver, step)
+    least = work.expected(receiver) * (1 + work.policy.stability.gain_threshold) - _SLACK
+    for donor in rich:
+        if work.expected(donor) < least:
+            break
+        if deal.seek(donor):
+            return deal if deal.allowed else None
+    return None
+
+
+class _Deal:
+    """Who would go, and where the receiver's new trainers would run. Nothing is done before `close`."""
+
+    def __init__(self, work: Work, receiver: Share, step: int) -> None:
+        self._work = work
+        self._receiver = receiver
+        self._step = step
+        self._requests = receiver.job.requests
+        job = receiver.job
+        self._open = work.room.open_nodes(job.constraints, pooled=True)
+        self._scarce = work.quotas.allow(job, step)
+        self._freed: dict[str, dict[str, int]] = {}
+        self._given: Counter[str] = Counter()
+        self._nodes: list[str] = []
+        self.gone: list[tuple[Share, Pod]] = []
+
+    def seek(self, donor: Share) -> bool:
+        """Takes what helps from one more donor, richest donors first; whether it is enough."""
+        relieves = self._scarce or self._work.quotas.relieves(
+            self._receiver.job, self._step, donor.job
+        )
+        for pods in self._steps_down(donor) if relieves else ():
+            self._offer(donor, pods)
+            if len(self._nodes) == self._step:
                 return True
-    return False
-
-
-def _slot_after(work: Work, pod: Pod, receiver: Share, usable: frozenset[str]) -> str:
-    """Where one more trainer of the receiver fits once `pod` has left; "" for nowhere."""
-    requests = receiver.job.requests
-    if not pod.node or not work.load.allow_later(requests, pod.requests):
-        return ""
-    if pod.node in usable:
-        room = work.room.later(pod.node)
-        amounts.add(room, pod.requests)
-        if amounts.within(requests, room):
-            return pod.node
-    return free_slot(work, receiver)
-
-
-def _may_give(work: Work, donor: Share, receiver: Share) -> bool:
-    """Whether a move makes the two more equal by more than the threshold, and is allowed."""
-    if donor is receiver or not donor.surplus or donor.stopped:
         return False
-    if ceilings.floor_size(work.policy, donor.job, donor.count - 1) != donor.count - 1:
-        return False
-    gain = 1 + work.policy.stability.gain_threshold
-    return (
-        work.expected(donor, -1) >= work.expected(receiver, +1) - _SLACK
-        and work.expected(donor) >= work.expected(receiver) * gain - _SLACK
-    )
+
+    def _steps_down(self, donor: Share) -> Iterator[list[Pod]]:
+        """The trainers that a donor would give together: one by one, or a whole step each time."""
+        old_enough = [pod for pod in donor.spare if _movable(self._work, pod)]
+        while True:
+            has = donor.count - self._given[donor.job.key]
+            step = has - ceilings.floor_size(self._work.policy, donor.job, has - 1)
+            if step < 1 or not self._may_give(donor, step):
+                return
+            if step == 1:
+                left = [pod for pod in old_enough if not self._is_gone(pod)]
+                yield from ([pod] for pod in left)
+                return
+            if len(old_enough) < step:
+                return
+            yield old_enough[:step]
+            old_enough = old_enough[step:]
+
+    def _may_give(self, donor: Share, count: int) -> bool:
+        """Whether the move makes the two more equal: the giver stays at or above the taker."""
+        if donor is self._receiver:
+            return False
+        after = self._work.expected(donor, -self._given[donor.job.key] - count)
+        return after >= self._work.expected(self._receiver, self._step) - _SLACK
+
+    def _is_gone(self, pod: Pod) -> bool:
+        return any(other is pod for _, other in self.gone)
+
+    def _offer(self, donor: Share, pods: list[Pod]) -> None:
+        """Takes trainers into the deal if room for the receiver comes of it."""
+        if any(self._is_gone(pod) for pod in pods) or not self._may_give(donor, len(pods)):
+            return
+        gone = [(donor, pod) for pod in pods]
+        for pod in () if free_slot(self._work, self._receiver) else pods:
+            gone += self._beside(pod, gone)
+        self._add(gone, 1)
+        before = len(self._nodes)
+        while len(self._nodes) < self._step and (node := self._slot(pods)):
+            self._nodes.append(node)
+        if len(self._nodes) == before:
+            self._add(gone, -1)
+
+    def _beside(self, pod: Pod, gone: list[tuple[Share, Pod]]) -> list[tuple[Share, Pod]]:
+        """Further small trainers on a node that must go with one before a large one fits."""
+        if pod.node not in self._open or pod.node in self._work.cooling:
+            return []
+        room = self._room(pod.node)
+        taken = {id(other) for _, other in gone}
+        for _, other in gone:
+            if other.node == pod.node:
+                amounts.add(room, other.requests)
+        more: list[tuple[Share, Pod]] = []
+        if amounts.within(self._requests, room):
+            return more
+        for other in sorted(self._work.index.bound.get(pod.node, {}).values(), key=loss):
+            owner = self._work.owner(other) if is_surplus(other) else None
+            if owner is None or id(other) in taken or other.uid in self._work.released:
+                continue
+            count = 1 + sum(share is owner for share, _ in [*gone, *more])
+            if self._is_gone(other) or not self._gives_one(owner, other, count):
+                continue
+            more.append((owner, other))
+            amounts.add(room, other.requests)
+            if amounts.within(self._requests, room):
+                return more
+        return []
+
+    def _gives_one(self, owner: Share, pod: Pod, count: int) -> bool:
+        """Whether a job may lose `count` trainers one by one, this one among them."""
+        has = owner.count - self._given[owner.job.key] - count
+        return (
+            not pod.deleting
+            and _movable(self._work, pod)
+            and has >= owner.job.min_trainers
+            and ceilings.floor_size(self._work.policy, owner.job, has) == has
+            and self._may_give(owner, count)
+        )
+
+    def _slot(self, pods: list[Pod]) -> str:
+        """Where one more trainer of the receiver fits now; "" for nowhere."""
+        for pod in pods:
+            usable = pod.node in self._open and pod.node not in self._work.cooling
+            if usable and amounts.within(self._requests, self._room(pod.node)):
+                return pod.node
+        if self._nodes or not any(pod.node for pod in pods):
+            return ""
+        return free_slot(self._work, self._receiver)
+
+    def _room(self, node: str) -> dict[str, int]:
+        room = self._work.room.later(node)
+        amounts.add(room, self._freed.get(node, {}))
+        for taken in self._nodes:
+            if taken == node:
+                amounts.subtract(room, self._requests)
+        return room
+
+    def _add(self, gone: list[tuple[Share, Pod]], sign: int) -> None:
+        for donor, pod in gone:
+            freed = self._freed.setdefault(pod.node, {})
+            (amounts.add if sign > 0 else amounts.subtract)(freed, pod.requests)
+            self._given[donor.job.key] += sign
+        self.gone = self.gone + gone if sign > 0 else self.gone[: -len(gone)]
+
+    @property
+    def allowed(self) -> bool:
+        """Whether quotas and reserve hold once it is done."""
+        work, job = self._work, self._receiver.job
+        freed: dict[str, int] = {}
+        for donor, pod in self.gone:
+            amounts.add(freed, pod.requests)
+            work.quotas.take(donor.job, -1)
+        allowed = work.quotas.allow(job, self._step)
+        for donor, _ in self.gone:
+            work.quotas.take(donor.job)
+        return allowed and work.load.allow_later(job.requests, freed, self._step)
+
+    def close(self) -> None:
+        """Releases the givers' trainers and keeps their room for the receiver."""
+        receiver = self._receiver
+        for donor, pod in self.gone:
+            detail = f"{receiver.job.key} has {receiver.count}, {donor.job.key} has {donor.count}"
+            self._work.release(donor, pod, Reason.FAIR_SHARE, detail)
+        for node in self._nodes:
+            self._work.expect(receiver, node)
 
 
 def _movable(work: Work, pod: Pod) -> bool:
     age_s = work.now_s - (pod.started_s or pod.created_s)
-    return age_s >= work.policy.stability.min_run_seconds
-
-
-def _move(work: Work, donor: Share, pod: Pod, receiver: Share, node: str) -> None:
-    detail = f"{receiver.job.key} has {receiver.count}, {donor.job.key} has {donor.count}"
-    work.release(donor, pod, Reason.FAIR_SHARE, detail)
-    work.expect(receiver, node)
+    return bool(pod.node) and age_s >= work.policy.stability.min_run_seconds

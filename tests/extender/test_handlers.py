@@ -10,7 +10,6 @@ from extender.handlers import Filtered
 from policy.index import Index
 from policy.model import NodePool, Policy
 from policy.names import Tier
-from policy.placement import Packing
 from policy.reasons import Reason
 from policy.snapshot import Pod
 from policy.victims import Candidate, Promise
@@ -168,10 +167,10 @@ def test_every_node_is_in_exactly_one_place(
 
 def test_trainers_go_where_they_spoil_least() -> None:
     """10 where they fit best, 0 where worst; nodes that are not known get 0."""
-    cluster = index([node("n0", 10), node("n1", 14), node("n2", 9)])
+    cluster = index([node("n0", 10), node("n1", 14), node("n2", 9)], [job("a", cpu=5)])
     pod = service("odd", 4)
 
-    assert handlers.prioritize(pod, ["n0", "n1", "n2", "n3"], cluster, Packing([shape(5)])) == {
+    assert handlers.prioritize(pod, ["n0", "n1", "n2", "n3"], cluster) == {
         "n0": 0,
         "n1": 5,
         "n2": 10,
@@ -181,7 +180,7 @@ def test_trainers_go_where_they_spoil_least() -> None:
 
 def test_without_nodes_there_are_no_scores() -> None:
     """Nothing is divided by nothing."""
-    assert handlers.prioritize(SURPLUS, [], index(), Packing([])) == {}
+    assert handlers.prioritize(SURPLUS, [], index()) == {}
 
 
 def test_victims_are_those_of_the_richer_job() -> None:

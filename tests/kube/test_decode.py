@@ -115,6 +115,18 @@ def test_a_trainer_id_that_is_no_number_is_none(text: str) -> None:
     assert (decode.pod(obj).trainer_id, decode.pod(obj).role) == (-1, None)
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("12.5", 12.5), ("", 0), ("soon", 0), ("-3", 0), ("nan", 0), ("inf", 0)],
+)
+def test_uncommitted_work_is_a_number_of_seconds_or_none(text: str, seconds: float) -> None:
+    """An annotation is anybody's to write: nonsense counts as nothing."""
+    obj = plain_pod()
+    obj["metadata"]["annotations"] = {"edl.training/uncommitted-seconds": text}
+
+    assert decode.pod(obj).uncommitted_s == seconds
+
+
 def test_signs_of_leaving_are_read() -> None:
     """Deletion, disruption, gates and nominations."""
     obj = plain_pod(

@@ -3,7 +3,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy.index import Index, is_surplus, job_key
+from policy.crew import is_surplus
+from policy.index import Index, job_key
 from policy.names import Tier
 from policy.snapshot import Node, Phase, Pod
 from tests.support.builders import (
@@ -140,7 +141,7 @@ def test_trainers_belong_to_this_very_job() -> None:
         trainer(_JOB, 4, "n0", deleting=True),
     ]
 
-    assert index([node("n0")], [_JOB], [live, *others]).trainers(_JOB) == [live]
+    assert index([node("n0")], [_JOB], [live, *others]).trainers(_JOB) == (live,)
 
 
 def test_pods_of_the_builtin_controller_get_tiers_by_age() -> None:
@@ -155,9 +156,9 @@ def test_pods_of_the_builtin_controller_get_tiers_by_age() -> None:
     found = index([node("n0")], [_PLAIN], pods).trainers(_PLAIN)
 
     assert [(pod.name, pod.tier) for pod in found] == [
-        ("old", Tier.GUARANTEED),
-        ("new", Tier.SURPLUS),
         ("waits", Tier.SURPLUS),
+        ("new", Tier.SURPLUS),
+        ("old", Tier.GUARANTEED),
     ]
 
 

@@ -32,9 +32,9 @@ def test_the_oldest_count_as_guaranteed() -> None:
     found = Index.of(Snapshot((node("n0", 18),), pods, (_PLAIN,))).trainers(_PLAIN)
 
     assert [(pod.role, pod.tier) for pod in found] == [
+        (Role.TRAINER, Tier.SURPLUS),
+        (Role.TRAINER, Tier.SURPLUS),
         (Role.TRAINER, Tier.GUARANTEED),
-        (Role.TRAINER, Tier.SURPLUS),
-        (Role.TRAINER, Tier.SURPLUS),
     ]
 
 

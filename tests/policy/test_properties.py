@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy import amounts, ceilings
+from policy.crew import is_surplus
 from policy.elasticity import plan
-from policy.index import Index, is_surplus
+from policy.index import Index
 from policy.model import Policy, Reserve, Stability
 from policy.names import Tier
 from policy.planning import Plan

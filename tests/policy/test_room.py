@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from policy import amounts
 from policy.model import NodePool
 from policy.placement import Packing
-from policy.room import Room
+from policy.room import Room, When
 from policy.snapshot import ANYWHERE, Constraints, Node, Pod, Requirement
 from tests.support.builders import index, job, node, service, shape, trainer, trainers
 from tests.support.strategies import CALM
@@ -18,7 +18,7 @@ _ONLY_N1 = Constraints(terms=((Requirement("metadata.name", "In", ("n1",)),),))
 def _room(
     nodes: Sequence[Node], pods: Sequence[Pod] = (), pools: tuple[NodePool, ...] = ()
 ) -> Room:
-    return Room(index(nodes, [_JOB], pods), Packing([_JOB.requests]), pools)
+    return Room(index(nodes, [_JOB], pods), pools)
 
 
 def _place(room: Room, cpu: float, constraints: Constraints = ANYWHERE) -> tuple[str, bool]:
@@ -61,7 +61,7 @@ def test_pods_without_a_node_leave_nothing() -> None:
     room.leave(trainer(_JOB, 1))
     room.leave(trainer(_JOB, 2, "gone"))
 
-    assert room.coming == {}
+    assert not list(room.nodes_with(When.LATER))
 
 
 def test_among_equal_nodes_a_pod_goes_where_it_spoils_least() -> None:
@@ -78,7 +78,7 @@ def test_closed_nodes_are_no_room() -> None:
 
     assert _place(room, 5, _ONLY_N1) == ("n1", False)
     assert room.place(shape(5), ANYWHERE, pooled=True) == ("n1", False)
-    assert room.open_nodes(ANYWHERE, pooled=False) == ("n0", "n1")
+    assert set(room.open_nodes(ANYWHERE, pooled=False)) == {"n0", "n1"}
 
 
 def test_a_trainer_takes_only_what_is_free_now() -> None:
@@ -110,8 +110,10 @@ def test_a_slot_is_always_the_cheapest(sizes: list[int], steps: list[tuple[str, 
     packing = Packing([_JOB.requests])
     taken: list[tuple[str, int]] = []
     for what, cpu in steps:
-        fitting = [n for n, free in room.now.items() if amounts.within(shape(cpu), free)]
-        best = min(fitting, key=lambda n: (packing.cost(shape(cpu), room.now[n]), n), default="")
+        fitting = [
+            f"n{i}" for i in range(len(sizes)) if amounts.within(shape(cpu), room.now(f"n{i}"))
+        ]
+        best = min(fitting, key=lambda n: (packing.cost(shape(cpu), room.now(n)), n), default="")
         if what == "give" and taken:
             where, size = taken.pop(0)
             room.give(where, shape(size))

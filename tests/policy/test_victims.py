@@ -5,10 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy import amounts
+from policy.crew import loss, tier_rank
 from policy.index import Index
 from policy.names import Role, Tier
 from policy.snapshot import Pod
-from policy.victims import Candidate, Promise, choose, loss, tier_rank
+from policy.victims import Candidate, Promise, choose
 from tests.support.builders import (
     NOW_S,
     index,
@@ -106,6 +107,17 @@ def test_queue_weights_count() -> None:
     choice = choose(service("s"), _all(found, "n0"), found, weights={"night": 5})
 
     assert choice == Candidate("n0", ("a-001",), 0)
+
+
+def test_among_equals_the_least_uncommitted_work_goes() -> None:
+    """What the master says of a trainer counts before its age, on a node and between nodes."""
+    busy = trainer(_A, 1, "n0", uncommitted_s=9.0, started_s=NOW_S)
+    idle = trainer(_A, 2, "n0", uncommitted_s=1.0)
+    fresh = [trainer(_A, number, "n1") for number in (3, 4)]
+    found = index([node("n0", 10), node("n1", 10)], [_A], [busy, idle, *fresh])
+
+    assert _chosen(service("s"), found, "n0") == "n0: a-002"
+    assert _chosen(service("s"), found, "n0", "n1") == "n1: a-003"
 
 
 def test_among_equals_the_youngest_goes() -> None:

@@ -23,7 +23,10 @@ def node(name: str, cpu: int = 18, **labels: str) -> dict[str, Any]:
     ready = {"type": "Ready", "status": "True"}
     return {
         "metadata": {"name": name, "labels": labels},
-        "status": {"allocatable": {"cpu": str(cpu), "pods": "110"}, "conditions": [ready]},
+        "status": {
+            "allocatable": {"cpu": str(cpu), "memory": "64Gi", "pods": "110"},
+            "conditions": [ready],
+        },
     }
 
 

@@ -34,7 +34,7 @@ def test_a_trainer_just_made_is_there_at_once() -> None:
     expected.made(cluster, POD, 0.0)
     expected.settle(cluster, {}, PATIENCE_S - 1)
 
-    assert cluster.trainers(JOB) == [POD]
+    assert cluster.trainers(JOB) == (POD,)
 
 
 def test_a_trainer_that_is_never_seen_is_given_up() -> None:
@@ -43,7 +43,7 @@ def test_a_trainer_that_is_never_seen_is_given_up() -> None:
     expected.made(cluster, POD, 0.0)
     expected.settle(cluster, {}, PATIENCE_S)
 
-    assert cluster.trainers(JOB) == []
+    assert cluster.trainers(JOB) == ()
 
 
 def test_a_trainer_that_was_seen_is_not_given_up() -> None:
@@ -53,7 +53,7 @@ def test_a_trainer_that_was_seen_is_not_given_up() -> None:
     expected.settle(cluster, _changed(None, POD), 1.0)
     expected.settle(cluster, {}, PATIENCE_S)
 
-    assert cluster.trainers(JOB) == [POD]
+    assert cluster.trainers(JOB) == (POD,)
 
 
 def test_a_trainer_that_went_before_its_answer_came_stays_gone() -> None:
@@ -62,7 +62,7 @@ def test_a_trainer_that_went_before_its_answer_came_stays_gone() -> None:
     expected.settle(cluster, _changed(POD, None), 0.0)
     expected.made(cluster, POD, 0.0)
 
-    assert cluster.trainers(JOB) == []
+    assert cluster.trainers(JOB) == ()
 
 
 def test_a_trainer_that_the_watch_showed_first_keeps_its_record() -> None:
@@ -70,7 +70,7 @@ def test_a_trainer_that_the_watch_showed_first_keeps_its_record() -> None:
     cluster, expected = index(jobs=[JOB], pods=[POD]), Expectations()
     expected.made(cluster, replace(POD, node=""), 0.0)
 
-    assert cluster.trainers(JOB) == [POD]
+    assert cluster.trainers(JOB) == (POD,)
 
 
 def test_a_released_trainer_is_leaving_at_once() -> None:
@@ -103,7 +103,7 @@ def test_a_refused_eviction_puts_the_trainer_back() -> None:
     expected.released(cluster, POD.uid, 0.0)
     expected.kept(cluster, POD.uid)
 
-    assert cluster.trainers(JOB) == [POD]
+    assert cluster.trainers(JOB) == (POD,)
     assert not expected.was_released(POD.uid)
 
 

@@ -17,7 +17,6 @@ from policy.placement import Packing, admits
 from policy.planning import Create, History, Plan
 from policy.snapshot import Job, Node, Phase, Pod, Snapshot
 from policy.victims import Candidate, choose
-from policy.work import packing
 from tests.support.builders import NOW_S, trainer
 
 ROUND_S = 30.0
@@ -93,7 +92,7 @@ class Cluster:
     def schedule(self, policy: Policy) -> None:
         """Binds waiting pods in order of priority; what fits nowhere preempts, or waits on."""
         index = self.index()
-        shapes = packing(index)
+        shapes = index.packing
         waiting = sorted(index.waiting.values(), key=lambda p: (-p.priority, p.created_s, p.uid))
         for pod in waiting:
             where = self._best(pod, index, shapes, policy)

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from policy.elasticity import plan
-from policy.model import Policy
+from policy.model import Policy, Sizes
 from policy.names import Tier
 from policy.planning import History, Plan
 from policy.reasons import Reason
@@ -102,15 +102,38 @@ def test_the_receiver_must_fit_where_the_giver_leaves() -> None:
     """On its node, with the node's labels, and not on one that cools down."""
     elsewhere = Constraints(terms=((Requirement("zone", "In", ("b",)),),))
     picky = replace(_B, constraints=elsewhere)
-    large = replace(_B, requests={"cpu": 6_000, "pods": 1})
+    large = replace(_B, requests={"cpu": 26_000, "pods": 1})
     pods = trainers(_A, ["n0"] * 5)
-    beside = node("n1", 6, labels={"zone": "b"})
 
-    for receiver in (picky, large):
+    for receiver, cpu in ((picky, 6), (large, 26)):
         there = [*pods, *trainers(receiver, ["n1"])]
+        beside = node("n1", cpu, labels={"zone": "b"})
         assert _plan([node("n0", 25), beside], [_A, receiver], there).empty
     cooling = History(cooling={"n0": NOW_S + 1})
     assert _plan(_FULL, [_A, _B], _split(5, 1), history=cooling).empty
+
+
+def test_small_trainers_go_together_for_a_large_one() -> None:
+    """Two of 5 CPU on one node make room for one of 8, while their job stays the richer one."""
+    large = job("large", 1, 9, cpu=8)
+    pods = [*trainers(_A, ["n0"] * 6), *trainers(large, ["n1"])]
+
+    made = _plan([node("n0", 30), node("n1", 8)], [_A, large], pods)
+
+    assert [release.uid for release in made.releases] == ["a-005", "a-004"]
+    assert _plan([node("n0", 15), node("n1", 8)], [_A, large], [*pods[:3], pods[-1]]).empty
+
+
+def test_a_job_takes_a_whole_step_to_its_next_allowed_size() -> None:
+    """From 2 to 4, from a job that goes from 8 to 4; never half of either."""
+    policy = _policy().model_copy(update={"sizes": (Sizes(powers_of_two=True),)})
+    rich, poor = job("rich", 1, 8), job("poor", 2, 8)
+    pods = [*trainers(rich, ["n0"] * 8), *trainers(poor, ["n0"] * 2)]
+
+    made = _plan([node("n0", 50)], [rich, poor], pods, policy)
+
+    assert len(made.releases) == 4
+    assert {release.job for release in made.releases} == {rich.key}
 
 
 def test_where_the_reserve_is_the_bound_trainers_move_too() -> None:
