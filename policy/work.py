@@ -115,6 +115,8 @@ class Work:
         self.room = Room(index, policy.node_pools)
         self.shares = self._open_shares()
         self.quotas = ceilings.Quotas(policy, index)
+        for share in self.shares:
+            self.quotas.take(share.job, share.absent)
         now = datetime.fromtimestamp(now_s, UTC)
         limits = ceilings.load_limits(policy, index.allocatable, now)
         self.load = ceilings.Load(limits, index.total_used())

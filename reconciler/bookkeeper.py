@@ -9,6 +9,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 
 from kube.live import Change
+from policy.crew import Crew
 from policy.index import Index
 from policy.snapshot import Job, Pod
 from reconciler import books, status
@@ -36,6 +37,8 @@ class Bookkeeper:
         self._gone: dict[str, dict[str, Pod]] = {}
         """Job uid -> pod uid -> last record of a pod that left and is not in the written books."""
         self._due_s: dict[str, float] = {}
+        self._clean: dict[str, tuple[Job, Crew]] = {}
+        """Job uid -> the Job and its trainers when all about them was last written."""
 
     def note(self, changes: Mapping[str, Change[Pod]]) -> None:
         """Remembers how trainers looked when they were last seen."""
@@ -48,12 +51,13 @@ class Bookkeeper:
         """Drops what is remembered of a job that is gone."""
         self._gone.pop(uid, None)
         self._due_s.pop(uid, None)
+        self._clean.pop(uid, None)
 
     def settle(self) -> None:
         """Brings the books in the index up to date; the API server gets them with `write`."""
         self._forget_orphans()
         for job in tuple(self._index.jobs.values()):
-            if job.managed and not job.error:
+            if job.managed and not job.error and not self._is_clean(job):
                 settled = self._settled(job)
                 if settled.books != job.books:
                     self._index.put_job(settled)
@@ -69,11 +73,12 @@ class Bookkeeper:
         due: list[Report] = []
         clean = True
         for job in tuple(self._index.jobs.values()):
-            if not job.managed or job.error or job.deleting:
+            if not job.managed or job.error or job.deleting or self._is_clean(job):
                 continue
             report = self._report(job, now_s)
             if report is None:
                 self._forget_counted(job)
+                self._clean[job.uid] = (job, self._index.crew(job))
             elif self._is_due(report, now_s):
                 self._due_s[job.uid] = now_s + WRITE_EVERY_S
                 due.append(report)
@@ -84,6 +89,14 @@ class Bookkeeper:
                 self._forget_counted(report.job)
             clean &= written
         return clean
+
+    def _is_clean(self, job: Job) -> bool:
+        """Whether nothing changed since all was written; a deadline passes without a change.
+
+        The index makes a new crew whenever a trainer of the job changes.
+        """
+        then = self._clean.get(job.uid, (None, None))
+        return then[0] is job and then[1] is self._index.crew(job) and not job.deadline_s
 
     def _report(self, job: Job, now_s: float) -> Report | None:
         """What is to be written of a job, or None where the API server has it all."""

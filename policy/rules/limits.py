@@ -17,13 +17,25 @@ def trim(work: Work) -> None:
             continue
         wanted = _wanted(share)
         reason = Reason.JOB_STOPPED if share.stopped else Reason.ABOVE_MAX
-        share.forgo(min(share.absent, max(0, share.count - wanted)))
+        _forgo(work, share, min(share.absent, max(0, share.count - wanted)))
         for pod in share.live[: max(0, len(share.live) - wanted)]:
             work.release(share, pod, reason, f"{share.found} live, {wanted} wanted")
+        while (
+            share.absent
+            and share.count > share.job.min_trainers
+            and work.quotas.exceeded(share.job)
+        ):
+            _forgo(work, share, 1)
         while share.spare and work.quotas.exceeded(share.job):
             work.release(
                 share, share.spare[0], Reason.QUOTA_REACHED, work.quotas.lack(share.job, 0)
             )
+
+
+def _forgo(work: Work, share: Share, absent: int) -> None:
+    """Takes back what the built-in controller was told to make and has not made."""
+    share.forgo(absent)
+    work.quotas.take(share.job, -absent)
 
 
 def _wanted(share: Share) -> int:

@@ -6,13 +6,15 @@ that the waiting services need, at once (docs/decisions/0004).
 """
 
 from heapq import heapify, heappop, heappush
+from itertools import islice
 
 from policy import amounts
 from policy.crew import is_surplus
 from policy.names import Role
 from policy.reasons import Reason
 from policy.room import When
-from policy.snapshot import Constraints, Pod
+from policy.snapshot import Constraints, Pod, Resources
+from policy.victims import LOOK_AHEAD
 from policy.work import Share, Work
 
 _HELP_AGAIN_S = 10.0
@@ -147,12 +149,25 @@ class _Reclaim:
         victims = self._victims(name)
         if victims is None:
             return None
+        richest = min((self._order(pod)[0] for pod in victims), default=0.0)
+        return self._lost_for_each(name, victims), richest
+
+    def _lost_for_each(self, name: str, victims: list[Pod]) -> float:
+        """As `victims` counts it for kube-scheduler: the best of sets of pods that may follow."""
+        if not victims:
+            return 0.0
         room = self._work.room.later(name)
         for pod in victims:
             amounts.add(room, pod.requests)
-        fits = max(1, min(len(self._pods), amounts.times(self._requests, room)))
-        richest = min((self._order(pod)[0] for pod in victims), default=0.0)
-        return len(victims) / fits, richest
+        best = len(victims) / self._fits(room)
+        rest = (pod for pod in self._here[name] if pod not in victims)
+        for more, pod in enumerate(islice(rest, LOOK_AHEAD), start=1):
+            amounts.add(room, pod.requests)
+            best = min(best, (len(victims) + more) / self._fits(room))
+        return best
+
+    def _fits(self, room: Resources) -> int:
+        return max(1, min(len(self._pods), amounts.times(self._requests, room)))
 
     def _take(self, name: str) -> None:
         """Gives one pod its room on a node."""
