@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install fmt lint types test cov e2e demo lock presubmit clean
+.PHONY: help install fmt lint types test properties cov bench e2e demo experiments lock presubmit clean
 
 help: ## show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## make .venv with the locked packages
 
@@ -35,9 +35,16 @@ types: install ## mypy strict over everything, tests too
 test: install ## all tests that need no cluster
 	$(BIN)/python -m pytest -n auto
 
+properties: install ## the plan's properties on thousands of random clusters (about half an hour)
+	$(BIN)/python -m pytest -n auto tests/policy -k "propert or exact" \
+	  --hypothesis-profile=thorough --hypothesis-show-statistics --timeout=0
+
 cov: install ## tests with branch coverage; the core must be whole
 	$(BIN)/python -m pytest -n auto --cov --cov-report=term
 	$(BIN)/coverage report --include="policy/*" --fail-under=100
+
+bench: install ## how fast plan and extender decide on up to 5 000 nodes (some minutes)
+	$(BIN)/python -m bench
 
 e2e: install ## journeys on a real local Kubernetes (first run builds it, about 6 minutes)
 	$(BIN)/python -m e2e.cluster build
@@ -45,6 +52,9 @@ e2e: install ## journeys on a real local Kubernetes (first run builds it, about 
 
 demo: install ## a service burst on a real local Kubernetes, live (first run builds it)
 	$(BIN)/python -m e2e.demo
+
+experiments: install ## the first experiment, on a real local Kubernetes and in virtual time (10 minutes)
+	$(BIN)/python -m e2e.experiments first
 
 lock: install ## write requirements.lock anew from pyproject.toml
 	$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 \

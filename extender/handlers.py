@@ -12,7 +12,7 @@ from policy.crew import is_surplus
 from policy.index import Index
 from policy.model import NodePool, Policy
 from policy.names import Role
-from policy.placement import score
+from policy.placement import CHEAPEST, score
 from policy.reasons import Reason
 from policy.snapshot import Pod
 from policy.victims import Candidate, Promise, choose
@@ -101,10 +101,13 @@ def promised(index: Index, promises: Iterable[Promise], priority: int) -> dict[s
 def prioritize(pod: Pod, names: Collection[str], index: Index) -> dict[str, int]:
     """Node -> 0..10; 10 where the pod spoils least room for trainers, 0 where it has none.
 
-    The prices are those that the plan placed it by.
+    The prices are those that the plan places by. The node that a trainer was planned on comes
+    before all others: what the plan promised one of two shapes must not go to the other.
     """
     priced = index.fits(pod.requests, pod.constraints).costs
     costs = {name: priced[name] for name in names if name in priced}
+    if pod.planned in costs:
+        costs[pod.planned] = CHEAPEST
     return dict.fromkeys(names, 0) | score(costs)
 
 

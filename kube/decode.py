@@ -19,6 +19,7 @@ from policy import books, elastic
 from policy.errors import JobError
 from policy.names import (
     ANNOTATION_BOOKS,
+    ANNOTATION_PLANNED_NODE,
     ANNOTATION_UNCOMMITTED,
     LABEL_JOB,
     LABEL_ROLE,
@@ -73,6 +74,7 @@ class Decoder:
         spec = obj["spec"]
         status = obj.get("status") or {}
         labels = meta.get("labels") or {}
+        annotations = meta.get("annotations") or {}
         asked = podspec.requests(spec)
         self.malformed += asked.malformed
         phase = _PHASES.get(status.get("phase") or "Pending", Phase.UNKNOWN)
@@ -100,7 +102,8 @@ class Decoder:
             role=_ROLES.get(labels.get(LABEL_ROLE, "")),
             tier=_TIERS.get(labels.get(LABEL_TIER, "")),
             trainer_id=_trainer_id(labels.get(LABEL_TRAINER_ID)),
-            uncommitted_s=_uncommitted_s(meta.get("annotations")),
+            planned=intern(annotations.get(ANNOTATION_PLANNED_NODE) or ""),
+            uncommitted_s=_uncommitted_s(annotations.get(ANNOTATION_UNCOMMITTED)),
             constraints=podspec.constraints(spec),
             scheduler=intern(spec.get("schedulerName") or "default-scheduler"),
         )
@@ -271,10 +274,10 @@ def _trainer_id(text: str | None) -> int:
     return -1
 
 
-def _uncommitted_s(annotations: Mapping[str, str] | None) -> float:
+def _uncommitted_s(text: str | None) -> float:
     """0 where nobody says, or says no number of seconds."""
     try:
-        found = float((annotations or {}).get(ANNOTATION_UNCOMMITTED) or 0.0)
+        found = float(text or 0.0)
     except ValueError:
         return 0.0
     return max(0.0, found) if isfinite(found) else 0.0

@@ -70,6 +70,10 @@ class Quotas:
         for job in index.jobs.values() if policy.quotas else ():
             self.take(job, len(index.trainers(job)))
 
+    def scope(self, job: Job) -> tuple[int, ...]:
+        """Which quotas count a job."""
+        return tuple(i for i, quota in enumerate(self._quotas) if _counts(quota, job))
+
     def _left_for(self, job: Job) -> list[dict[str, int]]:
         found = self._by_job.get(job.key)
         if found is None:

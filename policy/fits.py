@@ -132,7 +132,7 @@ class Prices:
         self._nodes = nodes
         self._available = available
         self.touched = Touched()
-        self._packing = Packing(())
+        self._packing = Packing((), {})
         self._pools: tuple[NodePool, ...] = ()
         self._open: dict[tuple[Constraints, bool], OpenNodes] = {}
         self._fits: dict[_Key, Fits] = {}

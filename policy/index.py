@@ -49,8 +49,8 @@ class Index:
         self._crews: dict[str, Crew] = {}
         """Job uid -> its crew, until a pod of it changes."""
         self._prices = Prices(self.nodes, self.available)
-        self._packing = Packing(())
-        self._jobs_changed = False
+        self._packing = Packing((), {})
+        self._shapes_changed = False
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "Index":
@@ -73,6 +73,7 @@ class Index:
         amounts.subtract(free, used)
         self.available[node.name] = free
         amounts.add(self.allocatable, node.allocatable)
+        self._shapes_changed = True
         amounts.add(self._in_use, used)
         self._prices.touched.add(node.name, exists=True)
 
@@ -82,6 +83,7 @@ class Index:
         if old is not None:
             del self.available[name]
             amounts.subtract(self.allocatable, old.allocatable)
+            self._shapes_changed = True
             amounts.subtract(self._in_use, self.used.get(name, {}))
             self._prices.touched.add(name, exists=False)
 
@@ -95,7 +97,7 @@ class Index:
         old = self.jobs.pop(key, None)
         if old is not None:
             self._crews.pop(old.uid, None)
-        self._jobs_changed = True
+        self._shapes_changed = True
 
     def put_pod(self, pod: Pod) -> None:
         """A pod that is new or changed."""
@@ -162,10 +164,11 @@ class Index:
     @property
     def packing(self) -> Packing:
         """The packing for the trainer shapes in use."""
-        if self._jobs_changed:
-            self._jobs_changed = False
-            found = packing(self.jobs.values())
-            if found.shapes != self._packing.shapes:
+        if self._shapes_changed:
+            self._shapes_changed = False
+            found = packing(self.jobs.values(), self.allocatable)
+            kept = self._packing
+            if (found.shapes, found.worths) != (kept.shapes, kept.worths):
                 self._packing = found
         return self._packing
 
@@ -217,13 +220,14 @@ class Index:
         return trainers * amounts.dominant(job.requests, self.allocatable) / weight
 
 
-def packing(jobs: Iterable[Job]) -> Packing:
+def packing(jobs: Iterable[Job], total: Resources) -> Packing:
     """The packing for the trainer shapes in use, most wanted first."""
     wanted: Counter[tuple[tuple[str, int], ...]] = Counter()
     for job in jobs:
         if not job.over and not job.error:
             wanted[tuple(sorted(job.requests.items()))] += job.max_trainers
-    return Packing(dict(shape) for shape in sorted(wanted, key=lambda s: (-wanted[s], s)))
+    shapes = sorted(wanted, key=lambda shape: (-wanted[shape], shape))
+    return Packing([dict(shape) for shape in shapes], total)
 
 
 def job_key(pod: Pod) -> str:

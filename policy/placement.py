@@ -81,21 +81,34 @@ _TWELFTHS = 12
 """The least number that 1 to `_ALIKE` all divide."""
 
 
+_MOST_WORTH = 1000
+_MOST_ALIKE = 64
+"""Trainers of one shape on a node up to which fillings are exact."""
+_MOST_KNOWN = 262_144
+"""Fillings that are remembered, some 50 MB; nodes with the same room share them."""
+
+CHEAPEST = (-(2**62), 0)
+"""Below the cost of any place."""
+
+
 class Packing:
     """Knows the shapes of trainers in use and what a placement would spoil for them.
 
-    The value of free room is the most CPU (or, for shapes without CPU, the most of their
-    first resource) that whole trainers could still fill. A placement costs what it takes away
+    The value of free room is the most that whole trainers could still use of it, each counted by
+    its dominant share. A placement costs what it takes away
     from that value beyond itself, so whole slots stay free: a pod of 4 CPU goes where 9 are
     free and 5 remain, not where 8.5 are.
     """
 
     _MOST_SHAPES = 4
-    _MOST_TRIES = 64
-    """Fillings of one node that are compared, so that small shapes on large nodes stay cheap."""
 
-    def __init__(self, shapes: Iterable[Resources]) -> None:
-        """`shapes` in order of weight: beyond the first four different ones none is looked at."""
+    def __init__(self, shapes: Iterable[Resources], total: Resources) -> None:
+        """Nothing is priced yet.
+
+        Args:
+            shapes: In order of weight; beyond the first four different ones none is looked at.
+            total: Allocatable of the cluster: it says which resource of a shape is the scarce one.
+        """
         distinct: dict[tuple[tuple[str, int], ...], None] = {}
         for shape in shapes:
             needs = tuple(sorted((n, a) for n, a in shape.items() if a > 0 and n != "pods"))
@@ -115,38 +128,42 @@ class Packing:
             )
             for shape in self.shapes
         )
-        self._worths = tuple(
-            dict(shape).get("cpu", 0) or next(amount for _, amount in shape)
-            for shape in self.shapes
+        shares = [amounts.dominant(dict(shape), total) for shape in self.shapes]
+        most = max(shares, default=0.0)
+        self.worths = tuple(
+            max(1, round(_MOST_WORTH * share / most)) if most else 1 for share in shares
         )
-        """What one trainer of each shape counts: its CPU, or its first resource without any."""
-        self._tries = int(self._MOST_TRIES ** (1 / max(1, len(self._vectors) - 1)))
-        self._value = lru_cache(maxsize=65_536)(self._fill)
+        """What one trainer of each shape counts: its dominant share, the largest being 1 000.
+
+        Rounded, so that a node more in a large cluster leaves all prices as they are.
+        """
+        self._best = lru_cache(maxsize=_MOST_KNOWN)(self._fill_from)
 
     def value(self, free: Mapping[str, int]) -> int:
-        """The most that whole trainers could use of `free`, in units of the first resource."""
+        """The most that whole trainers could use of `free`, as the sum of their worths."""
         return self._value(self._rounded({}, free, 0))
 
-    def _fill(self, free: tuple[int, ...]) -> int:
-        """How often the first goes in, each time with the rest behind it.
-
-        Exact while no shape goes into a node more often than is tried (64 times with two
-        shapes, 8 with three, 4 with four); beyond that the larger numbers are tried.
-        """
-        return self._fill_from(0, free)
+    def _value(self, free: tuple[int, ...]) -> int:
+        return self._best(0, free) if self._vectors else 0
 
     def _fill_from(self, first: int, free: tuple[int, ...]) -> int:
-        if not self._vectors:
-            return 0
-        shape, worth = self._vectors[first], self._worths[first]
+        """The best filling with the shapes from `first` on: one of that shape more, or none.
+
+        Exact while a shape goes in at most `_MOST_ALIKE` times; of small shapes in large rooms
+        the number beyond that is taken as given.
+        """
+        shape, worth = self._vectors[first], self.worths[first]
         most = min(f // s for f, s in zip(free, shape, strict=True) if s)
         if first + 1 == len(self._vectors):
             return most * worth
-        best = 0
-        for count in range(most, max(-1, most - self._tries), -1):
-            rest = tuple(f - count * s for f, s in zip(free, shape, strict=True))
-            best = max(best, count * worth + self._fill_from(first + 1, rest))
-        return best
+        given = max(0, most - _MOST_ALIKE)
+        if given:
+            free = tuple(f - given * s for f, s in zip(free, shape, strict=True))
+        best = self._best(first + 1, free)
+        if most:
+            rest = tuple(f - s for f, s in zip(free, shape, strict=True))
+            best = max(best, worth + self._best(first, rest))
+        return best + given * worth
 
     def cost(self, requests: Resources, free: Mapping[str, int]) -> tuple[int, int]:
         """(what the placement spoils, what is left of the CPU); lower is better.

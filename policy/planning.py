@@ -1,10 +1,22 @@
 """The words of a plan: what goes in beside the index, and what comes out."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from policy.names import Tier
 from policy.reasons import Reason
+
+Wish = Hashable
+"""What a move between jobs depends on; only to be compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Futile:
+    """A wish for which no richer job could give anything."""
+
+    at_s: float
+    looks: int
+    """Nodes that were looked at for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +27,8 @@ class History:
     """Node -> until when no trainer is added there, because it just gave capacity back."""
     helped: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     """uid of a service pod -> how often, and when last, trainers were released for it."""
+    futile: Mapping[Wish, Futile] = field(default_factory=dict)
+    """As the plan before left them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +49,20 @@ class JobPlan:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make `count` trainers of a job in a tier."""
+    """Make trainers of a job in a tier.
+
+    `nodes` names one for each: where the plan has room for it, or where surplus makes room.
+    """
 
     job: str
     tier: Tier
-    count: int
+    nodes: tuple[str, ...]
     reason: Reason
+
+    @property
+    def count(self) -> int:
+        """How many."""
+        return len(self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +87,10 @@ class Plan:
     releases: tuple[Release, ...] = ()
     helped: frozenset[str] = frozenset()
     """Service pods that releases of this plan make room for."""
+    futile: Mapping[Wish, Futile] = field(default_factory=dict, compare=False)
+    """For the next plan's history."""
+    postponed: bool = False
+    """Whether wishes were left for the next plan, which should come soon."""
 
     @property
     def empty(self) -> bool:

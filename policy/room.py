@@ -14,6 +14,7 @@ from policy.crew import is_surplus
 from policy.fits import Cost, Entry
 from policy.index import Index
 from policy.model import NodePool
+from policy.placement import CHEAPEST
 from policy.snapshot import Constraints, Pod, Resources
 
 NOWHERE: frozenset[str] = frozenset()
@@ -82,7 +83,7 @@ class Room:
     def take(self, node: str, requests: Resources) -> None:
         """Counts a pod on a node; what is free there may become negative."""
         amounts.subtract(self._now.own(node), requests)
-        self._changed(node, more=False)
+        self._changed(node)
 
     def give(self, node: str, requests: Resources) -> None:
         """Uncounts a pod."""
@@ -149,7 +150,10 @@ class Room:
             if closed:
                 known = [entry for entry in known if entry[1] not in closed]
                 heapify(known)
-            return _Heap(known, price, self._stamp_of)
+            heap = _Heap(known, price, self._stamp_of)
+            for node in self._stamps:
+                heap.offer(node)
+            return heap
         priced = ((price(node), node) for node in self.nodes_with(when))
         entries = [(cost, node, self._stamp_of(node)) for cost, node in priced if cost is not None]
         heapify(entries)
@@ -160,12 +164,12 @@ class Room:
         own = self._stamps.get(node)
         return self._index.stamps.get(node, 0) if own is None else own
 
-    def _changed(self, node: str, *, more: bool = True) -> None:
+    def _changed(self, node: str) -> None:
+        """A place may become dearer or cheaper: what is left may just fit."""
         self._stamp -= 1
         self._stamps[node] = self._stamp
-        if more:
-            for heap in self._heaps.values():
-                heap.offer(node)
+        for heap in self._heaps.values():
+            heap.offer(node)
 
 
 class _Heap:
@@ -182,8 +186,8 @@ class _Heap:
         self._stamp_of = stamp_of
 
     def offer(self, node: str) -> None:
-        """Looks at a node again that may have more room than before."""
-        heappush(self._entries, (_FIRST, node, _UNPRICED))
+        """Looks at a node again, before any other."""
+        heappush(self._entries, (CHEAPEST, node, _UNPRICED))
 
     def first(self) -> str:
         """The node with the lowest cost; "" where none is left."""
@@ -222,6 +226,5 @@ class _Copies:
 
 
 _NOTHING: Resources = {}
-_FIRST: Cost = (-(2**62), 0)
 _UNPRICED = 0
 """Between the stamps of the index and those of plans."""

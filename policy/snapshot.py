@@ -91,6 +91,8 @@ class Pod:
     """False for `preemptionPolicy: Never`."""
     node: str = ""
     """Where it is bound; "" while unscheduled."""
+    planned: str = ""
+    """Where the plan that made it had room for it: a wish, not a claim."""
     nominated: str = ""
     """`status.nominatedNodeName`: where it waits for victims to leave."""
     phase: Phase = Phase.PENDING

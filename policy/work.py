@@ -1,6 +1,6 @@
 """One plan in the making: what the rules read and write, and nothing of the rules themselves."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from itertools import takewhile
 
@@ -9,7 +9,7 @@ from policy.crew import Crew
 from policy.index import Index, job_key
 from policy.model import FairnessBy, Policy
 from policy.names import Tier
-from policy.planning import Create, History, JobPlan, Plan, Release
+from policy.planning import Create, Futile, History, JobPlan, Plan, Release, Wish
 from policy.reasons import Reason
 from policy.room import Room, When
 from policy.snapshot import Job, Pod
@@ -45,7 +45,8 @@ class Share:
         """Guaranteed trainers on cordoned nodes: replaced ahead of the drain that will come."""
         self.ending = job.managed and (crew.succeeded or job.books.succeeded > 0)
         """A trainer succeeded: the work is done, nothing is made any more."""
-        self.creates = {Tier.GUARANTEED: 0, Tier.SURPLUS: 0}
+        self.creates: dict[Tier, list[str]] = {Tier.GUARANTEED: [], Tier.SURPLUS: []}
+        """Tier -> the nodes of trainers that are to be made."""
         self.expected = 0
         """Trainers that room will take which others are about to leave."""
         self.reason = Reason.AT_MAX
@@ -65,10 +66,10 @@ class Share:
         """Those of them that have no node yet."""
         return list(takewhile(lambda pod: not pod.node, self.surplus))
 
-    def make(self, tier: Tier, count: int) -> None:
-        """Counts trainers that are to be made."""
-        self.creates[tier] += count
-        self.count += count
+    def make(self, tier: Tier, nodes: Sequence[str]) -> None:
+        """Counts trainers that are to be made, one for each node."""
+        self.creates[tier] += nodes
+        self.count += len(nodes)
 
     def forgo(self, absent: int) -> None:
         """Counts trainers that the built-in controller need not make."""
@@ -130,6 +131,9 @@ class Work:
         """uids of waiting trainers for which room is taken."""
         self.released: set[str] = set()
         """uids of trainers that this plan lets go."""
+        self.futile: dict[Wish, Futile] = {}
+        """Moves that came to nothing, in this plan or lately."""
+        self.postponed = False
         self._releases: list[Release] = []
         self._by_key = {share.job.key: share for share in self.shares}
 
@@ -234,11 +238,13 @@ class Work:
                 for share in self.shares
             ),
             creates=tuple(
-                Create(share.job.key, tier, count, _REASON_OF[tier])
+                Create(share.job.key, tier, tuple(nodes), _REASON_OF[tier])
                 for share in self.shares
-                for tier, count in share.creates.items()
-                if count
+                for tier, nodes in share.creates.items()
+                if nodes
             ),
             releases=tuple(self._releases),
             helped=frozenset(self.helped),
+            futile=self.futile,
+            postponed=self.postponed,
         )

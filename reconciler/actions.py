@@ -9,12 +9,17 @@ from policy.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class MakeTrainers:
-    """Create `count` trainer pods of a job whose pods we own."""
+    """Create trainer pods of a job whose pods we own, one for each node they are planned on."""
 
     job: str
     tier: Tier
-    count: int
+    nodes: tuple[str, ...]
     reason: Reason
+
+    @property
+    def count(self) -> int:
+        """How many."""
+        return len(self.nodes)
 
 
 @dataclass(frozen=True, slots=True)

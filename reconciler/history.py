@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from kube.live import Change
-from policy.planning import History, Release
+from policy.planning import Futile, History, Plan, Release, Wish
 from policy.reasons import Reason
 from policy.snapshot import Pod
 from reconciler.expectations import Expectations
@@ -18,6 +18,7 @@ class Recent:
     def __init__(self) -> None:
         self._cooling: dict[str, float] = {}
         self._helped: dict[str, tuple[int, float]] = {}
+        self._futile: Mapping[Wish, Futile] = {}
 
     def note(
         self,
@@ -46,10 +47,14 @@ class Recent:
             if release.reason is Reason.SERVICES_FIRST:
                 self._cooling[release.node] = now_s + cool_down_s
 
+    def planned(self, made: Plan) -> None:
+        """Keeps what the next plan need not look into at once."""
+        self._futile = made.futile
+
     def history(self, now_s: float) -> History:
         """What still counts at `now_s`."""
         self._cooling = {n: until for n, until in self._cooling.items() if until > now_s}
         self._helped = {
             uid: help_ for uid, help_ in self._helped.items() if help_[1] + _KEEP_HELPED_S > now_s
         }
-        return History(dict(self._cooling), dict(self._helped))
+        return History(dict(self._cooling), dict(self._helped), self._futile)

@@ -102,8 +102,8 @@ class Reconciler:
         self._books = Bookkeeper(index, self._expectations, self._writer, self._trainers.coming)
         self._provision = Provision(api)
         self._reasons: dict[str, Reason] = {}
-        self._written = True
-        """Whether the API server has everything that the books say."""
+        self._idle = True
+        """Whether all is written and looked into, so that only a change calls for a round."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reconcile", daemon=True)
 
@@ -122,7 +122,7 @@ class Reconciler:
     def _run(self) -> None:
         version, pause_s = -1, _FIRST_PAUSE_S
         while not self._stopping.is_set():
-            tick_s = self._settings.tick_seconds if self._written else WRITE_EVERY_S
+            tick_s = self._settings.tick_seconds if self._idle else WRITE_EVERY_S
             version = self._cache.wait_change(version, tick_s, self._settings.gather_seconds)
             try:
                 self.tick()
@@ -158,10 +158,11 @@ class Reconciler:
         with self._meters.planning.time():
             made = plan(index, policy, now_s, self._recent.history(now_s))
         self._meters.planned(made)
+        self._recent.planned(made)
 
         # 3. Do it, 4. write it down, 5. tell.
         self._act(made, policy, now_s)
-        self._written = self._books.write(now_s, self._pool)
+        self._idle = self._books.write(now_s, self._pool) and not made.postponed
         for event in reports.of_changes(made, self._reasons, index.jobs):
             self._recorder.tell(event, now_s)
         self._reasons = {wanted.key: wanted.reason for wanted in made.jobs}

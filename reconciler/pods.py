@@ -9,6 +9,7 @@ from copy import deepcopy
 from typing import Any
 
 from policy.names import (
+    ANNOTATION_PLANNED_NODE,
     CLASS_GUARANTEED,
     CLASS_SURPLUS,
     LABEL_JOB,
@@ -30,13 +31,14 @@ def name(job: Job, trainer_id: int) -> str:
     return f"{job.name}-trainer-{trainer_id}"
 
 
-def trainer(job: Job, trainer_id: int, tier: Tier, grace_s: int) -> dict[str, Any]:
+def trainer(job: Job, trainer_id: int, tier: Tier, node: str, grace_s: int) -> dict[str, Any]:
     """A v1 Pod for one trainer.
 
     Args:
         job: Whose template is used.
         trainer_id: Its id, never used before in this job.
         tier: Surplus or guaranteed.
+        node: Where the plan has room for it; a wish that the extender knows of.
         grace_s: The policy's cap on the termination grace.
     """
     template: Mapping[str, Any] = job.template
@@ -69,7 +71,10 @@ def trainer(job: Job, trainer_id: int, tier: Tier, grace_s: int) -> dict[str, An
             "name": name(job, trainer_id),
             "namespace": job.namespace,
             "labels": labels,
-            "annotations": dict(metadata.get("annotations") or {}),
+            "annotations": {
+                **(metadata.get("annotations") or {}),
+                ANNOTATION_PLANNED_NODE: node,
+            },
             "ownerReferences": [
                 {
                     "apiVersion": "batch/v1",

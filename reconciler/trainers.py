@@ -88,7 +88,11 @@ class Trainers:
         due = [action for action in actions if not self._held(self._index.jobs[action.job].uid)]
         ids = self._take_ids(due)
         wanted = [(i, number) for i, numbers in enumerate(ids) for number in numbers]
-        asked = [self._request(due[i], number, grace_s) for i, number in wanted]
+        asked = [
+            self._request(action, number, node, grace_s)
+            for action, numbers in zip(due, ids, strict=True)
+            for number, node in zip(numbers, action.nodes, strict=False)
+        ]
         made = [0] * len(due)
         refusals: dict[int, errors.KubeError] = {}
         for (i, number), answer in zip(wanted, self._pool.map(self._create, asked), strict=True):
@@ -118,9 +122,11 @@ class Trainers:
         for uid in {outcome.job.uid for outcome in outcomes if outcome.made} - refused:
             self._holds.pop(uid, None)
 
-    def _request(self, action: MakeTrainers, trainer_id: int, grace_s: int) -> request.Request:
+    def _request(
+        self, action: MakeTrainers, trainer_id: int, node: str, grace_s: int
+    ) -> request.Request:
         job = self._index.jobs[action.job]
-        body = pods.trainer(job, trainer_id, action.tier, grace_s)
+        body = pods.trainer(job, trainer_id, action.tier, node, grace_s)
         return request.create(request.PODS, job.namespace, body)
 
     def _take_ids(self, actions: list[MakeTrainers]) -> list[list[int]]:

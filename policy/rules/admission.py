@@ -44,8 +44,8 @@ def admit(work: Work) -> None:
             share.make(Tier.GUARANTEED, _place(work, share, missing))
 
 
-def _place(work: Work, share: Share, missing: int) -> int:
-    """How many of the missing are made; their room is taken.
+def _place(work: Work, share: Share, missing: int) -> list[str]:
+    """The nodes of those of the missing that are made; their room is taken.
 
     Surplus in the same quota counts as reclaimable too: it goes if all of the missing then fit.
     """
@@ -61,12 +61,12 @@ def _place(work: Work, share: Share, missing: int) -> int:
         if owed or not share.live:
             for node, _ in places:
                 work.untake(job, node)
-            return 0
+            return []
     for giver, pod in owed:
         work.release(giver, pod, Reason.QUOTA_REACHED, f"{job.key} starts in the same quota")
     for _, preempted in places:
         work.load.leave(preempted)
-    return len(places)
+    return [node for node, _ in places]
 
 
 def _find_places(work: Work, job: Job, missing: int) -> list[tuple[str, Resources]]:

@@ -6,16 +6,19 @@ with the dominant share as measure it is DRF (Ghodsi et al. 2011).
 
 from heapq import heapify, heappop, heappush
 
-from policy import ceilings
+from policy import amounts, ceilings
 from policy.names import Tier
 from policy.reasons import Reason
 from policy.room import When
 from policy.rules.admission import backing_off
+from policy.snapshot import Pod
 from policy.work import Share, Work
 
 _LEAST_IN_FLIGHT = 8
 _IN_FLIGHT = 0.04
 """Share of the trainers wanted that may wait for the scheduler at one time: no pile, ever."""
+_DIGITS = 12
+"""Shares are sums of floats; equal ones may differ in the last digits."""
 _PUT_ASIDE = 4
 """So many times the patience with a trainer without room is the patience with one that has some."""
 
@@ -29,7 +32,7 @@ def settle_waiting(work: Work) -> None:
     patience = work.policy.stability.withdraw_after_seconds
     for share in work.shares:
         for pod in share.waiting:
-            node = work.room.slot(pod.requests, pod.constraints, work.cooling)
+            node = _slot_of(work, pod)
             waited_s = work.now_s - pod.created_s if share.job.managed else 0.0
             if node and not 0 < _PUT_ASIDE * patience <= waited_s:
                 work.room.take(node, pod.requests)
@@ -40,6 +43,16 @@ def settle_waiting(work: Work) -> None:
                 work.release(share, pod, Reason.NOT_SCHEDULED, detail)
             elif waited_s >= patience and share.job.managed:
                 work.release(share, pod, Reason.NOT_SCHEDULED, "no node has room")
+
+
+def _slot_of(work: Work, pod: Pod) -> str:
+    """Where a waiting trainer has room: where it was planned, or elsewhere; "" for nowhere."""
+    where = pod.planned
+    open_nodes = work.room.open_nodes(pod.constraints, pooled=True)
+    usable = where in open_nodes and where not in work.cooling
+    if usable and amounts.within(pod.requests, work.room.now(where)):
+        return where
+    return work.room.slot(pod.requests, pod.constraints, work.cooling)
 
 
 def grow(work: Work) -> bool:
@@ -68,10 +81,14 @@ def grow(work: Work) -> bool:
     return True
 
 
-def _rank(work: Work, share: Share) -> tuple[float, float, str]:
-    """The least share first; among equals the least of its own wish, then the key."""
+def _rank(work: Work, share: Share) -> tuple[float, float, float, str]:
+    """The least share first.
+
+    Among equals the one that gains most by a trainer, which is what lexicographic max-min asks
+    for; then the one that has least of its own wish, then the key.
+    """
     wish = (share.count + share.expected) / max(1, share.job.max_trainers)
-    return work.expected(share), wish, share.job.key
+    return round(work.expected(share), _DIGITS), -share.unit, wish, share.job.key
 
 
 def _next_step(work: Work, share: Share) -> int:
@@ -167,5 +184,5 @@ def _add(work: Work, share: Share, step: int) -> bool:
             return False
         nodes.append(node)
         work.take(job, node)
-    share.make(Tier.SURPLUS, step)
+    share.make(Tier.SURPLUS, nodes)
     return True

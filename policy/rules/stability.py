@@ -5,18 +5,26 @@ than the threshold, and the trainers have run for a while. Each move makes the t
 so moves cannot go round in circles.
 """
 
+from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from itertools import takewhile
 
 from policy import amounts, ceilings
 from policy.crew import is_surplus, loss
+from policy.index import job_key
+from policy.planning import Futile, Wish
 from policy.reasons import Reason
+from policy.room import When
 from policy.rules.sharing import free_slot
 from policy.snapshot import Pod
 from policy.work import Share, Work
 
 _SLACK = 1e-9
 """Shares are sums of floats; equal ones may differ in the last digit."""
+_MOST_LOOKS = 1_000
+"""Nodes that one plan looks at for wishes that came to nothing before: some 15 ms."""
 _WANTS = (Reason.NO_ROOM, Reason.RESERVE_HELD, Reason.QUOTA_REACHED)
 """Reasons that go away when another job has less."""
 
@@ -32,30 +40,86 @@ def rebalance(work: Work) -> None:
         return
     leaving = sum(1 for pod in work.index.leaving.values() if is_surplus(pod))
     moves = work.moves - leaving
-    poor = [share for share in work.shares if share.reason in _WANTS and share.admitted]
-    rich = [share for share in work.shares if share.spare and not share.stopped]
-    hopeless: set[object] = set()
-    while moves > 0 and poor and rich:
-        receiver = min(poor, key=lambda s: (work.expected(s), s.job.key))
-        rich.sort(key=lambda s: (-work.expected(s), s.job.key))
+    poor = [
+        (work.expected(share), share.job.key, share)
+        for share in work.shares
+        if share.reason in _WANTS and share.admitted
+    ]
+    heapify(poor)
+    donors = _Donors(work)
+    postponed = _postponed(work)
+    helpless: dict[Wish, set[str]] = {}
+    while moves > 0 and poor:
+        *_, receiver = heappop(poor)
         wish = _wish(work, receiver)
-        deal = None if wish in hopeless else _deal(work, receiver, rich)
-        if deal is None:
-            hopeless.add(wish)
-            poor.remove(receiver)
+        if wish in work.futile:
+            continue
+        if wish in postponed:
+            work.futile[wish] = postponed[wish]
+            work.postponed = True
+            continue
+        deal = _Deal(work, receiver, donors, helpless.setdefault(wish, set()))
+        if not deal.found:
+            work.futile[wish] = Futile(work.now_s, deal.cost)
         elif len(deal.gone) > moves and moves < work.moves:
             return  # others are on the move still; then this one
         else:
             deal.close()
             moves -= len(deal.gone)
-            hopeless.clear()
+            for donor in {share.job.key: share for share, _ in deal.gone}.values():
+                donors.changed(donor)
+            heappush(poor, (work.expected(receiver), receiver.job.key, receiver))
 
 
-def _wish(work: Work, receiver: Share) -> object:
-    """What a deal for a job depends on: where one fails, those of poorer jobs have failed too."""
+def _postponed(work: Work) -> dict[Wish, Futile]:
+    """Wishes that came to nothing lately and are not looked into again by this plan.
+
+    Those that wait longest are looked into first, as many as one plan has time for: on a cluster
+    of some hundred nodes that is all of them.
+    """
+    left = _MOST_LOOKS
+    postponed: dict[Wish, Futile] = {}
+    futile = work.history.futile
+    oldest_first = sorted(futile, key=lambda w: (futile[w].at_s, futile[w].looks, repr(w)))
+    for place, wish in enumerate(oldest_first):
+        left -= futile[wish].looks
+        if place and left < 0:
+            postponed[wish] = futile[wish]
+    return postponed
+
+
+class _Donors:
+    """The jobs that have trainers to spare, the richest first."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        shares = (share for share in work.shares if share.spare and not share.stopped)
+        self._entries = {share.job.key: self._entry(share) for share in shares}
+        self._sorted = sorted(self._entries.values())
+
+    def _entry(self, share: Share) -> tuple[float, str, Share]:
+        return -self._work.expected(share), share.job.key, share
+
+    def changed(self, share: Share) -> None:
+        """Puts a donor that gave where it belongs now."""
+        old = self._entries.pop(share.job.key)
+        del self._sorted[bisect_left(self._sorted, old)]
+        if share.spare:
+            self._entries[share.job.key] = self._entry(share)
+            insort(self._sorted, self._entries[share.job.key])
+
+    def above(self, least: float) -> dict[str, Share]:
+        """Job key -> those with at least so much, the richest first."""
+        rich = takewhile(lambda entry: -entry[0] >= least, self._sorted)
+        return {key: share for _, key, share in rich}
+
+
+def _wish(work: Work, receiver: Share) -> Wish:
+    """What a deal for a job depends on: where one fails, those of richer jobs fail too."""
     job = receiver.job
     shape = tuple(sorted(job.requests.items()))
-    return shape, job.constraints, receiver.reason, _step(work, receiver), job.namespace, job.queue
+    scope = work.quotas.scope(job)
+    return shape, job.constraints, receiver.reason, _step(work, receiver), receiver.unit, scope
 
 
 def _step(work: Work, receiver: Share) -> int:
@@ -64,40 +128,51 @@ def _step(work: Work, receiver: Share) -> int:
     return ceilings.next_size(work.policy, receiver.job, wanted) - wanted
 
 
-def _deal(work: Work, receiver: Share, rich: Iterable[Share]) -> "_Deal | None":
-    """Enough trainers of richer jobs that the receiver reaches its next size; None without."""
-    step = _step(work, receiver)
-    if step < 1:
-        return None
-    deal = _Deal(work, receiver, step)
-    least = work.expected(receiver) * (1 + work.policy.stability.gain_threshold) - _SLACK
-    for donor in rich:
-        if work.expected(donor) < least:
-            break
-        if deal.seek(donor):
-            return deal if deal.allowed else None
-    return None
-
-
 class _Deal:
-    """Who would go, and where the receiver's new trainers would run. Nothing is done before `close`."""
+    """Enough trainers of richer jobs that one job reaches its next size.
 
-    def __init__(self, work: Work, receiver: Share, step: int) -> None:
+    Nothing is done before `close`.
+    """
+
+    def __init__(self, work: Work, receiver: Share, donors: _Donors, helpless: set[str]) -> None:
+        """Looks for it.
+
+        Args:
+            work: The plan so far.
+            receiver: Who gets the trainers.
+            donors: Who may give.
+            helpless: Nodes that cannot help this wish; more are added. It stays true within a
+                plan: receivers only become richer, so fewer and fewer may give.
+        """
         self._work = work
+        self._helpless = helpless
+        self.cost = 0
+        """How many nodes were looked at."""
         self._receiver = receiver
-        self._step = step
         self._requests = receiver.job.requests
-        job = receiver.job
-        self._open = work.room.open_nodes(job.constraints, pooled=True)
-        self._scarce = work.quotas.allow(job, step)
+        self._step = _step(work, receiver)
+        gain = 1 + work.policy.stability.gain_threshold
+        least = max(work.expected(receiver) * gain, work.expected(receiver, self._step))
+        self._rich = donors.above(least - _SLACK)
+        self._anywhere = bool(free_slot(work, receiver))
+        """Whether room is not what it lacks, so that it matters little who goes."""
+        self._plain = any(not donor.job.managed for donor in self._rich.values())
+        """Whether some donors' trainers carry no role in the index."""
+        self._helpful: set[str] = set()
+        self._open = work.room.open_nodes(receiver.job.constraints, pooled=True)
+        self._in_quota = work.quotas.allow(receiver.job, self._step)
         self._freed: dict[str, dict[str, int]] = {}
         self._given: Counter[str] = Counter()
         self._nodes: list[str] = []
+        """Where the receiver's new trainers would run."""
         self.gone: list[tuple[Share, Pod]] = []
+        """Who would go."""
+        enough = self._step > 0 and any(self._seek(donor) for donor in self._rich.values())
+        self.found = enough and self._allowed()
 
-    def seek(self, donor: Share) -> bool:
+    def _seek(self, donor: Share) -> bool:
         """Takes what helps from one more donor, richest donors first; whether it is enough."""
-        relieves = self._scarce or self._work.quotas.relieves(
+        relieves = self._in_quota or self._work.quotas.relieves(
             self._receiver.job, self._step, donor.job
         )
         for pods in self._steps_down(donor) if relieves else ():
@@ -108,7 +183,12 @@ class _Deal:
 
     def _steps_down(self, donor: Share) -> Iterator[list[Pod]]:
         """The trainers that a donor would give together: one by one, or a whole step each time."""
-        old_enough = [pod for pod in donor.spare if _movable(self._work, pod)]
+        helpless = self._helpless
+        old_enough = [
+            pod
+            for pod in donor.spare
+            if pod.node not in helpless and self._helps(pod.node) and _movable(self._work, pod)
+        ]
         while True:
             has = donor.count - self._given[donor.job.key]
             step = has - ceilings.floor_size(self._work.policy, donor.job, has - 1)
@@ -122,6 +202,38 @@ class _Deal:
                 return
             yield old_enough[:step]
             old_enough = old_enough[step:]
+
+    def _helps(self, node: str) -> bool:
+        """Whether the receiver would fit there if all that donors could give there went.
+
+        Most nodes are out of the question for a shape; this is asked once for each.
+        """
+        if self._anywhere:
+            return bool(node)
+        if node in self._helpless:
+            return False
+        if node not in self._helpful:
+            self.cost += 1
+            fits = self._fits_without_donors(node)
+            (self._helpful if fits else self._helpless).add(node)
+            return fits
+        return True
+
+    def _fits_without_donors(self, node: str) -> bool:
+        work = self._work
+        if node not in self._open or node in work.cooling:
+            return False
+        if not amounts.within(self._requests, work.room.after(node, When.RECLAIMED)):
+            return False
+        if self._plain:
+            return True
+        room = work.room.later(node)
+        for pod in work.index.bound.get(node, {}).values():
+            if is_surplus(pod) and not pod.deleting and pod.uid not in work.released:
+                donor = self._rich.get(job_key(pod))
+                if donor is not None and _movable(work, pod):
+                    amounts.add(room, pod.requests)
+        return amounts.within(self._requests, room)
 
     def _may_give(self, donor: Share, count: int) -> bool:
         """Whether the move makes the two more equal: the giver stays at or above the taker."""
@@ -138,7 +250,7 @@ class _Deal:
         if any(self._is_gone(pod) for pod in pods) or not self._may_give(donor, len(pods)):
             return
         gone = [(donor, pod) for pod in pods]
-        for pod in () if free_slot(self._work, self._receiver) else pods:
+        for pod in () if self._anywhere else pods:
             gone += self._beside(pod, gone)
         self._add(gone, 1)
         before = len(self._nodes)
@@ -208,8 +320,7 @@ class _Deal:
             self._given[donor.job.key] += sign
         self.gone = self.gone + gone if sign > 0 else self.gone[: -len(gone)]
 
-    @property
-    def allowed(self) -> bool:
+    def _allowed(self) -> bool:
         """Whether quotas and reserve hold once it is done."""
         work, job = self._work, self._receiver.job
         freed: dict[str, int] = {}

@@ -123,3 +123,35 @@ def test_the_sum_is_never_less_than_a_part(parts: list[dict[str, str]]) -> None:
         assert all(
             total.get(name, 0) >= amount for name, amount in podspec.amounts(part).resources.items()
         )
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, {}),
+        (
+            {"containers": [container(limits={"cpu": "2", "memory": "1Ki"})]},
+            {"cpu": 2000, "memory": 1024},
+        ),
+        ({"containers": [container(limits={"cpu": "2"}), container("1")]}, {}),
+        (
+            {"containers": [container(limits={"cpu": "2"}), container(limits={"cpu": "1"})]},
+            {"cpu": 3000},
+        ),
+        (
+            {
+                "containers": [container(limits={"cpu": "2"})],
+                "initContainers": [
+                    container(sidecar=True, limits={"cpu": "1"}),
+                    container(limits={"cpu": "9"}),
+                ],
+            },
+            {"cpu": 3000},
+        ),
+        ({"containers": [container("1")], "resources": {"limits": {"cpu": "4"}}}, {"cpu": 4000}),
+        ({"containers": [container(limits={"cpu": "much"})]}, {}),
+    ],
+)
+def test_limits_are_those_of_the_whole_pod(spec: dict[str, Any], expected: dict[str, int]) -> None:
+    """Containers and sidecars add up; where one has no limit the pod has none."""
+    assert podspec.limits(spec) == expected

@@ -7,6 +7,13 @@ from policy.placement import Packing, score
 from tests.support.builders import shape
 from tests.support.strategies import CALM
 
+_TOTAL = shape(1000, 4000) | {"nvidia.com/gpu": 1000}
+"""A cluster in which CPU is the scarce resource of all shapes here."""
+
+
+def _packing(*shapes: dict[str, int]) -> Packing:
+    return Packing(shapes, _TOTAL)
+
 
 def _cheapest(packing: Packing, requests: dict[str, int], free: dict[str, float]) -> str:
     """The node that a pod goes to."""
@@ -16,12 +23,12 @@ def _cheapest(packing: Packing, requests: dict[str, int], free: dict[str, float]
 
 def test_whole_slots_stay_free() -> None:
     """The pod of 4 CPU goes where 9 are free and leaves 5, not where 8.5 are."""
-    assert _cheapest(Packing([shape(5)]), shape(4), {"a": 8.5, "b": 9}) == "b"
+    assert _cheapest(_packing(shape(5)), shape(4), {"a": 8.5, "b": 9}) == "b"
 
 
 def test_a_pod_goes_where_it_spoils_nothing() -> None:
     """3 CPU go beside three trainers of 5 on the node of 18, not where they cost one."""
-    packing = Packing([shape(5)])
+    packing = _packing(shape(5))
 
     assert _cheapest(packing, shape(3), {"empty": 15, "rest": 3, "whole": 18}) == "rest"
     assert _cheapest(packing, shape(3), {"empty": 15, "whole": 18}) == "whole"
@@ -29,40 +36,53 @@ def test_a_pod_goes_where_it_spoils_nothing() -> None:
 
 def test_pods_that_come_in_sets_go_where_the_set_spoils_least() -> None:
     """Two of 4 CPU cost one trainer on a node of 18; on one of 17 the second costs another."""
-    assert _cheapest(Packing([shape(5)]), shape(4), {"a": 17, "b": 18}) == "b"
+    assert _cheapest(_packing(shape(5)), shape(4), {"a": 17, "b": 18}) == "b"
 
 
 def test_among_equals_the_fullest_node_is_filled() -> None:
     """So that large free blocks remain for shapes that come later."""
-    assert _cheapest(Packing([shape(5)]), shape(5), {"a": 15, "b": 5, "c": 10}) == "b"
+    assert _cheapest(_packing(shape(5)), shape(5), {"a": 15, "b": 5, "c": 10}) == "b"
 
 
 def test_mixtures_of_shapes_are_counted_exactly() -> None:
-    """The node of 18 CPU takes two of 5 and two of 4."""
-    packing = Packing([shape(5), shape(4)])
+    """The node of 18 CPU takes two of 5 (1 000 each) and two of 4 (800)."""
+    packing = _packing(shape(5), shape(4))
 
-    assert packing.value(shape(18)) == 18_000
-    assert packing.value(shape(11)) == 10_000
+    assert packing.value(shape(18)) == 3_600
+    assert packing.value(shape(11)) == 2_000
     assert packing.value(shape(3)) == 0
     assert packing.value({"cpu": -5}) == 0
 
 
 def test_all_resources_bind() -> None:
     """Room for CPU is no room where memory or devices are missing."""
-    packing = Packing([shape(5, memory=8, gpus=1)])
+    packing = _packing(shape(5, memory=8, gpus=1))
 
-    assert packing.value(shape(15, memory=20, gpus=8)) == 10_000
+    assert packing.value(shape(15, memory=20, gpus=8)) == 2_000
     assert packing.value(shape(15, memory=64)) == 0
 
 
-def test_shapes_without_cpu_count_by_their_first_resource() -> None:
-    """Devices alone can be what trainers need."""
-    assert Packing([{"nvidia.com/gpu": 2}]).value({"nvidia.com/gpu": 7}) == 6
+def test_shapes_count_by_the_resource_that_is_scarce() -> None:
+    """Devices alone can be what trainers need; memory can be dearer than CPU."""
+    assert _packing({"nvidia.com/gpu": 2}).value({"nvidia.com/gpu": 7}) == 3_000
+    lean, deep = shape(4, memory=1), shape(1, memory=8)
+    total = shape(100, memory=100)
+
+    assert Packing([lean, deep], total).worths == (500, 1_000)
+    assert Packing([lean, deep], {}).worths == (1, 1)
+
+
+def test_a_node_more_in_a_large_cluster_changes_no_price() -> None:
+    """Else every node that joins would make the whole price list void."""
+    shapes = [shape(4, memory=1), shape(1, memory=8)]
+    before, after = shape(5000 * 18, memory=5000 * 64), shape(5001 * 18, memory=5001 * 64)
+
+    assert Packing(shapes, before).worths == Packing(shapes, after).worths
 
 
 def test_without_shapes_nothing_is_spoiled() -> None:
     """No elastic job, or shapes of nothing: then only what is left counts."""
-    for packing in (Packing([]), Packing([{}, {"pods": 1}, {"cpu": 0}])):
+    for packing in (_packing(), _packing({}, {"pods": 1}, {"cpu": 0})):
         assert packing.cost(shape(2), shape(5)) == (0, 3_000)
 
 
@@ -77,7 +97,9 @@ def test_the_value_of_room_is_the_best_filling(sizes: list[int], free: int) -> N
     for _ in range(20):
         best |= {used + size for used in best for size in sizes if used + size <= free}
 
-    assert Packing([shape(size) for size in sizes]).value(shape(free)) == 1000 * max(best)
+    value = _packing(*[shape(size) for size in sizes]).value(shape(free))
+
+    assert value == pytest.approx(1000 * max(best) / max(sizes), abs=10)
 
 
 @CALM
@@ -88,24 +110,28 @@ def test_the_value_of_room_is_the_best_filling(sizes: list[int], free: int) -> N
 )
 def test_taking_room_never_adds_value(sizes: list[int], free: int, taken: int) -> None:
     """What a placement costs is between nothing and all there was."""
-    packing = Packing([shape(size) for size in sizes])
+    packing = _packing(*[shape(size) for size in sizes])
     if taken <= free:
         spoiled, left = packing.cost(shape(taken), shape(free))
-        assert spoiled / 12 <= packing.value(shape(free)) <= 1000 * free
+        assert (
+            spoiled / 12
+            <= packing.value(shape(free))
+            <= 1000 * free / max(sizes[:4]) + 5 * free
+        )
         assert left == 1000 * (free - taken)
 
 
 def test_many_small_shapes_on_a_large_node_are_quick() -> None:
     """Shapes of a hundredth of a node would make an exact search endless."""
-    packing = Packing([shape(0.1), shape(0.15), shape(0.2), shape(0.25)])
+    packing = _packing(shape(0.1), shape(0.15), shape(0.2), shape(0.25))
 
-    assert packing.value(shape(128)) == pytest.approx(128_000, rel=0.01)
+    assert packing.value(shape(128)) == pytest.approx(1000 * 128 / 0.25, rel=0.01)
 
 
 def test_amounts_in_use_stay_as_they_are() -> None:
     """Pricing a placement changes nothing."""
     free = shape(18)
-    Packing([shape(5)]).cost(shape(4), free)
+    _packing(shape(5)).cost(shape(4), free)
 
     assert amounts.within(shape(18), free)
 

@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from policy import amounts
 from policy.model import NodePool
-from policy.placement import Packing
 from policy.room import Room, When
 from policy.snapshot import ANYWHERE, Constraints, Node, Pod, Requirement
 from tests.support.builders import index, job, node, service, shape, trainer, trainers
@@ -106,8 +105,8 @@ def test_slots_respect_constraints_and_closed_nodes() -> None:
 )
 def test_a_slot_is_always_the_cheapest(sizes: list[int], steps: list[tuple[str, int]]) -> None:
     """However room comes and goes, the heap answers as a full search would."""
-    room = _room([node(f"n{i}", size) for i, size in enumerate(sizes)])
-    packing = Packing([_JOB.requests])
+    cluster = index([node(f"n{i}", size) for i, size in enumerate(sizes)], [_JOB])
+    room, packing = Room(cluster, ()), cluster.packing
     taken: list[tuple[str, int]] = []
     for what, cpu in steps:
         fitting = [

@@ -21,21 +21,21 @@ def test_releases_come_before_creations() -> None:
     """They give room back sooner."""
     plan = Plan(
         jobs=(_wanted("ml/ours", 1), _wanted("ml/plain", 5)),
-        creates=(Create("ml/ours", Tier.SURPLUS, 2, Reason.SURPLUS),),
+        creates=(Create("ml/ours", Tier.SURPLUS, ("n0", "n1"), Reason.SURPLUS),),
         releases=(RELEASE,),
     )
 
     assert diff.actions(plan, {j.key: j for j in (OURS, PLAIN)}) == (
         LetGo(RELEASE),
         SetParallelism("ml/plain", 5, "Growing: soon"),
-        MakeTrainers("ml/ours", Tier.SURPLUS, 2, Reason.SURPLUS),
+        MakeTrainers("ml/ours", Tier.SURPLUS, ("n0", "n1"), Reason.SURPLUS),
     )
 
 
 def test_pods_of_the_built_in_controller_are_not_touched() -> None:
     """To delete one would count as a failure of its Job."""
     plan = Plan(
-        creates=(Create("ml/plain", Tier.SURPLUS, 2, Reason.SURPLUS),),
+        creates=(Create("ml/plain", Tier.SURPLUS, ("n0", "n1"), Reason.SURPLUS),),
         releases=(replace(RELEASE, job="ml/plain"),),
     )
 

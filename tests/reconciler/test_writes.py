@@ -60,7 +60,7 @@ class Bench:
     def make(self, *counts: int) -> list[int]:
         """Makes guaranteed and surplus trainers; how many there were of each."""
         actions = [
-            MakeTrainers("ml/net", tier, count, Reason.SURPLUS)
+            MakeTrainers("ml/net", tier, ("n0",) * count, Reason.SURPLUS)
             for tier, count in zip((Tier.GUARANTEED, Tier.SURPLUS), counts, strict=False)
         ]
         return [outcome.made for outcome in self.trainers.make(actions, 10)]

@@ -83,10 +83,10 @@ class Cluster:
             self.pods[uid] = replace(pod, deleting=True)
 
     def _make(self, create: Create) -> None:
-        for _ in range(create.count):
+        for node in create.nodes:
             self._made += 1
             owner = self.jobs[create.job]
-            made = trainer(owner, self._made, tier=create.tier, created_s=self.now_s)
+            made = trainer(owner, self._made, tier=create.tier, created_s=self.now_s, planned=node)
             self.pods[made.uid] = made
 
     def schedule(self, policy: Policy) -> None:
@@ -118,8 +118,9 @@ class Cluster:
         for name, node in index.nodes.items():
             free = free_beside(pod, name, index)
             if admits(node, pod.constraints, pools) is None and amounts.within(pod.requests, free):
-                rated.append((shapes.cost(pod.requests, free), name))
-        return min(rated)[1] if rated else ""
+                elsewhere = name != pod.planned
+                rated.append((elsewhere, shapes.cost(pod.requests, free), name))
+        return min(rated)[2] if rated else ""
 
     def _preempt(self, pod: Pod, index: Index, policy: Policy) -> None:
         if pod.nominated and any(p.deleting for p in index.bound.get(pod.nominated, {}).values()):

@@ -11,8 +11,14 @@ from policy.names import Tier
 from policy.snapshot import Job, Node, Pod, Snapshot
 from tests.support.builders import GI, job, node, service, shape, trainer
 
-CALM = settings(derandomize=True, deadline=None, max_examples=60)
-"""The same examples in every run; pytest's own timeout bounds each test."""
+THOROUGH = settings.get_current_profile_name() == "thorough"
+"""Whether this is the long run, with other examples each time (`make properties`)."""
+CALM = (
+    settings.get_profile("thorough")
+    if THOROUGH
+    else settings(derandomize=True, deadline=None, max_examples=60)
+)
+"""The same examples in every run, except in the long one; pytest's timeout bounds each test."""
 
 _SHAPES = ((5, 0), (4, 8), (2, 0), (3, 16))
 _TRAINERS_FROM = 100

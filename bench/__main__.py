@@ -1,0 +1,148 @@
+"""`python -m bench`: the benchmarks, their report and their table."""
+
+import argparse
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.benchmark import Result, Setting
+from bench.catalogue import BENCHMARKS
+from e2e.measure import report
+from e2e.measure.bars import Bar
+from e2e.measure.processes import commit, machine
+
+FULL = ((100, 1_000, 5_000), 60)
+QUICK = ((50, 200), 9)
+"""Numbers of nodes, and how often a short thing is done."""
+
+_ROOT = Path(__file__).parents[1]
+_INTERRUPTED = 130
+_DESCRIPTION = """Decides on synthetic clusters of 100, 1 000 and 5 000 nodes (ten pods for each
+node, a job for every five) and measures how long that takes: the plan, and the extender's
+answers. Prints what was measured and writes build/bench/report.json. Takes some minutes; let
+nothing else work meanwhile."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs what the command line names.
+
+    Returns:
+        0; 1 for a run that failed, or for a missed bar with STRICT=1; 2 for bad usage; 130
+        when interrupted.
+    """
+    arguments = _parser().parse_args(argv)
+    unknown = [name for name in arguments.names if name not in BENCHMARKS]
+    complaints = Console(stderr=True)
+    if unknown:
+        text = f"bench: no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}"
+        complaints.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
+        return 2
+    console = Console()
+    try:
+        results = _run(arguments.names or list(BENCHMARKS), console, quick=arguments.quick)
+        return _report(arguments.output, results, console, quick=arguments.quick)
+    except KeyboardInterrupt:
+        console.print("interrupted: nothing was written")
+        return _INTERRUPTED
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        complaints.print(
+            f"bench: {error}", style="red", highlight=False, markup=False, soft_wrap=True
+        )
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description=_DESCRIPTION,
+        epilog="With STRICT=1 in the environment a missed bar is a failure.",
+    )
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"what to measure: {', '.join(BENCHMARKS)} (default: all)",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="50 and 200 nodes, a few rounds, no limits: whether it works, not how fast it is",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("build/bench"),
+        metavar="DIR",
+        help="where the report goes (default: build/bench)",
+    )
+    return parser
+
+
+def _run(names: Sequence[str], console: Console, *, quick: bool) -> dict[str, Result]:
+    sizes, rounds = QUICK if quick else FULL
+    results = {}
+    with console.status("starting") as status:
+
+        def tell(text: str) -> None:
+            if console.is_terminal:
+                status.update(text)
+            else:
+                console.print(text, highlight=False)
+
+        for name in dict.fromkeys(names):
+            results[name] = BENCHMARKS[name](Setting(sizes, rounds, tell))
+            gc.collect()  # what one leaves behind must not slow down the next
+    if quick:
+        return {name: _without_limits(result) for name, result in results.items()}
+    return results
+
+
+def _without_limits(result: Result) -> Result:
+    return replace(result, bars=tuple(replace(bar, limit=None) for bar in result.bars))
+
+
+def _report(output: Path, results: dict[str, Result], console: Console, *, quick: bool) -> int:
+    bars = [bar for result in results.values() for bar in result.bars]
+    sizes = (QUICK if quick else FULL)[0]
+    runs: dict[str, dict[str, Any]] = {
+        name: {"nodes": list(sizes), "growth": result.growth, "raw": result.raw}
+        for name, result in results.items()
+    }
+    document = report.document(machine=machine(), commit=commit(_ROOT), bars=bars, runs=runs)
+    report.write(output / "report.json", document | {"quick": quick})
+    for name, result in results.items():
+        console.print(_growth_table(name, result, sizes))
+    console.print(report.bar_table(bars, f"bars, at {sizes[-1]} nodes"))
+    console.print(f"report {output / 'report.json'}", soft_wrap=True)
+    return _verdict(bars, console)
+
+
+def _growth_table(name: str, result: Result, sizes: Sequence[int]) -> Table:
+    table = Table(title=f"{name}: how it grows", title_justify="left")
+    table.add_column("figure")
+    for size in sizes:
+        table.add_column(f"{size} nodes", justify="right")
+    for figure, values in result.growth.items():
+        table.add_row(
+            figure, *(f"{value:,.3g}" if value < 1 else f"{value:,.1f}" for value in values)
+        )
+    return table
+
+
+def _verdict(bars: Sequence[Bar], console: Console) -> int:
+    missed = [bar.name for bar in bars if not bar.holds]
+    if missed:
+        console.print(f"missed: {', '.join(missed)}", style="yellow", highlight=False)
+    return 1 if missed and os.environ.get("STRICT") == "1" else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,180 @@
+"""The extender's answers: through its real routes, and how much of that is the handler alone."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import orjson
+from flask import Flask
+from werkzeug.test import create_environ
+
+from bench import objects
+from bench.benchmark import Result, Setting, Times, grown
+from bench.clusters import NOW_S, cluster, service, trainer
+from bench.server import Server
+from bench.shapes import SERVICES
+from e2e.measure.bars import Bar
+from extender import handlers
+from extender.app import Extender
+from kube.active import ActivePolicy
+from kube.cache import ClusterCache
+from policy.names import POLICY_CONFIGMAP, SYSTEM_NAMESPACE, Tier
+from policy.snapshot import Snapshot
+from runtime import web
+from runtime.metrics import Metrics
+
+LIMITS = {"filter_5000_ms": 10.0, "prioritize_5000_ms": 10.0}
+CANDIDATES = 100
+"""kube-scheduler proposes a tenth of the nodes, at least 100."""
+
+_HANDLERS = {"filter": "filter_nodes", "prioritize": "prioritize", "preempt": "preempt"}
+_MAX_BODY_BYTES = 8 << 20
+_PODS_CHANGED = 6
+_NODES_CHANGED = 2
+_VICTIMS = 3
+
+
+def run(setting: Setting) -> Result:
+    """All sizes; the bars are about the largest."""
+    rows, raw = [], {}
+    for nodes in setting.sizes:
+        setting.tell(f"extender, {nodes} nodes: first lists")
+        desk = _Desk(cluster(nodes))
+        setting.tell(f"extender, {nodes} nodes: {setting.rounds} rounds of requests")
+        with desk.watched():
+            for number in range(setting.rounds):
+                desk.round(number)
+        rows.append({"after_start_ms": desk.start_ms} | _row(desk.times))
+        raw[str(nodes)] = {name: times.figures() for name, times in desk.times.items()}
+    renamed = {"filter_ms": "filter_5000_ms", "prioritize_ms": "prioritize_5000_ms"}
+    named = {renamed.get(name, name): value for name, value in rows[-1].items()}
+    bars = (Bar(name, value, "ms", LIMITS.get(name)) for name, value in named.items())
+    return Result(tuple(bars), grown(rows), raw)
+
+
+def _row(times: dict[str, Times]) -> dict[str, float]:
+    """Per verb: the first request after changes, the same again, and the handler in the first."""
+    row = {}
+    for verb in _HANDLERS:
+        row[f"{verb}_ms"] = times[f"{verb} first"].median
+        row[f"{verb}_worst_ms"] = times[f"{verb} first"].worst
+        row[f"{verb}_handler_ms"] = times[f"{verb} first handler"].median
+        row[f"{verb}_repeated_ms"] = times[f"{verb} again"].median
+    return row
+
+
+class _Desk:
+    """An extender, kube-scheduler before it, and a cluster that changes behind it."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        kinds = ("first", "again", "first handler", "again handler")
+        self.times = {f"{verb} {kind}": Times() for verb in _HANDLERS for kind in kinds}
+        self._kind = "first"
+        self._snapshot = snapshot
+        self._names = [node.name for node in snapshot.nodes]
+        self._surplus = [p for p in snapshot.pods if p.tier is Tier.SURPLUS and p.node]
+        self._server = Server(snapshot)
+        self._cache = ClusterCache(self._server, config_map=(SYSTEM_NAMESPACE, POLICY_CONFIGMAP))
+        self._app = _application(self._cache)
+        self._random = Random(1)  # noqa: S311 - repeatable on purpose
+        self._look()
+        self.start_ms = self._first_answer_ms()
+
+    def _look(self) -> None:
+        for reflector in self._cache.reflectors.values():
+            if reflector.follow_once():
+                raise RuntimeError("the extender could not read the synthetic cluster")
+
+    def _first_answer_ms(self) -> float:
+        """The one request that finds the whole cluster new, once in an extender's life."""
+        self._ask("filter", orjson.dumps(self._question(0)))
+        return self.times["filter first"].values.pop()
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """While it lasts, the handlers' own time is kept beside that of the whole answers."""
+        plain = {verb: getattr(handlers, name) for verb, name in _HANDLERS.items()}
+        try:
+            for verb, name in _HANDLERS.items():
+                setattr(handlers, name, self._timed(verb, plain[verb]))
+            yield
+        finally:
+            for verb, name in _HANDLERS.items():
+                setattr(handlers, name, plain[verb])
+
+    def _timed(self, verb: str, plain: Callable[..., object]) -> Callable[..., object]:
+        def timed(*args: Any, **kwargs: Any) -> object:
+            return self.times[f"{verb} {self._kind} handler"].run(lambda: plain(*args, **kwargs))
+
+        return timed
+
+    def round(self, number: int) -> None:
+        """Each verb once after some changes, and once more without."""
+        names = self._question(number)
+        bodies = {"filter": names, "prioritize": names, "preempt": self._preemption(number)}
+        for verb, body in bodies.items():
+            self._change(number)
+            for self._kind in ("first", "again"):
+                self._ask(verb, orjson.dumps(body))
+
+    def _ask(self, verb: str, body: bytes) -> None:
+        environ = create_environ(
+            f"/{verb}", method="POST", data=body, content_type="application/json"
+        )
+        seen: list[str] = []
+
+        def begin(status: str, *_: object) -> Callable[[bytes], object]:
+            seen.append(status)
+            return lambda _: None
+
+        self.times[f"{verb} {self._kind}"].run(lambda: b"".join(self._app(environ, begin)))
+        if not seen[0].startswith("200"):
+            raise RuntimeError(f"the extender answered {verb} with {seen[0]}")
+
+    def _question(self, number: int) -> dict[str, object]:
+        """A surplus trainer wants a node; every kind of job has its turn."""
+        jobs = self._snapshot.jobs
+        owner = jobs[number % len(jobs)]
+        asked = trainer(owner, 10_000 + number, tier=Tier.SURPLUS, created_s=NOW_S)
+        return {"Pod": objects.pod(asked), "Nodes": None, "NodeNames": self._names}
+
+    def _preemption(self, number: int) -> dict[str, object]:
+        """A service asks, with surplus trainers to choose from on many nodes."""
+        pod = service(f"preemptor-{number}", "shop", SERVICES[number % len(SERVICES)])
+        victims: dict[str, list[dict[str, str]]] = {}
+        for found in self._surplus:
+            if found.node in victims or len(victims) < CANDIDATES:
+                there = victims.setdefault(found.node, [])
+                if len(there) < _VICTIMS:
+                    there.append({"UID": found.uid})
+        meta = {node: {"Pods": uids, "NumPDBViolations": 0} for node, uids in victims.items()}
+        return {"Pod": objects.pod(pod), "NodeNameToMetaVictims": meta}
+
+    def _change(self, number: int) -> None:
+        """Some trainers become or cease to be ready to go; some nodes get another label."""
+        for pod in self._random.sample(self._surplus, min(_PODS_CHANGED, len(self._surplus))):
+            self._server.drop_pod(pod)
+            self._look()
+            self._server.put_pod(pod)
+        for node in self._random.sample(self._snapshot.nodes, _NODES_CHANGED):
+            label = {"example.com/round": str(number)}
+            self._server.put_node(replace(node, labels={**node.labels, **label}))
+        self._look()
+
+
+def _application(cache: ClusterCache) -> Flask:
+    """As `extender.app.build` puts it together, without a server around it."""
+    active = ActivePolicy()
+    if cache.config is not None:
+        active.follow(cache.config)
+    metrics = Metrics("extender")
+    app = web.application(
+        "extender",
+        registry=metrics,
+        readiness=lambda: web.Readiness(ready=True),
+        max_body_bytes=_MAX_BODY_BYTES,
+    )
+    Extender(cache, active, metrics).routes(app)
+    return app

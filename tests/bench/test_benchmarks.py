@@ -1,0 +1,131 @@
+"""Every benchmark measures what the issue names, on clusters small enough for a test."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from bench import __main__ as command
+from bench import extender, plan, server
+from bench.benchmark import Result, Setting, Times, grown
+from bench.clusters import cluster
+from e2e.measure.bars import Bar
+from extender import handlers
+from kube import errors, request
+
+SMALL = Setting((10, 20), 3, lambda _: None)
+LIMITS = {
+    "full_plan_seconds": 1.0,
+    "plan_memory_mb": 600.0,
+    "plan_after_one_change_ms": 50.0,
+    "filter_5000_ms": 10.0,
+    "prioritize_5000_ms": 10.0,
+}
+
+
+def test_plan_and_extender_report_every_bar_of_the_issue() -> None:
+    """Under its name, with its limit, with a value that was measured."""
+    found = [bar for run in (plan.run, extender.run) for bar in run(SMALL).bars]
+    assert {bar.name: bar.limit for bar in found if bar.limit is not None} == LIMITS
+    assert len({bar.name for bar in found}) == len(found)
+    assert all(bar.value is not None and bar.value > 0 for bar in found)
+
+
+def test_handlers_are_left_as_they_were() -> None:
+    """The stop-watch around them is gone after the run."""
+    before = handlers.filter_nodes
+    extender.run(Setting((10,), 1, lambda _: None))
+    assert handlers.filter_nodes is before
+
+
+def test_growth_has_one_value_for_each_size() -> None:
+    """Whatever the figure."""
+    assert grown([{"a": 1.0, "b": 2.0}, {"a": 3.0, "b": 4.0}]) == {"a": [1.0, 3.0], "b": [2.0, 4.0]}
+
+
+def test_times_are_summed_up_by_median_and_worst() -> None:
+    """In milliseconds; what was timed comes back."""
+    times = Times([3.0, 1.0, 8.0])
+    assert times.figures() == {"median_ms": 3.0, "worst_ms": 8.0, "best_ms": 1.0, "count": 3}
+    assert times.run(lambda: "done") == "done"
+    assert len(times.values) == 4
+
+
+def test_the_server_tells_and_does_nothing_else() -> None:
+    """A write or an unknown kind is refused as an API server would."""
+    api = server.Server(cluster(5))
+    with pytest.raises(errors.NotFound):
+        api.send(request.delete(request.PODS, "shop", "web"))
+    with pytest.raises(errors.NotFound):
+        api.send(request.list_page(request.DEPLOYMENTS))
+
+
+class TestCommand:
+    """`python -m bench`."""
+
+    @pytest.fixture(autouse=True)
+    def _one_quick_benchmark(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One whose figure misses its bar, and one that fails."""
+        missed = Result((Bar("slowness_ms", 9.0, "ms", 5.0),), {"slowness_ms": [0.5, 9.0]})
+
+        def measured(setting: Setting) -> Result:
+            setting.tell("measuring")
+            return missed
+
+        def broken(_: Setting) -> Result:
+            raise RuntimeError("the machine is on fire")
+
+        def interrupted(_: Setting) -> Result:
+            raise KeyboardInterrupt
+
+        found = {"slow": measured, "broken": broken, "interrupted": interrupted}
+        monkeypatch.setattr(command, "BENCHMARKS", found)
+        monkeypatch.setattr(command, "FULL", ((10, 20), 1))
+        monkeypatch.delenv("STRICT", raising=False)
+
+    def test_writes_a_report_of_the_shape_all_reports_have(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """Machine, commit, bars, and the raw figures under the benchmark's name."""
+        assert command.main(["slow", "--output", str(tmp_path)]) == 0
+        found = orjson.loads((tmp_path / "report.json").read_bytes())
+        assert {"machine", "commit", "bars", "slow", "quick"} == set(found)
+        assert found["bars"][0]["name"] == "slowness_ms"
+        assert found["bars"][0]["holds"] is False
+        assert found["slow"]["growth"] == {"slowness_ms": [0.5, 9.0]}
+        shown = capsys.readouterr().out
+        for word in ("measuring", "10 nodes", "slowness_ms", "missed: slowness_ms"):
+            assert word in shown
+
+    def test_a_missed_bar_fails_only_where_asked(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A slow machine is no broken build."""
+        monkeypatch.setenv("STRICT", "1")
+        assert command.main(["slow", "--output", str(tmp_path)]) == 1
+        assert command.main(["slow", "--quick", "--output", str(tmp_path)]) == 0
+
+    @pytest.mark.parametrize(
+        ("name", "code", "line"),
+        [
+            ("plam", 2, "bench: no benchmark plam; there are slow, broken, interrupted"),
+            ("broken", 1, "bench: the machine is on fire"),
+        ],
+    )
+    def test_trouble_is_told_in_one_line(
+        self,
+        name: str,
+        code: int,
+        line: str,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        """And nothing is written."""
+        assert command.main([name, "--output", str(tmp_path)]) == code
+        assert capsys.readouterr().err == f"{line}\n"
+        assert not list(tmp_path.iterdir())
+
+    def test_an_interrupted_run_writes_nothing(self, tmp_path: Path) -> None:
+        """Half a report would be taken for a whole one."""
+        assert command.main(["interrupted", "--output", str(tmp_path)]) == 130
+        assert not list(tmp_path.iterdir())

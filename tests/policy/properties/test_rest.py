@@ -1,0 +1,146 @@
+"""What holds when plans are carried out round by round until nothing changes any more.
+
+Carried out means `tests.support.simulate`: each round plans, applies the plan at once, lets an
+ideal kube-scheduler bind and preempt, and ends what was leaving; 30 s pass.
+"""
+
+from datetime import UTC, datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policy import amounts, ceilings
+from policy.crew import is_surplus
+from policy.index import Index
+from policy.model import Policy
+from policy.reasons import Reason
+from policy.snapshot import Job
+from tests.support import rich
+from tests.support.builders import NOW_S, job, node
+from tests.support.simulate import Cluster
+from tests.support.strategies import CALM, Case
+
+_ROUNDS = 150
+"""More than any of these small clusters needs to come to rest."""
+
+
+def _cluster(case: Case) -> Cluster:
+    return Cluster(case.snapshot.nodes, case.snapshot.jobs, case.snapshot.pods)
+
+
+@CALM
+@given(rich.cases())
+def test_plans_come_to_rest(case: Case) -> None:
+    """Applied and planned again: empty, and it stays so; few more are stopped than there were."""
+    cluster = _cluster(case)
+    cluster.settle(case.policy, _ROUNDS)
+    for _ in range(3):
+        assert cluster.round(case.policy).empty
+
+    most = len(case.snapshot.pods) + sum(owner.max_trainers for owner in case.snapshot.jobs)
+    assert cluster.stopped <= most
+
+
+@CALM
+@given(rich.cases())
+def test_nodes_devices_and_quotas_hold(case: Case) -> None:
+    """In every round what runs on a node fits it, whole devices included; quotas bind all growth."""
+    cluster = _cluster(case)
+    for _ in range(12):
+        before = cluster.counts()
+        cluster.round(case.policy)
+        index = cluster.index()
+        assert all(amount >= 0 for n in index.nodes for amount in index.free(n).values())
+        left = ceilings.Quotas(case.policy, index)
+        for key, count in cluster.counts().items():
+            assert count <= before[key] or not left.exceeded(index.jobs[key])
+
+
+@CALM
+@given(rich.cases())
+def test_nobody_waits_for_min_while_surplus_holds_its_room(case: Case) -> None:
+    """At rest, a job below its minimum could not start even if all surplus went."""
+    cluster = _cluster(case)
+    cluster.settle(case.policy, _ROUNDS)
+    index = cluster.index()
+
+    for wanted in cluster.plan(case.policy).jobs:
+        owner = index.jobs[wanted.key]
+        if wanted.target >= owner.min_trainers:
+            continue
+        if wanted.reason is Reason.WAITING_FOR_ROOM:
+            assert _slots_without_surplus(cluster.index(), case, owner) < owner.min_trainers
+        else:
+            assert wanted.reason in (
+                Reason.FITS_NO_NODE,
+                Reason.SUSPENDED,
+                Reason.ENDING,
+                Reason.QUOTA_REACHED,
+            )
+
+
+def _slots_without_surplus(index: Index, case: Case, owner: Job) -> int:
+    """How many trainers of a job there are, and could be made if all surplus went away."""
+    slots = sum(not is_surplus(pod) for pod in index.trainers(owner))
+    for pod in [p for p in index.pods.values() if is_surplus(p)]:
+        index.drop_pod(pod.uid)
+    usable = index.open_nodes(owner.constraints, case.policy.node_pools)
+    return slots + sum(amounts.times(owner.requests, index.free(name)) for name in usable)
+
+
+@CALM
+@given(rich.cases())
+def test_nothing_usable_is_left_over(case: Case) -> None:
+    """At rest no job could have its next size: room, load and quota are used as far as they go."""
+    cluster = _cluster(case)
+    cluster.settle(case.policy, _ROUNDS)
+    index, policy = cluster.index(), case.policy
+    left = ceilings.Quotas(policy, index)
+    limits = ceilings.load_limits(policy, index.allocatable, datetime.fromtimestamp(NOW_S, UTC))
+    load = ceilings.Load(limits, index.total_used())
+    waiting = {pod.job for pod in index.waiting.values() if pod.job}
+
+    for wanted in cluster.plan(policy).jobs:
+        owner = index.jobs[wanted.key]
+        step = ceilings.next_size(policy, owner, wanted.target) - wanted.target
+        if wanted.reason is not Reason.NO_ROOM or not step or waiting or index.waiting:
+            continue
+        if left.allow(owner, step) and load.allow(owner.requests, step):
+            usable = index.open_nodes(owner.constraints, policy.node_pools)
+            slots = sum(amounts.times(owner.requests, index.free(name)) for name in usable)
+            assert slots < step
+
+
+@CALM
+@given(rich.cases(), st.integers(5, 20))
+def test_more_capacity_costs_nobody_the_minimum(case: Case, cpu: int) -> None:
+    """With one more node no job loses its minimum."""
+    cluster = _cluster(case)
+    cluster.settle(case.policy, _ROUNDS)
+    before = cluster.counts()
+
+    cluster.nodes = (*cluster.nodes, node("new", cpu))
+    cluster.settle(case.policy, _ROUNDS)
+
+    after = cluster.counts()
+    for key, owner in cluster.jobs.items():
+        assert after[key] >= min(before[key], owner.min_trainers)
+
+
+@CALM
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=1, max_size=4),
+    st.integers(1, 6),
+)
+def test_more_capacity_shrinks_no_share(wishes: list[tuple[int, int]], count: int) -> None:
+    """Alike nodes and one shape: with a node more, no job has over one trainer fewer."""
+    owners = [job(f"j{i}", low, 12, weight=weight) for i, (low, weight) in enumerate(wishes)]
+    settled = []
+    for nodes in (count, count + 1):
+        cluster = Cluster([node(f"n{i}", 18) for i in range(nodes)], owners)
+        cluster.settle(Policy(), _ROUNDS)
+        settled.append(cluster.counts())
+
+    small, large = settled
+    assert all(large[key] >= small[key] - 1 for key in small)
+    assert sum(large.values()) >= sum(small.values())
