@@ -21,6 +21,8 @@ SERVICES = "services"
 
 SERVICE_CPU_MILLIS = 3000
 TRAINER_CPU_MILLIS = 5000
+PSERVER_CPU_MILLIS = 4000
+MASTER_CPU_MILLIS = 1000
 STOP_ANNOTATION = "edl.training/kwok-stop-time"
 _PLAIN_SUPPORT = "plain-support"
 _PLAIN_TRAINER = "plain-trainer"
@@ -110,6 +112,35 @@ QUICK = Scenario(
     max_trainers=20,
     warm_up_s=10.0,
 )
+FIRST = Scenario(
+    name="first",
+    big_nodes=87,
+    small_nodes=46,
+    system_cpu_millis=50_500,
+    services=(0,),
+    step_s=300.0,
+    jobs=20,
+    job_gap_s=10.0,
+    pservers=10,
+    min_trainers=2,
+    max_trainers=60,
+    warm_up_s=60.0,
+)
+"""The first experiment of the seeds: jobs alone, of which each wants more than there is."""
+FIRST_QUICK = Scenario(
+    name="first-quick",
+    big_nodes=8,
+    small_nodes=4,
+    system_cpu_millis=4_500,
+    services=(0,),
+    step_s=20.0,
+    jobs=4,
+    job_gap_s=4.0,
+    pservers=2,
+    min_trainers=2,
+    max_trainers=30,
+    warm_up_s=10.0,
+)
 
 
 def namespaces() -> list[Manifest]:
@@ -168,8 +199,8 @@ def support(scenario: Scenario, job: str, *, plain: bool) -> list[Manifest]:
     """A job's parameter servers and its master, as ReplicaSets."""
     priority_class = _PLAIN_SUPPORT if plain else ""
     sizes = (
-        (Role.PSERVER, scenario.pservers, "4", "5Gi"),
-        (Role.MASTER, 1, "1", "300Mi"),
+        (Role.PSERVER, scenario.pservers, f"{PSERVER_CPU_MILLIS}m", "5Gi"),
+        (Role.MASTER, 1, f"{MASTER_CPU_MILLIS}m", "300Mi"),
     )
     return [
         _replicated(

@@ -4,6 +4,7 @@ The same three curves as figure 2 of the first elastic-training reports on Kuber
 that runs can be laid beside them.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 _WIDTH_IN, _HEIGHT_IN, _DPI = 12.0, 10.0, 100
+_LEGEND_ROWS = 14
 _GREY = "#9a9a9a"
 _SERVICE, _WANTED, _CPU = "#1f6f8b", "#c44536", "#3d5a3d"
 _TITLE = "Elastic training in what {most} services leave free ({nodes} nodes, {cpu:,} CPU)"
@@ -26,24 +28,42 @@ def draw(path: Path, runs: dict[str, dict[str, Any]], *, nodes: int, cpu: int) -
         nodes: Number of nodes, for the title.
         cpu: Their CPU in all, for the title.
     """
-    mpl.rcParams.update({"font.size": 12, "axes.spines.top": False, "axes.spines.right": False})
+    settings()
     figure = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN), dpi=_DPI, layout="constrained")
     panels = figure.subplots(3, 1, sharex=True, height_ratios=[3, 4, 3])
     (name, curves), *others = runs.items()
     most = max(curves["services_wanted"], default=0)
     figure.suptitle(_TITLE.format(most=most, nodes=nodes, cpu=cpu), fontsize=15, weight="bold")
     _services(panels[0], curves)
-    _trainers(panels[1], curves)
-    _cpu(panels[2], curves, name)
+    trainers_panel(panels[1], curves)
+    cpu_panel(panels[2], curves, name)
     for other, theirs in others:
         _other_run(panels, other, theirs)
+    tidy(panels, curves, stacked=panels[1])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+
+
+def settings() -> None:
+    """What all pictures have in common."""
+    mpl.rcParams.update({"font.size": 12, "axes.spines.top": False, "axes.spines.right": False})
+
+
+def tidy(panels: Sequence[Axes], curves: dict[str, Any], *, stacked: Axes) -> None:
+    """Grids, legends and the time axis of panels that lie upon each other.
+
+    Args:
+        panels: From top to bottom.
+        curves: What they show.
+        stacked: The one whose legend is to list bands as they lie upon each other.
+    """
     for panel in panels:
         panel.grid(visible=True, color="#e4e4e4", linewidth=0.8)
         panel.set_axisbelow(True)
         panel.set_ylim(bottom=0)
         handles, labels = panel.get_legend_handles_labels()
-        if panel is panels[1]:
-            handles, labels = handles[::-1], labels[::-1]  # as the bands lie upon each other
+        if panel is stacked:
+            handles, labels = handles[::-1], labels[::-1]
         panel.legend(
             handles,
             labels,
@@ -51,11 +71,10 @@ def draw(path: Path, runs: dict[str, dict[str, Any]], *, nodes: int, cpu: int) -
             bbox_to_anchor=(1.005, 1.0),
             frameon=False,
             fontsize=11,
+            ncols=1 + len(labels) // _LEGEND_ROWS,
         )
-    panels[2].set_xlabel("seconds since the first job was submitted")
-    panels[2].set_xlim(min(curves["seconds"], default=0), max(curves["seconds"], default=1))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    panels[-1].set_xlabel("seconds since the first job was submitted")
+    panels[-1].set_xlim(min(curves["seconds"], default=0), max(curves["seconds"], default=1))
 
 
 def _services(panel: Axes, curves: dict[str, Any]) -> None:
@@ -66,7 +85,8 @@ def _services(panel: Axes, curves: dict[str, Any]) -> None:
     panel.plot(seconds, curves["services_running"], color=_SERVICE, lw=2.2, label="running")
 
 
-def _trainers(panel: Axes, curves: dict[str, Any]) -> None:
+def trainers_panel(panel: Axes, curves: dict[str, Any]) -> None:
+    """A band for each job."""
     jobs: dict[str, list[int]] = curves["trainers_running"]
     panel.set_title("trainers (5 CPU each), one band for each job", loc="left")
     panel.set_ylabel("pods running")
@@ -83,7 +103,8 @@ def _trainers(panel: Axes, curves: dict[str, Any]) -> None:
     panel.plot(curves["seconds"], totals, color="black", lw=1.2, label="all jobs")
 
 
-def _cpu(panel: Axes, curves: dict[str, Any], name: str) -> None:
+def cpu_panel(panel: Axes, curves: dict[str, Any], name: str) -> None:
+    """CPU in use, in percent."""
     percent = curves["cpu_in_use_percent"]
     panel.set_title("CPU in use (requests of running pods)", loc="left")
     panel.set_ylabel("% of all CPU")

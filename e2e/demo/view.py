@@ -122,10 +122,9 @@ def line(scene: Scene) -> str:
 
 
 def screen(scene: Scene) -> RenderableType:
-    """The scene as a picture of at most 80 x 24."""
-    return Group(
-        _head(scene), Text(), _services(scene), Text(), _trainers(scene), Text(), _cpu(scene)
-    )
+    """The scene as a picture of at most 80 x 24, or a line more for every job above six."""
+    services = [_services(scene), Text()] if scene.services_wanted else []
+    return Group(_head(scene), Text(), *services, _trainers(scene), Text(), _cpu(scene))
 
 
 def _head(scene: Scene) -> RenderableType:

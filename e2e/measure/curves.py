@@ -74,6 +74,12 @@ class Curves:
         spans = (waiting(life) for life in self.of(Kind.TRAINER) if life.surplus)
         return Level.of(Span(span.start_s + PATIENCE_S, span.end_s) for span in spans)
 
+    @cached_property
+    def killed(self) -> Level:
+        """Trainers killed so far."""
+        times = (life.killed_s for life in self.timeline.lives)
+        return Level.of(Span(time_s) for time_s in times if time_s is not None)
+
 
 def waiting(life: Life) -> Span:
     """From a pod's creation until it runs or is given up."""

@@ -40,9 +40,9 @@ def kills(timeline: Timeline) -> tuple[Kill, ...]:
     """Every trainer killed, in order of time."""
     nominations = _nominations(timeline.lives)
     found = [
-        Kill(life, life.deleting_s, _cause(life, life.deleting_s, nominations))
+        Kill(life, life.killed_s, _cause(life, life.killed_s, nominations))
         for life in timeline.lives
-        if life.kind is Kind.TRAINER and life.bound_s is not None and life.deleting_s is not None
+        if life.killed_s is not None
     ]
     return tuple(sorted(found, key=lambda kill: kill.at_s))
 

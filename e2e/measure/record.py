@@ -41,6 +41,12 @@ class Life:
         times = [time for time in (self.deleting_s, self.ended_s) if time is not None]
         return min(times, default=None)
 
+    @property
+    def killed_s(self) -> float | None:
+        """When it was told to stop, if it is a trainer that had a node."""
+        placed = self.kind is Kind.TRAINER and self.bound_s is not None
+        return self.deleting_s if placed else None
+
 
 @dataclass(frozen=True, slots=True)
 class Step:

@@ -28,7 +28,7 @@ def document(
 
 def run(seen: Figures, curves: Curves) -> dict[str, Any]:
     """Raw figures and curves of one run."""
-    return {"figures": _rounded(dataclasses.asdict(seen)), "curves": sampled(curves)}
+    return {"figures": rounded(dataclasses.asdict(seen)), "curves": sampled(curves)}
 
 
 def sampled(curves: Curves, period_s: float = CURVE_PERIOD_S) -> dict[str, Any]:
@@ -51,6 +51,7 @@ def sampled(curves: Curves, period_s: float = CURVE_PERIOD_S) -> dict[str, Any]:
             job: [level.at(moment) for moment in moments] for job, level in curves.trainers.items()
         },
         "surplus_trainers_pending": [curves.surplus_pending.at(moment) for moment in moments],
+        "trainers_killed": [curves.killed.at(moment) for moment in moments],
         "cpu_in_use_percent": [
             round(100 * curves.cpu_millis.at(moment) / total, 2) for moment in moments
         ],
@@ -127,7 +128,7 @@ def kill_table(seen: Figures) -> Table:
 def _bar(bar: Bar) -> dict[str, Any]:
     return {
         "name": bar.name,
-        "value": _rounded(bar.value),
+        "value": rounded(bar.value),
         "unit": bar.unit,
         "limit": bar.limit,
         "limit_is": "least" if bar.at_least else "most",
@@ -141,11 +142,12 @@ def _number(value: float | None) -> str:
     return f"{value:.0f}" if value == int(value) else f"{value:.{2 if value < 100 else 1}f}"
 
 
-def _rounded(value: Any) -> Any:
+def rounded(value: Any) -> Any:
+    """The same value with every number in it cut to what is worth reading."""
     if isinstance(value, float):
         return round(value, _DIGITS)
     if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
+        return {key: rounded(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_rounded(item) for item in value]
+        return [rounded(item) for item in value]
     return value

@@ -1,0 +1,116 @@
+"""`python -m e2e.experiments first`: the first experiment, its report and its picture."""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from e2e.cluster import build
+from e2e.cluster.errors import ClusterError
+from e2e.demo.run import play
+from e2e.demo.script import ScriptError
+from e2e.demo.view import view
+from e2e.edl import EdlError
+from e2e.experiments import picture, tables
+from e2e.experiments.run import REAL, Experiment, in_virtual_time, of_real
+from e2e.measure import report
+from e2e.measure.processes import commit, machine
+from e2e.workload import FIRST, FIRST_QUICK, Scenario
+from kube.errors import KubeError
+
+_ROOT = Path(__file__).parents[2]
+_INTERRUPTED = 130
+_DESCRIPTION = """The first experiment: twenty jobs of 2 to 60 trainers come to 133 nodes, 10 s apart,
+and stay for 300 s; there is room for 14 trainers each. Played on a real control plane (nine
+minutes; the first run builds Kubernetes before) and in virtual time (seconds), unless one is
+asked for. Writes report.json and first.png."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs what the command line asks for.
+
+    Returns:
+        0; 1 for a run that failed, or for a missed bar with STRICT=1; 130 when interrupted.
+    """
+    arguments = _parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stops everything, like Ctrl-C
+    console = Console()
+    try:
+        return _report(arguments, console)
+    except KeyboardInterrupt:
+        console.print("interrupted: everything that was started is stopped")
+        return _INTERRUPTED
+    except (ClusterError, EdlError, ScriptError, KubeError, OSError) as error:
+        text = f"experiments: {error}"
+        Console(stderr=True).print(text, style="red", highlight=False, markup=False)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m e2e.experiments",
+        description=_DESCRIPTION,
+        epilog="With STRICT=1 in the environment a missed bar is a failure.",
+    )
+    parser.add_argument("experiment", choices=["first"], help="which one")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--virtual", action="store_true", help="in virtual time only")
+    mode.add_argument("--real", action="store_true", help="on a real control plane only")
+    parser.add_argument("--quick", action="store_true", help="12 nodes and 4 jobs: under a minute")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("build/experiments"),
+        metavar="DIR",
+        help="where report, picture and logs go (default: build/experiments)",
+    )
+    return parser
+
+
+def _runs(arguments: argparse.Namespace, scenario: Scenario, console: Console) -> list[Experiment]:
+    runs = []
+    if not arguments.virtual:
+        binaries = build.ensure(build.cache_root(os.environ))
+        with view(console) as shown:
+            played = play(binaries, arguments.output / REAL, scenario, shown, plain=False)
+        runs.append(of_real(played, scenario))
+    if not arguments.real:
+        console.print("playing it in virtual time")
+        runs.append(in_virtual_time(scenario))
+    return runs
+
+
+def _report(arguments: argparse.Namespace, console: Console) -> int:
+    scenario = FIRST_QUICK if arguments.quick else FIRST
+    runs = _runs(arguments, scenario, console)
+    bars = [bar for run in runs for bar in run.bars(short=scenario is FIRST_QUICK)]
+    output: Path = arguments.output
+    title = f"{scenario.jobs} elastic jobs come to {len(scenario.cpu_millis)} nodes"
+    path = output / "first.png"
+    picture.draw(path, {run.name: report.sampled(run.curves) for run in runs}, title)
+    document = report.document(
+        machine=machine(),
+        commit=commit(_ROOT),
+        bars=bars,
+        runs={run.name: tables.raw(run) for run in runs},
+    )
+    report.write(output / "report.json", document | {"scenario": scenario.name})
+    for run in runs:
+        console.rule(run.name)
+        console.print(tables.arrivals(run))
+        console.print(tables.times(run))
+        console.print(report.kill_table(run.figures))
+    console.print(report.bar_table(bars, "bars"))
+    console.print(f"picture {path}, report {output / 'report.json'}")
+    missed = [bar.name for bar in bars if not bar.holds]
+    if missed:
+        console.print(f"missed: {', '.join(missed)}", style="yellow", highlight=False)
+    return 1 if missed and os.environ.get("STRICT") == "1" else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

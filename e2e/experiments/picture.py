@@ -1,0 +1,42 @@
+"""Draws the runs of an experiment side by side: trainers, CPU in use, trainers killed so far."""
+
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from e2e.demo.picture import cpu_panel, settings, tidy, trainers_panel
+
+_WIDTH_IN, _HEIGHT_IN, _DPI = 9.0, 11.0, 100
+_KILLED = "#c44536"
+
+
+def draw(path: Path, runs: dict[str, dict[str, Any]], title: str) -> None:
+    """Writes the picture.
+
+    Args:
+        path: A PNG file.
+        runs: Name -> sampled curves (`e2e.measure.report.sampled`); one column each.
+        title: Above all.
+    """
+    settings()
+    figure = Figure(figsize=(_WIDTH_IN * len(runs), _HEIGHT_IN), dpi=_DPI, layout="constrained")
+    panels = figure.subplots(
+        3, len(runs), sharex=True, sharey="row", squeeze=False, height_ratios=[5, 3, 3]
+    )
+    figure.suptitle(title, fontsize=15, weight="bold")
+    for column, (name, curves) in enumerate(runs.items()):
+        trainers, cpu, killed = (row[column] for row in panels)
+        trainers_panel(trainers, curves)
+        cpu_panel(cpu, curves, name)
+        _killed(killed, curves, name)
+        tidy([trainers, cpu, killed], curves, stacked=trainers)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+
+
+def _killed(panel: Axes, curves: dict[str, Any], name: str) -> None:
+    panel.set_title("trainers killed so far", loc="left")
+    panel.set_ylabel("pods")
+    panel.plot(curves["seconds"], curves["trainers_killed"], color=_KILLED, lw=2.0, label=name)

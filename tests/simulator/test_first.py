@@ -1,0 +1,36 @@
+"""The first experiment in full size, in virtual time: what CI holds every change of a rule to."""
+
+import pytest
+
+from e2e.experiments.run import Experiment, in_virtual_time
+from e2e.workload import FIRST
+
+
+@pytest.fixture(scope="module")
+def experiment() -> Experiment:
+    """Seconds for 500 s of 133 nodes and 20 jobs."""
+    return in_virtual_time(FIRST)
+
+
+def test_every_bar_holds(experiment: Experiment) -> None:
+    """Start-up, fairness, number of trainers, minimums, pending and killed ones."""
+    bars = experiment.bars(short=False)
+    assert [bar for bar in bars if not bar.holds] == []
+    assert sum(bar.limit is not None for bar in bars) == 9
+
+
+def test_shares_are_fair_whenever_the_next_job_comes(experiment: Experiment) -> None:
+    """Not only in the end: ten seconds suffice for every newcomer."""
+    curves = experiment.curves
+    submitted = curves.timeline.submitted_s
+    for number, moment_s in enumerate(list(submitted.values())[1:], start=1):
+        counts = [level.before(moment_s) for level in list(curves.trainers.values())[:number]]
+        assert max(counts) <= 1.5 * min(counts)
+
+
+def test_nobody_moves_once_the_last_job_has_its_share(experiment: Experiment) -> None:
+    """From 60 s after the last submission on no trainer is made or stopped."""
+    settled_s = max(experiment.curves.timeline.submitted_s.values()) + 60.0
+    for life in experiment.curves.timeline.lives:
+        assert life.created_s < settled_s
+        assert life.deleting_s is None or life.deleting_s < settled_s

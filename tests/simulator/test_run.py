@@ -1,0 +1,93 @@
+"""Whole simulations, small enough to be followed by hand."""
+
+from collections import Counter
+from dataclasses import replace
+
+from policy.model import Policy, Reserve
+from policy.names import Tier
+from policy.snapshot import Phase
+from simulator.cluster import Change, Why
+from simulator.run import play
+from simulator.timing import Timing
+from simulator.workload import Arrival, Workload
+from tests.support.builders import job, node, service
+
+
+def _workload(end_s: float = 60.0) -> Workload:
+    """Two jobs, 20 s apart, on two nodes that hold three trainers each."""
+    return Workload(
+        nodes=(node("n1", 17), node("n2", 17)),
+        arrivals=(
+            Arrival(0.0, job=job("a", low=1, high=6)),
+            Arrival(20.0, pods=(service("web", 1),), job=job("b", low=1, high=6)),
+        ),
+        end_s=end_s,
+    )
+
+
+def _running(changes: tuple[Change, ...], at_s: float) -> dict[str, int]:
+    """Job -> trainers that run and were not told to stop."""
+    pods = {change.pod.uid: change.new for change in changes if change.at_s <= at_s}
+    counts: dict[str, int] = {}
+    for last in pods.values():
+        if last is not None and last.phase is Phase.RUNNING and not last.deleting and last.job:
+            counts[last.job] = counts.get(last.job, 0) + 1
+    return counts
+
+
+def test_the_first_job_takes_all_and_gives_half_to_the_second() -> None:
+    """Six trainers run before the second job comes; each has three in the end."""
+    changes = play(_workload())
+    assert _running(changes, 19.0) == {"a": 6}
+    assert _running(changes, 60.0) == {"a": 3, "b": 3}
+
+
+def test_the_scheduler_makes_room_for_what_outranks_and_the_plan_for_fair_shares() -> None:
+    """A master of 5 CPU and a guaranteed trainer preempt one trainer each; the plan releases one."""
+    arrivals = (
+        _workload().arrivals[0],
+        replace(_workload().arrivals[1], pods=(service("web", 5),)),
+    )
+    changes = play(replace(_workload(), arrivals=arrivals), Policy(reserve=Reserve(max_load={})))
+    whys = Counter(change.why for change in changes if change.new is None)
+    assert whys == {Why.EVICTED: 1, Why.PREEMPTED: 2}
+    assert sorted(_running(changes, 60.0).values()) == [2, 3]
+
+
+def test_a_new_job_has_its_minimum_within_seconds() -> None:
+    """The cluster is full when it comes; a trainer has to stop first."""
+    changes = play(_workload())
+    first = next(
+        change.at_s
+        for change in changes
+        if change.new is not None
+        and change.new.job == "b"
+        and change.new.tier is Tier.GUARANTEED
+        and change.new.phase is Phase.RUNNING
+    )
+    assert 20.0 < first < 23.0
+
+
+def test_the_same_workload_plays_the_same_each_time() -> None:
+    """Nothing in it is drawn or read from a clock."""
+    assert play(_workload()) == play(_workload())
+
+
+def test_times_are_those_that_were_asked_for() -> None:
+    """A first trainer needs the write of its job, the gathering, the plan, a write, a bind, a start."""
+    timing = Timing(write_s=1.0, gather_s=2.0, plan_s=4.0, bind_s=8.0, start_s=16.0)
+    changes = play(replace(_workload(), end_s=60.0), timing=timing)
+    first = next(change for change in changes if change.new and change.new.phase is Phase.RUNNING)
+    assert first.at_s == 1.0 + 2.0 + 4.0 + 1.0 + 8.0 + 16.0
+
+
+def test_services_get_room_that_is_released_ahead_of_the_scheduler() -> None:
+    """A burst on a full cluster: the plan frees room for those that were not nominated yet."""
+    burst = tuple(service(f"web-{number}", 5) for number in range(4))
+    workload = replace(_workload(), arrivals=(*_workload().arrivals[:1], Arrival(30.0, pods=burst)))
+    changes = play(workload, timing=Timing(preempt_s=1.0))
+    bound = {change.new.name for change in changes if change.new and change.new.node}
+    assert {pod.name for pod in burst} <= bound
+    assert _running(changes, 60.0) == {"a": 2}
+    whys = [change.why for change in changes if change.new is None]
+    assert whys.count(Why.EVICTED) >= 2
