@@ -1,6 +1,7 @@
 """The extender's routes, and everything of one extender process but the process itself."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -22,6 +23,7 @@ from policy.snapshot import Pod
 from runtime import clock, web
 from runtime.logs import keys
 from runtime.metrics import Metrics
+from runtime.records import Records, routes
 from runtime.serve import Service
 
 log = logging.getLogger(__name__)
@@ -40,9 +42,12 @@ class Extender:
         policy: ActivePolicy,
         metrics: Metrics,
         clock_s: Callable[[], float] = clock.monotonic_s,
+        epoch_s: Callable[[], float] = clock.epoch_s,
     ) -> None:
         self._cache = cache
         self._policy = policy
+        self._epoch_s = epoch_s
+        self._records = Records()
         self._state = State(
             cache, clock_s, lambda: policy.current.policy.stability.cool_down_seconds
         )
@@ -54,6 +59,10 @@ class Extender:
         self._errors = metrics.counter(
             "errors_total", "Requests that were refused.", ["verb"], zeroed=verbs
         )
+        kept = metrics.gauge(
+            "decisions_dropped_count", "Decision records that made room for newer."
+        )
+        kept.set_function(lambda: self._records.dropped)
         self._victims = metrics.counter(
             "victims_total", "Training pods chosen as victims, by tier.", ["tier"]
         )
@@ -67,6 +76,7 @@ class Extender:
         }
         for verb, answer in answers.items():
             app.add_url_rule(f"/{verb}", verb, self._timed(verb, answer), methods=["POST"])
+        routes(app, self._records, "pod")
 
     def _timed(self, verb: str, answer: Callable[[], object]) -> Callable[[], Response]:
         def timed() -> Response:
@@ -101,9 +111,20 @@ class Extender:
                 cooling=view.cooling,
                 now_s=view.now_s,
             )
-        for rejected in (result.failed, result.unresolvable):
-            for reason in rejected.values():
-                self._nodes.labels(reason).inc()
+            rejected = {**result.failed, **result.unresolvable}
+            decisions = handlers.rejections(
+                pod,
+                rejected,
+                view.index,
+                promises=view.promises,
+                cooling=view.cooling,
+                now_s=view.now_s,
+                at_s=self._epoch_s(),
+            )
+            for decision in decisions:
+                self._records.note(pod.key, decision, strand=decision.code)
+        for reason, count in Counter(rejected.values()).items():
+            self._nodes.labels(reason).inc(count)
         return wire.filter_result(result.kept, result.failed, result.unresolvable)
 
     def _prioritize(self) -> object:

@@ -4,11 +4,12 @@ Reasons are constant words: a text that changes makes kube-scheduler patch the p
 the pod, which asks again (seen: 2 847 calls in 20 s instead of 2).
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from policy import amounts
 from policy.crew import is_surplus
+from policy.decisions import Decision, Figure, sentence
 from policy.index import Index
 from policy.model import NodePool, Policy
 from policy.names import Role
@@ -65,6 +66,48 @@ def filter_nodes(
         else:
             result.kept.append(name)
     return result
+
+
+_MOST_NAMED = 3
+"""Nodes that a record names for each reason; the others are counted."""
+
+
+def rejections(
+    pod: Pod,
+    rejected: Mapping[str, str],
+    index: Index,
+    *,
+    promises: Iterable[Promise],
+    cooling: Mapping[str, float],
+    now_s: float,
+    at_s: float,
+) -> Iterator[Decision]:
+    """Why nodes were no place for a pod: one record for each reason, with the figures of a few.
+
+    Args:
+        pod: That was asked about.
+        rejected: Node -> reason, as `filter_nodes` gave it.
+        index: As `filter_nodes` had it, like `promises`, `cooling` and `now_s`.
+        promises: Room given away.
+        cooling: Node -> until when it cools down.
+        now_s: On the clock of `cooling`.
+        at_s: Seconds since the epoch, for the records.
+    """
+    taken = promised(index, promises, pod.priority) if rejected else {}
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in rejected.items():
+        by_reason.setdefault(reason, []).append(name)
+    for reason, names in sorted(by_reason.items()):
+        figures: dict[str, Figure] = {"nodes": len(names)}
+        for name in names[:_MOST_NAMED]:
+            figures[name] = ""
+            if reason == Reason.NODE_PROMISED:
+                room = {"free": index.free(name), "promised": taken[name], "needs": pod.requests}
+                figures[name] = sentence(Reason.NODE_PROMISED, room)
+            elif reason == Reason.NODE_COOLING_DOWN:
+                left = {"left_s": round(cooling[name] - now_s, 1)}
+                figures[name] = sentence(Reason.NODE_COOLING_DOWN, left)
+        yield Decision(f"pod {pod.key}", Reason(reason), figures, at_s)
 
 
 def _outranked(pod: Pod, index: Index) -> bool:

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from zoneinfo import ZoneInfo
 
 from policy import amounts, quantity
+from policy.decisions import NONE, Figures
 from policy.index import Index
 from policy.model import WEEKDAYS, Policy, Quota, Window
 from policy.snapshot import Job, Resources
@@ -101,29 +102,22 @@ class Quotas:
             if name in left
         )
 
-    def lack(self, job: Job, count: int) -> str:
-        """Which quota has no room for `count` more trainers of `job`, and by how much; "" for none.
+    def lack(self, job: Job, count: int) -> Figures:
+        """Which quota has no room for `count` more trainers of `job`, and by how much.
 
-        With a `count` of 0: which one is overdrawn.
+        With a `count` of 0: which one is overdrawn. Empty where none is in the way.
         """
         for quota, left, total in zip(self._quotas, self._left, self._total, strict=True):
             for name, amount in self._one(job).items() if _counts(quota, job) else ():
                 if name in left and amount * count > left[name]:
-                    return _show_lack(quota, name, total[name], amount * count - left[name])
-        return ""
+                    return _lack(quota, name, total[name], amount * count - left[name])
+        return NONE
 
     def take(self, job: Job, count: int = 1) -> None:
         """Counts `count` trainers (negative: gives them back)."""
         for left in self._left_for(job):
             for name in left:
                 left[name] -= self._one(job).get(name, 0) * count
-
-    def allow_instead(self, job: Job, giver: Job) -> bool:
-        """Whether one more trainer of `job` is allowed once `giver` has one less."""
-        self.take(giver, -1)
-        allowed = self.allow(job)
-        self.take(giver)
-        return allowed
 
     def relieves(self, job: Job, count: int, giver: Job) -> bool:
         """Whether one trainer less of `giver` helps where `count` more of `job` are too many."""
@@ -153,11 +147,14 @@ def _ceilings(quota: Quota) -> dict[str, int]:
     return quantity.parse_all(quota.requests) | {_LIMITS + n: most for n, most in limits.items()}
 
 
-def _show_lack(quota: Quota, name: str, total: int, missing: int) -> str:
-    scope = f"namespace {quota.namespace}" if quota.namespace else f"queue {quota.queue}"
+def _lack(quota: Quota, name: str, total: int, missing: int) -> Figures:
     resource = name.removeprefix(_LIMITS)
-    amount, short = quantity.show(resource, total), quantity.show(resource, missing)
-    return f"the quota of {scope} allows {name} {amount}, {short} too little"
+    return {
+        "scope": f"namespace {quota.namespace}" if quota.namespace else f"queue {quota.queue}",
+        "resource": name,
+        "limit": quantity.show(resource, total),
+        "short": quantity.show(resource, missing),
+    }
 
 
 def next_size(policy: Policy, job: Job, trainers: int) -> int:
@@ -241,6 +238,27 @@ class Load:
             for name, limit in self._limits.items()
             if requests.get(name, 0) > 0
         )
+
+    def lack(self, requests: Resources, count: int) -> Figures:
+        """The first limit that `count` more such pods would pass, and what is in use of it."""
+        for name, limit in self._limits.items():
+            used = max(self._used.get(name, 0), self._later(name))
+            if requests.get(name, 0) > 0 and used + requests[name] * count > limit:
+                return self._figures(name, used)
+        return NONE
+
+    def excess(self) -> Figures:
+        """The first limit that is passed even when all that leaves has left."""
+        over = self.over()
+        return self._figures(over[0], self._later(over[0])) if over else NONE
+
+    def _figures(self, name: str, used: int) -> Figures:
+        limit = self._limits[name]
+        return {
+            "resource": name,
+            "used": quantity.show(name, used),
+            "limit": quantity.show(name, limit),
+        }
 
     def over(self) -> tuple[str, ...]:
         """The resources whose limit is passed even when all that leaves has left, by name."""

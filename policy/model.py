@@ -206,7 +206,7 @@ class Window(_Model):
 class Stability(_Model):
     """What keeps trainers where they are."""
 
-    gain_threshold: Annotated[float, Field(ge=0.0, le=10.0)] = 0.1
+    gain_threshold: Annotated[float, Field(ge=0.0, le=10.0)] = 0.2
     """A trainer moves between jobs only where the giver has this much more, relatively."""
     min_run_seconds: Seconds = 15.0
     """A trainer younger than this is not moved for fairness."""

@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
+from policy.decisions import Figures, sentence
 from policy.names import Tier
 from policy.reasons import Reason
 
@@ -43,8 +44,13 @@ class JobPlan:
     live: int
     target: int
     reason: Reason
-    detail: str
+    figures: Figures
     share: float
+
+    @property
+    def detail(self) -> str:
+        """The reason in words."""
+        return sentence(self.reason, self.figures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +81,12 @@ class Release:
     pod: str
     node: str
     reason: Reason
-    detail: str
+    figures: Figures
+
+    @property
+    def detail(self) -> str:
+        """The reason in words."""
+        return sentence(self.reason, self.figures)
 
 
 @dataclass(frozen=True, slots=True)

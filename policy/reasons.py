@@ -29,6 +29,9 @@ class Reason(StrEnum):
     NOT_SCHEDULED = "NotScheduled"
     JOB_STOPPED = "JobStopped"
 
+    # why a trainer was not made
+    REFUSED = "Refused"
+
     # why a trainer is made
     GUARANTEED = "Guaranteed"
     SURPLUS = "Surplus"

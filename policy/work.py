@@ -6,6 +6,7 @@ from itertools import takewhile
 
 from policy import ceilings
 from policy.crew import Crew
+from policy.decisions import NONE, Figures
 from policy.index import Index, job_key
 from policy.model import FairnessBy, Policy
 from policy.names import Tier
@@ -50,7 +51,7 @@ class Share:
         self.expected = 0
         """Trainers that room will take which others are about to leave."""
         self.reason = Reason.AT_MAX
-        self.detail = ""
+        self.figures: Figures = {"max": job.max_trainers}
         self.stopped = job.suspended or job.deleting or job.over
         """Whether it should have no trainers at all."""
         self.grows = not (self.stopped or self.ending or job.error)
@@ -99,9 +100,9 @@ class Share:
         """Whether it has started, so that it may have more than its minimum."""
         return self.grows and self.count >= self.job.min_trainers
 
-    def set(self, reason: Reason, detail: str = "") -> None:
+    def set(self, reason: Reason, figures: Figures = NONE) -> None:
         """Says why it has what it has; the last word counts."""
-        self.reason, self.detail = reason, detail
+        self.reason, self.figures = reason, figures
 
 
 class Work:
@@ -211,7 +212,7 @@ class Work:
         self.quotas.take(share.job)
         share.expected += 1
 
-    def release(self, share: Share, pod: Pod, reason: Reason, detail: str) -> None:
+    def release(self, share: Share, pod: Pod, reason: Reason, figures: Figures) -> None:
         """Lets a live trainer go. Its room is not free before it is gone."""
         share.lose(pod)
         self.released.add(pod.uid)
@@ -220,7 +221,7 @@ class Work:
         if pod.node in self.index.nodes or pod.uid in self.promised:
             self.load.leave(pod.requests)
         self._releases.append(
-            Release(share.job.key, pod.uid, pod.namespace, pod.name, pod.node, reason, detail)
+            Release(share.job.key, pod.uid, pod.namespace, pod.name, pod.node, reason, figures)
         )
 
     def result(self) -> Plan:
@@ -232,7 +233,7 @@ class Work:
                     live=share.found,
                     target=share.count,
                     reason=share.reason,
-                    detail=share.detail,
+                    figures=share.figures,
                     share=self.measure(share, share.count),
                 )
                 for share in self.shares

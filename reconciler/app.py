@@ -17,6 +17,7 @@ from reconciler.meters import Meters
 from reconciler.settings import ReconcilerSettings
 from runtime import clock, web
 from runtime.metrics import Metrics
+from runtime.records import Records, routes
 from runtime.serve import Service
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,9 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> Service:
     )
     metrics = Metrics("reconciler")
     recorder = Recorder(api, identity)
+    records = Records()
+    kept = metrics.gauge("decisions_dropped_count", "Decision records that made room for newer.")
+    kept.set_function(lambda: records.dropped)
     loop = Reconciler(
         api,
         settings,
@@ -50,6 +54,7 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> Service:
         policy=policy,
         leads=lambda: elector.is_leader,
         recorder=recorder,
+        records=records,
         meters=Meters(metrics),
     )
 
@@ -68,6 +73,14 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> Service:
         readiness=readiness,
         max_body_bytes=settings.max_body_bytes,
     )
+
+    def absent() -> str:
+        """Only the leader plans, so only it knows why."""
+        if elector.is_leader:
+            return ""
+        return f"this replica does not lead; ask {elector.holder or 'the one that will'}"
+
+    routes(app, records, "job", absent)
 
     def start() -> None:
         cache.start()

@@ -11,6 +11,7 @@ from dataclasses import replace
 from kube.live import Change
 from policy.crew import Crew
 from policy.index import Index
+from policy.planning import JobPlan, Plan
 from policy.snapshot import Job, Pod
 from reconciler import books, status
 from reconciler.expectations import Expectations
@@ -68,14 +69,18 @@ class Bookkeeper:
         for uid in [uid for uid in self._gone if uid not in jobs]:
             del self._gone[uid]
 
-    def write(self, now_s: float, pool: Executor) -> bool:
+    def write(self, now_s: float, pool: Executor, made: Plan) -> bool:
         """Writes what differs and is due; whether everything that differs is written."""
+        plans = {wanted.key: wanted for wanted in made.jobs}
         due: list[Report] = []
         clean = True
         for job in tuple(self._index.jobs.values()):
-            if not job.managed or job.error or job.deleting or self._is_clean(job):
+            if not job.managed or job.deleting:
                 continue
-            report = self._report(job, now_s)
+            wanted = plans.get(job.key)
+            if self._is_clean(job) and status.waiting(job, wanted, now_s) is None:
+                continue
+            report = self._report(job, now_s, wanted)
             if report is None:
                 self._forget_counted(job)
                 self._clean[job.uid] = (job, self._index.crew(job))
@@ -98,9 +103,9 @@ class Bookkeeper:
         then = self._clean.get(job.uid, (None, None))
         return then[0] is job and then[1] is self._index.crew(job) and not job.deadline_s
 
-    def _report(self, job: Job, now_s: float) -> Report | None:
+    def _report(self, job: Job, now_s: float, plan: JobPlan | None) -> Report | None:
         """What is to be written of a job, or None where the API server has it all."""
-        wanted = status.status(job, self._pods(job), job.books, now_s)
+        wanted = status.status(job, self._pods(job), job.books, now_s, plan)
         text = books_text(job)
         if wanted == job.status and text == job.books_text:
             return None
@@ -137,5 +142,8 @@ class Bookkeeper:
 
 
 def books_text(job: Job) -> str:
-    """The annotation that the job's books want; nothing for a job that never had a trainer."""
-    return books.text(job.books) if job.books.next_id else job.books_text
+    """The annotation that the job's books want; nothing for a job that never had a trainer.
+
+    Those of a job that is wrong are left as they are until somebody corrects it.
+    """
+    return books.text(job.books) if job.books.next_id and not job.error else job.books_text

@@ -33,6 +33,7 @@ from reconciler.settings import ReconcilerSettings
 from reconciler.trainers import Outcome, Trainers
 from runtime import clock
 from runtime.logs import keys
+from runtime.records import Records
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class Reconciler:
         policy: ActivePolicy,
         leads: Callable[[], bool],
         recorder: Recorder,
+        records: Records,
         meters: Meters,
         clocks: Clocks | None = None,
     ) -> None:
@@ -74,6 +76,7 @@ class Reconciler:
             policy: The policy in force.
             leads: Whether this process may act now.
             recorder: Takes events.
+            records: Keeps decisions.
             meters: Takes figures.
             clocks: Of the process, unless tests bring their own.
         """
@@ -82,6 +85,7 @@ class Reconciler:
         self._policy = policy
         self._leads = leads
         self._recorder = recorder
+        self._records = records
         self._meters = meters
         self._clocks = clocks or Clocks()
         api = Fence(api, leads)
@@ -162,11 +166,17 @@ class Reconciler:
 
         # 3. Do it, 4. write it down, 5. tell.
         self._act(made, policy, now_s)
-        self._idle = self._books.write(now_s, self._pool) and not made.postponed
+        self._idle = self._books.write(now_s, self._pool, made) and not made.postponed
+        self._remember(made, now_s)
         for event in reports.of_changes(made, self._reasons, index.jobs):
             self._recorder.tell(event, now_s)
         self._reasons = {wanted.key: wanted.reason for wanted in made.jobs}
         return made
+
+    def _remember(self, made: Plan, now_s: float) -> None:
+        """Keeps what was decided of each job."""
+        for wanted in made.jobs:
+            self._records.note(wanted.key, reports.of_job(wanted, now_s))
 
     def _may_act(self) -> bool:
         age_s = self._cache.age_s(self._clocks.monotonic_s())
@@ -182,6 +192,7 @@ class Reconciler:
                 self._trainers.forget(uid)
                 self._provision.forget(uid)
                 self._recorder.forget(change.last)
+                self._records.forget(change.last.key)
 
     def _act(self, made: Plan, policy: Policy, now_s: float) -> None:
         index = self._live.index
@@ -201,6 +212,7 @@ class Reconciler:
 
     def _note_gone(self, went: list[Release], now_s: float) -> None:
         for release in went:
+            self._records.note(release.job, reports.of_release(release, now_s))
             log.info(
                 "trainer released",
                 extra=keys(
@@ -213,6 +225,9 @@ class Reconciler:
 
     def _note(self, outcome: Outcome, now_s: float) -> None:
         self._meters.made(outcome)
+        if outcome.error:
+            refusal = reports.of_refusal(outcome, now_s)
+            self._records.note(outcome.job.key, refusal, strand=refusal.code)
         log.info(
             "trainers made",
             extra=keys(

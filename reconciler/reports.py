@@ -1,7 +1,8 @@
-"""Which of a plan's words become events on a Job. Pure; `events` writes them."""
+"""Which of a plan's words become records and events. Pure; `loop` keeps, `events` writes them."""
 
 from collections.abc import Iterable, Mapping
 
+from policy.decisions import Decision, Figure
 from policy.planning import JobPlan, Plan, Release
 from policy.reasons import Reason
 from policy.snapshot import Job
@@ -14,6 +15,28 @@ _WORTH_A_WARNING = {
     Reason.QUOTA_REACHED: "raise the quota in the policy, or lower min-trainers",
     Reason.BACKING_OFF: "see the logs of the failed trainers",
 }
+
+
+def of_job(wanted: JobPlan, now_s: float) -> Decision:
+    """How many trainers a job is to have, and why not more."""
+    figures = {"live": wanted.live, "target": wanted.target, **wanted.figures}
+    return Decision(f"job {wanted.key}", wanted.reason, figures, now_s)
+
+
+def of_release(release: Release, now_s: float) -> Decision:
+    """Why a trainer was let go."""
+    about = f"pod {release.namespace}/{release.pod}"
+    return Decision(about, release.reason, {**release.figures, "node": release.node}, now_s)
+
+
+def of_refusal(outcome: Outcome, now_s: float) -> Decision:
+    """Why trainers that were planned could not be made."""
+    figures: dict[str, Figure] = {
+        "error": outcome.error,
+        "made": outcome.made,
+        "tier": str(outcome.tier),
+    }
+    return Decision(f"job {outcome.job.key}", Reason.REFUSED, figures, now_s)
 
 
 def of_outcome(outcome: Outcome) -> Event | None:

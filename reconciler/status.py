@@ -10,10 +10,19 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from policy.planning import JobPlan
+from policy.reasons import Reason
 from policy.snapshot import Books, Job, JobCondition, JobStatus, Phase, Pod
 
+WAITING = "edl.training/Waiting"
+"""Condition type: True while the plan cannot give a job its minimum, with the reason's code."""
+_RESTS = (Reason.SUSPENDED, Reason.ENDING)
+"""Reasons for which a job should have no trainers, so waits for none."""
 
-def status(job: Job, pods: Iterable[Pod], books: Books, now_s: float) -> JobStatus:
+
+def status(
+    job: Job, pods: Iterable[Pod], books: Books, now_s: float, wanted: JobPlan | None = None
+) -> JobStatus:
     """What the Job's status should be now.
 
     Args:
@@ -21,6 +30,7 @@ def status(job: Job, pods: Iterable[Pod], books: Books, now_s: float) -> JobStat
         pods: All its trainer pods, ended ones included.
         books: Its settled books.
         now_s: Seconds since the epoch.
+        wanted: What the newest plan says of it.
     """
     live = [pod for pod in pods if not pod.terminal]
     staying = [pod for pod in live if not pod.deleting]
@@ -33,6 +43,9 @@ def status(job: Job, pods: Iterable[Pod], books: Books, now_s: float) -> JobStat
         succeeded=max(old.succeeded, books.succeeded),
         failed=max(old.failed, books.failed),
     )
+    condition = waiting(job, wanted, now_s)
+    if condition is not None:
+        new = _replaced(new, condition)
     if job.finished or job.error:
         return new
     new = _suspension(job, new, now_s)
@@ -40,6 +53,39 @@ def status(job: Job, pods: Iterable[Pod], books: Books, now_s: float) -> JobStat
     if end is not None:
         new = _ended(new, end, done=not live, now_s=now_s)
     return new
+
+
+def waiting(job: Job, wanted: JobPlan | None, now_s: float) -> JobCondition | None:
+    """The condition that says why a job has less than its minimum; None where none changes.
+
+    Figures alone change nothing: a condition is written when its status or its code changes.
+    """
+    old = next((c for c in job.status.conditions if c.type == WAITING), None)
+    waited = old is not None and old.status == "True"
+    if wanted is None or job.finished:
+        return None
+    code, text = str(wanted.reason), wanted.detail or str(wanted.reason)
+    if _lacks(job, wanted):
+        if old is not None and waited and old.reason == code:
+            return None
+        since_s = old.time_s if old is not None and waited else now_s
+        return JobCondition(WAITING, "True", code, text, since_s)
+    if not waited:
+        return None
+    if wanted.reason not in _RESTS:
+        code, text = "Started", "it has its minimum"
+    return JobCondition(WAITING, "False", code, text, now_s)
+
+
+def _lacks(job: Job, wanted: JobPlan) -> bool:
+    """Whether a job wants its minimum and does not get it; a Job that is wrong has none to get."""
+    short = wanted.target < job.min_trainers and wanted.reason not in _RESTS
+    return short or wanted.reason is Reason.INVALID
+
+
+def _replaced(new: JobStatus, condition: JobCondition) -> JobStatus:
+    others = tuple(c for c in new.conditions if c.type != condition.type)
+    return replace(new, conditions=(*others, condition))
 
 
 def _suspension(job: Job, new: JobStatus, now_s: float) -> JobStatus:
@@ -94,8 +140,7 @@ def _with(new: JobStatus, condition: JobCondition) -> JobStatus:
     for old in new.conditions:
         if old.type == condition.type and old.status == condition.status:
             return new
-    others = tuple(c for c in new.conditions if c.type != condition.type)
-    return replace(new, conditions=(*others, condition))
+    return _replaced(new, condition)
 
 
 def patch(new: JobStatus) -> dict[str, Any]:

@@ -5,8 +5,12 @@ a traceback: an unexpected error is logged once under a short id, and the client
 
 Probes and metrics share the port with the rest on purpose: what answers them is the same
 thread pool, so a stuck pool fails its liveness probe. Neither shows anything secret.
+
+Routes that people read are private (docs/decisions/0005): they answer callers with a client
+certificate, and callers on the same host, which is where `kubectl port-forward` comes from.
 """
 
+import ipaddress
 import logging
 import ssl
 import uuid
@@ -28,6 +32,10 @@ from runtime.logs import keys
 DRAINING = "EDL_DRAINING"
 """Key of `app.config`: the server is about to stop and wants no new callers."""
 _OPEN = frozenset({"/healthz", "/readyz", "/metrics"})
+_PRIVATE = "EDL_PRIVATE"
+"""Key of `app.config`: paths for named and local callers alone."""
+_CLIENTS_NAMED = "EDL_CLIENTS_NAMED"
+"""Key of `app.config`: whether every path that is not open wants a client certificate."""
 
 log = logging.getLogger(__name__)
 
@@ -62,8 +70,9 @@ def application(
     app.config[DRAINING] = False
     app.register_error_handler(HTTPException, _refused)
     app.register_error_handler(Exception, _failed)
-    if clients_named:
-        app.before_request(_wants_certificate)
+    app.config[_CLIENTS_NAMED] = clients_named
+    app.config[_PRIVATE] = frozenset()
+    app.before_request(_guard)
 
     @app.get("/healthz")
     def healthz() -> Response:
@@ -82,6 +91,16 @@ def application(
         return Response(registry.text(), content_type=metrics.CONTENT_TYPE)
 
     return app
+
+
+def private(app: Flask, path: str, answer: Callable[[], Response]) -> None:
+    """Adds `GET path` for callers with a client certificate or on this host, 403 for others.
+
+    Pods that share a network with the server are not let in by being there, and no proxy header
+    is believed.
+    """
+    app.config[_PRIVATE] |= {path}
+    app.add_url_rule(path, f"private{path}", answer, methods=["GET"])
 
 
 def reply(body: object, status: int = 200) -> Response:
@@ -135,10 +154,30 @@ def _failed(error: Exception) -> Response:
     return _error(500, "internal error; the log has more under this id", id=ident)
 
 
-def _wants_certificate() -> Response | None:
-    if request.path in _OPEN:
+def _guard() -> Response | None:
+    """What a caller may not see, or None."""
+    if request.path in _OPEN or _named():
         return None
+    if request.path in current_app.config[_PRIVATE]:
+        if _local():
+            return None
+        return _error(403, "this is shown on the same host only: use kubectl port-forward")
+    if current_app.config[_CLIENTS_NAMED]:
+        return _error(403, "a client certificate of the configured CA is needed here")
+    return None
+
+
+def _named() -> bool:
+    """Whether the caller showed a certificate; TLS has checked it against the configured CA."""
     connection = request.environ.get("gunicorn.socket")
-    if isinstance(connection, ssl.SSLSocket) and connection.getpeercert():
-        return None
-    return _error(403, "a client certificate of the configured CA is needed here")
+    return isinstance(connection, ssl.SSLSocket) and bool(connection.getpeercert())
+
+
+def _local() -> bool:
+    """Whether the connection comes from this host or, in a pod, from the pod itself."""
+    try:
+        address = ipaddress.ip_address(request.remote_addr or "")
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback

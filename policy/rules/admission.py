@@ -7,6 +7,7 @@ job starts at once on a full cluster.
 from collections import Counter
 
 from policy import amounts
+from policy.decisions import Figure, time
 from policy.names import Tier
 from policy.reasons import Reason
 from policy.snapshot import Job, Pod, Resources
@@ -29,9 +30,10 @@ def backoff_s(failures_in_row: int) -> float:
 def backing_off(work: Work, share: Share) -> bool:
     """Whether a job's trainers failed so recently that none is made now."""
     books = share.job.books
-    if books.last_failure_s + backoff_s(books.failures_in_row) <= work.now_s:
+    until_s = books.last_failure_s + backoff_s(books.failures_in_row)
+    if until_s <= work.now_s:
         return False
-    share.set(Reason.BACKING_OFF, f"{books.failures_in_row} failures in a row")
+    share.set(Reason.BACKING_OFF, {"failures": books.failures_in_row, "until": time(until_s)})
     return True
 
 
@@ -63,7 +65,7 @@ def _place(work: Work, share: Share, missing: int) -> list[str]:
                 work.untake(job, node)
             return []
     for giver, pod in owed:
-        work.release(giver, pod, Reason.QUOTA_REACHED, f"{job.key} starts in the same quota")
+        work.release(giver, pod, Reason.QUOTA_REACHED, {"job": job.key})
     for _, preempted in places:
         work.load.leave(preempted)
     return [node for node, _ in places]
@@ -121,16 +123,18 @@ def _owed(work: Work, job: Job, missing: int) -> list[tuple[Share, Pod]]:
 def _explain(work: Work, share: Share, missing: int) -> None:
     job = share.job
     if not work.quotas.allow(job):
-        lack = work.quotas.lack(job, missing)
-        share.set(Reason.QUOTA_REACHED, f"{missing} guaranteed trainers are missing: {lack}")
-    elif _fits_no_node(work, job):
-        share.set(Reason.FITS_NO_NODE, "a trainer is larger than every node it may use")
-    else:
-        share.set(Reason.WAITING_FOR_ROOM, f"no room for {missing} guaranteed trainers")
-
-
-def _fits_no_node(work: Work, job: Job) -> bool:
-    return not any(
-        amounts.within(job.requests, work.index.nodes[name].allocatable)
-        for name in work.room.open_nodes(job.constraints, pooled=True)
-    )
+        share.set(Reason.QUOTA_REACHED, {**work.quotas.lack(job, missing), "missing": missing})
+        return
+    names = work.room.open_nodes(job.constraints, pooled=True)
+    nodes = [work.index.nodes[name].allocatable for name in names]
+    if any(amounts.within(job.requests, allocatable) for allocatable in nodes):
+        share.set(Reason.WAITING_FOR_ROOM, {"missing": missing, "needs": job.requests})
+        return
+    figures: dict[str, Figure] = {"needs": job.requests, "nodes": len(nodes)}
+    if nodes:
+        names_needed = job.requests.keys() - {"pods"}
+        figures["largest"] = {
+            name: max(allocatable.get(name, 0) for allocatable in nodes)
+            for name in sorted(names_needed)
+        }
+    share.set(Reason.FITS_NO_NODE, figures)

@@ -1,5 +1,7 @@
 """Rules 2 and 3, reserve and ceilings, where they take: what is too much is given up."""
 
+from heapq import heapify, heappop, heappush
+
 from policy import ceilings
 from policy.reasons import Reason
 from policy.work import Share, Work
@@ -19,7 +21,7 @@ def trim(work: Work) -> None:
         reason = Reason.JOB_STOPPED if share.stopped else Reason.ABOVE_MAX
         _forgo(work, share, min(share.absent, max(0, share.count - wanted)))
         for pod in share.live[: max(0, len(share.live) - wanted)]:
-            work.release(share, pod, reason, f"{share.found} live, {wanted} wanted")
+            work.release(share, pod, reason, {"live": share.found, "wanted": wanted})
         while (
             share.absent
             and share.count > share.job.min_trainers
@@ -52,10 +54,12 @@ def _wanted(share: Share) -> int:
 def settle_sizes(work: Work) -> None:
     """Releases down to an allowed size where a job has a number of trainers between two."""
     for share in work.shares:
-        excess = share.count - ceilings.floor_size(work.policy, share.job, share.count)
+        size = ceilings.floor_size(work.policy, share.job, share.count)
+        excess = share.count - size
         if share.grows and share.job.managed:
             for pod in share.surplus[:excess]:
-                work.release(share, pod, Reason.SIZE_NOT_ALLOWED, f"{share.found} live")
+                figures = {"live": share.found, "size": size}
+                work.release(share, pod, Reason.SIZE_NOT_ALLOWED, figures)
 
 
 def restore_reserve(work: Work) -> None:
@@ -66,17 +70,14 @@ def restore_reserve(work: Work) -> None:
     """
     if work.burst:
         return
-    moves = work.moves
-    while moves > 0 and (over := work.load.over()):
-        rich = [
-            share
-            for share in work.shares
-            if share.spare and any(share.job.requests.get(name, 0) > 0 for name in over)
-        ]
-        if not rich:
-            return
-        share = max(rich, key=lambda s: (work.expected(s), s.job.key))
-        victim = share.spare[0]
-        detail = f"more {', '.join(over)} in use than the reserve allows"
-        work.release(share, victim, Reason.RESERVE_RESTORED, detail)
+    moves = work.moves if work.load.over() else 0
+    rich = [(-work.expected(share), place) for place, share in enumerate(work.shares)]
+    heapify(rich)
+    while moves > 0 and rich and (over := work.load.over()):
+        _, place = heappop(rich)
+        share = work.shares[place]
+        if not (share.spare and any(share.job.requests.get(name, 0) > 0 for name in over)):
+            continue
+        work.release(share, share.spare[0], Reason.RESERVE_RESTORED, work.load.excess())
+        heappush(rich, (-work.expected(share), place))
         moves -= 1

@@ -10,6 +10,7 @@ from itertools import islice
 
 from policy import amounts
 from policy.crew import is_surplus
+from policy.decisions import Figure
 from policy.names import Role
 from policy.reasons import Reason
 from policy.room import When
@@ -177,10 +178,11 @@ class _Reclaim:
         work.load.take(self._requests)
         if not victims or not self._due(pod):
             return
+        figures: dict[str, Figure] = {"service": pod.key, "needs": pod.requests}
         for victim in victims:
             self._here[name].remove(victim)
             share = self._owner[victim.uid]
-            work.release(share, victim, Reason.SERVICES_FIRST, f"{pod.key} waits")
+            work.release(share, victim, Reason.SERVICES_FIRST, figures)
         work.helped.add(pod.uid)
 
     def _due(self, pod: Pod) -> bool:

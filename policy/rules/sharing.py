@@ -39,10 +39,14 @@ def settle_waiting(work: Work) -> None:
                 work.load.take(pod.requests)
                 work.promised.add(pod.uid)
             elif node:
-                detail = "kube-scheduler does not take the room"
-                work.release(share, pod, Reason.NOT_SCHEDULED, detail)
+                why = "kube-scheduler did not take the room"
+                _withdraw(work, share, pod, why, waited_s)
             elif waited_s >= patience and share.job.managed:
-                work.release(share, pod, Reason.NOT_SCHEDULED, "no node has room")
+                _withdraw(work, share, pod, "no node had room", waited_s)
+
+
+def _withdraw(work: Work, share: Share, pod: Pod, why: str, waited_s: float) -> None:
+    work.release(share, pod, Reason.NOT_SCHEDULED, {"why": why, "waited_s": int(waited_s)})
 
 
 def _slot_of(work: Work, pod: Pod) -> str:
@@ -71,7 +75,8 @@ def grow(work: Work) -> bool:
         share = work.shares[i]
         step = 0 if share.expected else _next_step(work, share)
         if step and allowed < min(step, budget):
-            _explain_pause(work, [share, *(work.shares[entry[-1]] for entry in heap)])
+            paused = [share, *(work.shares[entry[-1]] for entry in heap)]
+            _explain_pause(work, paused, budget - allowed)
             return False
         if step and _add(work, share, step):
             allowed -= step
@@ -100,11 +105,12 @@ def _next_step(work: Work, share: Share) -> int:
         pass  # the reason is set already
     elif (step := ceilings.next_size(work.policy, job, share.count) - share.count) <= 0:
         at_max = share.count >= job.max_trainers
-        share.set(Reason.AT_MAX if at_max else Reason.AT_CEILING, f"{share.count} trainers")
+        figures = {"trainers": share.count, "max": job.max_trainers}
+        share.set(Reason.AT_MAX if at_max else Reason.AT_CEILING, figures)
     elif not work.quotas.allow(job, step):
         share.set(Reason.QUOTA_REACHED, work.quotas.lack(job, step))
     elif not work.load.allow(job.requests, step):
-        share.set(Reason.RESERVE_HELD, "more would use what is kept free for services")
+        share.set(Reason.RESERVE_HELD, work.load.lack(job.requests, step))
     else:
         return step
     return 0
@@ -155,20 +161,22 @@ def free_slot(work: Work, share: Share) -> str:
     return work.room.slot(share.job.requests, share.job.constraints, work.cooling)
 
 
-def _explain_pause(work: Work, shares: list[Share]) -> None:
+def _explain_pause(work: Work, shares: list[Share], waiting: int) -> None:
     """Says of the jobs that could have more that they will, and of the others why not."""
     for share in shares:
         if _next_step(work, share):
-            share.set(Reason.GROWING, "enough trainers are being scheduled")
+            share.set(Reason.GROWING, {"waiting": waiting})
 
 
 def _explain_stop(share: Share) -> None:
     if share.job.error:
-        share.set(Reason.INVALID, share.job.error)
+        share.set(Reason.INVALID, {"error": share.job.error})
     elif share.job.suspended:
         share.set(Reason.SUSPENDED)
+    elif share.ending:
+        share.set(Reason.ENDING, {"succeeded": max(1, share.job.books.succeeded)})
     else:
-        share.set(Reason.ENDING, "a trainer finished the work" if share.ending else "")
+        share.set(Reason.ENDING)
 
 
 def _add(work: Work, share: Share, step: int) -> bool:
@@ -180,7 +188,7 @@ def _add(work: Work, share: Share, step: int) -> bool:
         if not node:
             for taken in nodes:
                 work.untake(job, taken)
-            share.set(Reason.NO_ROOM, "no node has room for one more trainer")
+            share.set(Reason.NO_ROOM, {"trainers": share.count, "needs": job.requests})
             return False
         nodes.append(node)
         work.take(job, node)

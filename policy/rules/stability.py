@@ -13,6 +13,7 @@ from itertools import takewhile
 
 from policy import amounts, ceilings
 from policy.crew import is_surplus, loss
+from policy.decisions import Figure
 from policy.index import job_key
 from policy.planning import Futile, Wish
 from policy.reasons import Reason
@@ -336,8 +337,15 @@ class _Deal:
         """Releases the givers' trainers and keeps their room for the receiver."""
         receiver = self._receiver
         for donor, pod in self.gone:
-            detail = f"{receiver.job.key} has {receiver.count}, {donor.job.key} has {donor.count}"
-            self._work.release(donor, pod, Reason.FAIR_SHARE, detail)
+            figures: dict[str, Figure] = {
+                "to": receiver.job.key,
+                "to_trainers": receiver.count,
+                "to_share": self._work.expected(receiver),
+                "of": donor.job.key,
+                "of_trainers": donor.count,
+                "of_share": self._work.expected(donor),
+            }
+            self._work.release(donor, pod, Reason.FAIR_SHARE, figures)
         for node in self._nodes:
             self._work.expect(receiver, node)
 

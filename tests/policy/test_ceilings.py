@@ -127,9 +127,6 @@ def test_one_trainer_for_another_inside_a_quota() -> None:
     )
     quotas = _quotas(Quota(queue="night", requests={"cpu": "4"}), jobs=(small,))
 
-    assert quotas.allow_instead(small, small)
-    assert not quotas.allow_instead(large, small)
-    assert not quotas.allow_instead(small, outside)
     assert quotas.relieves(large, 1, small)
     assert not quotas.relieves(large, 1, outside)
     assert not quotas.relieves(outside, 1, small)

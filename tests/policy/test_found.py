@@ -69,7 +69,7 @@ def test_a_quota_says_which_and_by_how_much() -> None:
 
     assert below.jobs[0].reason is Reason.QUOTA_REACHED
     assert below.jobs[0].detail == (
-        "1 guaranteed trainers are missing: the quota of queue night allows cpu 8, 2 too little"
+        "1 more must start: the quota of queue night allows cpu 8, 2 too little"
     )
     assert growth.jobs[0].detail == "the quota of queue night allows cpu 8, 2 too little"
     assert overdrawn.releases[0].detail == "the quota of queue night allows cpu 8, 2 too little"
@@ -91,7 +91,7 @@ def test_no_quota_lacks_nothing() -> None:
     """Where all quotas have room there is nothing to say."""
     policy = _policy(quotas=[{"queue": "night", "requests": {"cpu": "8"}}])
 
-    assert ceilings.Quotas(policy, index()).lack(_A, 100) == ""
+    assert ceilings.Quotas(policy, index()).lack(_A, 100) == {}
 
 
 def test_trainers_told_to_be_made_count_in_quotas() -> None:
@@ -112,7 +112,7 @@ def test_a_trainer_that_was_put_aside_is_taken_back(age_s: float, *, gone: bool)
     made = _plan([node("n0", 10)], [_A], [*trainers(_A, ["n0"]), waiting], _policy())
 
     details = [release.detail for release in made.releases]
-    assert details == ["kube-scheduler does not take the room"] * gone
+    assert details == ["kube-scheduler did not take the room for 12 s"] * gone
 
 
 def test_a_step_is_awaited_whole() -> None:

@@ -113,11 +113,7 @@ def test_taking_room_never_adds_value(sizes: list[int], free: int, taken: int) -
     packing = _packing(*[shape(size) for size in sizes])
     if taken <= free:
         spoiled, left = packing.cost(shape(taken), shape(free))
-        assert (
-            spoiled / 12
-            <= packing.value(shape(free))
-            <= 1000 * free / max(sizes[:4]) + 5 * free
-        )
+        assert spoiled / 12 <= packing.value(shape(free)) <= 1000 * free / max(sizes[:4]) + 5 * free
         assert left == 1000 * (free - taken)
 
 

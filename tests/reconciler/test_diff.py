@@ -10,11 +10,11 @@ from tests.support.builders import job
 
 OURS = job("ours")
 PLAIN = job("plain", managed=False, parallelism=2)
-RELEASE = Release("ml/ours", "u", "ml", "p", "n0", Reason.ABOVE_MAX, "6 live")
+RELEASE = Release("ml/ours", "u", "ml", "p", "n0", Reason.ABOVE_MAX, {"live": 6, "wanted": 5})
 
 
 def _wanted(key: str, target: int) -> JobPlan:
-    return JobPlan(key, 0, target, Reason.GROWING, "soon", 0.0)
+    return JobPlan(key, 0, target, Reason.GROWING, {"waiting": 8}, 0.0)
 
 
 def test_releases_come_before_creations() -> None:
@@ -27,7 +27,9 @@ def test_releases_come_before_creations() -> None:
 
     assert diff.actions(plan, {j.key: j for j in (OURS, PLAIN)}) == (
         LetGo(RELEASE),
-        SetParallelism("ml/plain", 5, "Growing: soon"),
+        SetParallelism(
+            "ml/plain", 5, "Growing: 8 trainers of all jobs are being scheduled, enough for now"
+        ),
         MakeTrainers("ml/ours", Tier.SURPLUS, ("n0", "n1"), Reason.SURPLUS),
     )
 

@@ -285,7 +285,7 @@ def test_events_name_what_was_made_and_released(world: World, process: Process) 
 
     assert world.events("TrainersMade")[0] == "made 2 guaranteed trainers"
     (released,) = world.events("TrainersReleased")
-    assert "ServicesFirst (shop/web-0 waits)" in released
+    assert "ServicesFirst (shop/web-0 waits for 4 cpu)" in released
 
 
 def test_figures_of_the_loop_are_scraped(world: World, process: Process) -> None:

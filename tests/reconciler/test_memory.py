@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kube.live import Change
-from policy.planning import Release
+from policy.planning import Plan, Release
 from policy.reasons import Reason
 from policy.snapshot import Phase, Pod
 from reconciler.bookkeeper import Bookkeeper
@@ -180,7 +180,7 @@ def test_our_own_releases_cool_only_for_services() -> None:
     recent, expected = Recent(), Expectations()
     expected.released(index(), POD.uid, NOW_S)
     recent.note(_changed(POD, replace(POD, disrupted=True, deleting=True)), expected, NOW_S, 5.0)
-    moved = Release(JOB.key, "u", "ml", "p", "n1", Reason.FAIR_SHARE, "")
+    moved = Release(JOB.key, "u", "ml", "p", "n1", Reason.FAIR_SHARE, {})
     recent.made_room([moved, replace(moved, node="n2", reason=Reason.SERVICES_FIRST)], [], NOW_S, 5)
 
     assert recent.history(NOW_S).cooling == {"n2": NOW_S + 5}
@@ -221,7 +221,7 @@ def test_only_trainers_are_remembered() -> None:
     keeper.note(_changed(POD, replace(POD, phase=Phase.RUNNING, ready=True)))
     with ThreadPoolExecutor(1) as pool:
         keeper.settle()
-        keeper.write(NOW_S, pool)
+        keeper.write(NOW_S, pool, Plan())
 
     assert cluster.jobs[JOB.key].books == JOB.books
 

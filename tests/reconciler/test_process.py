@@ -23,6 +23,7 @@ from reconciler.loop import Reconciler
 from reconciler.meters import Meters
 from reconciler.settings import ReconcilerSettings
 from runtime.metrics import Metrics
+from runtime.records import Records
 from tests.reconciler import objects
 from tests.reconciler.waiting import until
 from tests.runtime.servers import ROOT, START_S
@@ -37,6 +38,7 @@ class Threads:
         self.cache = ClusterCache(self.api)
         self.recorder = Recorder(self.api, "test")
         self.fails = 0
+        self.records = Records()
         self.loop = Reconciler(
             self.api,
             ReconcilerSettings(gather_seconds=0),
@@ -44,6 +46,7 @@ class Threads:
             policy=ActivePolicy(),
             leads=self.leads,
             recorder=self.recorder,
+            records=self.records,
             meters=Meters(Metrics("reconciler")),
         )
 

@@ -2,23 +2,39 @@ from dataclasses import replace
 
 import pytest
 
+from policy.decisions import Figures, sentence
 from policy.names import Tier
 from policy.planning import JobPlan, Plan, Release
 from policy.reasons import Reason
 from reconciler import reports
 from reconciler.trainers import Outcome
-from tests.support.builders import job
+from tests.support.builders import job, shape
 
 JOB = job("net", 2)
 JOBS = {JOB.key: JOB}
+FIGURES: Figures = {
+    "missing": 2,
+    "needs": shape(5),
+    "nodes": 3,
+    "largest": shape(4),
+    "scope": "queue night",
+    "resource": "cpu",
+    "limit": "8",
+    "short": "2",
+    "failures": 2,
+    "left_s": 4,
+    "error": "min-trainers is x",
+}
+"""Whatever a sentence may speak of."""
 
 
 def _release(number: int) -> Release:
-    return Release(JOB.key, f"u{number}", "ml", f"p{number}", "n0", Reason.ABOVE_MAX, "7 live")
+    figures = {"live": 7, "wanted": 2}
+    return Release(JOB.key, f"u{number}", "ml", f"p{number}", "n0", Reason.ABOVE_MAX, figures)
 
 
 def _plan(reason: Reason, target: int = 0) -> Plan:
-    return Plan(jobs=(JobPlan(JOB.key, 0, target, reason, "no room for 2", 0.0),))
+    return Plan(jobs=(JobPlan(JOB.key, 0, target, reason, FIGURES, 0.0),))
 
 
 def test_trainers_that_were_made_are_told() -> None:
@@ -47,7 +63,7 @@ def test_releases_of_one_reason_are_one_event() -> None:
     """The first five by name."""
     (event,) = reports.of_releases([_release(i) for i in range(7)], JOBS)
 
-    assert event.message == "released p0, p1, p2, p3, p4 and 2 more: AboveMax (7 live)"
+    assert event.message == "released p0, p1, p2, p3, p4 and 2 more: AboveMax (7 live, 2 wanted)"
 
 
 def test_releases_of_a_job_that_is_gone_are_not_told() -> None:
@@ -76,7 +92,7 @@ def test_a_job_below_its_minimum_is_told_what_helps(reason: Reason, helps: str) 
     """A warning that names numbers, cause and way out."""
     (event,) = reports.of_changes(_plan(reason), {}, JOBS)
 
-    assert event.message.startswith("0 of at least 2 trainers: no room for 2; ")
+    assert event.message.startswith(f"0 of at least 2 trainers: {sentence(reason, FIGURES)}; ")
     assert helps in event.message
     assert event.warning
 
@@ -85,7 +101,7 @@ def test_a_job_that_is_wrong_is_told_even_with_its_trainers() -> None:
     """Its annotations were broken while it ran."""
     (event,) = reports.of_changes(_plan(Reason.INVALID, 5), {}, JOBS)
 
-    assert event.message.startswith("left with 5 trainers: no room for 2; correct that")
+    assert event.message.startswith("left with 5 trainers: min-trainers is x; correct that")
     assert "create it again" in event.message
 
 
@@ -95,7 +111,7 @@ def test_a_job_that_is_wrong_is_told_even_with_its_trainers() -> None:
         (_plan(Reason.WAITING_FOR_ROOM), {JOB.key: Reason.WAITING_FOR_ROOM}),
         (_plan(Reason.QUOTA_REACHED, 2), {}),
         (_plan(Reason.NO_ROOM), {}),
-        (Plan(jobs=(JobPlan("ml/gone", 0, 0, Reason.WAITING_FOR_ROOM, "", 0.0),)), {}),
+        (Plan(jobs=(JobPlan("ml/gone", 0, 0, Reason.WAITING_FOR_ROOM, {}, 0.0),)), {}),
     ],
 )
 def test_what_is_known_normal_or_gone_is_not_told(plan: Plan, before: dict[str, Reason]) -> None:

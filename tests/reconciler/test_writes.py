@@ -259,7 +259,7 @@ def test_a_slow_eviction_is_not_waited_for(*, refused: bool) -> None:
     if refused:
         api.fake.faults.fail_next(errors.TooManyRequests("budget"), match=of("POST", "/eviction"))
     pod = decode.pod(made)
-    release = Release("ml/net", pod.uid, "ml", pod.name, "n0", Reason.SERVICES_FIRST, "web waits")
+    release = Release("ml/net", pod.uid, "ml", pod.name, "n0", Reason.SERVICES_FIRST, {})
     index = Index()
     index.put_pod(pod)
     with ThreadPoolExecutor(1) as pool:

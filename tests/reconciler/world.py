@@ -21,6 +21,7 @@ from reconciler.loop import Clocks, Reconciler
 from reconciler.meters import Meters
 from reconciler.settings import ReconcilerSettings
 from runtime.metrics import Metrics
+from runtime.records import Records
 from tests.reconciler import objects
 from tests.reconciler.server import Clock, Instant, look
 
@@ -154,6 +155,7 @@ class Process:
         assert self.cache.config is not None
         policy.follow(self.cache.config)
         self.recorder = Recorder(world.api, "test", clock.now)
+        self.records = Records()
         self.loop = Reconciler(
             world.api,
             ReconcilerSettings(),
@@ -161,6 +163,7 @@ class Process:
             policy=policy,
             leads=leads,
             recorder=self.recorder,
+            records=self.records,
             meters=Meters(self.metrics),
             clocks=Clocks(clock.seconds, clock.seconds),
         )

@@ -70,7 +70,7 @@ def test_a_running_job_gets_back_what_it_lost() -> None:
     made = _plan([node("n0", 12)], [lost], trainers(lost, ["n0"]))
 
     assert _made(made, "ml/lost") == {Tier.GUARANTEED: 1}
-    assert made.jobs[0].detail == "no room for 1 guaranteed trainers"
+    assert made.jobs[0].detail == "no room for 1 guaranteed trainers (5 cpu each)"
 
 
 def test_waiting_guaranteed_trainers_are_not_made_twice() -> None:
@@ -149,7 +149,7 @@ def test_a_job_that_backs_off_makes_no_trainer() -> None:
 
     assert made.empty
     assert made.jobs[0].reason is Reason.BACKING_OFF
-    assert made.jobs[0].detail == "2 failures in a row"
+    assert made.jobs[0].detail == "2 failures in a row, the next try at 1970-01-02T03:46:41Z"
     grown = _plan([node("n0", 20)], [failing], trainers(failing, ["n0"]))
     assert (grown.empty, grown.jobs[0].reason) == (True, Reason.BACKING_OFF)
     assert _plan([node("n0", 20)], [over], []).jobs[0].target == 4

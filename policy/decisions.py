@@ -1,0 +1,122 @@
+"""Decision records: what was decided, under a stable code, with the figures behind it.
+
+The sentence that people read in events and conditions is made from code and figures here and
+nowhere else, so the two cannot disagree (docs/reasons.md, docs/decisions/0005).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from math import ceil
+from string import Formatter
+
+from policy import quantity
+from policy.reasons import Reason
+from policy.snapshot import Resources
+
+Figure = int | float | str | Resources
+"""A count, a share, a name, or amounts in the units of `policy.quantity`."""
+Figures = Mapping[str, Figure]
+NONE: Figures = {}
+
+SENTENCES: Mapping[Reason, tuple[str, ...]] = {
+    Reason.AT_MAX: ("it has all of its {max} trainers",),
+    Reason.AT_CEILING: ("no allowed number of trainers lies between {trainers} and {max}",),
+    Reason.NO_ROOM: ("no node has room for one more trainer ({needs})",),
+    Reason.RESERVE_HELD: (
+        "{used} {resource} of {limit} are in use; more is kept free for services",
+    ),
+    Reason.QUOTA_REACHED: (
+        "{job} starts in the same quota",
+        "{missing} more must start: the quota of {scope} allows {resource} {limit}, {short} too little",
+        "the quota of {scope} allows {resource} {limit}, {short} too little",
+    ),
+    Reason.SIZE_NOT_ALLOWED: ("{live} live, and {size} is the next allowed number below",),
+    Reason.GROWING: ("{waiting} trainers of all jobs are being scheduled, enough for now",),
+    Reason.WAITING_FOR_ROOM: ("no room for {missing} guaranteed trainers ({needs} each)",),
+    Reason.FITS_NO_NODE: (
+        "a trainer asks for {needs}; of {nodes} nodes that it may use, the largest has {largest}",
+        "a trainer asks for {needs}, and there is no node it may use",
+    ),
+    Reason.SUSPENDED: ("spec.suspend is true",),
+    Reason.ENDING: ("trainers that finished the work: {succeeded}", "the job is over or being deleted"),
+    Reason.BACKING_OFF: ("{failures} failures in a row, the next try at {until}",),
+    Reason.INVALID: ("{error}",),
+    Reason.ABOVE_MAX: ("{live} live, {wanted} wanted",),
+    Reason.JOB_STOPPED: ("{live} live, {wanted} wanted",),
+    Reason.SERVICES_FIRST: ("{service} waits for {needs}",),
+    Reason.RESERVE_RESTORED: ("{used} {resource} in use, {limit} allowed by the reserve",),
+    Reason.FAIR_SHARE: (
+        "{to} has {to_trainers} (share {to_share}), {of} has {of_trainers} (share {of_share})",
+    ),
+    Reason.NOT_SCHEDULED: ("{why} for {waited_s} s",),
+    Reason.REFUSED: ("{error}",),
+    Reason.NODE_PROMISED: ("{free} free, {promised} promised, {needs} needed",),
+    Reason.NODE_COOLING_DOWN: ("for another {left_s} s",),
+}
+"""Code -> sentences over its figures; the first one whose figures are all there is used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One decision as it is kept."""
+
+    about: str
+    """`job`, `pod` or `node`, a space, and namespace/name or the node's name."""
+    code: Reason
+    figures: Figures = field(default_factory=dict)
+    at_s: float = 0.0
+    """Seconds since the epoch."""
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        return sentence(self.code, self.figures)
+
+    def shown(self) -> dict[str, object]:
+        """For JSON; amounts as Kubernetes writes them."""
+        figures = {name: plain(figure) for name, figure in self.figures.items()}
+        return {
+            "about": self.about,
+            "code": str(self.code),
+            "text": self.text,
+            "figures": figures,
+            "at": self.at_s,
+        }
+
+
+def sentence(code: Reason, figures: Figures) -> str:
+    """What a person reads; "" for a code that says all by itself."""
+    shown = {name: _said(figure) for name, figure in figures.items()}
+    for text in SENTENCES.get(code, ()):
+        if fields(text) <= shown.keys():
+            return text.format_map(shown)
+    return ""
+
+
+def time(epoch_s: float) -> str:
+    """A moment as a figure: it stays the same while it is waited for, seconds left do not."""
+    return datetime.fromtimestamp(ceil(epoch_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def fields(text: str) -> frozenset[str]:
+    """The figures that a sentence speaks of."""
+    return frozenset(name for _, name, _, _ in Formatter().parse(text) if name)
+
+
+def plain(figure: Figure) -> object:
+    """A figure as JSON has it."""
+    if isinstance(figure, Mapping):
+        return {name: quantity.show(name, amount) for name, amount in figure.items()}
+    return round(figure, 4) if isinstance(figure, float) else figure
+
+
+def _said(figure: Figure) -> str:
+    if isinstance(figure, Mapping):
+        shown = (
+            f"{quantity.show(name, amount)} {name}"
+            for name, amount in figure.items()
+            if name != "pods" and amount
+        )
+        return ", ".join(shown)
+    return f"{figure:.4g}" if isinstance(figure, float) else str(figure)

@@ -1,0 +1,89 @@
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policy.decisions import SENTENCES, Decision, Figure, fields, plain, sentence
+from policy.reasons import Reason
+from tests.support.builders import shape
+from tests.support.strategies import CALM
+
+_ROW = re.compile(r"\| `(?P<code>\w+)` \|(?P<meaning>[^|]+)\|(?P<figures>[^|]*)\|(?P<way>[^|]*)\|")
+_DOCUMENT = Path(__file__).parents[2] / "docs" / "reasons.md"
+FIGURES: dict[str, Figure] = {
+    name: shape(5, 8) if name in ("needs", "largest", "free", "promised") else 7
+    for texts in SENTENCES.values()
+    for text in texts
+    for name in fields(text)
+}
+"""Something for every figure that any sentence speaks of."""
+
+
+def _documented() -> dict[str, re.Match[str]]:
+    rows = [_ROW.fullmatch(line) for line in _DOCUMENT.read_text().splitlines()]
+    return {row["code"]: row for row in rows if row is not None}
+
+
+def test_every_reason_is_documented_once_and_nothing_else() -> None:
+    """docs/reasons.md has a row for each code, with its meaning."""
+    rows = [row for line in _DOCUMENT.read_text().splitlines() if (row := _ROW.fullmatch(line))]
+
+    assert sorted(row["code"] for row in rows) == sorted(Reason)
+    assert all(row["meaning"].strip() for row in rows)
+
+
+@pytest.mark.parametrize("reason", SENTENCES, ids=str)
+def test_every_figure_of_a_sentence_is_documented(reason: Reason) -> None:
+    """Who reads a record finds each of its figures in the table."""
+    spoken = {name for text in SENTENCES[reason] for name in fields(text)}
+
+    assert spoken <= set(re.findall(r"`(\w+)`", _documented()[reason]["figures"]))
+
+
+@pytest.mark.parametrize("reason", SENTENCES, ids=str)
+def test_every_sentence_can_be_said(reason: Reason) -> None:
+    """No sentence is hidden by one before it that wants fewer figures, and none has a gap."""
+    wanted = [fields(text) for text in SENTENCES[reason]]
+    said = [sentence(reason, {name: FIGURES[name] for name in names}) for names in wanted]
+
+    assert len(set(said)) == len(said)
+    assert all(said)
+    assert "{" not in "".join(said)
+
+
+def test_a_code_without_a_sentence_says_all_by_itself() -> None:
+    """So does one whose figures are not at hand."""
+    assert sentence(Reason.NODE_UNKNOWN, {"nodes": 3}) == ""
+    assert sentence(Reason.AT_MAX, {}) == ""
+
+
+def test_amounts_are_written_as_kubernetes_writes_them() -> None:
+    """In the sentence and in JSON; the slot that every pod takes is nobody's concern."""
+    decision = Decision("job ml/net", Reason.WAITING_FOR_ROOM, {"missing": 2, "needs": shape(5, 8)})
+
+    assert decision.text == "no room for 2 guaranteed trainers (5 cpu, 8Gi memory each)"
+    assert decision.shown() == {
+        "about": "job ml/net",
+        "code": "WaitingForRoom",
+        "text": decision.text,
+        "figures": {"missing": 2, "needs": {"cpu": "5", "memory": "8Gi", "pods": "1"}},
+        "at": 0.0,
+    }
+
+
+@CALM
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_shares_are_shown_to_four_digits(share: float) -> None:
+    """In JSON as in sentences nobody reads more."""
+    assert plain(share) == round(share, 4)
+    to: dict[str, Figure] = {
+        "to": "ml/a",
+        "to_trainers": 1,
+        "of": "ml/b",
+        "of_trainers": 3,
+        "of_share": 0.5,
+    }
+
+    assert f"(share {share:.4g})" in sentence(Reason.FAIR_SHARE, {**to, "to_share": share})

@@ -1,0 +1,249 @@
+"""A job with less than its minimum says so, once, and says it is over; nothing else is written."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kube import request
+from kube.request import NODES, PODS
+from policy.names import ANNOTATION_MAX, ANNOTATION_MIN
+from policy.planning import JobPlan
+from policy.reasons import Reason
+from policy.snapshot import JobCondition, JobStatus, Phase
+from reconciler import status
+from reconciler.status import WAITING
+from tests.reconciler import objects
+from tests.reconciler.world import WHOLE, Process, World
+from tests.support.builders import NOW_S, job
+
+TICK_S = 5.0
+
+
+@pytest.fixture
+def world() -> World:
+    """A node with room for three trainers of 5 CPU."""
+    return World(16)
+
+
+@pytest.fixture
+def process(world: World) -> Iterator[Process]:
+    """A reconciler there."""
+    made = Process(world)
+    yield made
+    made.stop()
+
+
+def _said(world: World, name: str = "net") -> tuple[str, str, str]:
+    """(status, reason, message) of the condition; empty where there is none."""
+    for condition in world.job(name).status.conditions:
+        if condition.type == WAITING:
+            return condition.status, condition.reason, condition.message
+    return "", "", ""
+
+
+def _run_until_quiet(process: Process) -> None:
+    process.run(3)
+    process.world.clock.advance(TICK_S)
+    process.round()
+
+
+def _writes(world: World) -> list[str]:
+    """All but the slow round of classes and budgets, which is made again every few minutes."""
+    slow = ("priorityclasses", "poddisruptionbudgets")
+    return [w.line for w in world.api.writes if not any(word in w.path for word in slow)]
+
+
+def _quiet(process: Process, ticks: int = 100) -> bool:
+    """Whether that many rounds write nothing and leave the loop at its slow tick."""
+    before = _writes(process.world)
+    for _ in range(ticks):
+        process.world.clock.advance(TICK_S)
+        made = process.round()
+        assert made is not None
+        assert made.empty
+    assert process.loop._idle  # noqa: SLF001 - nothing else says how soon the next round is
+    return _writes(process.world) == before
+
+
+def test_a_job_that_has_its_minimum_says_nothing(world: World, process: Process) -> None:
+    """No job is written to for a condition that never was."""
+    world.add_job("net", 2, 9)
+    process.run(5)
+
+    assert _said(world) == ("", "", "")
+
+
+def test_a_trainer_that_fits_no_node_is_not_tried_again(world: World, process: Process) -> None:
+    """One condition and one event; then 100 ticks without a write, and no pod ever."""
+    world.add_job("net", 1, 2, cpu=100)
+    _run_until_quiet(process)
+
+    assert _quiet(process)
+    process.tell()
+    (told,) = world.events("FitsNoNode")
+    truth, code, text = _said(world)
+    assert (truth, code) == ("True", "FitsNoNode")
+    assert "100 cpu" in text
+    assert text in told
+    assert world.pods("net", ended=True) == []
+
+
+def test_a_job_starts_by_itself_when_a_node_is_large_enough(world: World, process: Process) -> None:
+    """Nobody has to touch the Job; the condition turns False."""
+    world.add_job("net", 1, 2, cpu=100)
+    _run_until_quiet(process)
+    world.ask(request.create(NODES, None, objects.node("large", 128)))
+    process.run(3)
+
+    assert len(world.running("net")) == 1
+    assert _said(world) == ("False", "Started", "it has its minimum")
+    assert _quiet(process)
+
+
+def test_waiting_for_room_is_written_once(world: World, process: Process) -> None:
+    """All four or none; the figures move while services come and go, the condition does not."""
+    world.add_job("net", 4, 9)
+    _run_until_quiet(process)
+    before = len(world.api.writes)
+    said = _said(world)
+    world.add_services(2)
+    process.run(3)
+
+    assert said[:2] == ("True", "WaitingForRoom")
+    assert _said(world) == said
+    assert [w for w in world.api.writes[before:] if "/jobs/" in w.path] == []
+    assert _quiet(process)
+
+
+def test_a_quota_below_the_minimum_is_said() -> None:
+    """With the quota by name."""
+    quota = '"quotas": [{"namespace": "ml", "requests": {"cpu": 5}}]'
+    world = World(16, policy=f"{WHOLE[:-1]}, {quota}}}")
+    process = Process(world)
+    try:
+        world.add_job("net", 2, 9)
+        _run_until_quiet(process)
+
+        assert _said(world)[:2] == ("True", "QuotaReached")
+        assert "the quota of namespace ml" in _said(world)[2]
+        assert _quiet(process)
+    finally:
+        process.stop()
+
+
+def test_backing_off_is_said_and_over_when_the_next_trainer_comes(
+    world: World, process: Process
+) -> None:
+    """A failed trainer is missing until its time has come."""
+    world.add_job("net", 1, 1)
+    process.run(2)
+    world.end(world.pods("net")[0], Phase.FAILED)
+    process.run(3)
+    during = _said(world)
+    world.clock.advance(20)
+    process.run(3)
+
+    assert during[:2] == ("True", "BackingOff")
+    assert _said(world)[:2] == ("False", "Started")
+
+
+def test_a_job_whose_annotations_are_wrong_is_told_in_its_status(
+    world: World, process: Process
+) -> None:
+    """With what is wrong; corrected, it starts."""
+    body = objects.job("net", 2, 4)
+    body["metadata"]["annotations"] |= {ANNOTATION_MIN: "9"}
+    world.ask(request.create(request.JOBS, "ml", body))
+    _run_until_quiet(process)
+    said = _said(world)
+    quiet = _quiet(process)
+    bounds = {ANNOTATION_MIN: "2", ANNOTATION_MAX: "3"}
+    world.change_job("net", {"metadata": {"annotations": bounds}})
+    process.run(3)
+
+    assert said[:2] == ("True", "Invalid")
+    assert ANNOTATION_MIN in said[2]
+    assert quiet
+    assert _said(world)[:2] == ("False", "Started")
+    assert len(world.running("net")) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda world: world.change_job("net", {"spec": {"suspend": True}}), "Suspended"),
+        (lambda world: world.add_job("other", 1, 1), "WaitingForRoom"),
+    ],
+)
+def test_a_suspended_job_waits_for_nothing(
+    world: World, process: Process, change: Callable[[World], Any], code: str
+) -> None:
+    """It should have no trainers; what happens to others changes nothing."""
+    world.add_job("net", 4, 9)
+    _run_until_quiet(process)
+    change(world)
+    process.run(3)
+
+    assert _said(world)[:2] == ("False" if code == "Suspended" else "True", code)
+
+
+def test_a_service_that_takes_a_guaranteed_trainer_makes_the_job_say_so(
+    world: World, process: Process
+) -> None:
+    """And it is taken back when the room is back."""
+    world.add_job("net", 3, 3)
+    process.run(3)
+    world.add_services(1, 15)
+    for pod in world.pods("net"):
+        world.preempt(pod)
+    process.run(3)
+    during = _said(world)[:2]
+    web = world.running()[0]
+    world.ask(request.delete(PODS, web.namespace, web.name, grace_s=0))
+    process.run(15)
+
+    assert during == ("True", "WaitingForRoom")
+    assert _said(world)[:2] == ("False", "Started")
+
+
+JOB = job("net", 2, 4)
+SINCE = JobCondition(WAITING, "True", "WaitingForRoom", "no room", NOW_S - 60)
+OVER = replace(SINCE, status="False")
+
+
+def _plan(reason: Reason, target: int = 0) -> JobPlan:
+    return JobPlan(JOB.key, 0, target, reason, {}, 0.0)
+
+
+def _with(*conditions: JobCondition) -> JobStatus:
+    return JobStatus(start_s=1.0, conditions=conditions)
+
+
+def test_another_reason_keeps_the_time_since_it_waits() -> None:
+    """`lastTransitionTime` is when the status changed, as conditions have it."""
+    waits = replace(JOB, status=_with(SINCE))
+    condition = status.waiting(waits, _plan(Reason.QUOTA_REACHED), NOW_S)
+
+    assert condition == replace(SINCE, reason="QuotaReached", message="QuotaReached")
+
+
+@pytest.mark.parametrize(
+    ("conditions", "plan"),
+    [
+        ((), None),
+        ((), _plan(Reason.AT_MAX, 2)),
+        ((), _plan(Reason.ENDING)),
+        ((), _plan(Reason.SUSPENDED)),
+        ((SINCE,), _plan(Reason.WAITING_FOR_ROOM)),
+        ((OVER,), _plan(Reason.NO_ROOM, 2)),
+        ((OVER,), _plan(Reason.ENDING)),
+        ((SINCE, JobCondition("Complete", "True")), _plan(Reason.ENDING)),
+    ],
+)
+def test_what_is_said_already_is_not_said_again(
+    conditions: tuple[JobCondition, ...], plan: JobPlan | None
+) -> None:
+    """Nor is anything said of a job that ends, or to one that has finished."""
+    assert status.waiting(replace(JOB, status=_with(*conditions)), plan, NOW_S) is None
