@@ -76,6 +76,8 @@ class Quotas:
         return tuple(i for i, quota in enumerate(self._quotas) if _counts(quota, job))
 
     def _left_for(self, job: Job) -> list[dict[str, int]]:
+        if not self._quotas:
+            return []
         found = self._by_job.get(job.key)
         if found is None:
             pairs = zip(self._quotas, self._left, strict=True)

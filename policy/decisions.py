@@ -39,7 +39,10 @@ SENTENCES: Mapping[Reason, tuple[str, ...]] = {
         "a trainer asks for {needs}, and there is no node it may use",
     ),
     Reason.SUSPENDED: ("spec.suspend is true",),
-    Reason.ENDING: ("trainers that finished the work: {succeeded}", "the job is over or being deleted"),
+    Reason.ENDING: (
+        "trainers that finished the work: {succeeded}",
+        "the job is over or being deleted",
+    ),
     Reason.BACKING_OFF: ("{failures} failures in a row, the next try at {until}",),
     Reason.INVALID: ("{error}",),
     Reason.ABOVE_MAX: ("{live} live, {wanted} wanted",),

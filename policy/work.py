@@ -1,6 +1,6 @@
 """One plan in the making: what the rules read and write, and nothing of the rules themselves."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import takewhile
 
@@ -13,7 +13,7 @@ from policy.names import Tier
 from policy.planning import Create, Futile, History, JobPlan, Plan, Release, Wish
 from policy.reasons import Reason
 from policy.room import Room, When
-from policy.snapshot import Job, Pod
+from policy.snapshot import Constraints, Job, Pod, Resources
 
 _REASON_OF = {Tier.GUARANTEED: Reason.GUARANTEED, Tier.SURPLUS: Reason.SURPLUS}
 
@@ -31,10 +31,12 @@ class Share:
             stranded: Guaranteed trainers on cordoned nodes.
         """
         self.job = job
+        self.key = job.key
         self.live = list(crew.live)
         """Its trainers that remain, the least loss first: surplus before guaranteed."""
         self.unit = unit
         self._surplus = crew.surplus
+        self._waiting = crew.waiting > 0
         self.guaranteed = len(crew.guaranteed)
         """Live trainers of the guaranteed tier."""
         self.absent = 0 if job.managed else max(0, job.parallelism - len(crew.live))
@@ -65,6 +67,8 @@ class Share:
     @property
     def waiting(self) -> list[Pod]:
         """Those of them that have no node yet."""
+        if not self._waiting:
+            return []
         return list(takewhile(lambda pod: not pod.node, self.surplus))
 
     def make(self, tier: Tier, nodes: Sequence[str]) -> None:
@@ -136,13 +140,15 @@ class Work:
         """Moves that came to nothing, in this plan or lately."""
         self.postponed = False
         self._releases: list[Release] = []
-        self._by_key = {share.job.key: share for share in self.shares}
+        self._largest: dict[Constraints, dict[str, int]] = {}
+        self._by_key = {share.key: share for share in self.shares}
 
     def _open_shares(self) -> list[Share]:
-        protected = {ns: self.policy.protects(ns) for ns in {j.namespace for j in self._jobs()}}
+        jobs = [job for _, job in sorted(self.index.jobs.items())]
+        protected = {ns: self.policy.protects(ns) for ns in {job.namespace for job in jobs}}
         cordoned = frozenset(n for n, node in self.index.nodes.items() if node.unschedulable)
         shares = []
-        for job in sorted(self._jobs(), key=lambda job: job.key):
+        for job in jobs:
             if protected[job.namespace]:
                 continue
             crew = self.index.crew(job)
@@ -154,9 +160,6 @@ class Work:
                     self.room.reclaimable(pod)
         return shares
 
-    def _jobs(self) -> Collection[Job]:
-        return self.index.jobs.values()
-
     def _unit(self, job: Job) -> float:
         """What one trainer adds to the measure."""
         weights = self.policy.fairness.queue_weights
@@ -164,6 +167,20 @@ class Work:
             span = max(1, job.max_trainers - job.min_trainers)
             return 1 / span / (job.weight * weights.get(job.queue, 1))
         return self.index.share(job, 1, weights)
+
+    def largest(self, constraints: Constraints) -> Resources:
+        """The most of each resource that one node has, of those open to such trainers.
+
+        O(nodes) for the first who asks; jobs that wait often have the same constraints.
+        """
+        found = self._largest.get(constraints)
+        if found is None:
+            found = self._largest[constraints] = {}
+            for name in self.room.open_nodes(constraints, pooled=True):
+                for resource, amount in self.index.nodes[name].allocatable.items():
+                    if amount > found.get(resource, 0):
+                        found[resource] = amount
+        return found
 
     @property
     def trainers(self) -> int:
@@ -221,7 +238,7 @@ class Work:
         if pod.node in self.index.nodes or pod.uid in self.promised:
             self.load.leave(pod.requests)
         self._releases.append(
-            Release(share.job.key, pod.uid, pod.namespace, pod.name, pod.node, reason, figures)
+            Release(share.key, pod.uid, pod.namespace, pod.name, pod.node, reason, figures)
         )
 
     def result(self) -> Plan:
@@ -229,7 +246,7 @@ class Work:
         return Plan(
             jobs=tuple(
                 JobPlan(
-                    key=share.job.key,
+                    key=share.key,
                     live=share.found,
                     target=share.count,
                     reason=share.reason,
@@ -239,7 +256,7 @@ class Work:
                 for share in self.shares
             ),
             creates=tuple(
-                Create(share.job.key, tier, tuple(nodes), _REASON_OF[tier])
+                Create(share.key, tier, tuple(nodes), _REASON_OF[tier])
                 for share in self.shares
                 for tier, nodes in share.creates.items()
                 if nodes

@@ -39,7 +39,7 @@ def backing_off(work: Work, share: Share) -> bool:
 
 def admit(work: Work) -> None:
     """Makes missing guaranteed trainers, the oldest job first."""
-    for share in sorted(work.shares, key=lambda s: (s.job.created_s, s.job.key)):
+    for share in sorted(work.shares, key=lambda s: (s.job.created_s, s.key)):
         standing = share.guaranteed - share.stranded if share.job.managed else share.count
         missing = share.job.min_trainers - standing
         if share.grows and missing > 0 and not backing_off(work, share):
@@ -101,18 +101,18 @@ def _owed(work: Work, job: Job, missing: int) -> list[tuple[Share, Pod]]:
     owed: list[tuple[Share, Pod]] = []
     if work.quotas.allow(job, missing):
         return owed
-    waiting = {s.job.key: s.surplus if s.job is job else s.spare for s in work.shares}
+    waiting = {s.key: s.surplus if s.job is job else s.spare for s in work.shares}
     while not work.quotas.allow(job, missing):
         givers = [
             share
             for share in work.shares
-            if waiting[share.job.key] and work.quotas.relieves(job, missing, share.job)
+            if waiting[share.key] and work.quotas.relieves(job, missing, share.job)
         ]
         if not givers:
             break
-        gone = Counter(giver.job.key for giver, _ in owed)
-        giver = max(givers, key=lambda s: (work.measure(s, s.count - gone[s.job.key]), s.job.key))
-        owed.append((giver, waiting[giver.job.key].pop(0)))
+        gone = Counter(giver.key for giver, _ in owed)
+        giver = max(givers, key=lambda s: (work.measure(s, s.count - gone[s.key]), s.key))
+        owed.append((giver, waiting[giver.key].pop(0)))
         work.quotas.take(giver.job, -1)
     enough = work.quotas.allow(job, missing)
     for giver, _ in owed:
@@ -126,15 +126,14 @@ def _explain(work: Work, share: Share, missing: int) -> None:
         share.set(Reason.QUOTA_REACHED, {**work.quotas.lack(job, missing), "missing": missing})
         return
     names = work.room.open_nodes(job.constraints, pooled=True)
-    nodes = [work.index.nodes[name].allocatable for name in names]
-    if any(amounts.within(job.requests, allocatable) for allocatable in nodes):
+    largest = work.largest(job.constraints)
+    if amounts.within(job.requests, largest) and any(
+        amounts.within(job.requests, work.index.nodes[name].allocatable) for name in names
+    ):
         share.set(Reason.WAITING_FOR_ROOM, {"missing": missing, "needs": job.requests})
         return
-    figures: dict[str, Figure] = {"needs": job.requests, "nodes": len(nodes)}
-    if nodes:
-        names_needed = job.requests.keys() - {"pods"}
-        figures["largest"] = {
-            name: max(allocatable.get(name, 0) for allocatable in nodes)
-            for name in sorted(names_needed)
-        }
+    figures: dict[str, Figure] = {"needs": job.requests, "nodes": len(names)}
+    if names:
+        needed = sorted(job.requests.keys() - {"pods"})
+        figures["largest"] = {name: largest.get(name, 0) for name in needed}
     share.set(Reason.FITS_NO_NODE, figures)

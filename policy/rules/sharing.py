@@ -93,7 +93,7 @@ def _rank(work: Work, share: Share) -> tuple[float, float, float, str]:
     for; then the one that has least of its own wish, then the key.
     """
     wish = (share.count + share.expected) / max(1, share.job.max_trainers)
-    return round(work.expected(share), _DIGITS), -share.unit, wish, share.job.key
+    return round(work.expected(share), _DIGITS), -share.unit, wish, share.key
 
 
 def _next_step(work: Work, share: Share) -> int:

@@ -42,7 +42,7 @@ def rebalance(work: Work) -> None:
     leaving = sum(1 for pod in work.index.leaving.values() if is_surplus(pod))
     moves = work.moves - leaving
     poor = [
-        (work.expected(share), share.job.key, share)
+        (work.expected(share), share.key, share)
         for share in work.shares
         if share.reason in _WANTS and share.admitted
     ]
@@ -67,9 +67,9 @@ def rebalance(work: Work) -> None:
         else:
             deal.close()
             moves -= len(deal.gone)
-            for donor in {share.job.key: share for share, _ in deal.gone}.values():
+            for donor in {share.key: share for share, _ in deal.gone}.values():
                 donors.changed(donor)
-            heappush(poor, (work.expected(receiver), receiver.job.key, receiver))
+            heappush(poor, (work.expected(receiver), receiver.key, receiver))
 
 
 def _postponed(work: Work) -> dict[Wish, Futile]:
@@ -95,19 +95,19 @@ class _Donors:
     def __init__(self, work: Work) -> None:
         self._work = work
         shares = (share for share in work.shares if share.spare and not share.stopped)
-        self._entries = {share.job.key: self._entry(share) for share in shares}
+        self._entries = {share.key: self._entry(share) for share in shares}
         self._sorted = sorted(self._entries.values())
 
     def _entry(self, share: Share) -> tuple[float, str, Share]:
-        return -self._work.expected(share), share.job.key, share
+        return -self._work.expected(share), share.key, share
 
     def changed(self, share: Share) -> None:
         """Puts a donor that gave where it belongs now."""
-        old = self._entries.pop(share.job.key)
+        old = self._entries.pop(share.key)
         del self._sorted[bisect_left(self._sorted, old)]
         if share.spare:
-            self._entries[share.job.key] = self._entry(share)
-            insort(self._sorted, self._entries[share.job.key])
+            self._entries[share.key] = self._entry(share)
+            insort(self._sorted, self._entries[share.key])
 
     def above(self, least: float) -> dict[str, Share]:
         """Job key -> those with at least so much, the richest first."""
@@ -191,7 +191,7 @@ class _Deal:
             if pod.node not in helpless and self._helps(pod.node) and _movable(self._work, pod)
         ]
         while True:
-            has = donor.count - self._given[donor.job.key]
+            has = donor.count - self._given[donor.key]
             step = has - ceilings.floor_size(self._work.policy, donor.job, has - 1)
             if step < 1 or not self._may_give(donor, step):
                 return
@@ -240,7 +240,7 @@ class _Deal:
         """Whether the move makes the two more equal: the giver stays at or above the taker."""
         if donor is self._receiver:
             return False
-        after = self._work.expected(donor, -self._given[donor.job.key] - count)
+        after = self._work.expected(donor, -self._given[donor.key] - count)
         return after >= self._work.expected(self._receiver, self._step) - _SLACK
 
     def _is_gone(self, pod: Pod) -> bool:
@@ -287,7 +287,7 @@ class _Deal:
 
     def _gives_one(self, owner: Share, pod: Pod, count: int) -> bool:
         """Whether a job may lose `count` trainers one by one, this one among them."""
-        has = owner.count - self._given[owner.job.key] - count
+        has = owner.count - self._given[owner.key] - count
         return (
             not pod.deleting
             and _movable(self._work, pod)
@@ -318,7 +318,7 @@ class _Deal:
         for donor, pod in gone:
             freed = self._freed.setdefault(pod.node, {})
             (amounts.add if sign > 0 else amounts.subtract)(freed, pod.requests)
-            self._given[donor.job.key] += sign
+            self._given[donor.key] += sign
         self.gone = self.gone + gone if sign > 0 else self.gone[: -len(gone)]
 
     def _allowed(self) -> bool:
@@ -338,10 +338,10 @@ class _Deal:
         receiver = self._receiver
         for donor, pod in self.gone:
             figures: dict[str, Figure] = {
-                "to": receiver.job.key,
+                "to": receiver.key,
                 "to_trainers": receiver.count,
                 "to_share": self._work.expected(receiver),
-                "of": donor.job.key,
+                "of": donor.key,
                 "of_trainers": donor.count,
                 "of_share": self._work.expected(donor),
             }
