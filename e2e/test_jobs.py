@@ -1,23 +1,35 @@
 """What users and admins do to elastic Jobs, on a real control plane with EDL beside it."""
 
+import contextlib
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.client import HTTPConnection
+from typing import Any
+from urllib.parse import urlsplit
 
+import orjson
 import pytest
 
+from e2e.cluster.nodes import node
 from e2e.edl import ROOMS
 from e2e.journey import SLOTS, Journey, World, journey, readiness, until, world
+from e2e.measure.processes import cpu_seconds
 from kube import request
 from kube.errors import Invalid
-from kube.request import CONFIGMAPS, PODDISRUPTIONBUDGETS, VALIDATINGWEBHOOKS
+from kube.request import CONFIGMAPS, NODES, PODDISRUPTIONBUDGETS, VALIDATINGWEBHOOKS
 from policy.names import POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE, Tier
 from policy.snapshot import Phase
+from reconciler.status import WAITING
 from runtime import clock
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 KUBECTL_S = 30.0
+QUIET_S = 12.0
+"""Longer than two slow ticks of the reconciler."""
 WEBHOOK = "edl-webhook"
 
 
@@ -248,15 +260,83 @@ def test_deadline_ends_the_job(here: Journey) -> None:
 
 
 def test_job_that_fits_no_node_says_so(here: Journey) -> None:
-    """A trainer larger than every node is not made, and an event says what would help."""
-    here.submit("giant", low=1, high=2, cpu="19")
+    """A trainer larger than every node waits in peace, and starts when a node is large enough.
 
-    told = until("an event", lambda: here.events("giant", "FitsNoNode"), bool, 6)
+    The Job's status, an event and the reconciler's records say the same, with figures and a way
+    out; nothing is tried in the meantime.
+    """
+    here.submit("giant", low=1, high=2, cpu="100")
+    code = here.wait_condition("giant", WAITING, 6)
+    told = until("an event", lambda: here.events("giant", code), bool, 6)
+    (said,) = [c.message for c in here.job("giant").status.conditions if c.type == WAITING]
+    version = here.job("giant").resource_version
+    begun_s = cpu_seconds(here.world.edl.pids["reconciler"])
+    time.sleep(QUIET_S)
+    used_s = cpu_seconds(here.world.edl.pids["reconciler"]) - begun_s
+    record = decisions(here, "reconciler", f"job={here.namespace}/giant")[-1]
 
+    print(f"the reconciler used {used_s:.2f} CPU seconds in {QUIET_S:.0f} s of waiting")
+    assert code == record["code"] == "FitsNoNode"
+    assert record["text"] == said
+    assert "100 cpu" in said
+    assert "18 cpu" in said
     assert told[0]["type"] == "Warning"
-    assert "larger than every node" in told[0]["message"]
+    assert said in told[0]["message"]
     assert "lower the trainers' requests" in told[0]["message"]
+    assert used_s < QUIET_S * 0.05
+    assert here.job("giant").resource_version == version
+    assert len(here.events("giant", code)) == 1
     assert not here.world.pods.ever(here.namespace)
+
+    with large_node(here):
+        here.wait_running("giant", 1, 6)
+        here.wait_exact("giant")
+        (over,) = [c for c in here.job("giant").status.conditions if c.type == WAITING]
+        kubectl(here, "delete", "job", "giant", "--wait=false")
+        left = here.world.pods
+        until("it is gone", lambda: left.now(here.namespace), lambda pods: not pods, 10)
+    assert (over.status, over.reason) == ("False", "Started")
+
+
+def test_who_asks_why_gets_the_records(here: Journey) -> None:
+    """Of a job at its maximum, of one that does not exist, of a trainer given up."""
+    here.submit("mnist", low=1, high=4)
+    here.wait_running("mnist", 4, 6)
+    here.edit("mnist", {"metadata": {"annotations": {"edl.training/max-trainers": "3"}}})
+    here.wait_running("mnist", 3, 5)
+
+    def found(about: str) -> list[dict[str, Any]]:
+        kept = decisions(here, "reconciler", f"job={here.namespace}/mnist")
+        return [record for record in kept if record["about"].startswith(about)]
+
+    (given_up,) = until("the release is known", lambda: found("pod "), bool, 6)
+    assert given_up["code"] == "AboveMax"
+    assert given_up["figures"]["node"].startswith("node-")
+    assert found("job ")[-1]["code"] == "AtMax"
+    with pytest.raises(AssertionError, match="nothing is known of"):
+        decisions(here, "reconciler", "job=nowhere/none")
+
+
+@contextmanager
+def large_node(here: Journey) -> Iterator[None]:
+    """A node of 128 CPU joins for as long as the block lasts."""
+    here.world.send(request.create(NODES, None, node("large", cpu="128")))
+    try:
+        yield
+    finally:
+        here.world.send(request.delete(NODES, None, "large"))
+
+
+def decisions(here: Journey, room: str, query: str) -> list[dict[str, Any]]:
+    """What a room has kept about a job or pod, asked from its own host."""
+    parts = urlsplit(here.world.edl.url(room))
+    with contextlib.closing(HTTPConnection(parts.netloc, timeout=5.0)) as connection:
+        connection.request("GET", f"/decisions?{query}")
+        answer = connection.getresponse()
+        body = orjson.loads(answer.read())
+    assert answer.status == HTTPStatus.OK, body
+    found: list[dict[str, Any]] = body["decisions"]
+    return found
 
 
 def test_policy_is_edited_live(here: Journey, policy: str) -> None:

@@ -22,7 +22,10 @@ NONE: Figures = {}
 SENTENCES: Mapping[Reason, tuple[str, ...]] = {
     Reason.AT_MAX: ("it has all of its {max} trainers",),
     Reason.AT_CEILING: ("no allowed number of trainers lies between {trainers} and {max}",),
-    Reason.NO_ROOM: ("no node has room for one more trainer ({needs})",),
+    Reason.NO_ROOM: (
+        "no node has room for one more trainer ({needs}); nearest is {nearest} with {free} free",
+        "no node has room for one more trainer ({needs})",
+    ),
     Reason.RESERVE_HELD: (
         "{used} {resource} of {limit} are in use; more is kept free for services",
     ),
@@ -121,5 +124,5 @@ def _said(figure: Figure) -> str:
             for name, amount in figure.items()
             if name != "pods" and amount
         )
-        return ", ".join(shown)
+        return ", ".join(shown) or "nothing"
     return f"{figure:.4g}" if isinstance(figure, float) else str(figure)

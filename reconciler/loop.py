@@ -14,8 +14,10 @@ from kube.active import ActivePolicy
 from kube.cache import ClusterCache
 from kube.client import Api
 from kube.live import Change, LiveIndex
+from policy.decisions import Decision
 from policy.elasticity import plan
 from policy.model import Policy
+from policy.names import Tier
 from policy.planning import Plan, Release
 from policy.reasons import Reason
 from policy.snapshot import Job
@@ -31,6 +33,7 @@ from reconciler.meters import Meters
 from reconciler.provision import Provision
 from reconciler.settings import ReconcilerSettings
 from reconciler.trainers import Outcome, Trainers
+from reconciler.witness import Witness
 from runtime import clock
 from runtime.logs import keys
 from runtime.records import Records
@@ -86,6 +89,7 @@ class Reconciler:
         self._leads = leads
         self._recorder = recorder
         self._records = records
+        self._witness = Witness(records)
         self._meters = meters
         self._clocks = clocks or Clocks()
         api = Fence(api, leads)
@@ -106,6 +110,8 @@ class Reconciler:
         self._books = Bookkeeper(index, self._expectations, self._writer, self._trainers.coming)
         self._provision = Provision(api)
         self._reasons: dict[str, Reason] = {}
+        self._refused: dict[str, Decision] = {}
+        """Job key -> why the API server did not take its newest guaranteed trainers."""
         self._idle = True
         """Whether all is written and looked into, so that only a change calls for a round."""
         self._stopping = threading.Event()
@@ -166,17 +172,13 @@ class Reconciler:
 
         # 3. Do it, 4. write it down, 5. tell.
         self._act(made, policy, now_s)
-        self._idle = self._books.write(now_s, self._pool, made) and not made.postponed
-        self._remember(made, now_s)
+        told = reports.as_far_as_done(made, self._refused)
+        self._idle = self._books.write(now_s, self._pool, told) and not made.postponed
+        self._witness.planned(made, index, policy.node_pools, now_s)
         for event in reports.of_changes(made, self._reasons, index.jobs):
             self._recorder.tell(event, now_s)
         self._reasons = {wanted.key: wanted.reason for wanted in made.jobs}
         return made
-
-    def _remember(self, made: Plan, now_s: float) -> None:
-        """Keeps what was decided of each job."""
-        for wanted in made.jobs:
-            self._records.note(wanted.key, reports.of_job(wanted, now_s))
 
     def _may_act(self) -> bool:
         age_s = self._cache.age_s(self._clocks.monotonic_s())
@@ -192,7 +194,8 @@ class Reconciler:
                 self._trainers.forget(uid)
                 self._provision.forget(uid)
                 self._recorder.forget(change.last)
-                self._records.forget(change.last.key)
+                self._witness.forget(change.last.key)
+                self._refused.pop(change.last.key, None)
 
     def _act(self, made: Plan, policy: Policy, now_s: float) -> None:
         index = self._live.index
@@ -225,9 +228,14 @@ class Reconciler:
 
     def _note(self, outcome: Outcome, now_s: float) -> None:
         self._meters.made(outcome)
+        guaranteed = outcome.tier is Tier.GUARANTEED
         if outcome.error:
             refusal = reports.of_refusal(outcome, now_s)
             self._records.note(outcome.job.key, refusal, strand=refusal.code)
+            if guaranteed:
+                self._refused[outcome.job.key] = refusal
+        elif guaranteed:
+            self._refused.pop(outcome.job.key, None)
         log.info(
             "trainers made",
             extra=keys(

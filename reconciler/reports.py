@@ -1,8 +1,10 @@
 """Which of a plan's words become records and events. Pure; `loop` keeps, `events` writes them."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-from policy.decisions import Decision, Figure
+from policy.decisions import Decision, Figure, Figures
+from policy.names import Tier
 from policy.planning import JobPlan, Plan, Release
 from policy.reasons import Reason
 from policy.snapshot import Job
@@ -17,9 +19,15 @@ _WORTH_A_WARNING = {
 }
 
 
-def of_job(wanted: JobPlan, now_s: float) -> Decision:
-    """How many trainers a job is to have, and why not more."""
-    figures = {"live": wanted.live, "target": wanted.target, **wanted.figures}
+def of_job(wanted: JobPlan, more: Figures, now_s: float) -> Decision:
+    """How many trainers a job is to have, and why not more.
+
+    Args:
+        wanted: As planned.
+        more: Figures that the plan did not have at hand.
+        now_s: Seconds since the epoch.
+    """
+    figures = {"live": wanted.live, "target": wanted.target, **wanted.figures, **more}
     return Decision(f"job {wanted.key}", wanted.reason, figures, now_s)
 
 
@@ -37,6 +45,26 @@ def of_refusal(outcome: Outcome, now_s: float) -> Decision:
         "tier": str(outcome.tier),
     }
     return Decision(f"job {outcome.job.key}", Reason.REFUSED, figures, now_s)
+
+
+def as_far_as_done(made: Plan, refused: Mapping[str, Decision]) -> Plan:
+    """The plan without the guaranteed trainers that the API server would not take.
+
+    Args:
+        made: What was planned.
+        refused: Job key -> why its newest were not taken.
+    """
+    asked = {create.job for create in made.creates if create.tier is Tier.GUARANTEED}
+    stuck = asked & refused.keys()
+    if not stuck:
+        return made
+    jobs = (
+        replace(w, target=w.live, reason=Reason.REFUSED, figures=refused[w.key].figures)
+        if w.key in stuck
+        else w
+        for w in made.jobs
+    )
+    return replace(made, jobs=tuple(jobs))
 
 
 def of_outcome(outcome: Outcome) -> Event | None:

@@ -279,3 +279,57 @@ def test_time_and_errors_are_there_from_the_start(bench: Bench) -> None:
     bench.ask("filter", sent("filter"))
 
     assert bench.value('edl_extender_answer_seconds_count{verb="filter"}') == "1.0"
+
+
+def _why(bench: Bench, pod: Any) -> Any:
+    """What is kept about a pod."""
+    key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+    answer = bench.client.get(f"/decisions?pod={key}")
+    assert answer.status_code == 200, answer.text
+    assert answer.json is not None
+    return answer.json["decisions"]
+
+
+def test_rejected_nodes_are_kept_by_reason() -> None:
+    """How many, a few of them by name, and the figures of those."""
+    bench, _, waiting = _promised()
+    unknown = [f"n{number}" for number in range(5, 10)]
+    bench.keeps(waiting, "n0", *unknown)
+
+    found = {one["code"]: one["figures"] for one in _why(bench, waiting)}
+    assert found["NodeUnknown"] == {"nodes": 5, "n5": "", "n6": "", "n7": ""}
+    assert found["NodePromisedToService"]["nodes"] == 1
+    assert "6 cpu promised, 5 cpu needed" in found["NodePromisedToService"]["n0"]
+
+
+def test_a_pod_that_is_asked_about_again_leaves_one_record_for_each_reason() -> None:
+    """kube-scheduler asks for the same pod many times."""
+    bench, _, waiting = _promised()
+    for _ in range(40):
+        bench.keeps(waiting, "n0", "n5")
+
+    codes = [one["code"] for one in _why(bench, waiting)]
+    assert sorted(codes) == ["NodePromisedToService", "NodeUnknown"]
+
+
+def test_a_node_that_cools_down_says_for_how_long() -> None:
+    """From now on."""
+    bench, web, waiting = _promised('{"stability": {"coolDownSeconds": 20}}')
+    bench.add_pod(objects.pod("next", 6))
+    bench.drop_pod(web)
+    bench.look()
+    bench.clock.advance(5)
+    bench.keeps(waiting, "n0")
+
+    found = {one["code"]: one["figures"] for one in _why(bench, waiting)}
+    assert found["NodeCoolingDown"] == {"nodes": 1, "n0": "for another 15 s"}
+
+
+def test_a_pod_that_was_never_turned_away_has_no_records(bench: Bench) -> None:
+    """404, with what to write."""
+    waiting = bench.add_pod(objects.trainer("net", 1))
+    bench.keeps(waiting, "n0", "n1")
+    answer = bench.client.get("/decisions?pod=ml/net-trainer-1")
+
+    assert answer.status_code == 404
+    assert bench.value("edl_extender_decisions_dropped_count") == "0.0"

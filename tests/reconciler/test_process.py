@@ -148,6 +148,7 @@ def test_a_process_without_an_api_server_is_not_ready(nowhere: Path) -> None:
     service.start()
     answer = service.app.test_client().get("/readyz")
     scrape = service.app.test_client().get("/metrics").text
+    why = service.app.test_client().get("/decisions")
     service.stop()
     until(lambda: set(threading.enumerate()) <= before)
 
@@ -155,6 +156,8 @@ def test_a_process_without_an_api_server_is_not_ready(nowhere: Path) -> None:
     assert answer.json is not None
     assert (answer.json["leader"], answer.json["synced"]) == (False, False)
     assert answer.json["policy"]["source"] == "default"
+    assert (why.status_code, "does not lead" in why.text) == (503, True)
+    assert "edl_reconciler_decisions_dropped_count 0.0" in scrape
     assert "edl_reconciler_rounds_failed_total 0.0" in scrape
 
 

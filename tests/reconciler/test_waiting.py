@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kube import request
+from kube import errors, request
 from kube.request import NODES, PODS
 from policy.names import ANNOTATION_MAX, ANNOTATION_MIN
 from policy.planning import JobPlan
@@ -15,6 +15,7 @@ from policy.snapshot import JobCondition, JobStatus, Phase
 from reconciler import status
 from reconciler.status import WAITING
 from tests.reconciler import objects
+from tests.reconciler.server import of
 from tests.reconciler.world import WHOLE, Process, World
 from tests.support.builders import NOW_S, job
 
@@ -206,6 +207,39 @@ def test_a_service_that_takes_a_guaranteed_trainer_makes_the_job_say_so(
 
     assert during == ("True", "WaitingForRoom")
     assert _said(world)[:2] == ("False", "Started")
+
+
+def test_a_job_whose_trainers_are_refused_says_what_the_api_server_says(
+    world: World, process: Process
+) -> None:
+    """A ResourceQuota of the namespace is nothing that a plan knows of."""
+    quota = errors.Forbidden("exceeded quota: small", status=403)
+    world.api.fake.faults.fail_next(quota, 999, match=of("POST", "/namespaces/ml/pods"))
+    world.add_job("net", 2, 4)
+    process.run(5)
+    during = _said(world)
+    version = world.job("net").resource_version
+    process.run(30)
+    later = world.job("net").resource_version
+    world.api.fake.faults.clear()
+    process.run(70)
+
+    assert during[:2] == ("True", "Refused")
+    assert "exceeded quota: small" in during[2]
+    assert later == version
+    assert _said(world)[:2] == ("False", "Started")
+
+
+def test_refused_surplus_is_no_lack_of_a_minimum(world: World, process: Process) -> None:
+    """An event says it; the job has what it was promised."""
+    world.add_job("net", 1, 1)
+    process.run(3)
+    quota = errors.Forbidden("exceeded quota: small", status=403)
+    world.api.fake.faults.fail_next(quota, 999, match=of("POST", "/namespaces/ml/pods"))
+    world.change_job("net", {"metadata": {"annotations": {ANNOTATION_MAX: "3"}}})
+    process.run(5)
+
+    assert _said(world) == ("", "", "")
 
 
 JOB = job("net", 2, 4)

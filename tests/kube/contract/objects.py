@@ -189,6 +189,30 @@ class ObjectContract(Server):
         assert after["metadata"]["annotations"]["edl.training/x"] == "1"
         assert after["status"]["active"] == 3
 
+    def test_a_managed_job_takes_conditions_of_our_own(self, api: Api, namespace: str) -> None:
+        """A type with a domain is kept beside the built-in ones, turns, and changes its reason."""
+        make_job(api, namespace, "one")
+        stamp = "2026-01-02T03:04:05Z"
+        ours = {"type": "edl.training/Waiting", "message": "one line", "lastTransitionTime": stamp}
+        suspended = {"type": "Suspended", "status": "False", "lastTransitionTime": stamp}
+        seen = []
+        for truth, reason in (("True", "NoRoom"), ("True", "FitsNoNode"), ("False", "Started")):
+            conditions = [{**ours, "status": truth, "reason": reason}, suspended]
+            body = {"status": {"conditions": conditions}}
+            asked = request.merge_patch(JOBS, namespace, "one", body, subresource="status")
+            seen.append(
+                [
+                    (c["type"], c["status"], c.get("reason"))
+                    for c in ask(api, asked)["status"]["conditions"]
+                ]
+            )
+
+        assert seen == [
+            [("edl.training/Waiting", "True", "NoRoom"), ("Suspended", "False", None)],
+            [("edl.training/Waiting", "True", "FitsNoNode"), ("Suspended", "False", None)],
+            [("edl.training/Waiting", "False", "Started"), ("Suspended", "False", None)],
+        ]
+
     def test_a_status_write_from_an_old_version_is_a_conflict(
         self, api: Api, namespace: str
     ) -> None:
