@@ -84,12 +84,12 @@ class Share:
     def lose(self, pod: Pod) -> None:
         """Counts a live trainer as gone."""
         self.count -= 1
-        place = next(i for i, other in enumerate(self.live) if other is pod)
+        place = [other.uid for other in self.live].index(pod.uid)
         del self.live[place]
         if place < self._surplus:
             self._surplus -= 1
-        elif pod.tier is Tier.GUARANTEED:
-            self.guaranteed -= 1
+        else:
+            self.guaranteed -= pod.tier is Tier.GUARANTEED
 
     @property
     def spare(self) -> list[Pod]:

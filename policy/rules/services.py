@@ -106,15 +106,11 @@ class _Reclaim:
         while heap and self._pods:
             rank, name = heappop(heap)
             now = self._rank(name)
-            if now is None:
-                continue
-            if now > rank:
+            if now is not None and now <= rank:
+                self._take(name)
+                now = self._rank(name)
+            if now is not None:
                 heappush(heap, (now, name))
-                continue
-            self._take(name)
-            again = self._rank(name)
-            if again is not None:
-                heappush(heap, (again, name))
         return len(self._pods)
 
     def _add(self, share: Share, pod: Pod) -> None:

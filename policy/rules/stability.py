@@ -211,8 +211,6 @@ class _Deal:
         """
         if self._anywhere:
             return bool(node)
-        if node in self._helpless:
-            return False
         if node not in self._helpful:
             self.cost += 1
             fits = self._fits_without_donors(node)
@@ -262,8 +260,6 @@ class _Deal:
 
     def _beside(self, pod: Pod, gone: list[tuple[Share, Pod]]) -> list[tuple[Share, Pod]]:
         """Further small trainers on a node that must go with one before a large one fits."""
-        if pod.node not in self._open or pod.node in self._work.cooling:
-            return []
         room = self._room(pod.node)
         taken = {id(other) for _, other in gone}
         for _, other in gone:

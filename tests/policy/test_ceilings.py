@@ -216,3 +216,11 @@ def test_services_are_not_counted_in_quotas() -> None:
     quotas = ceilings.Quotas(Policy(quotas=(Quota(namespace="ml", requests={"cpu": "5"}),)), kept)
 
     assert quotas.allow(mine)
+
+
+def test_what_is_allowed_lacks_nothing() -> None:
+    """Only a limit that is passed is named, with what is in use of it."""
+    load = ceilings.Load({"cpu": 10_000}, {"cpu": 6_000})
+
+    assert not load.lack(shape(4), 1)
+    assert load.lack(shape(4), 2)["resource"] == "cpu"

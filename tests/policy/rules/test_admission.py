@@ -187,3 +187,13 @@ def test_cooling_nodes_are_open_to_guaranteed_trainers() -> None:
     made = plan(kept, _FREE, NOW_S, History(cooling={"n0": NOW_S + 1}))
 
     assert _made(made, "ml/a") == {Tier.GUARANTEED: 1}
+
+
+def test_jobs_in_protected_namespaces_are_not_planned() -> None:
+    """Whatever they ask for: what is out of reach is neither grown nor shrunk."""
+    away = job("away", 1, 4, namespace="kube-system")
+
+    made = plan(index([node("n0")], [away], ()), Policy(protected_namespaces=("kube-*",)), NOW_S)
+
+    assert made.empty
+    assert not made.jobs

@@ -6,7 +6,7 @@ import pytest
 from policy.elasticity import plan
 from policy.model import Policy, Sizes
 from policy.names import Tier
-from policy.planning import History, Plan
+from policy.planning import Futile, History, Plan
 from policy.reasons import Reason
 from policy.snapshot import Constraints, Job, Node, Pod, Requirement
 from tests.support.builders import NOW_S, index, job, node, service, trainer, trainers
@@ -231,3 +231,85 @@ def test_a_waiting_trainer_gives_nothing() -> None:
     patient = _policy(withdrawAfterSeconds=60, minRunSeconds=0)
 
     assert _plan([node("n0", 10)], [_A, _B], pods, patient).empty
+
+
+def _powers_of_two() -> Policy:
+    return _policy().model_copy(update={"sizes": (Sizes(powers_of_two=True),)})
+
+
+def test_a_whole_step_waits_until_others_have_moved() -> None:
+    """Four at one time are more than a tenth: alone they may, beside one that leaves not."""
+    rich, poor, fixed = job("rich", 1, 8), job("poor", 2, 8), job("fixed", 16, 16)
+    pods = [
+        *trainers(rich, ["n0"] * 8),
+        *trainers(poor, ["n0"] * 2),
+        *trainers(fixed, ["n0"] * 16),
+    ]
+    leaving = trainer(rich, 90, "n0", deleting=True)
+
+    alone = _plan([node("n0", 130)], [rich, poor, fixed], pods, _powers_of_two())
+    beside = _plan([node("n0", 135)], [rich, poor, fixed], [*pods, leaving], _powers_of_two())
+
+    assert len(alone.releases) == 4
+    assert beside.empty
+
+
+def test_a_step_that_too_few_trainers_are_old_enough_for_is_not_made() -> None:
+    """Going from 8 to 4 needs four that have run for a while."""
+    rich, poor = job("rich", 1, 8), job("poor", 2, 8)
+    young = [replace(pod, started_s=NOW_S - 1) for pod in trainers(rich, ["n0"] * 8)[3:]]
+    pods = [*trainers(rich, ["n0"] * 3), *young, *trainers(poor, ["n0"] * 2)]
+
+    assert _plan([node("n0", 50)], [rich, poor], pods, _powers_of_two()).empty
+
+
+@pytest.mark.parametrize(
+    ("cpu", "places", "gone"),
+    [(5, ["n0", "n1"] * 6, 2), (3, [*["n0"] * 4, *["n1"] * 6, *["n0"] * 2], 4)],
+)
+def test_a_step_may_come_from_several_nodes_and_several_steps(
+    cpu: int, places: list[str], gone: int
+) -> None:
+    """Room for two on two nodes: from one step across both, or from one step on each."""
+    rich, poor = job("rich", 2, 12, cpu=cpu), job("poor", 2, 12)
+    policy = _policy().model_copy(update={"sizes": (Sizes(step=2),)})
+    pods = [*trainers(rich, places), *trainers(poor, ["n2"] * 2)]
+    nodes = [node("n0", 6 * cpu), node("n1", 6 * cpu), node("n2", 10)]
+
+    made = _plan(nodes, [rich, poor], pods, policy)
+
+    assert sorted(release.uid for release in made.releases) == [
+        f"rich-{number:03}" for number in range(12 - gone, 12)
+    ]
+
+
+def test_trainers_that_go_together_go_once() -> None:
+    """Two large trainers of one step are paid for by four small ones, each named once."""
+    small = job("small", 1, 16, cpu=5)
+    large = job("large", 2, 16, cpu=8, namespace="even")
+    policy = _policy().model_copy(update={"sizes": (Sizes(namespaces=("even",), step=2),)})
+    pods = [*trainers(small, ["n0"] * 12), *trainers(large, ["n1"] * 2)]
+
+    made = _plan([node("n0", 60), node("n1", 16)], [small, large], pods, policy)
+
+    gone = [release.uid for release in made.releases]
+    assert len(gone) == len(set(gone)) == 4
+
+
+def test_wishes_that_came_to_nothing_take_turns() -> None:
+    """Only as many are looked into again as a plan has time for, the oldest first."""
+    first, second = job("b", 1, 9, cpu=26), job("c", 1, 9, cpu=27)
+    nodes = [node("n0", 30), node("n1", 26), node("n2", 27)]
+    pods = [*trainers(_A, ["n0"] * 6), *trainers(first, ["n1"]), *trainers(second, ["n2"])]
+    before = _plan(nodes, [_A, first, second], pods)
+    oldest, *others = before.futile
+    futile = {wish: Futile(NOW_S - 5, 900) for wish in others}
+    futile[oldest] = Futile(NOW_S - 9, 900)
+
+    made = _plan(nodes, [_A, first, second], pods, history=History(futile=futile))
+
+    assert not before.postponed
+    assert made.postponed
+    assert others
+    assert made.futile[oldest].at_s == NOW_S
+    assert [made.futile[wish] for wish in others] == [futile[wish] for wish in others]

@@ -1,0 +1,60 @@
+"""Prices of shapes on nodes: what is kept, and what is forgotten."""
+
+import pytest
+
+from policy import fits
+from policy.model import NodePool
+from policy.placement import Packing
+from policy.snapshot import Constraints, Requirement
+from tests.support.builders import node, shape
+
+_NODES = {f"n{i}": node(f"n{i}", 10, labels={"pool": "ab"[i % 2]}) for i in range(4)}
+_FREE = {name: each.allocatable for name, each in _NODES.items()}
+
+
+def _pool(value: str) -> NodePool:
+    return NodePool(name=value, labels={"pool": value})
+
+
+def _prices() -> fits.Prices:
+    prices = fits.Prices(_NODES, _FREE)
+    for name in _NODES:
+        prices.touched.add(name, exists=True)
+    prices.pack_by(Packing((), {}))
+    return prices
+
+
+def test_another_policy_opens_other_nodes() -> None:
+    """Prices that were made under other node pools are not used."""
+    prices = _prices()
+
+    before = set(prices.fits(shape(3), Constraints(), (_pool("a"),)).costs)
+    after = set(prices.fits(shape(3), Constraints(), (_pool("b"),)).costs)
+
+    assert (before, after) == ({"n0", "n2"}, {"n1", "n3"})
+
+
+def test_the_shapes_asked_about_longest_ago_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prices have a bound, and whoever asks again gets the same answer as before."""
+    monkeypatch.setattr(fits, "_MOST_PRICES", 9)
+    prices = _prices()
+
+    first = prices.fits(shape(1), Constraints(), ())
+    for cpu in (2, 3):
+        prices.fits(shape(cpu), Constraints(), ())
+    again = prices.fits(shape(1), Constraints(), ())
+
+    assert again is not first
+    assert again.costs == first.costs
+    assert prices.fits(shape(3), Constraints(), ()) is prices.fits(shape(3), Constraints(), ())
+
+
+def test_open_nodes_have_the_same_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Constraints beyond it start anew instead of growing for ever."""
+    monkeypatch.setattr(fits, "_MOST_PRICES", 9)
+    prices = _prices()
+
+    for number in range(9):
+        constraints = Constraints(((Requirement("pool", "In", (str(number),)),),))
+        assert not prices.open_nodes(constraints, ()).names
+    assert prices.open_nodes(Constraints(), ()).names == set(_NODES)
