@@ -209,3 +209,18 @@ def test_two_shapes_made_together_do_not_go_round() -> None:
     cluster = Cluster([node("n0", 14, memory=16), node("n1", 7)], [large, deep])
 
     cluster.settle(policy, 60)
+
+
+def test_the_quota_counts_those_that_wait_and_leaves_a_minimum_of_them() -> None:
+    """Of three that wait it takes one; that no node has room for the others is another matter."""
+    owner = job("a", 1, 4, cpu=4)
+    waiting = [trainer(owner, number, created_s=LONG_AGO_S) for number in range(3)]
+    quota = _policy(quotas=[{"namespace": "ml", "requests": {"cpu": 11}}])
+
+    made = _plan([node("n0", 2)], [owner], waiting, quota)
+
+    assert sorted(release.reason for release in made.releases) == [
+        Reason.NOT_SCHEDULED,
+        Reason.NOT_SCHEDULED,
+        Reason.QUOTA_REACHED,
+    ]
