@@ -8,7 +8,6 @@ hangs; a worker whose master dies goes with it at once (`runtime.worker`). Who c
 
 import logging
 import os
-import re
 import signal
 import socket
 import sys
@@ -20,11 +19,11 @@ from typing import Annotated, Any
 from flask import Flask
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from runtime import tls
 from runtime.logs import keys, one_line
-from runtime.settings import Settings
+from runtime.settings import Address, Settings, address
 from runtime.worker import GunicornLog, Worker, end_with_parent
 
 log = logging.getLogger(__name__)
@@ -34,18 +33,12 @@ _KEEPALIVE_S = 120
 _GRACE_S = 10
 _HANG_S = 30
 _BACKLOG = 512
-_MAX_PORT = 65_535
-
-
-def _check_address(text: str) -> str:
-    address(text)
-    return text
 
 
 class ServeSettings(Settings):
     """What every serving room can be told."""
 
-    listen: Annotated[str, AfterValidator(_check_address)] = "0.0.0.0:8443"
+    listen: Address = "0.0.0.0:8443"
     """Address and port to serve on; port 0 takes a free one."""
     announce_file: Path | None = None
     """File that gets the address really served on, once it is."""
@@ -76,20 +69,6 @@ class Service:
 
 class ServeError(RuntimeError):
     """The server cannot start; the text is one line that names the setting."""
-
-
-def address(text: str) -> tuple[str, int]:
-    """(host, port) of "127.0.0.1:8443", "[::1]:0" or ":8443" (every address).
-
-    Raises:
-        ValueError: it is none of these.
-    """
-    match = re.fullmatch(
-        r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[^\[\]:]*)):(?P<port>\d{1,5})", text
-    )
-    if match is None or int(match["port"]) > _MAX_PORT:
-        raise ValueError("write host:port, such as 0.0.0.0:8443 or [::]:8443")
-    return match["six"] or match["host"] or "0.0.0.0", int(match["port"])  # noqa: S104 - a pod serves its cluster
 
 
 def run(settings: ServeSettings, build: Callable[[], Service]) -> None:

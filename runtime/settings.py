@@ -7,18 +7,45 @@ docstring below it; flag, environment variable, help and check all follow from t
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 
 _TAKEN = ("port_", "service_")
 """Kubernetes gives containers EDL_WEBHOOK_PORT and EDL_WEBHOOK_SERVICE_* for a Service edl-webhook."""
 
 _SHOWN = ((int, "N"), (float, "N"), (Path, "PATH"))
+
+
+_MAX_PORT = 65_535
+
+
+def address(text: str) -> tuple[str, int]:
+    """(host, port) of "127.0.0.1:8443", "[::1]:0" or ":8443" (every address).
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    match = re.fullmatch(
+        r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[^\[\]:]*)):(?P<port>\d{1,5})", text
+    )
+    if match is None or int(match["port"]) > _MAX_PORT:
+        raise ValueError("write host:port, such as 0.0.0.0:8443 or [::]:8443")
+    return match["six"] or match["host"] or "0.0.0.0", int(match["port"])  # noqa: S104 - a pod serves its cluster
+
+
+def _check_address(text: str) -> str:
+    address(text)
+    return text
+
+
+Address = Annotated[str, AfterValidator(_check_address)]
+"""Of a setting: where to serve."""
 
 
 class SettingsError(ValueError):

@@ -10,7 +10,8 @@ import pytest
 import urllib3
 from pydantic import ValidationError
 
-from runtime import clock, serve, tls
+from runtime import clock, tls
+from runtime.settings import address
 from tests.runtime.servers import (
     EchoSettings,
     Running,
@@ -306,7 +307,7 @@ def test_service_that_cannot_be_built_ends_the_server() -> None:
 )
 def test_addresses(text: str, found: tuple[str, int]) -> None:
     """An address is host:port, with brackets around IPv6."""
-    assert serve.address(text) == found
+    assert address(text) == found
 
 
 @pytest.mark.parametrize("text", ["", "8443", "host:", "host:65536", "::1:80", "a:b:1", "h:-1"])

@@ -1,0 +1,236 @@
+"""The master under load: tasks leased and acknowledged, each on the disk before its answer.
+
+A real master serves in a process of its own; sixteen trainers, each with one connection, train
+nothing and call as fast as they are answered. `python -m bench.master TASKS` works through one
+epoch in a process of its own, whose peak of memory it prints.
+"""
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter, sleep
+from typing import Any, Self
+
+import orjson
+
+from bench.benchmark import Result, Setting
+from e2e.measure.bars import Bar
+from master.ledger import Ledger
+
+Json = dict[str, Any]
+TRAINERS = 16
+TASKS_PER_SECOND, P99_MS, MEMORY_MB, RESTART_S = 5_000.0, 20.0, 200.0, 3.0
+"""The issue's bars."""
+AT_ONCE = (1, 8)
+"""Tasks that a trainer leases in a call; bars are about the last, as prefetch does it."""
+_MILLION = 1_000_000
+_RECORDS = 1_000_000_000
+_SECONDS_A_ROUND = 0.25
+_STARTED_S = 20.0
+_LOOK_S = 0.01
+_ANSWER_S = 10.0
+
+
+def run(setting: Setting) -> Result:
+    """Speed for each number of tasks at once, a restart under load, and the memory of an epoch."""
+    seconds = setting.rounds * _SECONDS_A_ROUND
+    raw: Json = {}
+    with _directory() as home, _Master(home) as master:
+        for at_once in AT_ONCE:
+            setting.tell(f"master: {TRAINERS} trainers, {at_once} tasks a call, {seconds:.0f} s")
+            raw[f"{at_once}_at_once"] = asyncio.run(_load(master, at_once, seconds))
+        setting.tell("master: killed and started again")
+        raw["restart_s"] = master.restart()
+    tasks = _MILLION if setting.rounds > len(AT_ONCE) * 5 else _MILLION // 100
+    setting.tell(f"master: an epoch of {tasks} tasks")
+    raw["memory_mb"] = _cold_mb(tasks)
+    best = raw[f"{AT_ONCE[-1]}_at_once"]
+    bars = (
+        Bar("master_tasks_per_second", best["tasks_per_s"], "/s", TASKS_PER_SECOND, at_least=True),
+        Bar("master_work_p99_ms", best["p99_ms"], "ms", P99_MS),
+        Bar("master_calls_of_one_task_per_second", raw["1_at_once"]["tasks_per_s"], "/s"),
+        Bar("master_killed_to_serving_s", raw["restart_s"], "s", RESTART_S),
+        Bar("master_million_tasks_mb", raw["memory_mb"], "MB", MEMORY_MB),
+    )
+    growth = {"work_p99_ms": [best["p99_ms"]] * len(setting.sizes)}
+    return Result(bars, growth, raw)
+
+
+@contextmanager
+def _directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="edl-bench-") as found:
+        yield Path(found)
+
+
+class _Master:
+    """A process that serves one job."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self.token = secrets.token_hex(16)
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            self.port = int(found.getsockname()[1])
+        self._process: subprocess.Popen[bytes]
+
+    def __enter__(self) -> Self:
+        self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait(_STARTED_S)
+
+    def restart(self) -> float:
+        """Seconds from its death to the first answer of the next."""
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait(_STARTED_S)
+        begun_s = perf_counter()
+        self._start()
+        return perf_counter() - begun_s
+
+    def _start(self) -> None:
+        program = [sys.executable, "-m", "master", "--listen", f"127.0.0.1:{self.port}"]
+        with (self._home / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*program, "--journal", str(self._home / "journal"), "--heartbeat-seconds", "30"],
+                env={**os.environ, "EDL_JOB": "bench", "EDL_TOKEN": self.token},
+                stdout=log,
+                stderr=log,
+            )
+        until_s = perf_counter() + _STARTED_S
+        while perf_counter() < until_s and self._process.poll() is None:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), _ANSWER_S).close()
+            except ConnectionRefusedError:
+                sleep(_LOOK_S)
+            else:
+                return
+        raise RuntimeError(f"the master does not start: {(self._home / 'log').read_text()[-300:]}")
+
+
+@dataclass
+class _Trainer:
+    """One trainer with one connection."""
+
+    name: str
+    master: _Master
+    tasks: int = 0
+    times_ms: list[float] = field(default_factory=list)
+    _call: int = 0
+
+    async def work(self, at_once: int, until_s: float) -> None:
+        """Leases and acknowledges until it is late."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.master.port)
+        try:
+            await self._ask(reader, writer, "/v1/join", {})
+            done: list[Json] = []
+            while perf_counter() < until_s:
+                begun_s = perf_counter()
+                answer = await self._ask(reader, writer, "/v1/work", self._order(done, at_once))
+                self.times_ms.append((perf_counter() - begun_s) * 1000)
+                self.tasks += answer["results"].count("accepted")
+                done = [
+                    {"task": one["task"], "attempt": one["attempt"], "steps": 1}
+                    for one in answer["tasks"]
+                ]
+            await self._ask(reader, writer, "/v1/leave", {})
+        finally:
+            writer.close()
+
+    def _order(self, done: list[Json], at_once: int) -> Json:
+        self._call += 1
+        scope = {"datasets": ["train"], "kinds": ["training"], "call": self._call}
+        return {"done": done, "failed": [], "back": [], "want": at_once, "wait_s": 0, **scope}
+
+    async def _ask(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, body: Json
+    ) -> Json:
+        who = {"trainer": self.name, "incarnation": self.name}
+        writer.write(request("POST", path, {**who, **body}, self.master.token))
+        return await answer_of(reader)
+
+
+def request(method: str, path: str, body: Json, token: str) -> bytes:
+    """A call as it goes over the wire."""
+    raw = orjson.dumps(body)
+    head = f"{method} {path} HTTP/1.1\r\nHost: m\r\nAuthorization: Bearer {token}\r\n"
+    return f"{head}Content-Length: {len(raw)}\r\n\r\n".encode() + raw
+
+
+async def answer_of(reader: asyncio.StreamReader) -> Json:
+    """The answer's body.
+
+    Raises:
+        RuntimeError: The master refused.
+    """
+    async with asyncio.timeout(_ANSWER_S):
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        raw = await reader.readexactly(length)
+    if b" 200 " not in head[:20]:
+        raise RuntimeError(f"the master refused: {raw.decode()}")
+    found: Json = orjson.loads(raw)
+    return found
+
+
+async def _load(master: _Master, at_once: int, seconds: float) -> Json:
+    reader, writer = await asyncio.open_connection("127.0.0.1", master.port)
+    shape = {"records": _RECORDS, "task_records": 100, "shuffle_seed": 1, "kind": "training"}
+    writer.write(request("PUT", "/v1/datasets/train", shape, master.token))
+    await answer_of(reader)
+    writer.close()
+    trainers = [_Trainer(f"t-{at_once}-{i}", master) for i in range(TRAINERS)]
+    begun_s = perf_counter()
+    await asyncio.gather(*(one.work(at_once, begun_s + seconds) for one in trainers))
+    took_s = perf_counter() - begun_s
+    times = sorted(time for one in trainers for time in one.times_ms)
+    tasks = sum(one.tasks for one in trainers)
+    return {
+        "tasks": tasks,
+        "tasks_per_s": tasks / took_s,
+        "calls_per_s": len(times) / took_s,
+        "p50_ms": times[len(times) // 2],
+        "p99_ms": times[len(times) * 99 // 100],
+        "worst_ms": times[-1],
+    }
+
+
+def _cold_mb(tasks: int) -> float:
+    program = [sys.executable, "-m", "bench.master", str(tasks)]
+    done = subprocess.run(program, check=True, capture_output=True, timeout=600)
+    return float(done.stdout)
+
+
+def epoch(tasks: int) -> None:
+    """Works through 10^9 records in so many tasks, in a shuffled order."""
+    ledger = Ledger("bench")
+    shape: Json = {"records": _RECORDS, "task_records": _RECORDS // tasks, "epochs": 1}
+    shape |= {"shuffle_seed": 1, "kind": "training", "overlap": False}
+    ledger.execute({"do": "describe", "name": "train", "shape": shape})
+    who = {"trainer": "t", "incarnation": "t"}
+    ledger.execute({"do": "join", **who})
+    done: list[Json] = []
+    while not ledger.complete:
+        answer = ledger.execute({"do": "work", **who, "want": 1000, "done": done})
+        done = [{"task": one["task"], "attempt": one["attempt"]} for one in answer["tasks"]]
+
+
+def _peak_mb() -> float:
+    """Of this program alone; MB means MiB, as in `bench.cold`."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) / 1024
+
+
+if __name__ == "__main__":
+    epoch(int(sys.argv[1]))
+    sys.stdout.write(f"{_peak_mb()}\n")

@@ -1,0 +1,131 @@
+"""Masters against a real API server: one writes the snapshot, another takes over, the first stops."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import orjson
+import pytest
+
+from e2e.cluster.local import Cluster, running
+from e2e.journey import until
+from kube import config, request
+from kube.client import Client
+from kube.request import CONFIGMAPS
+from master.service import FENCED
+from runtime import clock
+from tests.sdk.contract import Master, done, ref
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+
+TOKEN = "token-of-a-job-of-journeys"  # noqa: S105 - of servers that live as long as a test
+NAMESPACE, NAME = "default", "digits-master"
+_PATIENCE_S = 20.0
+_TAKEOVER_S = 10.0
+"""The issue's bar, from the pod's deletion; here, from the start of the process."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A control plane."""
+    with running(tmp_path_factory.mktemp("cluster")) as found:
+        yield found
+
+
+@pytest.fixture
+def client(cluster: Cluster) -> Iterator[Client]:
+    """An administrator, and the empty ConfigMap that the reconciler would have made."""
+    found = Client(config.load(cluster.admin), user_agent="edl-journey")
+    found.send(request.create(CONFIGMAPS, NAMESPACE, {"metadata": {"name": NAME}}))
+    yield found
+    found.send(request.delete(CONFIGMAPS, NAMESPACE, NAME))
+    found.close()
+
+
+@contextmanager
+def _serving(cluster: Cluster, journal: Path) -> Iterator[tuple[Master, "subprocess.Popen[str]"]]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    words = ["--listen", f"127.0.0.1:{port}", "--journal", str(journal)]
+    words += ["--snapshot-configmap", f"{NAMESPACE}/{NAME}", "--kubeconfig", str(cluster.admin)]
+    words += ["--heartbeat-seconds", "60"]  # on a busy machine a process may take long to start
+    process = subprocess.Popen(
+        [sys.executable, "-m", "master", *words],
+        env={**os.environ, "EDL_JOB": "digits", "EDL_TOKEN": TOKEN},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    master = Master(port, TOKEN)
+    try:
+        until("serving", lambda: _serves(master), bool, _PATIENCE_S)
+        yield master, process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _serves(master: Master) -> bool:
+    try:
+        return master.ask("GET", "/healthz")[0] == 200
+    except OSError:
+        return False
+
+
+def _kept(client: Client) -> dict[str, str]:
+    found: dict[str, str] = orjson.loads(client.send(request.get(CONFIGMAPS, NAMESPACE, NAME))).get(
+        "data", {}
+    )
+    return found
+
+
+def test_another_master_takes_over_and_the_old_one_stops(
+    cluster: Cluster, client: Client, tmp_path: Path
+) -> None:
+    """Nothing that was answered is lost, nothing is leased twice, and exit code 3 says why."""
+    with _serving(cluster, tmp_path / "1") as (old, process):
+        old.describe()
+        one = old.join("trainer-0")
+        first, second, third = one.work(3)["tasks"]
+        one.work(done=[done(first)])
+        begun_s = clock.monotonic_s()
+        with _serving(cluster, tmp_path / "2") as (new, _):
+            took_s = clock.monotonic_s() - begun_s
+            late = one.work(done=[done(second)])
+            until("fenced", process.poll, lambda code: code is not None, _PATIENCE_S)
+            again = new.join("trainer-0", done=[done(second)], held=[ref(third)])
+            again.calls = one.calls
+            rest = again.work(4, done=[done(third)])
+            last = again.work(1, done=[done(lease) for lease in rest["tasks"]])
+            status = new.ask("GET", "/v1/status")[1]
+            kept = _kept(client)
+
+    assert process.returncode == FENCED
+    assert took_s < _TAKEOVER_S
+    assert again.told["generation"] == 2
+    assert (rest["results"], len(rest["tasks"])) == (["accepted"], 1)
+    assert late["safe"] < one.calls
+    assert last["state"] == "done"
+    assert status["datasets"]["train"]["done_records"] == 40
+    assert status["trained_again_records"] == 0
+    assert (kept["generation"], kept["outcome"]) == ("2", "done")
+
+
+def test_a_master_that_ends_leaves_its_last_word(
+    cluster: Cluster, client: Client, tmp_path: Path
+) -> None:
+    """On SIGTERM, for the one after it and for the reconciler."""
+    with _serving(cluster, tmp_path / "1") as (master, process):
+        master.describe()
+        one = master.join("trainer-0")
+        one.work(done=[done(lease) for lease in one.work(4)["tasks"]])
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(_PATIENCE_S)
+
+    assert code == 0
+    assert _kept(client)["outcome"] == "done"

@@ -1,0 +1,250 @@
+"""A data set and its epochs: which may be worked on now, and what became of those before."""
+
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+from master.cutting import Cutting, Span
+from master.epoch import Epoch
+from master.shuffle import Order
+
+Json = dict[str, Any]
+
+TRAINING, EVALUATION, EXPORT = "training", "evaluation", "export"
+BUDGET = 3
+"""Failures after which a task is dropped. Disruptions are none."""
+_MOST_OPEN = 8
+"""Epochs that may overlap, where that was asked for."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """What became of tasks and records, over all epochs."""
+
+    tasks: int = 0
+    records: int = 0
+    dropped_tasks: int = 0
+    dropped_records: int = 0
+
+
+@dataclass(slots=True)
+class Round:
+    """One evaluation of one model version."""
+
+    model_version: int
+    records: int = 0
+    sums: dict[str, float | None] = field(default_factory=dict)
+    """Metric -> its sum over records; None once it was no number anywhere."""
+    weights: dict[str, int] = field(default_factory=dict)
+    """Metric -> records in its sum."""
+    complete: bool = False
+
+    def add(self, metrics: dict[str, float | None], records: int) -> None:
+        """A task's means, weighted by its records; None is a mean that was no number."""
+        self.records += records
+        for name, value in metrics.items():
+            before = self.sums.get(name, 0.0)
+            total = None if value is None or before is None else before + value * records
+            self.sums[name] = total if total is not None and isfinite(total) else None
+            self.weights[name] = self.weights.get(name, 0) + records
+
+    def told(self) -> Json:
+        """For status and answers."""
+        means = {
+            name: None if total is None else total / max(1, self.weights[name])
+            for name, total in self.sums.items()
+        }
+        return {
+            "model_version": self.model_version,
+            "records": self.records,
+            "metrics": means,
+            "complete": self.complete,
+        }
+
+    def dump(self) -> list[Any]:
+        """As JSON."""
+        return [self.model_version, self.records, self.sums, self.weights, self.complete]
+
+
+class Dataset:
+    """What `PUT /v1/datasets/{name}` described, and how far it is."""
+
+    def __init__(self, name: str, shape: Json) -> None:
+        """Opens the first epoch."""
+        self.name = name
+        self.shape = shape
+        self.kind: str = shape["kind"]
+        self.cutting = Cutting(shape)
+        self.epochs: int = shape["epochs"]
+        self.opened = 0
+        """Epochs that were begun."""
+        self.open: dict[int, Epoch] = {}
+        self.totals = Totals()
+        self.rounds: list[Round] = []
+        if self.kind == EVALUATION:
+            self.rounds = [Round(0) for _ in range(self.epochs)]
+        self.advance()
+
+    @property
+    def complete(self) -> bool:
+        """Whether all its epochs are."""
+        return not self.open and self.opened >= self.epochs
+
+    def ask(self, model_version: int) -> None:
+        """One more evaluation, after those asked for before."""
+        self.rounds.append(Round(model_version))
+        self.epochs += 1
+        self.advance()
+
+    def lease(self, trainer: str, base: int) -> Json | None:
+        """The next task as the protocol tells it, without `lease_s`; None where none is free."""
+        for epoch in self.open.values():
+            if epoch.free:
+                index, attempt = epoch.lease(trainer, base)
+                self.advance()
+                return self.told(epoch.number, index, attempt)
+        return None
+
+    def told(self, epoch: int, index: int, attempt: int) -> Json:
+        """A lease, as the protocol tells it."""
+        span = self.cutting.span(index)
+        lease: Json = {
+            "task": f"{self.name}/{epoch}/{index}",
+            "attempt": attempt,
+            "kind": self.kind,
+            "dataset": self.name,
+            "epoch": epoch,
+            "start": span.start,
+            "end": span.end,
+        }
+        if span.file is not None:
+            lease["file"] = span.file
+        if self.kind == EVALUATION:
+            lease["model_version"] = self.rounds[epoch].model_version
+        return lease
+
+    @property
+    def free(self) -> bool:
+        """Whether somebody could lease a task now."""
+        return any(epoch.free for epoch in self.open.values())
+
+    @property
+    def leased(self) -> int:
+        """Number of tasks that somebody has."""
+        return sum(epoch.leased for epoch in self.open.values())
+
+    def span(self, index: int) -> Span:
+        """The records of a task."""
+        return self.cutting.span(index)
+
+    def accept(self, epoch: Epoch, index: int, metrics: dict[str, float | None]) -> int:
+        """Books a task as done.
+
+        Returns:
+            Its number of records.
+        """
+        epoch.finish(index)
+        size = self.span(index).size
+        self.totals.tasks += 1
+        self.totals.records += size
+        if self.kind == EVALUATION:
+            self.rounds[epoch.number].add(metrics, size)
+        self.advance()
+        return size
+
+    def fail(self, epoch: Epoch, index: int) -> bool:
+        """A leased task failed: it comes back, or its budget is used up.
+
+        Returns:
+            Whether it was dropped.
+        """
+        task = epoch.outstanding[index]
+        task.failures += 1
+        if task.failures < BUDGET:
+            epoch.give_back(index)
+            return False
+        epoch.finish(index, dropped=True)
+        self.totals.dropped_tasks += 1
+        self.totals.dropped_records += self.span(index).size
+        self.advance()
+        return True
+
+    def advance(self) -> None:
+        """Closes epochs that are complete, and opens the next where it may begin."""
+        for number in [n for n, epoch in self.open.items() if epoch.complete]:
+            del self.open[number]
+            if self.kind == EVALUATION:
+                self.rounds[number].complete = True
+        while self.opened < self.epochs and self._may_begin():
+            self._begin()
+
+    def reach(self, number: int) -> Epoch | None:
+        """An epoch, begun now if another master had begun it before its snapshot was kept."""
+        while self.opened <= number < self.epochs:
+            self._begin()
+        return self.open.get(number)
+
+    def _begin(self) -> None:
+        self.open[self.opened] = self._epoch(self.opened)
+        self.opened += 1
+
+    def _may_begin(self) -> bool:
+        if not self.open:
+            return True
+        exhausted = all(epoch.exhausted for epoch in self.open.values())
+        return bool(self.shape["overlap"]) and exhausted and len(self.open) < _MOST_OPEN
+
+    def _epoch(self, number: int) -> Epoch:
+        return Epoch(number, self.cutting.count, self._order(number))
+
+    def _order(self, number: int) -> Order:
+        count = self.cutting.count
+        return Order(1 if count is None else count, self.shape["shuffle_seed"], number)
+
+    def progress(self) -> Json:
+        """For status: a few numbers, whatever the size."""
+        records = self.cutting.records
+        return {
+            "kind": self.kind,
+            "epochs": self.epochs,
+            "epoch": min(self.open, default=self.opened),
+            "records": records,
+            "done_tasks": self.totals.tasks,
+            "done_records": self.totals.records,
+            "leased_tasks": self.leased,
+            "returned_tasks": sum(len(epoch.returned) for epoch in self.open.values()),
+            "dropped_tasks": self.totals.dropped_tasks,
+            "dropped_records": self.totals.dropped_records,
+            "complete": self.complete,
+        }
+
+    def dump(self) -> Json:
+        """As JSON; see `load`."""
+        totals = self.totals
+        return {
+            "shape": self.shape,
+            "epochs": self.epochs,
+            "opened": self.opened,
+            "open": [epoch.dump() for epoch in self.open.values()],
+            "totals": [
+                totals.tasks,
+                totals.records,
+                totals.dropped_tasks,
+                totals.dropped_records,
+            ],
+            "rounds": [each.dump() for each in self.rounds],
+        }
+
+    @classmethod
+    def load(cls, name: str, dumped: Json) -> "Dataset":
+        """The data set that `dump` wrote."""
+        found = cls(name, dumped["shape"])
+        found.epochs, found.opened = dumped["epochs"], dumped["opened"]
+        count = found.cutting.count
+        found.open = {
+            one["number"]: Epoch.load(one, count, found._order(one["number"]))
+            for one in dumped["open"]
+        }
+        found.totals = Totals(*dumped["totals"])
+        found.rounds = [Round(*each) for each in dumped["rounds"]]
+        return found

@@ -1,0 +1,242 @@
+"""What makes an answer durable: commands in an append-only file, and now and then whole books.
+
+One line a command, with a checksum; a line that is cut or damaged ends the journal, and what
+comes before it is used. Files come in numbered pairs: `books-7.json` is how the books were when
+`journal-7.log` began. The pair before is kept, in case the newest books cannot be read.
+"""
+
+import fcntl
+import logging
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import orjson
+
+from master.errors import JournalError
+from runtime.logs import keys
+
+Json = dict[str, Any]
+log = logging.getLogger(__name__)
+
+MOST_BYTES = 16 << 20
+"""A journal longer than that is replaced by whole books: less than a second to read again."""
+_KEPT = 2
+"""Pairs of files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a directory holds."""
+
+    books: Json | None
+    """As they were when the journal began; None where there were none."""
+    commands: tuple[Json, ...]
+    cut_bytes: int
+    """Bytes at the end that could not be used: a write that was interrupted."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was ever written."""
+        return self.books is None and not self.commands
+
+
+class Journal:
+    """One directory, for one process at a time. Used by one thread at a time."""
+
+    def __init__(self, directory: Path) -> None:
+        """Makes the directory if it is missing, and locks it.
+
+        Raises:
+            JournalError: It cannot be written, or another master uses it.
+        """
+        self._directory = directory
+        self._number = 0
+        self._file = -1
+        self.size = 0
+        """Bytes of the journal in use."""
+        try:
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise _cannot("use", directory, error) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            raise JournalError(
+                f"another master uses the journal in {directory}: stop it, or name another directory"
+            ) from error
+
+    def read(self) -> Found:
+        """Everything that is there; what cannot be used at the end is cut off.
+
+        Raises:
+            JournalError: Files cannot be read, or none of them makes sense.
+        """
+        self._close_file()
+        try:
+            return self._read()
+        except OSError as error:
+            raise _cannot("read", self._directory, error) from error
+
+    def append(self, commands: Iterable[bytes]) -> None:
+        """Writes commands, each as `line` made it; returns when they are on the disk.
+
+        Raises:
+            JournalError: They are not, and nothing of them is left in the file.
+        """
+        data = b"".join(commands)
+        try:
+            self._write(data)
+            os.fdatasync(self._file)
+        except OSError as error:
+            self._undo()
+            raise _cannot("write", self._directory, error) from error
+        self.size += len(data)
+
+    def replace(self, books: Json) -> None:
+        """Starts a new journal from whole books.
+
+        Raises:
+            JournalError: It cannot be written; the old one stays in use.
+        """
+        number = self._number + 1
+        path = self._path("books", number)
+        part = path.with_suffix(".part")
+        try:
+            with part.open("wb") as file:
+                file.write(line(books))
+                file.flush()
+                os.fsync(file.fileno())
+            fresh = os.open(self._path("journal", number), _FLAGS | os.O_TRUNC, 0o600)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise _cannot("write", self._directory, error) from error
+        try:
+            part.replace(path)  # from here on these books count, so their journal must be there
+            self._sync_directory()
+        except OSError as error:
+            os.close(fresh)
+            for each in (part, path):
+                each.unlink(missing_ok=True)  # or a restart would pass the old journal over
+            raise _cannot("write", self._directory, error) from error
+        self._close_file()
+        self._file, self._number, self.size = fresh, number, 0
+        self._prune()
+
+    def close(self) -> None:
+        """Gives the directory back."""
+        self._close_file()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _read(self) -> Found:
+        numbers = sorted(
+            (int(path.stem.partition("-")[2]) for path in self._directory.glob("books-*.json")),
+            reverse=True,
+        )
+        for number in numbers:
+            books = _lines(self._path("books", number).read_bytes())[0]
+            if books:
+                commands, cut = self._open(number)
+                for later in sorted(n for n in numbers if n > number):
+                    more, cut = self._open(later)
+                    commands += more
+                return Found(books[0], tuple(commands), cut)
+            log.warning("books cannot be read", extra=keys(file=f"books-{number}.json"))
+        if numbers:
+            raise JournalError(f"no books in {self._directory} can be read: restore or remove them")
+        commands, cut = self._open(0)
+        return Found(None, tuple(commands), cut)
+
+    def _open(self, number: int) -> tuple[list[Json], int]:
+        """Commands of a journal that is in use from now on, cut behind the last whole one."""
+        self._close_file()
+        self._file = os.open(self._path("journal", number), _FLAGS, 0o600)
+        self._number = number
+        data = self._path("journal", number).read_bytes()
+        commands, used = _lines(data)
+        self.size = used
+        if used < len(data):
+            log.warning(
+                "journal was cut: the part before is used",
+                extra=keys(commands=len(commands), cut_bytes=len(data) - used),
+            )
+            os.ftruncate(self._file, used)
+        return commands, len(data) - used
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._file, view) :]
+
+    def _undo(self) -> None:
+        try:
+            os.ftruncate(self._file, self.size)
+        except OSError:
+            log.exception("journal cannot be cut back")
+
+    def _prune(self) -> None:
+        for kind, suffix in (("books", "json"), ("journal", "log")):
+            for path in self._directory.glob(f"{kind}-*.{suffix}"):
+                if int(path.stem.partition("-")[2]) <= self._number - _KEPT:
+                    path.unlink(missing_ok=True)
+
+    def _path(self, kind: str, number: int) -> Path:
+        return self._directory / f"{kind}-{number}.{'json' if kind == 'books' else 'log'}"
+
+    def _sync_directory(self) -> None:
+        descriptor = os.open(self._directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _close_file(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+
+
+def line(value: Json) -> bytes:
+    """A value as the journal holds it: checksum, blank, JSON, line feed."""
+    text = orjson.dumps(value)
+    return b"%08x %s\n" % (crc32(text), text)
+
+
+def _lines(data: bytes) -> tuple[list[Json], int]:
+    """The values of whole lines, and how many bytes those are."""
+    found: list[Json] = []
+    used = 0
+    while (end := data.find(b"\n", used)) >= 0:
+        value = _value(data[used:end])
+        if value is None:
+            break
+        found.append(value)
+        used = end + 1
+    return found, used
+
+
+def _value(text: bytes) -> Json | None:
+    if len(text) < len("00000000 {}") or text[8:9] != b" ":
+        return None
+    try:
+        if int(text[:8], 16) != crc32(text[9:]):
+            return None
+        value = orjson.loads(text[9:])
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _cannot(act: str, directory: Path, error: OSError) -> JournalError:
+    why = error.strerror or str(error)
+    return JournalError(f"cannot {act} the journal in {directory}: {why}")

@@ -1,0 +1,222 @@
+"""The protocol's bodies, version 1: what calls must look like, and what is said where they do not.
+
+The OpenAPI description is made from these classes, so it cannot differ from what is checked.
+"""
+
+from math import isfinite
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from master.errors import RefusedError
+
+Json = dict[str, Any]
+
+MOST_BYTES = 8 << 20
+"""Of a call's body."""
+MOST_WAIT_S = 30.0
+
+Name = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$")]
+Count = Annotated[int, Field(ge=0, le=1 << 53)]
+Positive = Annotated[int, Field(ge=1, le=1 << 53)]
+Text = Annotated[str, Field(max_length=2000)]
+TaskId = Annotated[str, Field(min_length=1, max_length=300)]
+Kind = Literal["training", "evaluation", "prediction", "export"]
+
+
+def _number(value: float | None) -> float | None:
+    """JSON has no NaN and no infinity, so the journal could not hold them."""
+    return value if value is not None and isfinite(value) else None
+
+
+Metric = Annotated[Annotated[float, Field(allow_inf_nan=True)] | None, AfterValidator(_number)]
+MOST_DIGITS = 15
+"""Of a number in a path."""
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )
+
+
+class _Who(_Body):
+    trainer: Name
+    """The trainer's name, the same for every process that stands in for it."""
+    incarnation: Name
+    """Random, of one process."""
+
+
+class Named(_Body):
+    """A name in a path."""
+
+    name: Name
+
+
+class Ref(_Body):
+    """A lease."""
+
+    task: TaskId
+    attempt: Count
+
+
+class Done(Ref):
+    """A task whose records were all trained."""
+
+    records: Count = 0
+    steps: Count = 0
+    metrics: dict[str, Metric] = Field(default_factory=dict)
+    """Means over the task's records; null where one is no number, as a loss may be."""
+
+
+class Failed(Ref):
+    """A task that cannot be trained."""
+
+    error: Text
+    record: Count | None = None
+    """The record at fault, where one is known."""
+
+
+class Held(Ref):
+    """A lease and how far it is."""
+
+    trained: Count = 0
+    """Records trained and not acknowledged."""
+
+
+class Join(_Who):
+    """A trainer begins, or comes to a new master."""
+
+    done: list[Done] = Field(default_factory=list)
+    """Acknowledgements that the master before had answered, beyond `safe`."""
+    held: list[Ref] = Field(default_factory=list)
+
+
+class File(_Body):
+    """One file of a data set."""
+
+    name: Annotated[str, Field(min_length=1, max_length=1000)]
+    records: Count
+
+
+class Description(_Body):
+    """A data set: exactly one of records, files and stream."""
+
+    records: Positive | None = None
+    files: Annotated[list[File], Field(min_length=1)] | None = None
+    stream: bool = False
+    """Endless: tasks are numbered ranges, until the job has had its steps."""
+    task_records: Positive
+    """Records that are leased together."""
+    epochs: Count = 1
+    """For evaluation: rounds that run without being asked for, with model version 0."""
+    shuffle_seed: Annotated[int, Field(ge=-(1 << 53), le=1 << 53)] | None = None
+    kind: Kind = "training"
+    overlap: bool = False
+    """Whether an epoch may begin while tasks of the one before are still leased."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        given = [n for n in ("records", "files", "stream") if getattr(self, n)]
+        if len(given) != 1:
+            raise ValueError("give exactly one of records, files and stream")
+        if self.files is not None and not any(file.records for file in self.files):
+            raise ValueError("files are all empty: there is nothing to train on")
+        if self.epochs < 1 and self.kind != "evaluation":
+            raise ValueError("epochs must be at least 1")
+        if self.stream and self.epochs != 1:
+            raise ValueError("epochs must be 1 for a stream, which never ends")
+        return self
+
+    def shape(self) -> Json:
+        """What the ledger keeps."""
+        given: Json = {"records": self.records, "files": None, "stream": self.stream or None}
+        if self.files is not None:
+            given["files"] = [file.model_dump() for file in self.files]
+        rest = self.model_dump(exclude={"records", "files", "stream"})
+        return {name: value for name, value in given.items() if value is not None} | rest
+
+
+class Work(_Who):
+    """Acknowledges and leases in one call."""
+
+    done: list[Done] = Field(default_factory=list)
+    failed: list[Failed] = Field(default_factory=list)
+    back: list[Held] = Field(default_factory=list)
+    """Handed back untrained, or not trained to the end."""
+    want: Annotated[int, Field(ge=0, le=4096)] = 0
+    wait_s: Annotated[float, Field(ge=0, le=MOST_WAIT_S)] = 0.0
+    """How long to wait for tasks, where others hold them all."""
+    kinds: list[Kind] | None = None
+    datasets: list[Name] | None = None
+    """Only tasks of these, and "done" is about these."""
+    call: Positive | None = None
+    """Grows by one; the same one again gets the same answer."""
+
+
+class Heartbeat(_Who):
+    """A trainer is alive."""
+
+    held: list[Held] = Field(default_factory=list)
+
+
+class Leave(_Who):
+    """A trainer ends; what it holds is handed back."""
+
+    back: list[Held] = Field(default_factory=list)
+
+
+class Save(_Who):
+    """A trainer would like to save a checkpoint."""
+
+
+class Saved(_Body):
+    """What became of a checkpoint."""
+
+    path: Text
+    step: Count = 0
+    ok: bool = True
+
+
+class Evaluate(_Body):
+    """Asks for an evaluation."""
+
+    model_version: Count
+    dataset: Name
+
+
+Body = TypeVar("Body", bound=BaseModel)
+
+
+def check(kind: type[Body], raw: bytes) -> Body:
+    """Reads a body.
+
+    Raises:
+        RefusedError: 400 where it is no JSON object, 422 where a field is wrong; names it.
+    """
+    try:
+        return kind.model_validate_json(raw)
+    except ValidationError as error:
+        raise _refusal(error) from error
+
+
+_RULED = ("epochs", "records", "files")
+"""Fields of which a rule beyond their own may speak."""
+
+
+def _refusal(error: ValidationError) -> RefusedError:
+    first = error.errors(include_url=False, include_context=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "json_invalid":
+        return RefusedError(400, f"the body is no JSON: {first['msg']}")
+    message = first["msg"].removeprefix("Value error, ")
+    if not where:
+        named = next((name for name in _RULED if name in message), None)
+        return RefusedError(422, f"the body is wrong: {message}", named)
+    if first["type"] == "extra_forbidden":
+        message = "no such field"
+    return RefusedError(422, f"{where}: {message}", where)

@@ -1,0 +1,95 @@
+"""A master in a thread of its own, which can be killed as a process can."""
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from master import app
+from master.fence import Fence
+from master.ledger import Ledger
+from master.measures import Measures
+from master.opening import books_of
+from master.service import Service
+from runtime import clock
+
+TOKEN = "token-of-a-job-of-tests"  # noqa: S105 - of a server that lives as long as a test
+_START_S = 10.0
+
+
+class Served:
+    """Serves from its making until `stop` or `kill`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        port: int = 0,
+        fence: Fence | None = None,
+        heartbeat_s: float = 0.2,
+        **limits: Any,
+    ) -> None:
+        self._ledger = Ledger("digits", **limits)
+        self._directory, self._fence, self._heartbeat_s = directory, fence, heartbeat_s
+        self.port = port
+        self.service: Service
+        self._stopped: asyncio.Event
+        self._loop = asyncio.new_event_loop()
+        self._kills = False
+        self._ready = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="master", daemon=True)
+        self._thread.start()
+        assert self._ready.wait(_START_S)
+        if self._error is not None:
+            self._thread.join()
+            raise self._error
+
+    def stop(self) -> None:
+        """Ends as SIGTERM does: with a last snapshot."""
+        self._end(kills=False)
+
+    def kill(self) -> None:
+        """Ends as SIGKILL does: with nothing."""
+        self._end(kills=True)
+
+    def _end(self, *, kills: bool) -> None:
+        if not self._thread.is_alive():
+            return
+        self._kills = kills
+        self._loop.call_soon_threadsafe(self._stopped.set)
+        self._thread.join(_START_S)
+        assert not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+        except BaseException as error:  # noqa: BLE001 - told to whoever started this thread
+            self._error = error
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._loop.close()
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        self._stopped = asyncio.Event()
+        books = books_of(self._ledger, self._directory, self._fence)
+        try:
+            self.service = Service(books, self._heartbeat_s, clock.monotonic_s, self._fence)
+            application = app.make(self.service, TOKEN, Measures())
+            runner = web.AppRunner(
+                application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True
+            )
+            await runner.setup()
+            await self.service.start()
+            await web.TCPSite(runner, "127.0.0.1", self.port).start()
+            self.port = runner.addresses[0][1]
+            self._ready.set()
+            await self._stopped.wait()
+            await (self.service.halt() if self._kills else self.service.stop())
+            await runner.cleanup()
+            await asyncio.sleep(0.05)  # connections that were just accepted are closed only now
+        finally:
+            books.close()

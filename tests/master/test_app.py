@@ -1,0 +1,268 @@
+"""Mistakes of callers, over HTTP: each a clear error, nothing lost, and the master serves on."""
+
+import base64
+import http.client
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from master import protocol
+from runtime import clock
+from tests.master.serving import TOKEN, Served
+from tests.master.test_journal import full_disk
+from tests.sdk.contract import NUMBERS, Json, Master, done, ref
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    """A master with a data set of four tasks."""
+    found = Served(tmp_path / "journal", heartbeat_s=5.0)
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def master(served: Served) -> Master:
+    """How to speak with it."""
+    found = Master(served.port, TOKEN)
+    assert found.describe()[0] == 200
+    return found
+
+
+def _raw(
+    served: Served, method: str, path: str, body: bytes = b"", **headers: str
+) -> tuple[int, bytes, dict[str, str]]:
+    link = http.client.HTTPConnection("127.0.0.1", served.port, timeout=10)
+    try:
+        link.request(method, path, body, {"Authorization": f"Bearer {TOKEN}", **headers})
+        answer = link.getresponse()
+        return answer.status, answer.read(), dict(answer.getheaders())
+    finally:
+        link.close()
+
+
+def _who(**more: Any) -> Json:
+    return {"trainer": "a", "incarnation": "a-1", **more}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "found"),
+    [
+        ("/v1/join", b"{", (400, None)),
+        ("/v1/join", b"\xff\xfe", (400, None)),
+        ("/v1/join", b"[]", (422, None)),
+        ("/v1/join", b"{}", (422, "trainer")),
+        ("/v1/join", json.dumps(_who(extra=1)).encode(), (422, "extra")),
+        ("/v1/join", json.dumps(_who(trainer="a b")).encode(), (422, "trainer")),
+        ("/v1/join", json.dumps(_who(trainer="x" * 300)).encode(), (422, "trainer")),
+        ("/v1/work", json.dumps(_who(want=-1)).encode(), (422, "want")),
+        ("/v1/work", json.dumps(_who(want=10**9)).encode(), (422, "want")),
+        ("/v1/work", json.dumps(_who(wait_s=1e9)).encode(), (422, "wait_s")),
+        ("/v1/work", b'{"trainer":"a","incarnation":"b","wait_s":NaN}', (422, "wait_s")),
+        ("/v1/work", json.dumps(_who(kinds=["cooking"])).encode(), (422, "kinds.0")),
+        ("/v1/work", json.dumps(_who(done=[{"task": "t"}])).encode(), (422, "done.0.attempt")),
+        ("/v1/work", json.dumps(_who(want=1)).encode(), (404, "trainer")),
+        ("/v1/heartbeat", json.dumps(_who()).encode(), (404, "trainer")),
+        ("/v1/leave", json.dumps(_who()).encode(), (404, "trainer")),
+        ("/v1/checkpoints", json.dumps(_who()).encode(), (404, "trainer")),
+        ("/v1/evaluations", b'{"model_version":1,"dataset":"train"}', (404, "dataset")),
+        ("/v1/nothing", b"{}", (404, None)),
+    ],
+)
+def test_a_mistake_is_named(
+    served: Served, master: Master, path: str, body: bytes, found: tuple[int, str | None]
+) -> None:
+    """In one line, with the field; the next call works."""
+    status, raw, headers = _raw(served, "POST", path, body)
+    error = json.loads(raw)["error"]
+
+    assert (status, error.get("field")) == found
+    assert headers["Content-Type"].startswith("application/json")
+    assert "\n" not in error["message"]
+    assert "Traceback" not in raw.decode()
+    assert master.join("trainer-0").work(1)["state"] == "work"
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"records": 0}, "records"),
+        ({"records": None}, "records"),
+        ({"records": None, "files": []}, "files"),
+        ({"records": None, "files": [{"name": "a", "records": 0}]}, "files"),
+        ({"files": [{"name": "a", "records": 3}]}, "records"),
+        ({"task_records": 0}, "task_records"),
+        ({"epochs": 0}, "epochs"),
+        ({"records": None, "stream": True, "epochs": 2}, "epochs"),
+        ({"kind": "cooking"}, "kind"),
+        ({"shuffle_seed": "x"}, "shuffle_seed"),
+    ],
+)
+def test_a_data_set_that_cannot_be_is_refused(master: Master, changes: Json, named: str) -> None:
+    """An empty one too: there is nothing to train on."""
+    status, answer = master.ask("PUT", "/v1/datasets/other", {**NUMBERS, **changes})
+
+    assert (status, answer["error"]["field"]) == (422, named)
+    assert list(master.ask("GET", "/v1/status")[1]["datasets"]) == ["train"]
+
+
+@pytest.mark.parametrize("name", ["a%2Fb", "%20", "x" * 300, "-a"])
+def test_a_name_that_no_data_set_may_have(served: Served, name: str) -> None:
+    """Task ids are made of it."""
+    status, raw, _ = _raw(served, "PUT", f"/v1/datasets/{name}", json.dumps(NUMBERS).encode())
+
+    assert status in (404, 422), raw
+
+
+def test_a_body_that_is_too_long_is_refused(served: Served) -> None:
+    """Before it is read whole."""
+    status, raw, _ = _raw(served, "POST", "/v1/join", b" " * (protocol.MOST_BYTES + 1))
+
+    assert status == 413
+    assert json.loads(raw)["error"]["message"].startswith("the body is longer")
+
+
+def test_a_wrong_method_is_refused(served: Served) -> None:
+    """As JSON too."""
+    status, raw, _ = _raw(served, "DELETE", "/v1/status")
+
+    assert status == 405
+    assert json.loads(raw)["error"]["status"] == 405
+
+
+@pytest.mark.parametrize(
+    "given", ["", "Bearer", "Bearer wrong", f"Token {TOKEN}", "Basic !!!", "Basic eDp5"]
+)
+def test_without_the_token_nothing_is_told(served: Served, given: str) -> None:
+    """Whatever is asked; another job's token is a wrong one."""
+    for path in ("/v1/status", "/", "/v1/evaluations/1"):
+        status, raw, _ = _raw(served, "GET", path, Authorization=given)
+        assert status == 401
+        assert TOKEN not in raw.decode()
+    assert _raw(served, "POST", "/v1/join", b"{}", Authorization=given)[0] == 401
+
+
+def test_a_browser_sends_the_token_as_password(served: Served, master: Master) -> None:
+    """The page shows the job, and names from outside are no HTML in it."""
+    master.describe("b.c")
+    one = master.join("trainer-0")
+    lease = one.work(1)["tasks"][0]
+    one.work(failed=[{**ref(lease), "error": "<script>alert(1)</script>"}])
+    basic = base64.b64encode(f"me:{TOKEN}".encode()).decode()
+    status, raw, headers = _raw(served, "GET", "/", Authorization=f"Basic {basic}")
+    text = raw.decode()
+
+    assert status == 200
+    assert "digits: working" in text
+    assert "trainer-0" in text
+    assert "<script>" not in text
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+
+
+def test_probes_and_scrapes_need_no_token(served: Served, master: Master) -> None:
+    """They tell numbers only."""
+    one = master.join("trainer-0")
+    one.work(done=[done(lease) for lease in one.work(2)["tasks"]])
+    texts = [
+        _raw(served, "GET", path, Authorization="")[1].decode()
+        for path in ("/healthz", "/metrics", "/openapi.json")
+    ]
+
+    assert json.loads(texts[0]) == {"ok": True}
+    assert 'edl_master_tasks_count{outcome="done"} 2.0' in texts[1]
+    assert 'path="/v1/work",status="200"' in texts[1]
+    assert json.loads(texts[2])["openapi"].startswith("3.")
+
+
+def test_an_unknown_evaluation_is_named(master: Master) -> None:
+    """As is a version that is no number."""
+    for text, status in (("7", 404), ("x", 422), ("9" * 40, 422)):
+        found, answer = master.ask("GET", f"/v1/evaluations/{text}")
+        assert (found, answer["error"]["field"]) == (status, "model_version")
+
+
+def test_evaluations_are_asked_for_and_told(master: Master) -> None:
+    """Over HTTP, from the question to the means."""
+    master.describe("test", kind="evaluation", epochs=0, records=10)
+    assert master.ask("POST", "/v1/evaluations", {"model_version": 3, "dataset": "test"})[0] == 200
+    one = master.join("trainer-0")
+    scope: Json = {"kinds": ["evaluation"], "datasets": ["test"]}
+    leases = one.work(1, **scope)["tasks"]
+    one.work(done=[done(leases[0], metrics={"accuracy": 0.9})])
+    told = master.ask("GET", "/v1/evaluations/3")[1]["rounds"][0]
+
+    assert told == {
+        "dataset": "test",
+        "model_version": 3,
+        "records": 10,
+        "metrics": {"accuracy": 0.9},
+        "complete": True,
+    }
+
+
+def test_a_full_disk_refuses_and_loses_nothing(
+    served: Served, master: Master, tmp_path: Path
+) -> None:
+    """The caller may try again; once there is room, the same call works."""
+    one = master.join("trainer-0")
+    order = one.order(2)
+    with full_disk(5, tmp_path / "journal" / "journal-1.log"):
+        status, answer = one.say("POST", "/v1/work", **order)
+        healthy = _raw(served, "GET", "/healthz")[0]
+    tasks = one.ok("POST", "/v1/work", **order)["tasks"]
+
+    assert (status, healthy) == (507, 200)
+    assert "cannot write the journal" in answer["error"]["message"]
+    assert [lease["attempt"] for lease in tasks] == [1, 1]
+
+
+def test_a_call_waits_until_something_is_free(master: Master) -> None:
+    """It is answered the moment another hands a task back, and not long after its time."""
+    master.describe("one", records=10)
+    scope: Json = {"datasets": ["one"]}
+    one, other = master.join("trainer-0"), master.join("trainer-1")
+    lease = one.work(1, **scope)["tasks"][0]
+    begun_s = clock.monotonic_s()
+    waited = other.work(1, wait_s=0.3, **scope)
+    took_s = clock.monotonic_s() - begun_s
+    one.work(back=[ref(lease)])
+    found = other.work(1, wait_s=5.0, **scope)
+
+    assert (waited["tasks"], waited["state"]) == ([], "wait")
+    assert 0.3 <= took_s < 3.0
+    assert [task["task"] for task in found["tasks"]] == ["one/0/0"]
+
+
+def test_trainers_that_fall_silent_are_gone(tmp_path: Path) -> None:
+    """Their tasks go to others, and what they had trained of them is counted."""
+    served = Served(tmp_path / "journal", heartbeat_s=0.05)
+    try:
+        master = Master(served.port, TOKEN)
+        master.describe(records=10)
+        one = master.join("trainer-0")
+        lease = one.work(1)["tasks"][0]
+        one.ok("POST", "/v1/heartbeat", held=[{**ref(lease), "trained": 4}])
+        other = master.join("trainer-1")
+        again = other.work(1, wait_s=5.0)["tasks"]
+        status = master.ask("GET", "/v1/status")[1]
+        assert [task["attempt"] for task in again] == [2]
+        assert status["lost_records"] == 4
+        assert list(status["trainers"]) == ["trainer-1"]
+    finally:
+        served.stop()
+
+
+def test_tasks_that_a_trainer_knows_nothing_of_come_back(served: Served, master: Master) -> None:
+    """An answer that nobody waited for had leased them; two heartbeats later others get them."""
+    master.describe("one", records=10)
+    one = master.join("trainer-0")
+    one.work(1, datasets=["one"])
+    for _ in range(2):
+        one.ok("POST", "/v1/heartbeat", held=[])
+    found = master.join("trainer-1").work(1, datasets=["one"])["tasks"]
+
+    assert [task["attempt"] for task in found] == [2]
+    assert served.service.ledger.lost_records == 0

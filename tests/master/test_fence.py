@@ -1,0 +1,153 @@
+"""Snapshots in a ConfigMap, and who may write them."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from kube import request
+from kube.errors import Unavailable
+from kube.fake import FakeApi
+from kube.request import CONFIGMAPS
+from master.errors import FencedError, JournalError
+from master.fence import ConfigMapFence, pack, unpack
+from master.ledger import Ledger
+from master.opening import books_of
+from tests.master.books import opened, who, work
+
+_PLACE = ("ml", "digits-master")
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    """An API server without that ConfigMap."""
+    return FakeApi()
+
+
+def _fence(api: FakeApi, holder: str) -> ConfigMapFence:
+    return ConfigMapFence(api, *_PLACE, holder)
+
+
+def _data(api: FakeApi) -> dict[str, str]:
+    found: dict[str, str] = orjson.loads(api.send(request.get(CONFIGMAPS, *_PLACE)))["data"]
+    return found
+
+
+def test_what_is_written_is_read(api: FakeApi) -> None:
+    """With generation, holder and outcome beside it."""
+    fence = _fence(api, "pod-1")
+    assert fence.read().generation == 0
+    fence.write(3, {"job": "digits"}, "")
+    fence.write(3, {"job": "digits", "more": 1}, "done")
+    kept = _fence(api, "other").read()
+
+    assert (kept.generation, kept.holder, kept.books) == (3, "pod-1", {"job": "digits", "more": 1})
+    assert _data(api)["outcome"] == "done"
+
+
+def test_a_configmap_that_was_made_empty_is_used(api: FakeApi) -> None:
+    """The reconciler makes it, so that its owner is the Job; labels on it stay."""
+    body = {"metadata": {"name": _PLACE[1], "labels": {"x": "y"}}}
+    api.send(request.create(CONFIGMAPS, _PLACE[0], body))
+    fence = _fence(api, "pod-1")
+    assert fence.read().books is None
+    fence.write(1, {}, "")
+    found = orjson.loads(api.send(request.get(CONFIGMAPS, *_PLACE)))
+
+    assert found["metadata"]["labels"] == {"x": "y"}
+    assert found["data"]["holder"] == "pod-1"
+
+
+def test_an_old_master_cannot_write(api: FakeApi) -> None:
+    """As soon as another one has."""
+    old, new = _fence(api, "pod-1"), _fence(api, "pod-2")
+    old.write(1, {}, "")
+    new.read()
+    new.write(2, {}, "")
+
+    with pytest.raises(FencedError, match="pod-2"):
+        old.write(1, {"job": "digits"}, "")
+    assert _data(api)["generation"] == "2"
+
+
+def test_a_label_does_not_fence(api: FakeApi) -> None:
+    """Nor does a write of its own whose answer was lost: the holder is still this one."""
+    fence = _fence(api, "pod-1")
+    fence.write(1, {}, "")
+    body = {"metadata": {"labels": {"x": "y"}}}
+    api.send(request.merge_patch(CONFIGMAPS, *_PLACE, body))
+    fence.write(1, {"n": 1}, "")
+
+    assert unpack(_data(api)["snapshot"]) == {"n": 1}
+
+
+def test_books_too_large_for_a_configmap_are_an_error(api: FakeApi) -> None:
+    """Said before the API server says it."""
+    random = Path("/dev/urandom")
+    with random.open("rb") as file, pytest.raises(JournalError, match="too large"):
+        _fence(api, "pod-1").write(1, {"noise": file.read(800_000).hex()}, "")
+
+
+def test_a_damaged_snapshot_is_named(api: FakeApi) -> None:
+    """Nobody starts from nothing by mistake."""
+    body = {
+        "metadata": {"name": _PLACE[1]},
+        "data": {"snapshot": "bm9uc2Vuc2U=", "generation": "1"},
+    }
+    api.send(request.create(CONFIGMAPS, _PLACE[0], body))
+    with pytest.raises(JournalError, match="ml/digits-master is damaged"):
+        _fence(api, "pod-1").read()
+    with pytest.raises(ValueError, match="no books"):
+        unpack(pack([]))  # type: ignore[arg-type]  # what nobody stores
+
+
+def test_a_million_tasks_fit() -> None:
+    """Half of them done, sixteen trainers at work."""
+    names = [f"trainer-{number}" for number in range(16)]
+    ledger = opened(*names, records=10**7, shuffle_seed=1)
+    for name in names:
+        work(ledger, name, 30)
+    epoch = ledger.datasets["train"].open[0]
+    epoch.cursor = 500_000
+
+    assert len(pack(ledger.dump())) < 20_000
+
+
+def test_a_new_pod_takes_over_and_the_old_one_stays_out(api: FakeApi, tmp_path: Path) -> None:
+    """Also when it comes back with its journal."""
+    first = books_of(Ledger("digits"), tmp_path / "1", _fence(api, "pod-1"))
+    first.execute({"do": "join", **who("a")})
+    first.close()
+    second = books_of(Ledger("digits"), tmp_path / "2", _fence(api, "pod-2"))
+    generation = second.ledger.generation
+    second.close()
+    again = books_of(Ledger("digits"), tmp_path / "2", _fence(api, "pod-2"))
+    again.close()
+
+    assert (generation, again.ledger.generation) == (2, 2)
+    with pytest.raises(FencedError, match="generation 2, this journal is of 1"):
+        books_of(Ledger("digits"), tmp_path / "1", _fence(api, "pod-1"))
+    with pytest.raises(JournalError, match="of job 'digits'"):
+        books_of(Ledger("mnist"), tmp_path / "3", _fence(api, "pod-3"))
+
+
+def test_an_api_server_that_is_away_is_no_fence(api: FakeApi) -> None:
+    """It may be back later: the error says which object."""
+    fence = _fence(api, "pod-1")
+    api.faults.fail_next(Unavailable("no route"), 2)
+    with pytest.raises(JournalError, match="cannot read ConfigMap ml/digits-master"):
+        fence.read()
+    with pytest.raises(JournalError, match="cannot write ConfigMap ml/digits-master"):
+        fence.write(1, {}, "")
+
+
+def test_a_write_whose_answer_was_lost_does_not_fence(api: FakeApi) -> None:
+    """The next one finds its own name there."""
+    fence = _fence(api, "pod-1")
+    fence.write(1, {}, "")
+    api.faults.lose_answers()
+    with pytest.raises(JournalError):
+        fence.write(1, {"n": 1}, "")
+    fence.write(1, {"n": 2}, "")
+
+    assert unpack(_data(api)["snapshot"]) == {"n": 2}

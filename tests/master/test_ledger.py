@@ -1,0 +1,271 @@
+"""What the books say, fact by fact; the contract with the SDK is in tests/sdk/contract.py."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from master.errors import RefusedError
+from master.ledger import Ledger
+from tests.master.books import done, join, opened, ref, shape, who, work
+
+
+def _refused(act: Any) -> RefusedError:
+    with pytest.raises(RefusedError) as caught:
+        act()
+    return caught.value
+
+
+def test_epochs_do_not_overlap() -> None:
+    """The second begins when the last task of the first is done, not when it is leased."""
+    ledger = opened("a", "b", epochs=2)
+    first = work(ledger, "a", 4)["tasks"]
+    waits = work(ledger, "b", 1)
+    done(ledger, "a", first)
+    second = work(ledger, "b", 9)["tasks"]
+
+    assert (waits["tasks"], waits["state"]) == ([], "wait")
+    assert {lease["epoch"] for lease in second} == {1}
+    assert len(second) == 4
+
+
+def test_epochs_overlap_where_that_is_asked_for() -> None:
+    """Nobody waits for the last of an epoch."""
+    ledger = opened("a", "b", epochs=3, overlap=True)
+    work(ledger, "a", 4)
+
+    assert {lease["epoch"] for lease in work(ledger, "b", 9)["tasks"]} == {1, 2}
+
+
+def test_a_shuffled_data_set_is_whole() -> None:
+    """Each task once, in another order."""
+    ledger = opened("a", records=200, shuffle_seed=3)
+    starts = [lease["start"] for lease in work(ledger, "a", 99)["tasks"]]
+
+    assert starts != sorted(starts)
+    assert sorted(starts) == list(range(0, 200, 10))
+
+
+def test_disruptions_use_up_no_budget() -> None:
+    """Handed back, lost with a trainer, taken by a new incarnation: it is leased again."""
+    ledger = opened("a", records=10)
+    for number in range(9):
+        lease = work(ledger, "a", 1)["tasks"][0]
+        if number % 3 == 0:
+            work(ledger, "a", back=[ref(lease)])
+        elif number % 3 == 1:
+            ledger.execute({"do": "expire", "trainers": {"a": {}}, "stuck": {}})
+            join(ledger, "a")
+        else:
+            ledger.execute({"do": "expire", "trainers": {}, "stuck": {"a": {}}})
+
+    assert work(ledger, "a", 1)["tasks"][0]["attempt"] == 10
+    assert not ledger.dropped
+
+
+def test_a_task_that_fails_too_often_is_dropped_and_named() -> None:
+    """The job goes on without it, and says which record was at fault."""
+    ledger = opened("a", records=20)
+    for _ in range(3):
+        lease = next(t for t in work(ledger, "a", 2)["tasks"] if t["start"] == 0)
+        work(ledger, "a", failed=[{**ref(lease), "record": 7, "error": "ValueError: torn"}])
+        for task, attempt in dict(ledger.known(who("a")).held).items():
+            work(ledger, "a", back=[{"task": task, "attempt": attempt}])
+    done(ledger, "a", work(ledger, "a", 9)["tasks"])
+
+    assert ledger.dropped == [
+        {"task": "train/0/0", "by": "a", "error": "record 7: ValueError: torn"}
+    ]
+    assert ledger.complete
+    assert ledger.datasets["train"].progress()["dropped_records"] == 10
+    assert ledger.state() == "done"
+
+
+def test_too_many_dropped_tasks_fail_the_job() -> None:
+    """With the last one's error; nobody gets work any more."""
+    ledger = Ledger("digits", most_dropped=1)
+    ledger.execute({"do": "describe", "name": "train", "shape": shape(records=40)})
+    join(ledger, "a")
+    while not ledger.failed:
+        lease = work(ledger, "a", 1)["tasks"][0]
+        work(ledger, "a", failed=[{**ref(lease), "error": "no such file"}])
+
+    assert ledger.state() == "failed"
+    assert ledger.failed == "2 tasks were dropped, the last of them train/0/1: no such file"
+    assert work(ledger, "a", 1)["state"] == "stop"
+    assert join(ledger, "a")["state"] == "stop"
+
+
+def test_training_ends_after_its_steps() -> None:
+    """Whatever data is left; a stream has no other end."""
+    ledger = Ledger("digits", max_steps=5)
+    stream = {name: value for name, value in shape().items() if name != "records"}
+    ledger.execute({"do": "describe", "name": "train", "shape": {**stream, "stream": True}})
+    join(ledger, "a")
+    leases = work(ledger, "a", 2)["tasks"]
+    done(ledger, "a", leases[:1], steps=4)
+    more = work(ledger, "a", 1)
+    done(ledger, "a", leases[1:], steps=1)
+    while_held = ledger.state()
+    last = work(ledger, "a", 1, back=[ref(lease) for lease in more["tasks"]])["state"]
+
+    assert more["state"] == "work"
+    assert while_held == "working"
+    assert (last, ledger.state()) == ("done", "done")
+
+
+def test_the_export_comes_after_the_last_step() -> None:
+    """Also where data is left; until then trainers are told to go on."""
+    ledger = Ledger("digits", max_steps=1)
+    ledger.execute({"do": "describe", "name": "train", "shape": shape()})
+    last = shape(records=1, task_records=1, kind="export")
+    ledger.execute({"do": "describe", "name": "final", "shape": last})
+    join(ledger, "a")
+    done(ledger, "a", work(ledger, "a", 1)["tasks"], steps=1)
+    states = ledger.state(), ledger.word()
+    leases = work(ledger, "a", 9)["tasks"]
+    done(ledger, "a", leases)
+
+    assert states == ("working", "work")
+    assert [lease["kind"] for lease in leases] == ["export"]
+    assert ledger.state() == "done"
+
+
+def test_unknown_tasks_are_told_apart_from_stale_ones() -> None:
+    """A report of what does not exist changes nothing either."""
+    ledger = opened("a", epochs=2)
+    reports = ["train/0/0", "train/1/3", "train/2/0", "train/0/4", "train/x/0", "other/0/0", "x"]
+    entries = [{"task": task, "attempt": 1} for task in reports]
+
+    assert work(ledger, "a", done=entries)["results"] == [*["stale"] * 2, *["unknown"] * 5]
+    assert work(ledger, "a", back=entries)["results"] == [*["stale"] * 2, *["unknown"] * 5]
+    failed = [{**entry, "error": "e"} for entry in entries]
+    assert work(ledger, "a", failed=failed)["results"] == [*["stale"] * 2, *["unknown"] * 5]
+
+
+def test_a_call_of_the_past_is_refused() -> None:
+    """Its answer is no longer known."""
+    ledger = opened("a")
+    work(ledger, "a", 1, call=2)
+    refused = _refused(lambda: work(ledger, "a", 1, call=1))
+
+    assert (refused.status, refused.named) == (409, "call")
+
+
+def test_what_was_trained_and_lost_is_counted() -> None:
+    """With the trainer, with its incarnation, or handed back half trained."""
+    ledger = opened("a", "b", "c")
+    tasks = {name: work(ledger, name, 1)["tasks"][0] for name in "abc"}
+    gone = {"a": {tasks["a"]["task"]: 3}}
+    ledger.execute({"do": "expire", "trainers": gone, "stuck": {}})
+    newer = {"trainer": "b", "incarnation": "b-2"}
+    ledger.execute({"do": "join", **newer, "trained": {tasks["b"]["task"]: 4}})
+    work(ledger, "c", back=[{**ref(tasks["c"]), "trained": 5}])
+
+    assert ledger.lost_records == 12
+
+
+def test_evaluations_come_before_training() -> None:
+    """By model version, one after the other, their metrics weighted by records."""
+    ledger = opened("a")
+    test = shape(records=15, kind="evaluation", epochs=0)
+    ledger.execute({"do": "describe", "name": "test", "shape": test})
+    ledger.execute({"do": "evaluate", "model_version": 7, "dataset": "test"})
+    leases = work(ledger, "a", 3)["tasks"]
+    for lease, accuracy in zip(leases[:2], (0.5, 0.8), strict=True):
+        done(ledger, "a", [lease], metrics={"accuracy": accuracy})
+
+    assert [lease["dataset"] for lease in leases] == ["test", "test", "train"]
+    assert {lease.get("model_version") for lease in leases[:2]} == {7}
+    told = ledger.datasets["test"].rounds[0].told()
+    assert (told["records"], told["complete"]) == (15, True)
+    assert told["metrics"]["accuracy"] == pytest.approx(0.6)
+    assert work(ledger, "a", 1, kinds=["evaluation"])["state"] == "done"
+
+
+def test_an_evaluation_of_something_else_is_refused() -> None:
+    """Only data sets of that kind can be asked for."""
+    ledger = opened("a")
+    for name in ("train", "nothing"):
+        asked = {"do": "evaluate", "model_version": 1, "dataset": name}
+        assert _refused(lambda asked=asked: ledger.execute(asked)).named == "dataset"
+
+
+def test_the_export_is_one_task_and_the_last() -> None:
+    """Exactly one trainer gets it, when all else is done."""
+    ledger = opened("a", "b", records=10)
+    final = shape(records=1, task_records=1, kind="export")
+    ledger.execute({"do": "describe", "name": "final", "shape": final})
+    lease = work(ledger, "a", 9)["tasks"]
+    early = work(ledger, "b", 9)
+    done(ledger, "a", lease)
+    late = [work(ledger, name, 9)["tasks"] for name in "ab"]
+
+    assert [one["dataset"] for one in lease] == ["train"]
+    assert early["state"] == "wait"
+    assert [[one["kind"] for one in tasks] for tasks in late] == [["export"], []]
+    assert not ledger.complete
+
+
+def test_a_saver_that_is_gone_blocks_nobody() -> None:
+    """Its ticket is over, and a checkpoint that failed is not the newest."""
+    ledger = opened("a", "b")
+    first = ledger.execute({"do": "save", **who("a")})
+    ledger.execute({"do": "expire", "trainers": {"a": {}}, "stuck": {}})
+    second = ledger.execute({"do": "save", **who("b")})
+    late = {"do": "saved", "ticket": first["ticket"], "path": "x", "step": 1, "ok": True}
+    refused = _refused(lambda: ledger.execute(late))
+    ledger.execute({**late, "ticket": second["ticket"], "ok": False})
+
+    assert second["version"] > first["version"]
+    assert refused.status == 404
+    assert ledger.checkpoint is None
+
+
+def test_a_new_master_waits_for_the_trainers_of_the_one_before() -> None:
+    """Until all have joined, or their time is over, nothing new is leased."""
+    ledger = opened("a", "b")
+    held = work(ledger, "a", 1)["tasks"]
+    ledger.execute({"do": "takeover"})
+    join(ledger, "a", held=[ref(lease) for lease in held])
+    waits = work(ledger, "a", 1)
+    ledger.execute({"do": "settle"})
+    more = work(ledger, "a", 9)["tasks"]
+
+    assert (waits["tasks"], waits["state"]) == ([], "wait")
+    assert len(more) == 3
+    assert done(ledger, "a", [*held, *more]) == ["accepted"] * 4
+
+
+def test_what_two_masters_gave_out_is_booked_once_and_counted() -> None:
+    """An acknowledgement holds, whoever has the task meanwhile."""
+    ledger = opened("a", "b", records=20)
+    kept = orjson.loads(orjson.dumps(ledger.dump()))
+    lease = work(ledger, "a", 1)["tasks"][0]
+    done(ledger, "a", [lease])
+    other = Ledger("digits")
+    other.load(kept)
+    other.execute({"do": "takeover"})
+    other.execute({"do": "settle"})
+    join(other, "b")
+    again = work(other, "b", 1)["tasks"][0]
+    join(other, "a", done=[{**ref(lease), "steps": 1}])
+
+    assert again["task"] == lease["task"]
+    assert again["attempt"] > lease["attempt"]
+    assert other.trained_again_records == 10
+    assert done(other, "b", [again]) == ["stale"]
+    assert other.datasets["train"].totals.records == 10
+    rest = work(other, "a", 9)["tasks"]
+    assert done(other, "a", rest) == ["accepted"]
+    assert other.complete
+
+
+def test_books_are_small_whatever_the_data() -> None:
+    """A milliard of records, a thousand tasks of it done: some kilobytes."""
+    ledger = opened("a", records=10**9, task_records=1000, shuffle_seed=5)
+    for _ in range(100):
+        done(ledger, "a", work(ledger, "a", 10)["tasks"])
+
+    assert ledger.datasets["train"].totals.records == 10**6
+    assert len(orjson.dumps(ledger.dump())) < 5_000

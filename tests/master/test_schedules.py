@@ -1,0 +1,51 @@
+"""Thousands of schedules in which everything goes wrong: every record is booked once an epoch."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.master.books import shape
+from tests.master.world import World
+
+SCHEDULES = 40
+"""Of each test, each with another seed; `make properties` plays thousands."""
+STEPS = 120
+
+
+def _play(root: Path, seed: int) -> World:
+    chance = Random(seed)  # noqa: S311 - the same schedule in every run
+    described = shape(
+        records=chance.randint(1, 90),
+        epochs=chance.choice([1, 2, 3]),
+        shuffle_seed=chance.choice([None, seed]),
+        overlap=chance.random() < 0.3,
+    )
+    world = World(root, chance, described)
+    for _ in range(STEPS):
+        world.step()
+    world.finish()
+    world.desk.close()
+    return world
+
+
+@pytest.mark.parametrize("batch", range(8))
+def test_nothing_is_lost_and_nothing_is_booked_twice(
+    batch: int, tmp_path: Path, schedules: int
+) -> None:
+    """Kills, restarts, takeovers, lost, late and repeated calls, full disks."""
+    for number in range(schedules):
+        seed = batch * schedules + number
+        world = _play(tmp_path / str(seed), seed)
+        ledger = world.desk.ledger
+        data = ledger.datasets["train"]
+        records = data.cutting.records or 0
+
+        assert data.totals.records == records * data.epochs, seed
+        assert data.totals.tasks == (data.cutting.count or 0) * data.epochs, seed
+        assert data.totals.dropped_tasks == 0, seed
+        again = sum(count - 1 for count in world.told.values() if count > 1)
+        assert again <= ledger.trained_again_records + world.taken_over * records, seed
+        if not world.taken_over:
+            assert again == 0, seed
+            assert ledger.trained_again_records == 0, seed
