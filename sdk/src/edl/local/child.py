@@ -1,0 +1,31 @@
+"""Starts a program that ends when its parent does, however that ended: `child PARENT PROGRAM...`.
+
+Nothing of a run stays behind, even when `edl run` itself is killed. Linux only; elsewhere the
+program is started as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+
+_SET_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG of prctl(2); it survives exec."""
+
+
+def main(argv: list[str]) -> None:
+    """Becomes the program."""
+    parent = int(argv[0])
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, int(signal.SIGTERM), 0, 0, 0)
+        if os.getppid() != parent:  # it ended before the call
+            sys.exit(128 + signal.SIGTERM)
+    os.execv(argv[1], argv[1:])  # noqa: S606 - the program is what the user asked for
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,85 @@
+"""The trainers of a run: started, removed, killed; those that fail are replaced, a few times."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from edl.local.processes import Process
+
+log = logging.getLogger("edl.run")
+
+LEFT = 143
+"""The exit code of a trainer that SIGTERM ended in good order."""
+MOST_FAILURES = 3
+
+
+class Crew:
+    """Ids only grow: a name that once was somebody's is never given again."""
+
+    def __init__(self, start: Callable[[str], Process]) -> None:
+        self._start = start
+        self._next = 0
+        self._seen: set[str] = set()
+        self.all: list[Process] = []
+        self.failures = 0
+
+    @property
+    def running(self) -> list[Process]:
+        """In the order of their ids."""
+        return [one for one in self.all if one.running]
+
+    @property
+    def finished(self) -> bool:
+        """Whether a trainer ended by itself and in success."""
+        return any(one.code == 0 for one in self.all)
+
+    def add(self, count: int) -> None:
+        """Starts trainers."""
+        for _ in range(count):
+            self.all.append(self._start(f"trainer-{self._next}"))
+            self._next += 1
+
+    def remove(self, count: int) -> None:
+        """SIGTERM to the youngest."""
+        for one in self._staying()[-count:]:
+            log.info("%s is asked to leave", one.name)
+            one.remove()
+
+    def kill(self, name: str | None) -> None:
+        """SIGKILL to the one of this name, or to the youngest."""
+        found = [one for one in self._staying() if name in (None, one.name)]
+        for one in found[-1:]:
+            log.info("%s is killed (-9)", one.name)
+            one.kill()
+
+    def look(self) -> None:
+        """Replaces those that failed by themselves, as long as the budget lasts."""
+        for one in list(self.all):
+            if one.running or one.name in self._seen:
+                continue
+            self._seen.add(one.name)
+            if one.asked or one.code in (0, LEFT):
+                log.info("%s ended: %s", one.name, state(one))
+                continue
+            self.failures += 1
+            log.warning("%s failed: %s; its last line: %s", one.name, state(one), one.last or "-")
+            if self.failures <= MOST_FAILURES:
+                self.add(1)
+
+    def _staying(self) -> list[Process]:
+        return [one for one in self.running if not one.asked]
+
+
+def state(one: Process) -> str:
+    """In words, such as `training` or `failed with exit code 1`."""
+    code = one.code
+    if code is None:
+        return "leaving" if one.asked else "training"
+    if code == 0:
+        return "done"
+    if one.asked == "killed" and code < 0:
+        return "killed (-9)"
+    if code == LEFT:
+        return "left (143)"
+    return f"failed by signal {-code}" if code < 0 else f"failed with exit code {code}"

@@ -1,0 +1,220 @@
+"""`edl run`: starts master and trainers, shows them, lets the user add and kill some, ends all."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from edl import clock
+from edl.errors import EdlError
+from edl.local import master
+from edl.local.crew import MOST_FAILURES, Crew, state
+from edl.local.keys import Keys
+from edl.local.processes import Key, Line, News, Process
+from edl.local.schedule import MASTER, Act, Add, Kill, Quit, Remove, Schedule
+from edl.local.view import Row, held, screen, share, sums
+
+log = logging.getLogger("edl.run")
+
+_TICK_S = 0.2
+_GRACE_S = 5.0
+_MOST_NEWS = 10_000
+"""Lines of trainers that wait to be shown; then those who write them wait."""
+_INTERRUPTED = 130
+_KEYS: dict[str, Act] = {
+    "+": Add(),
+    "-": Remove(),
+    "k": Kill(),
+    "m": Kill(MASTER),
+    "q": Quit(),
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says."""
+
+    program: list[str]
+    trainers: int
+    job: str
+    schedule: Schedule = field(default_factory=lambda: Schedule([]))
+    folder: Path | None = None
+    """Keeps journal and logs; a journal found there is continued."""
+
+
+class Run:
+    """One run."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._news: queue.Queue[News] = queue.Queue(_MOST_NEWS)
+        master.require()
+        self._kept = options.folder is not None
+        self._folder = options.folder or Path(tempfile.mkdtemp(prefix="edl-"))
+        self._begun_s = clock.monotonic_s()
+        self._live = sys.stdout.isatty()
+        self._drawn = 0
+        self._quit = self._broken = False
+        token, port = secrets.token_hex(16), master.free_port()
+        self._told = {
+            "EDL_MASTER": f"http://127.0.0.1:{port}",
+            "EDL_TOKEN": token,
+            "EDL_JOB": options.job,
+        }
+        self._master_command = master.command(str(self._folder / "journal"), port)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._keeper = master.Keeper(self._start_master, self._told["EDL_MASTER"], token)
+        self._crew = Crew(self._start_trainer)
+
+    def run(self) -> int:
+        """The exit code: 0 where the job is done."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._interrupted)
+        try:
+            with Keys(self._news):
+                self._crew.add(self._options.trainers)
+                self._loop()
+            self._keeper.ask()
+            self._draw()
+        except EdlError as error:
+            log.error("%s", error)  # noqa: TRY400 - one line is what a user wants
+            self._broken = True
+        finally:
+            self._end()
+        return self._tell()
+
+    def _loop(self) -> None:
+        while not self._quit:
+            self._keeper.look()
+            self._crew.look()
+            found = sums(self._keeper.status)
+            for act in self._options.schedule.due(self._took_s, share(found)):
+                self._do(act)
+            self._draw()
+            if self._over:
+                return
+            self._hear()
+
+    @property
+    def _took_s(self) -> float:
+        return clock.monotonic_s() - self._begun_s
+
+    @property
+    def _over(self) -> bool:
+        """Whether nobody trains and nobody will."""
+        crew = self._crew
+        if crew.running:
+            return False
+        if crew.finished or crew.failures > MOST_FAILURES:
+            return True
+        return not self._live and not self._options.schedule.adds
+
+    def _hear(self) -> None:
+        """Waits for news, and takes all there are."""
+        with suppress(queue.Empty):
+            found = self._news.get(timeout=_TICK_S)
+            while True:
+                self._take(found)
+                found = self._news.get_nowait()
+
+    def _take(self, found: News) -> None:
+        if isinstance(found, Key):
+            act = _KEYS.get(found.text)
+            if act is not None:
+                self._do(act)
+        elif isinstance(found, Line) and not self._live:
+            print(f"{found.name} | {found.text}", flush=True)  # noqa: T201 - a command prints
+
+    def _do(self, act: Act) -> None:
+        if isinstance(act, Add):
+            self._crew.add(act.count)
+        elif isinstance(act, Remove):
+            self._crew.remove(act.count)
+        elif isinstance(act, Quit):
+            self._quit = True
+        elif act.name == MASTER:
+            self._keeper.process.kill()
+        else:
+            self._crew.kill(act.name)
+
+    def _draw(self) -> None:
+        if not self._live:
+            return
+        status, keeper = self._keeper.status, self._keeper
+        word = "serving" if keeper.serving else "away"
+        died = f"started again {keeper.deaths} times" if keeper.deaths else ""
+        rows = [Row(master.NAME, word, died, "")]
+        rows += [
+            Row(one.name, state(one), held(status, one.name), one.last) for one in self._crew.all
+        ]
+        size = shutil.get_terminal_size()
+        lines = screen(self._options.job, self._took_s, sums(status), rows, size.columns)
+        shown = lines[: max(1, size.lines - 1)]
+        up = f"\033[{self._drawn}A" if self._drawn else ""
+        sys.stdout.write(up + "".join(f"\r{line}\033[K\n" for line in shown) + "\033[J")
+        sys.stdout.flush()
+        self._drawn = len(shown)
+
+    def _end(self) -> None:
+        """Trainers first, so that the master hears what they trained."""
+        for one in self._crew.all:
+            one.remove()
+        until_s = clock.monotonic_s() + _GRACE_S
+        for one in self._crew.all:
+            if not one.wait(max(0.0, until_s - clock.monotonic_s())):
+                one.kill()
+                one.wait(_GRACE_S)
+        if self._quit:
+            self._keeper.ask()
+        self._keeper.close()
+        self._keeper.process.remove()
+        if not self._keeper.process.wait(_GRACE_S):
+            self._keeper.process.kill()
+            self._keeper.process.wait(_GRACE_S)
+
+    def _tell(self) -> int:
+        """The last line, and the exit code."""
+        self._hear()
+        found = sums(self._keeper.status)
+        status = self._keeper.status
+        ended = self._crew.finished and not (self._quit or self._broken)
+        well = ended and status.get("state") != "failed"
+        of = "" if found.records is None else f" of {found.records}"
+        print(  # noqa: T201 - a command prints
+            f"{self._options.job} {'is done' if well else 'is not done'} after "
+            f"{self._took_s:.1f} s: {found.done}{of} records acknowledged, {found.in_vain} trained "
+            f"but lost before they were, {found.dropped_tasks} tasks dropped, master restarted "
+            f"{self._keeper.deaths} times",
+            flush=True,
+        )
+        if status.get("state") == "failed":
+            print(f"the job failed: {status.get('reason') or 'no reason given'}", flush=True)  # noqa: T201 - as above
+        if well and not self._kept:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        elif not well:
+            print(f"logs and journal are in {self._folder}", flush=True)  # noqa: T201 - as above
+        return 0 if well else _INTERRUPTED if self._quit else 1
+
+    def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
+        self._quit = True
+
+    def _start_master(self) -> Process:
+        told = {name: self._told[name] for name in ("EDL_TOKEN", "EDL_JOB")}
+        return self._start(master.NAME, self._master_command, told)
+
+    def _start_trainer(self, name: str) -> Process:
+        command = [sys.executable, *self._options.program]
+        return self._start(name, command, {**self._told, "EDL_TRAINER": name})
+
+    def _start(self, name: str, command: Sequence[str], told: dict[str, str]) -> Process:
+        return Process(name, command, told, self._folder / f"{name}.log", self._news)

@@ -1,0 +1,112 @@
+"""What the environment says: where the master is, who this trainer is, how patient it is."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from edl import wire
+from edl.errors import SettingError
+
+GRACE_S = 1.5
+PATIENCE_S = 600.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Read once at start; `repr` never shows the token."""
+
+    master: str
+    """`http://host:port` or `https://host:port`."""
+    token: str
+    trainer: str
+    job: str = ""
+    """The job this trainer belongs to; "" takes whatever the master serves."""
+    grace_s: float = GRACE_S
+    """From SIGTERM to exit, at most."""
+    patience_s: float = PATIENCE_S
+    """How long a loop that has nothing left to train on waits for a master that is away."""
+
+    def __repr__(self) -> str:
+        return f"Settings(master={self.master!r}, trainer={self.trainer!r}, job={self.job!r})"
+
+
+def load(environ: Mapping[str, str] | None = None) -> Settings:
+    """Settings from the environment, `os.environ` by default.
+
+    Raises:
+        SettingError: A variable is missing or cannot be read; the text names it.
+    """
+    found = os.environ if environ is None else environ
+    return Settings(
+        master=_master(found.get("EDL_MASTER", "")),
+        token=_token(found),
+        trainer=_trainer(found.get("EDL_TRAINER", "")),
+        job=found.get("EDL_JOB", ""),
+        grace_s=_seconds(found, "EDL_GRACE_S", GRACE_S),
+        patience_s=_seconds(found, "EDL_PATIENCE_S", PATIENCE_S),
+    )
+
+
+def _master(url: str) -> str:
+    if not url:
+        raise SettingError(
+            "EDL_MASTER is not set: start this program with `edl run`, or set it to the master's "
+            "address, for example http://127.0.0.1:8790"
+        )
+    try:
+        parts = urlsplit(url)
+        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        fine = False
+    if not fine:
+        raise SettingError(f"EDL_MASTER is {url!r}: write http://host:port or https://host:port")
+    return url.rstrip("/")
+
+
+def _trainer(name: str) -> str:
+    found = name or f"{socket.gethostname()}-{os.getpid()}"
+    if not wire.NAME.fullmatch(found):
+        raise SettingError(
+            f"EDL_TRAINER is {found!r:.60}: write letters, digits and _ . : -, such as trainer-3"
+        )
+    return found
+
+
+def _token(environ: Mapping[str, str]) -> str:
+    path = environ.get("EDL_TOKEN_FILE")
+    if path:
+        try:
+            token = Path(path).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is not text"
+            raise SettingError(f"EDL_TOKEN_FILE {path!r} cannot be read: {why}") from error
+        name = f"the file of EDL_TOKEN_FILE, {path!r},"
+    else:
+        token = environ.get("EDL_TOKEN", "").strip()
+        name = "EDL_TOKEN"
+    if not token:
+        raise SettingError(
+            f"{name} is empty: EDL_TOKEN_FILE or EDL_TOKEN must hold the job's token"
+        )
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise SettingError(f"{name} holds characters that no token has: use letters and digits")
+    return token
+
+
+def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
+    text = environ.get(name)
+    if text is None or not text.strip():
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise SettingError(f"{name} is {text!r}: write a number of seconds above 0, such as 1.5")
+    return value

@@ -1,0 +1,68 @@
+"""Files of `edl.records`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from edl import wire
+from edl.errors import DataError
+from edl.records import Reader
+from edl.sources.base import Collate, Dataset, Records
+from edl.sources.files import PathLike
+
+
+def from_records(
+    name: str,
+    *paths: PathLike,
+    decode: Callable[[bytes], Any] | None = None,
+    collate: Collate | None = None,
+) -> Dataset:
+    """A data set of record files.
+
+    Args:
+        name: The data set's.
+        paths: The files; each trainer needs the same names and contents.
+        decode: Makes a record of its bytes; the bytes by default.
+        collate: Makes a batch of a list of records; lists by default.
+
+    Raises:
+        DataError: A file is missing, no record file or empty, or two have the same name.
+    """
+    readers: dict[str, Reader] = {}
+    for path in paths:
+        reader = Reader(path)
+        file = Path(path).name
+        if not len(reader):
+            raise DataError(f"{path} holds no records")
+        if readers.setdefault(file, reader) is not reader:
+            raise DataError(f"data set {name!r} has two files of the name {file!r}")
+    if not readers:
+        raise DataError(f"data set {name!r} is empty: no file was given")
+    return Dataset(name, RecordFiles(readers, decode, collate))
+
+
+class RecordFiles(Records):
+    """A `Source` with files."""
+
+    def __init__(
+        self,
+        readers: dict[str, Reader],
+        decode: Callable[[bytes], Any] | None,
+        collate: Collate | None,
+    ) -> None:
+        super().__init__(collate)
+        self._readers, self._decode = readers, decode
+
+    def shape(self) -> wire.Json:
+        """As in `Source`."""
+        return {"files": [{"name": name, "records": len(r)} for name, r in self._readers.items()]}
+
+    def one(self, file: str | None, number: int) -> Any:
+        """A record, decoded."""
+        reader = self._readers.get(file or "")
+        if reader is None:
+            raise DataError(f"the master knows a file {file!r} that this trainer was not given")
+        raw = reader[number]
+        return raw if self._decode is None else self._decode(raw)

@@ -1,0 +1,80 @@
+"""SIGTERM: heard at once, even while the program is deep in a step, and answered in time.
+
+Python runs signal handlers between two of the main thread's instructions, so a long matrix product
+would swallow the whole grace. The interpreter writes each signal's number into a pipe at once,
+though, and a thread of ours reads it there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+EXIT_CODE = 128 + signal.SIGTERM
+"""143, as a shell shows a process that SIGTERM ended: never reads as success."""
+
+
+class Watch:
+    """Calls `heard` in a thread of its own when SIGTERM comes; once."""
+
+    def __init__(self, heard: Callable[[], object]) -> None:
+        self._heard = heard
+        self._pid = os.getpid()
+        self._reading, self._writing = os.pipe()
+        os.set_blocking(self._writing, False)
+        self._installed = False
+        self._wakeup = -1
+        self._thread = threading.Thread(target=self._listen, name="edl-sigterm", daemon=True)
+        self._thread.start()
+
+    def install(self) -> bool:
+        """Takes SIGTERM over.
+
+        Returns:
+            False, and nothing is taken, where the program has a handler of its own or where this
+            is not the main thread.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return False
+        if signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, None):
+            return False  # None is a library's own, such as PaddlePaddle's: it exits at once
+        self._wakeup = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        if self._wakeup != -1:
+            signal.set_wakeup_fd(self._wakeup)  # asyncio's, for example; the handler has to do
+        signal.signal(signal.SIGTERM, self._handle)
+        self._installed = True
+        return True
+
+    def remove(self) -> None:
+        """Gives SIGTERM back and ends the thread."""
+        main = threading.current_thread() is threading.main_thread()
+        if self._installed and main and signal.getsignal(signal.SIGTERM) == self._handle:
+            self._installed = False
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            if self._wakeup == -1:
+                signal.set_wakeup_fd(-1)
+        self._write(0)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if os.getpid() != self._pid:  # a child that was forked: it has no tasks to hand back
+            os._exit(EXIT_CODE)
+        self._write(number)
+
+    def _write(self, number: int) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._writing, bytes([number]))
+
+    def _listen(self) -> None:
+        while True:
+            for number in os.read(self._reading, 64):
+                if number == signal.SIGTERM:
+                    self._heard()
+                    return
+                if number == 0:
+                    os.close(self._reading)
+                    os.close(self._writing)
+                    return

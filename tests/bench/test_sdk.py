@@ -1,0 +1,14 @@
+"""The benchmark of the SDK, as short as it can be."""
+
+from bench import sdk
+from bench.benchmark import Setting
+
+
+def test_the_sdk_reports_the_issues_bar() -> None:
+    """Against a real master in a process of its own."""
+    found = sdk.run(Setting((10,), 1, lambda _: None))
+    bars = {bar.name: bar for bar in found.bars}
+
+    assert bars["sdk_overhead_per_batch_us"].limit == 100.0
+    assert bars["sdk_overhead_per_batch_us"].value is not None
+    assert found.raw["elastic"]["batches"] == found.raw["plain"]["batches"] == 49

@@ -1,0 +1,41 @@
+"""What tests of loops share."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import edl
+from edl import clock
+
+from tests.sdk.books import Task
+from tests.sdk.servers import Server
+
+
+def flat(batches: Any) -> list[int]:
+    """All records of all batches."""
+    return [number for batch in batches for number in batch]
+
+
+def numbers(size: int | None) -> edl.Dataset:
+    """A data set of the numbers from 0 on."""
+    return edl.from_function("train", int, size)
+
+
+def each(batches: Any, act: Callable[[], object]) -> None:
+    """Acts after each batch."""
+    for _ in batches:
+        act()
+
+
+def until(true: Any) -> None:
+    """Waits for something that is about to happen."""
+    until_s = clock.monotonic_s() + 5
+    while not true():
+        assert clock.monotonic_s() < until_s, "it did not happen within 5 s"
+        time.sleep(0.005)
+
+
+def tasks(server: Server) -> list[Task]:
+    """All that the master has, as it is now."""
+    with server.books.changed:
+        return list(server.books.state.tasks.values())

@@ -1,0 +1,153 @@
+import dataclasses
+import logging
+import threading
+import time
+from collections import deque
+from typing import Any
+
+import edl
+import pytest
+from edl import Refused, Unavailable
+
+from tests.sdk.conftest import Join
+from tests.sdk.loops import each, flat, numbers, tasks, until
+from tests.sdk.servers import Server, before_away, garbage, lost
+
+
+def test_a_dead_master_does_not_end_training(
+    server: Server, join: Join, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The loop goes on with what is prefetched, waits, and ends with every record trained once."""
+    caplog.set_level(logging.INFO, "edl")
+    found: list[int] = []
+    for batch in edl.batches(numbers(120), 4, task_records=4, prefetch=4, member=join()):
+        found += batch
+        if len(found) == 20:
+            server.stop()
+            threading.Timer(0.4, server.start).start()
+
+    assert list(range(120)) == sorted(found)
+    assert {1} == {task.accepted for task in server.books.state.tasks.values()}
+    assert "the master is back after" in caplog.text
+
+
+def test_a_master_that_stays_away_ends_the_loop_after_its_patience(
+    server: Server, join: Join
+) -> None:
+    """The error names the setting that decides."""
+    with pytest.raises(Unavailable, match="EDL_PATIENCE_S"):
+        each(edl.batches(numbers(120), 4, member=join(patience_s=0.2)), server.stop)
+
+
+@pytest.mark.parametrize("fault", [lost, garbage, before_away])
+def test_a_lost_answer_costs_nothing(server: Server, join: Join, fault: Any) -> None:
+    """The same call comes again: no task is leased to somebody who does not know, none twice."""
+    server.faults["/v1/work"] = deque([fault] * 3)
+    found = flat(edl.batches(numbers(60), 4, task_records=4, member=join()))
+
+    assert list(range(60)) == sorted(found)
+    assert {1} == {task.attempt for task in server.books.state.tasks.values()}
+    assert {1} == {task.accepted for task in server.books.state.tasks.values()}
+
+
+def test_another_master_learns_from_the_trainers_what_its_snapshot_lacks(
+    server: Server, join: Join, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its books are older than the last answers: nothing acknowledged is trained twice."""
+    server.books.heartbeat_s = 10
+    found: list[int] = []
+    for batch in edl.batches(numbers(160), 4, task_records=4, member=join()):
+        found += batch
+        if len(found) == 20:
+            until(lambda: server.books.state.tasks["train/0/2"].done)
+            server.books.keep()
+        if len(found) == 60:
+            until(lambda: server.books.state.tasks["train/0/10"].done)
+            server.stop()
+            server.books.take_over()
+            server.start()
+
+    assert list(range(160)) == sorted(found)
+    assert {1} == {task.accepted for task in server.books.state.tasks.values()}
+    assert {1} == {task.attempt for task in server.books.state.tasks.values()}
+    assert 8 <= len(server.told("/v1/join")[-1]["done"]) <= 13
+    assert "another master serves job digits (generation 2)" in caplog.text
+
+
+def test_the_heartbeat_tells_another_master_while_a_step_takes_long(
+    server: Server, join: Join
+) -> None:
+    """A program deep in a step makes no calls: its leases are told by the heartbeat."""
+    steps = iter(edl.batches(numbers(16), 4, task_records=4, prefetch=2, member=join()))
+    next(steps)
+    until(lambda: sum(task.holder is not None for task in tasks(server)) >= 2)
+    server.books.keep()
+    server.books.take_over()
+    until(lambda: sum(task.holder is not None for task in tasks(server)) >= 2)
+
+    assert sum(len(batch) for batch in steps) == 12
+    assert {1} == {task.attempt for task in tasks(server)}
+
+
+def test_acknowledgements_in_a_snapshot_are_not_told_again(join: Join) -> None:
+    """What the master calls safe is forgotten here."""
+    member = join()
+    for _ in edl.batches(numbers(16), 4, task_records=4, member=member):
+        pass
+
+    assert member.book.unsafe() == []
+
+
+def test_a_master_that_was_replaced_is_not_believed(join: Join) -> None:
+    """An answer of an older generation counts as none."""
+    member = join()
+    member.join()
+    member.calls.generation = 2
+    with pytest.raises(Unavailable, match="EDL_PATIENCE_S"):
+        flat(edl.batches(numbers(16), 4, member=_impatient(member)))
+
+
+def test_a_lost_lease_is_not_trained_and_not_acknowledged(
+    server: Server, join: Join, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The heartbeat says so; batches that hold nothing else are skipped, what was trained counts."""
+    member = join()
+    steps = iter(edl.batches(numbers(32), 4, task_records=8, prefetch=4, member=member))
+    next(steps)
+    with server.books.changed:
+        server.books.state.tasks["train/0/0"].holder = "somebody"
+    until(lambda: "leases of train/0/0 are over" in caplog.text)
+    next(steps)
+    with server.books.changed:
+        server.books.state.tasks["train/0/0"].done = 99
+    rest = flat(steps)
+
+    assert set(rest) <= set(range(8, 32))
+    assert member.book.counts.wasted == 4
+
+
+def test_another_process_with_the_same_name_ends_this_one(join: Join) -> None:
+    """The loop raises what the master said."""
+    steps = iter(edl.batches(numbers(400), 4, task_records=4, member=join()))
+    next(steps)
+    join().join()
+    with pytest.raises(Refused, match="started anew"):
+        each(steps, lambda: time.sleep(0.01))
+
+
+def test_the_master_can_stop_a_loop(server: Server, join: Join) -> None:
+    """The loop ends without an error, and hands back what it holds."""
+    seen = 0
+    for _ in edl.batches(numbers(400), 4, task_records=4, member=join()):
+        seen += 1
+        with server.books.changed:
+            server.books.stopped = True
+        time.sleep(0.01)
+
+    assert seen < 100
+    assert {None} == {task.holder for task in tasks(server)}
+
+
+def _impatient(member: edl.Session) -> edl.Session:
+    member.settings = dataclasses.replace(member.settings, patience_s=0.2)
+    return member

@@ -1,0 +1,124 @@
+"""What a trainer holds, and what it tells of it."""
+
+import pytest
+from edl.book import Book, Portion
+from edl.wire import Lease
+
+
+def _lease(index: int = 0, attempt: int = 1, dataset: str = "train") -> Lease:
+    start = 10 * index
+    task = f"{dataset}/0/{index}"
+    return Lease(task, attempt, "training", dataset, 0, start, start + 10, None, 60.0)
+
+
+@pytest.fixture
+def book() -> Book:
+    """One that holds task 0."""
+    found = Book()
+    assert found.take(_lease())
+    return found
+
+
+def _train(book: Book, lease: Lease, size: int) -> bool:
+    return book.trained([Portion(lease, size)], {})
+
+
+def test_a_task_is_done_when_all_its_records_were_trained(book: Book) -> None:
+    """Not before; and it is told until it is answered."""
+    assert not _train(book, _lease(), 6)
+    assert not book.report()
+    assert _train(book, _lease(), 4)
+    assert book.tells
+    report = book.report()
+
+    assert report.done == [{"task": "train/0/0", "attempt": 1, "records": 10, "steps": 2}]
+    assert book.report().done == report.done
+    assert book.answered(report, ["accepted"], call=3) == []
+    assert book.empty
+    assert book.counts.acknowledged == 10
+    assert book.unsafe() == report.done
+    book.safe(2)
+    assert book.unsafe() == report.done
+    book.safe(3)
+    assert book.unsafe() == []
+
+
+def test_a_step_over_two_tasks_counts_for_the_first(book: Book) -> None:
+    """Steps of all tasks sum up to the steps that were made."""
+    book.take(_lease(1))
+    book.trained([Portion(_lease(), 10), Portion(_lease(1), 10)], {"loss": 2.0})
+
+    assert [entry["steps"] for entry in book.report().done] == [1, 0]
+    assert [entry["metrics"] for entry in book.report().done] == [{"loss": 2.0}] * 2
+
+
+def test_what_is_trained_and_not_accepted_is_in_vain(book: Book) -> None:
+    """Stale, or lost while a step was under way."""
+    book.take(_lease(1))
+    _train(book, _lease(), 10)
+    _train(book, _lease(1), 5)
+    assert book.answered(book.report(), ["stale"], call=1) == ["train/0/0"]
+    assert book.lose(book.held(), ["train/0/1"]) == ["train/0/1"]
+    _train(book, _lease(1), 5)
+
+    assert (book.counts.trained, book.counts.acknowledged, book.counts.wasted) == (20, 0, 20)
+
+
+def test_a_report_that_is_not_answered_stays(book: Book) -> None:
+    """A short list of results is no answer to the rest."""
+    _train(book, _lease(), 10)
+    assert book.answered(book.report(), [], call=1) == []
+
+    assert book.tells
+
+
+def test_an_older_attempt_changes_nothing(book: Book) -> None:
+    """The same lease twice is one; a newer attempt replaces it, and old answers miss it."""
+    assert not book.take(_lease())
+    _train(book, _lease(), 10)
+    old, told = book.report(), book.held()
+    assert book.take(_lease(attempt=2))
+    assert book.answered(old, ["accepted"], call=1) == []
+    assert book.lose(told, ["train/0/0"]) == []
+
+    assert book.holds(_lease(attempt=2))
+    assert not book.holds(_lease())
+    assert book.counts.wasted == 10
+
+
+def test_a_heartbeat_does_not_lose_what_is_done(book: Book) -> None:
+    """Its own report was on the way: the answer to that decides."""
+    _train(book, _lease(), 10)
+
+    assert book.lose(book.held(), ["train/0/0"]) == []
+    assert book.tells
+
+
+def test_a_failed_task_is_told_once_and_no_more_worked_on(book: Book) -> None:
+    """With its record, where one is to blame."""
+    book.fail(_lease(), "ValueError: no", 7)
+    book.fail(_lease(), "ValueError: again")
+    book.fail(_lease(9), "ValueError: not held")
+    report = book.report()
+    assert report.failed == [
+        {"task": "train/0/0", "attempt": 1, "error": "ValueError: no", "record": 7}
+    ]
+    assert not book.holds(_lease())
+    book.answered(report, ["accepted"], call=1)
+
+    assert book.empty
+    assert (book.counts.failed, book.counts.acknowledged) == (1, 0)
+
+
+def test_hands_back_what_is_not_done(book: Book) -> None:
+    """Of one data set, or all; with how far it was."""
+    book.take(_lease(1))
+    book.take(_lease(2, dataset="test"))
+    _train(book, _lease(), 10)
+    _train(book, _lease(1), 3)
+
+    assert book.unfinished("train") == [{"task": "train/0/1", "attempt": 1, "trained": 3}]
+    assert len(book.clear("train")) == 2
+    assert [one["task"] for one in book.clear()] == ["test/0/2"]
+    assert book.clear() == []
+    assert book.counts.wasted == 13

@@ -1,0 +1,27 @@
+"""The contract of a master, held by the fake."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.sdk.contract import Master, MasterContract
+from tests.sdk.servers import TOKEN, Server
+
+
+class TestFake(MasterContract):
+    """The facts of the contract, on the fake."""
+
+    @pytest.fixture
+    def master(self, server: Server) -> Master:
+        """In memory."""
+        return Master(server.port, TOKEN)
+
+    @pytest.fixture
+    def keep(self, server: Server) -> Callable[[], None]:
+        """A copy."""
+        return server.books.keep
+
+    @pytest.fixture
+    def take_over(self, server: Server) -> Callable[[], None]:
+        """Back to the copy."""
+        return server.books.take_over

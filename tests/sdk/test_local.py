@@ -1,0 +1,179 @@
+"""The parts of `edl run` that need no master."""
+
+import queue
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from edl import SettingError, clock
+from edl.local import child, view
+from edl.local.crew import MOST_FAILURES, Crew, state
+from edl.local.processes import Line, News, Process
+from edl.local.schedule import Add, Kill, Remove, parse
+
+
+def test_a_schedule_happens_once_each_at_its_time() -> None:
+    """Seconds and shares of the records, in any order."""
+    schedule = parse("2s:+2, 40%:kill, 60%: kill trainer-1,3.5s:-1, 90%:kill master")
+
+    assert schedule.due(1, 0.1) == []
+    assert schedule.adds
+    assert schedule.due(2, 0.4) == [Add(2), Kill()]
+    assert not schedule.adds
+    assert schedule.due(9, 1) == [Kill("trainer-1"), Remove(1), Kill("master")]
+    assert schedule.due(9, 1) == []
+    assert parse("").due(9, 1) == []
+
+
+@pytest.mark.parametrize("text", ["soon:+1", "2s", "2s:jump", "2:+1", "2s:+", "-1s:kill"])
+def test_a_schedule_that_cannot_be_read_is_named(text: str) -> None:
+    """With the way it is written."""
+    with pytest.raises(SettingError, match="write WHEN:WHAT"):
+        parse(f"1s:+1, {text}")
+
+
+STATUS = {
+    "datasets": {"a": {"records": 50, "epochs": 2, "done_records": 25, "dropped_tasks": 1}},
+    "trainers": {"trainer-0": {"records": 25, "uncommitted_records": 8}},
+}
+
+
+def test_the_screen_has_a_line_for_each_process() -> None:
+    """None is longer than the terminal is wide."""
+    held = view.held(STATUS, "trainer-0")
+    rows = [
+        view.Row("master", "serving", "", ""),
+        view.Row("trainer-0", "training", held, "x" * 99),
+    ]
+    lines = view.screen("digits", 2.0, view.sums(STATUS), rows, 80)
+
+    assert lines[0].startswith("digits  2.0 s  [#####...............] 25 of 100 records done")
+    assert lines[2].startswith(
+        "trainer-0    training               25 records acknowledged, 8 not yet"
+    )
+    assert max(len(line) for line in lines) < 80
+
+
+def test_sums_are_honest_about_what_is_not_known() -> None:
+    """An endless data set has no share; a trainer nobody knows holds nothing."""
+    endless = view.sums({"datasets": {"a": {"stream": True, "done_records": 5}}})
+
+    assert (endless.records, endless.done, view.share(endless)) == (None, 5, 0.0)
+    assert view.sums({}) == view.Sums()
+    assert view.sums(STATUS).dropped_tasks == 1
+    assert view.held({}, "trainer-0") == ""
+
+
+class Stage:
+    """Starts small programs as trainers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.news: queue.Queue[News] = queue.Queue()
+        self.program = "import time; print('ready'); time.sleep(60)"
+        self.crew = Crew(self.start)
+
+    def start(self, name: str) -> Process:
+        """A program under this name."""
+        command = [sys.executable, "-c", self.program]
+        return Process(name, command, {"EDL_X": "1"}, self.folder / f"{name}.log", self.news)
+
+    def end(self) -> None:
+        """Waits until all have ended."""
+        for one in self.crew.all:
+            assert one.wait(10)
+        self.crew.look()
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    """Nothing runs after the test."""
+    found = Stage(tmp_path)
+    yield found
+    for one in found.crew.all:
+        one.kill()
+        one.wait(5)
+
+
+def test_lines_of_a_process_go_to_a_file_and_to_the_run(stage: Stage) -> None:
+    """The last one is kept for the screen."""
+    stage.program = "import os; print('one'); print('two', os.environ['EDL_X'], '\\r three')"
+    stage.crew.add(1)
+    stage.end()
+
+    assert stage.news.get(timeout=5) == Line("trainer-0", "one")
+    assert stage.crew.all[0].last == " three"
+    assert (stage.folder / "trainer-0.log").read_text().startswith("one\ntwo 1")
+    assert stage.crew.finished
+
+
+def test_the_youngest_are_removed_and_killed(stage: Stage) -> None:
+    """Names are never given twice, and whoever was asked to go is not replaced."""
+    stage.crew.add(3)
+    for _ in range(3):
+        assert isinstance(stage.news.get(timeout=5), Line)
+    stage.crew.remove(1)
+    stage.crew.kill(None)
+    stage.crew.kill("trainer-0")
+    stage.end()
+    stage.crew.add(1)
+
+    assert [one.name for one in stage.crew.all] == [f"trainer-{i}" for i in range(4)]
+    assert [one.asked for one in stage.crew.all] == ["killed", "killed", "removed", ""]
+    assert state(stage.crew.all[0]) == "killed (-9)"
+    assert state(stage.crew.all[2]) == "failed by signal 15"
+    assert state(stage.crew.all[3]) == "training"
+    assert not stage.crew.finished
+
+
+def test_trainers_that_fail_are_replaced_a_few_times(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their last line is in the log."""
+    stage.program = "raise SystemExit('no data')"
+    stage.crew.add(1)
+    for _ in range(MOST_FAILURES + 1):
+        stage.end()
+
+    assert len(stage.crew.all) == MOST_FAILURES + 1
+    assert stage.crew.failures == MOST_FAILURES + 1
+    assert "trainer-0 failed: failed with exit code 1; its last line: no data" in caplog.text
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs prctl, which is Linux's")
+def test_a_child_does_not_outlive_its_parent() -> None:
+    """Even when that is killed with -9."""
+    sleeper = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    parent = f"""
+import os, subprocess, sys
+subprocess.run([sys.executable, {child.__file__!r}, str(os.getpid()), sys.executable, "-c", {sleeper!r}])
+"""
+    with subprocess.Popen(  # noqa: S603 - our own program
+        [sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        grandchild = int(running.stdout.readline())
+        running.send_signal(signal.SIGKILL)
+        running.wait(5)
+        until_s = clock.monotonic_s() + 5
+        while Path(f"/proc/{grandchild}/cmdline").exists() and clock.monotonic_s() < until_s:
+            if not Path(f"/proc/{grandchild}/cmdline").read_bytes():
+                break  # ended, and waits for its reaper
+            time.sleep(0.01)
+        else:
+            assert not Path(f"/proc/{grandchild}").exists()
+
+
+def test_a_child_whose_parent_is_gone_already_does_not_start() -> None:
+    """The parent ended between fork and exec."""
+    done = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, child.__file__, "1", sys.executable, "-c", "print('started')"],
+        capture_output=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (143, b"")

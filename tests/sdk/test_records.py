@@ -1,0 +1,103 @@
+from pathlib import Path
+
+import edl
+import pytest
+from edl import DataError, RecordError, records
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def _written(path: Path, items: list[bytes]) -> Path:
+    with records.Writer(path) as writer:
+        assert list(range(len(items))) == [writer.write(item) for item in items]
+    return path
+
+
+@given(items=st.lists(st.binary(max_size=50), max_size=20))
+def test_what_is_written_is_read(
+    items: list[bytes], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Any bytes, in any number, in any order of reading."""
+    path = _written(tmp_path_factory.mktemp("records") / "a.rec", items)
+    with records.Reader(path) as reader:
+        assert len(items) == len(reader)
+        assert items[::-1] == [reader[i] for i in reversed(range(len(items)))]
+        with pytest.raises(IndexError):
+            reader[len(items)]
+
+
+def test_a_changed_record_is_named_and_others_are_read(tmp_path: Path) -> None:
+    """A flipped bit is found by its checksum."""
+    path = _written(tmp_path / "a.rec", [b"one", b"two", b"three"])
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(b"two")] ^= 1
+    path.write_bytes(raw)
+    with records.Reader(path) as reader:
+        assert [reader[0], reader[2]] == [b"one", b"three"]
+        with pytest.raises(RecordError, match=r"record 1: .*checksum"):
+            reader[1]
+
+
+def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
+    """Its index is at its end, so a half copy never passes for a whole file."""
+    path = _written(tmp_path / "a.rec", [b"one", b"two"])
+    raw = path.read_bytes()
+    for size in range(len(raw)):
+        path.write_bytes(raw[:size])
+        with pytest.raises(DataError, match=r"a\.rec"):
+            records.Reader(path)
+
+
+def test_other_files_and_missing_ones_are_refused(tmp_path: Path) -> None:
+    """One line says what makes such files."""
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n" * 10)
+    with pytest.raises(DataError, match="no record file"):
+        records.Reader(tmp_path / "a.csv")
+    with pytest.raises(DataError, match="cannot be read"):
+        records.Reader(tmp_path / "b.rec")
+
+
+def test_an_error_leaves_no_half_file(tmp_path: Path) -> None:
+    """Neither under its name nor under another."""
+    with pytest.raises(ZeroDivisionError), records.Writer(tmp_path / "a.rec") as writer:
+        writer.write(b"one"[1 // 0 :])
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_closed_writer_takes_nothing_more(tmp_path: Path) -> None:
+    """Closing twice is harmless."""
+    writer = records.Writer(tmp_path / "a.rec")
+    writer.close()
+    writer.close()
+    writer.discard()
+    with pytest.raises(DataError, match="is closed"):
+        writer.write(b"one")
+
+
+def test_record_files_are_a_data_set(tmp_path: Path) -> None:
+    """With a decoder; file names are those of the description."""
+    first = _written(tmp_path / "a.rec", [b"1", b"2"])
+    second = _written(tmp_path / "b.rec", [b"3"])
+    data = edl.from_records("train", first, second, decode=int)
+    shape = data.source.shape()
+
+    assert [(one["name"], one["records"]) for one in shape["files"]] == [("a.rec", 2), ("b.rec", 1)]
+    assert data.source.read("a.rec", 1, 2) == [2]
+    with pytest.raises(RecordError, match="was not given"):
+        data.source.read("c.rec", 0, 1)
+    with pytest.raises(RecordError, match="record 0: ValueError"):
+        edl.from_records("train", _written(tmp_path / "c.rec", [b"x"]), decode=int).source.read(
+            "c.rec", 0, 1
+        )
+
+
+def test_record_files_that_cannot_be_a_data_set_are_refused(tmp_path: Path) -> None:
+    """None, an empty one, or two of one name."""
+    path = _written(tmp_path / "a.rec", [b"1"])
+    with pytest.raises(DataError, match="no file was given"):
+        edl.from_records("train")
+    with pytest.raises(DataError, match="two files of the name"):
+        edl.from_records("train", path, path)
+    with pytest.raises(DataError, match="holds no records"):
+        edl.from_records("train", _written(tmp_path / "b.rec", []))

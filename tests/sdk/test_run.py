@@ -1,0 +1,200 @@
+"""`edl run` with a real master and real trainers, some of which are killed."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from edl import SettingError, __main__
+from edl.local import master
+
+PROGRAM = """
+import os, sys, time
+import edl
+data = edl.from_function("train", int, {records})
+log = os.open(sys.argv[1], os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+for batch in edl.batches(data, 5, task_records=10, epochs=2):
+    time.sleep({step_s})
+    os.write(log, b"".join(b"%d\\n" % number for number in batch))
+"""
+LAST = re.compile(
+    r"train is (done|not done) after [\d.]+ s: (\d+) of (\d+) records acknowledged, (\d+) trained "
+    r"but lost before they were, (\d+) tasks dropped, master restarted (\d+) times"
+)
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Runs a program by `edl run`, with a file for the records that it trained."""
+
+    def command(*options: str, program: str) -> "subprocess.CompletedProcess[str]":
+        path = tmp_path / "train.py"
+        path.write_text(program)
+        return subprocess.run(  # noqa: S603 - our own program
+            [sys.executable, "-m", "edl", "run", *options, str(path), str(tmp_path / "trained")],
+            capture_output=True,
+            text=True,
+            timeout=28,
+            check=False,
+            cwd=tmp_path,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+        )
+
+    return command
+
+
+def _trained(folder: Path) -> Counter[int]:
+    return Counter(int(line) for line in (folder / "trained").read_text().splitlines())
+
+
+def _last(text: str) -> list[str]:
+    found = LAST.search(text)
+    assert found is not None, text
+    return list(found.groups())
+
+
+def test_kills_of_trainers_and_of_the_master_lose_no_record(run: Run, tmp_path: Path) -> None:
+    """Each is acknowledged once an epoch; what was trained in vain is counted and shown."""
+    schedule = "10%:kill, 25%:kill trainer-0, 40%:kill master, 45%:+1, 60%:-1"
+    program = PROGRAM.format(records=300, step_s=0.03)
+    done = run("-n", "4", "--schedule", schedule, program=program)
+    trained = _trained(tmp_path)
+    word, acknowledged, records, lost, dropped, restarts = _last(done.stdout)
+
+    assert done.returncode == 0, done.stderr
+    assert (word, acknowledged, records) == ("done", "600", "600")
+    assert (dropped, restarts) == ("0", "1")
+    assert set(trained) == set(range(300))
+    assert min(trained.values()) >= 2
+    assert int(lost) <= sum(trained.values()) - 600
+    assert "trainer-0 is killed (-9)" in done.stderr
+
+
+def test_an_undisturbed_run_trains_each_record_once_an_epoch(run: Run, tmp_path: Path) -> None:
+    """And leaves no folder behind; what trainers print is shown with their names."""
+    program = PROGRAM.format(records=100, step_s=0.0) + "print('over')\n"
+    done = run("-n", "2", program=program)
+
+    assert done.returncode == 0, done.stderr
+    assert {2} == set(_trained(tmp_path).values())
+    assert _last(done.stdout) == ["done", "200", "200", "0", "0", "0"]
+    assert "trainer-0 | over" in done.stdout
+    assert "logs and journal" not in done.stdout
+
+
+def test_a_program_that_fails_ends_the_run(run: Run) -> None:
+    """After a few tries, with its last line, and where the logs are."""
+    done = run("-n", "1", program="raise ValueError('no data')")
+
+    assert done.returncode == 1
+    assert "its last line: ValueError: no data" in done.stderr
+    assert "logs and journal are in" in done.stdout
+
+
+def test_a_job_that_fails_says_why(run: Run) -> None:
+    """Too many tasks were dropped: trainers end well, the run does not."""
+    done = run(
+        "-n",
+        "1",
+        program="""
+import edl
+def read(number):
+    raise ValueError("no such image")
+for batch in edl.batches(edl.from_function("train", read, 40), 1, task_records=1):
+    pass
+""",
+    )
+
+    assert done.returncode == 1, done.stdout
+    assert "is not done after" in done.stdout
+    assert "tasks were dropped, the last of them train/0/" in done.stdout
+
+
+def test_a_master_that_cannot_live_ends_the_run(run: Run, tmp_path: Path) -> None:
+    """With what it said last."""
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "journal").write_text("not a directory")
+    done = run("-n", "1", "--dir", str(kept), program="import time; time.sleep(60)")
+
+    assert done.returncode == 1
+    assert "the master does not stay alive: master: " in done.stderr
+
+
+def test_a_run_can_be_continued(run: Run, tmp_path: Path) -> None:
+    """The journal in --dir knows what was done, and what of it was handed back half trained."""
+    program = PROGRAM.format(records=200, step_s=0.02)
+    options = ("-n", "1", "--dir", str(tmp_path / "kept"))
+    first = run(*options, "--schedule", "40%:-1", program=program)
+    second = run(*options, program=program)
+
+    assert first.returncode == 1
+    assert _last(first.stdout)[0] == "not done"
+    word, acknowledged, records, lost, _, _ = _last(second.stdout)
+    assert (word, acknowledged, records) == ("done", "400", "400")
+    assert sum(_trained(tmp_path).values()) == 400 + int(lost)
+
+
+def test_a_terminal_shows_a_line_for_each_and_takes_keys(tmp_path: Path) -> None:
+    """`+` adds a trainer, `q` ends the run."""
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM.format(records=4000, step_s=0.05))
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(  # noqa: S603 - our own program
+        [sys.executable, "-m", "edl", "run", "-n", "1", str(path), str(tmp_path / "trained")],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    ) as running:
+        os.close(theirs)
+        text = _until(ours, "records acknowledged, ")
+        os.write(ours, b"+")
+        text += _until(ours, "trainer-1")
+        os.write(ours, b"q")
+        text += _until(ours, "is not done after")
+        assert running.wait(20) == 130
+    os.close(ours)
+
+    assert "+ add  - remove" in text
+    assert "master       serving" in text
+
+
+def _until(place: int, wanted: str) -> str:
+    text = ""
+    while wanted not in text:
+        text += os.read(place, 4096).decode(errors="replace")
+    return text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["run", "no-such-file.py"], "no-such-file.py is no file"),
+        (["run", "-n", "0", __file__], "-n is 0"),
+        (["run", "--schedule", "soon", __file__], "schedule entry 'soon' cannot be read"),
+    ],
+)
+def test_bad_use_is_one_line(
+    arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And code 2."""
+    assert __main__.main(arguments) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_without_the_master_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The SDK alone does not bring it."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(SettingError, match="install edl-control-plane"):
+        master.require()

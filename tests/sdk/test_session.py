@@ -1,0 +1,193 @@
+import asyncio
+import logging
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import edl
+import pytest
+from edl import Refused, SettingError, process, stopping
+from edl.errors import RecordError, one_line
+
+from tests.sdk.books import Json
+from tests.sdk.conftest import Join
+from tests.sdk.servers import TOKEN, Handler, Server, before_away
+
+
+@pytest.fixture
+def default(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An environment as `edl run` makes it."""
+    told = {"EDL_MASTER": server.url, "EDL_TOKEN": TOKEN, "EDL_TRAINER": "trainer-0"}
+    monkeypatch.setattr("edl.process._default", None)
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    yield
+    edl.session().leave()
+
+
+@pytest.mark.usefixtures("default")
+def test_a_process_is_one_trainer(server: Server) -> None:
+    """Its session is made once, and anew after it left."""
+    first = edl.session()
+    assert edl.session() is first
+    for _ in edl.batches(edl.from_function("train", int, 8), 4):
+        pass
+    first.leave()
+
+    assert edl.session() is not first
+    assert server.books.members["trainer-0"].left
+
+
+def test_without_an_environment_the_error_says_how_to_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One line."""
+    monkeypatch.setattr("edl.process._default", None)
+    monkeypatch.delenv("EDL_MASTER", raising=False)
+    with pytest.raises(SettingError, match="edl run"):
+        edl.session()
+
+
+def test_logs_are_shown_unless_the_program_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One handler, once."""
+    ours = logging.getLogger("edl")
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr(ours, "handlers", [])
+    monkeypatch.setattr(ours, "propagate", True)
+    before = ours.level
+    try:
+        process.show_logs()
+        process.show_logs()
+        assert len(ours.handlers) == 1
+        assert not ours.propagate
+    finally:
+        ours.setLevel(before)
+
+
+def test_a_master_that_is_starting_is_waited_for(server: Server, join: Join) -> None:
+    """Joining and describing try again and again."""
+    server.faults["/v1/join"] = deque([before_away] * 3)
+    server.faults["/v1/datasets/train"] = deque([before_away] * 3)
+    found = list(edl.batches(edl.from_function("train", int, 4), 4, member=join()))
+
+    assert found == [[0, 1, 2, 3]]
+
+
+def test_a_master_that_forgot_the_trainer_while_it_describes_is_joined_again(
+    server: Server, join: Join
+) -> None:
+    """Between the join and the description another took over."""
+    member = join()
+    member.join()
+    server.books.take_over()
+    found = list(edl.batches(edl.from_function("train", int, 4), 4, member=member))
+
+    assert found == [[0, 1, 2, 3]]
+    assert member.joins == 2
+
+
+def test_a_refused_heartbeat_is_told_and_ends_nothing(
+    server: Server, join: Join, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A bad request of ours is no reason to stop."""
+
+    def before(handler: Handler, _: Json) -> bool:
+        handler.say(400, b'{"error": {"message": "held is odd"}}')
+        return True
+
+    server.faults["/v1/heartbeat"] = deque([before, before_away])
+    member = join()
+    member.join()
+    while len(server.told("/v1/heartbeat")) < 4:
+        threading.Event().wait(0.01)
+
+    assert "refuses this trainer's heartbeat: held is odd" in caplog.text
+    assert not member.stopping
+
+
+def test_a_session_leaves_once(server: Server, join: Join) -> None:
+    """And needs not have joined."""
+    join().leave()
+    member = join("trainer-1")
+    member.join()
+    member.leave()
+    member.leave()
+
+    assert len(server.told("/v1/leave")) == 1
+    assert member.over
+
+
+def test_a_forked_child_is_no_trainer(server: Server, join: Join) -> None:
+    """It neither leaves for its parent nor beats for it."""
+    member = join()
+    member.join()
+    child = os.fork()
+    if child == 0:
+        member.leave()
+        os._exit(0 if member.over else 1)
+    _, status = os.waitpid(child, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert server.told("/v1/leave") == []
+
+
+def test_sigterm_is_taken_only_where_it_is_free() -> None:
+    """Not from a program's own handler, not outside of the main thread; and it is given back."""
+    heard = threading.Event()
+    before = signal.getsignal(signal.SIGTERM)
+    assert before is signal.SIG_DFL
+    watch = stopping.Watch(heard.set)
+    seen: list[bool] = []
+    thread = threading.Thread(target=lambda: seen.append(watch.install()))
+    thread.start()
+    thread.join()
+    assert seen == [False]
+    assert watch.install()
+    other = stopping.Watch(heard.set)
+    assert not other.install()
+    other.remove()
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert heard.wait(5)
+    watch.remove()
+
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_sigterm_is_heard_under_asyncio_too() -> None:
+    """Whose wake-up pipe is left alone."""
+
+    async def main() -> None:
+        loop, heard = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_signal_handler(signal.SIGUSR1, lambda: None)
+        watch = stopping.Watch(lambda: loop.call_soon_threadsafe(heard.set))
+        assert watch.install()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(heard.wait(), 5)
+        watch.remove()
+
+    asyncio.run(main())
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_refusal_while_joining_ends_the_program(server: Server, join: Join) -> None:
+    """It would be refused again."""
+
+    def before(handler: Handler, _: Json) -> bool:
+        handler.say(422, b'{"error": {"message": "too long", "field": "trainer"}}')
+        return True
+
+    server.faults["/v1/join"] = deque([before])
+    with pytest.raises(Refused, match="too long"):
+        join().join()
+
+
+def test_errors_are_one_line() -> None:
+    """Without a trace."""
+    cause: Any = ValueError("two\nlines")
+
+    assert one_line(cause) == "ValueError: two lines"
+    assert one_line(KeyError()) == "KeyError"
+    assert str(RecordError(7, cause)) == "record 7: ValueError: two lines"
