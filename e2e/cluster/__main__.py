@@ -14,6 +14,8 @@ from rich.table import Table
 
 from e2e.cluster import build
 from e2e.cluster.errors import ClusterError
+from e2e.cluster.kits import NODE
+from e2e.cluster.machine import needs, python_image
 from e2e.cluster.run import Place, State
 from kube import request
 from kube.client import Client
@@ -24,11 +26,18 @@ from runtime.clock import epoch_s, monotonic_s
 _ROOT = Path(__file__).parents[2]
 _UP_S = 120.0
 _POLL_S = 0.1
+_IMAGE = "edl.local/python:1"
+_TRY = f"""\
+real nodes have the image {_IMAGE}: this Python, EDL's rooms and its SDK; try
+  {{kubectl}} run hello --image={_IMAGE} --restart=Never \\
+    --overrides='{{{{"spec": {{{{"nodeSelector": {{{{"type": "real"}}}}}}}}}}}}' -- -c 'print("hello")'
+  {{kubectl}} logs hello"""
 _EXAMPLES = """\
 examples:
   python -m e2e.cluster up --nodes 20     build if needed, start, go on in the background
   export KUBECONFIG=$(python -m e2e.cluster kubeconfig)
   python -m e2e.cluster down
+  python -m e2e.cluster up --real-nodes 2 also nodes that run real containers (Linux, root)
 
 The binaries and the running cluster lie in $EDL_CACHE (usually ~/.cache/edl). Nodes are
 simulated by kwok; pods on them run nothing, but live as long as their annotations
@@ -69,9 +78,13 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(command=run)
         return command
 
-    add("build", _build, "build the binaries if they are not there (5 to 10 minutes, once)")
+    made = add("build", _build, "build the binaries if they are not there (5 to 10 minutes, once)")
+    made.add_argument("--real-nodes", action="store_true", help="those of real nodes too")
     up = add("up", _up, "start a cluster that runs on in the background")
     up.add_argument("--nodes", type=_count, default=10, help="simulated nodes (default: 10)")
+    up.add_argument(
+        "--real-nodes", type=_count, default=0, help="nodes that run real containers (default: 0)"
+    )
     add("down", _down, "stop it")
     add("status", _status, "its processes, ports, age and nodes; exit code 1 if none runs")
     add("kubeconfig", _kubeconfig, "print the path of the administrator's kubeconfig")
@@ -103,8 +116,12 @@ def _running() -> State:
     raise ClusterError(f"no cluster runs{stale}; start one with `python -m e2e.cluster up`")
 
 
-def _build(_: argparse.Namespace) -> int:
+def _build(arguments: argparse.Namespace) -> int:
+    if arguments.real_nodes:
+        needs.find()
     print(build.ensure(_cache()).directory)
+    if arguments.real_nodes:
+        print(build.ensure(_cache(), kit=NODE).directory)
     return 0
 
 
@@ -115,24 +132,32 @@ def _up(arguments: argparse.Namespace) -> int:
         print(f"it runs already: {state.url}")
         _explain(state)
         return 0
+    options = ["--nodes", str(arguments.nodes)]
+    if arguments.real_nodes:
+        needs.find()
+        build.ensure(_cache(), kit=NODE)
+        image = python_image.build(place.directory / "python.tar", _IMAGE)
+        options += ["--real-nodes", str(arguments.real_nodes), "--image", str(image)]
     build.ensure(_cache())
     if place.clear_stale():
         print("the last cluster ended without `down`; its state is cleared")
     print(f"starting (log: {place.log})")
     began_s = monotonic_s()
-    state = _start(place, arguments.nodes)
+    state = _start(place, options)
     took_s = monotonic_s() - began_s
     print(f"Kubernetes {state.version} is up after {took_s:.1f} s: {state.url}")
     _explain(state)
+    if arguments.real_nodes:
+        print(_TRY.format(kubectl=state.kubectl))
     return 0
 
 
-def _start(place: Place, nodes: int) -> State:
+def _start(place: Place, options: list[str]) -> State:
     place.directory.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "e2e.cluster.supervisor", str(place.directory)]
     with place.log.open("wb") as log:
         supervisor = subprocess.Popen(
-            [*command, "--nodes", str(nodes)],
+            [*command, *options],
             cwd=_ROOT,
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -1,15 +1,12 @@
 """Builds Kubernetes, etcd and kwok from the Go modules pinned in `tools/`, once per recipe.
 
-The binaries (about 420 MB) go to a cache outside of the repository, into a directory named
-after everything that decides what they are. A build is all or nothing: it happens in a
+The binaries (`kits.py` says which; about 420 MB, and 220 MB for real nodes) go to a cache
+outside of the repository, into a directory named after everything that decides what they are. A build is all or nothing: it happens in a
 directory beside and is renamed at the end; a file lock keeps a second caller waiting.
 """
 
 import fcntl
-import hashlib
 import os
-import platform
-import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -20,64 +17,14 @@ from pathlib import Path
 from e2e.cluster import golang
 from e2e.cluster.command import run
 from e2e.cluster.errors import ClusterError
+from e2e.cluster.kits import CONTROL_PLANE, PACKAGES, Kit, recipe
 from e2e.cluster.progress import Display, State, display
-
-TOOLS = Path(__file__).with_name("tools")
-PACKAGES: Mapping[str, str] = {
-    "etcd": "go.etcd.io/etcd/server/v3",
-    "kwok": "sigs.k8s.io/kwok/cmd/kwok",
-    "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
-    "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
-    "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
-    "kubectl": "k8s.io/kubernetes/cmd/kubectl",
-}
-"""Binary -> main package; the small ones first, so that a broken set-up shows early."""
 
 NEEDED_BYTES = 6 << 30
 """Go's caches grow to about 4 GB meanwhile, and the binaries are there twice for a moment."""
 
 _WAIT_S = 1.0
 _BINARY_S = 3600.0  # one binary, on a slow machine with a slow network
-_PINNED = re.compile(r"^\s*([\w./-]+) (v[\w.+-]+)$", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """Everything that decides what the binaries are."""
-
-    go_mod: str
-    go_sum: str
-    platform: str
-
-    @property
-    def versions(self) -> dict[str, str]:
-        """Module -> version of the modules that go.mod asks for itself."""
-        return {match[1]: match[2] for match in _PINNED.finditer(self.go_mod)}
-
-    @property
-    def kubernetes(self) -> str:
-        """Such as "v1.36.3"."""
-        return self.versions["k8s.io/kubernetes"]
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """Arguments of `go build`; without the version clients would be told v0.0.0."""
-        major, minor, _ = self.kubernetes.removeprefix("v").split(".", 2)
-        names = {
-            "k8s.io/component-base/version.gitVersion": self.kubernetes,
-            "k8s.io/component-base/version.gitMajor": major,
-            "k8s.io/component-base/version.gitMinor": minor,
-            "k8s.io/client-go/pkg/version.gitVersion": self.kubernetes,
-        }
-        defines = " ".join(f"-X {name}={value}" for name, value in names.items())
-        return ("-trimpath", "-ldflags", f"-s -w {defines}")
-
-    @property
-    def key(self) -> str:
-        """Names the build: the Kubernetes version and a hash of all the rest."""
-        parts = (self.go_mod, self.go_sum, self.platform, *self.flags, *PACKAGES.values())
-        digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-        return f"{self.kubernetes}-{digest[:12]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +32,7 @@ class Binaries:
     """A directory with all binaries of a recipe."""
 
     directory: Path
+    names: tuple[str, ...] = tuple(PACKAGES)
 
     def path(self, name: str) -> Path:
         """The binary's."""
@@ -93,7 +41,7 @@ class Binaries:
     @property
     def complete(self) -> bool:
         """Whether all are there."""
-        return all(self.path(name).is_file() for name in PACKAGES)
+        return all(self.path(name).is_file() for name in self.names)
 
 
 def cache_root(environment: Mapping[str, str]) -> Path:
@@ -104,39 +52,31 @@ def cache_root(environment: Mapping[str, str]) -> Path:
     return Path(base).expanduser().resolve() / "edl"
 
 
-def recipe() -> Recipe:
-    """The one of this source tree and machine."""
-    return Recipe(
-        go_mod=(TOOLS / "go.mod").read_text(),
-        go_sum=(TOOLS / "go.sum").read_text(),
-        platform=f"{platform.system()}/{platform.machine()}",
-    )
-
-
-def built(cache: Path) -> Binaries:
+def built(cache: Path, kit: Kit = CONTROL_PLANE) -> Binaries:
     """Where this tree's binaries are, or would be."""
-    return Binaries(cache / "kubernetes" / recipe().key)
+    return Binaries(cache / kit.folder / recipe(kit).key, tuple(kit.packages))
 
 
-def ensure(cache: Path, shown: Display | None = None) -> Binaries:
+def ensure(cache: Path, shown: Display | None = None, kit: Kit = CONTROL_PLANE) -> Binaries:
     """The binaries; builds them if they are not there (about 7 minutes on two cores).
 
     Args:
         cache: From `cache_root`.
         shown: Where progress goes; None means standard error.
+        kit: Which ones.
 
     Raises:
         ClusterError: no Go, no space, or the build failed.
     """
-    binaries = built(cache)
+    binaries = built(cache, kit)
     if binaries.complete:
         return binaries
     binaries.directory.parent.mkdir(parents=True, exist_ok=True)
     with shown or display() as view, _alone(binaries, view):
         if not binaries.complete:
             check_space(shutil.disk_usage(cache).free, cache)
-            go = golang.find(cache, golang.needed(recipe().go_mod), view)
-            _build(go, binaries, view)
+            go = golang.find(cache, golang.needed(recipe(kit).go_mod), view)
+            _build(go, kit, binaries, view)
     return binaries
 
 
@@ -178,28 +118,34 @@ def _locked(descriptor: int) -> bool:
     return True
 
 
-def _build(go: golang.Go, binaries: Binaries, view: Display) -> None:
+def _build(go: golang.Go, kit: Kit, binaries: Binaries, view: Display) -> None:
     target = binaries.directory
     partial = target.with_name(f"{target.name}.partial")
     log = target.with_name(f"{target.name}.log")
     log.unlink(missing_ok=True)
-    view.say(f"building Kubernetes {recipe().kubernetes} with {go.found}")
-    view.say(f"this happens once, takes 5 to 10 minutes on two cores, and goes to {target}")
+    view.say(f"building {kit.title} {recipe(kit).kubernetes} with {go.found}")
+    view.say(f"this happens once, takes {kit.takes} on two cores, and goes to {target}")
     shutil.rmtree(partial, ignore_errors=True)  # of a build that was killed
     try:
-        _build_all(str(go.binary), partial, log, view)
+        _build_all(str(go.binary), kit, partial, log, view)
         shutil.rmtree(target, ignore_errors=True)  # there, but not complete
         partial.rename(target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    view.say(f"built {len(PACKAGES)} binaries")
+    view.say(f"built {len(kit.packages)} binaries")
 
 
-def _build_all(go: str, partial: Path, log: Path, view: Display) -> None:
+def _build_all(go: str, kit: Kit, partial: Path, log: Path, view: Display) -> None:
     env = environment(os.environ)
     state = State("list of Go packages")
-    run([go, "list", "-deps", "tool"], log, state, view, env=env, cwd=TOOLS, timeout_s=_BINARY_S)
-    for number, (name, package) in enumerate(PACKAGES.items(), start=1):
-        state.begin(f"{name} ({number} of {len(PACKAGES)})", package)
-        command = [go, "build", "-v", *recipe().flags, "-o", str(partial / name), package]
-        run(command, log, state, view, env=env, cwd=TOOLS, timeout_s=_BINARY_S)
+    count = 0
+    for module, packages in kit.modules.items():
+        names = [*packages.values()]
+        state.title = "list of Go packages"
+        listing = [go, "list", "-deps", *names]
+        run(listing, log, state, view, env=env, cwd=module, timeout_s=_BINARY_S)
+        for name, package in packages.items():
+            count += 1
+            state.begin(f"{name} ({count} of {len(kit.packages)})", package)
+            command = [go, "build", "-v", *recipe(kit).flags, "-o", str(partial / name), package]
+            run(command, log, state, view, env=env, cwd=module, timeout_s=_BINARY_S)

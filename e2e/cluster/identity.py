@@ -29,9 +29,9 @@ ADMINS = "system:masters"
 _SERVICE_ACCOUNT = "system:serviceaccount:"
 
 
-def serving(ca: Pair, now: datetime) -> Pair:
-    """What the API server and the other components' ports present."""
-    return issue(ca, "kube-apiserver", now, hosts=SERVER_NAMES)
+def serving(ca: Pair, now: datetime, more: tuple[str, ...] = ()) -> Pair:
+    """What the API server and the other components' ports present, for `more` addresses too."""
+    return issue(ca, "kube-apiserver", now, hosts=(*SERVER_NAMES, *more))
 
 
 def groups_of(user: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from e2e.cluster import build, components, identity, stages
@@ -28,6 +28,10 @@ from e2e.cluster.components import (
     SchedulerOptions,
 )
 from e2e.cluster.errors import ClusterError
+from e2e.cluster.kits import NODE
+from e2e.cluster.machine import needs
+from e2e.cluster.machine.configuration import apiserver as node_flags
+from e2e.cluster.machine.fleet import ControlPlane, Fleet, Node
 from e2e.cluster.ports import is_collision, pick
 from e2e.cluster.probe import Check, Prober
 from e2e.cluster.process import Process
@@ -57,11 +61,17 @@ class Options:
         scheduler: kube-scheduler's configuration.
         apiserver_args: More flags of kube-apiserver.
         stop_time_ms: How long pods take to end after SIGTERM, unless annotated.
+        real_nodes: How many nodes run real containers (`machine/`).
+        images: Archives of container images for them.
+        node_binaries: What they run; needed if there are any.
     """
 
     scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
     apiserver_args: tuple[str, ...] = ()
     stop_time_ms: int = stages.STOP_TIME_MS
+    real_nodes: int = 0
+    images: tuple[Path, ...] = ()
+    node_binaries: build.Binaries | None = None
 
 
 class Cluster:
@@ -75,6 +85,7 @@ class Cluster:
         self.ports: Ports = pick()
         self._layout = Layout(directory)
         self._processes: dict[str, Process] = {}
+        self._fleet = _fleet(directory, options)
         self._write_identities()
         self._write_configuration()
         pki = self._layout.pki
@@ -106,6 +117,20 @@ class Cluster:
         every = dict.fromkeys((*identity.groups_of(user), *groups))
         leaf = identity.client(self.ca, user, tuple(every), now())
         return self._write_kubeconfig(self._layout.kubeconfig(user), user, leaf)
+
+    @property
+    def real_nodes(self) -> dict[str, Node]:
+        """Those that run real containers, by name: "real-1" and so on."""
+        return self._fleet.nodes if self._fleet else {}
+
+    def load(self, image: Path) -> None:
+        """Gives a container image (see `machine.python_image`) to every real node.
+
+        Raises:
+            ClusterError: a node does not take it.
+        """
+        if self._fleet:
+            self._fleet.load(image)
 
     def log(self, name: str) -> Path:
         """A component's log; kept over restarts."""
@@ -145,7 +170,7 @@ class Cluster:
 
     def configure_scheduler(self, options: SchedulerOptions) -> None:
         """Restarts kube-scheduler with another configuration; returns when it is ready."""
-        self.options = Options(options, self.options.apiserver_args, self.options.stop_time_ms)
+        self.options = replace(self.options, scheduler=options)
         if SCHEDULER in self._processes:
             self._stop(SCHEDULER)
         self._write_scheduler()
@@ -166,9 +191,14 @@ class Cluster:
         self._wait(*CLIENTS)
         account = f"{self.url}/api/v1/namespaces/default/serviceaccounts/default"
         self._prober.wait([Check(self._processes[CONTROLLERS], account)], READY_S)
+        if self._fleet:
+            port = self.ports.by_name[APISERVER]
+            self._fleet.up(ControlPlane(self.ca, port, self._prober.read))
 
     def down(self) -> None:
         """Stops everything, etcd last; what does not leave in time is killed."""
+        if self._fleet:
+            self._fleet.down()
         self._stop(APISERVER, *CLIENTS)
         self._stop(ETCD)
         self._prober.close()
@@ -204,7 +234,7 @@ class Cluster:
         layout, ports, options = self._layout, self.ports, self.options
         found = {
             ETCD: lambda: components.etcd(layout, ports),
-            APISERVER: lambda: components.apiserver(layout, ports, options.apiserver_args),
+            APISERVER: lambda: components.apiserver(layout, ports, self._apiserver_args()),
             CONTROLLERS: lambda: components.controllers(layout, ports),
             SCHEDULER: lambda: components.scheduler(layout, ports, options.scheduler),
             KWOK: lambda: components.kwok(layout, ports),
@@ -213,12 +243,20 @@ class Cluster:
             raise ClusterError(f"no component {name!r}; there are: {', '.join(COMPONENTS)}")
         return found[name]()
 
+    def _apiserver_args(self) -> tuple[str, ...]:
+        if self._fleet is None:
+            return self.options.apiserver_args
+        pki, gateway = self._layout.pki, self._fleet.gateway
+        ours = node_flags(gateway, pki("admin.crt"), pki("admin.key"), pki("ca.crt"))
+        return (*ours, *self.options.apiserver_args)
+
     def _write_identities(self) -> None:
         pki = self._layout.pki
         pki("ca.crt").parent.mkdir(parents=True)
         self._layout.kubeconfig(_ADMIN).parent.mkdir()
         pki("ca.crt").write_bytes(self.ca.cert)
-        serving = identity.serving(self.ca, now())
+        more = (self._fleet.gateway,) if self._fleet else ()
+        serving = identity.serving(self.ca, now(), more)
         pki("serving.crt").write_bytes(serving.cert)
         identity.write_secret(pki("serving.key"), serving.key)
         accounts = identity.signing_key()
@@ -254,6 +292,8 @@ def running(
     apiserver_args: Sequence[str] = (),
     stop_time_ms: int = stages.STOP_TIME_MS,
     binaries: build.Binaries | None = None,
+    real_nodes: int = 0,
+    images: Sequence[Path] = (),
 ) -> Iterator[Cluster]:
     """A cluster for as long as the context lasts; it ends with this process, however that ends.
 
@@ -263,12 +303,24 @@ def running(
         apiserver_args: More flags of kube-apiserver.
         stop_time_ms: How long pods take to end after SIGTERM, unless annotated.
         binaries: From `build.ensure`; None means to build what is missing.
+        real_nodes: How many nodes run real containers; 0 needs nothing of the machine.
+        images: Container images for them, such as `machine.python_image.build` makes.
 
     Raises:
         ClusterError: it cannot be built or does not start; the text names the log.
     """
-    binaries = binaries or build.ensure(build.cache_root(os.environ))
-    options = Options(scheduler or SchedulerOptions(), tuple(apiserver_args), stop_time_ms)
+    cache = build.cache_root(os.environ)
+    if real_nodes:
+        needs.find()  # before anything is built
+    binaries = binaries or build.ensure(cache)
+    options = Options(
+        scheduler or SchedulerOptions(),
+        tuple(apiserver_args),
+        stop_time_ms,
+        real_nodes,
+        tuple(image.resolve() for image in images),
+        build.ensure(cache, kit=NODE) if real_nodes else None,
+    )
     cluster = _started(binaries, directory.resolve(), options)
     try:
         yield cluster
@@ -283,6 +335,12 @@ def _started(binaries: build.Binaries, directory: Path, options: Options) -> Clu
         if not is_collision(str(error)):
             raise
     return _start(binaries, directory, options)  # once more, with other ports
+
+
+def _fleet(directory: Path, options: Options) -> Fleet | None:
+    if options.node_binaries is None:
+        return None
+    return Fleet(directory / "nodes", options.node_binaries, options.real_nodes, options.images)
 
 
 def _start(binaries: build.Binaries, directory: Path, options: Options) -> Cluster:

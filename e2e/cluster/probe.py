@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import urllib3
 
@@ -59,11 +60,21 @@ class Prober:
             if open_checks:
                 time.sleep(_POLL_S)
 
+    def read(self, url: str) -> dict[str, Any]:
+        """The object at a URL of the API server; empty if there is none, or no answer."""
+        answer = self._ask(url)
+        found: dict[str, Any] = answer.json() if answer and answer.status == _OK else {}
+        return found
+
     def _passes(self, url: str) -> bool:
+        answer = self._ask(url)
+        return answer is not None and answer.status == _OK
+
+    def _ask(self, url: str) -> urllib3.BaseHTTPResponse | None:
         try:
-            return self._pool.request("GET", url).status == _OK
+            return self._pool.request("GET", url)
         except (urllib3.exceptions.HTTPError, OSError):
-            return False
+            return None
 
 
 def died(process: Process) -> str:

@@ -10,10 +10,11 @@ import sys
 import threading
 from pathlib import Path
 
-from e2e.cluster import build
+from e2e.cluster import build, kits
 from e2e.cluster.components import COMPONENTS
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.local import Cluster, running
+from e2e.cluster.machine.configuration import KUBELET_PORT
 from e2e.cluster.nodes import node
 from e2e.cluster.run import Component, Place, State
 from kube import request
@@ -31,6 +32,8 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m e2e.cluster.supervisor")
     parser.add_argument("directory", type=Path, help="where state and files go")
     parser.add_argument("--nodes", type=int, default=0, help="how many simulated nodes to add")
+    parser.add_argument("--real-nodes", type=int, default=0, help="how many real nodes to add")
+    parser.add_argument("--image", type=Path, action="append", default=[], help="for real nodes")
     arguments = parser.parse_args(words)
     stopping = on_signals()
     place = Place(arguments.directory)
@@ -40,17 +43,22 @@ def main(words: list[str]) -> int:
         )
         return 1
     try:
-        _serve(place, arguments.nodes, stopping)
+        _serve(place, arguments, stopping)
     except (ClusterError, KubeError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
 
 
-def _serve(place: Place, nodes: int, stopping: threading.Event) -> None:
+def _serve(place: Place, arguments: argparse.Namespace, stopping: threading.Event) -> None:
     binaries = build.ensure(build.cache_root(os.environ))
-    with running(place.cluster, binaries=binaries) as cluster:
-        _add_nodes(cluster, nodes)
+    with running(
+        place.cluster,
+        binaries=binaries,
+        real_nodes=arguments.real_nodes,
+        images=arguments.image,
+    ) as cluster:
+        _add_nodes(cluster, arguments.nodes)
         started_s = epoch_s()
         known: tuple[Component, ...] = ()
         while not stopping.wait(_LOOK_S if known else 0.0):
@@ -71,10 +79,15 @@ def _add_nodes(cluster: Cluster, count: int) -> None:
 
 
 def _components(cluster: Cluster) -> tuple[Component, ...]:
-    return tuple(
+    parts = [
         Component(name, cluster.pid(name), cluster.ports.by_name[name], cluster.exit_code(name))
         for name in COMPONENTS
-    )
+    ]
+    parts += [
+        Component(name, node.keeper, KUBELET_PORT, node.exit_code)
+        for name, node in cluster.real_nodes.items()
+    ]
+    return tuple(parts)
 
 
 def _state(cluster: Cluster, started_s: float, components: tuple[Component, ...]) -> State:
@@ -84,7 +97,7 @@ def _state(cluster: Cluster, started_s: float, components: tuple[Component, ...]
         url=cluster.url,
         kubeconfig=str(cluster.admin),
         kubectl=str(cluster.kubectl),
-        version=build.recipe().kubernetes,
+        version=kits.recipe().kubernetes,
         components=components,
     )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from e2e.cluster import build, golang
+from e2e.cluster import golang, kits
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Lines
 
@@ -28,7 +28,7 @@ def test_versions_are_read(text: str, expected: tuple[int, int] | None) -> None:
 
 def test_the_version_needed_is_in_go_mod() -> None:
     """Ours asks for Go 1.26; a go.mod that names none is refused."""
-    assert golang.needed(build.recipe().go_mod) == (1, 26)
+    assert golang.needed(kits.recipe().go_mod) == (1, 26)
     with pytest.raises(ClusterError, match="names no Go version"):
         golang.needed("module x\n")
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from e2e.cluster.build import PACKAGES, Binaries
+from e2e.cluster.build import Binaries
 from e2e.cluster.components import SchedulerOptions
 from e2e.cluster.errors import ClusterError
+from e2e.cluster.kits import PACKAGES
 from e2e.cluster.local import Cluster, Options, running
 
 Maker = Callable[[str], Binaries]

@@ -6,7 +6,8 @@ import pytest
 
 from e2e.cluster import identity
 from e2e.cluster.__main__ import main
-from e2e.cluster.build import PACKAGES, built
+from e2e.cluster.build import built
+from e2e.cluster.kits import PACKAGES
 from e2e.cluster.run import Component, Place, State
 from runtime.certs import new_ca
 from runtime.clock import epoch_s, now
@@ -58,6 +59,17 @@ def test_build_names_what_is_there(cache: Path, capsys: pytest.CaptureFixture[st
 
     assert main(["build"]) == 0
     assert capsys.readouterr().out == f"{binaries.directory}\n"
+
+
+@pytest.mark.parametrize("words", [["build", "--real-nodes"], ["up", "--real-nodes", "2"]])
+def test_real_nodes_are_refused_before_anything_is_built(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where they cannot be, one line says why."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+
+    assert main(words) == 1
+    assert capsys.readouterr().err.startswith("error: no real nodes here: they need ")
 
 
 def test_a_supervisor_that_fails_is_quoted(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,9 +22,11 @@ class Server(BaseHTTPRequestHandler):
         """Answers one question."""
         Server.asked += 1
         ready = self.path == "/ready" or (self.path == "/slow" and Server.asked >= 3)
+        body = b'{"kind": "Node"}' if self.path == "/ready" else b""
         self.send_response(200 if ready else 503)
-        self.send_header("Content-Length", "0")
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
+        self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         """Keeps quiet."""
@@ -82,3 +84,10 @@ def test_one_that_ended_is_named(prober: Prober, process: Process) -> None:
     process.kill()
     with pytest.raises(ClusterError, match=r"^sleeper ended with exit code 137"):
         prober.wait([Check(process, "https://127.0.0.1:9/readyz")], 60.0)
+
+
+def test_an_object_that_is_not_there_is_empty(prober: Prober, url: str) -> None:
+    """So is one that nobody answers for; what is there is decoded."""
+    assert prober.read(f"{url}/ready") == {"kind": "Node"}
+    assert prober.read(f"{url}/never") == {}
+    assert prober.read("http://127.0.0.1:9/ready") == {}

@@ -1,0 +1,143 @@
+"""What is built for a local cluster, from which Go modules, and what decides the outcome. Pure.
+
+The control plane is what every cluster needs; real nodes are for those who ask for them, and
+have modules of their own, so that nothing about them makes anybody build Kubernetes again.
+"""
+
+import hashlib
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+TOOLS = Path(__file__).with_name("tools")
+NODE_TOOLS = Path(__file__).with_name("machine") / "tools"
+PACKAGES: Mapping[str, str] = {
+    "etcd": "go.etcd.io/etcd/server/v3",
+    "kwok": "sigs.k8s.io/kwok/cmd/kwok",
+    "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+    "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+    "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
+    "kubectl": "k8s.io/kubernetes/cmd/kubectl",
+}
+"""Binary -> main package; the small ones first, so that a broken set-up shows early."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kit:
+    """Binaries that are built together, from one Go module or several.
+
+    Attributes:
+        title: What is built, for the user.
+        modules: Directory of a module -> its binaries and their main packages.
+        tags: Of `go build`.
+        takes: How long, for the user.
+        folder: Of the cache.
+    """
+
+    title: str
+    modules: Mapping[Path, Mapping[str, str]]
+    tags: str
+    takes: str
+    folder: str
+
+    @property
+    def packages(self) -> dict[str, str]:
+        """Binary -> main package, of all modules."""
+        return {
+            name: package
+            for packages in self.modules.values()
+            for name, package in packages.items()
+        }
+
+
+CONTROL_PLANE = Kit("Kubernetes", {TOOLS: PACKAGES}, "", "5 to 10 minutes", "kubernetes")
+NODE = Kit(
+    "real nodes for Kubernetes",
+    {
+        # containerd needs newer modules of Kubernetes than Kubernetes itself.
+        NODE_TOOLS / "containerd": {
+            "pause": "./pause",
+            "ctr": "github.com/containerd/containerd/v2/cmd/ctr",
+            "containerd-shim-runc-v2": "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+            "containerd": "github.com/containerd/containerd/v2/cmd/containerd",
+        },
+        NODE_TOOLS / "kubernetes": {
+            "kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy",
+            "kubelet": "k8s.io/kubernetes/cmd/kubelet",
+        },
+    },
+    "no_btrfs,no_zfs,no_devmapper",  # file systems that need C libraries
+    "2 to 5 minutes",
+    "nodes",
+)
+
+_PINNED = re.compile(r"^\s*(?:require )?([\w./-]+) (v[\w.+-]+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Everything that decides what the binaries are.
+
+    Attributes:
+        go_mod: Of the kit's module; of all, one after the other.
+        go_sum: As `go_mod`, and our own Go files.
+        platform: Operating system and processor.
+        packages: The main packages.
+        tags: Of `go build`.
+    """
+
+    go_mod: str
+    go_sum: str
+    platform: str
+    packages: tuple[str, ...]
+    tags: str
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Module -> version of the modules that go.mod asks for itself."""
+        return {match[1]: match[2] for match in _PINNED.finditer(self.go_mod)}
+
+    @property
+    def kubernetes(self) -> str:
+        """Such as "v1.36.3"."""
+        return self.versions["k8s.io/kubernetes"]
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Arguments of `go build`; without the version clients would be told v0.0.0."""
+        major, minor, _ = self.kubernetes.removeprefix("v").split(".", 2)
+        names = {
+            "k8s.io/component-base/version.gitVersion": self.kubernetes,
+            "k8s.io/component-base/version.gitMajor": major,
+            "k8s.io/component-base/version.gitMinor": minor,
+            "k8s.io/client-go/pkg/version.gitVersion": self.kubernetes,
+        }
+        defines = " ".join(f"-X {name}={value}" for name, value in names.items())
+        tags = ("-tags", self.tags) if self.tags else ()
+        return ("-trimpath", *tags, "-ldflags", f"-s -w {defines}")
+
+    @property
+    def key(self) -> str:
+        """Names the build: the Kubernetes version and a hash of all the rest."""
+        parts = (self.go_mod, self.go_sum, self.platform, *self.flags, *self.packages)
+        digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        return f"{self.kubernetes}-{digest[:12]}"
+
+
+def recipe(kit: Kit = CONTROL_PLANE) -> Recipe:
+    """The one of this source tree and machine."""
+    return Recipe(
+        go_mod="".join((module / "go.mod").read_text() for module in kit.modules),
+        go_sum="".join(_texts(module) for module in kit.modules),
+        platform=f"{platform.system()}/{platform.machine()}",
+        packages=tuple(kit.packages.values()),
+        tags=kit.tags,
+    )
+
+
+def _texts(module: Path) -> str:
+    """A module's go.sum, and the sources that are its own."""
+    own = sorted(module.glob("*/*.go"))
+    return "".join(path.read_text() for path in (module / "go.sum", *own))

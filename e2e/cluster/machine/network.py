@@ -1,0 +1,129 @@
+"""Where real nodes and their pods live: one /16 per cluster, found free and held. Linux.
+
+Every node has a network namespace and one link to this machine's own, which routes between
+them. Nothing is bridged or translated here, no global setting is changed, and the kernel
+removes link and routes together with the namespace.
+"""
+
+import ipaddress
+import json
+import socket
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from e2e.cluster.errors import ClusterError
+
+MOST_NODES = 60
+_CLUSTERS = 64
+_FIRST = 128  # 10.128.0.0/16 to 10.191.0.0/16
+_ASK_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One node's addresses.
+
+    Attributes:
+        device: The link's end on this machine.
+        gateway: That end's address, the same for all nodes of a cluster, so that it stays when
+            a node goes; where nodes and pods find the API server.
+        address: The node's own.
+        pods: Its pods' range.
+    """
+
+    device: str
+    gateway: str
+    address: str
+    pods: str
+
+
+def link(cluster: int, node: int) -> Link:
+    """The addresses of a node (1 to `MOST_NODES`) of the cluster that holds this number."""
+    net = f"10.{_FIRST + cluster}"
+    return Link(
+        device=f"edl{cluster}-{node}",
+        gateway=f"{net}.255.1",
+        address=f"{net}.255.{node + 1}",
+        pods=f"{net}.{node}.0/24",
+    )
+
+
+class Network:
+    """A range that no other cluster on this machine uses; held until `release`."""
+
+    def __init__(self, number: int, holder: socket.socket) -> None:
+        """Made by `claim`."""
+        self.number = number
+        self._holder = holder
+
+    @classmethod
+    def claim(cls) -> Self:
+        """The first range that is free.
+
+        Raises:
+            ClusterError: none is.
+        """
+        taken = _routed()
+        for number in range(_CLUSTERS):
+            if any(_range(number).overlaps(net) for net in taken):
+                continue
+            holder = socket.socket(socket.AF_UNIX)
+            try:
+                # An abstract name is held by its process, and free again when that ends.
+                holder.bind(f"\0edl-e2e-network-{number}")
+            except OSError:
+                holder.close()
+                continue
+            return cls(number, holder)
+        raise ClusterError(
+            f"no range of 10.{_FIRST}.0.0 to 10.{_FIRST + _CLUSTERS - 1}.0.0 is free for real "
+            "nodes; stop other clusters (`python -m e2e.cluster down`)"
+        )
+
+    def release(self) -> None:
+        """Lets others have it."""
+        self._holder.close()
+
+    def link(self, node: int) -> Link:
+        """See `link`."""
+        return link(self.number, node)
+
+
+def connect(ends: Link, pid: int) -> None:
+    """Links the network namespace of process `pid` (as `eth0`) with this machine's own.
+
+    Raises:
+        ClusterError: `ip` refused; says what.
+    """
+    if Path("/sys/class/net", ends.device).exists():  # of a node that just ended
+        _ip("link", "delete", ends.device)
+    _ip("link", "add", ends.device, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
+    _ip("address", "add", ends.gateway, "peer", ends.address, "dev", ends.device)
+    # Only what comes from a node is forwarded, so the machine's own setting stays as it is.
+    Path(f"/proc/sys/net/ipv4/conf/{ends.device}/forwarding").write_text("1")
+    _ip("link", "set", ends.device, "up")
+    _ip("route", "add", ends.pods, "via", ends.address, "dev", ends.device)
+
+
+def _range(number: int) -> ipaddress.IPv4Network:
+    return ipaddress.IPv4Network(f"10.{_FIRST + number}.0.0/16")
+
+
+def _routed() -> list[ipaddress.IPv4Network]:
+    """What this machine has routes to, but for the default route."""
+    found = []
+    for route in json.loads(_ip("-json", "-4", "route", "show", "table", "all") or "[]"):
+        with suppress(ValueError):  # "default", and names of special ranges
+            found.append(ipaddress.IPv4Network(route["dst"]))
+    return [net for net in found if net.prefixlen > 0]
+
+
+def _ip(*words: str) -> str:
+    command = ["ip", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_S, check=False)
+    if done.returncode != 0:
+        raise ClusterError(f"`{' '.join(command)}` failed: {done.stderr.strip()}")
+    return done.stdout

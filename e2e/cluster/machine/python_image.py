@@ -1,0 +1,161 @@
+"""An image with the running Python in it, this project's rooms, and what they import.
+
+Made of files of this machine, so it needs no registry and fits to what is being tested. The
+interpreter keeps its place; `/usr/bin/python` leads to it. There is no shell. Linux with
+glibc.
+"""
+
+import re
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from e2e.cluster.machine.image import Entry, Settings, write
+
+ROOT = Path(__file__).parents[3]
+APP = "/app"
+SITE = "/usr/lib/edl/site-packages"
+PYTHON = "/usr/bin/python"
+PROJECT = "edl-control-plane"
+
+_UNUSED = {
+    "site-packages", "test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3",
+    "pydoc_data", "distutils",
+}  # fmt: skip
+_UNUSED_PARTS = ("test", "tests")
+_UNUSED_MODULES = ("_tkinter", "_test")
+_LIBRARY = re.compile(r"^\s+(?:\S+ => )?(/\S+) \(0x", re.MULTILINE)
+_LDD = "/usr/bin/ldd"
+_LDD_S = 60.0
+_PASSWD = b"root:x:0:0:root:/root:/none\nnobody:x:65534:65534:nobody:/:/none\n"
+_GROUP = b"root:x:0:\nnogroup:x:65534:\n"
+_ENV = (
+    "PATH=/usr/local/bin:/usr/bin:/bin",
+    f"PYTHONPATH={APP}:{SITE}",
+    "PYTHONUNBUFFERED=1",
+    "PYTHONDONTWRITEBYTECODE=1",
+)
+
+
+def build(
+    target: Path,
+    name: str,
+    *,
+    distributions: Sequence[str] = (PROJECT, "numpy"),
+    files: Mapping[str, Path | bytes] | None = None,
+) -> Path:
+    """Writes an image whose containers run `python` with the pod's `args`.
+
+    Args:
+        target: The tar file, for `running(images=...)`.
+        name: What pods call it, such as "edl.local/trainer:1".
+        distributions: Taken over with all they require, as far as they are installed here.
+        files: More of them, by their path in the image, such as {"/app/train.py": b"..."}.
+
+    Raises:
+        OSError: a file cannot be read, or there is no room.
+        PackageNotFoundError: one of `distributions` is not installed.
+    """
+    layers = [base(distributions), own(files or {})]
+    return write(target, name, layers, Settings((PYTHON,), _ENV, APP))
+
+
+def base(distributions: Sequence[str]) -> list[Entry]:
+    """All but the project: the interpreter, its library, `distributions` and what they need."""
+    found = [*_system(), *_interpreter(), *_packages(distributions)]
+    # The loader among them is a program.
+    return found + [Entry(path, file, mode=0o755) for path, file in _libraries(found).items()]
+
+
+def own(files: Mapping[str, Path | bytes]) -> list[Entry]:
+    """The project as it is now, and `files`."""
+    return [*_rooms(), *(Entry(path, content) for path, content in files.items())]
+
+
+def _system() -> Iterator[Entry]:
+    yield Entry("/etc/passwd", _PASSWD)
+    yield Entry("/etc/group", _GROUP)
+    yield Entry("/tmp", mode=0o1777)  # noqa: S108 - the image's, not ours
+    yield Entry("/root", mode=0o755)
+
+
+def _interpreter() -> Iterator[Entry]:
+    binary = Path(sys.executable).resolve()
+    yield Entry(str(binary), binary, mode=0o755)
+    for link in (PYTHON, "/usr/bin/python3"):
+        yield Entry(link, link=str(binary))
+    for key in ("stdlib", "platstdlib"):
+        place = Path(sysconfig.get_path(key, vars={"base": sys.base_prefix}))
+        for path in place.iterdir():
+            if path.name not in _UNUSED and not path.name.startswith("config-"):
+                yield from _tree(path, str(path))
+
+
+def _tree(source: Path, target: str) -> Iterator[Entry]:
+    """A file, or all files of a directory but what is for tests or graphics."""
+    if source.is_file():
+        yield Entry(target, source)
+    elif source.is_dir():
+        for path in source.iterdir():
+            if path.name not in _UNUSED_PARTS and not path.name.startswith(_UNUSED_MODULES):
+                yield from _tree(path, f"{target}/{path.name}")
+
+
+def _packages(names: Sequence[str]) -> Iterator[Entry]:
+    for each in _closure(names):
+        for file in each.files or ():
+            source = Path(str(each.locate_file(file)))
+            inside = ".." not in file.parts and "tests" not in file.parts
+            if inside and source.is_file() and not file.name.startswith("__editable__"):
+                yield Entry(f"{SITE}/{file}", source)
+
+
+def _closure(names: Sequence[str]) -> list[Distribution]:
+    """The distributions and all that they require here."""
+    found: dict[str, Distribution] = {}
+    waiting = [distribution(name) for name in names]
+    while waiting:
+        each = waiting.pop()
+        if each.name in found:
+            continue
+        found[each.name] = each
+        for text in each.requires or ():
+            requirement = Requirement(text)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                waiting += _installed(requirement.name)
+    return list(found.values())
+
+
+def _installed(name: str) -> list[Distribution]:
+    try:
+        return [distribution(name)]
+    except PackageNotFoundError:
+        return []
+
+
+def _libraries(entries: Sequence[Entry]) -> dict[str, Path]:
+    """The shared libraries that those among the entries need and that are not among them."""
+    binaries = {
+        str(each.content)
+        for each in entries
+        if isinstance(each.content, Path) and (each.mode & 0o111 or ".so" in each.path)
+    }
+    done = subprocess.run(
+        [_LDD, *sorted(binaries)], capture_output=True, text=True, timeout=_LDD_S, check=False
+    )
+    found = {path for path in _LIBRARY.findall(done.stdout) if path not in binaries}
+    return {path: Path(path) for path in found if "site-packages" not in path}
+
+
+def _rooms() -> Iterator[Entry]:
+    """This tree's packages, as they are now, and the SDK."""
+    for init in [*ROOT.glob("*/__init__.py"), *(ROOT / "sdk" / "src").glob("*/__init__.py")]:
+        room = init.parent
+        if room.name not in ("tests", "e2e", "bench"):
+            for path in room.rglob("*.py"):
+                yield Entry(f"{APP}/{room.name}/{path.relative_to(room)}", path)

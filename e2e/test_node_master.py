@@ -1,0 +1,223 @@
+"""A job's master and its trainers as containers: pods and nodes go, and no record is lost.
+
+Without webhook and reconciler: the pods are written out here, as EDL would make them.
+"""
+
+import contextlib
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import orjson
+import pytest
+import urllib3
+
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.local import Cluster, running
+from e2e.cluster.machine import needs, python_image
+from kube import request
+from kube.client import Client
+from kube.config import load
+from kube.errors import KubeError
+from kube.request import NAMESPACES, PODS, ROLEBINDINGS, SERVICES, Request
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]  # the first run builds the node's parts
+
+IMAGE = "edl.local/test-master:1"
+TOKEN = "a-token-of-the-journey"  # noqa: S105 - of a cluster that lives for a minute
+PORT = 8790
+RECORDS = 600
+TASK = 10
+FIRST, SECOND = "real-1", "real-2"
+TRAINER = f"""
+import sys, time
+import edl
+data = edl.from_function("numbers", lambda number: number, {RECORDS})
+for batch in edl.batches(data, {TASK}, task_records={TASK}):
+    time.sleep(0.25)
+    print("trained", *batch, flush=True)
+print("finished", flush=True)
+"""
+Printer = Callable[[str], None]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two real nodes that have this project's image."""
+    try:
+        needs.find()
+    except ClusterError as error:
+        pytest.skip(str(error))
+    place = tmp_path_factory.mktemp("master")
+    image = python_image.build(place / "image.tar", IMAGE)
+    with running(place / "cluster", real_nodes=2, images=[image]) as made:
+        yield made
+    image.unlink()  # pytest keeps the directories of the last runs
+
+
+class Training:
+    """One job's pods in a namespace of their own."""
+
+    def __init__(self, api: Client, name: str) -> None:
+        self.api = api
+        self.namespace = name
+        api.send(request.create(NAMESPACES, None, {"metadata": {"name": name}}))
+        body: dict[str, Any] = {
+            "metadata": {"name": "master"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "edit",
+            },
+            "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": name}],
+        }
+        api.send(request.create(ROLEBINDINGS, name, body))
+        service = {
+            "metadata": {"name": "master"},
+            "spec": {"selector": {"app": "master"}, "ports": [{"port": PORT}]},
+        }
+        made = orjson.loads(api.send(request.create(SERVICES, name, service)))
+        self.address = f"http://{made['spec']['clusterIP']}:{PORT}"
+        self.masters = 0
+
+    def master(self, node: str) -> str:
+        """Starts a master on a node; its pod's name."""
+        self.masters += 1
+        name = f"master-{self.masters}"
+        words = ["--listen", f"0.0.0.0:{PORT}", "--journal", "/journal/books"]
+        words += ["--snapshot-configmap", f"{self.namespace}/books"]
+        self._create(name, node, ["-m", "master", *words], app="master")
+        return name
+
+    def trainer(self, name: str, node: str) -> None:
+        """Starts a trainer on a node."""
+        self._create(name, node, ["-c", TRAINER], app="trainer")
+
+    def _create(self, name: str, node: str, args: list[str], *, app: str) -> None:
+        env = {"EDL_TOKEN": TOKEN, "EDL_JOB": "job", "EDL_MASTER": self.address}
+        env["EDL_TRAINER"] = name
+        container: dict[str, Any] = {
+            "name": "main",
+            "image": IMAGE,
+            "imagePullPolicy": "Never",
+            "args": args,
+            "env": [{"name": key, "value": value} for key, value in env.items()],
+            "volumeMounts": [{"name": "journal", "mountPath": "/journal"}],
+        }
+        if app == "master":
+            container["readinessProbe"] = {
+                "httpGet": {"path": "/healthz", "port": PORT},
+                "periodSeconds": 1,
+            }
+        spec = {
+            "restartPolicy": "OnFailure",
+            "nodeSelector": {"kubernetes.io/hostname": node},
+            "terminationGracePeriodSeconds": 5,
+            "containers": [container],
+            "volumes": [{"name": "journal", "emptyDir": {}}],
+        }
+        body = {"metadata": {"name": name, "labels": {"app": app}}, "spec": spec}
+        self.api.send(request.create(PODS, self.namespace, body))
+
+    def delete(self, name: str, grace_s: int = 5) -> None:
+        """Deletes a pod; a grace of 0 forgets one whose node does not answer."""
+        self.api.send(request.delete(PODS, self.namespace, name, grace_s=grace_s))
+
+    def pod(self, name: str) -> dict[str, Any]:
+        """A pod as it is."""
+        found: dict[str, Any] = orjson.loads(self.api.send(request.get(PODS, self.namespace, name)))
+        return found
+
+    def phase(self, name: str) -> str:
+        """A pod's phase."""
+        return str(self.pod(name)["status"]["phase"])
+
+    def trained(self, name: str) -> list[int]:
+        """The records that a trainer says it trained, in its order."""
+        path = request.path_of(PODS, self.namespace, name)
+        try:
+            text = self.api.send(Request("GET", f"{path}/log")).decode()
+        except KubeError:
+            return []
+        lines = re.findall(r"^trained (.*)$", text, re.MULTILINE)
+        return [int(word) for line in lines for word in line.split()]
+
+    def status(self, master: str) -> dict[str, Any]:
+        """What a master says, asked at its pod's address; empty if it does not answer."""
+        address = self.pod(master)["status"].get("podIP", "")
+        try:
+            answer = urllib3.request(
+                "GET",
+                f"http://{address}:{PORT}/v1/status",
+                headers={"Authorization": f"Bearer {TOKEN}"},
+                timeout=2.0,
+                retries=False,
+            )
+        except urllib3.exceptions.HTTPError:
+            return {}
+        return dict(answer.json()) if answer.status == 200 else {}
+
+
+@pytest.fixture
+def training(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Training]:
+    """A namespace for this test."""
+    name = f"job-{request.node.name.rpartition('_')[2]}"
+    with contextlib.closing(Client(load(cluster.admin), user_agent="edl-test-node")) as api:
+        yield Training(api, name)
+
+
+def until(fact: Callable[[], bool], patience_s: float = 60.0) -> float:
+    """Waits until it is so; how long that took."""
+    began_s = time.monotonic()
+    while not fact():
+        assert time.monotonic() - began_s < patience_s, "it never came to be"
+        time.sleep(0.1)
+    return time.monotonic() - began_s
+
+
+def test_a_deleted_master_goes_on_elsewhere(training: Training, report: Printer) -> None:
+    """On another node, from the snapshot in the ConfigMap; each record is trained exactly once."""
+    first = training.master(FIRST)
+    for name, node in (("trainer-0", FIRST), ("trainer-1", SECOND)):
+        training.trainer(name, node)
+    until(lambda: len(training.trained("trainer-1")) >= RECORDS // 6)
+    training.delete(first)
+    second = training.master(SECOND)
+    took_s = until(lambda: bool(training.status(second).get("trainers")))
+    until(lambda: training.phase("trainer-0") == training.phase("trainer-1") == "Succeeded")
+    seen = Counter(training.trained("trainer-0") + training.trained("trainer-1"))
+    status = training.status(second)
+
+    report(f"another node's master has trainers {took_s:.1f} s after the first was deleted")
+    assert seen == Counter(range(RECORDS))
+    assert status["state"] == "done"
+    assert status["trained_again_records"] == 0
+
+
+def test_a_node_without_power_loses_no_record(
+    cluster: Cluster, training: Training, report: Printer
+) -> None:
+    """Master and trainer of a node are gone at once, with journal and memory; all is trained."""
+    first = training.master(FIRST)
+    for name, node in (("trainer-0", FIRST), ("trainer-1", SECOND)):
+        training.trainer(name, node)
+    until(lambda: len(training.trained("trainer-0")) >= RECORDS // 6)
+    lost = training.trained("trainer-0")
+    cluster.real_nodes[FIRST].kill()
+    for name in (first, "trainer-0"):
+        training.delete(name, grace_s=0)
+    second = training.master(SECOND)
+    took_s = until(lambda: bool(training.status(second).get("trainers")))
+    until(lambda: training.phase("trainer-1") == "Succeeded")
+    seen = Counter(lost + training.trained("trainer-1"))
+    status = training.status(second)
+    cluster.real_nodes[FIRST].start()
+
+    again = sum(seen.values()) - len(seen)
+    report(f"another node's master has trainers {took_s:.1f} s after the power went")
+    report(f"{again} of {RECORDS} records were trained again")
+    assert status["state"] == "done"
+    assert set(seen) == set(range(RECORDS))
+    assert again < RECORDS // 6
