@@ -46,6 +46,7 @@ _READY_S = 30.0
 _STOP_S = 8.0
 _POLL_S = 0.1
 _PROBE_S = 2.0
+_MASTER_IMAGE = "registry.invalid/edl"
 _RBAC = "rbac.authorization.k8s.io"
 _RESOURCES = {
     resource.kind: resource
@@ -80,12 +81,14 @@ class Site(Protocol):
 class Edl:
     """The three rooms of one cluster; nothing runs before `beside`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, master_image: str = _MASTER_IMAGE) -> None:
         """Chooses addresses and makes the extender's certificates: configurations name both.
 
         Args:
             directory: Keeps logs and certificates in `edl/`, which is emptied first.
+            master_image: What the masters of jobs run; simulated nodes run nothing.
         """
+        self._master_image = master_image
         self._directory = directory / "edl"
         shutil.rmtree(self._directory, ignore_errors=True)
         self._directory.mkdir(parents=True)
@@ -198,7 +201,8 @@ class Edl:
     def _own_flags(self, name: str) -> tuple[str, ...]:
         if name == "webhook":
             place = self._directory / "webhook-certificate"
-            return ("--hosts", "127.0.0.1", "--certificate-dir", str(place))
+            image = ("--master-image", self._master_image)
+            return ("--hosts", "127.0.0.1", "--certificate-dir", str(place), *image)
         if name == "extender":
             server = (
                 "--tls-cert",

@@ -34,6 +34,7 @@ from kube.errors import KubeError, NotFound
 from kube.reflector import Reflector
 from kube.request import DEPLOYMENTS, EVENTS, JOBS, NAMESPACES, NODES, PODS, Resource
 from policy import books
+from policy.names import ANNOTATION_MASTER
 from policy.snapshot import Job, Phase, Pod
 from runtime import clock
 
@@ -152,6 +153,7 @@ class Journey:
         cpu: str = "5",
         spec: Mapping[str, Any] | None = None,
         lives: Mapping[str, str] | None = None,
+        master: str = "",
     ) -> None:
         """Creates an elastic Job as a user would.
 
@@ -162,6 +164,7 @@ class Journey:
             cpu: What each trainer requests.
             spec: More fields of the Job's spec.
             lives: Annotations of the trainers, which tell kwok when they end.
+            master: "true" asks for a master.
         """
         scenario = replace(QUICK, min_trainers=low, max_trainers=high)
         manifest = workload.elastic_job(scenario, name)
@@ -170,6 +173,8 @@ class Journey:
         template["spec"]["containers"][0]["resources"]["requests"]["cpu"] = cpu
         manifest["spec"] |= spec or {}
         manifest["metadata"]["namespace"] = self.namespace
+        if master:
+            manifest["metadata"]["annotations"][ANNOTATION_MASTER] = master
         self.world.send(request.create(JOBS, self.namespace, manifest))
 
     def services(self, count: int) -> None:

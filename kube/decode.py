@@ -22,6 +22,7 @@ from policy.names import (
     ANNOTATION_PLANNED_NODE,
     ANNOTATION_UNCOMMITTED,
     LABEL_JOB,
+    LABEL_MASTER,
     LABEL_ROLE,
     LABEL_TIER,
     LABEL_TRAINER_ID,
@@ -80,6 +81,7 @@ class Decoder:
         phase = _PHASES.get(status.get("phase") or "Pending", Phase.UNKNOWN)
         ready, disrupted = _pod_conditions(status.get("conditions"))
         terminal = phase is Phase.SUCCEEDED or phase is Phase.FAILED
+        master = labels.get(LABEL_MASTER) == "true"
         return Pod(
             namespace=intern(meta["namespace"]),
             name=meta["name"],
@@ -102,6 +104,8 @@ class Decoder:
             role=_ROLES.get(labels.get(LABEL_ROLE, "")),
             tier=_TIERS.get(labels.get(LABEL_TIER, "")),
             trainer_id=_trainer_id(labels.get(LABEL_TRAINER_ID)),
+            master=master,
+            address=(status.get("podIP") or "") if master else "",
             planned=intern(annotations.get(ANNOTATION_PLANNED_NODE) or ""),
             uncommitted_s=_uncommitted_s(annotations.get(ANNOTATION_UNCOMMITTED)),
             constraints=podspec.constraints(spec),
@@ -149,6 +153,8 @@ class Decoder:
             limits=podspec.limits(template.get("spec") or {}),
             weight=wish.weight,
             queue=wish.queue,
+            master=wish.master,
+            account=(template.get("spec") or {}).get("serviceAccountName") or "default",
             created_s=seconds(meta.get("creationTimestamp")),
             managed=spec.get("managedBy") == MANAGER,
             parallelism=_or(spec.get("parallelism"), 1),
@@ -217,6 +223,7 @@ class _Wish:
     high: int = 0
     weight: int = 1
     queue: str = ""
+    master: bool = False
     error: str = ""
 
 
@@ -225,7 +232,13 @@ def _wish(annotations: Mapping[str, str], spec: Object) -> _Wish:
         elastic.check_spec(spec)
         elastic.check_stored(spec)
         low, high = elastic.bounds(annotations)
-        return _Wish(low, high, elastic.weight(annotations), elastic.queue(annotations))
+        return _Wish(
+            low,
+            high,
+            elastic.weight(annotations),
+            elastic.queue(annotations),
+            elastic.master(annotations),
+        )
     except JobError as error:
         return _Wish(error=str(error))
 

@@ -46,6 +46,9 @@ EVENTS = Resource("", "v1", "events", "Event")
 JOBS = Resource("batch", "v1", "jobs", "Job")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 REPLICASETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
+SERVICES = Resource("", "v1", "services", "Service")
+ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
+ROLEBINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 PODDISRUPTIONBUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 PRIORITYCLASSES = Resource(
@@ -67,6 +70,7 @@ VALIDATINGWEBHOOKS = Resource(
 )
 RESOURCES = (
     *(NODES, NAMESPACES, PODS, CONFIGMAPS, SECRETS, EVENTS, JOBS, DEPLOYMENTS, REPLICASETS),
+    *(SERVICES, ROLES, ROLEBINDINGS),
     *(LEASES, PODDISRUPTIONBUDGETS, PRIORITYCLASSES, MUTATINGWEBHOOKS, VALIDATINGWEBHOOKS),
 )
 """Every kind that EDL touches."""

@@ -26,7 +26,7 @@ class Crew:
     """How many of the surplus have no node yet: the first so many."""
     guaranteed: tuple[Pod, ...] = ()
     succeeded: bool = False
-    """One of the job's trainers ended well: its work is done."""
+    """One of its trainers ended well, which ends the work of a job that has no master."""
 
 
 EMPTY = Crew()
@@ -46,14 +46,15 @@ def is_surplus(pod: Pod) -> bool:
     return pod.role is Role.TRAINER and pod.tier is Tier.SURPLUS
 
 
-def loss(pod: Pod) -> tuple[int, bool, bool, float, float, int]:
+def loss(pod: Pod) -> tuple[int, bool, bool, bool, float, float, int]:
     """Orders trainers of one job by what is lost with them; the least first.
 
-    Surplus first, then those that do not run yet, then the least uncommitted work, then the
-    youngest.
+    Surplus first, the one that carries the master last in its tier, then those that do not run
+    yet, then the least uncommitted work, then the youngest.
     """
     return (
         tier_rank(pod),
+        pod.master,
         bool(pod.node),
         pod.ready,
         pod.uncommitted_s,
@@ -81,7 +82,9 @@ def crew(job: Job, pods: Iterable[Pod]) -> Crew:
         surplus=surplus,
         waiting=sum(1 for pod in live[:surplus] if not pod.node),
         guaranteed=tuple(pod for pod in live if pod.tier is Tier.GUARANTEED),
-        succeeded=job.managed and any(pod.phase is Phase.SUCCEEDED for pod in own),
+        succeeded=job.managed
+        and not job.master
+        and any(pod.phase is Phase.SUCCEEDED for pod in own),
     )
 
 

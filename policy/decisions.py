@@ -50,6 +50,10 @@ SENTENCES: Mapping[Reason, tuple[str, ...]] = {
     Reason.INVALID: ("{error}",),
     Reason.ABOVE_MAX: ("{live} live, {wanted} wanted",),
     Reason.JOB_STOPPED: ("{live} live, {wanted} wanted",),
+    Reason.MASTER_MOVES: (
+        "the job's master starts anew on {new_node}, with a new trainer",
+        "it carries the job's master, and its node {lost_node} is not ready",
+    ),
     Reason.SERVICES_FIRST: ("{service} waits for {needs}",),
     Reason.RESERVE_RESTORED: ("{used} {resource} in use, {limit} allowed by the reserve",),
     Reason.FAIR_SHARE: (

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from policy.errors import JobError
 from policy.names import (
+    ANNOTATION_MASTER,
     ANNOTATION_MAX,
     ANNOTATION_MIN,
     ANNOTATION_QUEUE,
@@ -61,6 +62,20 @@ def queue(annotations: Mapping[str, str]) -> str:
     if len(name) > _MAX_NAME:
         raise JobError(f"{ANNOTATION_QUEUE} is longer than {_MAX_NAME} characters")
     return name
+
+
+def master(annotations: Mapping[str, str]) -> bool:
+    """Whether the job asks for a master; no where nothing is said.
+
+    Raises:
+        JobError: neither "true" nor "false".
+    """
+    text = annotations.get(ANNOTATION_MASTER, "false")
+    if text not in ("true", "false"):
+        raise JobError(
+            f'{ANNOTATION_MASTER} is {text[:40]!r}: write "true" for a master, or leave it out'
+        )
+    return text == "true"
 
 
 def check_spec(spec: Mapping[str, object]) -> None:

@@ -9,7 +9,7 @@ of trainers, or strikes a job from its list.
 from policy.index import Index
 from policy.model import Policy
 from policy.planning import History, Plan
-from policy.rules import admission, limits, services, sharing, stability
+from policy.rules import admission, limits, masters, services, sharing, stability
 from policy.work import Work
 
 
@@ -30,6 +30,7 @@ def plan(index: Index, policy: Policy, now_s: float, history: History | None = N
     limits.trim(work)
     sharing.settle_waiting(work)
     admission.admit(work)
+    masters.restore(work)
     if sharing.grow(work):
         limits.settle_sizes(work)
         stability.rebalance(work)

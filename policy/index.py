@@ -41,6 +41,8 @@ class Index:
         """uid -> pods on a node that are on their way out."""
         self.members: dict[str, dict[str, Pod]] = {}
         """Job key -> uid -> its trainer pods, terminal ones included."""
+        self.carriers: dict[str, dict[str, Pod]] = {}
+        """Job key -> uid -> pods that carry the job's master and stay."""
         self.owned: dict[str, dict[str, Pod]] = {}
         """Controller uid -> uid -> its pods without a role: those of Jobs that are not ours."""
         self.allocatable: dict[str, int] = {}
@@ -110,6 +112,8 @@ class Index:
         self._crews.pop(pod.owner_uid, None)
         if pod.terminal:
             return
+        if pod.master and pod.job and not pod.deleting:
+            self.carriers.setdefault(job_key(pod), {})[pod.uid] = pod
         if pod.node:
             self._bind(pod)
         elif not pod.deleting:
@@ -136,6 +140,7 @@ class Index:
         self._crews.pop(pod.owner_uid, None)
         self.waiting.pop(uid, None)
         _remove(self.members, job_key(pod), uid)
+        _remove(self.carriers, job_key(pod), uid)
         _remove(self.owned, pod.owner_uid, uid)
         if uid in self.bound.get(pod.node, {}):
             self._unbind(pod)
@@ -203,6 +208,18 @@ class Index:
     def trainers(self, job: Job) -> tuple[Pod, ...]:
         """The live trainers of a job (bound or waiting, not deleting); see `crew`."""
         return self.crew(job).live
+
+    def carrier(self, job: Job) -> Pod | None:
+        """The pod that carries the job's master and stays: one of role master before a trainer.
+
+        Should there be several, the youngest, for its master has stopped the others.
+        """
+        own = [
+            pod
+            for pod in self.carriers.get(job.key, {}).values()
+            if pod.role is Role.MASTER or pod.owner_uid == job.uid
+        ]
+        return max(own, key=lambda p: (p.role is Role.MASTER, p.trainer_id, p.uid), default=None)
 
     def total_used(self) -> dict[str, int]:
         """Requests of all bound pods on nodes that exist."""

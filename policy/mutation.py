@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from policy import elastic
+from policy import elastic, sidecar
 from policy.model import Policy
 from policy.names import (
+    ANNOTATION_MASTER,
     CLASS_GUARANTEED,
     CLASS_SUPPORT,
     CLASS_SURPLUS,
@@ -72,6 +73,9 @@ class Mutation:
 
 
 UNTOUCHED = Mutation()
+NO_IMAGE = (
+    f"{ANNOTATION_MASTER}: EDL's webhook knows no image for masters: start it with --master-image"
+)
 
 
 def pod_patch(
@@ -79,6 +83,7 @@ def pod_patch(
     namespace: str,
     policy: Policy,
     classes: Mapping[str, PriorityClass],
+    master_image: str = "",
 ) -> Mutation:
     """Makes a training pod give way: labels, priority, grace and the trainer resource.
 
@@ -90,6 +95,7 @@ def pod_patch(
         namespace: Of the request; the object's own may be empty.
         policy: The active one.
         classes: Live PriorityClasses by name.
+        master_image: What the sidecar of a pod that carries a master runs; "" for none known.
     """
     labels = _texts(_mapping(pod.get("metadata")).get("labels"))
     if policy.protects(namespace):
@@ -110,6 +116,7 @@ def pod_patch(
     _put_priority(patch, _mapping(pod.get("spec")), _CLASS_OF[tier], classes, warnings)
     _put_grace(patch, _mapping(pod.get("spec")), policy.tiers.grace_seconds)
     _put_resource(patch, _mapping(pod.get("spec")))
+    warnings += _put_master(patch, pod, namespace, master_image)
     return Mutation(patch.operations(), role, tier, tuple(warnings))
 
 
@@ -155,6 +162,7 @@ def check_job(annotations: Mapping[str, str], spec: Mapping[str, object]) -> tup
     found = elastic.bounds(annotations)
     elastic.weight(annotations)
     elastic.queue(annotations)
+    elastic.master(annotations)
     elastic.check_spec(spec)
     return found
 
@@ -235,6 +243,18 @@ def _put_resource(patch: Patch, spec: Mapping[str, object]) -> None:
         return
     for kind in ("limits", "requests"):
         patch.put(("spec", "containers", 0, "resources", kind, TRAINER_RESOURCE), "1")
+
+
+def _put_master(patch: Patch, pod: Mapping[str, object], namespace: str, image: str) -> list[str]:
+    """Adds the job's master to the pod that is to carry it, and tells trainers where it is."""
+    labels = _texts(_mapping(pod.get("metadata")).get("labels"))
+    warnings = sidecar.add_environment(patch, pod)
+    if not sidecar.wanted(labels):
+        return warnings
+    if not image:
+        return [*warnings, NO_IMAGE]
+    sidecar.add_master(patch, pod, namespace, image)
+    return warnings
 
 
 def _mapping(value: object) -> Mapping[str, object]:

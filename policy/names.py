@@ -16,6 +16,12 @@ ANNOTATION_MIN = "edl.training/min-trainers"
 ANNOTATION_MAX = "edl.training/max-trainers"
 ANNOTATION_QUEUE = "edl.training/queue"
 ANNOTATION_WEIGHT = "edl.training/weight"
+ANNOTATION_MASTER = "edl.training/master"
+"""On a Job: "true" asks for a master that hands out its data."""
+ANNOTATION_MASTER_ADDRESS = "edl.training/master-address"
+"""On a pod of such a job: where it reaches the master, whichever pod carries it."""
+ANNOTATION_KEPT = "edl.training/kept-environment"
+"""On a pod: variables (container/NAME) that the user had set and EDL would have set otherwise."""
 ANNOTATION_PLANNED_NODE = "edl.training/planned-node"
 """On a trainer: where the plan that made it had room for it; the extender prefers that node."""
 ANNOTATION_UNCOMMITTED = "edl.training/uncommitted-seconds"
@@ -28,6 +34,8 @@ LABEL_ROLE = "edl.training/role"
 LABEL_TRAINER_ID = "edl.training/trainer-id"
 LABEL_TIER = "edl.training/tier"
 LABEL_PREEMPTIBLE = "edl.training/preemptible"
+LABEL_MASTER = "edl.training/master"
+"""On the one pod of a job that carries its master: "true"."""
 
 CLASS_SURPLUS = "edl-surplus"
 CLASS_GUARANTEED = "edl-guaranteed"
@@ -36,6 +44,10 @@ CLASS_SUPPORT = "edl-support"
 POLICY_CONFIGMAP = "edl-policy"
 POLICY_KEY = "policy.yaml"
 SYSTEM_NAMESPACE = "edl-system"
+
+MASTER_CONTAINER = "edl-master"
+MASTER_PORT = 8790
+MASTER_TOKEN_KEY = "token"  # noqa: S105 - the key's name in the Secret
 
 
 class Role(StrEnum):

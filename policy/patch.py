@@ -28,6 +28,13 @@ class Patch:
         if self._at(path) != value or type(self._at(path)) is not type(value):
             self._add(path, value)
 
+    def push(self, path: tuple[str | int, ...], value: object, *, first: bool = False) -> None:
+        """Adds `value` to the list at `path`, at its end or first; the list is made if missing."""
+        if path not in self._made and not isinstance(self._at(path), list):
+            self._made.add(path)
+            self._add(path, [])
+        self._add((*path, 0 if first else "-"), value)
+
     def drop(self, path: tuple[str | int, ...]) -> None:
         """Removes `path`, which must exist."""
         self._operations.append({"op": "remove", "path": _pointer(path)})

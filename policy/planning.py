@@ -64,6 +64,8 @@ class Create:
     tier: Tier
     nodes: tuple[str, ...]
     reason: Reason
+    master: bool = False
+    """Whether the first of them is to carry the job's master."""
 
     @property
     def count(self) -> int:

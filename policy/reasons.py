@@ -28,6 +28,7 @@ class Reason(StrEnum):
     FAIR_SHARE = "FairShare"
     NOT_SCHEDULED = "NotScheduled"
     JOB_STOPPED = "JobStopped"
+    MASTER_MOVES = "MasterMoves"
 
     # why a trainer was not made
     REFUSED = "Refused"

@@ -116,6 +116,10 @@ class Pod:
     """Label `edl.training/role`; None for services."""
     tier: Tier | None = None
     trainer_id: int = -1
+    master: bool = False
+    """Label `edl.training/master`: it carries its job's master."""
+    address: str = ""
+    """`status.podIP` of a pod that carries a master; the others' are not kept."""
     constraints: Constraints = ANYWHERE
     scheduler: str = "default-scheduler"
 
@@ -199,6 +203,10 @@ class Job:
     """What one trainer may use at most; a resource without a limit is missing."""
     weight: int = 1
     queue: str = ""
+    master: bool = False
+    """It asks for a master: annotation `edl.training/master`."""
+    account: str = "default"
+    """Service account of its pods."""
     created_s: float = 0.0
     managed: bool = True
     """`spec.managedBy` names us; False: the built-in controller has its pods."""

@@ -1,6 +1,7 @@
 """Which training pods give way, in the plan and for kube-scheduler's preemption alike.
 
-Order: surplus before guaranteed before support (a master never goes while trainers can), then
+Order: surplus before guaranteed before support (a master never goes while trainers can; nor does
+the trainer that carries one while others of its tier can), then
 the jobs that hold most for their weight, then the least uncommitted work, then the youngest.
 For a pending service, the node where the fewest guaranteed trainers and then the fewest trainers
 at all die for each service that then fits; pods that are leaving already cost nothing.
@@ -210,6 +211,7 @@ def _take(
         takeable,
         key=lambda pod: (
             tier_rank(pod),
+            pod.master,
             -shares.of(pod),
             pod.uncommitted_s,
             -pod.started_s,
@@ -241,9 +243,11 @@ def _alike(pod: Pod, preemptor: Pod) -> bool:
 
 
 def _damage(pods: Iterable[Pod]) -> tuple[int, int]:
-    """(support or foreign pods lost, guaranteed trainers lost)."""
-    ranks = [tier_rank(pod) for pod in pods]
-    return sum(1 for rank in ranks if rank > 1), sum(1 for rank in ranks if rank == 1)
+    """(support or foreign pods lost, guaranteed trainers lost; with a master one counts twice)."""
+    found = list(pods)
+    ranks = [tier_rank(pod) for pod in found]
+    masters = sum(1 for pod in found if pod.master)
+    return sum(1 for rank in ranks if rank > 1), ranks.count(1) + masters
 
 
 def _violations(candidate: Candidate, taken: Iterable[Pod]) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import takewhile
 
-from policy import ceilings
+from policy import amounts, ceilings, sidecar
 from policy.crew import Crew
 from policy.decisions import NONE, Figures
 from policy.index import Index, job_key
@@ -21,7 +21,9 @@ _REASON_OF = {Tier.GUARANTEED: Reason.GUARANTEED, Tier.SURPLUS: Reason.SURPLUS}
 class Share:
     """One job while the plan is made."""
 
-    def __init__(self, job: Job, crew: Crew, *, unit: float, stranded: int) -> None:
+    def __init__(
+        self, job: Job, crew: Crew, *, unit: float, stranded: int, headless: bool = False
+    ) -> None:
         """A job as it is found.
 
         Args:
@@ -29,6 +31,7 @@ class Share:
             crew: Its trainers.
             unit: What fairness counts for one trainer more; see `Work.measure`.
             stranded: Guaranteed trainers on cordoned nodes.
+            headless: Whether it asked for a master and no pod carries one.
         """
         self.job = job
         self.key = job.key
@@ -46,8 +49,11 @@ class Share:
         """Trainers after this plan."""
         self.stranded = stranded
         """Guaranteed trainers on cordoned nodes: replaced ahead of the drain that will come."""
-        self.ending = job.managed and (crew.succeeded or job.books.succeeded > 0)
-        """A trainer succeeded: the work is done, nothing is made any more."""
+        self.headless = headless
+        """It lacks its master, which comes with its next guaranteed trainer."""
+        succeeded = crew.succeeded or (job.books.succeeded > 0 and not job.master)
+        self.ending = job.managed and succeeded
+        """A trainer succeeded and no master knows better: nothing is made any more."""
         self.creates: dict[Tier, list[str]] = {Tier.GUARANTEED: [], Tier.SURPLUS: []}
         """Tier -> the nodes of trainers that are to be made."""
         self.expected = 0
@@ -90,6 +96,14 @@ class Share:
             self._surplus -= 1
         else:
             self.guaranteed -= pod.tier is Tier.GUARANTEED
+
+    def requests(self, *, first: bool) -> Resources:
+        """What a new trainer asks for; the first guaranteed one brings the master that is missing."""
+        if not (first and self.headless):
+            return self.job.requests
+        both = dict(self.job.requests)
+        amounts.add(both, sidecar.REQUESTS)
+        return both
 
     @property
     def spare(self) -> list[Pod]:
@@ -134,6 +148,8 @@ class Work:
         self.helped: set[str] = set()
         self.promised: set[str] = set()
         """uids of waiting trainers for which room is taken."""
+        self.roomless: list[Pod] = []
+        """Waiting pods that fit nowhere, even without surplus."""
         self.released: set[str] = set()
         """uids of trainers that this plan lets go."""
         self.futile: dict[Wish, Futile] = {}
@@ -153,10 +169,12 @@ class Work:
                 continue
             crew = self.index.crew(job)
             stranded = sum(1 for pod in crew.guaranteed if pod.node in cordoned) if cordoned else 0
-            shares.append(Share(job, crew, unit=self._unit(job), stranded=stranded))
+            headless = job.master and job.managed and self.index.carrier(job) is None
+            share = Share(job, crew, unit=self._unit(job), stranded=stranded, headless=headless)
+            shares.append(share)
             if not job.managed:
                 # Pods of the built-in controller carry no tier, so the index counts none.
-                for pod in shares[-1].surplus:
+                for pod in share.surplus:
                     self.room.reclaimable(pod)
         return shares
 
@@ -210,17 +228,25 @@ class Work:
         share = self._by_key.get(job_key(trainer))
         return share if share is not None and share.job.uid == trainer.owner_uid else None
 
-    def take(self, job: Job, node: str) -> None:
-        """Counts a new trainer of `job` on `node`, everywhere."""
-        self.room.take(node, job.requests)
-        self.quotas.take(job)
-        self.load.take(job.requests)
+    def take(self, job: Job, node: str, requests: Resources | None = None) -> None:
+        """Counts a new trainer of `job` on `node`, everywhere.
 
-    def untake(self, job: Job, node: str) -> None:
+        Args:
+            job: Whose.
+            node: Where.
+            requests: What it asks for, where that is more than others of the job.
+        """
+        wanted = job.requests if requests is None else requests
+        self.room.take(node, wanted)
+        self.quotas.take(job)
+        self.load.take(wanted)
+
+    def untake(self, job: Job, node: str, requests: Resources | None = None) -> None:
         """Undoes `take`."""
-        self.room.give(node, job.requests)
+        wanted = job.requests if requests is None else requests
+        self.room.give(node, wanted)
         self.quotas.take(job, -1)
-        self.load.give(job.requests)
+        self.load.give(wanted)
 
     def expect(self, share: Share, node: str) -> None:
         """Counts a trainer that a job gets on `node` as soon as others have left."""
@@ -256,7 +282,13 @@ class Work:
                 for share in self.shares
             ),
             creates=tuple(
-                Create(share.key, tier, tuple(nodes), _REASON_OF[tier])
+                Create(
+                    share.key,
+                    tier,
+                    tuple(nodes),
+                    _REASON_OF[tier],
+                    master=share.headless and tier is Tier.GUARANTEED,
+                )
                 for share in self.shares
                 for tier, nodes in share.creates.items()
                 if nodes

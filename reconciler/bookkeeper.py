@@ -16,6 +16,7 @@ from policy.snapshot import Job, Pod
 from reconciler import books, status
 from reconciler.expectations import Expectations
 from reconciler.jobs import JobWriter, Report
+from reconciler.words import Word
 
 WRITE_EVERY_S = 1.0
 """Books and status of one job are written at most this often; its end is written at once."""
@@ -30,11 +31,13 @@ class Bookkeeper:
         expectations: Expectations,
         writer: JobWriter,
         coming: Callable[[Job], frozenset[int]],
+        word: Callable[[Job], Word | None],
     ) -> None:
         self._index = index
         self._expectations = expectations
         self._writer = writer
         self._coming = coming
+        self._word = word
         self._gone: dict[str, dict[str, Pod]] = {}
         """Job uid -> pod uid -> last record of a pod that left and is not in the written books."""
         self._due_s: dict[str, float] = {}
@@ -78,7 +81,8 @@ class Bookkeeper:
             if not job.managed or job.deleting:
                 continue
             wanted = plans.get(job.key)
-            if self._is_clean(job) and status.waiting(job, wanted, now_s) is None:
+            over = job.master and not job.over and self._is_final(job)
+            if self._is_clean(job) and not over and status.waiting(job, wanted, now_s) is None:
                 continue
             report = self._report(job, now_s, wanted)
             if report is None:
@@ -103,9 +107,13 @@ class Bookkeeper:
         then = self._clean.get(job.uid, (None, None))
         return then[0] is job and then[1] is self._index.crew(job) and not job.deadline_s
 
+    def _is_final(self, job: Job) -> bool:
+        word = self._word(job)
+        return word is not None and word.final
+
     def _report(self, job: Job, now_s: float, plan: JobPlan | None) -> Report | None:
         """What is to be written of a job, or None where the API server has it all."""
-        wanted = status.status(job, self._pods(job), job.books, now_s, plan)
+        wanted = status.status(job, self._pods(job), job.books, now_s, plan, word=self._word(job))
         text = books_text(job)
         if wanted == job.status and text == job.books_text:
             return None
@@ -133,6 +141,7 @@ class Bookkeeper:
             gone=gone,
             released=self._expectations,
             coming=self._coming(job),
+            master=job.master,
         )
         return job if settled == job.books else replace(job, books=settled)
 

@@ -31,6 +31,7 @@ def settle(
     gone: Iterable[Pod],
     released: Released,
     coming: Container[int],
+    master: bool = False,
 ) -> Books:
     """The books after a look at the pods that are there.
 
@@ -40,6 +41,8 @@ def settle(
         gone: Trainer pods that have left since the books were written, as last seen.
         released: Knows the pods that we let go.
         coming: Ids whose pods are being made: not there yet, and not missing either.
+        master: Whether the job's end is its master's word. A trainer that ends well is then one
+            more for the back-off: should its master still have work, the next comes later.
 
     An open id whose pod is neither there nor coming has been disrupted: its node or somebody
     else took it away before we saw it end. A pod whose id the books do not know (they were
@@ -51,14 +54,15 @@ def settle(
         unknown = {i for i in by_id if i >= books.next_id}
         books = replace(books, next_id=highest + 1, open=books.open | unknown)
     left = {pod.trainer_id: pod for pod in gone}
+    early = ("failed", "succeeded") if master else ("failed",)
     for trainer_id in sorted(books.open):
         pod = by_id.get(trainer_id)
         if pod is not None:
             if pod.terminal:
-                books = _close(books, trainer_id, _ending(pod, released), pod.ended_s)
+                books = _close(books, trainer_id, _ending(pod, released), pod.ended_s, early)
         elif trainer_id in left:
             pod = left[trainer_id]
-            books = _close(books, trainer_id, _ending(pod, released), pod.ended_s)
+            books = _close(books, trainer_id, _ending(pod, released), pod.ended_s, early)
         elif trainer_id not in coming:
             books = _close(books, trainer_id, "disrupted")
     return books
@@ -75,10 +79,17 @@ def _ending(pod: Pod, released: Released) -> str:
     return "failed"
 
 
-def _close(books: Books, trainer_id: int, ending: str, ended_s: float = 0.0) -> Books:
+def _close(
+    books: Books,
+    trainer_id: int,
+    ending: str,
+    ended_s: float = 0.0,
+    early: Container[str] = (),
+) -> Books:
+    """The id counted as `ending`; those in `early` hold back the next trainer."""
     still_open = books.open - {trainer_id}
     books = replace(books, open=still_open, **{ending: getattr(books, ending) + 1})
-    if ending != "failed":
+    if ending not in early:
         return books
     in_row = ended_s - books.last_failure_s < FORGET_FAILURES_S
     return replace(

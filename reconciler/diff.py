@@ -18,7 +18,7 @@ def actions(plan: Plan, jobs: Mapping[str, Job]) -> tuple[Action, ...]:
     ours = {key for key, job in jobs.items() if job.managed}
     let_go = [LetGo(release) for release in plan.releases if release.job in ours]
     made = [
-        MakeTrainers(create.job, create.tier, create.nodes, create.reason)
+        MakeTrainers(create.job, create.tier, create.nodes, create.reason, create.master)
         for create in plan.creates
         if create.job in ours
     ]

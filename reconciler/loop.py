@@ -29,6 +29,7 @@ from reconciler.expectations import Expectations
 from reconciler.fence import Fence
 from reconciler.history import Recent
 from reconciler.jobs import JobWriter
+from reconciler.masters import Masters
 from reconciler.meters import Meters
 from reconciler.provision import Provision
 from reconciler.settings import ReconcilerSettings
@@ -99,6 +100,13 @@ class Reconciler:
         self._expectations = Expectations()
         self._recent = Recent()
         self._writer = JobWriter(api, index)
+        self._masters = Masters(
+            api,
+            index,
+            changed=cache.changes.bump,
+            clock_s=self._clocks.epoch_s,
+            monotonic_s=self._clocks.monotonic_s,
+        )
         self._trainers = Trainers(
             api,
             index,
@@ -106,8 +114,11 @@ class Reconciler:
             writer=self._writer,
             pool=self._pool,
             clock_s=self._clocks.epoch_s,
+            address=self._masters.address,
         )
-        self._books = Bookkeeper(index, self._expectations, self._writer, self._trainers.coming)
+        self._books = Bookkeeper(
+            index, self._expectations, self._writer, self._trainers.coming, self._masters.word
+        )
         self._provision = Provision(api)
         self._reasons: dict[str, Reason] = {}
         self._refused: dict[str, Decision] = {}
@@ -119,6 +130,7 @@ class Reconciler:
 
     def start(self) -> None:
         """Begins to work; once only."""
+        self._masters.start()
         self._thread.start()
 
     def stop(self) -> None:
@@ -127,6 +139,7 @@ class Reconciler:
         self._cache.changes.bump()
         if self._thread.is_alive():
             self._thread.join(timeout=10.0)
+        self._masters.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _run(self) -> None:
@@ -160,11 +173,14 @@ class Reconciler:
         self._meters.note(pods, now_s)
         self._forget(jobs)
         if not self._may_act():
+            self._masters.rest()
             return None
 
         # 2. What there should be.
         self._books.settle()
         self._provision.ensure(tuple(index.jobs.values()), now_s)
+        for event in self._masters.look(now_s, self._pool):
+            self._recorder.tell(event, now_s)
         with self._meters.planning.time():
             made = plan(index, policy, now_s, self._recent.history(now_s))
         self._meters.planned(made)
@@ -193,6 +209,7 @@ class Reconciler:
                 self._books.forget(uid)
                 self._trainers.forget(uid)
                 self._provision.forget(uid)
+                self._masters.forget(uid)
                 self._recorder.forget(change.last)
                 self._witness.forget(change.last.key)
                 self._refused.pop(change.last.key, None)

@@ -1,7 +1,8 @@
 """Trainer pods as JSON, made from a job's template.
 
 They are complete: priority class, grace, labels and the extender's resource are what the webhook
-would give them, so it has nothing to add and may be down.
+would give them, so it has nothing to add and may be down. The master of a job that asked for one
+is the exception: pods are only marked for it here.
 """
 
 from collections.abc import Mapping
@@ -9,10 +10,12 @@ from copy import deepcopy
 from typing import Any
 
 from policy.names import (
+    ANNOTATION_MASTER_ADDRESS,
     ANNOTATION_PLANNED_NODE,
     CLASS_GUARANTEED,
     CLASS_SURPLUS,
     LABEL_JOB,
+    LABEL_MASTER,
     LABEL_PREEMPTIBLE,
     LABEL_ROLE,
     LABEL_TIER,
@@ -31,7 +34,16 @@ def name(job: Job, trainer_id: int) -> str:
     return f"{job.name}-trainer-{trainer_id}"
 
 
-def trainer(job: Job, trainer_id: int, tier: Tier, node: str, grace_s: int) -> dict[str, Any]:
+def trainer(
+    job: Job,
+    trainer_id: int,
+    tier: Tier,
+    node: str,
+    grace_s: int,
+    *,
+    address: str = "",
+    master: bool = False,
+) -> dict[str, Any]:
     """A v1 Pod for one trainer.
 
     Args:
@@ -40,6 +52,8 @@ def trainer(job: Job, trainer_id: int, tier: Tier, node: str, grace_s: int) -> d
         tier: Surplus or guaranteed.
         node: Where the plan has room for it; a wish that the extender knows of.
         grace_s: The policy's cap on the termination grace.
+        address: Where the job's master serves; "" for a job without one.
+        master: Whether this pod is to carry it; the webhook adds it then.
     """
     template: Mapping[str, Any] = job.template
     metadata = template.get("metadata") or {}
@@ -64,6 +78,12 @@ def trainer(job: Job, trainer_id: int, tier: Tier, node: str, grace_s: int) -> d
         LABEL_TIER: tier.value,
         LABEL_PREEMPTIBLE: "true",
     }
+    annotations = {**(metadata.get("annotations") or {}), ANNOTATION_PLANNED_NODE: node}
+    labels.pop(LABEL_MASTER, None)  # the template's is on every pod
+    if master:
+        labels[LABEL_MASTER] = "true"
+    if address:
+        annotations[ANNOTATION_MASTER_ADDRESS] = address
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -71,10 +91,7 @@ def trainer(job: Job, trainer_id: int, tier: Tier, node: str, grace_s: int) -> d
             "name": name(job, trainer_id),
             "namespace": job.namespace,
             "labels": labels,
-            "annotations": {
-                **(metadata.get("annotations") or {}),
-                ANNOTATION_PLANNED_NODE: node,
-            },
+            "annotations": annotations,
             "ownerReferences": [
                 {
                     "apiVersion": "batch/v1",

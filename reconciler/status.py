@@ -13,15 +13,24 @@ from typing import Any
 from policy.planning import JobPlan
 from policy.reasons import Reason
 from policy.snapshot import Books, Job, JobCondition, JobStatus, Phase, Pod
+from reconciler.words import State, Word
 
 WAITING = "edl.training/Waiting"
 """Condition type: True while the plan cannot give a job its minimum, with the reason's code."""
+LINGER_S = 5.0
+"""How long trainers may take to end by themselves once their master says that all is done."""
 _RESTS = (Reason.SUSPENDED, Reason.ENDING)
 """Reasons for which a job should have no trainers, so waits for none."""
 
 
 def status(
-    job: Job, pods: Iterable[Pod], books: Books, now_s: float, wanted: JobPlan | None = None
+    job: Job,
+    pods: Iterable[Pod],
+    books: Books,
+    now_s: float,
+    wanted: JobPlan | None = None,
+    *,
+    word: Word | None = None,
 ) -> JobStatus:
     """What the Job's status should be now.
 
@@ -31,6 +40,7 @@ def status(
         books: Its settled books.
         now_s: Seconds since the epoch.
         wanted: What the newest plan says of it.
+        word: The newest word of its master.
     """
     live = [pod for pod in pods if not pod.terminal]
     staying = [pod for pod in live if not pod.deleting]
@@ -49,7 +59,7 @@ def status(
     if job.finished or job.error:
         return new
     new = _suspension(job, new, now_s)
-    end = _wanted_end(job, new, now_s)
+    end = _wanted_end(job, new, now_s, word)
     if end is not None:
         new = _ended(new, end, done=not live, now_s=now_s)
     return new
@@ -99,20 +109,15 @@ def _suspension(job: Job, new: JobStatus, now_s: float) -> JobStatus:
     return replace(new, start_s=new.start_s or now_s)
 
 
-def _wanted_end(job: Job, new: JobStatus, now_s: float) -> JobCondition | None:
-    """SuccessCriteriaMet or FailureTarget where the job is over, None while it goes on.
-
-    Work-queue semantics of batch/v1 without completions: when one trainer has succeeded and
-    the others have ended, the job is complete; a failure after a success changes nothing.
-    """
+def _wanted_end(job: Job, new: JobStatus, now_s: float, word: Word | None) -> JobCondition | None:
+    """SuccessCriteriaMet or FailureTarget where the job is over, None while it goes on."""
     for condition in new.conditions:
         if condition.type in ("SuccessCriteriaMet", "FailureTarget") and condition.status == "True":
             return condition
-    if new.succeeded:
-        if new.active or new.terminating:
-            return None
-        text = "a trainer finished the work and every other has ended"
-        return JobCondition("SuccessCriteriaMet", "True", "CompletionsReached", text, now_s)
+    if job.master and word is not None and word.final:
+        return _by_word(word, new, now_s)
+    if new.succeeded and not job.master:
+        return _by_success(new, now_s)
     if new.failed > job.backoff_limit:
         text = f"{new.failed} trainers failed, more than backoffLimit {job.backoff_limit} allows"
         return JobCondition("FailureTarget", "True", "BackoffLimitExceeded", text, now_s)
@@ -120,6 +125,32 @@ def _wanted_end(job: Job, new: JobStatus, now_s: float) -> JobCondition | None:
         text = f"the job ran longer than activeDeadlineSeconds {job.deadline_s}"
         return JobCondition("FailureTarget", "True", "DeadlineExceeded", text, now_s)
     return None
+
+
+def _by_word(word: Word, new: JobStatus, now_s: float) -> JobCondition | None:
+    """Where a master hands out the work, it alone knows when that is done.
+
+    Trainers hear it too, and most end by themselves a moment later, with their logs kept.
+    """
+    if word.state is State.DONE:
+        if new.active and now_s - word.at_s < LINGER_S:
+            return None
+        text = "the master says that all work is done"
+        return JobCondition("SuccessCriteriaMet", "True", "MasterSaysDone", text, now_s)
+    text = f"the master gave up: {word.reason or 'it gave no reason'}"
+    return JobCondition("FailureTarget", "True", "MasterSaysFailed", text, now_s)
+
+
+def _by_success(new: JobStatus, now_s: float) -> JobCondition | None:
+    """Work-queue semantics of batch/v1 without completions.
+
+    When one trainer has succeeded and the others have ended, the job is complete; a failure
+    after a success changes nothing.
+    """
+    if new.active or new.terminating:
+        return None
+    text = "a trainer finished the work and every other has ended"
+    return JobCondition("SuccessCriteriaMet", "True", "CompletionsReached", text, now_s)
 
 
 def _ended(new: JobStatus, end: JobCondition, *, done: bool, now_s: float) -> JobStatus:

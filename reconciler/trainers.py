@@ -6,15 +6,16 @@ pod name stands for one id for ever.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
+from typing import Any
 
 import orjson
 
 from kube import decode, errors, request
 from kube.client import Api
-from policy import books
+from policy import books, sidecar
 from policy.index import Index
 from policy.names import Tier
 from policy.planning import Release
@@ -31,6 +32,8 @@ log = logging.getLogger(__name__)
 _FIRST_HOLD_S = 1.0
 _LAST_HOLD_S = 60.0
 _TIMEOUT_S = 10.0
+_PLAINLY = (Reason.JOB_STOPPED, Reason.MASTER_MOVES)
+"""Reasons for which budgets are not asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,14 @@ class Outcome:
     """Why not all were made; one line."""
 
 
+class MasterMissing(errors.KubeError):
+    """Admission did not add the master to the pod that was to carry it."""
+
+    def __str__(self) -> str:
+        """One line."""
+        return self.message
+
+
 class Trainers:
     """Owned by the loop's thread; the calls themselves run side by side in `pool`."""
 
@@ -57,13 +68,27 @@ class Trainers:
         writer: JobWriter,
         pool: Executor,
         clock_s: Callable[[], float],
+        address: Callable[[Job], str | None],
     ) -> None:
+        """Starts nothing.
+
+        Args:
+            api: Where writes go.
+            index: The loop's own.
+            expectations: Learn what was done.
+            writer: Of the books.
+            pool: Where calls run.
+            clock_s: Seconds since the epoch.
+            address: Where a job's trainers find their master; "" where it has none, None while
+                that is not known, and then none is made.
+        """
         self._api = api
         self._index = index
         self._expectations = expectations
         self._writer = writer
         self._pool = pool
         self._clock_s = clock_s
+        self._address = address
         self._spare: dict[str, list[int]] = {}
         """Job uid -> ids that are in the books and whose pods the API server refused."""
         self._holds: dict[str, tuple[float, float]] = {}
@@ -85,11 +110,11 @@ class Trainers:
 
         After a refusal a job is held back for a while; its ids are kept for the next try.
         """
-        due = [action for action in actions if not self._held(self._index.jobs[action.job].uid)]
+        due = [action for action in actions if self._is_due(self._index.jobs[action.job])]
         ids = self._take_ids(due)
         wanted = [(i, number) for i, numbers in enumerate(ids) for number in numbers]
         asked = [
-            self._request(action, number, node, grace_s)
+            self._request(action, number, node, grace_s, first=number == min(numbers))
             for action, numbers in zip(due, ids, strict=True)
             for number, node in zip(numbers, action.nodes, strict=False)
         ]
@@ -100,6 +125,8 @@ class Trainers:
             if isinstance(answer, Pod):
                 self._expectations.made(self._index, answer, self._clock_s())
                 made[i] += 1
+            elif isinstance(answer, MasterMissing):
+                refusals[i] = answer  # its id is used up: the pod was there
             elif not (isinstance(answer, errors.AlreadyExists) and self._exists(job, number)):
                 self._spare.setdefault(job.uid, []).append(number)
                 refusals[i] = answer
@@ -123,11 +150,22 @@ class Trainers:
             self._holds.pop(uid, None)
 
     def _request(
-        self, action: MakeTrainers, trainer_id: int, node: str, grace_s: int
+        self, action: MakeTrainers, trainer_id: int, node: str, grace_s: int, *, first: bool
     ) -> request.Request:
         job = self._index.jobs[action.job]
-        body = pods.trainer(job, trainer_id, action.tier, node, grace_s)
+        body = pods.trainer(
+            job,
+            trainer_id,
+            action.tier,
+            node,
+            grace_s,
+            address=self._address(job) or "",
+            master=action.master and first,
+        )
         return request.create(request.PODS, job.namespace, body)
+
+    def _is_due(self, job: Job) -> bool:
+        return not self._held(job.uid) and self._address(job) is not None
 
     def _take_ids(self, actions: list[MakeTrainers]) -> list[list[int]]:
         """For each action as many ids, in the books on the API server; none where that write fails.
@@ -173,7 +211,27 @@ class Trainers:
             answer = self._api.send(replace(asked, timeout_s=_TIMEOUT_S))
         except errors.KubeError as error:
             return error
-        return decode.pod(orjson.loads(answer))
+        return self._with_master(orjson.loads(answer))
+
+    def _with_master(self, made: Mapping[str, Any]) -> Pod | errors.KubeError:
+        """The pod that was made; one that was to get a master and did not is taken back.
+
+        Admission fails open, and a master cannot be added later.
+        """
+        pod = decode.pod(made)
+        if not pod.master or sidecar.carried(made):
+            return pod
+        taken_back = request.delete(request.PODS, pod.namespace, pod.name, uid=pod.uid)
+        try:
+            self._api.send(replace(taken_back, timeout_s=_TIMEOUT_S))
+        except errors.KubeError as error:
+            log.warning(
+                "trainer without its master stays", extra=keys(pod=pod.key, error=str(error))
+            )
+        return MasterMissing(
+            f"{pod.name} came without the job's master: EDL's webhook is away, or was started "
+            "without --master-image"
+        )
 
     def _exists(self, job: Job, trainer_id: int) -> bool:
         """Whether the pod that is there already is this job's own, made by a lost answer."""
@@ -216,9 +274,21 @@ class Trainers:
         return went
 
     def _evict(self, release: Release) -> errors.KubeError | None:
-        """Through the Eviction API, which honours budgets; the pods of a stopped job just go."""
-        if release.reason is Reason.JOB_STOPPED:
-            asked = request.delete(request.PODS, release.namespace, release.pod, uid=release.uid)
+        """Through the Eviction API, which honours budgets.
+
+        The pods of a stopped job just go, and so does one that its own master needs the room of:
+        the budget keeps the job's minimum from others, not from itself. Nobody on a lost node would
+        confirm its end, and meanwhile the Service would send trainers to a dead master.
+        """
+        if release.reason in _PLAINLY:
+            lost = "lost_node" in release.figures
+            asked = request.delete(
+                request.PODS,
+                release.namespace,
+                release.pod,
+                uid=release.uid,
+                grace_s=0 if lost else None,
+            )
         else:
             asked = request.evict(release.namespace, release.pod, uid=release.uid)
         try:

@@ -19,6 +19,8 @@ from webhook.server import Server, first_certificate
 from webhook.settings import WebhookSettings
 
 _AGENT = "edl-webhook"
+_OWN_IMAGE = "edl"
+"""What a dry run shows as the image of masters where none is named."""
 _DESCRIPTION = "EDL admission webhook: serves until SIGTERM, unless a command is named."
 
 
@@ -35,7 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         if arguments.command == "dry-run":
-            return _dry_run(arguments.file, arguments.policy)
+            image = arguments.master_image or _OWN_IMAGE
+            return _dry_run(arguments.file, arguments.policy, image)
         return _serve(WebhookSettings.from_parsed(arguments))
     except (
         OSError,
@@ -49,9 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _dry_run(file: Path, policy_file: Path | None) -> int:
+def _dry_run(file: Path, policy_file: Path | None, master_image: str) -> int:
     policy = Policy() if policy_file is None else document.parse(policy_file.read_text())
-    found = dryrun.report(file.read_text(), State(policy, EDL_CLASSES))
+    found = dryrun.report(file.read_text(), State(policy, EDL_CLASSES, master_image=master_image))
     print("\n".join(found.lines))
     return 1 if found.refused else 0
 

@@ -27,7 +27,8 @@ class _Named:
 class Live:
     """Follows policy and classes; `state` never blocks."""
 
-    def __init__(self, api: Api, namespace: str) -> None:
+    def __init__(self, api: Api, namespace: str, master_image: str = "") -> None:
+        self._master_image = master_image
         self.active = ActivePolicy()
         self._namespace = namespace
         self._classes: Mapping[str, PriorityClass] = {}
@@ -52,7 +53,9 @@ class Live:
     def state(self) -> State:
         """What to decide on, now."""
         active = self.active.current
-        return State(active.policy, self._classes, active.version, self._namespace)
+        return State(
+            active.policy, self._classes, active.version, self._namespace, self._master_image
+        )
 
     def start(self) -> None:
         """Begins to watch."""

@@ -13,6 +13,7 @@ from policy.errors import DocumentError, JobError
 from policy.model import Policy
 from policy.mutation import Mutation, PriorityClass
 from policy.names import (
+    ANNOTATION_MASTER,
     ANNOTATION_MAX,
     ANNOTATION_MIN,
     ANNOTATION_QUEUE,
@@ -39,6 +40,8 @@ class State:
     """The policy's fingerprint, for the audit log."""
     namespace: str = SYSTEM_NAMESPACE
     """Where EDL and its policy ConfigMap live."""
+    master_image: str = ""
+    """What the masters of jobs run; "" where none is known."""
 
 
 def mutate(request: Request, state: State) -> Answer:
@@ -46,7 +49,9 @@ def mutate(request: Request, state: State) -> Answer:
     if request.operation != "CREATE" or request.sub_resource or request.object is None:
         return Answer(request.uid)
     if request.thing == "pods":
-        change = mutation.pod_patch(request.object, request.namespace, state.policy, state.classes)
+        change = mutation.pod_patch(
+            request.object, request.namespace, state.policy, state.classes, state.master_image
+        )
     elif request.thing == "jobs.batch":
         change = _job_change(request.object, request.namespace, state.policy)
     else:
@@ -67,7 +72,7 @@ def validate(request: Request, state: State) -> Answer:
         return Answer(request.uid)
     try:
         if request.thing == "jobs.batch":
-            _check_job(request, request.object, state.policy)
+            _check_job(request, request.object, state)
         elif request.thing == "configmaps":
             _check_policy(request, request.object, state.namespace)
     except (JobError, DocumentError) as error:
@@ -87,9 +92,9 @@ def _audit(change: Mutation, state: State) -> dict[str, str]:
     return {key: str(value) for key, value in notes.items() if value}
 
 
-def _check_job(request: Request, job: Mapping[str, Any], policy: Policy) -> None:
+def _check_job(request: Request, job: Mapping[str, Any], state: State) -> None:
     """Raises JobError on an elastic Job that is written wrongly, or made wrong by an update."""
-    if policy.protects(request.namespace) or _over(job):
+    if state.policy.protects(request.namespace) or _over(job):
         return
     annotations, spec = _annotations(job), _mapping(job.get("spec"))
     if not elastic.is_elastic(annotations):
@@ -102,7 +107,10 @@ def _check_job(request: Request, job: Mapping[str, Any], policy: Policy) -> None
     old = request.old_object if request.operation == "UPDATE" else None
     if old is None or not elastic.is_elastic(_annotations(old)):
         mutation.check_job(annotations, spec)
+        if elastic.master(annotations) and not state.master_image:
+            raise JobError(mutation.NO_IMAGE)
         return
+    _check_master(annotations, _annotations(old))
     # A Job that was stored wrong while nobody looked must not block updates of its other fields.
     if _some(annotations, _ASKED) != _some(_annotations(old), _ASKED):
         elastic.bounds(annotations)
@@ -110,6 +118,15 @@ def _check_job(request: Request, job: Mapping[str, Any], policy: Policy) -> None
         elastic.queue(annotations)
     if _some(spec, _SHAPE) != _some(_mapping(old.get("spec")), _SHAPE):
         elastic.check_spec(spec)
+
+
+def _check_master(new: Mapping[str, str], old: Mapping[str, str]) -> None:
+    """Raises JobError where a Job that exists would get, or lose, its master: pods cannot."""
+    if new.get(ANNOTATION_MASTER) != old.get(ANNOTATION_MASTER):
+        raise JobError(
+            f"{ANNOTATION_MASTER} cannot change once the Job exists: its pods could not follow; "
+            "create the Job again"
+        )
 
 
 def _check_policy(request: Request, configmap: Mapping[str, Any], namespace: str) -> None:

@@ -29,7 +29,7 @@ class Server:
 
     def __init__(self, api: Api, settings: WebhookSettings, managed: bool) -> None:
         self.metrics = Metrics(settings.room)
-        self.live = Live(api, settings.namespace)
+        self.live = Live(api, settings.namespace, settings.master_image)
         self.keeper = keeper(api, settings, self._selected) if managed else None
         if self.keeper is not None:
             self.live.on_policy(self.keeper.wake)

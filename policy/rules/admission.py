@@ -5,6 +5,7 @@ job starts at once on a full cluster.
 """
 
 from collections import Counter
+from typing import NamedTuple
 
 from policy import amounts
 from policy.decisions import Figure, time
@@ -55,40 +56,50 @@ def _place(work: Work, share: Share, missing: int) -> list[str]:
     owed = _owed(work, job, missing)
     for giver, _ in owed:
         work.quotas.take(giver.job, -1)
-    places = _find_places(work, job, missing)
+    places = _find_places(work, share, missing)
     for giver, _ in owed:
         work.quotas.take(giver.job)
     if len(places) < missing:
         _explain(work, share, missing - len(places))
         if owed or not share.live:
-            for node, _ in places:
-                work.untake(job, node)
+            for place in places:
+                work.untake(job, place.node, place.requests)
             return []
     for giver, pod in owed:
         work.release(giver, pod, Reason.QUOTA_REACHED, {"job": job.key})
-    for _, preempted in places:
-        work.load.leave(preempted)
-    return [node for node, _ in places]
+    for place in places:
+        work.load.leave(place.preempted)
+    return [place.node for place in places]
 
 
-def _find_places(work: Work, job: Job, missing: int) -> list[tuple[str, Resources]]:
-    """Nodes for up to `missing` trainers, and what must be preempted there; the room is taken."""
-    places: list[tuple[str, Resources]] = []
+class _Place(NamedTuple):
+    """Where one trainer goes."""
+
+    node: str
+    requests: Resources
+    preempted: Resources
+    """What kube-scheduler must take from others there."""
+
+
+def _find_places(work: Work, share: Share, missing: int) -> list[_Place]:
+    """Places for up to `missing` trainers; the room is taken."""
+    job = share.job
+    places: list[_Place] = []
     while len(places) < missing and work.quotas.allow(job):
-        node, must_leave = work.room.place(job.requests, job.constraints, pooled=True)
+        requests = share.requests(first=not places)
+        node, must_leave = work.room.place(requests, job.constraints, pooled=True)
         if not node:
             break
-        places.append((node, _short(work, job, node) if must_leave else {}))
-        work.take(job, node)
+        places.append(_Place(node, requests, _short(work, requests, node) if must_leave else {}))
+        work.take(job, node, requests)
     return places
 
 
-def _short(work: Work, job: Job, node: str) -> Resources:
+def _short(work: Work, requests: Resources, node: str) -> Resources:
     """What kube-scheduler must preempt on a node for one trainer."""
     room = work.room.later(node)
     return {
-        name: wanted - min(wanted, max(0, room.get(name, 0)))
-        for name, wanted in job.requests.items()
+        name: wanted - min(wanted, max(0, room.get(name, 0))) for name, wanted in requests.items()
     }
 
 
@@ -121,19 +132,19 @@ def _owed(work: Work, job: Job, missing: int) -> list[tuple[Share, Pod]]:
 
 
 def _explain(work: Work, share: Share, missing: int) -> None:
-    job = share.job
+    job, needs = share.job, share.requests(first=True)
     if not work.quotas.allow(job):
         share.set(Reason.QUOTA_REACHED, {**work.quotas.lack(job, missing), "missing": missing})
         return
     names = work.room.open_nodes(job.constraints, pooled=True)
     largest = work.largest(job.constraints)
-    if amounts.within(job.requests, largest) and any(
-        amounts.within(job.requests, work.index.nodes[name].allocatable) for name in names
+    if amounts.within(needs, largest) and any(
+        amounts.within(needs, work.index.nodes[name].allocatable) for name in names
     ):
-        share.set(Reason.WAITING_FOR_ROOM, {"missing": missing, "needs": job.requests})
+        share.set(Reason.WAITING_FOR_ROOM, {"missing": missing, "needs": needs})
         return
-    figures: dict[str, Figure] = {"needs": job.requests, "nodes": len(names)}
+    figures: dict[str, Figure] = {"needs": needs, "nodes": len(names)}
     if names:
-        needed = sorted(job.requests.keys() - {"pods"})
+        needed = sorted(needs.keys() - {"pods"})
         figures["largest"] = {name: largest.get(name, 0) for name in needed}
     share.set(Reason.FITS_NO_NODE, figures)

@@ -55,6 +55,7 @@ def _place_alike(work: Work, pods: list[Pod]) -> None:
     without = _fill(work, first, left, When.LATER)
     if without:
         without = _Reclaim(work, pods[len(pods) - without :]).run()
+        work.roomless += pods[len(pods) - without :]
     work.burst = work.burst or without < left
 
 

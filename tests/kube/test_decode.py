@@ -8,7 +8,14 @@ import orjson
 import pytest
 
 from kube import decode
-from policy.names import ANNOTATION_MAX, ANNOTATION_MIN, Role, Tier
+from policy.names import (
+    ANNOTATION_MASTER,
+    ANNOTATION_MAX,
+    ANNOTATION_MIN,
+    LABEL_MASTER,
+    Role,
+    Tier,
+)
 from policy.snapshot import (
     ANYWHERE,
     Books,
@@ -125,6 +132,40 @@ def test_uncommitted_work_is_a_number_of_seconds_or_none(text: str, seconds: flo
     obj["metadata"]["annotations"] = {"edl.training/uncommitted-seconds": text}
 
     assert decode.pod(obj).uncommitted_s == seconds
+
+
+def test_the_pod_that_carries_a_master_is_known_with_its_address() -> None:
+    """Others' addresses are not kept: there are thousands."""
+    pod = plain_pod(podIP="10.1.2.3")
+    plain = decode.pod(pod)
+    pod["metadata"]["labels"] = {LABEL_MASTER: "true"}
+    carrier = decode.pod(pod)
+    early = decode.pod({**pod, "status": {}})
+
+    assert (plain.master, plain.address) == (False, "")
+    assert (carrier.master, carrier.address) == (True, "10.1.2.3")
+    assert (early.master, early.address) == (True, "")
+
+
+def test_a_wish_for_a_master_is_read() -> None:
+    """With the service account of the pods; a wrong wish is the Job's error."""
+    job: dict[str, Any] = {
+        "metadata": {"namespace": "ml", "name": "net", "uid": "u", "annotations": {}},
+        "spec": {"template": {"spec": {"serviceAccountName": "trainers"}}},
+    }
+    found = []
+    for text in ("true", "maybe"):
+        job["metadata"]["annotations"] = {
+            ANNOTATION_MIN: "1",
+            ANNOTATION_MAX: "2",
+            ANNOTATION_MASTER: text,
+        }
+        read = decode.job(job)
+        assert read is not None
+        found.append(read)
+
+    assert (found[0].master, found[0].account, found[0].error) == (True, "trainers", "")
+    assert "edl.training/master is 'maybe'" in found[1].error
 
 
 def test_signs_of_leaving_are_read() -> None:

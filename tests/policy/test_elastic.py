@@ -2,7 +2,13 @@ import pytest
 
 from policy import elastic
 from policy.errors import JobError
-from policy.names import ANNOTATION_MAX, ANNOTATION_MIN, ANNOTATION_QUEUE, ANNOTATION_WEIGHT
+from policy.names import (
+    ANNOTATION_MASTER,
+    ANNOTATION_MAX,
+    ANNOTATION_MIN,
+    ANNOTATION_QUEUE,
+    ANNOTATION_WEIGHT,
+)
 
 
 def _bounds(low: str, high: str) -> dict[str, str]:
@@ -57,6 +63,15 @@ def test_weight_is_one_unless_given() -> None:
     assert elastic.weight({ANNOTATION_WEIGHT: "7"}) == 7
     with pytest.raises(JobError, match=f"{ANNOTATION_WEIGHT} is 1001"):
         elastic.weight({ANNOTATION_WEIGHT: "1001"})
+
+
+def test_a_master_is_asked_for_by_true() -> None:
+    """Absent and "false" mean none; anything else is refused by name."""
+    assert elastic.master({ANNOTATION_MASTER: "true"})
+    assert not elastic.master({ANNOTATION_MASTER: "false"})
+    assert not elastic.master({})
+    with pytest.raises(JobError, match=r"edl.training/master is 'yes': write \"true\""):
+        elastic.master({ANNOTATION_MASTER: "yes"})
 
 
 def test_a_queue_is_a_short_name() -> None:

@@ -45,6 +45,7 @@ def _pods(draw: st.DrawFn) -> Pod:
         node=draw(st.sampled_from(["", *_NAMES])),
         phase=draw(st.sampled_from(Phase)),
         deleting=draw(st.booleans()),
+        master=draw(st.booleans()),
         requests=shape(draw(st.integers(1, 9)), gpus=draw(st.sampled_from([0, 1]))),
     )
 
@@ -84,6 +85,7 @@ def _seen(kept: Index) -> dict[str, object]:
         "bound": kept.bound,
         "waiting": kept.waiting,
         "members": kept.members,
+        "carriers": kept.carriers,
         "owned": kept.owned,
         "allocatable": trim(kept.allocatable),
         "total": trim(kept.total_used()),
@@ -179,3 +181,34 @@ def test_surplus_is_a_tier_of_trainers() -> None:
     assert is_surplus(second)
     assert not is_surplus(replace(support(_JOB, "m"), tier=Tier.SURPLUS))
     assert job_key(first) == _JOB.key
+
+
+def test_the_carrier_of_a_master_is_known_while_it_stays() -> None:
+    """Told to stop, ended, of an earlier Job or of another job: none of these carries it."""
+    owner = job("net", 2, 2, master=True)
+    pod = trainer(owner, 0, "n0", Tier.GUARANTEED, master=True)
+    others = (
+        replace(pod, deleting=True),
+        replace(pod, phase=Phase.FAILED),
+        replace(pod, owner_uid="an earlier one"),
+        replace(pod, job="other"),
+        replace(pod, job=""),
+        replace(pod, master=False),
+    )
+    found = index(jobs=[owner], pods=[pod])
+
+    assert found.carrier(owner) == pod
+    assert [index(jobs=[owner], pods=[other]).carrier(owner) for other in others] == [None] * 6
+    found.drop_pod(pod.uid)
+    assert found.carrier(owner) is None
+    assert found.carriers == {}
+
+
+def test_of_several_carriers_one_counts() -> None:
+    """A pod of role master, whoever made it; else the youngest trainer."""
+    owner = job("net", 2, 2, master=True)
+    first, second = (trainer(owner, i, "n0", Tier.GUARANTEED, master=True) for i in range(2))
+    master = replace(support(owner, "net-master", "n0"), master=True)
+
+    assert index(jobs=[owner], pods=[first, second]).carrier(owner) == second
+    assert index(jobs=[owner], pods=[first, second, master]).carrier(owner) == master

@@ -26,6 +26,21 @@ def test_names_are_escaped() -> None:
     assert jsonpatch.JsonPatch(operations).apply(document)["metadata"]["labels"] == {"x/y~z": "new"}
 
 
+def test_lists_grow_at_either_end() -> None:
+    """What is missing is made, once."""
+    document = {"old": ["b"]}
+    patch = Patch(document)
+    patch.push(("old",), "a", first=True)
+    patch.push(("old",), "c")
+    patch.push(("new",), 1)
+    patch.push(("new",), 2)
+
+    assert jsonpatch.JsonPatch(list(patch.operations())).apply(document) == {
+        "old": ["a", "b", "c"],
+        "new": [1, 2],
+    }
+
+
 def test_same_value_is_no_operation() -> None:
     """Only differences are written; false is not 0."""
     patch = Patch({"a": 0, "b": "x"})

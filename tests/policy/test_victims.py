@@ -88,6 +88,19 @@ def test_a_master_never_goes_while_trainers_can() -> None:
     assert _chosen(service("s", 5), found, "n0") == "n0: a-001 a-002"
 
 
+def test_the_trainer_with_the_master_goes_last_in_its_tier() -> None:
+    """On the node, and between nodes: its master would have to move."""
+    first = trainer(_A, 0, "n0", Tier.GUARANTEED, master=True)
+    second = trainer(_A, 1, "n0", Tier.GUARANTEED)
+    both = index([node("n0", 10)], [_A], [first, second])
+    third = replace(second, node="n1")
+    apart = index([node("n0", 5), node("n1", 5)], [_A], [first, third])
+
+    assert sorted([first, second], key=loss) == [second, first]
+    assert _chosen(service("s", 3), both, "n0") == "n0: a-001"
+    assert _chosen(service("s", 3), apart, "n0", "n1") == "n1: a-001"
+
+
 def test_the_job_that_holds_most_gives_first() -> None:
     """For its weight, counting what it holds everywhere."""
     pods = [trainer(_A, 1, "n0"), trainer(_B, 1, "n0"), trainer(_B, 2, "n1")]

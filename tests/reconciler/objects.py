@@ -4,6 +4,7 @@ from typing import Any
 
 from policy.mutation import EDL_CLASSES
 from policy.names import (
+    ANNOTATION_MASTER,
     ANNOTATION_MAX,
     ANNOTATION_MIN,
     LABEL_JOB,
@@ -37,10 +38,19 @@ def containers(cpu: float) -> list[dict[str, Any]]:
 
 
 def job(
-    name: str, low: int = 1, high: int = 10, *, cpu: float = 5, managed: bool = True, **spec: Any
+    name: str,
+    low: int = 1,
+    high: int = 10,
+    *,
+    cpu: float = 5,
+    managed: bool = True,
+    master: bool = False,
+    **spec: Any,
 ) -> dict[str, Any]:
     """An elastic Job in namespace "ml"."""
     bounds = {ANNOTATION_MIN: str(low), ANNOTATION_MAX: str(high)}
+    if master:
+        bounds[ANNOTATION_MASTER] = "true"
     template = {"spec": {"restartPolicy": "Never", "containers": containers(cpu)}}
     manager = {"managedBy": MANAGER} if managed else {}
     return {

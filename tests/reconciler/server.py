@@ -6,13 +6,17 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import jsonpatch
 import orjson
 
 from kube import errors, request
 from kube.cache import ClusterCache
 from kube.fake import FakeApi
 from kube.fake.streams import FakeStream
-from kube.request import PODS, Request
+from kube.request import PODS, SERVICES, Request
+from policy.model import Policy
+from policy.mutation import EDL_CLASSES, pod_patch
+from policy.names import LABEL_MASTER
 
 START_S = 1_800_000_000.0
 
@@ -46,6 +50,8 @@ class Instant:
     def __init__(self, clock: Clock) -> None:
         self.fake = FakeApi(wall=clock.now, clock_s=clock.seconds)
         self.writes: list[Request] = []
+        self.webhook = True
+        """Whether EDL's webhook adds masters to pods that are marked for one."""
         self.pods_made: dict[str, str] = {}
         """uid -> name of every pod that was created here, whether or not the answer arrived."""
 
@@ -55,6 +61,10 @@ class Instant:
             self.writes.append(asked)
         if asked.method == "POST" and asked.path.endswith("/pods"):
             return self._make_pod(asked)
+        if asked.method == "POST" and asked.path.endswith("/services"):
+            body = orjson.loads(asked.body)
+            body["spec"]["clusterIP"] = f"10.96.0.{len(self.all(SERVICES)) + 1}"
+            return self.fake.send(replace(asked, body=orjson.dumps(body)))
         return self.fake.send(asked)
 
     def _make_pod(self, asked: Request) -> bytes:
@@ -77,7 +87,12 @@ class Instant:
             text = f"no PriorityClass with name {name} was found"
             raise errors.Forbidden(text, status=403, reason="Forbidden") from error
         filled = {"priority": found["value"], "preemptionPolicy": found["preemptionPolicy"]}
-        return {**pod, "spec": {**pod["spec"], **filled}}
+        pod = {**pod, "spec": {**pod["spec"], **filled}}
+        if not (self.webhook and LABEL_MASTER in pod["metadata"].get("labels", {})):
+            return pod
+        change = pod_patch(pod, pod["metadata"]["namespace"], Policy(), EDL_CLASSES, "edl")
+        patched: dict[str, Any] = jsonpatch.JsonPatch(list(change.operations)).apply(pod)
+        return patched
 
     @contextmanager
     def stream(self, asked: Request) -> Iterator[FakeStream]:

@@ -36,8 +36,10 @@ def _settle(
     gone: tuple[Pod, ...] = (),
     released: tuple[str, ...] = (),
     coming: tuple[int, ...] = (),
+    master: bool = False,
 ) -> Books:
-    return books.settle(before, pods, gone=gone, released=Memory(set(released)), coming=coming)
+    memory = Memory(set(released))
+    return books.settle(before, pods, gone=gone, released=memory, coming=coming, master=master)
 
 
 def test_a_running_trainer_stays_open() -> None:
@@ -126,6 +128,17 @@ def test_failures_in_a_row_are_counted_for_the_back_off() -> None:
 
     assert (two.failures_in_row, two.last_failure_s) == (2, NOW_S + 1)
     assert (three.failed, three.failures_in_row) == (3, 1)
+
+
+def test_with_a_master_an_early_end_holds_back_the_next() -> None:
+    """It is no failure, but should the master still have work, the next comes later."""
+    ended = _pod(phase=Phase.SUCCEEDED, ended_s=NOW_S)
+    plain = _settle(OPEN, (ended,))
+    mastered = _settle(OPEN, gone=(ended,), master=True)
+
+    assert (plain.succeeded, plain.failures_in_row) == (1, 0)
+    assert (mastered.succeeded, mastered.failed) == (1, 0)
+    assert (mastered.failures_in_row, mastered.last_failure_s) == (1, NOW_S)
 
 
 def test_the_newest_failure_is_kept_whatever_the_order() -> None:

@@ -201,7 +201,11 @@ def test_pods_that_outlive_their_job_are_forgotten() -> None:
     cluster = index(jobs=[JOB])
     api = Instant(Clock())
     keeper = Bookkeeper(
-        cluster, Expectations(), JobWriter(api, cluster), lambda _: frozenset[int]()
+        cluster,
+        Expectations(),
+        JobWriter(api, cluster),
+        lambda _: frozenset[int](),
+        lambda _: None,
     )
     keeper.note(_changed(POD, None))
     keeper.note(_changed(trainer(job("gone"), 0, "n0"), None))
@@ -215,7 +219,11 @@ def test_only_trainers_are_remembered() -> None:
     cluster = index(jobs=[JOB])
     api = Instant(Clock())
     keeper = Bookkeeper(
-        cluster, Expectations(), JobWriter(api, cluster), lambda _: frozenset[int]()
+        cluster,
+        Expectations(),
+        JobWriter(api, cluster),
+        lambda _: frozenset[int](),
+        lambda _: None,
     )
     keeper.note(_changed(service("web"), None))
     keeper.note(_changed(POD, replace(POD, phase=Phase.RUNNING, ready=True)))

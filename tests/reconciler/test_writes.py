@@ -2,15 +2,17 @@
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 
+import orjson
 import pytest
 
 from kube import decode, errors, request
 from kube.live import Change
 from kube.request import JOBS, PODS, Request
 from policy import books
+from policy.decisions import Figures
 from policy.index import Index
 from policy.names import ANNOTATION_BOOKS, Tier
 from policy.planning import Release
@@ -44,6 +46,7 @@ class Bench:
             writer=self.writer,
             pool=pool,
             clock_s=self.clock.seconds,
+            address=lambda _: "",
         )
 
     def job(self) -> Job:
@@ -270,6 +273,7 @@ def test_a_slow_eviction_is_not_waited_for(*, refused: bool) -> None:
             writer=JobWriter(api, index),
             pool=pool,
             clock_s=Clock().seconds,
+            address=lambda _: "",
         )
         first = trainers.let_go([release]), index.pods[pod.uid].deleting
         second = trainers.let_go([release])
@@ -281,6 +285,29 @@ def test_a_slow_eviction_is_not_waited_for(*, refused: bool) -> None:
     assert third == ([] if refused else [release])
     assert index.pods[pod.uid].deleting is not refused
     assert len([w for w in api.writes if w.path.endswith("/eviction")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "figures", "grace_s"),
+    [
+        (Reason.JOB_STOPPED, {}, None),
+        (Reason.MASTER_MOVES, {"new_node": "n1"}, None),
+        (Reason.MASTER_MOVES, {"lost_node": "n0"}, 0),
+    ],
+)
+def test_a_jobs_own_budget_never_stops_it(
+    reason: Reason, figures: Figures, grace_s: int | None, bench: Bench
+) -> None:
+    """It keeps the job's minimum from others; on a lost node nobody would confirm an end."""
+    made = bench.api.ask(request.create(PODS, "ml", objects.trainer("net", 0, "n0")))
+    uid = made["metadata"]["uid"]
+    release = Release("ml/net", uid, "ml", "net-trainer-0", "n0", reason, figures)
+    bench.trainers.let_go([release])
+    wait([future for _, future in bench.trainers._leaving.values()], timeout=3.0)  # noqa: SLF001 - nothing else says when it has gone
+    last = bench.api.writes[-1]
+
+    assert (last.method, last.path.rpartition("/")[2]) == ("DELETE", "net-trainer-0")
+    assert orjson.loads(last.body).get("gracePeriodSeconds") == grace_s
 
 
 def test_pauses_of_long_ago_are_forgotten(bench: Bench) -> None:

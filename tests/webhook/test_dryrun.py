@@ -109,6 +109,17 @@ def test_command_prints_and_tells_by_its_code(
     assert "Job training/resnet: refused: edl.training/min-trainers is 'x'" in out
 
 
+def test_the_command_takes_a_master_for_granted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Which image masters run is the cluster's business, not the Job's."""
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB.replace("{edl.", '{edl.training/master: "true", edl.', 1))
+
+    assert main(["dry-run", str(file)]) == 0
+    assert "managedBy" in capsys.readouterr().out
+
+
 def test_command_goes_by_a_policy_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """--policy decides what is capped and protected."""
     file, policy = tmp_path / "ps.yaml", tmp_path / "policy.yaml"

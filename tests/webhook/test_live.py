@@ -56,7 +56,8 @@ def test_policy_is_followed(api: FakeApi, live: Live) -> None:
 
 def test_before_the_first_list_nothing_is_synced(api: FakeApi) -> None:
     """Without start there is a default state, and it says that it is not the cluster's."""
-    followed = Live(api, SYSTEM_NAMESPACE)
+    followed = Live(api, SYSTEM_NAMESPACE, "edl:1")
 
+    assert followed.state().master_image == "edl:1"
     assert not followed.synced
     assert followed.state().classes == {}

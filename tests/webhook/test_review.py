@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import jsonpatch
@@ -127,6 +128,27 @@ def test_update_leaves_old_mistakes_alone() -> None:
 
     assert _refusal(new, old) == ""
     assert _refusal(new) != ""
+
+
+def test_a_master_needs_an_image() -> None:
+    """A Job that asks for one is refused where EDL could not give it one."""
+    job = _job(master="true")
+    able = replace(STATE, master_image="edl")
+
+    assert "--master-image" in _refusal(job)
+    assert review.validate(request("job-create-elastic", object=job), able).allowed
+
+
+def test_a_master_neither_comes_nor_goes() -> None:
+    """Living pods could not follow."""
+    assert "edl.training/master cannot change" in _refusal(_job(master="true"), _job())
+    assert "edl.training/master cannot change" in _refusal(_job(), _job(master="true"))
+    assert _refusal(_job(master="true", weight="2"), _job(master="true")) == ""
+
+
+def test_a_wrong_wish_for_a_master_is_refused() -> None:
+    """Naming the annotation and what would be right."""
+    assert "edl.training/master is 'yes': write \"true\"" in _refusal(_job(master="yes"))
 
 
 def test_becoming_elastic_checks_everything() -> None:

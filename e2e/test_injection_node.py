@@ -1,0 +1,215 @@
+"""An elastic Job with a master as a user submits it, in containers on real nodes.
+
+All of EDL takes part: the webhook adds the master, the reconciler marks, moves and asks it, and ends
+the Job on its word.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.cluster.components import SchedulerOptions
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.local import running
+from e2e.cluster.machine import needs, python_image
+from e2e.edl import Edl
+from e2e.journey import Journey, PodHistory, World, journey, until
+from kube import request
+from kube.client import Client
+from kube.config import load
+from kube.errors import KubeError
+from kube.request import CONFIGMAPS, JOBS, NODES, PODS, Request
+from policy.names import ANNOTATION_MASTER, ANNOTATION_MAX, ANNOTATION_MIN
+from policy.snapshot import Phase, Pod
+from runtime import clock
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]  # the first run builds the node's parts
+
+IMAGE = "edl.local/test-injection:1"
+RECORDS = 600
+TASK = 10
+TRAINER = f"""
+import time
+import edl
+data = edl.from_function("numbers", lambda number: number, {RECORDS})
+for batch in edl.batches(data, {TASK}, task_records={TASK}):
+    time.sleep(0.25)
+    print("trained", *batch, flush=True)
+print("finished", flush=True)
+"""
+SERVES_S = 10.0
+"""From the deletion of the pod that carries the master to another that serves."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Two real nodes with this project's image, and EDL beside them."""
+    try:
+        needs.find()
+    except ClusterError as error:
+        pytest.skip(str(error))
+    place = tmp_path_factory.mktemp("injection")
+    image = python_image.build(place / "image.tar", IMAGE)
+    edl = Edl(place, master_image=IMAGE)
+    with (
+        running(
+            place, scheduler=SchedulerOptions(edl.scheduler), real_nodes=2, images=[image]
+        ) as cluster,
+        edl.beside(cluster),
+    ):
+        api = Client(load(cluster.admin), user_agent="edl-journeys")
+        with PodHistory(api).following() as pods:
+            yield World(cluster, edl, api, pods)
+        api.close()
+
+
+@pytest.fixture
+def here(site: World, request: pytest.FixtureRequest) -> Iterator[Journey]:
+    """A namespace of the journey's own."""
+    with journey(site, request.node.name.rpartition("_the_")[2].replace("_", "-")) as found:
+        yield found
+
+
+def _submit(here: Journey, low: int, high: int) -> None:
+    """An elastic Job of trainers that need little and take a while."""
+    annotations = {
+        ANNOTATION_MIN: str(low),
+        ANNOTATION_MAX: str(high),
+        ANNOTATION_MASTER: "true",
+    }
+    container = {
+        "name": "main",
+        "image": IMAGE,
+        "command": ["python", "-c", TRAINER],
+        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
+    }
+    spec = {"restartPolicy": "Never", "containers": [container]}
+    body = {
+        "metadata": {"name": "numbers", "annotations": annotations},
+        "spec": {"template": {"spec": spec}},
+    }
+    here.world.send(request.create(JOBS, here.namespace, body))
+
+
+def _carrier(here: Journey) -> Pod | None:
+    """The pod that carries the master and runs."""
+    found = [
+        pod
+        for pod in here.trainers("numbers")
+        if pod.master and pod.phase is Phase.RUNNING and pod.address
+    ]
+    return found[0] if found else None
+
+
+def _generation(here: Journey) -> int:
+    """How many masters have written to the ConfigMap one after the other."""
+    found = here.world.send(request.get(CONFIGMAPS, here.namespace, "numbers-master"))
+    return int(found.get("data", {}).get("generation", 0))
+
+
+def _log(here: Journey, pod: str, container: str = "main") -> str:
+    path = request.path_of(PODS, here.namespace, pod)
+    try:
+        asked = Request("GET", f"{path}/log", (("container", container),))
+        return here.world.api.send(asked).decode()
+    except KubeError:
+        return ""
+
+
+class Watcher:
+    """Keeps the trainers' logs while they can be read: they go with their pods."""
+
+    def __init__(self, here: Journey) -> None:
+        self._here = here
+        self._logs: dict[str, str] = {}
+
+    def look(self) -> int:
+        """How many batches have been trained, as far as anybody said."""
+        for pod in self._here.trainers("numbers"):
+            if text := _log(self._here, pod.name):
+                self._logs[pod.name] = text
+        return sum(text.count("trained") for text in self._logs.values())
+
+    def over(self) -> bool:
+        """Whether the Job is over."""
+        self.look()
+        return self._here.job("numbers").finished
+
+    def records(self) -> Counter[int]:
+        """How often each record was trained."""
+        lines = (
+            line
+            for text in self._logs.values()
+            for line in re.findall(r"^trained (.*)$", text, re.MULTILINE)
+        )
+        return Counter(int(word) for line in lines for word in line.split())
+
+
+def _begin(here: Journey) -> tuple[Pod, Watcher]:
+    """A Job some of whose records are trained; the pod that carries its master."""
+    _submit(here, 2, 3)
+    carrier = until("a master runs", lambda: _carrier(here), bool, 60)
+    assert carrier is not None
+    watcher = Watcher(here)
+    until("some is trained", watcher.look, lambda batches: batches >= 12, 60)
+    return carrier, watcher
+
+
+def _reason(here: Journey, kind: str) -> str:
+    return {c.type: c.reason for c in here.job("numbers").status.conditions}.get(kind, "")
+
+
+def test_a_job_outlives_the_pod_with_its_master(here: Journey) -> None:
+    """Another serves within 10 s, and the Job is complete when the master says so."""
+    first, watcher = _begin(here)
+    before = _generation(here)
+    begun_s = clock.monotonic_s()
+    here.world.send(request.delete(PODS, here.namespace, first.name))
+    until(
+        "another has taken over",
+        lambda: (watcher.look(), _generation(here))[1],
+        lambda now: now > before,
+        30,
+    )
+    took_s = clock.monotonic_s() - begun_s
+    print(f"another master has taken over {took_s:.1f} s after the first's pod was deleted")
+    until("the job is over", watcher.over, bool, 120)
+    seen = watcher.records()
+    print(f"{len(seen)} of {RECORDS} records seen in logs")
+
+    assert _reason(here, "Complete") == "MasterSaysDone"
+    assert took_s < SERVES_S
+    assert max(seen.values()) == 1
+    assert len(seen) >= 0.9 * RECORDS  # a log goes with its pod, last lines unread
+    for reason in ("TrainersEndedEarly", "MasterSilent", "MasterNotProvided"):
+        assert here.events("numbers", reason) == []
+
+
+def _declare_lost(here: Journey, name: str) -> None:
+    """Says that a node is not ready, as the node controller would after its grace."""
+    condition = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
+    body = {"status": {"conditions": [condition]}}
+    here.world.send(request.merge_patch(NODES, None, name, body, subresource="status"))
+
+
+def test_a_job_outlives_the_node_with_its_master(here: Journey) -> None:
+    """Once Kubernetes says that the node is not ready, another pod carries the master."""
+    first, watcher = _begin(here)
+    before = _generation(here)
+    nodes = here.world.cluster.real_nodes
+    nodes[first.node].kill()
+    try:
+        begun_s = clock.monotonic_s()
+        _declare_lost(here, first.node)
+        until("another has taken over", lambda: _generation(here), lambda now: now > before, 60)
+        took_s = clock.monotonic_s() - begun_s
+        print(f"another master has taken over {took_s:.1f} s after the node was declared lost")
+        until("its end is decided", lambda: here.job("numbers").over, bool, 100)
+    finally:
+        nodes[first.node].start()  # pods that are told to stop can only be gone once it is back
+    until("the job is over", watcher.over, bool, 60)
+
+    assert _reason(here, "Complete") == "MasterSaysDone"
+    assert took_s < SERVES_S

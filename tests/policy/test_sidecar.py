@@ -1,0 +1,196 @@
+import re
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube import podspec
+from policy import sidecar
+from policy.model import Policy
+from policy.mutation import EDL_CLASSES, NO_IMAGE, Mutation, pod_patch
+from policy.names import ANNOTATION_KEPT, ANNOTATION_MASTER_ADDRESS, LABEL_MASTER
+from policy.patch import Patch
+from tests.webhook.vectors import thing
+
+ADDRESS = "http://10.96.0.7:8790"
+IMAGE = "registry.example/edl:1"
+_DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def _trainer(*, carries: bool = False, **spec: Any) -> dict[str, Any]:
+    """A trainer of a job that has a master, as the reconciler makes it."""
+    pod = thing("pod-create-trainer")
+    metadata = pod["metadata"]
+    metadata["annotations"] = {ANNOTATION_MASTER_ADDRESS: ADDRESS}
+    if carries:
+        metadata["labels"] = {**metadata["labels"], LABEL_MASTER: "true"}
+    pod["spec"] |= spec
+    return pod
+
+
+def _change(pod: dict[str, Any], image: str = IMAGE) -> tuple[dict[str, Any], Mutation]:
+    change = pod_patch(pod, "training", Policy(), EDL_CLASSES, image)
+    changed: dict[str, Any] = jsonpatch.JsonPatch(list(change.operations)).apply(pod)
+    return changed, change
+
+
+def _environment(pod: dict[str, Any], place: int = 0) -> dict[str, Any]:
+    entries = pod["spec"]["containers"][place]["env"]
+    return {entry["name"]: entry.get("value", entry.get("valueFrom")) for entry in entries}
+
+
+def test_a_trainer_is_told_where_its_master_is() -> None:
+    """Address, token by reference, its own name and its job's."""
+    pod, change = _change(_trainer())
+
+    found = _environment(pod)
+    assert found["EDL_MASTER"] == ADDRESS
+    assert found["EDL_TRAINER"] == "trainer-3"
+    assert found["EDL_JOB"] == "resnet"
+    assert found["EDL_TOKEN"] == {"secretKeyRef": {"name": "resnet-master", "key": "token"}}
+    assert change.warnings == ()
+    assert not sidecar.carried(pod)
+
+
+def test_a_pod_without_an_id_gets_no_name() -> None:
+    """A support pod that knows the address may talk to the master under a name of its own."""
+    trainer = _trainer()
+    del trainer["metadata"]["labels"]["edl.training/trainer-id"]
+    pod, _ = _change(trainer)
+
+    assert "EDL_TRAINER" not in _environment(pod)
+    assert _environment(pod)["EDL_MASTER"] == ADDRESS
+
+
+def test_every_container_is_told() -> None:
+    """Which of them trains is the user's business."""
+    containers = [{"name": "a", "image": "x"}, {"name": "b", "image": "x", "env": []}]
+    pod, _ = _change(_trainer(containers=containers))
+
+    assert _environment(pod, 0) == _environment(pod, 1)
+
+
+def test_what_the_user_set_is_kept_and_said() -> None:
+    """In a warning and in an annotation; the other variables are added."""
+    containers = [{"name": "main", "image": "x", "env": [{"name": "EDL_TOKEN", "value": "mine"}]}]
+    pod, change = _change(_trainer(containers=containers))
+
+    assert _environment(pod)["EDL_TOKEN"] == "mine"  # noqa: S105 - a test's
+    assert _environment(pod)["EDL_MASTER"] == ADDRESS
+    assert pod["metadata"]["annotations"][ANNOTATION_KEPT] == "main/EDL_TOKEN"
+    assert len(change.warnings) == 1
+    assert change.warnings[0].endswith("main/EDL_TOKEN")
+
+
+def test_the_pod_that_carries_the_master_gets_it_first() -> None:
+    """Before the user's init containers, with its journal and its own way to the API server."""
+    pod, _ = _change(_trainer(carries=True, initContainers=[{"name": "fetch", "image": "x"}]))
+
+    master, fetch = pod["spec"]["initContainers"]
+    assert (master["name"], fetch["name"]) == ("edl-master", "fetch")
+    assert (master["image"], master["restartPolicy"]) == (IMAGE, "Always")
+    assert master["command"][-2:] == ["--snapshot-configmap", "training/resnet-master"]
+    mounts = {mount["name"] for mount in master["volumeMounts"]}
+    assert mounts <= {volume["name"] for volume in pod["spec"]["volumes"]}
+    assert master["securityContext"]["runAsNonRoot"] is True
+    assert _environment(pod)["EDL_MASTER"] == ADDRESS
+
+
+def test_a_pod_of_role_master_may_carry_it_without_an_address() -> None:
+    """Its label asks for the sidecar; no address, no environment."""
+    pod = thing("pod-create-pserver")
+    labels = {**pod["metadata"]["labels"], "edl.training/role": "master", LABEL_MASTER: "true"}
+    pod["metadata"]["labels"] = labels
+    changed, _ = _change(pod)
+
+    assert sidecar.carried(changed)
+    assert changed["spec"]["containers"][0].get("env") == pod["spec"]["containers"][0].get("env")
+
+
+@pytest.mark.parametrize("carries", [False, True])
+def test_a_changed_pod_is_not_changed_again(carries: bool) -> None:
+    """The API server may ask twice (reinvocation), and a kept variable is no news then."""
+    containers = [{"name": "main", "image": "x", "env": [{"name": "EDL_JOB", "value": "other"}]}]
+    pod, _ = _change(_trainer(carries=carries, containers=containers))
+    _, again = _change(pod)
+
+    assert again.operations == ()
+
+
+def test_without_an_image_there_is_no_master_but_a_warning() -> None:
+    """The trainer runs, and whoever looks learns why it finds nobody."""
+    pod, change = _change(_trainer(carries=True), image="")
+
+    assert not sidecar.carried(pod)
+    assert change.warnings == (NO_IMAGE,)
+
+
+def test_pods_without_marks_stay_as_they_were() -> None:
+    """A job that asked for no master gets nothing of it."""
+    pod, _ = _change(thing("pod-create-trainer"))
+
+    assert "env" not in pod["spec"]["containers"][0]
+    assert "initContainers" not in pod["spec"]
+
+
+def test_own_volumes_are_added_once() -> None:
+    """A volume of that name is there already where somebody put a template together by hand."""
+    volumes = [{"name": "edl-master", "emptyDir": {}}]
+    pod, _ = _change(_trainer(carries=True, volumes=volumes))
+
+    names = [volume["name"] for volume in pod["spec"]["volumes"]]
+    assert sorted(names) == ["edl-master", "edl-master-access"]
+
+
+def test_the_scheduler_counts_what_the_plan_counts() -> None:
+    """The sidecar adds exactly the requests that the plan leaves room for."""
+    pod, _ = _change(_trainer(carries=True, containers=[{"name": "main", "image": "x"}]))
+
+    found = dict(podspec.requests(pod["spec"]).resources)
+    assert found == {**sidecar.REQUESTS, "pods": 1}
+
+
+@pytest.mark.parametrize("name", ["digits", "a" * 56, "a" * 57, "a" * 63, "9-lives", "net.v1"])
+def test_names_of_objects_can_name_a_service(name: str) -> None:
+    """Whatever the Job is called, and apart for Jobs that differ late."""
+    found = sidecar.object_name(name)
+
+    assert _DNS_LABEL.fullmatch(found)
+    assert found.endswith("-master")
+    assert found != sidecar.object_name(name + "b")
+
+
+def test_plain_names_stay_readable() -> None:
+    """`<job>-master` wherever it can be."""
+    assert sidecar.object_name("digits") == "digits-master"
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+_LABELS = {"edl.training/job": "a", LABEL_MASTER: "true", "edl.training/trainer-id": "1"}
+
+
+@given(containers=_JSON, init=_JSON, volumes=_JSON)
+def test_odd_specs_are_no_crash(containers: Any, init: Any, volumes: Any) -> None:
+    """Whatever JSON the fields hold, there is an answer."""
+    metadata = {"labels": _LABELS, "annotations": {ANNOTATION_MASTER_ADDRESS: ADDRESS}}
+    spec = {"containers": containers, "initContainers": init, "volumes": volumes}
+    change = pod_patch({"metadata": metadata, "spec": spec}, "ml", Policy(), EDL_CLASSES, IMAGE)
+
+    assert change.role == "trainer"
+
+
+@pytest.mark.parametrize("metadata", [None, {"labels": [1]}, {"labels": {"a": 1}}])
+def test_odd_metadata_is_no_crash(metadata: Any) -> None:
+    """Labels that are none ask for nothing."""
+    pod = {"metadata": metadata, "spec": None}
+    patch = Patch(pod)
+
+    assert sidecar.add_environment(patch, pod) == []
+    assert patch.operations() == ()
+    assert not sidecar.carried(pod)

@@ -1,0 +1,247 @@
+"""Asking masters, with real sockets."""
+
+import json
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube import errors, request
+from kube.fake import FakeApi
+from kube.request import CONFIGMAPS
+from reconciler import polls
+from reconciler.polls import Polls, Target
+from reconciler.words import State
+from runtime import clock
+from tests.master.serving import TOKEN, Served
+from tests.reconciler.waiting import until
+
+TARGET = Target("ml", "net-master", "127.0.0.1", "secret")
+
+
+def _answer(body: bytes, status: str = "200 OK") -> bytes:
+    return f"HTTP/1.0 {status}\r\nContent-Type: application/json\r\n\r\n".encode() + body
+
+
+def _page(**fields: Any) -> bytes:
+    return _answer(json.dumps(fields).encode())
+
+
+class Master(socketserver.ThreadingTCPServer):
+    """Says to everybody what it is told to say, after it was asked."""
+
+    daemon_threads = True
+    request_queue_size = 64  # more than ask at one time
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.says = _page(state="work")
+        self.silent = threading.Event()
+        """Once set, questions are heard and not answered until `leave`."""
+        self.leave = threading.Event()
+        self.asked: list[bytes] = []
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self.server_address[1])
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    server: Master
+
+    def handle(self) -> None:
+        """One question."""
+        lines = iter(self.rfile.readline, b"\r\n")
+        self.server.asked.append(b"".join(lines))
+        if self.server.silent.is_set():
+            self.server.leave.wait(5.0)
+            return
+        self.wfile.write(self.server.says)
+
+
+@pytest.fixture
+def master() -> Iterator[Master]:
+    """A master."""
+    with Master() as made:
+        thread = threading.Thread(target=made.serve_forever, args=(0.01,))
+        thread.start()
+        yield made
+        made.leave.set()
+        made.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    """A cluster with the ConfigMap of one job."""
+    made = FakeApi()
+    made.send(request.create(CONFIGMAPS, "ml", {"metadata": {"name": "net-master"}}))
+    return made
+
+
+@contextmanager
+def _running(
+    api: FakeApi, port: int, changed: Callable[[], None] = lambda: None
+) -> Iterator[Polls]:
+    made = Polls(
+        api, changed=changed, clock_s=clock.epoch_s, monotonic_s=clock.monotonic_s, port=port
+    )
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def _write(api: FakeApi, outcome: str) -> None:
+    body = {"data": {"outcome": outcome}}
+    api.send(request.merge_patch(CONFIGMAPS, "ml", "net-master", body))
+
+
+def test_masters_are_asked_with_their_token(api: FakeApi, master: Master) -> None:
+    """And what they say is kept."""
+    master.says = _page(state="work", trainers={"trainer-1": {"uncommitted_s": 4}})
+    with _running(api, master.port) as asking:
+        asking.follow({"u": TARGET})
+        until(asking.words)
+
+        assert asking.words()["u"].uncommitted == {1: 4.0}
+    assert master.asked[0].startswith(b"GET /v1/status HTTP/1.0\r\n")
+    assert b"Authorization: Bearer secret\r\n" in master.asked[0]
+
+
+def test_what_masters_say_is_understood(api: FakeApi, tmp_path: Path) -> None:
+    """By a real one, with its own idea of a status page."""
+    served = Served(tmp_path)
+    target = Target("ml", "net-master", "127.0.0.1", TOKEN)
+    try:
+        with _running(api, served.port) as asking:
+            asking.follow({"u": target, "other": replace(target, token=f"not {TOKEN}")})
+            until(asking.words)
+
+            assert asking.words()["u"].state is State.WORK
+            assert "other" not in asking.words()
+    finally:
+        served.stop()
+
+
+def test_the_end_wakes_the_loop_and_is_not_asked_for_again(api: FakeApi, master: Master) -> None:
+    """Once is enough."""
+    woken = threading.Event()
+    master.says = _page(state="done")
+    with _running(api, master.port, woken.set) as asking:
+        asking.follow({"u": TARGET})
+
+        assert woken.wait(4.0)
+        asking.follow({"u": Target("ml", "net-master", "127.0.0.1", "secret", turn=1)})
+        asking.follow({"u": TARGET, "other": TARGET})
+        until(lambda: "other" in asking.words())
+        assert asking.words()["u"].state is State.DONE
+    assert len(master.asked) == 2
+
+
+def test_expected_news_are_asked_for_at_once(api: FakeApi, master: Master) -> None:
+    """A turn that grows does not wait for the two seconds to pass."""
+    with _running(api, master.port) as asking:
+        for turn in range(3):
+            asking.follow({"u": Target("ml", "net-master", "127.0.0.1", "secret", turn)})
+            until(lambda turn=turn: len(master.asked) > turn, 1.5)  # type: ignore[misc]
+
+
+def test_who_is_not_followed_is_forgotten(api: FakeApi, master: Master) -> None:
+    """A job that is gone leaves nothing."""
+    with _running(api, master.port) as asking:
+        asking.follow({"u": TARGET})
+        until(asking.words)
+        asking.follow({})
+        until(lambda: not asking.words())
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        b"",
+        b"SSH-2.0-OpenSSH_9\r\n",
+        _answer(b"{}", "401 Unauthorized"),
+        _answer(b"not json"),
+        _answer(b" " * (polls._LONGEST_PAGE + 1)),  # noqa: SLF001 - one more than is read
+    ],
+)
+def test_where_nobody_answers_well_the_config_map_is_read(
+    says: bytes, api: FakeApi, master: Master
+) -> None:
+    """The final word may be there."""
+    master.says = says
+    _write(api, "failed: out of disk")
+    with _running(api, master.port) as asking:
+        asking.follow({"u": TARGET})
+        until(asking.words)
+
+        word = asking.words()["u"]
+    assert (word.state, word.reason) == (State.FAILED, "out of disk")
+    assert master.asked
+
+
+def test_where_no_pod_carries_a_master_the_config_map_is_read(api: FakeApi) -> None:
+    """Nobody is asked then."""
+    _write(api, "done")
+    with _running(api, 1) as asking:
+        asking.follow({"u": Target("ml", "net-master", "", "secret")})
+        until(asking.words)
+
+        assert asking.words()["u"].state is State.DONE
+
+
+def test_a_silent_master_delays_no_other(api: FakeApi, master: Master) -> None:
+    """Several hear the question and say nothing, for longer than this test waits."""
+    master.silent.set()
+    silent = {f"s{i}": TARGET for i in range(8)}
+    _write(api, "done")
+    with _running(api, master.port) as asking:
+        asking.follow(silent)
+        until(lambda: len(master.asked) == len(silent))
+        asking.follow({**silent, "dead": Target("ml", "net-master", "", "secret")})
+        until(lambda: "dead" in asking.words())
+        until(lambda: len(asking.words()) == len(silent) + 1)
+
+
+def test_a_config_map_that_cannot_be_read_says_nothing(api: FakeApi) -> None:
+    """It is tried again later, and the thread lives on."""
+    api.faults.fail_next(errors.Unavailable("no"))
+    with _running(api, 1) as asking:
+        asking.follow({"u": Target("ml", "net-master", "", "secret")})
+        until(lambda: not api.faults._faults)  # noqa: SLF001 - that it was asked
+        _write(api, "done")
+        asking.follow({"u": Target("ml", "net-master", "", "secret", turn=1)})
+        until(asking.words)
+
+
+def test_stopping_does_not_wait_for_masters(api: FakeApi, master: Master) -> None:
+    """A question under way is dropped."""
+    master.silent.set()
+    with _running(api, master.port) as asking:
+        asking.follow({"u": TARGET})
+        until(lambda: master.asked)
+    assert "masters" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_nobody_listens_at_all(api: FakeApi) -> None:
+    """A refused connection is no news."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        free = int(server.getsockname()[1])
+    _write(api, "done")
+    with _running(api, free) as asking:
+        asking.follow({"u": TARGET})
+        until(asking.words)
+
+
+def test_tokens_stay_out_of_logs() -> None:
+    """A target says where it is, not what it knows."""
+    assert "secret" not in repr(TARGET)

@@ -1,0 +1,88 @@
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler import words
+from reconciler.words import State, Word
+
+NOW_S = 1000.0
+
+
+def _page(**fields: Any) -> Word | None:
+    return words.of_status(orjson.dumps(fields), NOW_S)
+
+
+def test_a_status_page_is_read() -> None:
+    """State, and what would be lost with each trainer."""
+    trainers = {"trainer-3": {"uncommitted_s": 1.5}, "trainer-12": {"uncommitted_s": 0}}
+
+    assert _page(state="work", trainers=trainers) == Word(
+        State.WORK, NOW_S, uncommitted={3: 1.5, 12: 0.0}
+    )
+
+
+@pytest.mark.parametrize("state", ["wait", "work", "stop", "", "something new"])
+def test_only_two_states_are_an_end(state: str) -> None:
+    """A newer master may have more words for going on."""
+    found = _page(state=state)
+
+    assert found is not None
+    assert not found.final
+
+
+@pytest.mark.parametrize("state", ["done", "failed"])
+def test_the_end_is_told_with_its_reason(state: str) -> None:
+    """In one line."""
+    found = _page(state=state, reason="too many\n tasks failed")
+
+    assert found == Word(State(state), NOW_S, "too many tasks failed")
+    assert found.final
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"{}", b'{"state": 1}', b"\xff"])
+def test_what_is_no_page_says_nothing(body: bytes) -> None:
+    """Whoever answers on the port."""
+    assert words.of_status(body, NOW_S) is None
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["trainer-1", "x", "7", "trainer-0x"]), _JSON))
+def test_odd_trainers_are_left_out(trainers: dict[str, Any]) -> None:
+    """A page of a user's pod may hold anything; seconds are never negative."""
+    found = words.of_status(orjson.dumps({"state": "work", "trainers": trainers}), NOW_S)
+
+    assert found is not None
+    assert set(found.uncommitted) <= {1, 7}
+    assert all(seconds >= 0 for seconds in found.uncommitted.values())
+
+
+def test_more_trainers_than_a_job_may_have_are_nonsense() -> None:
+    """The rest of the page still counts."""
+    found = _page(state="done", trainers={str(i): {"uncommitted_s": 1} for i in range(10_001)})
+
+    assert found == Word(State.DONE, NOW_S)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "word"),
+    [
+        ("done", Word(State.DONE, NOW_S)),
+        ("failed: disk full", Word(State.FAILED, NOW_S, "disk full")),
+        ("failed", Word(State.FAILED, NOW_S)),
+        ("work", None),
+        ("", None),
+    ],
+)
+def test_the_last_word_is_left_in_the_config_map(outcome: str, word: Word | None) -> None:
+    """For when nobody answers any more."""
+    assert words.of_outcome({"outcome": outcome}, NOW_S) == word
+    assert words.of_outcome({}, NOW_S) is None
