@@ -12,12 +12,12 @@ help: ## show this list
 
 install: $(STAMP) ## make .venv with the locked packages
 
-$(STAMP): requirements.lock pyproject.toml
+$(STAMP): requirements.lock pyproject.toml sdk/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "EDL needs Python 3.11 or newer; call make PYTHON=/path/to/python3.11")'
 	@echo "installing locked packages into $(VENV) (about half a minute)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --require-hashes -r requirements.lock
-	@$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	@PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --no-deps --no-build-isolation -e . -e sdk
 	@touch $@
 
 fmt: install ## format, and mend what lint can mend
@@ -46,8 +46,8 @@ cov: install ## tests with branch coverage; the core must be whole
 bench: install ## how fast plan and extender decide on up to 5 000 nodes (some minutes)
 	$(BIN)/python -m bench
 
-e2e: install ## journeys on a real local Kubernetes (first run builds it, about 6 minutes)
-	$(BIN)/python -m e2e.cluster build
+e2e: install ## journeys on a real local Kubernetes (first run builds it, about 10 minutes)
+	$(BIN)/python -m e2e.cluster build --real-nodes || $(BIN)/python -m e2e.cluster build
 	$(BIN)/python -m pytest e2e -m e2e
 
 demo: install ## a service burst on a real local Kubernetes, live (first run builds it)

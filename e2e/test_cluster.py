@@ -60,17 +60,6 @@ def api(cluster: Cluster) -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture
-def report(capsys: pytest.CaptureFixture[str]) -> Printer:
-    """Prints a figure in spite of pytest's capturing."""
-
-    def show(text: str) -> None:
-        with capsys.disabled():
-            print(f"\n  {text}")
-
-    return show
-
-
 def api_of(cluster: Cluster) -> Client:
     """A client of the administrator's."""
     return Client(load(cluster.admin), user_agent="edl-test-cluster")
