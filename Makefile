@@ -35,8 +35,9 @@ types: install ## mypy strict over everything, tests too
 test: install ## all tests that need no cluster
 	$(BIN)/python -m pytest -n auto
 
-properties: install ## the plan's properties on thousands of random clusters (about half an hour)
-	$(BIN)/python -m pytest -n auto tests/policy -k "propert or exact" \
+properties: install ## thousands of random clusters, schedules and kills (most of an hour)
+	$(BIN)/python -m pytest -n auto tests/policy tests/master tests/sdk \
+	  -k "propert or exact or schedules or machine or kills" \
 	  --hypothesis-profile=thorough --hypothesis-show-statistics --timeout=0
 
 cov: install ## tests with branch coverage; the core must be whole

@@ -81,7 +81,9 @@ class Service:
         """Set for a moment whenever a snapshot was stored."""
         self._version, self._kept_version = 0, 0
         """How often the books have changed, and how often they had when they were last stored."""
-        self._safe: dict[str, int] = {}
+        self._safe: dict[tuple[str, str], int] = {}
+        """Trainer and incarnation -> call that the newest snapshot covers. Another process of the
+        same name counts its calls from 1: what was safe of the one before says nothing of it."""
         self.fatal: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Set when this master must end; the text says why."""
         self.exit_code = 1
@@ -92,7 +94,7 @@ class Service:
     @property
     def covered(self) -> bool:
         """Whether a snapshot holds everything that was answered."""
-        calls = {one.name: one.call for one in self.ledger.members}
+        calls = _calls(self.ledger)
         return not self._changed.is_set() and self._safe == calls
 
     @property
@@ -275,12 +277,13 @@ class Service:
         """An answer with what is true only now."""
         found = self.ledger.members.find(trainer)
         newest = 0 if found is None else found.call
+        who = (trainer, "" if found is None else found.incarnation)
         lease_s = self.liveness.lease_s
         return {
             **answer,
             "tasks": [{**task, "lease_s": lease_s} for task in answer["tasks"]],
             "generation": self.ledger.generation,
-            "safe": newest if self._fence is None else self._safe.get(trainer, 0),
+            "safe": newest if self._fence is None else self._safe.get(who, 0),
             **({} if answer["tasks"] else {"again_s": AGAIN_S}),
         }
 
@@ -396,7 +399,7 @@ class Service:
 
     async def _keep(self, fence: Fence) -> None:
         ledger = self.ledger
-        calls = {one.name: one.call for one in ledger.members}
+        calls = _calls(ledger)
         dumped, outcome, version = ledger.dump(), status.outcome(ledger), self._version
         self._changed.clear()
         self._urgent.clear()
@@ -418,6 +421,11 @@ class Service:
         if not self.fatal.done():
             log.error("this master stops: %s", why)
             self.fatal.set_result(why)
+
+
+def _calls(ledger: Ledger) -> dict[tuple[str, str], int]:
+    """The newest call of each process."""
+    return {(one.name, one.incarnation): one.call for one in ledger.members}
 
 
 async def _to_the_end(act: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:

@@ -48,10 +48,13 @@ class Order:
         return found
 
     def _forth(self, value: int) -> int:
-        left, right = value >> self._bits, value & self._mask
-        for key in self._keys:
-            left, right = right, left ^ self._scramble(right, key)
-        return left << self._bits | right
+        bits, mask = self._bits, self._mask
+        left, right = value >> bits, value & mask
+        for key in self._keys:  # `_scramble`, written out: this runs for every task
+            mixed = ((right + key) * _MIX) & _WORD
+            mixed ^= mixed >> 29
+            left, right = right, left ^ ((mixed * _MIX & _WORD) >> 32 & mask)
+        return left << bits | right
 
     def _back(self, value: int) -> int:
         left, right = value >> self._bits, value & self._mask

@@ -40,7 +40,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         0; 1 for a run that failed, or for a missed bar with STRICT=1; 130 when interrupted.
     """
     arguments = _parser().parse_args(argv)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stops everything, like Ctrl-C
     console = Console()
     try:
         return _demo(arguments, console)
@@ -139,4 +138,5 @@ def _bars(runs: Sequence[Run], *, short: bool) -> tuple[Bar, ...]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stops everything, like Ctrl-C
     sys.exit(main())

@@ -37,7 +37,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         0; 1 for a run that failed, or for a missed bar with STRICT=1; 130 when interrupted.
     """
     arguments = _parser().parse_args(argv)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stops everything, like Ctrl-C
     console = Console()
     try:
         return _report(arguments, console)
@@ -113,4 +112,5 @@ def _report(arguments: argparse.Namespace, console: Console) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stops everything, like Ctrl-C
     sys.exit(main())

@@ -8,8 +8,8 @@ import pytest
 from tests.master.books import shape
 from tests.master.world import World
 
-SCHEDULES = 40
-"""Of each test, each with another seed; `make properties` plays thousands."""
+SCHEDULES, THOROUGH = 40, 1_000
+"""Of each batch, each with another seed; and in `make properties`."""
 STEPS = 120
 
 
@@ -31,11 +31,11 @@ def _play(root: Path, seed: int) -> World:
 
 @pytest.mark.parametrize("batch", range(8))
 def test_nothing_is_lost_and_nothing_is_booked_twice(
-    batch: int, tmp_path: Path, schedules: int
+    batch: int, tmp_path: Path, *, thorough: bool
 ) -> None:
     """Kills, restarts, takeovers, lost, late and repeated calls, full disks."""
-    for number in range(schedules):
-        seed = batch * schedules + number
+    schedules = THOROUGH if thorough else SCHEDULES
+    for seed in range(batch * schedules, (batch + 1) * schedules):
         world = _play(tmp_path / str(seed), seed)
         ledger = world.desk.ledger
         data = ledger.datasets["train"]

@@ -37,7 +37,7 @@ class Desk:
         self._place = 0
         self.kept: Json | None = None
         """The newest snapshot."""
-        self.safe: dict[str, int] = {}
+        self.safe: dict[tuple[str, str], int] = {}
         self.books = Books(Ledger(JOB, most_dropped=1000), self._directory)
         self.call({"do": "describe", "name": "train", "shape": description})
         self.keep()
@@ -75,7 +75,7 @@ class Desk:
     def keep(self) -> None:
         """A snapshot is stored."""
         self.kept = orjson.loads(orjson.dumps(self.ledger.dump()))
-        self.safe = {one.name: one.call for one in self.ledger.members}
+        self.safe = {(one.name, one.incarnation): one.call for one in self.ledger.members}
 
     def restart(self, *, cut: int = 0) -> None:
         """The process is killed and started again; what nobody was told may be cut off."""
@@ -134,7 +134,7 @@ class Wire(Client):
         del wait_s, answer_s
         answer = self._send({"do": "work", **report.lists(), "want": want, **scope})
         desk = self._world.desk
-        safe = desk.safe.get(self._who["trainer"], 0)
+        safe = desk.safe.get((self._who["trainer"], self.incarnation), 0)
         return wire.work({**answer, "generation": desk.ledger.generation, "safe": safe})
 
     def _send(self, command: Json) -> Json:
