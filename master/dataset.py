@@ -96,14 +96,20 @@ class Dataset:
         self.epochs += 1
         self.advance()
 
-    def lease(self, trainer: str, base: int) -> Json | None:
-        """The next task as the protocol tells it, without `lease_s`; None where none is free."""
-        for epoch in self.open.values():
-            if epoch.free:
-                index, attempt = epoch.lease(trainer, base)
-                self.advance()
-                return self.told(epoch.number, index, attempt)
-        return None
+    def lease(self, trainer: str, base: int, want: int) -> list[Json]:
+        """The next tasks as the protocol tells them, without `lease_s`; of one epoch, some at least.
+
+        Args:
+            trainer: Who gets them.
+            base: Attempts are greater than this.
+            want: How many at most; one of them must be free.
+        """
+        epoch = next(epoch for epoch in self.open.values() if epoch.free)
+        found: list[Json] = []
+        while len(found) < want and epoch.free:
+            found.append(self.told(epoch.number, *epoch.lease(trainer, base)))
+        self.advance()
+        return found
 
     def told(self, epoch: int, index: int, attempt: int) -> Json:
         """A lease, as the protocol tells it."""
@@ -149,7 +155,8 @@ class Dataset:
         self.totals.records += size
         if self.kind == EVALUATION:
             self.rounds[epoch.number].add(metrics, size)
-        self.advance()
+        if epoch.complete:
+            self.advance()
         return size
 
     def fail(self, epoch: Epoch, index: int) -> bool:

@@ -307,13 +307,12 @@ class Ledger:
 
     def _leases(self, trainer: Trainer, command: Json) -> Json:
         base = (self.generation - 1) * _GENERATION_ATTEMPTS
+        want: int = command.get("want", 0)
         tasks: list[Json] = []
-        while len(tasks) < command.get("want", 0) and (source := self._next(command)) is not None:
-            lease = source.lease(trainer.name, base)
-            if lease is None:  # pragma: no cover - `_next` says that there is one
-                break
-            trainer.held[lease["task"]] = lease["attempt"]
-            tasks.append(lease)
+        while len(tasks) < want and (source := self._next(command)) is not None:
+            for lease in source.lease(trainer.name, base, want - len(tasks)):
+                trainer.held[lease["task"]] = lease["attempt"]
+                tasks.append(lease)
         return {"tasks": tasks, "state": self._word_of(command, found=bool(tasks))}
 
     def _word_of(self, scope: Json, *, found: bool) -> str:

@@ -1,0 +1,18 @@
+"""The benchmark of the master, as short as it can be."""
+
+from bench import master
+from bench.benchmark import Setting
+
+
+def test_the_master_reports_the_issues_bars() -> None:
+    """Against a real master in a process of its own; each figure was measured."""
+    found = master.run(Setting((10,), 1, lambda _: None))
+    limits = {bar.name: bar.limit for bar in found.bars if bar.limit is not None}
+
+    assert limits == {
+        "master_tasks_per_second": 5_000.0,
+        "master_work_p99_at_5000_ms": 20.0,
+        "master_killed_to_serving_s": 3.0,
+        "master_million_tasks_mb": 200.0,
+    }
+    assert all(bar.value for bar in found.bars)
