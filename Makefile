@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install fmt lint types test properties cov bench e2e demo experiments lock presubmit clean
+.PHONY: help install fmt lint types test properties paddle cov bench e2e demo experiments lock presubmit clean
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,14 @@ properties: install ## thousands of random clusters, schedules and kills (most o
 	$(BIN)/python -m pytest -n auto tests/policy tests/master tests/sdk \
 	  -k "propert or exact or schedules or machine or kills" \
 	  --hypothesis-profile=thorough --hypothesis-show-statistics --timeout=0
+
+paddle: build/paddle/.installed ## PaddlePaddle in a venv of its own, for its example's test (1.1 GB)
+
+build/paddle/.installed:
+	@echo "installing PaddlePaddle into build/paddle (about a minute)"
+	@$(PYTHON) -m venv build/paddle
+	@build/paddle/bin/pip install --quiet paddlepaddle==3.3.1 scikit-learn -e sdk
+	@touch $@
 
 cov: install ## tests with branch coverage; the core must be whole
 	$(BIN)/python -m pytest -n auto --cov --cov-report=term

@@ -7,6 +7,8 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from tests.sdk.test_run import LAST, PROGRAM
 
 RECORDS, EPOCHS = 300, 2
@@ -47,6 +49,7 @@ def _run(folder: Path, seed: int) -> None:
     assert min(trained.values()) >= EPOCHS, schedule
 
 
+@pytest.mark.timeout(DOZENS * _RUN_S)
 def test_every_record_is_acknowledged_whoever_is_killed(tmp_path: Path, *, thorough: bool) -> None:
     """Exactly once an epoch; one run here, dozens in `make properties`."""
     for seed in range(DOZENS if thorough else 1):

@@ -13,6 +13,8 @@ import pytest
 from edl import SettingError, __main__
 from edl.local import master
 
+pytestmark = pytest.mark.timeout(120)  # whole programs, on cores that others share
+
 PROGRAM = """
 import os, sys, time
 import edl
@@ -41,7 +43,7 @@ def run(tmp_path: Path) -> Run:
             [sys.executable, "-m", "edl", "run", *options, str(path), str(tmp_path / "trained")],
             capture_output=True,
             text=True,
-            timeout=28,
+            timeout=100,
             check=False,
             cwd=tmp_path,
             env={**os.environ, "TMPDIR": str(tmp_path)},
