@@ -8,10 +8,14 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from queue import Queue
 
 import pytest
 from edl import SettingError, __main__
 from edl.local import master
+from edl.local.processes import News, Process
+
+from tests.sdk.contract import Master
 
 pytestmark = pytest.mark.timeout(120)  # whole programs, on cores that others share
 
@@ -200,3 +204,27 @@ def test_without_the_master_the_error_says_what_to_install(
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(SettingError, match="install edl-control-plane"):
         master.require()
+
+
+def test_the_last_word_of_a_master_that_just_died_is_true(tmp_path: Path) -> None:
+    """It is started again and asked, so that no old figures end a run."""
+    token, port = "a-token-of-this-test", master.free_port()
+    told = {"EDL_TOKEN": token, "EDL_JOB": "digits"}
+    command = master.command(str(tmp_path / "journal"), port)
+    news = Queue[News]()
+
+    def start() -> Process:
+        return Process(master.NAME, command, told, tmp_path / "log", news)
+
+    keeper = master.Keeper(start, f"http://127.0.0.1:{port}", token)
+    try:
+        assert keeper.last_word()
+        Master(port, token).describe()
+        keeper.process.kill()
+        keeper.process.wait(10)
+        assert keeper.last_word()
+        assert list(keeper.status["datasets"]) == ["train"]
+    finally:
+        keeper.close()
+        keeper.process.remove()
+        keeper.process.wait(10)

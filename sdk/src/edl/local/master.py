@@ -6,6 +6,7 @@ import importlib.util
 import logging
 import socket
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ NAME = "master"
 _STATUS_S = 0.5
 _HEARTBEAT_S = 1
 """On one machine a trainer that is not heard three times is gone."""
+_LAST_WORD_S, _LOOK_S = 15.0, 0.05
 _STABLE_S = 5.0
 _MOST_DEATHS = 3
 """In a row, each soon after the start before."""
@@ -91,6 +93,24 @@ class Keeper:
             self.serving = False
         else:
             self.serving = True
+
+    def last_word(self) -> bool:
+        """Asks until there is an answer, which a master that has just died gives from its journal.
+
+        Returns:
+            False if there was none for long: then the status is an old one.
+
+        Raises:
+            EdlError: It dies again and again.
+        """
+        until_s = clock.monotonic_s() + _LAST_WORD_S
+        while clock.monotonic_s() < until_s:
+            self._asked_s = -_STATUS_S
+            self.look()
+            if self.process.running and self.serving:
+                return True
+            threading.Event().wait(_LOOK_S)
+        return False
 
     def close(self) -> None:
         """Asks no more."""

@@ -84,7 +84,8 @@ class Run:
             with Keys(self._news):
                 self._crew.add(self._options.trainers)
                 self._loop()
-            self._keeper.ask()
+            if not self._keeper.last_word():
+                log.warning("the master does not answer any more: what follows is its last word")
             self._draw()
         except EdlError as error:
             log.error("%s", error)  # noqa: TRY400 - one line is what a user wants
