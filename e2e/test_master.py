@@ -98,7 +98,8 @@ def test_another_master_takes_over_and_the_old_one_stops(
             took_s = clock.monotonic_s() - begun_s
             late = one.work(done=[done(second)])
             until("fenced", process.poll, lambda code: code is not None, _PATIENCE_S)
-            again = new.join("trainer-0", done=[done(second)], held=[ref(third)])
+            told = [done(first), done(second)]  # the snapshot may be a second old
+            again = new.join("trainer-0", done=told, held=[ref(third)])
             again.calls = one.calls
             rest = again.work(4, done=[done(third)])
             last = again.work(1, done=[done(lease) for lease in rest["tasks"]])
