@@ -134,12 +134,12 @@ class _Trainer:
     times_ms: list[float] = field(default_factory=list)
     _call: int = 0
 
-    async def work(self, at_once: int, until_s: float, every_s: float = 0.0) -> None:
-        """Leases and acknowledges until it is late.
+    async def work(self, at_once: int, seconds: float, every_s: float = 0.0) -> None:
+        """Leases and acknowledges for a while, at least once.
 
         Args:
             at_once: Tasks in a call.
-            until_s: When that is.
+            seconds: From when it has joined.
             every_s: A call is due so often, and its time counts from then, however late it is
                 sent; 0 sends each as soon as the one before is answered.
         """
@@ -148,7 +148,8 @@ class _Trainer:
             await self._ask(reader, writer, "/v1/join", {})
             done: list[Json] = []
             due_s = perf_counter() + self.place * every_s
-            while due_s < until_s:
+            until_s = perf_counter() + seconds
+            while due_s < until_s or not self.times_ms:
                 await asyncio.sleep(max(0.0, due_s - perf_counter()))
                 begun_s = due_s
                 answer = await self._ask(reader, writer, "/v1/work", self._order(done, at_once))
@@ -209,7 +210,7 @@ async def _load(master: _Master, at_once: int, seconds: float, tasks_per_s: floa
     kind = f"{at_once}-{tasks_per_s:.0f}"
     trainers = [_Trainer(f"t-{kind}-{i}", master, i / TRAINERS) for i in range(TRAINERS)]
     begun_s = perf_counter()
-    await asyncio.gather(*(one.work(at_once, begun_s + seconds, every_s) for one in trainers))
+    await asyncio.gather(*(one.work(at_once, seconds, every_s) for one in trainers))
     took_s = perf_counter() - begun_s
     times = sorted(time for one in trainers for time in one.times_ms)
     tasks = sum(one.tasks for one in trainers)

@@ -69,7 +69,7 @@ NODE = Kit(
         },
     },
     "no_btrfs,no_zfs,no_devmapper",  # file systems that need C libraries
-    "2 to 5 minutes",
+    "3 to 12 minutes",
     "nodes",
 )
 
