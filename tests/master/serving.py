@@ -84,12 +84,23 @@ class Served:
             )
             await runner.setup()
             await self.service.start()
-            await web.TCPSite(runner, "127.0.0.1", self.port).start()
+            site = web.TCPSite(runner, "127.0.0.1", self.port)
+            await site.start()
             self.port = runner.addresses[0][1]
             self._ready.set()
             await self._stopped.wait()
             await (self.service.halt() if self._kills else self.service.stop())
+            await site.stop()
+            await _accepted()
             await runner.cleanup()
-            await asyncio.sleep(0.05)  # connections that were just accepted are closed only now
+            await _accepted()
         finally:
             books.close()
+
+
+async def _accepted() -> None:
+    """Connections that were just taken are the server's, which closes them; else nobody would."""
+    await asyncio.sleep(0)
+    coming = [task for task in asyncio.all_tasks() if "_accept_connection" in repr(task.get_coro())]
+    await asyncio.gather(*coming, return_exceptions=True)
+    await asyncio.sleep(0.05)
