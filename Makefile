@@ -52,7 +52,7 @@ cov: install ## tests with branch coverage; the core must be whole
 	$(BIN)/python -m pytest -n auto --cov --cov-report=term
 	$(BIN)/coverage report --include="policy/*" --fail-under=100
 
-bench: install ## how fast plan and extender decide on up to 5 000 nodes (some minutes)
+bench: install ## how fast plan, extender, master and SDK are (some minutes)
 	$(BIN)/python -m bench
 
 e2e: install ## journeys on a real local Kubernetes (first run builds it, about 10 minutes)
