@@ -53,7 +53,13 @@ async def _serve(settings: MasterSettings, token: str) -> int:
     fence = _fence(settings)
     books = await asyncio.to_thread(books_of, ledger, settings.journal, fence)
     with contextlib.closing(books):
-        service = Service(books, settings.heartbeat_seconds, clock.monotonic_s, fence)
+        service = Service(
+            books,
+            settings.heartbeat_seconds,
+            clock.monotonic_s,
+            fence,
+            stuck_s=settings.stuck_seconds,
+        )
         runner = web.AppRunner(
             app.make(service, token, Measures()),
             access_log=None,

@@ -48,6 +48,10 @@ def make(service: Service, token: str, measures: Measures) -> web.Application:
             web.put("/v1/checkpoints/{ticket}", calls.saved),
             web.post("/v1/evaluations", calls.evaluate),
             web.get("/v1/evaluations/{model_version}", calls.evaluation),
+            web.post("/v1/rendezvous", calls.meet),
+            web.post("/v1/rendezvous/leave", calls.quit),
+            web.post("/v1/fail", calls.fail),
+            web.post("/v1/setbacks", calls.setback),
             web.get("/v1/status", calls.status),
             web.get("/", calls.page),
             web.get("/metrics", calls.metrics),
@@ -103,6 +107,22 @@ class _Calls:
         if not (text.isascii() and text.isdecimal()) or len(text) > protocol.MOST_DIGITS:
             raise RefusedError(422, "model_version: a whole number, please", "model_version")
         return _json(self._service.evaluation(int(text)))
+
+    async def meet(self, request: web.Request) -> web.Response:
+        body = protocol.check(protocol.Meet, await request.read())
+        return _json(await self._service.meetings.meet(body.model_dump()))
+
+    async def quit(self, request: web.Request) -> web.Response:
+        body = protocol.check(protocol.Quit, await request.read())
+        return _json(self._service.meetings.leave(body.trainer, body.incarnation))
+
+    async def fail(self, request: web.Request) -> web.Response:
+        body = protocol.check(protocol.Fail, await request.read())
+        return _json(await self._service.fail(body.model_dump()))
+
+    async def setback(self, request: web.Request) -> web.Response:
+        body = protocol.check(protocol.Setback, await request.read())
+        return _json(await self._service.setback(body.model_dump()))
 
     async def status(self, _: web.Request) -> web.Response:
         return _json(self._service.status())

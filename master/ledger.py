@@ -12,6 +12,7 @@ from master.dataset import EVALUATION, EXPORT, TRAINING, Dataset
 from master.epoch import Epoch
 from master.errors import RefusedError
 from master.members import Members, Trainer
+from master.setbacks import Setbacks
 
 Json = dict[str, Any]
 
@@ -58,6 +59,8 @@ class Ledger:
         self.checkpoint: Json | None = None
         self.saving: Json | None = None
         self.versions = 0
+        self.setbacks = Setbacks()
+        """Work that was lost with the model's state."""
         self.failures: list[Json] = []
         """The newest reports of tasks that failed, for the status."""
         self.dropped: list[Json] = []
@@ -73,6 +76,8 @@ class Ledger:
             "save": self._save,
             "saved": self._saved,
             "evaluate": self._evaluate,
+            "fail": self._fail_job,
+            "setback": self._setback,
             "takeover": self._takeover,
         }
 
@@ -91,7 +96,7 @@ class Ledger:
         known = self.members.find(name)
         if known is None or known.incarnation != incarnation:
             if known is not None:
-                self._release(known, command.get("trained", {}))
+                self._release(known, _without_kept(command, known))
             known = self.members.add(name, incarnation)
         rejoins = name in self.settling
         self.settling.discard(name)
@@ -211,6 +216,18 @@ class Ledger:
         found.ask(command["model_version"])
         return {"model_version": command["model_version"], "dataset": found.name}
 
+    def _fail_job(self, command: Json) -> Json:
+        """A trainer says that the job cannot succeed; the first reason stays."""
+        trainer = self.known(command)
+        if self.state() not in ("done", "failed"):
+            self.failed = f"{trainer.name}: {command['reason']}"
+        return {"state": self.state()}
+
+    def _setback(self, command: Json) -> Json:
+        trainer = self.known(command)
+        self.setbacks.add(trainer.name, command)
+        return {}
+
     def _takeover(self, _: Json) -> Json:
         """Another master goes on from a snapshot: trainers are to join it."""
         self.generation += 1
@@ -224,8 +241,12 @@ class Ledger:
 
     @property
     def complete(self) -> bool:
-        """Whether all data sets are done, as far as there are steps for them."""
-        return bool(self.datasets) and all(self._over(one) for one in self.datasets.values())
+        """Whether all data sets are done, as far as there are steps for them.
+
+        One that is there for evaluations nobody has asked for makes no job.
+        """
+        some = any(one.epochs for one in self.datasets.values())
+        return some and all(self._over(one) for one in self.datasets.values())
 
     @property
     def enough(self) -> bool:
@@ -487,6 +508,7 @@ class Ledger:
             "versions": self.versions,
             "failures": self.failures,
             "dropped": self.dropped,
+            "setbacks": self.setbacks.dump(),
         }
 
     def load(self, dumped: Json) -> None:
@@ -501,6 +523,14 @@ class Ledger:
         self.checkpoint, self.saving = dumped["checkpoint"], dumped["saving"]
         self.versions, self.failures = dumped["versions"], dumped["failures"]
         self.dropped = dumped["dropped"]
+        self.setbacks = Setbacks.load(dumped.get("setbacks"))
+
+
+def _without_kept(join: Json, known: Trainer) -> dict[str, int]:
+    """What is lost with a trainer's process: not what the next one goes on with, or has told."""
+    told = {e["task"]: e["attempt"] for e in (*join.get("held", ()), *join.get("done", ()))}
+    trained: dict[str, int] = join.get("trained", {})
+    return {t: n for t, n in trained.items() if known.held.get(t, -1) != told.get(t)}
 
 
 def _is_done(place: tuple[Dataset, Epoch, int]) -> bool:

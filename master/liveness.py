@@ -26,8 +26,8 @@ class Pulse:
     acknowledged_s: float
     trained: dict[str, int] = field(default_factory=dict)
     """Task -> records of it that were trained, of those that are not acknowledged."""
-    missed: set[str] = field(default_factory=set)
-    """Tasks that it has by the books, but of which its last heartbeat knew nothing."""
+    missed: dict[str, float] = field(default_factory=dict)
+    """Tasks that it has by the books, but of which its heartbeats know nothing; since when."""
 
 
 class Liveness:
@@ -67,16 +67,18 @@ class Liveness:
             booked: Tasks that it has by the books.
 
         Returns:
-            Of these, those of which it knew nothing twice in a row: an answer to a call that
-            nobody waited for any more had leased them.
+            Of these, those of which it knew nothing for as long as a trainer may be silent: an
+            answer to a call that nobody waited for any more had leased them. Not sooner: answers
+            take their time, and heartbeats come with every step.
         """
         pulse = self.heard(trainer, now_s)
         trained = {one["task"]: one.get("trained", 0) for one in held}
         if trained != pulse.trained:
             pulse.progress_s = now_s
         pulse.trained = trained
-        missing = {task for task in booked if task not in trained}
-        leaked, pulse.missed = missing & pulse.missed, missing - pulse.missed
+        missed = {task: pulse.missed.get(task, now_s) for task in booked if task not in trained}
+        leaked = [task for task, since_s in missed.items() if now_s - since_s >= self._gone_s]
+        pulse.missed = {task: since_s for task, since_s in missed.items() if task not in leaked}
         return sorted(leaked)
 
     def acknowledged(self, trainer: str, tasks: list[str], now_s: float) -> None:

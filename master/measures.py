@@ -38,6 +38,14 @@ class Measures:
             "generation_count", "Grows when another master takes over."
         )
 
+        self._members = metrics.gauge(
+            "rendezvous_members_count", "Members of the round that trains together."
+        )
+        self._rounds = metrics.gauge("rendezvous_round_count", "Grows with each round.")
+        self._setbacks = metrics.gauge(
+            "setbacks_count", "What was lost with the model's state.", ("what",)
+        )
+
     @contextmanager
     def call(self, path: str) -> Iterator[Seen]:
         """Measures one call."""
@@ -60,4 +68,8 @@ class Measures:
         self._records.labels("trained_again").set(status["trained_again_records"])
         self._trainers.set(len(status["trainers"]))
         self._generation.set(status["generation"])
+        self._members.set(len(status["rendezvous"]["members"]))
+        self._rounds.set(status["rendezvous"]["round"])
+        for what in ("count", "steps", "records"):
+            self._setbacks.labels(what).set(status["setbacks"][what])
         return self._metrics.text()

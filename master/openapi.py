@@ -19,6 +19,10 @@ _CALLS = (
     ("post", "/v1/checkpoints", protocol.Save, "Asks to save a checkpoint."),
     ("put", "/v1/checkpoints/{ticket}", protocol.Saved, "What became of a checkpoint."),
     ("post", "/v1/evaluations", protocol.Evaluate, "Asks for an evaluation."),
+    ("post", "/v1/rendezvous", protocol.Meet, "Who trains together; waits for news."),
+    ("post", "/v1/rendezvous/leave", protocol.Quit, "A member is in no later round."),
+    ("post", "/v1/fail", protocol.Fail, "The job fails."),
+    ("post", "/v1/setbacks", protocol.Setback, "Work was lost with the model's state."),
 )
 _QUESTIONS = (
     ("/v1/evaluations/{model_version}", "What is known of a model version.", True),
@@ -34,7 +38,7 @@ _ERRORS = {
     "400": "The body is no JSON.",
     "401": "The token is missing or wrong.",
     "404": "Not joined (field trainer), or no such thing.",
-    "409": "Replaced by a newer incarnation, or described differently.",
+    "409": "Replaced by a newer incarnation, described differently, or of another program.",
     "413": "The body is too long.",
     "422": "A field is wrong; the answer names it.",
     "507": "The journal cannot be written now: try again.",

@@ -28,6 +28,8 @@ def render(status: Json) -> str:
         _reason(status),
         _datasets(status["datasets"]),
         _trainers(status["trainers"]),
+        _rendezvous(status["rendezvous"]),
+        _setbacks(status["setbacks"]),
         _rest(status),
     ]
     return "".join(parts)
@@ -56,6 +58,7 @@ def _trainers(trainers: Json) -> str:
     rows = [
         _row(
             name,
+            "" if one["rank"] is None else one["rank"],
             one["held"],
             one["records"],
             one["steps"],
@@ -64,8 +67,35 @@ def _trainers(trainers: Json) -> str:
         )
         for name, one in trainers.items()
     ]
-    head = ("trainer", "tasks held", "records done", "steps", "not acknowledged", "heard")
+    head = ("trainer", "rank", "tasks held", "records done", "steps", "not acknowledged", "heard")
     return "<h2>Trainers</h2>" + _table(head, rows, "no trainer has joined")
+
+
+def _rendezvous(meeting: Json) -> str:
+    """Nothing where the trainers work each for itself."""
+    if not meeting["round"]:
+        return ""
+    names = ", ".join(one["trainer"] for one in meeting["members"])
+    state = "trains" if meeting["formed"] else "is forming"
+    return (
+        f"<h2>Trained together</h2><p class=note>Round {meeting['round']:,} {state}, "
+        f"with {len(meeting['members']):,}, the oldest first: {escape(names)}.</p>"
+    )
+
+
+def _setbacks(setbacks: Json) -> str:
+    if not setbacks["count"]:
+        return ""
+    lines = "".join(
+        f"<li>{escape(one['by'])}: {escape(one['reason'])} "
+        f"({one['steps']:,} steps, {one['records']:,} records)</li>"
+        for one in reversed(setbacks["newest"])
+    )
+    return (
+        f"<h2>Setbacks</h2><p class=note>{setbacks['steps']:,} steps and "
+        f"{setbacks['records']:,} records were lost with the model's state, in "
+        f"{setbacks['count']:,} setbacks: they are trained again.</p><ul>{lines}</ul>"
+    )
 
 
 def _rest(status: Json) -> str:

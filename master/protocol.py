@@ -32,6 +32,12 @@ def _number(value: float | None) -> float | None:
 Metric = Annotated[Annotated[float, Field(allow_inf_nan=True)] | None, AfterValidator(_number)]
 MOST_DIGITS = 15
 """Of a number in a path."""
+MOST_MEMBERS = 4096
+RoundNumber = Annotated[int, Field(ge=0, le=1 << 52)]
+Address = Annotated[str, Field(max_length=300, pattern=r"^[^\s\x00-\x1f]+:[0-9]{1,5}$")]
+CodeName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
+CodeText = Annotated[str, Field(max_length=300)]
+Reason = Annotated[str, Field(min_length=1, max_length=2000)]
 
 
 class _Body(BaseModel):
@@ -187,6 +193,69 @@ class Evaluate(_Body):
 
     model_version: Count
     dataset: Name
+
+
+class Seat(_Body):
+    """A member of a round."""
+
+    trainer: Name
+    incarnation: Name
+    address: Address
+
+
+class Claim(_Body):
+    """A round that the caller is in."""
+
+    round: RoundNumber
+    members: Annotated[list[Seat], Field(min_length=1, max_length=MOST_MEMBERS)]
+    """By rank."""
+
+
+class Meet(_Who):
+    """A member of a synchronous job is there, and asks who trains with it."""
+
+    address: Address
+    """Where the other members reach it."""
+    code: Annotated[dict[CodeName, CodeText], Field(max_length=16)] = Field(default_factory=dict)
+    """What all members must have alike: the program, in short."""
+    seen: RoundNumber = 0
+    """The newest round it knows of."""
+    at: RoundNumber = 0
+    """The round that its training has reached; 0 for none."""
+    ready: bool = False
+    """Whether it can train in that round."""
+    broken: bool = False
+    """Whether it can do nothing more in that round, and needs a later one."""
+    left: bool = False
+    """Whether it has left; a master that has just started does not know."""
+    busy: bool = False
+    """Whether it evaluates, or does something else that others can only wait for."""
+    waiting_s: Annotated[float, Field(ge=0, le=1e9)] = 0.0
+    """How long its training has waited for other members; 0 where it does not."""
+    probe: Count = 0
+    """The newest number of a probe that it was told."""
+    claim: Claim | None = None
+    """For a master that has just started."""
+    wait_s: Annotated[float, Field(ge=0, le=MOST_WAIT_S)] = 0.0
+    """How long to wait for news; who is not heard for 2 s more, and 3 s at least, is dropped."""
+
+
+class Quit(_Who):
+    """A member is in no later round."""
+
+
+class Fail(_Who):
+    """A trainer ends the job."""
+
+    reason: Reason
+
+
+class Setback(_Who):
+    """Work was lost together with the model's state."""
+
+    reason: Reason
+    steps: Count = 0
+    records: Count = 0
 
 
 Body = TypeVar("Body", bound=BaseModel)

@@ -16,6 +16,8 @@ from master.errors import FencedError, JournalError, RefusedError
 from master.fence import Fence
 from master.ledger import ACCEPTED, Ledger
 from master.liveness import Liveness
+from master.meetings import Meetings
+from master.rendezvous import STUCK_S, Rendezvous
 from runtime.logs import keys
 
 Json = dict[str, Any]
@@ -55,6 +57,8 @@ class Service:
         heartbeat_s: float,
         clock_s: Callable[[], float],
         fence: Fence | None = None,
+        *,
+        stuck_s: float = STUCK_S,
     ) -> None:
         """Takes over books that were read, and nothing else yet.
 
@@ -63,6 +67,7 @@ class Service:
             heartbeat_s: How often trainers are to be heard.
             clock_s: A clock that never goes back.
             fence: Where snapshots go; without one the journal is all there is.
+            stuck_s: How long a member of a synchronous job may let the others wait.
         """
         self._books = books
         self._fence = fence
@@ -70,6 +75,9 @@ class Service:
         self.liveness = Liveness(heartbeat_s)
         self.liveness.anew([one.name for one in books.ledger.members], clock_s())
         self._settled_at_s = clock_s() + SETTLE_HEARTBEATS * heartbeat_s
+        rendezvous = Rendezvous(clock_s(), settles=not books.is_new, stuck_s=stuck_s)
+        self.meetings = Meetings(rendezvous, clock_s)
+        """Who trains together; not in the books."""
         self._waiters: set[_Waiter] = set()
         self._unwritten: list[asyncio.Future[None]] = []
         self._write = asyncio.Event()
@@ -104,7 +112,7 @@ class Service:
 
     async def start(self) -> None:
         """Starts writing, keeping and looking after time."""
-        loops = [self._write_on(), self._tick_on()]
+        loops = [self._write_on(), self._tick_on(), self.meetings.run()]
         if self._fence is not None:
             loops.append(self._keep_on(self._fence))
         self._tasks = [asyncio.create_task(one) for one in loops]
@@ -125,6 +133,7 @@ class Service:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for waiter in self._waiters:
             waiter.woken.set()
+        self.meetings.end()
 
     # -- calls -------------------------------------------------------------------------------
 
@@ -202,6 +211,21 @@ class Service:
         await self._durable()
         return answer
 
+    async def fail(self, body: Json) -> Json:
+        """See the protocol."""
+        answer = self._execute({"do": "fail", **body})
+        log.error("a trainer ends the job", extra=keys(**body))
+        await self._durable()
+        await self._covered()
+        return answer
+
+    async def setback(self, body: Json) -> Json:
+        """See the protocol."""
+        answer = self._execute({"do": "setback", **body})
+        log.warning("work was lost with the model's state", extra=keys(**body))
+        await self._durable()
+        return answer
+
     async def evaluate(self, body: Json) -> Json:
         """See the protocol."""
         answer = self._execute({"do": "evaluate", **body})
@@ -228,7 +252,8 @@ class Service:
 
     def status(self) -> Json:
         """The whole job, for people and for the reconciler."""
-        return status.report(self.ledger, self.liveness, self.counts, self._clock_s())
+        meeting = self.meetings.report()
+        return status.report(self.ledger, self.liveness, self.counts, meeting, self._clock_s())
 
     # -- inside ------------------------------------------------------------------------------
 
@@ -395,7 +420,8 @@ class Service:
                 pause_s = min(_MOST_BACKOFF_S, pause_s * 2)
             await asyncio.sleep(_LEAST_PAUSE_S)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._urgent.wait(), pause_s - _LEAST_PAUSE_S)
+                async with asyncio.timeout(pause_s - _LEAST_PAUSE_S):
+                    await self._urgent.wait()
 
     async def _keep(self, fence: Fence) -> None:
         ledger = self.ledger

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, field_validator
 
 from master.ledger import MOST_DROPPED
+from master.rendezvous import STUCK_S
 from runtime.settings import Address, Settings, SettingsError
 
 TRAINERS_JOB, TRAINERS_TOKEN_FILE = "EDL_JOB", "EDL_TOKEN_FILE"
@@ -34,6 +35,8 @@ class MasterSettings(Settings):
     """Kubeconfig for that ConfigMap; without one, the pod's service account."""
     heartbeat_seconds: Annotated[float, Field(ge=0.05, le=60)] = 2.0
     """How often trainers are to be heard; after three that did not come they count as gone."""
+    stuck_seconds: Annotated[float, Field(ge=1, le=86_400)] = STUCK_S
+    """A member of a synchronous job that lets the others wait for longer is dropped."""
     most_dropped: Annotated[int, Field(ge=0)] = MOST_DROPPED
     """Tasks that may fail for good before the job fails."""
     max_steps: Annotated[int, Field(ge=1)] | None = None

@@ -21,11 +21,19 @@ class Counts:
     snapshots: int = 0
 
 
-def report(ledger: Ledger, liveness: Liveness, counts: Counts, now_s: float) -> Json:
+LEADER_COST_S = 10.0
+"""What losing the trainer of rank 0 costs the others: the lead goes over to another one."""
+
+
+def report(ledger: Ledger, liveness: Liveness, counts: Counts, meeting: Json, now_s: float) -> Json:
     """What `GET /v1/status` says."""
+    ranks = {one["trainer"]: one["rank"] for one in meeting["members"]}
     trainers = {}
     for one in ledger.members:
         records, seconds = liveness.uncommitted(one.name, now_s)
+        rank = ranks.get(one.name)
+        if rank == 0:
+            seconds = max(seconds, LEADER_COST_S)
         trainers[one.name] = {
             "held": len(one.held),
             "records": one.records,
@@ -36,6 +44,7 @@ def report(ledger: Ledger, liveness: Liveness, counts: Counts, now_s: float) -> 
             "uncommitted_s": round(seconds, 3),
             "heard_s_ago": round(liveness.age_s(one.name, now_s), 3),
             "joined": one.name not in ledger.settling,
+            "rank": rank,
         }
     return {
         "job": ledger.job,
@@ -50,6 +59,8 @@ def report(ledger: Ledger, liveness: Liveness, counts: Counts, now_s: float) -> 
         "dropped": ledger.dropped,
         "failures": ledger.failures,
         "trainers": trainers,
+        "rendezvous": meeting,
+        "setbacks": ledger.setbacks.dump(),
         "checkpoint": ledger.checkpoint,
         "evaluations": [
             {"dataset": one.name, **each.told()}

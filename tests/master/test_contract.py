@@ -10,6 +10,7 @@ from master.fence import ConfigMapFence
 from tests.master.serving import TOKEN, Served
 from tests.reconciler.waiting import until
 from tests.sdk.contract import Master, MasterContract
+from tests.sdk.contract_meetings import MeetingContract
 
 
 class _Site:
@@ -37,7 +38,7 @@ class _Site:
         return Served(self._directory / name, port=port, fence=fence, heartbeat_s=5.0)
 
 
-class TestRealMaster(MasterContract):
+class TestRealMaster(MasterContract, MeetingContract):
     """Over HTTP, with a journal and a snapshot in a ConfigMap."""
 
     @pytest.fixture

@@ -70,3 +70,13 @@ def test_after_a_restart_everybody_has_a_full_time() -> None:
     assert liveness.age_s("nobody", 103.0) == 0.0
     liveness.forget("a")
     assert liveness.age_s("a", 103.0) == 0.0
+
+
+def test_a_task_is_not_taken_away_while_the_answer_that_leased_it_is_under_way() -> None:
+    """Heartbeats come with every step, and answers take their time."""
+    liveness = Liveness(2.0)
+    liveness.heard("a", 0.0)
+
+    told = [liveness.beat("a", [], at_s, ["t1"]) for at_s in (0.25, 0.5, 6.0, 6.25)]
+
+    assert told == [[], [], [], ["t1"]]

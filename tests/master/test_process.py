@@ -21,7 +21,8 @@ _START_S = 20.0
 class Process:
     """One master after another, at one port and over one journal."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *more: str) -> None:
+        self._more = more
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = int(free.getsockname()[1])
@@ -32,7 +33,9 @@ class Process:
     def start(self) -> None:
         """Returns when it serves."""
         self.run = subprocess.Popen(  # noqa: S603 - our own program
-            _command("--listen", f"127.0.0.1:{self.port}", "--journal", str(self.journal)),
+            _command(
+                *("--listen", f"127.0.0.1:{self.port}", "--journal", str(self.journal)), *self._more
+            ),
             env=_environment(EDL_JOB="digits", EDL_TOKEN=TOKEN),
             stderr=subprocess.PIPE,
             text=True,
@@ -127,6 +130,7 @@ def _once(*arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
         (("--heartbeat-seconds", "0"), {"EDL_TOKEN": TOKEN}, "--heartbeat-seconds"),
         (("--snapshot-configmap", "digits"), {"EDL_TOKEN": TOKEN}, "NAMESPACE/NAME"),
         (("--listen", "nowhere"), {"EDL_TOKEN": TOKEN}, "--listen"),
+        (("--stuck-seconds", "0"), {"EDL_TOKEN": TOKEN}, "--stuck-seconds"),
     ],
 )
 def test_bad_use_is_one_line(

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.sdk.meetings import Meeting, OtherError
+
 Json = dict[str, Any]
 BUDGET = 3
 
@@ -81,6 +83,9 @@ class Books:
         self.kept: State | None = None
         self.safe: dict[str, int] | None = None
         """Trainer -> newest call in the snapshot; None where the journal keeps all."""
+        self.meeting = Meeting()
+        self.failed = ""
+        self.setbacks: Json = {"count": 0, "steps": 0, "records": 0, "newest": []}
 
     # -- what tests do -----------------------------------------------------------------------
 
@@ -96,7 +101,7 @@ class Books:
             self.state = copy.deepcopy(self.kept) if self.kept else State()
             for task in self.state.tasks.values():
                 task.holder = None
-            self.members, self.safe = {}, {}
+            self.members, self.safe, self.meeting = {}, {}, Meeting()
             self.generation += 1
 
     def evict(self, task_id: str) -> None:
@@ -190,11 +195,40 @@ class Books:
             self.state.checkpoint = {**body, "version": self.state.version}
         return {}
 
+    def meet(self, body: Json) -> Json:
+        """POST /v1/rendezvous, on a server that holds `changed`: waits for news."""
+        try:
+            self.meeting.call(body)
+        except OtherError as error:
+            raise RefusedError(409, str(error), error.named) from error
+        self.changed.notify_all()
+        self.changed.wait_for(lambda: self.meeting.due(body), body["wait_s"])
+        return self.meeting.answer(body)
+
+    def fail(self, body: Json) -> Json:
+        """POST /v1/fail."""
+        self.member(body)
+        self.failed = self.failed or f"{body['trainer']}: {body['reason']}"
+        self.stopped = True
+        return {"state": "failed"}
+
+    def setback(self, body: Json) -> Json:
+        """POST /v1/setbacks."""
+        self.member(body)
+        told = {name: body[name] for name in ("reason", "steps", "records")}
+        self.setbacks["count"] += 1
+        for name in ("steps", "records"):
+            self.setbacks[name] += body[name]
+        self.setbacks["newest"].append({"by": body["trainer"], **told})
+        return {}
+
     def status(self) -> Json:
         """GET /v1/status."""
         return {
             "job": self.job,
-            "state": "work",
+            "state": "failed" if self.failed else "work",
+            "reason": self.failed,
+            "setbacks": self.setbacks,
             "datasets": {name: self._progress(name) for name in self.state.datasets},
             "trainers": {name: {"records": one.trained} for name, one in self.members.items()},
             "checkpoint": self.state.checkpoint,

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.sdk.books import Books, Json, RefusedError
 
-TOKEN = "token-of-digits"  # noqa: S105 - of a server that lives as long as a test
+TOKEN = "token-of-many-digits"  # noqa: S105 - of a server that lives as long as a test
 Fault = Callable[["Handler", Json], bool]
 """Does something wrong with an answer; True where the handler must not send it."""
 
@@ -24,7 +24,7 @@ class Server:
         self.faults: dict[str, deque[Fault]] = {}
         """Path -> what goes wrong with its next answers."""
         self.calls: list[tuple[str, Json]] = []
-        self._http: ThreadingHTTPServer | None = None
+        self._http: _Http | None = None
         self._thread: threading.Thread | None = None
         self.port = 0
         self.start()
@@ -33,6 +33,11 @@ class Server:
     def url(self) -> str:
         """What EDL_MASTER says."""
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return 0 if self._http is None else len(self._http.open)
 
     def start(self) -> None:
         """Listens, on the same port as before."""
@@ -154,6 +159,10 @@ class Handler(BaseHTTPRequestHandler):
             "/v1/heartbeat": books.heartbeat,
             "/v1/leave": books.leave,
             "/v1/checkpoints": books.ask_to_save,
+            "/v1/rendezvous": books.meet,
+            "/v1/rendezvous/leave": books.meeting.leave,
+            "/v1/fail": books.fail,
+            "/v1/setbacks": books.setback,
         }
         if self.path == "/v1/work":
             return self._work(body)

@@ -5,10 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from tests.sdk.contract import Master, MasterContract
+from tests.sdk.contract_meetings import MeetingContract
 from tests.sdk.servers import TOKEN, Server
 
 
-class TestFake(MasterContract):
+class TestFake(MasterContract, MeetingContract):
     """The facts of the contract, on the fake."""
 
     @pytest.fixture

@@ -9,6 +9,9 @@ from urllib.parse import quote
 from edl import wire
 from edl.connection import ANSWER_S, Connection
 
+_MOST_REASON = 2000
+"""Characters that the master takes."""
+
 
 class Client:
     """Speaks for one trainer over one connection; all methods raise `MasterError`."""
@@ -83,6 +86,31 @@ class Client:
     def evaluation(self, model_version: int) -> wire.Json:
         """What is known of an evaluation."""
         return self._connection.call("GET", f"/v1/evaluations/{model_version}")
+
+    def meet(self, told: wire.Json, wait_s: float, answer_s: float = ANSWER_S) -> wire.Meeting:
+        """Says how this member of a synchronous job is, and hears who trains together.
+
+        Args:
+            told: The body, but for who calls.
+            wait_s: How long the master may wait for news.
+            answer_s: How long the answer may take beyond that.
+        """
+        body = {**self._who, **told, "wait_s": wait_s}
+        found = self._connection.call("POST", "/v1/rendezvous", body, answer_s=wait_s + answer_s)
+        return wire.meeting(found)
+
+    def quit(self, answer_s: float = ANSWER_S) -> None:
+        """This member is in no later round."""
+        self._connection.call("POST", "/v1/rendezvous/leave", self._who, answer_s=answer_s)
+
+    def fail(self, reason: str) -> None:
+        """The job cannot succeed: it fails."""
+        self._connection.call("POST", "/v1/fail", {**self._who, "reason": reason[:_MOST_REASON]})
+
+    def setback(self, reason: str, *, steps: int, records: int) -> None:
+        """Work was lost together with the model's state, and is done again."""
+        body = {**self._who, "reason": reason[:_MOST_REASON], "steps": steps, "records": records}
+        self._connection.call("POST", "/v1/setbacks", body)
 
     def status(self) -> dict[str, Any]:
         """The whole job, as the master sees it."""

@@ -88,6 +88,30 @@ class Ticket:
     again_s: float | None
 
 
+@dataclass(frozen=True)
+class Member:
+    """One of those who train together."""
+
+    trainer: str
+    incarnation: str
+    address: str
+    """`host:port`, where the others reach it."""
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """The answer to who trains together: a round."""
+
+    round: int
+    members: tuple[Member, ...]
+    """By rank."""
+    formed: bool
+    """Whether all of them were ready in it."""
+    probe: int
+    void: int
+    """The newest round that can do nothing more."""
+
+
 @dataclass
 class Report:
     """What a call for work tells; results come back in the order done, failed, back."""
@@ -149,6 +173,17 @@ def ticket(body: Mapping[str, Any]) -> Ticket:
     )
 
 
+def meeting(body: Mapping[str, Any]) -> Meeting:
+    """Reads the answer to who trains together."""
+    return Meeting(
+        int(_number(body, "round", least=0)),
+        tuple(_member(item) for item in _list(body, "members")),
+        body.get("formed") is True,
+        int(_number(body, "probe", least=0)),
+        int(_maybe_number(body, "void") or 0),
+    )
+
+
 def refused(status: int, body: Mapping[str, Any]) -> Refused:
     """Reads the body of an answer of 400 to 499."""
     error = body.get("error")
@@ -177,6 +212,12 @@ def _lease(item: object) -> Lease:
         lease_s=_maybe_number(item, "lease_s") or 0.0,
         model_version=None if version is None else int(version),
     )
+
+
+def _member(item: object) -> Member:
+    if not isinstance(item, dict):
+        raise _malformed("members", item)
+    return Member(_text(item, "trainer"), _text(item, "incarnation"), _text(item, "address"))
 
 
 def _text(body: Mapping[str, Any], name: str) -> str:

@@ -1,0 +1,372 @@
+"""A member's side of the rendezvous: rounds as they come, news at once, and an end that leaves nothing."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from edl import Refused, Settings, Unavailable, clock
+from edl.rendezvous import SUSPICIOUS_S, Rendezvous, Round
+
+from tests.sdk.loops import until
+from tests.sdk.servers import TOKEN, Server, before_away, garbage, lost
+
+Start = Callable[..., Rendezvous]
+PATH = "/v1/rendezvous"
+
+
+@pytest.fixture
+def start(server: Server) -> Iterator[Start]:
+    """Makes members, and closes them after the test."""
+    made: list[Rendezvous] = []
+
+    def make(trainer: str = "a", **about: Any) -> Rendezvous:
+        patience_s = about.pop("patience_s", 5.0)
+        found = Settings(server.url, TOKEN, trainer, patience_s=patience_s)
+        incarnation = about.pop("incarnation", f"{trainer}-1")
+        made.append(Rendezvous(found, incarnation, f"{trainer}:1", about.pop("code", None)))
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def begin(*members: Rendezvous, after: int = 0) -> list[Round]:
+    """All enter their next round, and are ready in it."""
+    found = [one.next(after) for one in members]
+    for one, entered in zip(members, found, strict=True):
+        one.ready(entered.number)
+    return found
+
+
+def together(server: Server, *members: Rendezvous) -> int:
+    """The number of a round that has formed with all of them; each runs as a program would."""
+    found: list[int] = []
+
+    def run(one: Rendezvous) -> None:
+        entered = one.next(0)
+        one.ready(entered.number)
+        while entered.world < len(members):
+            entered = one.next(entered.number)
+            one.ready(entered.number)
+        found.append(entered.number)
+
+    threads = [threading.Thread(target=run, args=(one,)) for one in members]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(5)
+    until(lambda: server.books.meeting.formed)
+    assert len(found) == len(members)
+    assert {server.books.meeting.round} == set(found)
+    return found[0]
+
+
+def _threads() -> list[str]:
+    return [one.name for one in threading.enumerate() if "rendezvous" in one.name]
+
+
+def test_the_first_round_is_this_member_alone(start: Start) -> None:
+    """With its address, at rank 0."""
+    found = start("a").next(0)
+
+    assert (found.number, found.rank, found.world) == (1, 0, 1)
+    assert found.members[0].address == "a:1"
+
+
+def test_ranks_follow_from_the_place_in_the_round(server: Server, start: Start) -> None:
+    """The oldest is 0."""
+    one, other = start("a"), start("b")
+    number = together(server, one, other)
+    names = [seat["trainer"] for seat in server.books.meeting.seats]
+
+    assert server.books.meeting.round == number
+    assert sorted(names) == ["a", "b"]
+    assert not one.newer(number)
+    assert one.newer(number - 1)
+
+
+def test_next_waits_for_a_round_with_this_member(server: Server, start: Start) -> None:
+    """A newcomer has no place in the one that is there, nor in one that is forming."""
+    old = start("a")
+    number = old.next(0).number
+    late = start("b")
+    until(lambda: late.newer(0))
+    found: list[Round] = []
+    waiting = threading.Thread(target=lambda: found.append(late.next(0)))
+    waiting.start()
+    time.sleep(0.05)
+    assert not found
+    old.ready(number)
+    waiting.join(5)
+
+    assert [(one.number, one.rank) for one in found] == [(number + 1, 1)]
+    assert server.books.meeting.round == number + 1
+
+
+def test_the_master_hears_at_once_who_is_ready_or_broken(server: Server, start: Start) -> None:
+    """Though a call of this member waits there already."""
+    one, other = start("a"), start("b")
+    number = together(server, one, other)
+    begun_s = clock.monotonic_s()
+    found = one.next(number, broken=True)
+
+    assert (found.number, found.world) == (number + 1, 2)
+    assert clock.monotonic_s() - begun_s < 0.9  # a call that waits takes 1 s
+
+
+def test_ready_is_for_the_round_that_was_entered(server: Server, start: Start) -> None:
+    """Of another it says nothing."""
+    one = start("a")
+    number = one.next(0).number
+    one.ready(number + 1)
+    one.ready(number - 1)
+    time.sleep(0.1)
+
+    assert not server.books.meeting.formed
+    one.ready(number)
+    until(lambda: server.books.meeting.formed)
+
+
+def test_news_comes_when_a_member_is_gone(server: Server, start: Start) -> None:
+    """Until the program has entered the later round, and not after that."""
+    one, other = start("a"), start("b")
+    news: list[float] = []
+    one.on_news(lambda: news.append(clock.monotonic_s()))
+    number = together(server, one, other)
+    assert not news
+    other.close()
+    with server.books.changed:
+        server.books.meeting.drop("b")
+        server.books.changed.notify_all()
+    until(lambda: news)
+    one.next(number)
+    count = len(news)
+    time.sleep(0.1)
+
+    assert len(news) == count
+
+
+def test_news_comes_when_a_round_is_void_though_nobody_is_gone(
+    server: Server, start: Start
+) -> None:
+    """Another member could do nothing more in it."""
+    one, other = start("a"), start("b")
+    news = threading.Event()
+    number = together(server, one, other)
+    one.on_news(news.set)
+    other.next(number, broken=True)
+
+    assert news.wait(5)
+
+
+def test_growth_is_no_news_but_a_later_round(start: Start) -> None:
+    """The step in hand goes on to its end."""
+    one, news = start("a"), threading.Event()
+    one.on_news(news.set)
+    (first,) = begin(one)
+    assert first.world == 1
+    start("b")
+    until(lambda: one.newer(first.number))
+    time.sleep(0.05)
+
+    assert not news.is_set()
+    assert one.next(first.number).world == 2
+
+
+def test_a_probe_is_answered_at_once(server: Server, start: Start) -> None:
+    """The master asks because somebody may be frozen."""
+    one = start("a")
+    begin(one)
+    with server.books.changed:
+        server.books.meeting.ask_all()
+        server.books.changed.notify_all()
+    begun_s = clock.monotonic_s()
+    until(lambda: any(body["probe"] == 1 for body in server.told(PATH)))
+
+    assert clock.monotonic_s() - begun_s < 0.9
+
+
+def test_who_waits_for_long_tells_it_once_at_once(server: Server, start: Start) -> None:
+    """Calls that wait at the master would tell it later; waits that end are told as such."""
+    one = start("a")
+    begin(one)
+    since_s = clock.monotonic_s()
+    one.waiting(since_s)
+
+    def said() -> list[float]:
+        bodies = server.told(PATH)
+        told = [b["waiting_s"] for b in bodies if b["wait_s"] == 0]
+        return [waiting_s for waiting_s in told if waiting_s >= SUSPICIOUS_S]
+
+    until(said)
+    took_s = clock.monotonic_s() - since_s
+    one.waiting(None)
+    time.sleep(0.3)
+
+    assert SUSPICIOUS_S <= took_s < SUSPICIOUS_S + 0.9
+    assert len(said()) == 1
+    until(lambda: server.told(PATH)[-1]["waiting_s"] == 0)
+
+
+def test_who_is_busy_says_so(server: Server, start: Start) -> None:
+    """With its next call."""
+    one = start("a")
+    begin(one)
+    one.busy(now=True)
+    until(lambda: server.told(PATH)[-1]["busy"])
+    one.busy(now=False)
+    until(lambda: not server.told(PATH)[-1]["busy"])
+
+
+def test_who_has_left_is_in_no_later_round(server: Server, start: Start) -> None:
+    """It hears of them, and a new master hears that it has left."""
+    one, other = start("a"), start("b")
+    number = together(server, one, other)
+    one.leave(5.0)
+    assert other.next(number).world == 1
+    until(lambda: one.newer(number))
+    with pytest.raises(Unavailable, match="has left"):
+        one.next(number)
+    with server.books.changed:
+        server.books.changed.notify_all()
+    until(lambda: any(b["left"] for b in server.told(PATH) if b["trainer"] == "a"))
+
+    assert len(server.told("/v1/rendezvous/leave")) == 1
+
+
+def test_leaving_wakes_a_program_that_waits_for_a_round(start: Start) -> None:
+    """It is to end now."""
+    one, errors = start("a"), []
+    number = one.next(0).number
+
+    def wait() -> None:
+        try:
+            one.next(number)
+        except Unavailable as error:
+            errors.append(str(error))
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    one.leave(5.0)
+    waiting.join(5)
+
+    assert errors == ["this trainer has left the rendezvous"]
+
+
+def test_leaving_takes_no_longer_than_it_may(server: Server, start: Start) -> None:
+    """The master is away; a member that never started leaves at once."""
+    one = start("a")
+    one.next(0)
+    server.stop()
+    begun_s = clock.monotonic_s()
+    one.leave(0.2)
+    Rendezvous(Settings(server.url, TOKEN, "b"), "b-1", "b:1").leave(5.0)
+
+    assert clock.monotonic_s() - begun_s < 1.5
+
+
+def test_the_round_goes_on_when_the_master_comes_back(
+    server: Server, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its members tell it what they know; growth works as before."""
+    caplog.set_level("INFO", "edl")
+    one, other = start("a"), start("b")
+    number = together(server, one, other)
+    server.stop()
+    server.books.take_over()
+    until(lambda: caplog.text.count("the round goes on") == 2)  # once by each of them
+    assert not one.newer(number)
+    server.start()
+    until(lambda: server.books.meeting.formed)
+    assert (server.books.meeting.round, one.newer(number)) == (number, False)
+    late = start("c")
+    begin(one, other, after=number)
+
+    assert late.next(0).number == number + 1
+    until(lambda: caplog.text.count("the master's rendezvous is back after") == 2)
+
+
+def test_a_master_that_stays_away_ends_a_program_that_waits_for_it(
+    server: Server, start: Start
+) -> None:
+    """After the patience of its settings; not before."""
+    one = start("a", patience_s=0.4)
+    number = one.next(0).number
+    server.stop()
+    begun_s = clock.monotonic_s()
+    with pytest.raises(Unavailable, match="does not answer"):
+        one.next(number)
+
+    assert 0.2 < clock.monotonic_s() - begun_s < 3.0
+
+
+def test_answers_that_get_lost_are_asked_for_again(server: Server, start: Start) -> None:
+    """And pages of proxies are none."""
+    server.faults[PATH] = deque([lost, garbage, before_away, lost])
+    one = start("a")
+
+    assert one.next(0).number == 1
+
+
+def test_another_program_ends_it(start: Start) -> None:
+    """The error names the entry; whoever looks for a later round is sent to it."""
+    start("a", code={"model": "1"}).next(0)
+    news = threading.Event()
+    other = start("b", code={"model": "2"})
+    other.on_news(news.set)
+    for _ in range(2):
+        with pytest.raises(Refused) as caught:
+            other.next(0)
+        assert (caught.value.status, caught.value.field) == (409, "code.model")
+
+    assert other.newer(10**9)
+
+
+def test_a_program_in_a_round_hears_that_it_was_replaced(server: Server, start: Start) -> None:
+    """It must not wait in an exchange for ever."""
+    one, news = start("a"), threading.Event()
+    number = begin(one)[0].number
+    one.on_news(news.set)
+    start("a", incarnation="a-2")
+
+    assert news.wait(5)
+    with pytest.raises(Refused) as caught:
+        one.next(number)
+    assert caught.value.field == "incarnation"
+    assert server.books.meeting.seats[0]["incarnation"] == "a-2"
+
+
+def test_one_that_was_dropped_asks_to_come_again(server: Server, start: Start) -> None:
+    """Then it is a newcomer, last in rank."""
+    one, other = start("a"), start("b")
+    number = together(server, one, other)
+    with server.books.changed:
+        server.books.meeting.drop("a")
+        server.books.changed.notify_all()
+    (alone,) = begin(other, after=number)
+    assert alone.world == 1
+    found = one.next(number)
+
+    assert (found.rank, found.world) == (1, 2)
+
+
+def test_nothing_is_left_when_it_is_closed(server: Server, start: Start) -> None:
+    """No thread, no connection; closing again is fine, and so is closing what never began."""
+    before = len(_threads())
+    one = start("a")
+    one.next(0)
+    assert len(_threads()) == before + 2
+    begun_s = clock.monotonic_s()
+    one.close()
+    one.close()
+    assert clock.monotonic_s() - begun_s < 1.0
+    assert len(_threads()) == before
+    until(lambda: not server.connections)
+    with pytest.raises(Unavailable):
+        one.next(0)
+    Rendezvous(Settings(server.url, TOKEN, "b"), "b-1", "b:1").close()
