@@ -6,6 +6,9 @@ EdlError(Exception)
 ├── DataError          a data set or a record that cannot be read
 │   └── RecordError    one record, by its number
 ├── CheckpointError    a checkpoint that cannot be written or read
+├── TrainingError      a step that cannot be made: its loss is no number
+├── RoundOver          members cannot exchange anything more in this round
+│   └── Mismatch       because they do different things: the next round would end the same way
 └── MasterError        what the master said, or that it says nothing
     ├── Unavailable    no answer: away, restarting or overloaded; the same call may work later
     └── Refused        an answer that the same call would get again
@@ -44,6 +47,21 @@ class RecordError(DataError):
 
 class CheckpointError(EdlError):
     """A checkpoint that cannot be written or read."""
+
+
+class TrainingError(EdlError):
+    """A step that cannot be made; the job fails, as its policy says."""
+
+
+class RoundOver(EdlError):  # noqa: N818 - a state of the round, not a fault of the caller
+    """The exchange cannot go on in this round: a member is gone, or news broke it."""
+
+    told = False
+    """Whether the text is that of another member, which was there first."""
+
+
+class Mismatch(RoundOver):
+    """Members brought different operations or sizes; the text names both sides."""
 
 
 class MasterError(EdlError):

@@ -1,0 +1,45 @@
+"""The benchmark of the exchange: real processes, a time for every sum, ratios where gloo is."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import exchange
+from bench.benchmark import Setting
+
+SETTING = Setting((10, 20), 3, lambda _: None)
+
+
+def test_members_tell_a_time_for_every_sum() -> None:
+    """Of each size."""
+    found = exchange.measure("ring", sys.executable, 2, [10, 1000], [3, 5])
+
+    assert [len(times) for times in found] == [3, 5]
+    assert all(time > 0 for times in found for time in times)
+
+
+def test_a_member_that_ends_before_its_time_is_told() -> None:
+    """In one line."""
+    with pytest.raises(RuntimeError, match="a member ended before its time"):
+        exchange.measure("rope", sys.executable, 1, [10], [3])
+
+
+def test_figures_are_reported_by_members_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without PaddlePaddle there is nothing to compare with."""
+    monkeypatch.setattr(exchange, "WORLDS", (2,))
+    monkeypatch.setattr(exchange, "SIZES", {"1k": 1000})
+    monkeypatch.setattr(exchange, "SHARES", (1,))
+    monkeypatch.setattr(exchange, "_PADDLE", Path("nowhere"))
+    found = exchange.run(SETTING)
+
+    assert found.bars == ()
+    assert list(found.growth) == ["ring_2_x_1k_ms"]
+
+
+def test_ratios_are_over_gloo() -> None:
+    """One for each number of members and each size."""
+    found = exchange.result(SETTING, {"ring": {"4_x_1M": 2.0}, "gloo": {"4_x_1M": 4.0}})
+
+    assert [(bar.name, bar.value) for bar in found.bars] == [("all_reduce_4_x_1M_over_gloo", 0.5)]
+    assert found.growth == {"ring_4_x_1M_ms": [2.0, 2.0], "gloo_4_x_1M_ms": [4.0, 4.0]}

@@ -1,0 +1,208 @@
+"""What ends a round: every member's call ends with it, soon, and names the cause."""
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from edl import clock
+from edl.errors import RoundOver
+from edl.exchange import Ring, farewell
+from edl.exchange.farewell import Farewell, Kind
+
+from tests.sdk.loops import until
+from tests.sdk.rings import Seats, results
+
+LARGE = 3_000_000
+
+
+@pytest.fixture
+def four() -> Iterator[Seats]:
+    """Seats for four members."""
+    found = Seats(4)
+    yield found
+    found.close()
+
+
+def _sum(ring: Ring, size: int = LARGE) -> None:
+    ring.all_reduce(np.ones(size, np.float32))
+
+
+def _wait_for(event: threading.Event, _: Ring) -> None:
+    event.wait(10)
+
+
+def _barriers(ring: Ring) -> None:
+    while True:
+        ring.barrier()
+
+
+def test_an_interrupt_from_another_thread_ends_all_at_once(four: Seats) -> None:
+    """Within 50 ms (best of five: the machine is shared), though one member never comes."""
+    took = []
+    for number in range(1, 6):
+        gone = threading.Event()
+        members = four.start(_sum, _sum, _sum, partial(_wait_for, gone), number=number)
+        until(lambda: four.waits[1] and four.waits[2])
+        begun_s = clock.monotonic_s()
+        four.interrupts[1].set()
+        found = results(members[:3])
+        took.append(clock.monotonic_s() - begun_s)
+        gone.set()
+        results(members)
+        four.interrupts[1].clear()
+        for waits in four.waits:
+            waits.clear()
+
+        assert str(found[1]) == "the exchange was interrupted by news of another round"
+        for rank in (0, 2):
+            assert isinstance(found[rank], RoundOver)
+            assert f"rank 1 ({four.addresses[1]})" in str(found[rank])
+
+    assert min(took) < 0.05
+
+
+def test_waits_are_told_when_they_are_long(four: Seats) -> None:
+    """Since when, on the clock of the caller, and when they are over."""
+    begun_s = clock.monotonic_s()
+
+    def late(ring: Ring) -> None:
+        until(lambda: all(four.waits[:3]))
+        ring.barrier()
+
+    results(four.start(Ring.barrier, Ring.barrier, Ring.barrier, late))
+
+    for waits in four.waits[:3]:
+        since, *rest = waits
+        assert since is not None
+        assert begun_s <= since <= clock.monotonic_s() - 0.25
+        assert rest[-1] is None
+
+
+def test_a_member_that_leaves_ends_the_others_next_operation(four: Seats) -> None:
+    """It is named as one that left; the operation that all were in is completed."""
+    found = four.run(_barriers, _barriers, _barriers, Ring.barrier)
+
+    assert all(isinstance(error, RoundOver) for error in found[:3])
+    assert str(found[2]) == f"rank 3 ({four.addresses[3]}) has left the round"
+    assert found[3] is None
+
+
+def test_whoever_leaves_after_the_last_operation_harms_nobody(four: Seats) -> None:
+    """Members complete it at different moments, and close at once."""
+    for number in range(1, 30):
+        assert four.run(Ring.barrier, number=number) == [None] * 4
+
+
+def test_a_failure_within_an_operation_is_told_to_all(four: Seats) -> None:
+    """Out of memory, for example, or a signal's handler that raises."""
+
+    def fails(ring: Ring) -> None:
+        def raises(since: "float | None") -> None:
+            if since is not None:
+                raise MemoryError("no room for the sum")
+
+        ring.on_wait = raises
+        assert ring.on_wait is raises
+        _sum(ring)
+
+    gone = threading.Event()
+    members = four.start(fails, lambda _: gone.wait(10), _sum, _sum)
+    found = results([members[0], *members[2:]])
+    gone.set()
+
+    assert isinstance(found[0], MemoryError)
+    for error in found[1:]:
+        assert isinstance(error, RoundOver)
+        assert f"rank 0 ({four.addresses[0]}): it stopped within an operation" in str(error)
+        assert "MemoryError: no room for the sum" in str(error)
+
+
+def test_a_ring_that_is_over_stays_over(four: Seats) -> None:
+    """Each later call says the same; closing it, and closing again, is harmless."""
+
+    def act(ring: Ring) -> list[str]:
+        ring.barrier()
+        texts = []
+        for _ in range(2):
+            with pytest.raises(RoundOver) as caught:
+                _sum(ring, 1 + (ring.rank == 2))
+            texts.append(str(caught.value))
+        ring.close()
+        ring.close()
+        return texts
+
+    for first, second in four.run(act):
+        assert first == second
+    ring = Seats(1)
+    with ring.connect(0) as one:
+        pass
+    with pytest.raises(RoundOver, match="this ring was closed"):
+        one.barrier()
+    ring.close()
+
+
+def test_a_peer_that_breaks_off_is_named(four: Seats) -> None:
+    """As a process that dies: no last words; all others learn which one it was."""
+
+    def dies(ring: Ring) -> None:
+        links: Any = ring._links  # noqa: SLF001 - the kernel does this to a process that is killed
+        for link in (links._forward, links._backward):  # noqa: SLF001 - as above
+            link.shutdown(socket.SHUT_RDWR)
+
+    few = partial(_sum, size=100_000)
+    found = four.run(few, few, few, dies)
+
+    for error in found[:3]:
+        assert isinstance(error, RoundOver)
+        assert f"rank 3 ({four.addresses[3]})" in str(error)
+
+
+def _descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_three_hundred_rounds_leave_nothing_behind() -> None:
+    """Descriptors and threads are as many as before; memory is flat from the hundredth on."""
+    seats = Seats(3)
+    buffers = [np.ones(50_000, np.float32) for _ in range(3)]
+
+    def act(ring: Ring) -> None:
+        ring.all_reduce(buffers[ring.rank])
+        if ring.number % 3:
+            ring.barrier()
+        elif ring.rank == 1:
+            raise RoundOver("left in the middle")
+
+    counted = []
+    for number in range(1, 301):
+        seats.run(act, number=number)
+        for buffer in buffers:
+            buffer.fill(1)
+        if number in (100, 300):
+            counted.append((_descriptors(), threading.active_count(), _resident_bytes()))
+    seats.close()
+
+    assert counted[0][:2] == counted[1][:2]
+    assert counted[1][2] - counted[0][2] < 2 << 20
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_last_words_come_as_they_were_said(kind: Kind) -> None:
+    """A text that is too long is cut; half of the words are none."""
+    raw = Farewell(kind, 7, "why").pack()
+
+    assert farewell.read(raw) == Farewell(kind, 7, "why")
+    assert farewell.read(raw[:-1]) is None
+    assert farewell.read(raw[:5]) is None
+    assert farewell.read(b"\xff" + raw[1:]) is None
+    assert len(Farewell(kind, 7, "ä" * 2000).pack()) == farewell.MOST_BYTES
