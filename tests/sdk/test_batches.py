@@ -258,3 +258,18 @@ def test_tasks_fit_their_data_set() -> None:
         sizes[records] = loop.description["task_records"]
 
     assert sizes == {8: 4, 640: 8, 100_000: 32, None: 32}
+
+
+def test_an_idle_loop_says_so(server: Server, join: Join) -> None:
+    """While another holds what is left of the epoch, the loop yields None, and the end at the end."""
+    data = numbers(8)
+    other = iter(edl.batches(data, 4, task_records=4, member=join("trainer-1"), prefetch=1))
+    theirs = [next(other)]
+    mine = iter(edl.batches(data, 4, task_records=4, member=join(), idle_s=0.02, prefetch=1))
+    found = [next(mine) for _ in range(4)]
+
+    assert None in found
+    theirs += list(other)
+    rest = list(mine)
+    assert sorted(n for batch in [*theirs, *found, *rest] if batch for n in batch) == list(range(8))
+    assert len(tasks(server)) == 2

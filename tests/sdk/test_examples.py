@@ -51,6 +51,17 @@ def test_the_numpy_example_learns_whoever_is_killed(tmp_path: Path) -> None:
     assert _accuracy(tested) > 0.8
 
 
+def test_a_program_with_its_own_collectives_goes_on_with_whoever_is_there(tmp_path: Path) -> None:
+    """A member is killed in a step, one comes, one leaves; no record is left out, and it learns."""
+    program = str(ROOT / "examples/own_collectives/train_rounds.py")
+    schedule = ["--schedule", "30%:kill, 50%:+1, 70%:-1"]
+    run = _run("-m", "edl", "run", "-n", "3", *schedule, program, "--out", str(tmp_path))
+
+    assert "6144 of 6144 records acknowledged" in run
+    assert "[1. 2. 3. 4. 5. 6. 7. 8.]" in run
+    assert "rank 1 of 2" in run
+
+
 def _run(*arguments: str) -> str:
     """What one of our programs prints."""
     return subprocess.run(  # noqa: S603 - our own program

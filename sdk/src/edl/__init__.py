@@ -17,12 +17,15 @@ from edl.errors import (
     MasterError,
     RecordError,
     Refused,
+    RoundOver,
     SettingError,
+    TrainingError,
     Unavailable,
 )
 from edl.evaluation import ask_evaluation, evaluation
 from edl.export import Export
 from edl.process import session
+from edl.rounds import Rounds
 from edl.session import Session
 from edl.settings import Settings
 from edl.sources import (
@@ -46,10 +49,13 @@ __all__ = [
     "MasterError",
     "RecordError",
     "Refused",
+    "RoundOver",
+    "Rounds",
     "Session",
     "SettingError",
     "Settings",
     "Source",
+    "TrainingError",
     "Unavailable",
     "ask_evaluation",
     "batches",

@@ -13,7 +13,8 @@ import weakref
 from collections.abc import Generator, Iterator
 from typing import Any, final
 
-from edl import clock
+from edl import clock, wire
+from edl.book import Portion
 from edl.courier import Courier
 from edl.errors import DataError, EdlError, Unavailable
 from edl.feed import Feed
@@ -43,6 +44,7 @@ def batches(
     kind: str = "training",
     overlap: bool = False,
     prefetch: int = 4,
+    idle_s: float | None = None,
     member: Session | None = None,
 ) -> Batches:
     """Batches of this trainer's share of a data set.
@@ -60,18 +62,48 @@ def batches(
         kind: "training", "evaluation" or "prediction".
         overlap: Whether an epoch may begin while others still train on the one before.
         prefetch: How many batches to read ahead.
+        idle_s: Yields None whenever no batch has come for so long, because others hold what is
+            left: for programs whose trainers wait for each other in each step.
         member: This trainer's session; the process's by default.
+
+    Raises:
+        DataError: An argument that cannot be.
+    """
+    _at_least(1, prefetch=prefetch)
+    description = describe(
+        dataset,
+        batch_size,
+        epochs=epochs,
+        shuffle_seed=shuffle_seed,
+        task_records=task_records,
+        kind=kind,
+        overlap=overlap,
+    )
+    return Batches(dataset, batch_size, description, prefetch, member, idle_s=idle_s)
+
+
+def describe(
+    dataset: Dataset,
+    batch_size: int,
+    *,
+    epochs: int,
+    shuffle_seed: int | None,
+    task_records: int | None,
+    kind: str = "training",
+    overlap: bool = False,
+) -> wire.Json:
+    """How the master is told of a data set; arguments as those of `batches`.
 
     Raises:
         DataError: An argument that cannot be.
     """
     if kind not in KINDS:
         raise DataError(f"kind is {kind!r}: it must be one of {', '.join(KINDS)}")
-    _at_least(1, batch_size=batch_size, prefetch=prefetch)
+    _at_least(1, batch_size=batch_size)
     _at_least(0 if kind == "evaluation" else 1, epochs=epochs)
     if task_records is not None:
         _at_least(1, task_records=task_records)
-    description: dict[str, Any] = {
+    return {
         **dataset.source.shape(),
         "task_records": task_records or _task_records(dataset, batch_size),
         "epochs": epochs,
@@ -79,7 +111,6 @@ def batches(
         "kind": kind,
         "overlap": overlap,
     }
-    return Batches(dataset, batch_size, description, prefetch, member)
 
 
 @final
@@ -93,11 +124,13 @@ class Batches(Loop):
         description: dict[str, Any],
         prefetch: int,
         member: Session | None,
+        *,
+        idle_s: float | None = None,
     ) -> None:
         self._dataset = dataset
         self.description = description
         """As all trainers of the job must give it."""
-        self._batch_size, self._prefetch = batch_size, prefetch
+        self._batch_size, self._prefetch, self._idle_s = batch_size, prefetch, idle_s
         self._session = session() if member is None else member
         self._feed = Feed(
             dataset.source, self._session.book, batch_size, prefetch, description["task_records"]
@@ -118,6 +151,11 @@ class Batches(Loop):
     def records(self) -> int:
         """Number of records of the batch in hand."""
         return self._hand().size
+
+    @property
+    def portions(self) -> tuple[Portion, ...]:
+        """Whose records the batch in hand holds, in order: leases, and how many of each."""
+        return self._hand().portions
 
     @property
     def model_version(self) -> int | None:
@@ -173,6 +211,9 @@ class Batches(Loop):
         try:
             while True:
                 batch = self._next()
+                if batch is None and not self._feed.ended:
+                    yield None
+                    continue
                 if batch is None:
                     break
                 self._batch = batch
@@ -192,9 +233,9 @@ class Batches(Loop):
         member.check()
 
     def _next(self) -> Batch | None:
-        """The next batch that is still worth to be trained on; None at the end."""
+        """The next batch that is still worth to be trained on; None at the end, or when idle."""
         while True:
-            batch = self._feed.next(_LOOK_S)
+            batch = self._feed.next(_LOOK_S if self._idle_s is None else self._idle_s)
             if batch is not None:
                 if any(self._session.book.holds(portion.lease) for portion in batch.portions):
                     return batch
@@ -202,6 +243,8 @@ class Batches(Loop):
                 return None
             else:
                 self._lose_patience()
+                if self._idle_s is not None:
+                    return None
 
     def _lose_patience(self) -> None:
         since_s, patience_s = self._courier.away_since_s, self._session.settings.patience_s

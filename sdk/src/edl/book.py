@@ -240,6 +240,66 @@ class Book:
                 if _of(held.lease, dataset) and task not in self._ended
             ]
 
+    def leases(self) -> list[tuple[Lease, int]]:
+        """What is to be trained, as it was leased: leases, and how many of their records were."""
+        with self._lock:
+            held = [one for task, one in self._held.items() if task not in self._ended]
+            return [(one.lease, one.trained) for one in held]
+
+    def known(self) -> set[str]:
+        """Tasks that are held, or that a master who takes over must hear of."""
+        with self._lock:
+            return {*self._held, *(entry["task"] for _, entry in self._unsafe)}
+
+    def settle(self, tasks: Collection[str]) -> None:
+        """Nobody needs to hear of these tasks again: forgets them, for somebody else told of them."""
+        with self._lock:
+            for task in tasks:
+                if (held := self._held.get(task)) is not None:
+                    held.trained = 0
+                    self._forget(task)
+
+    def inherit(self) -> tuple[list[wire.Json], list[wire.Json]]:
+        """What a successor tells when it joins in another's place: what is done, what is held."""
+        with self._lock:
+            ended = [e for task, e in self._ended.items() if task not in self._failures]
+            done = {entry["task"] for entry in ended}
+            held = [one.lease.ref for task, one in self._held.items() if task not in done]
+            return [*(entry for _, entry in self._unsafe), *ended], held
+
+    def inherited(self, lost: Collection[str]) -> None:
+        """The master answered what `inherit` told: it has booked what was done.
+
+        A call that comes next is safe no sooner than this one.
+        """
+        with self._lock:
+            for task in [task for task in self._ended if task not in self._failures]:
+                self._unsafe.append((1, self._ended[task]))
+                self._held[task].trained = 0
+                self._forget(task)
+            for task in lost:
+                self._forget(task)
+
+    def dump(self) -> wire.Json:
+        """As JSON, for another process; see `load`."""
+        with self._lock:
+            return {
+                "held": [dataclasses.asdict(one) for one in self._held.values()],
+                "ended": self._ended,
+                "failures": sorted(self._failures),
+                "unsafe": [entry for _, entry in self._unsafe],
+            }
+
+    def load(self, dumped: wire.Json) -> None:
+        """Takes over what another process dumped, in place of all that is held."""
+        with self._lock:
+            held = [Held(Lease(**one.pop("lease")), **one) for one in map(dict, dumped["held"])]
+            self._held = {one.lease.task: one for one in held}
+            self._ended = dict(dumped["ended"])
+            self._failures = set(dumped["failures"])
+            self._unsafe.clear()
+            self._unsafe.extend((1, entry) for entry in dumped["unsafe"])
+
     @property
     def tells(self) -> bool:
         """Whether there is something to tell."""

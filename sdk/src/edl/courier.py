@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import Protocol
 
 from edl import clock, wire
 from edl.backoff import Backoff
 from edl.calls import Brought, Order
 from edl.errors import EdlError, MasterError, Refused, Unavailable
-from edl.feed import Feed
 from edl.heart import lost_books
 from edl.session import Session
 
@@ -27,10 +27,34 @@ _TURN_S = 0.5
 """How often to look whether this loop still wants its turn, while another loop calls."""
 
 
+class Store(Protocol):
+    """Where tasks go: `edl.feed.Feed` says what each part means."""
+
+    lock: threading.Lock
+    tell: threading.Condition
+    closing: bool
+
+    def want(self) -> int:
+        """How many tasks to lease now; needs the lock."""
+        ...
+
+    def stock(self, leases: tuple[wire.Lease, ...]) -> None:
+        """Tasks came in."""
+        ...
+
+    def dry(self, *, over: bool) -> None:
+        """None came in."""
+        ...
+
+    def end(self, error: EdlError | None = None) -> None:
+        """Nothing more goes in or out."""
+        ...
+
+
 class Courier:
     """Of one loop."""
 
-    def __init__(self, session: Session, feed: Feed, dataset: str, kind: str) -> None:
+    def __init__(self, session: Session, feed: Store, dataset: str, kind: str) -> None:
         self._session, self._feed = session, feed
         self._scope: wire.Json = {"datasets": [dataset], "kinds": [kind]}
         self._client = session.client()
@@ -78,7 +102,9 @@ class Courier:
                 return
             report = book.report()
             with self._feed.lock:
-                want = self._feed.want() if clock.monotonic_s() >= self._again_at_s else 0
+                # whoever reports may ask as well: an epoch's last report begins the next one
+                asks = bool(report) or clock.monotonic_s() >= self._again_at_s
+                want = self._feed.want() if asks else 0
             idle = want > 0 and not report and book.empty
             order = calls.order(report, self._scope, want, POLL_S if idle else 0.0)
             brought = self._answered(order)

@@ -66,6 +66,11 @@ class Session:
         self._heart: Heart | None = None
 
     @property
+    def incarnation(self) -> str:
+        """Random; another process of the same name has another."""
+        return self._incarnation
+
+    @property
     def over(self) -> bool:
         """Whether it left, or belongs to the process that this one was forked from."""
         return self._left.is_set() or os.getpid() != self._pid
@@ -227,7 +232,8 @@ class Session:
             told = "; the master did not hear it and will miss this trainer's heartbeat"
         last.close()
         log.info(
-            "left job %s: %d records trained, %d acknowledged, %d in vain, %d tasks handed back%s",
+            "%s left job %s: %d records trained, %d acknowledged, %d in vain, %d tasks handed back%s",
+            self.settings.trainer,
             self.job,
             counts.trained,
             counts.acknowledged,

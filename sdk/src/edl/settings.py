@@ -15,6 +15,7 @@ from edl.errors import SettingError
 
 GRACE_S = 1.5
 PATIENCE_S = 600.0
+_MOST_HOST = 253
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,14 @@ class Settings:
     """From SIGTERM to exit, at most."""
     patience_s: float = PATIENCE_S
     """How long a loop that has nothing left to train on waits for a master that is away."""
+    address: str = "127.0.0.1"
+    """Host by which other trainers reach this one."""
+    exchange_port: int = 0
+    """Where it listens for them; 0 takes any port that is free."""
+    max_trainers: int = 0
+    """Of the job; 0 where nobody said."""
+    servers: tuple[str, ...] = ()
+    """Parameter servers, in order of their index."""
 
     def __repr__(self) -> str:
         return f"Settings(master={self.master!r}, trainer={self.trainer!r}, job={self.job!r})"
@@ -50,6 +59,10 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         job=found.get("EDL_JOB", ""),
         grace_s=_seconds(found, "EDL_GRACE_S", GRACE_S),
         patience_s=_seconds(found, "EDL_PATIENCE_S", PATIENCE_S),
+        address=_host(found.get("EDL_ADDRESS", "")),
+        exchange_port=_whole(found, "EDL_EXCHANGE_PORT", most=65_535),
+        max_trainers=_whole(found, "EDL_MAX_TRAINERS", most=1_000_000),
+        servers=_servers(found.get("EDL_PARAMETER_SERVERS", "")),
     )
 
 
@@ -59,14 +72,40 @@ def _master(url: str) -> str:
             "EDL_MASTER is not set: start this program with `edl run`, or set it to the master's "
             "address, for example http://127.0.0.1:8790"
         )
+    return _url("EDL_MASTER", url)
+
+
+def _servers(text: str) -> tuple[str, ...]:
+    return tuple(_url("EDL_PARAMETER_SERVERS", one.strip()) for one in text.split(",") if text)
+
+
+def _url(name: str, url: str) -> str:
     try:
         parts = urlsplit(url)
         fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         fine = False
     if not fine:
-        raise SettingError(f"EDL_MASTER is {url!r}: write http://host:port or https://host:port")
+        raise SettingError(f"{name} is {url!r}: write http://host:port or https://host:port")
     return url.rstrip("/")
+
+
+def _host(text: str) -> str:
+    found = text.strip().strip("[]") or "127.0.0.1"
+    if len(found) > _MOST_HOST or any(each.isspace() or each in "/@?#" for each in found):
+        raise SettingError(
+            f"EDL_ADDRESS is {text!r:.60}: write this trainer's host or IP address, without a port"
+        )
+    return found
+
+
+def _whole(environ: Mapping[str, str], name: str, *, most: int) -> int:
+    text = environ.get(name, "").strip()
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdecimal()) or int(text) > most:
+        raise SettingError(f"{name} is {text!r:.30}: write a whole number from 0 to {most}")
+    return int(text)
 
 
 def _trainer(name: str) -> str:

@@ -1,0 +1,158 @@
+"""What only the member of rank 0 does: it leases the group's records and acknowledges them.
+
+The group has one name at the master. Who leads next joins under it as a new incarnation and tells
+what its own copy of the book says, so nothing is trained twice and nothing is left out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from edl import clock, wire
+from edl.book import Book
+from edl.courier import Courier
+from edl.errors import EdlError, MasterError, Unavailable
+from edl.heart import Heart
+from edl.session import Loop, Session
+from edl.settings import Settings
+from edl.sync.shares import Plan, Span
+from edl.sync.stock import Stock
+
+log = logging.getLogger("edl")
+
+GROUP = "edl:group"
+"""The name that all members of a synchronous job share at the master."""
+_STEPS_AHEAD = 16
+"""So many steps' records are leased ahead."""
+_CLOSE_S = 1.0
+
+
+class GroupSession(Session):
+    """The group's membership of the job; signals and exits are the business of the trainer's own."""
+
+    def __init__(self, found: Settings, book: Book) -> None:
+        super().__init__(replace(found, trainer=GROUP))
+        self.book = book
+        self.calls = type(self.calls)(book)
+
+    def join(self) -> None:
+        """Joins in the place of whoever led before, and tells what the book says."""
+        if self.joins:
+            return
+        done, held = self.book.inherit()
+        found = self._patiently(lambda: self._control.join(done, held))
+        self._enter(found)
+        self.book.inherited(found.lost)
+        log.info("leading: %d tasks taken over, %d told as done", len(held), len(done))
+        self._heart = Heart(self, found.heartbeat_s)
+        self._heart.start()
+
+    def abandon(self) -> None:
+        """Says nothing to the master: another joins in this one's place."""
+        self._left.set()
+        if self._heart is not None:
+            self._heart.stop()
+        self._control.close()
+        self._out.set()
+
+
+class Leader(Loop):
+    """Of one process, from when it becomes rank 0 until it is no more."""
+
+    def __init__(
+        self,
+        found: Settings,
+        book: Book,
+        name: str,
+        description: wire.Json,
+        *,
+        batch_size: int,
+        stopped: Callable[[], None],
+    ) -> None:
+        """Joins at the master in the group's name.
+
+        Args:
+            found: This trainer's settings.
+            book: Its copy of the group's.
+            name: Of the data set.
+            description: Of it, for the master.
+            batch_size: Records of a step.
+            stopped: Called when the master says that the job is to stop, on any thread.
+
+        Raises:
+            MasterError: The master refuses, or was away for too long.
+        """
+        self._name = name
+        self._plans = 0
+        self._stopped, self._ending = stopped, False
+        self.session = GroupSession(found, book)
+        self.replaced = False
+        """Whether another leads by now."""
+        self.session.describe(name, description)
+        self.session.join()
+        self.session.register(self)
+        ahead = batch_size * _STEPS_AHEAD
+        self._stock = Stock(book, ahead, description["task_records"], self._away)
+        # the courier is made of the same parts as a loop's, but fills this stock
+        self._courier = Courier(self.session, self._stock, name, "training")
+        self._courier.start()
+
+    def plan(self, records: int, wait_s: float) -> Plan | None:
+        """The next step; an empty one where nothing can be said yet, None at the end.
+
+        Raises:
+            EdlError: The master refused something, or there is nothing left to train on and it
+                was away for longer than `patience_s`.
+        """
+        found = self._stock.take(records, wait_s)
+        if found is None:
+            return None
+        if not found:
+            self._lose_patience()
+        self._plans += 1
+        name = f"{self.session.incarnation}-{self._plans}"
+        return Plan(name, tuple(span for span in found if _worth(span)))
+
+    def rewind(self) -> None:
+        """Plans that were not trained are to be made again."""
+        self._stock.rewind()
+
+    def told(self) -> None:
+        """The book has something for the master."""
+        self._stock.spoken()
+
+    def wake(self, error: EdlError | None) -> None:
+        """The session stops: another process leads, or the job has had its steps."""
+        if isinstance(error, MasterError):
+            self.replaced = True
+        elif not self._ending:
+            self._stopped()
+        self._stock.end()
+
+    def finish(self) -> None:
+        """The end: tells the rest and leaves in the group's name."""
+        self._ending = True
+        self._stock.end()
+        self._courier.close(_CLOSE_S)
+        self.session.leave()
+
+    def abandon(self) -> None:
+        """Ends without a word."""
+        self._stock.end()
+        self.session.abandon()
+        self._courier.close(_CLOSE_S)
+
+    def _lose_patience(self) -> None:
+        since_s, patience_s = self._courier.away_since_s, self.session.settings.patience_s
+        if since_s is not None and clock.monotonic_s() - since_s > patience_s:
+            text = f"the master has been away for more than {patience_s:g} s (EDL_PATIENCE_S)"
+            raise Unavailable(text)
+
+    def _away(self) -> bool:
+        return self._courier.away_since_s is not None
+
+
+def _worth(span: Span) -> bool:
+    return span.count > 0

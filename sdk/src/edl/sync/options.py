@@ -1,0 +1,91 @@
+"""What a synchronous run is asked for, and what it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Optional
+
+from edl.errors import DataError
+
+ON_NAN = ("fail", "skip")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One global step, as every member sees it."""
+
+    step: int
+    """Steps made so far, this one among them."""
+    epoch: int
+    records: int
+    """Of this step, of all members."""
+    metrics: Mapping[str, float]
+    """Means over the step's records."""
+    round: int
+    rank: int
+    world: int
+    seconds: float
+    """From the one before to the end of this one."""
+    exchange_s: float
+    """Of these, in exchange with other members."""
+
+
+OnStep = Optional[Callable[[Step], None]]
+
+
+@dataclass
+class Result:
+    """What a trainer has seen of a run that ended."""
+
+    steps: int = 0
+    records: int = 0
+    """Trained by the group since the job began, as far as this member's state knows."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Of the last step."""
+    rounds: int = 0
+    """In which this trainer took part."""
+    redone: int = 0
+    """Steps that were done again because a member was lost in them."""
+    skipped: int = 0
+    """Steps left out because a loss was no number."""
+    late: bool = False
+    """Whether the job was done before this trainer came: it has no trained model."""
+    whole: bool = False
+    """Whether the data was trained to the end; False where this trainer had to leave before."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Checked arguments of `edl.sync.train`."""
+
+    batch_size: int
+    micro_batches: int
+    constant_batch: bool
+    code: Mapping[str, str]
+    checkpoints: Path | None
+    checkpoint_steps: int
+    on_nan: str
+    seed: int
+    on_step: OnStep
+    between: OnStep
+
+    def __post_init__(self) -> None:
+        """Names what cannot be.
+
+        Raises:
+            DataError: An argument is out of its range.
+        """
+        for name, least in (("batch_size", 1), ("micro_batches", 1), ("checkpoint_steps", 0)):
+            if getattr(self, name) < least:
+                raise DataError(f"{name} is {getattr(self, name)}: it must be at least {least}")
+        if self.micro_batches > self.batch_size:
+            raise DataError(
+                f"micro_batches is {self.micro_batches}, but a step has {self.batch_size} records "
+                "(batch_size): a micro-batch needs at least one"
+            )
+        if self.on_nan not in ON_NAN:
+            raise DataError(f"on_nan is {self.on_nan!r}: write one of {', '.join(ON_NAN)}")
+        if self.checkpoint_steps and self.checkpoints is None:
+            raise DataError("checkpoint_steps is given, but no folder for checkpoints")

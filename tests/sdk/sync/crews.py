@@ -1,0 +1,139 @@
+"""Trainers of one job as threads of one process, with a real master in another thread."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import edl
+from edl import clock
+from edl.session import Session
+from edl.settings import Settings
+from edl.sync import Replica, Result, Step
+
+from tests.master.serving import TOKEN, Served
+from tests.sdk.sync.replicas import Softmax, data
+
+_MEET_S = 20.0
+Act = Callable[["Trainer", Step], None]
+
+
+class Trainer:
+    """One of them; `steps` is what it saw."""
+
+    def __init__(
+        self, crew: "Crew", name: str, replica: Replica, act: Act | None, changes: dict[str, Any]
+    ) -> None:
+        self.name, self.replica = name, replica
+        self._options, self._act = {**crew.options, **changes}, act
+        self._stays = self._options.pop("stays", False)
+        """Whether it is in the job when it has trained, until somebody makes it leave."""
+        url, patience_s = f"http://127.0.0.1:{crew.master.port}", crew.patience_s
+        settings = Settings(url, TOKEN, name, grace_s=5.0, patience_s=patience_s)
+        self.member = self._options.pop("member", None) or Session(settings)
+        self.steps: list[Step] = []
+        self.began = threading.Event()
+        """Set by its first step."""
+        self.result: Result | None = None
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def end(self, timeout_s: float = 25.0) -> Result:
+        """Waits for its end."""
+        self._thread.join(timeout_s)
+        assert not self._thread.is_alive(), f"{self.name} hangs after {len(self.steps)} steps"
+        if self.error is not None:
+            raise self.error
+        assert self.result is not None
+        return self.result
+
+    def error_of(self, timeout_s: float = 25.0) -> str:
+        """Waits for its end, which must be an error; its kind and its text."""
+        self._thread.join(timeout_s)
+        assert not self._thread.is_alive(), f"{self.name} hangs after {len(self.steps)} steps"
+        assert self.error is not None, f"{self.name} had no error: {self.result}"
+        return f"{type(self.error).__name__}: {self.error}"
+
+    def _run(self) -> None:
+        try:
+            self.result = edl.sync.train(
+                self.replica, on_step=self._saw, member=self.member, **self._options
+            )
+        except BaseException as error:  # noqa: BLE001 - told by `end`
+            self.error = error
+        finally:
+            if not self._stays:
+                self.member.leave()
+
+    def _saw(self, step: Step) -> None:
+        self.steps.append(step)
+        self.began.set()
+        if self._act is not None:
+            self._act(self, step)
+
+
+class Gate:
+    """What trainers do at the end of a step: wait for each other at first, stop at another step."""
+
+    def __init__(self, world: int, at: int = 0) -> None:
+        """Makes an open one.
+
+        Args:
+            world: A step with fewer members ends when so many are in a round.
+            at: The step at which all wait until `open` is set.
+        """
+        self._world, self._at = world, at
+        self.reached, self.open = threading.Event(), threading.Event()
+
+    def __call__(self, trainer: "Trainer", step: Step) -> None:
+        """For `Crew.add`."""
+        if step.world < self._world:
+            meet(trainer, self._world)
+        if step.step == self._at:
+            self.reached.set()
+            self.open.wait(_MEET_S)
+
+
+def meet(trainer: "Trainer", world: int) -> None:
+    """Waits until so many members are in a round."""
+    until_s = clock.monotonic_s() + _MEET_S
+    while len(trainer.member.control().status()["rendezvous"]["members"]) < world:
+        assert clock.monotonic_s() < until_s, "the others do not come"
+        threading.Event().wait(0.02)
+
+
+class Crew:
+    """All trainers of a job."""
+
+    def __init__(self, master: Served, patience_s: float = 20.0, **options: Any) -> None:
+        self.master, self.patience_s = master, patience_s
+        self.options = {
+            "dataset": data(),
+            "batch_size": 32,
+            "micro_batches": 4,
+            "epochs": 2,
+            "shuffle_seed": 3,
+            **options,
+        }
+        self.trainers: list[Trainer] = []
+
+    def add(
+        self,
+        act: Act | None = None,
+        replica: Replica | None = None,
+        name: str = "",
+        **changes: Any,
+    ) -> Trainer:
+        """Starts one more, with options of its own where some are given."""
+        number = len(self.trainers)
+        name = name or f"trainer-{number}"
+        found = Trainer(self, name, replica or Softmax(number), act, changes)
+        self.trainers.append(found)
+        return found
+
+    def pair(self, gate: "Gate", *replicas: Replica) -> list[Trainer]:
+        """Two that train together from step 3 on; the first has rank 0."""
+        for rank in range(2):
+            one = self.add(gate, replicas[rank] if replicas else None)
+            assert one.began.wait(_MEET_S)
+        return self.trainers

@@ -1,0 +1,115 @@
+"""The loss over the steps of a job whose members change, beside one whose members do not."""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tests.sdk.sync.fleets import Fleet
+from tests.sdk.sync.storms import Storm
+
+Json = dict[str, Any]
+MEMBERS, SPARES = 4, 3
+_REACH_S = 60.0
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What a job was like, step by step."""
+
+    losses: list[float]
+    worlds: list[int]
+    accuracy: float
+    """On test data, at the end."""
+    whats: tuple[str, ...] = ()
+    """What was done to its members."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far two curves are from each other."""
+
+    relative: float
+    """Largest difference of a step's loss, by that loss."""
+    absolute: float
+    accuracy: float
+
+
+Act = Callable[[Storm], None]
+ACTS: Sequence[tuple[float, Act]] = (
+    (0.05, lambda storm: storm.lose(storm.fleet.ranked()[0], "kill")),
+    (0.15, lambda storm: storm.grow()),
+    (0.25, lambda storm: storm.lose(storm.fleet.ranked()[-1], "term")),
+    (0.35, lambda storm: storm.lose(storm.fleet.ranked()[1], "stop")),
+    (0.45, lambda storm: storm.grow()),
+    (0.55, lambda storm: storm.lose_master(storm.fleet.ranked()[0])),
+    (0.70, lambda storm: storm.grow()),
+)
+"""Share of the steps that must be made -> what is done then."""
+
+
+def train(
+    folder: Path,
+    options: Json,
+    *,
+    acts: Sequence[tuple[float, Act]] = (),
+    pause_s: float = 0.0,
+    members: int = MEMBERS,
+    python: str = sys.executable,
+) -> Curve:
+    """Trains a job to its end.
+
+    Args:
+        folder: For its files; made anew.
+        options: For `tests.sdk.sync.program`; `steps` tells how many it has.
+        acts: What to do to its members, and when.
+        pause_s: Makes steps so long that there is time for it.
+        members: With so many it begins.
+        python: Runs the trainers.
+    """
+    folder.mkdir(parents=True)
+    hurry, steps = folder / "hurry", options["steps"]
+    given = {name: value for name, value in options.items() if name != "steps"}
+    given |= {"hurry": str(hurry), "go": str(folder / "go"), "pause_s": pause_s}
+    with Fleet(folder, given, python=python) as fleet:
+        storm = Storm(fleet, members, Random(0))  # noqa: S311 - it decides nothing here
+        storm.begin(SPARES if acts else 0)
+        for share, act in acts:
+            assert fleet.until(lambda: _made(fleet) >= share * steps, _REACH_S)  # noqa: B023 - called at once
+            act(storm)
+        ends = storm.finish(hurry)
+    assert ends
+    assert all(one.end is not None and one.end["end"] for one in ends), folder
+    accuracies = {one.end["test"]["accuracy"] for one in ends if one.end is not None}
+    assert len(accuracies) == 1, accuracies
+    return _curve(fleet, accuracies.pop(), tuple(one.what for one in storm.changes[1:]))
+
+
+def differ(one: Curve, other: Curve) -> Difference:
+    """Of two jobs with the same steps."""
+    pairs = list(zip(one.losses, other.losses, strict=True))
+    return Difference(
+        max(abs(a - b) / max(abs(a), abs(b)) for a, b in pairs),
+        max(abs(a - b) for a, b in pairs),
+        abs(one.accuracy - other.accuracy),
+    )
+
+
+def _made(fleet: Fleet) -> int:
+    for one in fleet.members:
+        one.look()
+    return max(int(one.steps[-1]["step"]) if one.steps else 0 for one in fleet.members)
+
+
+def _curve(fleet: Fleet, accuracy: float, whats: tuple[str, ...]) -> Curve:
+    """All members tell the same of a step, if it is the same step."""
+    found: dict[int, tuple[float, int]] = {}
+    for step in (step for one in fleet.members for step in one.steps):
+        told = step["loss"], step["world"]
+        known = found.setdefault(step["step"], told)
+        assert known == told, f"step {step['step']}: {known} and {told}"
+    assert sorted(found) == list(range(1, len(found) + 1))
+    losses, worlds = zip(*(found[number] for number in sorted(found)), strict=True)
+    return Curve(list(losses), list(worlds), accuracy, whats)

@@ -1,0 +1,281 @@
+"""Trainers of one synchronous job as processes, with a real master: signalled, watched, ended."""
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+from typing import Any, Self
+
+from edl import clock
+from edl.connection import Connection
+from edl.errors import MasterError
+from edl.local import child, master, ports, servers
+
+Json = dict[str, Any]
+ROOT = Path(__file__).parents[3]
+PROGRAM = "tests.sdk.sync.program"
+_LOOK_S = 0.02
+_START_S, _END_S, _ANSWER_S = 20.0, 10.0, 3.0
+
+
+@dataclass(eq=False)
+class Member:
+    """One trainer; `steps` are the lines that it wrote, as far as `look` has read them."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    notes: Path
+    log: Path
+    began_s: float
+    frozen: bool = False
+    spare: Path | None = None
+    """The file for which it waits before it comes to the rendezvous."""
+    steps: list[Json] = field(default_factory=list)
+    ready: bool = False
+    """Whether it has read its data."""
+    end: Json | None = None
+    """Its last line."""
+    arrived_s: float = 0.0
+    """When it began to train, and came to the rendezvous."""
+    _read: int = 0
+
+    @property
+    def lives(self) -> bool:
+        """Whether its process has not ended."""
+        return self.process.poll() is None
+
+    def send(self, number: signal.Signals) -> None:
+        """Signals it."""
+        self.frozen = number == signal.SIGSTOP
+        self.process.send_signal(number)
+
+    def look(self) -> None:
+        """Reads what it has written since."""
+        if not self.notes.exists():
+            return
+        with self.notes.open("rb") as file:
+            file.seek(self._read)
+            for raw in file:
+                if not raw.endswith(b"\n"):
+                    break  # it is being written, or its writer was killed
+                self._read += len(raw)
+                self._enter(json.loads(raw))
+
+    def first(self, since_s: float, world: int) -> Json | None:
+        """Its first step after a moment among so many members."""
+        found: Json | None = None
+        for step in reversed(self.steps):
+            if step["at_s"] < since_s:
+                break
+            if step["world"] == world:
+                found = step
+        return found
+
+    def figures(self) -> Json:
+        """Its memory, threads and descriptors now."""
+        about = Path(f"/proc/{self.process.pid}")
+        told = dict(
+            line.split(":", 1)
+            for line in (about / "status").read_text(encoding="utf-8").splitlines()
+        )
+        return {
+            "memory_mb": int(told["VmRSS"].split()[0]) / 1024,
+            "threads": int(told["Threads"]),
+            "descriptors": len(list((about / "fd").iterdir())),
+        }
+
+    def _enter(self, line: Json) -> None:
+        if "step" in line:
+            self.steps.append(line)
+        elif "ready" in line:
+            self.ready = True
+        elif "arrived_s" in line:
+            self.arrived_s = line["arrived_s"]
+        else:
+            self.end = line
+
+
+class Fleet:
+    """All trainers of a job and their master; a context manager that leaves no process behind."""
+
+    def __init__(
+        self,
+        folder: Path,
+        options: Json,
+        *,
+        python: str = sys.executable,
+        program: str = PROGRAM,
+        parameter_servers: int = 0,
+    ) -> None:
+        """Starts the master, and parameter servers where some are wanted.
+
+        Args:
+            folder: For logs, notes and the journal.
+            options: For `tests.sdk.sync.program`.
+            python: Runs the trainers.
+            program: The trainers' module.
+            parameter_servers: How many.
+        """
+        self.folder, self.options = folder, options
+        self._port, *served = ports.free_ports(1 + parameter_servers)
+        self._python, self._program = python, program
+        token = secrets.token_hex(16)
+        url = f"http://127.0.0.1:{self._port}"
+        self._environ = {**os.environ, "PYTHONPATH": _path(), "OMP_NUM_THREADS": "1"}
+        self._environ |= {"EDL_TOKEN": token, "EDL_JOB": "fleet", "EDL_MASTER": url}
+        self._link = Connection(url, token)
+        self.members: list[Member] = []
+        self._master = self._start_master()
+        urls = [f"http://127.0.0.1:{port}" for port in served]
+        self._environ["EDL_PARAMETER_SERVERS"] = ",".join(urls)
+        self._servers = [self._start_server(index, served) for index in range(len(served))]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- doing something to it ---------------------------------------------------------------
+
+    def add(self, **changes: Any) -> Member:
+        """Starts one more trainer, with options of its own where some are given."""
+        name = f"trainer-{len(self.members)}"
+        notes, log = self.folder / f"{name}.jsonl", self.folder / f"{name}.log"
+        told = json.dumps({**self.options, **changes})
+        began_s = clock.monotonic_s()
+        process = self._start(
+            log, [self._python, "-m", self._program, str(notes), told], {"EDL_TRAINER": name}
+        )
+        self.members.append(Member(name, process, notes, log, began_s))
+        return self.members[-1]
+
+    def hold(self) -> Member:
+        """Starts one that is ready, and waits until it is let in."""
+        go = self.folder / f"go-{len(self.members)}"
+        found = self.add(go=str(go))
+        found.spare = go
+        return found
+
+    def let_in(self, member: Member) -> None:
+        """One that was held."""
+        assert member.spare is not None
+        member.spare.touch()
+        member.spare = None
+
+    def kill_master(self) -> None:
+        """As SIGKILL does; nobody starts another."""
+        self._master.kill()
+        self._master.wait(_END_S)
+
+    def start_master(self) -> None:
+        """Another one, with the same journal and address."""
+        self._master = self._start_master()
+
+    def close(self) -> None:
+        """Ends everything."""
+        trainers = [one.process for one in self.members]
+        for process in (*trainers, *self._servers, self._master):
+            if process.poll() is None:
+                process.kill()
+                process.wait(_END_S)
+        self._link.close()
+
+    # -- seeing what it does -----------------------------------------------------------------
+
+    def active(self) -> list[Member]:
+        """Members that should train now, in the order of their start."""
+        return [one for one in self.members if one.lives and not (one.frozen or one.spare)]
+
+    def ranked(self) -> list[Member]:
+        """Active members in the order of their last known rank."""
+        for one in self.members:
+            one.look()
+        found = [one for one in self.active() if one.steps]
+        newest = max((one.steps[-1]["round"] for one in found), default=0)
+        found = [one for one in found if one.steps[-1]["round"] == newest]
+        return sorted(found, key=lambda one: int(one.steps[-1]["rank"]))
+
+    def status(self) -> Json:
+        """The master's."""
+        found: Json = self._link.call("GET", "/v1/status", answer_s=_ANSWER_S)
+        return found
+
+    def until(self, true: Callable[[], bool], timeout_s: float) -> bool:
+        """Whether something became true in time."""
+        until_s = clock.monotonic_s() + timeout_s
+        while not true():
+            if clock.monotonic_s() > until_s:
+                return False
+            Event().wait(_LOOK_S)
+        return True
+
+    def together(
+        self, members: Sequence[Member], since_s: float, timeout_s: float
+    ) -> list[Json] | None:
+        """The first step after a moment that each of these members made with all others of them.
+
+        Returns:
+            Nothing where that did not happen in time.
+        """
+        found: list[Json | None] = []
+
+        def done() -> bool:
+            for one in members:
+                one.look()
+            found[:] = [one.first(since_s, len(members)) for one in members]
+            return all(found)
+
+        if not self.until(done, timeout_s):
+            return None
+        return [one for one in found if one is not None]
+
+    def ended(self, members: Collection[Member], timeout_s: float) -> bool:
+        """Whether these ended in time; their last lines are read then."""
+        found = self.until(lambda: not any(one.lives for one in members), timeout_s)
+        for one in members:
+            one.look()
+        return found
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _start_master(self) -> subprocess.Popen[bytes]:
+        program = master.command(str(self.folder / "journal"), self._port)
+        process = self._start(self.folder / "master.log", program, {})
+        if not self.until(self._serves, _START_S):
+            process.kill()
+            process.wait(_END_S)
+            raise RuntimeError((self.folder / "master.log").read_text(encoding="utf-8")[-500:])
+        return process
+
+    def _start_server(self, index: int, served: list[int]) -> subprocess.Popen[bytes]:
+        program = servers.command(index, served, "fleet", self.folder / "servers")
+        return self._start(self.folder / f"server-{index}.log", program, {})
+
+    def _serves(self) -> bool:
+        try:
+            self.status()
+        except MasterError:
+            return False
+        return True
+
+    def _start(
+        self, log: Path, program: Sequence[str], environ: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
+        # ended by the kernel with this process, however that ends
+        command = [sys.executable, child.__file__, str(os.getpid()), *program]
+        with log.open("ab") as file:
+            return subprocess.Popen(  # noqa: S603 - our own programs
+                command, env={**self._environ, **environ}, cwd=ROOT, stdout=file, stderr=file
+            )
+
+
+def _path() -> str:
+    """Where programs find the tests' modules, and whatever this process was told."""
+    return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))

@@ -1,0 +1,107 @@
+"""A trainer as a process of its own: trains a small model and writes a line for each step.
+
+Arguments: the file for its lines, then options of `edl.sync.train` as JSON, and among them:
+
+- `go`: training begins when this file is there;
+- `pause_s` makes steps as long as real ones, until the file `hurry` is there;
+- `records` and `rate` are of the small model; `model` and `data` name files of a user's model and
+  its data instead, and `test` other data, on which it is judged at the end;
+- `micros` adds to each step's line which records this member computed for it.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+import edl
+from edl import clock
+from edl.sync import Replica, Step
+
+from tests.sdk.sync.replicas import Noting, Softmax, data
+
+_LOOK_S = 0.01
+
+
+def main(path: str, text: str) -> None:
+    """Trains to the end, or until SIGTERM."""
+    options = json.loads(text)
+    pause_s = options.pop("pause_s", 0.0)
+    hurry, test = Path(options.pop("hurry", "")), options.pop("test", None)
+    go = options.pop("go", None)
+    noting = options.pop("micros", False)
+    replica, dataset = _made(options)
+    if noting:
+        replica = Noting(replica)
+    with Path(path).open("a", encoding="utf-8") as out:
+
+        def tell(step: Step) -> None:
+            _write(out, step, replica.noted() if isinstance(replica, Noting) else None)
+            if pause_s and not hurry.is_file():
+                time.sleep(pause_s)
+
+        _line(out, {"ready": True})
+        while go is not None and not Path(go).exists():
+            time.sleep(_LOOK_S)
+        _line(out, {"arrived_s": clock.monotonic_s()})
+        result = edl.sync.train(replica, dataset, on_step=tell, **options)
+        arrays = replica.state().arrays.values()
+        digest = float(sum(abs(one).sum() for one in arrays if one.dtype.kind == "f"))
+        told = {name: getattr(result, name) for name in ("steps", "records", "rounds", "redone")}
+        judged = _judged(replica, test) if test is not None and result.whole else {}
+        ended = {"end": result.whole, "skipped": result.skipped, "digest": digest}
+        _line(out, {**ended, **told, "test": judged})
+
+
+def _made(options: dict[str, Any]) -> tuple[Replica, edl.Dataset]:
+    """The model and its data."""
+    records, rate = options.pop("records", 512), options.pop("rate", 0.2)
+    features = options.pop("features", None)
+    model, source = options.pop("model", None), options.pop("data", None)
+    if model is None:
+        replica = Softmax(os.getpid() % 1000, rate, *([features] if features else []))
+        return replica, data(records)
+    from edl import model as models  # noqa: PLC0415 - frameworks take a second to be imported
+
+    found = models.load(model)
+    options["code"] = found.code
+    return models.replica(found, seed=options.get("seed", 0)), models.data(source)
+
+
+def _judged(replica: Any, path: str) -> dict[str, float]:
+    """Means over test data, in one batch."""
+    from edl import model as models  # noqa: PLC0415 - as above
+
+    source = models.data(path).source
+    blocks = [
+        source.read(file["name"], 0, int(file["records"])) for file in source.shape()["files"]
+    ]
+    return models.evaluate(replica, source.batch(blocks))
+
+
+def _write(out: TextIO, step: Step, micros: list[list[int]] | None) -> None:
+    told = {
+        "step": step.step,
+        "epoch": step.epoch,
+        "records": step.records,
+        "metrics": dict(step.metrics),
+        "loss": step.metrics.get("loss"),
+        "round": step.round,
+        "rank": step.rank,
+        "world": step.world,
+        "at_s": clock.monotonic_s(),
+        "seconds": step.seconds,
+        "exchange_s": step.exchange_s,
+    }
+    _line(out, told if micros is None else {**told, "micros": micros})
+
+
+def _line(out: TextIO, told: dict[str, Any]) -> None:
+    out.write(json.dumps(told) + "\n")
+    out.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

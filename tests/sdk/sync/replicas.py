@@ -1,0 +1,132 @@
+"""A small model in numpy: softmax regression with momentum, as an `edl.sync` replica."""
+
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import edl
+import numpy as np
+from edl.sync import Micro, Replica, State
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+FEATURES, CLASSES = 16, 4
+
+
+def points(records: int = 512, seed: int = 5) -> tuple[Floats, NDArray[np.int64]]:
+    """Points around one centre for each class: anything that learns gets most of them right."""
+    chance = np.random.default_rng(seed)
+    labels = chance.integers(0, CLASSES, records)
+    centres = chance.normal(size=(CLASSES, FEATURES))
+    return (centres[labels] + chance.normal(size=(records, FEATURES))).astype(np.float32), labels
+
+
+def data(records: int = 512, name: str = "points") -> edl.Dataset:
+    """The same in every trainer."""
+    return edl.from_arrays(name, *points(records))
+
+
+class Softmax:
+    """A replica; begins with the weights that `seed` says, so that newcomers differ before."""
+
+    def __init__(self, seed: int = 0, rate: float = 0.2, features: int = FEATURES) -> None:
+        chance = np.random.default_rng(seed)
+        self.weights: Floats = (chance.normal(size=(features + 1, CLASSES)) * 0.1).astype("f4")
+        self.speed: Floats = np.zeros_like(self.weights)
+        self._gradient: Floats = np.zeros_like(self.weights)
+        self._rate = rate
+        self.size = self.weights.size
+        self.scales: list[float] = []
+
+    def backward(self, records: Any, weight: float, micro: Micro) -> Mapping[str, float]:
+        """As in `Replica`."""
+        assert micro.step >= 0
+        inputs, labels = records
+        ones = np.ones((len(inputs), 1), np.float32)
+        inputs = np.concatenate([inputs, ones], axis=1)
+        scores = inputs @ self.weights
+        scores -= scores.max(axis=1, keepdims=True)
+        odds = np.exp(scores)
+        odds /= odds.sum(axis=1, keepdims=True)
+        rows = np.arange(len(labels))
+        loss = float(-np.log(odds[rows, labels] + 1e-12).mean())
+        right = float((odds.argmax(axis=1) == labels).mean())
+        odds[rows, labels] -= 1
+        self._gradient += (inputs.T @ odds * (weight / len(labels))).astype(np.float32)
+        return {"loss": loss, "accuracy": right}
+
+    def read_gradient(self, out: Floats) -> None:
+        """As in `Replica`."""
+        out[:] = self._gradient.reshape(-1)
+
+    def write_gradient(self, flat: Floats) -> None:
+        """As in `Replica`."""
+        self._gradient[:] = flat.reshape(self.weights.shape)
+
+    def step(self, scale: float) -> None:
+        """As in `Replica`."""
+        self.scales.append(scale)
+        self.speed *= np.float32(0.9)
+        self.speed += self._gradient
+        self.weights -= np.float32(self._rate * scale) * self.speed
+        self.clear()
+
+    def clear(self) -> None:
+        """As in `Replica`."""
+        self._gradient[:] = 0
+
+    def state(self) -> State:
+        """As in `Replica`."""
+        return State({"weights": self.weights, "speed": self.speed}, {})
+
+    def load(self, state: State) -> None:
+        """As in `Replica`."""
+        found = state.arrays["weights"].shape
+        if found != self.weights.shape:
+            raise edl.CheckpointError(f"weights is {found}, here {self.weights.shape}")
+        self.weights[:], self.speed[:] = state.arrays["weights"], state.arrays["speed"]
+
+
+class Noting:
+    """Another replica, and what it was given: which records each micro-batch had."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self.size = replica.size
+        self._noted: list[list[int]] = []
+
+    def noted(self) -> list[list[int]]:
+        """Step, place in it, checksum of its inputs and labels; since the last call."""
+        found, self._noted = self._noted, []
+        return found
+
+    def backward(self, records: Any, weight: float, micro: Micro) -> Mapping[str, float]:
+        """As in `Replica`."""
+        inputs, labels = records
+        digest = zlib.crc32(labels.tobytes(), zlib.crc32(inputs.tobytes()))
+        self._noted.append([micro.step, micro.index, digest])
+        return self._replica.backward(records, weight, micro)
+
+    def read_gradient(self, out: Floats) -> None:
+        """As in `Replica`."""
+        self._replica.read_gradient(out)
+
+    def write_gradient(self, flat: Floats) -> None:
+        """As in `Replica`."""
+        self._replica.write_gradient(flat)
+
+    def step(self, scale: float) -> None:
+        """As in `Replica`."""
+        self._replica.step(scale)
+
+    def clear(self) -> None:
+        """As in `Replica`."""
+        self._replica.clear()
+
+    def state(self) -> State:
+        """As in `Replica`."""
+        return self._replica.state()
+
+    def load(self, state: State) -> None:
+        """As in `Replica`."""
+        self._replica.load(state)

@@ -1,0 +1,225 @@
+"""Random changes to a fleet, one after the other, each until all members train together again."""
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from threading import Event
+from typing import Any
+
+from edl import clock
+
+from tests.sdk.sync.fleets import Fleet, Member
+
+Json = dict[str, Any]
+LOSSES = {"term": signal.SIGTERM, "kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+HANG_S = 60.0
+_START_S, _FINISH_S = 60.0, 240.0
+_LEAST = 3
+_MASTER_EVERY = 25
+_BEFORE_S = 1.0
+_PAUSE_S = (0.0, 0.4)
+
+
+@dataclass(frozen=True)
+class Change:
+    """What was done, and how long until every member had made a step in the round after it."""
+
+    what: str
+    took_s: float
+    """From the change; where trainers were started, from when the last of them had come."""
+    start_s: float
+    """Before that: until they had come."""
+    pause_s: float
+    """The longest time in it without a step of anybody."""
+    world: int
+    rank_0: bool
+    """Whether the member of rank 0 was lost in it."""
+
+
+@dataclass
+class Storm:
+    """Changes to a fleet of at most `size` trainers; the first two are frozen at worst."""
+
+    fleet: Fleet
+    size: int
+    chance: Random
+    changes: list[Change] = field(default_factory=list)
+    figures: list[list[Json]] = field(default_factory=list)
+    """Of the first two members, whenever `measure` was called."""
+
+    def begin(self, spares: int = 0) -> None:
+        """Starts all trainers, and some to be let in later; waits until they train together."""
+        began_s = clock.monotonic_s()
+        for _ in range(self.size):
+            self.fleet.add()
+        for _ in range(spares):
+            self.fleet.hold()
+        go = self.fleet.options.get("go")
+        if go is not None:
+            assert self.fleet.until(self._all_ready, _START_S)
+            Path(go).touch()
+        self._settle([_Act("start")], began_s, _START_S)
+
+    def blow(self, changes: int) -> None:
+        """So many changes."""
+        for number in range(1, changes + 1):
+            Event().wait(self.chance.uniform(*_PAUSE_S))
+            if number % _MASTER_EVERY == 0:
+                self.lose_master(self._sometimes_one())
+            else:
+                self._change()
+
+    def measure(self) -> None:
+        """Notes what the first two members use now."""
+        self.figures.append([one.figures() for one in self.fleet.members[:2]])
+
+    def finish(self, hurry: Path) -> list[Member]:
+        """Thaws all, and waits for the job's end; who was there then."""
+        for one in self.fleet.members:
+            if one.lives and one.frozen:
+                one.send(signal.SIGCONT)
+        hurry.touch()
+        found = self.fleet.active()
+        assert self.fleet.ended(found, _FINISH_S), _told(found)
+        return found
+
+    def longest_gap_s(self) -> float:
+        """The longest time without a step of anybody."""
+        return self._gap_s(0.0, float("inf"))
+
+    # -- one change, and until all train again -----------------------------------------------
+
+    def lose(self, victim: Member, kind: str) -> None:
+        """One of `LOSSES`."""
+        began_s = clock.monotonic_s()
+        act = self._lose(victim, kind)
+        self._settle([act], began_s)
+
+    def grow(self) -> None:
+        """One more trainer: one that is held, if there is any."""
+        began_s = clock.monotonic_s()
+        held = [one for one in self.fleet.members if one.spare]
+        if held:
+            self.fleet.let_in(held[0])
+        else:
+            self.fleet.add()
+        self._settle([_Act("grow")], began_s)
+
+    def thaw(self, member: Member) -> None:
+        """A frozen trainer goes on."""
+        began_s = clock.monotonic_s()
+        member.send(signal.SIGCONT)
+        self._settle([_Act("thaw")], began_s)
+
+    def lose_master(self, victim: Member | None = None) -> None:
+        """It is killed and started again, and a trainer is killed while nobody can hear of it."""
+        began_s = clock.monotonic_s()
+        self.fleet.kill_master()
+        acts = [_Act("master")]
+        if victim is not None:
+            acts.append(self._lose(victim, "kill"))
+        self.fleet.start_master()
+        self._settle(acts, began_s)
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _change(self) -> None:
+        """One change, or two at the same moment."""
+        began_s = clock.monotonic_s()
+        acts = [self._act() for _ in range(self.chance.choice([1, 1, 1, 2]))]
+        self._settle(acts, began_s)
+
+    def _act(self) -> "_Act":
+        there = self.fleet.active()
+        frozen = [one for one in self.fleet.members if one.lives and one.frozen]
+        kinds = ["grow"] * 3 if len(there) + len(frozen) < self.size else []
+        kinds += LOSSES if len(there) > _LEAST else ()
+        kinds += ["thaw"] if frozen else ()
+        kind = self.chance.choice(kinds or ["grow"])
+        if kind in LOSSES:
+            return self._lose(self._victim(kind), kind)
+        if kind == "grow":
+            self.fleet.add()
+        else:
+            self.chance.choice(frozen).send(signal.SIGCONT)
+        return _Act(kind)
+
+    def _victim(self, kind: str) -> Member:
+        """Rank 0 in a third of the cases; the first two members are frozen at worst."""
+        ranked = self.fleet.ranked() or self.fleet.active()
+        mortal = [one for one in ranked if kind == "stop" or one not in self.fleet.members[:2]]
+        if ranked[0] in mortal and self.chance.random() < 1 / 3:
+            return ranked[0]
+        return self.chance.choice(mortal)
+
+    def _lose(self, victim: Member, kind: str) -> "_Act":
+        ranked = self.fleet.ranked()
+        first = bool(ranked) and victim is ranked[0]
+        victim.send(LOSSES[kind])
+        if kind != "stop":
+            self.fleet.ended([victim], HANG_S)
+        return _Act(kind, first)
+
+    def _sometimes_one(self) -> Member | None:
+        if self.chance.random() < 1 / 2 and len(self.fleet.active()) > _LEAST:
+            return self._victim("kill")
+        return None
+
+    def _settle(self, acts: Sequence["_Act"], began_s: float, timeout_s: float = HANG_S) -> None:
+        members, what = self.fleet.active(), " and ".join(act.what for act in acts)
+        steps = self.fleet.together(members, began_s, timeout_s)
+        assert steps is not None, f"{what} hangs ({self.fleet.folder}): {_told(members)}"
+        come_s = max([began_s, *(one.arrived_s for one in members)])
+        ended_s = max(step["at_s"] for step in steps)
+        self.changes.append(
+            Change(
+                what,
+                ended_s - come_s,
+                come_s - began_s,
+                self._gap_s(began_s - _BEFORE_S, ended_s),
+                len(members),
+                any(act.first for act in acts),
+            )
+        )
+
+    def _gap_s(self, from_s: float, to_s: float) -> float:
+        steps = [step for one in self.fleet.members for step in one.steps]
+        times = sorted(float(s["at_s"]) for s in steps if from_s <= s["at_s"] <= to_s)
+        return max((later - earlier for earlier, later in pairwise(times)), default=0.0)
+
+    def _all_ready(self) -> bool:
+        for one in self.fleet.members:
+            one.look()
+        return all(one.ready for one in self.fleet.members)
+
+
+@dataclass(frozen=True)
+class _Act:
+    what: str
+    first: bool = False
+    """Whether it was the member of rank 0."""
+
+
+def micros_of(members: Sequence[Member]) -> dict[tuple[int, int], set[int]]:
+    """Step and place in it -> checksums of the records that it was computed from, by whomever."""
+    found: dict[tuple[int, int], set[int]] = {}
+    for step in (step for one in members for step in one.steps):
+        for number, index, digest in step["micros"]:
+            found.setdefault((number, index), set()).add(digest)
+    return found
+
+
+def _told(members: Sequence[Member]) -> str:
+    """Where each of them is, for whoever has to find out why."""
+    now_s = clock.monotonic_s()
+    told = []
+    for one in members:
+        last = one.steps[-1] if one.steps else {"step": 0, "round": 0, "world": 0, "at_s": now_s}
+        ago_s = now_s - last["at_s"]
+        told.append(
+            f"{one.name} round {last['round']} of {last['world']}, step {last['step']} {ago_s:.1f} s ago"
+        )
+    return "; ".join(told)

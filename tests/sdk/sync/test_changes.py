@@ -1,0 +1,111 @@
+"""Trainers as processes that are terminated, killed, frozen and added; masters that are killed."""
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.sdk.sync.fleets import Fleet, Member
+from tests.sdk.sync.storms import Storm, micros_of
+
+Json = dict[str, Any]
+RECORDS, BATCH = 2048, 64
+STEPS_AN_EPOCH = RECORDS // BATCH
+OPTIONS: Json = {
+    "batch_size": BATCH,
+    "micro_batches": 8,
+    "shuffle_seed": 1,
+    "records": RECORDS,
+    "rate": 0.001,
+    "pause_s": 0.05,
+    "micros": True,
+}
+_STORM = 200
+_ALONE_S = 120.0
+_GAP_S, _GROWTH_MB = 10.0, 10.0
+
+
+def _alone(folder: Path, epochs: int) -> Fleet:
+    """The same job with one trainer that nobody disturbs; it has ended."""
+    folder.mkdir()
+    with Fleet(folder, {**OPTIONS, "epochs": epochs, "pause_s": 0.0}) as fleet:
+        assert fleet.ended([fleet.add()], _ALONE_S)
+    return fleet
+
+
+def _check_books(status: Json, ends: list[Member], epochs: int) -> None:
+    """Every record was acknowledged once an epoch, and trained once by the model."""
+    found = status["datasets"]["points"]
+    assert status["state"] == "done"
+    assert found["done_records"] == RECORDS * epochs
+    assert not status["dropped"]
+    told = [one.end for one in ends if one.end is not None]
+    assert len(told) == len(ends)
+    assert all(one.process.returncode == 0 for one in ends)
+    assert {(one["end"], one["steps"], one["records"]) for one in told} == {
+        (True, STEPS_AN_EPOCH * epochs, RECORDS * epochs)
+    }
+    assert len({one["digest"] for one in told}) == 1
+
+
+def _check_order(fleet: Fleet, alone: Fleet) -> None:
+    """Each micro-batch had the records that it has in a run without changes."""
+    expected = micros_of(alone.members)
+    found = micros_of(fleet.members)
+    assert all(len(digests) == 1 for digests in expected.values())
+    assert {place: expected[place] for place in found} == found
+
+
+@pytest.mark.timeout(120)
+def test_training_goes_on_whatever_happens_to_its_members(tmp_path: Path) -> None:
+    """One change of each kind, rank 0 among them; survivors keep their processes."""
+    epochs, hurry = 12, tmp_path / "hurry"
+    options = {**OPTIONS, "epochs": epochs, "hurry": str(hurry)}
+    with Fleet(tmp_path, options) as fleet:
+        storm = Storm(fleet, 4, Random(1))  # noqa: S311 - the same in every run
+        storm.begin()
+        first = fleet.ranked()[0]
+        storm.lose(first, "kill")
+        storm.grow()
+        storm.lose(fleet.ranked()[-1], "term")
+        frozen = fleet.ranked()[0]
+        storm.lose(frozen, "stop")
+        storm.thaw(frozen)
+        storm.lose_master(fleet.ranked()[0])
+        ends = storm.finish(hurry)
+
+        _check_books(fleet.status(), ends, epochs)
+    assert first not in ends
+    assert frozen in ends
+    _check_order(fleet, _alone(tmp_path / "alone", epochs))
+
+
+@pytest.mark.timeout(1800)
+def test_a_storm_of_changes_and_kills_leaves_the_books_exact(
+    tmp_path: Path, *, thorough: bool
+) -> None:
+    """A few changes here, 200 to eight trainers in `make properties`: nothing hangs, nothing grows."""
+    changes, size, epochs = (_STORM, 8, 320) if thorough else (6, 4, 12)
+    hurry = tmp_path / "hurry"
+    options = {**OPTIONS, "epochs": epochs, "hurry": str(hurry)}
+    with Fleet(tmp_path, options) as fleet:
+        storm = Storm(fleet, size, Random(2))  # noqa: S311 - the same in every run
+        storm.begin()
+        for share in (0.1, 0.5, 1.0):
+            storm.blow(round(changes * share) - len(storm.changes) + 1)
+            storm.measure()
+        ends = storm.finish(hurry)
+
+        _check_books(fleet.status(), ends, epochs)
+    assert storm.longest_gap_s() < _GAP_S
+    _check_order(fleet, _alone(tmp_path / "alone", epochs))
+    _check_growth(storm.figures)
+
+
+def _check_growth(figures: list[list[Json]]) -> None:
+    """What two trainers used early is what they use at the end."""
+    for early, _, late in zip(*figures, strict=True):
+        assert late["threads"] <= early["threads"] + 2, figures
+        assert late["descriptors"] <= early["descriptors"] + 4, figures
+        assert late["memory_mb"] <= early["memory_mb"] + _GROWTH_MB, figures

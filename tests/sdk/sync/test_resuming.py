@@ -1,0 +1,155 @@
+"""Where training goes on when all members were lost, or have left."""
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import edl
+import pytest
+from edl import wire
+
+from tests.master.serving import Served
+from tests.sdk.sync.crews import Crew, Gate, Trainer
+from tests.sdk.sync.fleets import Fleet
+from tests.sdk.sync.replicas import Softmax
+
+Json = dict[str, Any]
+OPTIONS: Json = {
+    "batch_size": 64,
+    "micro_batches": 8,
+    "shuffle_seed": 1,
+    "records": 2048,
+    "rate": 0.001,
+    "pause_s": 0.02,
+    "epochs": 4,
+}
+STEPS = 4 * 2048 // 64
+_WAIT_S = 40.0
+
+
+def _stop_all(members: list[Trainer], gate: Gate) -> None:
+    """All leave, after the same step."""
+    assert gate.reached.wait(10)
+    for one in members:
+        one.member.stop()
+    gate.open.set()
+    assert [one.end().whole for one in members] == [False] * len(members)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_last_to_leave_write_what_they_have(master: Served, tmp_path: Path, count: int) -> None:
+    """Nothing is lost with them, however few steps lie between checkpoints."""
+    crew, gate = Crew(master, checkpoints=tmp_path / "kept"), Gate(count, at=6)
+    members = crew.pair(gate)[:] if count > 1 else [crew.add(gate)]
+    _stop_all(members, gate)
+    made = members[0].steps[-1].step
+
+    again = crew.add(replica=Softmax(9))
+
+    assert again.end().whole
+    assert again.steps[0].step == made + 1
+    status = master.service.status()
+    assert status["setbacks"]["count"] == 0
+    assert status["datasets"]["points"]["done_records"] == 1024
+
+
+def test_one_who_leaves_while_it_waits_for_records_writes_too(
+    master: Served, tmp_path: Path
+) -> None:
+    """There is no step in hand whose end it could wait for: others have all the rest."""
+    crew, gate = Crew(master, checkpoints=tmp_path / "kept", epochs=3), Gate(1, at=2)
+    one = crew.add(gate)
+    assert gate.reached.wait(10)
+    other = edl.Session(replace(one.member.settings, trainer="another"))
+    other.join()
+    client = other.client()
+    scope: Json = {"datasets": ["points"], "kinds": ["training"]}
+    other.calls.send(client, other.calls.order(wire.Report(), scope, 1000))
+    client.close()
+    gate.open.set()
+    waits = 0
+    while waits < len(one.steps):
+        waits = len(one.steps)
+        threading.Event().wait(1.0)
+    one.member.stop()
+
+    assert not one.end().whole
+    other.leave()
+    again = crew.add(replica=Softmax(9))
+    assert again.end().whole
+    assert again.steps[0].step == waits + 1
+
+
+def test_whoever_comes_while_others_export_does_not_begin_anew(master: Served) -> None:
+    """All data is trained, by trainers who have left the rendezvous but not the job."""
+    crew = Crew(master)
+    first = crew.add(stays=True)
+    edl.Export(member=first.member)
+    assert not first.end().late
+
+    late = crew.add().end()
+
+    assert (late.whole, late.late) == (True, True)
+    assert master.service.status()["state"] == "working"
+    assert master.service.status()["setbacks"]["count"] == 0
+    first.member.leave()
+
+
+def _killed(folder: Path, **changes: Any) -> tuple[Json, int, Json]:
+    """Three trainers are killed at once, and three others end the job.
+
+    Returns:
+        The status in between, the first step that was made after it, and the status at the end.
+    """
+    with Fleet(folder, {**OPTIONS, **changes}) as fleet:
+        for _ in range(3):
+            fleet.add()
+        assert fleet.until(lambda: _steps(fleet) >= STEPS // 3, _WAIT_S)
+        lost = fleet.active()
+        for one in lost:
+            one.process.kill()
+        assert fleet.ended(lost, _WAIT_S)
+        before = fleet.status()
+        others = [fleet.add() for _ in range(3)]
+        assert fleet.ended(others, _WAIT_S)
+        assert {one.end["end"] for one in others if one.end is not None} == {True}
+        return before, min(one.steps[0]["step"] for one in others), fleet.status()
+
+
+def _steps(fleet: Fleet) -> int:
+    for one in fleet.members:
+        one.look()
+    return max(int(one.steps[-1]["step"]) if one.steps else 0 for one in fleet.members)
+
+
+@pytest.mark.timeout(180)
+def test_all_killed_at_once_go_on_from_the_newest_checkpoint(tmp_path: Path) -> None:
+    """What had been trained since is lost with them: the status says how much."""
+    folder = str(tmp_path / "kept")
+    before, first, after = _killed(tmp_path, checkpoints=folder, checkpoint_steps=10)
+
+    kept = first - 1
+    lost = before["datasets"]["points"]["done_records"] - kept * 64
+    assert kept % 10 == 0
+    assert kept >= STEPS // 3 - 20
+    assert after["state"] == "done"
+    assert after["datasets"]["points"]["done_records"] == 4 * 2048
+    setbacks = after["setbacks"]
+    assert setbacks["records"] == max(0, lost)
+    if lost > 0:
+        assert setbacks["newest"][0]["reason"] == (
+            f"all trainers were lost: going on from step {kept}"
+        )
+
+
+@pytest.mark.timeout(180)
+def test_all_killed_without_checkpoints_begin_anew_and_say_so(tmp_path: Path) -> None:
+    """Everything that was acknowledged is the loss."""
+    before, first, after = _killed(tmp_path)
+
+    assert first == 1
+    setbacks = after["setbacks"]
+    assert setbacks["count"] == 1
+    assert setbacks["records"] == before["datasets"]["points"]["done_records"] > 0
+    assert setbacks["newest"][0]["reason"] == "all trainers were lost: going on from step 0"
