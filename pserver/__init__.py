@@ -1,0 +1,1 @@
+"""Parameter servers of one asynchronous job: they hold parameters, trainers pull and push."""

@@ -1,0 +1,159 @@
+"""How a trainer comes to servers that all serve one generation, however they are found."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from edl import clock
+from edl.backoff import Backoff
+from edl.errors import SettingError
+from edl.servers import settling
+from edl.servers.errors import Away, Declined, ServersError
+from edl.servers.fan import Fan
+from edl.servers.layout import Layout
+from edl.servers.link import Link
+from edl.servers.model import Model
+
+log = logging.getLogger("edl")
+
+Json = dict[str, Any]
+Lost = Callable[[str, Json], None]
+"""(reason, {"steps": ..., "records": ...}): what was lost is told to the master."""
+_WAIT_S = 5.0
+_AGAIN = ("generation", "checkpoint", "index")
+"""Fields of refusals after which things look different."""
+
+
+class Entry:
+    """Of one trainer; settles the servers where nobody else does."""
+
+    def __init__(
+        self,
+        fan: Fan,
+        who: Json,
+        *,
+        job: str,
+        patience_s: float,
+        lost: Lost,
+        stopping: Callable[[], bool],
+    ) -> None:
+        """Has not entered yet.
+
+        Args:
+            fan: To all servers.
+            who: Trainer and incarnation.
+            job: That the servers must be of; "" takes any.
+            patience_s: How long to wait for them.
+            lost: Hears what was lost when servers went back.
+            stopping: Whether this program is about to end.
+        """
+        self._fan, self._who, self._job = fan, who, job
+        self._patience_s, self._lost, self._stopping = patience_s, lost, stopping
+        self.generation = 0
+        self.seen: Json | None = None
+        """How far server 0 was in this generation, by its last answer."""
+        self._reason = ""
+
+    def enter(self, model: Model | None, layout: Layout | None) -> list[Json]:
+        """Waits until all serve one generation, and does what is needed for that.
+
+        Args:
+            model: What this trainer trains; None only reads, and settles nothing.
+            layout: Of the model.
+
+        Returns:
+            The servers' states.
+
+        Raises:
+            Declined: They hold something else than this trainer trains.
+            Away: They were not there, or not ready, for too long.
+        """
+        backoff, until_s = Backoff(), clock.monotonic_s() + self._patience_s
+        while True:
+            states = self._states(model)
+            self._tell(states[0]["lost"])
+            generations = {state["generation"] for state in states}
+            if len(generations) == 1 and all(state["ready"] for state in states):
+                self.generation, self.seen = generations.pop(), None
+                return states
+            if model is not None and layout is not None and self._settled(model, layout, states):
+                continue
+            if self._stopping():
+                raise Away("this trainer is about to end")
+            if clock.monotonic_s() > until_s:
+                raise Away(
+                    f"the parameter servers were not ready for {self._patience_s:g} s "
+                    "(EDL_PATIENCE_S): see their logs"
+                )
+            self._wait(states[0], backoff)
+
+    def _states(self, model: Model | None) -> list[Json]:
+        body = {**self._who, "generation": self.generation, "seen": self.seen}
+        body["model"] = None if model is None else model.told
+
+        def act(link: Link, server: int) -> Json:
+            state = link.json("POST", "/v1/enter", body)
+            self._check(state, link, server)
+            return state
+
+        return self._fan.each(act)
+
+    def _check(self, state: Json, link: Link, server: int) -> None:
+        if (state["index"], state["of"]) != (server, len(self._fan)):
+            raise SettingError(
+                f"EDL_PARAMETER_SERVERS names {len(self._fan)} servers, and {link.address} as "
+                f"number {server}; it is number {state['index']} of {state['of']}"
+            )
+        if self._job and state["job"] != self._job:
+            raise SettingError(
+                f"EDL_PARAMETER_SERVERS: {link.address} serves job {state['job']!r}, this trainer "
+                f"is of job {self._job!r}"
+            )
+
+    def _settled(self, model: Model, layout: Layout, states: list[Json]) -> bool:
+        """Whether things look different now: this trainer, or another one, has settled them."""
+        ask = {**self._who, "generation": states[0]["generation"], "kind": "settle"}
+        ticket = self._fan.each(lambda link, _: link.json("POST", "/v1/tickets", ask), [0])[0]
+        if not ticket["granted"]:
+            return False
+        try:
+            return self._settle(model, layout, states, ticket["ticket"])
+        except BaseException:
+            with contextlib.suppress(ServersError):  # or it runs out
+                self._fan.links[0].json("POST", "/v1/tickets", {**ask, "back": True})
+            raise
+
+    def _settle(self, model: Model, layout: Layout, states: list[Json], ticket: int) -> bool:
+        begin = settling.plan(states, self.generation)
+        told = {**self._who, "ticket": ticket, "model": model.told, "seen": self.seen}
+        first = layout.pack(model.first, "first parameters")
+        try:
+            _, lost = settling.settle(self._fan, layout, first, begin, told)
+        except Declined as error:
+            if error.field not in _AGAIN:
+                raise
+            log.info("parameter servers could not begin: %s", error)
+            return False
+        if begin.reason:
+            self._reason = begin.reason
+            log.warning(
+                "%s; %d steps (%d records) are lost", begin.reason, lost["steps"], lost["records"]
+            )
+        self._tell(lost)
+        return True
+
+    def _tell(self, lost: Json) -> None:
+        if lost["steps"] > 0:
+            self._lost(self._reason or "parameter servers went back to a checkpoint", lost)
+
+    def _wait(self, first: Json, backoff: Backoff) -> None:
+        """Until server 0 is ready, or a moment where it is and others are not."""
+        if first["ready"]:
+            threading.Event().wait(backoff.next_s())
+            return
+        body = {**self._who, "generation": self.generation, "wait_s": _WAIT_S}
+        self._fan.each(lambda link, _: link.json("POST", "/v1/enter", body), [0])

@@ -1,0 +1,103 @@
+"""The servers' bodies: a JSON header, raw little-endian arrays, a checksum. See `pserver.frames`.
+
+"EDLF" | length of the header | header, padded to 8 | arrays, each padded to 8 | CRC-32
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+MAGIC = b"EDLF"
+_HEAD = struct.Struct("<4sI")
+_TAIL = struct.Struct("<I")
+_ALIGNMENT = 8
+_MOST_DIMENSIONS = 2
+_DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "int64": np.dtype("<i8")}
+
+
+class FrameError(ValueError):
+    """Bytes that are no frame."""
+
+
+class Frame(NamedTuple):
+    """What one holds; arrays are views of the bytes."""
+
+    meta: dict[str, Any]
+    arrays: dict[str, Any]
+
+
+def encode(meta: Mapping[str, Any], arrays: Mapping[str, Any]) -> list[memoryview]:
+    """A frame, in parts to be sent one after the other; arrays are not copied.
+
+    Args:
+        meta: JSON.
+        arrays: Of float32 or int64, by name.
+    """
+    listed, bodies = [], []
+    for name, array in arrays.items():
+        listed.append([name, array.dtype.name, list(array.shape)])
+        bodies.append(np.ascontiguousarray(array, dtype=_DTYPES[array.dtype.name]))
+    header = json.dumps({"meta": meta, "arrays": listed}, separators=(",", ":")).encode()
+    parts = [_padded(_HEAD.pack(MAGIC, len(header)) + header)]
+    for body in bodies:
+        if body.size:
+            parts += [body.reshape(-1).data.cast("B"), memoryview(bytes(-body.nbytes % _ALIGNMENT))]
+    checksum = 0
+    for part in parts:
+        checksum = crc32(part, checksum)
+    parts.append(memoryview(_TAIL.pack(checksum)))
+    return [part for part in parts if part.nbytes]
+
+
+def decode(data: bytearray) -> Frame:
+    """Reads a frame.
+
+    Raises:
+        FrameError: It is cut, damaged or longer than it says.
+    """
+    view = memoryview(data)
+    try:
+        magic, length = _HEAD.unpack_from(view)
+        header = json.loads(bytes(view[_HEAD.size : _HEAD.size + length]))
+        listed = [_entry(*one) for one in header["arrays"]]
+        meta = header["meta"]
+    except (struct.error, ValueError, KeyError, TypeError) as error:
+        raise FrameError(f"{view.nbytes} bytes are no frame: {error}") from error
+    if not isinstance(meta, dict):
+        raise FrameError("a frame's header is no JSON object")
+    at = _aligned(_HEAD.size + length)
+    end = at + sum(_aligned(size) for _, _, _, size in listed)
+    if magic != MAGIC or end + _TAIL.size != view.nbytes:
+        raise FrameError(f"a frame has {view.nbytes} bytes and should have {end + _TAIL.size}")
+    if crc32(view[:end]) != _TAIL.unpack_from(view, end)[0]:
+        raise FrameError("a frame's checksum is wrong")
+    arrays = {}
+    for name, dtype, shape, size in listed:
+        arrays[name] = np.frombuffer(view[at : at + size], dtype).reshape(shape)
+        at += _aligned(size)
+    return Frame(meta, arrays)
+
+
+def _entry(name: str, dtype: str, shape: Sequence[int]) -> tuple[str, Any, tuple[int, ...], int]:
+    sizes = tuple(int(size) for size in shape)
+    if len(sizes) > _MOST_DIMENSIONS or min(sizes, default=0) < 0:
+        raise FrameError(f"array {name!r:.80} has shape {sizes}")
+    kind = _DTYPES[dtype]
+    count = 1
+    for size in sizes:
+        count *= size
+    return str(name), kind, sizes, count * kind.itemsize
+
+
+def _padded(data: bytes) -> memoryview:
+    return memoryview(data + bytes(-len(data) % _ALIGNMENT))
+
+
+def _aligned(size: int) -> int:
+    return size + -size % _ALIGNMENT

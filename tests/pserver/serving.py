@@ -1,0 +1,162 @@
+"""Parameter servers in threads of this process, which can be killed as processes can."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from pserver import app
+from pserver.measures import Measures
+from pserver.opening import open_store, server_of
+from pserver.server import Place, Server
+from pserver.service import Service
+from pserver.store import Store
+from runtime import clock
+from tests.sdk.servers import TOKEN
+
+_START_S = 10.0
+MOST_BYTES = 256 << 20
+
+
+class Served:
+    """Serves from its making until `stop` or `kill`; `start` serves again at the same port."""
+
+    def __init__(
+        self,
+        directory: Path,
+        index: int = 0,
+        of: int = 1,
+        *,
+        job: str = "digits",
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        self._directory, self._place, self._most_bytes = (
+            directory,
+            Place(job, index, of),
+            most_bytes,
+        )
+        self.port = 0
+        self.server: Server
+        self.clock_s: Callable[[], float] = clock.monotonic_s
+        self._loop: asyncio.AbstractEventLoop
+        self._thread: threading.Thread
+        self.start()
+
+    @property
+    def url(self) -> str:
+        """As in EDL_PARAMETER_SERVERS."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Returns when it serves."""
+        self._loop = asyncio.new_event_loop()
+        self._ready, self._kills = threading.Event(), False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="pserver", daemon=True)
+        self._thread.start()
+        assert self._ready.wait(_START_S)
+        if self._error is not None:
+            self._thread.join()
+            raise self._error
+
+    def stop(self) -> None:
+        """Ends as SIGTERM does: saves what it has."""
+        self._end(kills=False)
+
+    def kill(self) -> None:
+        """Ends as SIGKILL does: with nothing."""
+        self._end(kills=True)
+
+    def _end(self, *, kills: bool) -> None:
+        if not self._thread.is_alive():
+            return
+        self._kills = kills
+        self._loop.call_soon_threadsafe(self._stopped.set)
+        self._thread.join(_START_S)
+        assert not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+        except BaseException as error:  # noqa: BLE001 - told to whoever started this thread
+            self._error = error
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._loop.close()
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        self._stopped = asyncio.Event()
+        store = open_store(self._directory, self._place)
+        try:
+            await self._served(store)
+        finally:
+            store.close()
+
+    async def _served(self, store: Store) -> None:
+        self.server = server_of(store, self._place, self._most_bytes, self.clock_s())
+        service = Service(self.server, store, self.clock_s)
+        application = app.make(service, TOKEN, Measures())
+        runner = web.AppRunner(
+            application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True
+        )
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", self.port)
+        await site.start()
+        self.port = runner.addresses[0][1]
+        self._ready.set()
+        await self._stopped.wait()
+        if self._kills:
+            service.halt()
+        else:
+            await service.stop()
+        await site.stop()
+        await _accepted()
+        await runner.cleanup()
+        await _accepted()
+
+
+async def _accepted() -> None:
+    """Connections that were just taken are the server's, which closes them; else nobody would."""
+    await asyncio.sleep(0)
+    coming = [task for task in asyncio.all_tasks() if "_accept_connection" in repr(task.get_coro())]
+    await asyncio.gather(*coming, return_exceptions=True)
+    await asyncio.sleep(0.05)
+
+
+class Servers:
+    """All of a job's, with a folder that they share."""
+
+    def __init__(self, directory: Path, number: int, **more: Any) -> None:
+        self.directory = directory
+        self.all = [Served(directory, index, number, **more) for index in range(number)]
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """As in EDL_PARAMETER_SERVERS."""
+        return tuple(one.url for one in self.all)
+
+    def kill(self) -> None:
+        """All at once."""
+        for one in self.all:
+            one.kill()
+
+    def start(self) -> None:
+        """All again, at their ports."""
+        for one in self.all:
+            one.start()
+
+    def stop(self) -> None:
+        """All end."""
+        for one in self.all:
+            one.stop()
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Of a process that is to know nothing of this one's job."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("EDL_")}
+    return {**kept, **more}

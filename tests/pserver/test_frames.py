@@ -1,0 +1,145 @@
+"""Frames of the servers and of the SDK: one format, checked on both sides."""
+
+import struct
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import orjson
+import pytest
+from edl.servers import frames as sdk
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays_of
+
+from pserver import frames
+from pserver.frames import Frame, FrameError
+from tests.support.strategies import CALM
+
+SHAPES = arrays_of.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=5)
+ARRAYS = st.dictionaries(
+    st.text(max_size=5),
+    st.one_of(
+        arrays_of.arrays(np.float32, SHAPES, elements=st.floats(-1, 1, width=32)),
+        arrays_of.arrays(np.int64, SHAPES),
+    ),
+    max_size=4,
+)
+META = st.dictionaries(st.text(max_size=5), st.integers(-5, 5) | st.text(max_size=9), max_size=3)
+
+
+def _same(found: Any, arrays: dict[str, Any]) -> None:
+    assert list(found) == list(arrays)
+    for name, array in arrays.items():
+        assert found[name].dtype == array.dtype
+        assert np.array_equal(found[name], array)
+        assert found[name].shape == array.shape
+
+
+@CALM
+@given(META, ARRAYS)
+def test_what_one_side_writes_the_other_reads(
+    meta: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]]
+) -> None:
+    """Servers and SDK have code of their own for it."""
+    theirs = frames.decode(b"".join(sdk.encode(meta, arrays)))
+    ours = sdk.decode(bytearray(b"".join(frames.encode(meta, arrays))))
+
+    assert theirs.meta == ours.meta == meta
+    _same(theirs.arrays, arrays)
+    _same(ours.arrays, arrays)
+
+
+def _whole() -> bytes:
+    return b"".join(frames.encode({"a": 1}, {"x": np.arange(5, dtype=np.float32)}))
+
+
+@CALM
+@given(st.data())
+def test_a_changed_byte_is_found(data: st.DataObject) -> None:
+    """Wherever it is."""
+    raw = bytearray(_whole())
+    raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
+
+    with pytest.raises(FrameError):
+        frames.decode(raw)
+    with pytest.raises(sdk.FrameError):
+        sdk.decode(raw)
+
+
+@CALM
+@given(st.integers(0, len(_whole()) - 1))
+def test_a_cut_frame_is_none(size: int) -> None:
+    """However short."""
+    with pytest.raises(FrameError):
+        frames.decode(_whole()[:size])
+    with pytest.raises(sdk.FrameError):
+        sdk.decode(bytearray(_whole()[:size]))
+
+
+def _told(header: Any, rest: bytes = b"") -> bytes:
+    """A frame with a checksum that is right, whatever its header says."""
+    raw = header if isinstance(header, bytes) else orjson.dumps(header)
+    data = struct.pack("<4sI", b"EDLF", len(raw)) + raw
+    data += bytes(-len(data) % 8) + rest
+    return data + struct.pack("<I", crc32(data))
+
+
+TWICE: Any = {"meta": {}, "arrays": [["x", "float32", [0]]] * 2}
+MANY: Any = {"meta": {}, "arrays": [["x", "float32", [0]]] * 5000}
+TRUSTED = (TWICE, MANY)
+"""A trainer need not look out for these: servers are its own."""
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        (b"{", "no JSON object"),
+        ([], "no JSON object"),
+        ({"meta": [], "arrays": []}, "no JSON object"),
+        ({"meta": {}, "arrays": [["x", "float64", [1]]]}, "where an array should be"),
+        ({"meta": {}, "arrays": [["x", "float32", [1, 1, 1]]]}, "where an array should be"),
+        ({"meta": {}, "arrays": [["x", "float32", [-1]]]}, "where an array should be"),
+        ({"meta": {}, "arrays": [["x", "float32", [True]]]}, "where an array should be"),
+        ({"meta": {}, "arrays": [["x", "float32", [1 << 60]]]}, "should have"),
+        (TWICE, "one name"),
+        (MANY, "no JSON object"),
+    ],
+)
+def test_a_header_that_lies_is_refused(header: Any, said: str) -> None:
+    """Nothing is allocated because it says so."""
+    with pytest.raises(FrameError, match=said):
+        frames.decode(_told(header))
+    if header not in TRUSTED:
+        with pytest.raises(sdk.FrameError):
+            sdk.decode(bytearray(_told(header)))
+
+
+def test_a_header_longer_than_the_frame_is_refused() -> None:
+    """As is one of another kind."""
+    with pytest.raises(FrameError, match="too long, or cut"):
+        frames.decode(struct.pack("<4sI", b"EDLF", 1 << 30) + bytes(20))
+    with pytest.raises(FrameError, match="does not begin"):
+        frames.decode(b"<html>hello</html>")
+
+
+def test_a_list_of_arrays_is_written_as_one() -> None:
+    """Pages need not be put together before."""
+    pages: frames.Body = [np.full((2, 3), 1, np.float32), np.full((1, 3), 2, np.float32)]
+    found: Frame = frames.decode(b"".join(frames.encode({}, {"x": pages})))
+
+    assert found.arrays["x"].tolist() == [[1] * 3, [1] * 3, [2] * 3]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        np.zeros(1, np.float64),
+        np.zeros((1, 1, 1), np.float32),
+        [np.zeros((1, 2), np.float32), np.zeros((1, 3), np.float32)],
+    ],
+)
+def test_other_arrays_cannot_be_written(body: Any) -> None:
+    """That would be a mistake of ours."""
+    with pytest.raises(FrameError, match="array 'x'"):
+        frames.encode({}, {"x": body})

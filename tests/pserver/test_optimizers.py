@@ -1,0 +1,127 @@
+"""Optimizers against the textbook, number by number; dense ones and rows alike."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pserver import optimizers
+from pserver.errors import RefusedError
+from tests.support.strategies import CALM
+
+SPECS: list[dict[str, Any]] = [
+    {"kind": "sgd", "learning_rate": 0.1},
+    {"kind": "momentum", "learning_rate": 0.1},
+    {"kind": "momentum", "learning_rate": 0.1, "momentum": 0.5, "nesterov": True},
+    {"kind": "adagrad", "learning_rate": 0.1, "initial": 0.1},
+    {"kind": "adam", "learning_rate": 0.1, "beta1": 0.8},
+]
+IDS = ["sgd", "momentum", "nesterov", "adagrad", "adam"]
+GRADIENTS = st.lists(st.lists(st.floats(-2, 2, width=16), min_size=3, max_size=3), max_size=5)
+
+
+def _textbook(spec: dict[str, Any]) -> Callable[[float, float], float]:
+    """One number's optimizer: (value, gradient) -> value, in float64."""
+    state = {"m": 0.0, "v": spec.get("initial", 0.0), "t": 0}
+    rate = spec["learning_rate"]
+
+    def momentum(value: float, gradient: float) -> float:
+        kept = spec.get("momentum", 0.9)
+        state["m"] = kept * state["m"] + gradient
+        step = gradient + kept * state["m"] if spec.get("nesterov") else state["m"]
+        return float(value - rate * step)
+
+    def adagrad(value: float, gradient: float) -> float:
+        state["v"] += gradient**2
+        return float(value - rate * gradient / (state["v"] ** 0.5 + 1e-6))
+
+    def adam(value: float, gradient: float) -> float:
+        first, second = spec.get("beta1", 0.9), 0.999
+        state["t"] += 1
+        state["m"] = first * state["m"] + (1 - first) * gradient
+        state["v"] = second * state["v"] + (1 - second) * gradient**2
+        mean = state["m"] / (1 - first ** state["t"])
+        squares = state["v"] / (1 - second ** state["t"])
+        return float(value - rate * mean / (squares**0.5 + 1e-8))
+
+    def sgd(value: float, gradient: float) -> float:
+        return float(value - rate * gradient)
+
+    return {"sgd": sgd, "momentum": momentum, "adagrad": adagrad, "adam": adam}[spec["kind"]]
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=IDS)
+@CALM
+@given(steps=GRADIENTS)
+def test_a_vector_is_updated_as_the_textbook_says(
+    spec: dict[str, Any], steps: list[list[float]]
+) -> None:
+    """Each number by itself."""
+    found = optimizers.make(spec)
+    values = np.ones(3, np.float32)
+    slots = np.full((found.slots, 3), found.start, np.float32)
+    books, wanted = [_textbook(spec) for _ in values], [1.0, 1.0, 1.0]
+    for count, step in enumerate(steps, 1):
+        gradient = np.array(step, np.float32)
+        optimizers.dense(found, values, slots, gradient, scale=1.0, count=count)
+        assert gradient.tolist() == step
+        wanted = [book(one, g) for book, one, g in zip(books, wanted, step, strict=True)]
+
+    assert np.allclose(values, wanted, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=IDS)
+@CALM
+@given(steps=GRADIENTS)
+def test_a_row_is_updated_as_a_vector_is(spec: dict[str, Any], steps: list[list[float]]) -> None:
+    """It counts its own updates."""
+    found = optimizers.make(spec)
+    flat, flat_slots = np.ones(3, np.float32), np.full((found.slots, 3), found.start, np.float32)
+    row = np.ones((1, 3), np.float32)
+    slots = np.full((1, found.width(3)), found.start, np.float32)
+    for count, step in enumerate(steps, 1):
+        gradient = np.array(step, np.float32)
+        optimizers.dense(found, flat, flat_slots, gradient, scale=0.5, count=count)
+        optimizers.rows(found, row, slots, gradient[None, :], scale=0.5)
+
+    assert np.allclose(row[0], flat, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=IDS)
+def test_large_vectors_are_updated_in_parts(
+    spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which makes no difference."""
+    found = optimizers.make(spec)
+    gradient = np.random.default_rng(0).normal(size=100).astype(np.float32)
+    made = []
+    for chunk in (1 << 16, 7):
+        monkeypatch.setattr(optimizers, "_CHUNK", chunk)
+        values, slots = np.ones(100, np.float32), np.zeros((found.slots, 100), np.float32)
+        for count in (1, 2):
+            optimizers.dense(found, values, slots, gradient, scale=1.0, count=count)
+        made.append(values)
+
+    assert np.array_equal(made[0], made[1])
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "said"),
+    [
+        ({}, "optimizer.kind", "None is none of sgd, momentum, adagrad, adam"),
+        ({"kind": "lamb"}, "optimizer.kind", "'lamb' is none of"),
+        ({"kind": "sgd"}, "optimizer.learning_rate", "required"),
+        ({"kind": "sgd", "learning_rate": 0}, "optimizer.learning_rate", "greater than 0"),
+        ({"kind": "sgd", "learning_rate": 1, "decay": 1}, "optimizer.decay", "no such option"),
+        ({"kind": "adam", "learning_rate": 1, "beta1": 1}, "optimizer.beta1", "less than 1"),
+    ],
+)
+def test_what_cannot_be_is_named(spec: dict[str, Any], field: str, said: str) -> None:
+    """422, with the option."""
+    with pytest.raises(RefusedError, match=said) as caught:
+        optimizers.make(spec)
+
+    assert (caught.value.status, caught.value.named) == (422, field)

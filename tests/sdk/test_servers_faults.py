@@ -1,0 +1,303 @@
+"""Parameter servers that die, lose answers, come back; in this process, with a master in memory."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import edl
+import numpy as np
+import pytest
+from edl import servers
+from edl.servers import entry, loop
+
+from tests.pserver.proxy import Proxy
+from tests.pserver.serving import Served, Servers
+from tests.sdk.conftest import Join
+from tests.sdk.crews import Trainer
+from tests.sdk.loops import until
+from tests.sdk.servers import Server
+from tests.sdk.trained import Line, Words, points, words
+
+pytestmark = pytest.mark.timeout(90)  # whole trainings, on cores that others share
+
+RATE = 0.05
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[Servers]:
+    """Two servers of one job, in one folder."""
+    found = Servers(tmp_path / "servers", 2)
+    yield found
+    found.stop()
+
+
+def plane(**more: Any) -> edl.Dataset:
+    """Points in a data set."""
+    return edl.from_arrays("points", *points(**more))
+
+
+def acting(acts: dict[int, Callable[[], object]]) -> Line:
+    """A worker that does something while it computes the batch after so many."""
+    left = dict(acts)
+
+    def before(worker: Line) -> None:
+        act = left.pop(len(worker.losses), None)
+        if act is not None:
+            act()
+
+    return Line(rate=RATE, before=before)
+
+
+def run(join: Join, found: Servers, worker: Line, **more: Any) -> servers.Result:
+    """Forty steps, with a checkpoint after every ten versions."""
+    options = {"epochs": 2, "checkpoint_steps": 10, "checkpoint_seconds": 0.0, **more}
+    return servers.train(worker, plane(), 20, member=join(servers=found.urls), **options)
+
+
+def saving(found: Servers, version: int) -> Callable[[], None]:
+    """Waits until a checkpoint is committed at all servers."""
+    folder = found.directory / "digits"
+    return lambda: until(
+        lambda: len(list(folder.glob(f"*-*{version}/shard-?-of-{len(found.all)}"))) == 2
+    )
+
+
+@pytest.mark.parametrize("which", [(0,), (1,), (0, 1)], ids=["server 0", "server 1", "all"])
+def test_killed_servers_come_back_with_their_newest_checkpoint(
+    two: Servers, join: Join, server: Server, which: tuple[int, ...]
+) -> None:
+    """What was trained since is lost; that is counted, told to the master, and training goes on.
+
+    A batch that only some servers have had yet counts as lost, though it is pushed again.
+    """
+
+    def kill() -> None:
+        saving(two, 20)()
+        for index in which:
+            two.all[index].kill()
+        for index in which:
+            two.all[index].start()
+
+    worker = acting({11: saving(two, 10), 23: kill})
+    result = run(join, two, worker)
+
+    assert (result.steps, result.records) == (40, 800)
+    assert result.lost_steps in ((3,) if 0 in which else (3, 4))
+    assert result.lost_records == 20 * result.lost_steps
+    assert result.version == 37
+    assert len(worker.losses) == 41
+    assert result.metrics["loss"] < 0.1
+    told = server.books.setbacks
+    assert (told["count"], told["steps"]) == (1, result.lost_steps)
+    names = " and ".join(str(index) for index in which).replace(" and ", ", ")
+    assert told["newest"][0]["reason"] == (
+        f"parameter servers {names} began anew: all go on from version 20"
+    )
+
+
+def test_servers_one_after_another(two: Servers, join: Join) -> None:
+    """Each comes back, and all go back together each time."""
+
+    def kill(index: int) -> None:
+        two.all[index].kill()
+        two.all[index].start()
+
+    def first() -> None:
+        saving(two, 10)()
+        kill(0)
+
+    result = run(join, two, acting({13: first, 25: lambda: kill(1)}))
+
+    assert result.steps == 40
+    assert 0 <= result.version - (40 - result.lost_steps) <= 2
+    assert 3 <= result.lost_steps <= 3 + 15
+
+
+def test_servers_that_were_told_to_end_lose_nothing(
+    two: Servers, join: Join, server: Server
+) -> None:
+    """One alone, then both: they go on where they were."""
+
+    def again(which: Served | Servers) -> None:
+        which.stop()
+        which.start()
+
+    worker = acting({5: lambda: again(two.all[1]), 9: lambda: again(two)})
+    result = run(join, two, worker)
+
+    assert (result.steps, result.version, result.lost_steps) == (40, 40, 0)
+    assert server.books.setbacks["count"] == 0
+
+
+def test_before_the_first_checkpoint_all_begins_anew(
+    two: Servers, join: Join, server: Server
+) -> None:
+    """With first parameters; what was lost is told."""
+
+    def kill() -> None:
+        two.kill()
+        two.start()
+
+    result = run(join, two, acting({5: kill}))
+
+    assert (result.steps, result.version, result.lost_steps) == (40, 35, 5)
+    assert "all go on from first parameters" in server.books.setbacks["newest"][0]["reason"]
+
+
+def test_a_damaged_part_makes_all_go_back_further(
+    two: Servers, join: Join, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To the newest checkpoint of which every part is whole; the damaged file is named."""
+
+    def harm() -> None:
+        saving(two, 20)()
+        two.kill()
+        paths = sorted((two.directory / "digits").glob("*-*20/shard-1-of-2*"))
+        raw = bytearray(paths[0].read_bytes())
+        raw[-9] ^= 1
+        paths[0].write_bytes(raw)
+        two.start()
+
+    result = run(join, two, acting({11: saving(two, 10), 23: harm}))
+
+    assert (result.steps, result.lost_steps, result.version) == (40, 13, 27)
+    assert "part of a checkpoint is ignored" in [one.getMessage() for one in caplog.records]
+
+
+def test_trainers_that_come_back_to_a_restored_set_all_go_on(
+    two: Servers, join: Join, server: Server
+) -> None:
+    """One of them settles the servers; losses of several are told once."""
+    killed = threading.Event()
+
+    def kill(worker: Line) -> None:
+        if len(worker.losses) == 12 and not killed.is_set():
+            killed.set()
+            two.kill()
+            two.start()
+
+    crew = [
+        Trainer(
+            join(f"t-{place}", servers=two.urls),
+            Line(rate=RATE, before=kill),
+            plane(),
+            epochs=4,
+            checkpoint_steps=10,
+            checkpoint_seconds=0.0,
+        )
+        for place in range(3)
+    ]
+    results = [one.join() for one in crew]
+    version = servers.fetch(member=join("reader", servers=two.urls)).version
+    steps, told = sum(one.steps for one in results), server.books.setbacks
+
+    assert steps == 80
+    assert 0 <= version - (steps - told["steps"]) <= len(crew)
+    assert told["steps"] == sum(one.lost_steps for one in results)
+    assert told["count"] >= 1
+
+
+@pytest.mark.parametrize("path", ["/v1/push", "/v1/settle", "/v1/enter", "/v1/pull", "/v1/tickets"])
+def test_lost_answers_change_nothing(two: Servers, join: Join, path: str) -> None:
+    """What was asked is asked again alike; pushes are applied once."""
+    proxies = [Proxy(one.port) for one in two.all]
+    for proxy in proxies:
+        proxy.lose(path, 3)
+    member = join(servers=tuple(proxy.url for proxy in proxies))
+    worker = Line(rate=RATE)
+    result = servers.train(worker, plane(), 20, epochs=2, member=member, checkpoint_seconds=0)
+    for proxy in proxies:
+        proxy.close()
+
+    assert (result.steps, result.version) == (40, 40)
+    assert sum(proxy.lost for proxy in proxies) >= 1
+    repeated = [one.server.tally.told()["pushes"]["repeated"] for one in two.all]
+    assert repeated == ([3, 3] if path == "/v1/push" else [0, 0])
+
+
+def test_the_same_job_with_another_number_of_servers(
+    two: Servers, join: Join, tmp_path: Path
+) -> None:
+    """It goes on with the parameters of the one before, at other servers."""
+    data = edl.from_arrays("words", *words())
+    servers.train(Words(rate=2.0), data, 20, epochs=6, member=join("first", servers=two.urls))
+    was = servers.fetch(member=join("reader", servers=two.urls))
+    two.kill()
+    three = Servers(tmp_path / "servers", 3)
+    late = Words(rate=2.0)
+    more = edl.from_arrays("more", *words(seed=5))
+    result = servers.train(late, more, 20, member=join("late", servers=three.urls))
+    now = servers.fetch(member=join("reader", servers=three.urls))
+    three.stop()
+
+    assert was.version == 120
+    assert late.losses[0] < 0.01
+    assert result.version == now.version == 140
+    assert np.array_equal(now.tables["words"][0], was.tables["words"][0])
+
+
+def test_a_checkpoint_of_another_model_is_one_line(two: Servers, join: Join) -> None:
+    """And what to do about it; the servers go on waiting for one that fits."""
+    servers.train(Line(), plane(count=20), 20, member=join("first", servers=two.urls))
+    two.kill()
+    two.start()
+    with pytest.raises(servers.Declined, match="name another folder, or another job") as caught:
+        servers.train(Line(dim=4), plane(), 20, member=join("other", servers=two.urls))
+
+    assert "'w' has shape [3] at checkpoint 000001-" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_server_that_stays_away_ends_the_trainer(two: Servers, join: Join) -> None:
+    """After its patience, with one line that names it."""
+    member = join(servers=two.urls, patience_s=0.5)
+    with pytest.raises(servers.Away, match=r"parameter server 1 was away for more than 0\.5 s"):
+        servers.train(acting({2: two.all[1].kill}), plane(), 20, member=member)
+
+
+def test_a_trainer_that_cannot_wait_for_others_any_longer_says_so(
+    two: Servers, join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one has the ticket, and died with it."""
+    monkeypatch.setattr(entry, "_WAIT_S", 0.1)
+    two.all[0].server.tickets.ask("settle", "dead", two.all[0].clock_s(), 1000.0)
+    with pytest.raises(servers.Away, match=r"not ready for 0\.3 s"):
+        servers.train(Line(), plane(), 20, member=join(servers=two.urls, patience_s=0.3))
+
+
+def test_a_model_that_does_not_fit_is_refused_and_the_next_trainer_may_try(
+    tmp_path: Path, join: Join
+) -> None:
+    """The first one gives its ticket back."""
+    found = Servers(tmp_path, 2, most_bytes=6000)
+    with pytest.raises(servers.Declined, match="--max-bytes") as caught:
+        servers.train(Line(dim=5000), plane(dim=5000), 20, member=join("a", servers=found.urls))
+    result = servers.train(Line(), plane(), 20, member=join("b", servers=found.urls))
+    found.stop()
+
+    assert caught.value.status == 507
+    assert result.version == 20
+
+
+def test_checkpoints_that_cannot_be_written_cost_nothing_else(
+    two: Servers, join: Join, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A line says so; training goes on."""
+
+    def spoil() -> None:
+        (two.directory / "digits").rename(two.directory / "elsewhere")
+
+    result = run(join, two, acting({4: spoil}))
+
+    assert result.steps == result.version == 40
+    said = [one.getMessage() for one in caplog.records if one.name == "edl"]
+    assert any("no checkpoint at version" in one and "cannot write" in one for one in said)
+
+
+def test_the_end_of_training_is_saved(two: Servers, join: Join) -> None:
+    """So nothing is lost when the servers end a moment later."""
+    run(join, two, Line(rate=RATE))
+
+    assert max(kept.name.version for kept in two.all[1].server.have) == 40
+    assert loop.SAVE_EVERY_S > 0
