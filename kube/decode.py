@@ -7,7 +7,7 @@ raises for them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from math import isfinite
@@ -15,7 +15,7 @@ from sys import intern
 from typing import Any
 
 from kube import podspec
-from policy import books, elastic
+from policy import books, elastic, servers
 from policy.errors import JobError
 from policy.names import (
     ANNOTATION_BOOKS,
@@ -24,13 +24,14 @@ from policy.names import (
     LABEL_JOB,
     LABEL_MASTER,
     LABEL_ROLE,
+    LABEL_SERVER,
     LABEL_TIER,
     LABEL_TRAINER_ID,
     MANAGER,
     Role,
     Tier,
 )
-from policy.snapshot import Job, JobCondition, JobStatus, Node, Phase, Pod, Taint
+from policy.snapshot import Job, JobCondition, JobStatus, Node, Phase, Pod, Servers, Taint
 
 Object = Mapping[str, Any]
 
@@ -103,7 +104,8 @@ class Decoder:
             job=intern(labels.get(LABEL_JOB) or ""),
             role=_ROLES.get(labels.get(LABEL_ROLE, "")),
             tier=_TIERS.get(labels.get(LABEL_TIER, "")),
-            trainer_id=_trainer_id(labels.get(LABEL_TRAINER_ID)),
+            trainer_id=_number(labels.get(LABEL_TRAINER_ID)),
+            server=_number(labels.get(LABEL_SERVER)),
             master=master,
             address=(status.get("podIP") or "") if master else "",
             planned=intern(annotations.get(ANNOTATION_PLANNED_NODE) or ""),
@@ -154,6 +156,8 @@ class Decoder:
             weight=wish.weight,
             queue=wish.queue,
             master=wish.master,
+            master_settings=wish.master_settings,
+            servers=wish.servers,
             account=(template.get("spec") or {}).get("serviceAccountName") or "default",
             created_s=seconds(meta.get("creationTimestamp")),
             managed=spec.get("managedBy") == MANAGER,
@@ -224,6 +228,8 @@ class _Wish:
     weight: int = 1
     queue: str = ""
     master: bool = False
+    master_settings: Mapping[str, str] = field(default_factory=dict)
+    servers: Servers | None = None
     error: str = ""
 
 
@@ -238,6 +244,8 @@ def _wish(annotations: Mapping[str, str], spec: Object) -> _Wish:
             elastic.weight(annotations),
             elastic.queue(annotations),
             elastic.master(annotations),
+            elastic.master_settings(annotations),
+            servers.asked(annotations),
         )
     except JobError as error:
         return _Wish(error=str(error))
@@ -281,7 +289,8 @@ def _controller(references: list[Object] | None) -> str:
     return ""
 
 
-def _trainer_id(text: str | None) -> int:
+def _number(text: str | None) -> int:
+    """An id or index; -1 for none."""
     if text and len(text) <= _LONGEST_ID and text.isascii() and text.isdecimal():
         return int(text)
     return -1

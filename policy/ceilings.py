@@ -50,6 +50,7 @@ def load_limits(policy: Policy, total: Resources, now: datetime) -> dict[str, in
     return limits
 
 
+_NOTHING: Resources = {}
 _LIMITS = "limits."
 """As core/v1 `ResourceQuota` writes it: limits.cpu."""
 
@@ -57,8 +58,8 @@ _LIMITS = "limits."
 class Quotas:
     """What is left of each quota while a plan is made.
 
-    Only trainers count: services and fixed pods have ResourceQuota for that. Where a trainer
-    has no limit, its request counts as one.
+    Trainers count, and the parameter servers that EDL makes: services and fixed pods have
+    ResourceQuota for that. Where a pod has no limit, its request counts as one.
     """
 
     def __init__(self, policy: Policy, index: Index) -> None:
@@ -66,10 +67,11 @@ class Quotas:
         self._total = [_ceilings(quota) for quota in policy.quotas]
         self._left = [dict(total) for total in self._total]
         self._counted: dict[str, Resources] = {}
+        """Job key -> what one trainer takes."""
         self._by_job: dict[str, list[dict[str, int]]] = {}
         """Job key -> those of `_left` that count it."""
         for job in index.jobs.values() if policy.quotas else ():
-            self.take(job, len(index.trainers(job)))
+            self.take(job, len(index.trainers(job)), index.serving(job))
 
     def scope(self, job: Job) -> tuple[int, ...]:
         """Which quotas count a job."""
@@ -88,46 +90,56 @@ class Quotas:
     def _one(self, job: Job) -> Resources:
         """What one trainer takes: requests by name, limits with the prefix of ResourceQuota."""
         if job.key not in self._counted:
-            limits = {**job.requests, **job.limits}
-            self._counted[job.key] = {
-                **job.requests,
-                **{_LIMITS + name: amount for name, amount in limits.items()},
-            }
+            self._counted[job.key] = _with_limits(job.requests, job.limits)
         return self._counted[job.key]
 
-    def allow(self, job: Job, count: int = 1) -> bool:
-        """Whether `count` more trainers of `job` stay inside every quota that counts it."""
+    def _all(self, job: Job, count: int, servers: int) -> Resources:
+        """What `count` trainers and `servers` parameter servers take."""
+        taken = {name: amount * count for name, amount in self._one(job).items()}
+        if servers and job.servers is not None:
+            # Their memory's limit is what they request; of CPU they may use more.
+            for name, amount in _with_limits(job.servers.requests, _NOTHING).items():
+                taken[name] = taken.get(name, 0) + amount * servers
+        return taken
+
+    def allow(self, job: Job, count: int = 1, servers: int = 0) -> bool:
+        """Whether so many more pods of `job` stay inside every quota that counts it."""
+        found = self._left_for(job)
+        if not found:
+            return True
+        asked = self._all(job, count, servers)
         return all(
-            amount * count <= left[name]
-            for left in self._left_for(job)
-            for name, amount in self._one(job).items()
-            if name in left
+            amount <= left[name] for left in found for name, amount in asked.items() if name in left
         )
 
-    def lack(self, job: Job, count: int) -> Figures:
-        """Which quota has no room for `count` more trainers of `job`, and by how much.
+    def lack(self, job: Job, count: int, servers: int = 0) -> Figures:
+        """Which quota has no room for so many more pods of `job`, and by how much.
 
-        With a `count` of 0: which one is overdrawn. Empty where none is in the way.
+        With no pods at all: which one is overdrawn. Empty where none is in the way.
         """
+        asked = self._all(job, count, servers)
         for quota, left, total in zip(self._quotas, self._left, self._total, strict=True):
-            for name, amount in self._one(job).items() if _counts(quota, job) else ():
-                if name in left and amount * count > left[name]:
-                    return _lack(quota, name, total[name], amount * count - left[name])
+            for name, amount in asked.items() if _counts(quota, job) else ():
+                if name in left and amount > left[name]:
+                    return _lack(quota, name, total[name], amount - left[name])
         return NONE
 
-    def take(self, job: Job, count: int = 1) -> None:
-        """Counts `count` trainers (negative: gives them back)."""
-        for left in self._left_for(job):
+    def take(self, job: Job, count: int = 1, servers: int = 0) -> None:
+        """Counts trainers and parameter servers (negative: gives them back)."""
+        found = self._left_for(job)
+        taken = self._all(job, count, servers) if found else _NOTHING
+        for left in found:
             for name in left:
-                left[name] -= self._one(job).get(name, 0) * count
+                left[name] -= taken.get(name, 0)
 
-    def relieves(self, job: Job, count: int, giver: Job) -> bool:
-        """Whether one trainer less of `giver` helps where `count` more of `job` are too many."""
+    def relieves(self, job: Job, count: int, giver: Job, servers: int = 0) -> bool:
+        """Whether one trainer less of `giver` helps where so many pods of `job` are too many."""
+        asked = self._all(job, count, servers)
         return any(
-            amount * count > left.get(name, amount * count) and self._one(giver).get(name, 0) > 0
+            amount > left.get(name, amount) and self._one(giver).get(name, 0) > 0
             for left in self._left_for(job)
             if any(left is other for other in self._left_for(giver))
-            for name, amount in self._one(job).items()
+            for name, amount in asked.items()
         )
 
     def exceeded(self, job: Job) -> bool:
@@ -138,6 +150,11 @@ class Quotas:
             for name in left
             if self._one(job).get(name, 0) > 0
         )
+
+
+def _with_limits(requests: Resources, limits: Resources) -> Resources:
+    every = {**requests, **limits}
+    return {**requests, **{_LIMITS + name: amount for name, amount in every.items()}}
 
 
 def _counts(quota: Quota, job: Job) -> bool:

@@ -36,7 +36,10 @@ SENTENCES: Mapping[Reason, tuple[str, ...]] = {
     ),
     Reason.SIZE_NOT_ALLOWED: ("{live} live, and {size} is the next allowed number below",),
     Reason.GROWING: ("{waiting} trainers of all jobs are being scheduled, enough for now",),
-    Reason.WAITING_FOR_ROOM: ("no room for {missing} guaranteed trainers ({needs} each)",),
+    Reason.WAITING_FOR_ROOM: (
+        "no room for {servers} parameter servers ({needs} each)",
+        "no room for {missing} guaranteed trainers ({needs} each)",
+    ),
     Reason.FITS_NO_NODE: (
         "a trainer asks for {needs}; of {nodes} nodes that it may use, the largest has {largest}",
         "a trainer asks for {needs}, and there is no node it may use",
@@ -54,6 +57,7 @@ SENTENCES: Mapping[Reason, tuple[str, ...]] = {
         "the job's master starts anew on {new_node}, with a new trainer",
         "it carries the job's master, and its node {lost_node} is not ready",
     ),
+    Reason.SERVER_MOVES: ("parameter server {server} starts anew on {new_node}",),
     Reason.SERVICES_FIRST: ("{service} waits for {needs}",),
     Reason.RESERVE_RESTORED: ("{used} {resource} in use, {limit} allowed by the reserve",),
     Reason.FAIR_SHARE: (

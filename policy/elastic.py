@@ -4,11 +4,14 @@ Who calls: the webhook, to refuse a bad Job at admission, and `kube.decode`, to 
 one. Both say the same because both ask here.
 """
 
+import re
 from collections.abc import Mapping
 
 from policy.errors import JobError
 from policy.names import (
     ANNOTATION_MASTER,
+    ANNOTATION_MASTER_HEARTBEAT,
+    ANNOTATION_MASTER_STEPS,
     ANNOTATION_MAX,
     ANNOTATION_MIN,
     ANNOTATION_QUEUE,
@@ -18,6 +21,10 @@ from policy.names import (
 MAX_TRAINERS = 10_000
 """More trainers than this in one job is a slip of the pen, not a wish."""
 MAX_WEIGHT = 1000
+MAX_STEPS = 999_999_999
+_SHORTEST_HEARTBEAT_S, _LONGEST_HEARTBEAT_S = 0.05, 60.0
+"""What a master takes."""
+_SECONDS = re.compile(r"\d{1,2}(\.\d{1,6})?", re.ASCII)
 _MAX_NAME = 63
 
 
@@ -32,8 +39,8 @@ def bounds(annotations: Mapping[str, str]) -> tuple[int, int]:
     Raises:
         JobError: one is missing, no whole number, out of range, or min > max.
     """
-    low = _number(annotations, ANNOTATION_MIN, MAX_TRAINERS)
-    high = _number(annotations, ANNOTATION_MAX, MAX_TRAINERS)
+    low = number(annotations, ANNOTATION_MIN, MAX_TRAINERS)
+    high = number(annotations, ANNOTATION_MAX, MAX_TRAINERS)
     if low > high:
         raise JobError(
             f"{ANNOTATION_MIN} is {low} and {ANNOTATION_MAX} is {high}: min must not exceed max"
@@ -49,7 +56,7 @@ def weight(annotations: Mapping[str, str]) -> int:
     """
     if ANNOTATION_WEIGHT not in annotations:
         return 1
-    return _number(annotations, ANNOTATION_WEIGHT, MAX_WEIGHT)
+    return number(annotations, ANNOTATION_WEIGHT, MAX_WEIGHT)
 
 
 def queue(annotations: Mapping[str, str]) -> str:
@@ -76,6 +83,43 @@ def master(annotations: Mapping[str, str]) -> bool:
             f'{ANNOTATION_MASTER} is {text[:40]!r}: write "true" for a master, or leave it out'
         )
     return text == "true"
+
+
+def master_settings(annotations: Mapping[str, str]) -> dict[str, str]:
+    """What the Job says about its master, as annotations for the pod that carries it.
+
+    Raises:
+        JobError: a value that no master takes, or there is no master to take it.
+    """
+    found: dict[str, str] = {}
+    if ANNOTATION_MASTER_STEPS in annotations:
+        found[ANNOTATION_MASTER_STEPS] = str(
+            number(annotations, ANNOTATION_MASTER_STEPS, MAX_STEPS)
+        )
+    text = annotations.get(ANNOTATION_MASTER_HEARTBEAT)
+    if text is not None:
+        usable = _SECONDS.fullmatch(text)
+        if not (usable and _SHORTEST_HEARTBEAT_S <= float(text) <= _LONGEST_HEARTBEAT_S):
+            raise JobError(
+                f"{ANNOTATION_MASTER_HEARTBEAT} is {text[:40]!r}: write seconds from "
+                f"{_SHORTEST_HEARTBEAT_S:g} to {_LONGEST_HEARTBEAT_S:g}"
+            )
+        found[ANNOTATION_MASTER_HEARTBEAT] = text
+    for name in found:
+        need_master(annotations, name)
+    return found
+
+
+def need_master(annotations: Mapping[str, str], name: str) -> None:
+    """Refuses an annotation that means nothing without a master.
+
+    Raises:
+        JobError: the job has none.
+    """
+    if not master(annotations):
+        raise JobError(
+            f'{name} needs a master: write {ANNOTATION_MASTER}: "true" as well, or leave it out'
+        )
 
 
 def check_spec(spec: Mapping[str, object]) -> None:
@@ -125,7 +169,12 @@ def defaulted_completions(spec: Mapping[str, object]) -> bool:
     return spec.get("completions") == 1 and spec.get("parallelism") in (None, 1)
 
 
-def _number(annotations: Mapping[str, str], name: str, biggest: int) -> int:
+def number(annotations: Mapping[str, str], name: str, biggest: int) -> int:
+    """The whole number from 1 to `biggest` that an annotation holds.
+
+    Raises:
+        JobError: it is missing, or holds anything else.
+    """
     text = annotations.get(name)
     if text is None:
         raise JobError(

@@ -9,7 +9,7 @@ of trainers, or strikes a job from its list.
 from policy.index import Index
 from policy.model import Policy
 from policy.planning import History, Plan
-from policy.rules import admission, limits, masters, services, sharing, stability
+from policy.rules import admission, limits, masters, servers, services, sharing, stability
 from policy.work import Work
 
 
@@ -28,6 +28,7 @@ def plan(index: Index, policy: Policy, now_s: float, history: History | None = N
     work = Work(index, policy, now_s, history or History())
     services.place(work)
     limits.trim(work)
+    servers.keep(work)
     sharing.settle_waiting(work)
     admission.admit(work)
     masters.restore(work)

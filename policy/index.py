@@ -43,6 +43,8 @@ class Index:
         """Job key -> uid -> its trainer pods, terminal ones included."""
         self.carriers: dict[str, dict[str, Pod]] = {}
         """Job key -> uid -> pods that carry the job's master and stay."""
+        self.servers: dict[str, dict[str, Pod]] = {}
+        """Job key -> uid -> the job's parameter servers that EDL made, in whatever state."""
         self.owned: dict[str, dict[str, Pod]] = {}
         """Controller uid -> uid -> its pods without a role: those of Jobs that are not ours."""
         self.allocatable: dict[str, int] = {}
@@ -107,6 +109,8 @@ class Index:
         self.pods[pod.uid] = pod
         if pod.role is Role.TRAINER and pod.job:
             self.members.setdefault(job_key(pod), {})[pod.uid] = pod
+        elif pod.role is Role.PSERVER and pod.server >= 0:
+            self.servers.setdefault(job_key(pod), {})[pod.uid] = pod
         elif pod.role is None and pod.owner_uid:
             self.owned.setdefault(pod.owner_uid, {})[pod.uid] = pod
         self._crews.pop(pod.owner_uid, None)
@@ -141,6 +145,7 @@ class Index:
         self.waiting.pop(uid, None)
         _remove(self.members, job_key(pod), uid)
         _remove(self.carriers, job_key(pod), uid)
+        _remove(self.servers, job_key(pod), uid)
         _remove(self.owned, pod.owner_uid, uid)
         if uid in self.bound.get(pod.node, {}):
             self._unbind(pod)
@@ -221,6 +226,21 @@ class Index:
         ]
         return max(own, key=lambda p: (p.role is Role.MASTER, p.trainer_id, p.uid), default=None)
 
+    def servers_of(self, job: Job) -> list[Pod]:
+        """The parameter servers of this very Job object, those that have ended or leave included."""
+        found = self.servers.get(job.key)
+        return [pod for pod in found.values() if pod.owner_uid == job.uid] if found else []
+
+    def serving(self, job: Job) -> int:
+        """How many parameter servers count as the job's: all or none.
+
+        All from its first pod on, though one may be missing for a moment: what it left is not for
+        others.
+        """
+        if job.servers is None or not job.managed or job.stopped:
+            return 0
+        return job.servers.count if self.trainers(job) or self.servers_of(job) else 0
+
     def total_used(self) -> dict[str, int]:
         """Requests of all bound pods on nodes that exist."""
         return {name: amount for name, amount in self._in_use.items() if amount}
@@ -235,6 +255,18 @@ class Index:
         """
         weight = job.weight * weights.get(job.queue, 1)
         return trainers * amounts.dominant(job.requests, self.allocatable) / weight
+
+    def servers_share(self, job: Job, weights: Mapping[str, int]) -> float:
+        """What the job's parameter servers add to its share; 0 where it asks for none.
+
+        Args:
+            job: Whose.
+            weights: Queue -> weight.
+        """
+        if job.servers is None:
+            return 0.0
+        one = amounts.dominant(job.servers.requests, self.allocatable)
+        return job.servers.count * one / (job.weight * weights.get(job.queue, 1))
 
 
 def packing(jobs: Iterable[Job], total: Resources) -> Packing:

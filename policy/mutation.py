@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from policy import elastic, sidecar
+from policy import elastic, environment, servers, sidecar
 from policy.model import Policy
 from policy.names import (
     ANNOTATION_MASTER,
@@ -95,7 +95,7 @@ def pod_patch(
         namespace: Of the request; the object's own may be empty.
         policy: The active one.
         classes: Live PriorityClasses by name.
-        master_image: What the sidecar of a pod that carries a master runs; "" for none known.
+        master_image: What masters and parameter servers run; "" for none known.
     """
     labels = _texts(_mapping(pod.get("metadata")).get("labels"))
     if policy.protects(namespace):
@@ -163,6 +163,8 @@ def check_job(annotations: Mapping[str, str], spec: Mapping[str, object]) -> tup
     elastic.weight(annotations)
     elastic.queue(annotations)
     elastic.master(annotations)
+    elastic.master_settings(annotations)
+    servers.asked(annotations)
     elastic.check_spec(spec)
     return found
 
@@ -246,14 +248,19 @@ def _put_resource(patch: Patch, spec: Mapping[str, object]) -> None:
 
 
 def _put_master(patch: Patch, pod: Mapping[str, object], namespace: str, image: str) -> list[str]:
-    """Adds the job's master to the pod that is to carry it, and tells trainers where it is."""
+    """Adds what only admission knows: the job's master, the image of its parameter servers.
+
+    Trainers are told where both are.
+    """
     labels = _texts(_mapping(pod.get("metadata")).get("labels"))
-    warnings = sidecar.add_environment(patch, pod)
-    if not sidecar.wanted(labels):
-        return warnings
-    if not image:
+    warnings = environment.add(patch, pod)
+    master, server = sidecar.wanted(labels), servers.wanted(labels)
+    if (master or server) and not image:
         return [*warnings, NO_IMAGE]
-    sidecar.add_master(patch, pod, namespace, image)
+    if master:
+        sidecar.add_master(patch, pod, namespace, image)
+    if server:
+        servers.add_image(patch, pod, image)
     return warnings
 
 

@@ -3,7 +3,9 @@
 They are an interface: pods and Jobs in a cluster carry them across restarts and upgrades.
 """
 
+import re
 from enum import StrEnum
+from hashlib import sha256
 
 GROUP = "edl.training"
 MANAGER = "edl.training/reconciler"
@@ -18,6 +20,18 @@ ANNOTATION_QUEUE = "edl.training/queue"
 ANNOTATION_WEIGHT = "edl.training/weight"
 ANNOTATION_MASTER = "edl.training/master"
 """On a Job: "true" asks for a master that hands out its data."""
+ANNOTATION_MASTER_STEPS = "edl.training/master-max-steps"
+"""On such a Job, and on the pod that carries its master: training ends after so many steps."""
+ANNOTATION_MASTER_HEARTBEAT = "edl.training/master-heartbeat-seconds"
+"""There too: how often the master wants to hear of a trainer."""
+ANNOTATION_SERVERS = "edl.training/parameter-servers"
+"""On a Job with a master: how many parameter servers it wants."""
+ANNOTATION_SERVER_CPU = "edl.training/parameter-server-cpu"
+ANNOTATION_SERVER_MEMORY = "edl.training/parameter-server-memory"
+ANNOTATION_CLAIM = "edl.training/checkpoint-claim"
+"""On a Job with parameter servers: the PersistentVolumeClaim that their checkpoints go to."""
+ANNOTATION_SERVER_ADDRESSES = "edl.training/parameter-server-addresses"
+"""On a trainer of such a job: where it reaches them, in order of index, with commas between."""
 ANNOTATION_MASTER_ADDRESS = "edl.training/master-address"
 """On a pod of such a job: where it reaches the master, whichever pod carries it."""
 ANNOTATION_KEPT = "edl.training/kept-environment"
@@ -36,6 +50,8 @@ LABEL_TIER = "edl.training/tier"
 LABEL_PREEMPTIBLE = "edl.training/preemptible"
 LABEL_MASTER = "edl.training/master"
 """On the one pod of a job that carries its master: "true"."""
+LABEL_SERVER = "edl.training/parameter-server"
+"""On a parameter server that EDL made: its index."""
 
 CLASS_SURPLUS = "edl-surplus"
 CLASS_GUARANTEED = "edl-guaranteed"
@@ -48,6 +64,14 @@ SYSTEM_NAMESPACE = "edl-system"
 MASTER_CONTAINER = "edl-master"
 MASTER_PORT = 8790
 MASTER_TOKEN_KEY = "token"  # noqa: S105 - the key's name in the Secret
+SERVER_CONTAINER = "edl-pserver"
+SERVER_PORT = 8791
+EXCHANGE_PORT = 8792
+"""Where trainers reach each other for synchronous training."""
+
+_LONGEST = 63
+_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+"""RFC 1035: what a Service may be called."""
 
 
 class Role(StrEnum):
@@ -64,3 +88,17 @@ class Tier(StrEnum):
     SURPLUS = "surplus"
     GUARANTEED = "guaranteed"
     SUPPORT = "support"
+
+
+def object_name(job: str, suffix: str) -> str:
+    """What an object of a job is called: `<job><suffix>` where that can name a Service.
+
+    Else a name made of the job's and a part of its hash, which ends with `suffix` as well.
+    """
+    name = job + suffix
+    if len(name) <= _LONGEST and _LABEL.fullmatch(name):
+        return name
+    digest = sha256(job.encode()).hexdigest()[:8]
+    tail = f"-{digest}{suffix}"
+    head = "edl-" + re.sub(r"[^a-z0-9]+", "-", job.lower()).strip("-")
+    return head[: _LONGEST - len(tail)].rstrip("-") + tail

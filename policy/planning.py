@@ -92,12 +92,37 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class Serve:
+    """Make parameter servers of a job, each where the plan has room for it."""
+
+    job: str
+    numbers: tuple[int, ...]
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Retire:
+    """Delete the pod of a parameter server."""
+
+    job: str
+    uid: str
+    namespace: str
+    pod: str
+    reason: Reason
+    """JobStopped, or ServerMoves where it has ended or its node is lost."""
+    lost: bool = False
+    """Nobody on its node would confirm its end."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything to do now, in order of job key; empty creates and releases mean "all is well"."""
+    """Everything to do now, in order of job key; no creation and no ending means "all is well"."""
 
     jobs: tuple[JobPlan, ...] = ()
     creates: tuple[Create, ...] = ()
     releases: tuple[Release, ...] = ()
+    serves: tuple[Serve, ...] = ()
+    retires: tuple[Retire, ...] = ()
     helped: frozenset[str] = frozenset()
     """Service pods that releases of this plan make room for."""
     futile: Mapping[Wish, Futile] = field(default_factory=dict, compare=False)
@@ -108,4 +133,4 @@ class Plan:
     @property
     def empty(self) -> bool:
         """Whether there is nothing to do."""
-        return not self.creates and not self.releases
+        return not (self.creates or self.releases or self.serves or self.retires)

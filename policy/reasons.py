@@ -29,6 +29,7 @@ class Reason(StrEnum):
     NOT_SCHEDULED = "NotScheduled"
     JOB_STOPPED = "JobStopped"
     MASTER_MOVES = "MasterMoves"
+    SERVER_MOVES = "ServerMoves"
 
     # why a trainer was not made
     REFUSED = "Refused"

@@ -6,20 +6,16 @@ of the objects that go with it come from here too, so that webhook and reconcile
 Pure. Who calls: `policy.mutation`, and `reconciler` for the names.
 """
 
-import re
 from collections.abc import Mapping
-from hashlib import sha256
 
-from policy import quantity
+from policy import environment, names, quantity, reading
 from policy.names import (
-    ANNOTATION_KEPT,
-    ANNOTATION_MASTER_ADDRESS,
+    ANNOTATION_MASTER_HEARTBEAT,
+    ANNOTATION_MASTER_STEPS,
     LABEL_JOB,
     LABEL_MASTER,
-    LABEL_TRAINER_ID,
     MASTER_CONTAINER,
     MASTER_PORT,
-    MASTER_TOKEN_KEY,
 )
 from policy.patch import Patch
 from policy.snapshot import Resources
@@ -41,25 +37,25 @@ _ACCESS = "/var/run/secrets/kubernetes.io/serviceaccount"
 _ACCESS_VOLUME = "edl-master-access"
 _TOKEN_LIFE_S = 3607
 """What the API server gives pods by default; the kubelet renews it."""
-_USER = 65532
-_LONGEST = 63
-_SUFFIX = "-master"
-_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-"""RFC 1035: what a Service may be called."""
+USER = 65532
+STRICT: Mapping[str, object] = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "runAsNonRoot": True,
+    "runAsUser": USER,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""core/v1 SecurityContext of containers that EDL adds or makes."""
+_FLAGS = {
+    ANNOTATION_MASTER_STEPS: "--max-steps",
+    ANNOTATION_MASTER_HEARTBEAT: "--heartbeat-seconds",
+}
 
 
 def object_name(job: str) -> str:
-    """What Service, Secret, ConfigMap, Role and RoleBinding of a job's master are called.
-
-    `<job>-master` where that can name a Service; else a name made of it and a part of its hash.
-    """
-    name = job + _SUFFIX
-    if len(name) <= _LONGEST and _LABEL.fullmatch(name):
-        return name
-    digest = sha256(job.encode()).hexdigest()[:8]
-    tail = f"-{digest}{_SUFFIX}"
-    head = "edl-" + re.sub(r"[^a-z0-9]+", "-", job.lower()).strip("-")
-    return head[: _LONGEST - len(tail)].rstrip("-") + tail
+    """What Service, Secret, ConfigMap, Role and RoleBinding of a job's master are called."""
+    return names.object_name(job, environment.MASTER_SUFFIX)
 
 
 def wanted(labels: Mapping[str, str]) -> bool:
@@ -69,7 +65,7 @@ def wanted(labels: Mapping[str, str]) -> bool:
 
 def carried(pod: Mapping[str, object]) -> bool:
     """Whether a pod has the sidecar."""
-    return _named(_list(_spec(pod), "initContainers"), MASTER_CONTAINER)
+    return reading.named(reading.entries(reading.spec(pod), "initContainers"), MASTER_CONTAINER)
 
 
 def add_master(patch: Patch, pod: Mapping[str, object], namespace: str, image: str) -> None:
@@ -85,70 +81,21 @@ def add_master(patch: Patch, pod: Mapping[str, object], namespace: str, image: s
     """
     if carried(pod):
         return
-    job = _texts(pod, "labels")[LABEL_JOB]
-    patch.push(("spec", "initContainers"), _container(job, namespace, image), first=True)
+    job = reading.texts(pod, "labels")[LABEL_JOB]
+    flags = _flags(reading.texts(pod, "annotations"))
+    patch.push(("spec", "initContainers"), _container(job, namespace, image, flags), first=True)
+    there = reading.entries(reading.spec(pod), "volumes")
     for volume in (_journal_volume(), _access_volume()):
-        if not _named(_list(_spec(pod), "volumes"), str(volume["name"])):
+        if not reading.named(there, str(volume["name"])):
             patch.push(("spec", "volumes"), volume)
 
 
-def add_environment(patch: Patch, pod: Mapping[str, object]) -> list[str]:
-    """Tells every container of a trainer where the master is and who it is itself.
-
-    Variables that the user has set stay; an annotation on the pod names those that differ.
-
-    Returns:
-        One warning where some were kept.
-    """
-    labels, annotations = _texts(pod, "labels"), _texts(pod, "annotations")
-    address, job = annotations.get(ANNOTATION_MASTER_ADDRESS), labels.get(LABEL_JOB)
-    if not address or not job:
-        return []
-    variables: list[dict[str, object]] = [
-        {"name": "EDL_MASTER", "value": address},
-        *_own_variables(job),
-    ]
-    if number := labels.get(LABEL_TRAINER_ID):
-        variables.append({"name": "EDL_TRAINER", "value": f"trainer-{number}"})
-    kept: list[str] = []
-    for place, container in enumerate(_list(_spec(pod), "containers")):
-        path = ("spec", "containers", place, "env")
-        kept += _add_variables(patch, path, container, variables)
-    if not kept:
-        return []
-    names = ",".join(kept)
-    patch.put(("metadata", "annotations", ANNOTATION_KEPT), names)
-    return [f"kept as you set them, so they may miss the job's master: {names}"]
+def _flags(annotations: Mapping[str, str]) -> list[str]:
+    """What the Job says about its master; `elastic.master_settings` has checked it."""
+    return [f"{flag}={annotations[name]}" for name, flag in _FLAGS.items() if name in annotations]
 
 
-def _add_variables(
-    patch: Patch,
-    path: tuple[str | int, ...],
-    container: Mapping[str, object],
-    variables: list[dict[str, object]],
-) -> list[str]:
-    """Adds what is missing; which of those that are there differ, as container/NAME."""
-    there = {str(entry.get("name")): entry for entry in _list(container, "env")}
-    for variable in variables:
-        if variable["name"] not in there:
-            patch.push(path, variable)
-    return [
-        f"{container.get('name')}/{variable['name']}"
-        for variable in variables
-        if there.get(str(variable["name"]), variable) != variable
-    ]
-
-
-def _own_variables(job: str) -> list[dict[str, object]]:
-    """What master and trainers are told alike."""
-    secret = {"name": object_name(job), "key": MASTER_TOKEN_KEY}
-    return [
-        {"name": "EDL_JOB", "value": job},
-        {"name": "EDL_TOKEN", "valueFrom": {"secretKeyRef": secret}},
-    ]
-
-
-def _container(job: str, namespace: str, image: str) -> dict[str, object]:
+def _container(job: str, namespace: str, image: str, flags: list[str]) -> dict[str, object]:
     """core/v1 Container of the master; as strict as EDL's own servers."""
     health = {"path": "/healthz", "port": MASTER_PORT}
     return {
@@ -160,8 +107,9 @@ def _container(job: str, namespace: str, image: str) -> dict[str, object]:
             *("--listen", f"0.0.0.0:{MASTER_PORT}"),
             *("--journal", _JOURNAL),
             *("--snapshot-configmap", f"{namespace}/{object_name(job)}"),
+            *flags,
         ],
-        "env": _own_variables(job),
+        "env": environment.of_job(job),
         "ports": [{"name": "edl-master", "containerPort": MASTER_PORT, "protocol": "TCP"}],
         "resources": {
             "requests": {"cpu": CPU_REQUEST, "memory": MEMORY_REQUEST},
@@ -169,14 +117,7 @@ def _container(job: str, namespace: str, image: str) -> dict[str, object]:
         },
         "startupProbe": {"httpGet": health, "periodSeconds": 1, "failureThreshold": 120},
         "livenessProbe": {"httpGet": health, "periodSeconds": 10, "timeoutSeconds": 3},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "capabilities": {"drop": ["ALL"]},
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": dict(STRICT),
         "volumeMounts": [
             {"name": _JOURNAL_VOLUME, "mountPath": _JOURNAL},
             {"name": _ACCESS_VOLUME, "mountPath": _ACCESS, "readOnly": True},
@@ -205,29 +146,3 @@ def _access_volume() -> dict[str, object]:
         {"downwardAPI": {"items": [namespace]}},
     ]
     return {"name": _ACCESS_VOLUME, "projected": {"sources": sources}}
-
-
-def _spec(pod: Mapping[str, object]) -> Mapping[str, object]:
-    found = pod.get("spec")
-    return found if isinstance(found, Mapping) else {}
-
-
-def _list(owner: Mapping[str, object], field: str) -> list[Mapping[str, object]]:
-    """A list of objects; anything else in it counts as an empty object, so that places hold."""
-    found = owner.get(field)
-    if not isinstance(found, list):
-        return []
-    return [entry if isinstance(entry, Mapping) else {} for entry in found]
-
-
-def _named(entries: list[Mapping[str, object]], name: str) -> bool:
-    return any(entry.get("name") == name for entry in entries)
-
-
-def _texts(pod: Mapping[str, object], field: str) -> dict[str, str]:
-    """Labels or annotations; what is no text in them is left out."""
-    metadata = pod.get("metadata")
-    found = metadata.get(field) if isinstance(metadata, Mapping) else None
-    if not isinstance(found, Mapping):
-        return {}
-    return {name: value for name, value in found.items() if isinstance(value, str)}

@@ -118,6 +118,8 @@ class Pod:
     trainer_id: int = -1
     master: bool = False
     """Label `edl.training/master`: it carries its job's master."""
+    server: int = -1
+    """Label `edl.training/parameter-server`: which of its job's servers it is; -1 for none."""
     address: str = ""
     """`status.podIP` of a pod that carries a master; the others' are not kept."""
     constraints: Constraints = ANYWHERE
@@ -185,6 +187,17 @@ class JobStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Servers:
+    """The parameter servers that a job asked for."""
+
+    count: int
+    requests: Resources
+    """Of one of them, "pods" included."""
+    claim: str = ""
+    """PersistentVolumeClaim for their checkpoints; "" where each keeps its own beside it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """An elastic job: an annotated batch/v1 Job today, a TrainingJob later.
 
@@ -205,6 +218,10 @@ class Job:
     queue: str = ""
     master: bool = False
     """It asks for a master: annotation `edl.training/master`."""
+    master_settings: Mapping[str, str] = field(default_factory=dict)
+    """Annotations that say how its master is to be started."""
+    servers: Servers | None = None
+    """The parameter servers it asks for."""
     account: str = "default"
     """Service account of its pods."""
     created_s: float = 0.0
@@ -235,6 +252,11 @@ class Job:
         """Its end is decided: it has finished, or its trainers are being stopped for it."""
         ends = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
         return any(c.type in ends and c.status == "True" for c in self.status.conditions)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it should have no pods at all."""
+        return self.suspended or self.deleting or self.over
 
     @property
     def finished(self) -> bool:

@@ -64,7 +64,10 @@ class Shares:
             count = len(live)
             if self._leaving:
                 count -= sum(1 for p in live if p.uid in self._leaving)
-            self._known[key] = self._index.share(job, count, self._weights)
+            share = self._index.share(job, count, self._weights)
+            if self._index.serving(job):
+                share += self._index.servers_share(job, self._weights)
+            self._known[key] = share
         return self._known[key]
 
 

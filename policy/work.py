@@ -10,7 +10,7 @@ from policy.decisions import NONE, Figures
 from policy.index import Index, job_key
 from policy.model import FairnessBy, Policy
 from policy.names import Tier
-from policy.planning import Create, Futile, History, JobPlan, Plan, Release, Wish
+from policy.planning import Create, Futile, History, JobPlan, Plan, Release, Retire, Serve, Wish
 from policy.reasons import Reason
 from policy.room import Room, When
 from policy.snapshot import Constraints, Job, Pod, Resources
@@ -22,7 +22,15 @@ class Share:
     """One job while the plan is made."""
 
     def __init__(
-        self, job: Job, crew: Crew, *, unit: float, stranded: int, headless: bool = False
+        self,
+        job: Job,
+        crew: Crew,
+        *,
+        unit: float,
+        stranded: int,
+        headless: bool = False,
+        serving: int = 0,
+        base: float = 0.0,
     ) -> None:
         """A job as it is found.
 
@@ -32,12 +40,17 @@ class Share:
             unit: What fairness counts for one trainer more; see `Work.measure`.
             stranded: Guaranteed trainers on cordoned nodes.
             headless: Whether it asked for a master and no pod carries one.
+            serving: Parameter servers that count as its.
+            base: What fairness counts for all those it asks for.
         """
         self.job = job
         self.key = job.key
         self.live = list(crew.live)
         """Its trainers that remain, the least loss first: surplus before guaranteed."""
         self.unit = unit
+        self.serving = serving
+        """Parameter servers that count as its: all that it asks for, or none before it starts."""
+        self._base = base
         self._surplus = crew.surplus
         self._waiting = crew.waiting > 0
         self.guaranteed = len(crew.guaranteed)
@@ -56,14 +69,27 @@ class Share:
         """A trainer succeeded and no master knows better: nothing is made any more."""
         self.creates: dict[Tier, list[str]] = {Tier.GUARANTEED: [], Tier.SURPLUS: []}
         """Tier -> the nodes of trainers that are to be made."""
+        self.serves: dict[int, str] = {}
+        """Index -> the node of a parameter server that is to be made."""
         self.expected = 0
         """Trainers that room will take which others are about to leave."""
         self.reason = Reason.AT_MAX
         self.figures: Figures = {"max": job.max_trainers}
-        self.stopped = job.suspended or job.deleting or job.over
+        self.stopped = job.stopped
         """Whether it should have no trainers at all."""
         self.grows = not (self.stopped or self.ending or job.error)
         """Whether trainers may be made for it."""
+
+    @property
+    def base(self) -> float:
+        """What fairness counts for its parameter servers."""
+        return self._base if self.serving else 0.0
+
+    @property
+    def unserved(self) -> int:
+        """How many parameter servers it must start with."""
+        wanted = self.job.servers if self.job.managed else None
+        return wanted.count if wanted is not None and not self.serving else 0
 
     @property
     def surplus(self) -> list[Pod]:
@@ -152,6 +178,8 @@ class Work:
         """Waiting pods that fit nowhere, even without surplus."""
         self.released: set[str] = set()
         """uids of trainers that this plan lets go."""
+        self.retires: list[Retire] = []
+        """Parameter servers that are to be deleted."""
         self.futile: dict[Wish, Futile] = {}
         """Moves that came to nothing, in this plan or lately."""
         self.postponed = False
@@ -170,7 +198,15 @@ class Work:
             crew = self.index.crew(job)
             stranded = sum(1 for pod in crew.guaranteed if pod.node in cordoned) if cordoned else 0
             headless = job.master and job.managed and self.index.carrier(job) is None
-            share = Share(job, crew, unit=self._unit(job), stranded=stranded, headless=headless)
+            share = Share(
+                job,
+                crew,
+                unit=self._unit(job),
+                stranded=stranded,
+                headless=headless,
+                serving=self.index.serving(job),
+                base=self._base(job),
+            )
             shares.append(share)
             if not job.managed:
                 # Pods of the built-in controller carry no tier, so the index counts none.
@@ -185,6 +221,12 @@ class Work:
             span = max(1, job.max_trainers - job.min_trainers)
             return 1 / span / (job.weight * weights.get(job.queue, 1))
         return self.index.share(job, 1, weights)
+
+    def _base(self, job: Job) -> float:
+        """What the parameter servers add to the measure; fulfilment is about trainers alone."""
+        if self.policy.fairness.by is FairnessBy.FULFILMENT:
+            return 0.0
+        return self.index.servers_share(job, self.policy.fairness.queue_weights)
 
     def largest(self, constraints: Constraints) -> Resources:
         """The most of each resource that one node has, of those open to such trainers.
@@ -217,7 +259,7 @@ class Work:
         """
         if self.policy.fairness.by is FairnessBy.FULFILMENT:
             trainers -= share.job.min_trainers
-        return trainers * share.unit
+        return trainers * share.unit + share.base
 
     def expected(self, share: Share, more: int = 0) -> float:
         """The measure once everything that is on its way has arrived."""
@@ -294,6 +336,12 @@ class Work:
                 if nodes
             ),
             releases=tuple(self._releases),
+            serves=tuple(
+                Serve(share.key, tuple(share.serves), tuple(share.serves.values()))
+                for share in self.shares
+                if share.serves
+            ),
+            retires=tuple(self.retires),
             helped=frozenset(self.helped),
             futile=self.futile,
             postponed=self.postponed,

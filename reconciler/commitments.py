@@ -2,7 +2,8 @@
 
 An annotation, because who chooses victims reads it in two processes: the extender for
 kube-scheduler and the plan here. It is coarse and late on purpose: what is written wakes everybody
-who watches pods (docs/decisions/0009).
+who watches pods (docs/decisions/0009). Only that another trainer leads its group is written as soon
+as it is known, on those two alone: the leader is the dearest of its tier (docs/decisions/0013).
 """
 
 import logging
@@ -40,6 +41,8 @@ class Commitments:
         self._api = api
         self._due_s = 0.0
         self._writes: list[Future[None]] = []
+        self._leaders: dict[str, int | None] = {}
+        """Job uid -> who led its trainers when that was last written."""
 
     def write(
         self,
@@ -50,18 +53,28 @@ class Commitments:
         pool: Executor,
     ) -> None:
         """Begins to write what has changed enough; nothing while older writes are under way."""
-        if now_s < self._due_s or not all(write.done() for write in self._writes):
+        led = {uid: word.leader for uid, word in words.items()}
+        due = now_s >= self._due_s
+        if not (due or led != self._leaders) or not all(write.done() for write in self._writes):
             return
-        self._due_s = now_s + EVERY_S
+        if due:
+            self._due_s = now_s + EVERY_S
         changes = [
             (pod, steps)
             for job in jobs
             if (word := words.get(job.uid)) is not None
             for pod in index.trainers(job)
+            if due or pod.trainer_id in self._moved(job, word)
             if (steps := _steps(pod, word)) is not None
         ]
+        self._leaders = led
         changes.sort(key=lambda change: -abs(change[1] - change[0].uncommitted_s))
         self._writes = [pool.submit(self._write, pod, steps) for pod, steps in changes[:MOST]]
+
+    def _moved(self, job: Job, word: Word) -> tuple[int | None, ...]:
+        """Who leads now and who led before, where that differs."""
+        before = self._leaders.get(job.uid)
+        return () if before == word.leader else (before, word.leader)
 
     def _write(self, pod: Pod, seconds: int) -> None:
         annotations = {ANNOTATION_UNCOMMITTED: str(seconds)}

@@ -32,6 +32,7 @@ from reconciler.jobs import JobWriter
 from reconciler.masters import Masters
 from reconciler.meters import Meters
 from reconciler.provision import Provision
+from reconciler.servers import Servers
 from reconciler.settings import ReconcilerSettings
 from reconciler.trainers import Outcome, Trainers
 from reconciler.witness import Witness
@@ -114,7 +115,15 @@ class Reconciler:
             writer=self._writer,
             pool=self._pool,
             clock_s=self._clocks.epoch_s,
-            address=self._masters.address,
+            provided=self._masters.provided,
+        )
+        self._servers = Servers(
+            api,
+            index,
+            expectations=self._expectations,
+            pool=self._pool,
+            clock_s=self._clocks.epoch_s,
+            provided=self._masters.provided,
         )
         self._books = Bookkeeper(
             index, self._expectations, self._writer, self._trainers.coming, self._masters.word
@@ -179,7 +188,7 @@ class Reconciler:
         # 2. What there should be.
         self._books.settle()
         self._provision.ensure(tuple(index.jobs.values()), now_s)
-        for event in self._masters.look(now_s, self._pool):
+        for event in (*self._masters.look(now_s, self._pool), *self._servers.look(now_s)):
             self._recorder.tell(event, now_s)
         with self._meters.planning.time():
             made = plan(index, policy, now_s, self._recent.history(now_s))
@@ -210,6 +219,7 @@ class Reconciler:
                 self._trainers.forget(uid)
                 self._provision.forget(uid)
                 self._masters.forget(uid)
+                self._servers.forget(uid)
                 self._recorder.forget(change.last)
                 self._witness.forget(change.last.key)
                 self._refused.pop(change.last.key, None)
@@ -223,6 +233,8 @@ class Reconciler:
         self._note_gone(self._trainers.let_go(releases), now_s)
         if not self._leads():
             return
+        for event in self._servers.act(made, policy.tiers.grace_seconds):
+            self._recorder.tell(event, now_s)
         makes = [action for action in todo if isinstance(action, MakeTrainers)]
         for outcome in self._trainers.make(makes, policy.tiers.grace_seconds):
             self._note(outcome, now_s)

@@ -16,13 +16,13 @@ from policy.snapshot import Job
 
 def config_map(job: Job) -> dict[str, Any]:
     """Where masters leave their snapshots to each other; empty until the first writes."""
-    return {"metadata": _metadata(job)}
+    return {"metadata": owned(job, sidecar.object_name(job.name))}
 
 
 def secret(job: Job, token: str) -> dict[str, Any]:
     """The token that master and trainers of this job share."""
     data = {MASTER_TOKEN_KEY: base64.b64encode(token.encode()).decode()}
-    return {"metadata": _metadata(job), "type": "Opaque", "data": data}
+    return {"metadata": owned(job, sidecar.object_name(job.name)), "type": "Opaque", "data": data}
 
 
 def token(found: Mapping[str, Any]) -> str:
@@ -42,7 +42,7 @@ def role(job: Job) -> dict[str, Any]:
         "resourceNames": [sidecar.object_name(job.name)],
         "verbs": ["get", "update"],
     }
-    return {"metadata": _metadata(job), "rules": [rule]}
+    return {"metadata": owned(job, sidecar.object_name(job.name)), "rules": [rule]}
 
 
 def role_binding(job: Job) -> dict[str, Any]:
@@ -50,13 +50,17 @@ def role_binding(job: Job) -> dict[str, Any]:
     name = sidecar.object_name(job.name)
     subject = {"kind": "ServiceAccount", "name": job.account, "namespace": job.namespace}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
-    return {"metadata": _metadata(job), "roleRef": reference, "subjects": [subject]}
+    return {
+        "metadata": owned(job, sidecar.object_name(job.name)),
+        "roleRef": reference,
+        "subjects": [subject],
+    }
 
 
 def service(job: Job) -> dict[str, Any]:
     """One address for whichever pod carries the master, ready or not: trainers may join early."""
     return {
-        "metadata": _metadata(job),
+        "metadata": owned(job, sidecar.object_name(job.name)),
         "spec": {
             "selector": {LABEL_JOB: job.name, LABEL_MASTER: "true"},
             "publishNotReadyAddresses": True,
@@ -65,13 +69,13 @@ def service(job: Job) -> dict[str, Any]:
     }
 
 
-def address(made: Mapping[str, Any]) -> str:
+def address(made: Mapping[str, Any], port: int) -> str:
     """The URL of a Service as the API server made it; "" where it has no address of its own."""
     found = (made.get("spec") or {}).get("clusterIP") or ""
     if found in ("", "None"):
         return ""
     host = f"[{found}]" if ":" in found else found
-    return f"http://{host}:{MASTER_PORT}"
+    return f"http://{host}:{port}"
 
 
 def is_own(job: Job, found: Mapping[str, Any]) -> bool:
@@ -80,7 +84,8 @@ def is_own(job: Job, found: Mapping[str, Any]) -> bool:
     return any(reference.get("uid") == job.uid for reference in references)
 
 
-def _metadata(job: Job) -> dict[str, Any]:
+def owned(job: Job, name: str) -> dict[str, Any]:
+    """Metadata of an object that goes with the Job."""
     owner = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -89,7 +94,7 @@ def _metadata(job: Job) -> dict[str, Any]:
         "controller": True,
     }
     return {
-        "name": sidecar.object_name(job.name),
+        "name": name,
         "namespace": job.namespace,
         "labels": {LABEL_JOB: job.name},
         "ownerReferences": [owner],

@@ -16,9 +16,10 @@ from policy.snapshot import Job, Phase, Pod
 from reconciler.commitments import Commitments
 from reconciler.events import Event
 from reconciler.polls import Polls, Target
-from reconciler.provider import Provider
+from reconciler.provider import Provider, Provision
 from reconciler.words import Word
 
+_NO_MASTER = Provision("", "")
 SILENT_S = 60.0
 """A master that says nothing for so long is worth an event."""
 
@@ -49,7 +50,8 @@ class Masters:
         Args:
             api: The API server.
             index: The loop's own.
-            changed: Called on any thread when a job turns out to be over.
+            changed: Called on any thread when a job turns out to be over, or to be led by another
+                trainer.
             clock_s: Seconds since the epoch.
             monotonic_s: For waiting.
         """
@@ -77,12 +79,9 @@ class Masters:
         self._provider.forget(uid)
         self._seen.pop(uid, None)
 
-    def address(self, job: Job) -> str | None:
-        """Where a job's trainers find their master; "" where it has none, None while unknown."""
-        if not job.master:
-            return ""
-        found = self._provider.of(job)
-        return None if found is None else found.address
+    def provided(self, job: Job) -> Provision | None:
+        """Where a job's trainers find their master and servers; None while that is not known."""
+        return self._provider.of(job) if job.master else _NO_MASTER
 
     def word(self, job: Job) -> Word | None:
         """The newest word of a job's master."""

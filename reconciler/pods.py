@@ -2,22 +2,26 @@
 
 They are complete: priority class, grace, labels and the extender's resource are what the webhook
 would give them, so it has nothing to add and may be down. The master of a job that asked for one
-is the exception: pods are only marked for it here.
+is the exception: pods are only marked for it here, and told what the webhook puts in their
+environment.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
 from policy.names import (
     ANNOTATION_MASTER_ADDRESS,
+    ANNOTATION_MAX,
     ANNOTATION_PLANNED_NODE,
+    ANNOTATION_SERVER_ADDRESSES,
     CLASS_GUARANTEED,
     CLASS_SURPLUS,
     LABEL_JOB,
     LABEL_MASTER,
     LABEL_PREEMPTIBLE,
     LABEL_ROLE,
+    LABEL_SERVER,
     LABEL_TIER,
     LABEL_TRAINER_ID,
     TRAINER_RESOURCE,
@@ -41,7 +45,7 @@ def trainer(
     node: str,
     grace_s: int,
     *,
-    address: str = "",
+    told: Mapping[str, str] | None = None,
     master: bool = False,
 ) -> dict[str, Any]:
     """A v1 Pod for one trainer.
@@ -52,7 +56,7 @@ def trainer(
         tier: Surplus or guaranteed.
         node: Where the plan has room for it; a wish that the extender knows of.
         grace_s: The policy's cap on the termination grace.
-        address: Where the job's master serves; "" for a job without one.
+        told: Annotations about the job's master and servers; None for a job without a master.
         master: Whether this pod is to carry it; the webhook adds it then.
     """
     template: Mapping[str, Any] = job.template
@@ -65,7 +69,7 @@ def trainer(
     spec["terminationGracePeriodSeconds"] = (
         grace_s if asked_s is None else min(int(asked_s), grace_s)
     )
-    _ask_extender(spec)
+    ask_extender(spec)
     labels = {
         **(metadata.get("labels") or {}),
         "batch.kubernetes.io/job-name": job.name,
@@ -79,11 +83,12 @@ def trainer(
         LABEL_PREEMPTIBLE: "true",
     }
     annotations = {**(metadata.get("annotations") or {}), ANNOTATION_PLANNED_NODE: node}
-    labels.pop(LABEL_MASTER, None)  # the template's is on every pod
+    for name_of_one in (LABEL_MASTER, LABEL_SERVER):
+        labels.pop(name_of_one, None)  # the template's is on every pod
+    annotations |= told or {}
     if master:
         labels[LABEL_MASTER] = "true"
-    if address:
-        annotations[ANNOTATION_MASTER_ADDRESS] = address
+        annotations |= job.master_settings
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -107,7 +112,21 @@ def trainer(
     }
 
 
-def _ask_extender(spec: dict[str, Any]) -> None:
+def told(job: Job, address: str, servers: Sequence[str]) -> dict[str, str]:
+    """What a trainer's annotations say of its job, for the webhook to put in its environment.
+
+    Args:
+        job: Whose trainer.
+        address: Where its master serves; "" for a job without one.
+        servers: Where its parameter servers do, in order of index.
+    """
+    if not address:
+        return {}
+    found = {ANNOTATION_MASTER_ADDRESS: address, ANNOTATION_MAX: str(job.max_trainers)}
+    return {**found, ANNOTATION_SERVER_ADDRESSES: ",".join(servers)} if servers else found
+
+
+def ask_extender(spec: dict[str, Any]) -> None:
     """Requests the resource that makes kube-scheduler ask the extender about this pod."""
     containers = spec.get("containers") or []
     if containers:

@@ -82,7 +82,8 @@ class Polls:
 
         Args:
             api: Where ConfigMaps are read.
-            changed: Called, on another thread, when a job turns out to be over.
+            changed: Called, on another thread, when a job turns out to be over, or to be led by
+                another trainer.
             clock_s: Seconds since the epoch, for words.
             monotonic_s: What turns go by.
             port: Where masters listen.
@@ -172,8 +173,9 @@ class Polls:
         if word is None or self._turns.get(uid) is not turn:
             return
         with self._lock:
+            before = self._words.get(uid)
             self._words[uid] = word
-        if word.final:
+        if word.final or (before.leader if before is not None else None) != word.leader:
             self._changed()
 
     async def _status(self, target: Target) -> Word | None:

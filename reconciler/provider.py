@@ -1,4 +1,4 @@
-"""Makes what masters need in the cluster, before the first trainer of their job.
+"""Makes what masters need in the cluster, and addresses of parameter servers, before the first trainer.
 
 Who calls: `reconciler.masters`, on the loop's thread; the calls themselves run side by side.
 """
@@ -15,9 +15,9 @@ import orjson
 from kube import errors, request
 from kube.client import Api
 from kube.request import CONFIGMAPS, ROLEBINDINGS, ROLES, SECRETS, SERVICES, Resource
-from policy.names import MASTER_TOKEN_KEY
+from policy.names import MASTER_PORT, MASTER_TOKEN_KEY, SERVER_PORT
 from policy.snapshot import Job
-from reconciler import masterobjects
+from reconciler import masterobjects, serverobjects
 from reconciler.events import Event
 from runtime.logs import keys
 
@@ -33,11 +33,13 @@ _TOKEN_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Provision:
-    """What pods of a job are told of its master."""
+    """What pods of a job are told of its master and its parameter servers."""
 
     address: str
-    """http://host:port of the Service."""
+    """http://host:port of the master's Service; "" where there is no master."""
     token: str
+    servers: tuple[str, ...] = ()
+    """The same of each parameter server, in order of index."""
 
     def __repr__(self) -> str:
         """Without the token, which must not get into logs."""
@@ -98,9 +100,23 @@ class Provider:
             self._have(job, ROLES, masterobjects.role(job))
             self._have(job, ROLEBINDINGS, masterobjects.role_binding(job))
             service = self._have(job, SERVICES, masterobjects.service(job))
-            return Provision(_address(service), _token(kept))
+            servers = self._servers(job)
+            return Provision(_address(service, MASTER_PORT), _token(kept), servers)
         except (_ObjectError, errors.KubeError) as error:
             return str(error)
+
+    def _servers(self, job: Job) -> tuple[str, ...]:
+        """Addresses of the parameter servers, whether or not their pods exist.
+
+        Raises:
+            KubeError: as `_have`.
+            _ObjectError: as `_have`, or a Service without an address.
+        """
+        count = job.servers.count if job.servers is not None else 0
+        made = (
+            self._have(job, SERVICES, serverobjects.service(job, number)) for number in range(count)
+        )
+        return tuple(_address(service, SERVER_PORT) for service in made)
 
     def _have(self, job: Job, resource: Resource, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """The object as it is in the cluster, made if it was missing.
@@ -128,8 +144,8 @@ class Provider:
         return answer
 
 
-def _address(service: Mapping[str, Any]) -> str:
-    found = masterobjects.address(service)
+def _address(service: Mapping[str, Any], port: int) -> str:
+    found = masterobjects.address(service, port)
     if not found:
         name = service["metadata"]["name"]
         raise _ObjectError(f"Service {name} has no cluster IP: delete it, and it is made anew")

@@ -25,6 +25,7 @@ from reconciler import pods
 from reconciler.actions import MakeTrainers
 from reconciler.expectations import Expectations
 from reconciler.jobs import JobWriter
+from reconciler.provider import Provision
 from runtime.logs import keys
 
 log = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ log = logging.getLogger(__name__)
 _FIRST_HOLD_S = 1.0
 _LAST_HOLD_S = 60.0
 _TIMEOUT_S = 10.0
-_PLAINLY = (Reason.JOB_STOPPED, Reason.MASTER_MOVES)
+_PLAINLY = (Reason.JOB_STOPPED, Reason.MASTER_MOVES, Reason.SERVER_MOVES)
 """Reasons for which budgets are not asked."""
 
 
@@ -68,7 +69,7 @@ class Trainers:
         writer: JobWriter,
         pool: Executor,
         clock_s: Callable[[], float],
-        address: Callable[[Job], str | None],
+        provided: Callable[[Job], Provision | None],
     ) -> None:
         """Starts nothing.
 
@@ -79,8 +80,8 @@ class Trainers:
             writer: Of the books.
             pool: Where calls run.
             clock_s: Seconds since the epoch.
-            address: Where a job's trainers find their master; "" where it has none, None while
-                that is not known, and then none is made.
+            provided: Where a job's trainers find their master and servers; None while that is not
+                known, and then none is made.
         """
         self._api = api
         self._index = index
@@ -88,7 +89,7 @@ class Trainers:
         self._writer = writer
         self._pool = pool
         self._clock_s = clock_s
-        self._address = address
+        self._provided = provided
         self._spare: dict[str, list[int]] = {}
         """Job uid -> ids that are in the books and whose pods the API server refused."""
         self._holds: dict[str, tuple[float, float]] = {}
@@ -153,19 +154,20 @@ class Trainers:
         self, action: MakeTrainers, trainer_id: int, node: str, grace_s: int, *, first: bool
     ) -> request.Request:
         job = self._index.jobs[action.job]
+        known = self._provided(job)
         body = pods.trainer(
             job,
             trainer_id,
             action.tier,
             node,
             grace_s,
-            address=self._address(job) or "",
+            told=pods.told(job, known.address, known.servers) if known is not None else None,
             master=action.master and first,
         )
         return request.create(request.PODS, job.namespace, body)
 
     def _is_due(self, job: Job) -> bool:
-        return not self._held(job.uid) and self._address(job) is not None
+        return not self._held(job.uid) and self._provided(job) is not None
 
     def _take_ids(self, actions: list[MakeTrainers]) -> list[list[int]]:
         """For each action as many ids, in the books on the API server; none where that write fails.
@@ -276,9 +278,10 @@ class Trainers:
     def _evict(self, release: Release) -> errors.KubeError | None:
         """Through the Eviction API, which honours budgets.
 
-        The pods of a stopped job just go, and so does one that its own master needs the room of:
-        the budget keeps the job's minimum from others, not from itself. Nobody on a lost node would
-        confirm its end, and meanwhile the Service would send trainers to a dead master.
+        The pods of a stopped job just go, and so does one that its own master or parameter server
+        needs the room of: the budget keeps the job's minimum from others, not from itself. Nobody
+        on a lost node would confirm its end, and meanwhile the Service would send trainers to a
+        dead master.
         """
         if release.reason in _PLAINLY:
             lost = "lost_node" in release.figures

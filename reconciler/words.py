@@ -38,6 +38,8 @@ class Word:
     """Why the job failed; one line."""
     uncommitted: Mapping[int, float] = field(default_factory=dict)
     """Trainer id -> seconds of training that would be lost with it."""
+    leader: int | None = None
+    """Id of the trainer of rank 0, where trainers work together and the master says which it is."""
 
     @property
     def final(self) -> bool:
@@ -56,7 +58,8 @@ def of_status(body: bytes, at_s: float) -> Word | None:
     state = page["state"]
     if state not in (State.DONE, State.FAILED):
         state = State.WORK
-    return Word(State(state), at_s, _line(page.get("reason")), _uncommitted(page.get("trainers")))
+    uncommitted, leader = _trainers(page.get("trainers"))
+    return Word(State(state), at_s, _line(page.get("reason")), uncommitted, leader)
 
 
 def of_outcome(data: Mapping[str, str], at_s: float) -> Word | None:
@@ -72,15 +75,20 @@ def _line(text: object) -> str:
     return " ".join(text.split())[:_LONGEST_REASON] if isinstance(text, str) else ""
 
 
-def _uncommitted(trainers: Any) -> dict[int, float]:
+def _trainers(trainers: Any) -> tuple[dict[int, float], int | None]:
+    """What would be lost with each, and who leads."""
     if not isinstance(trainers, dict) or len(trainers) > _MOST_TRAINERS:
-        return {}
+        return {}, None
     found: dict[int, float] = {}
+    leader: int | None = None
     for name, page in trainers.items():
         number = str(name).removeprefix(_PREFIX)
-        seconds = page.get("uncommitted_s") if isinstance(page, dict) else None
-        if not (number.isascii() and number.isdecimal() and len(number) <= _LONGEST_ID):
+        usable = number.isascii() and number.isdecimal() and len(number) <= _LONGEST_ID
+        if not (usable and isinstance(page, dict)):
             continue
+        seconds = page.get("uncommitted_s")
         if isinstance(seconds, int | float) and isfinite(seconds):
             found[int(number)] = max(0.0, float(seconds))
-    return found
+        if page.get("rank") is not False and page.get("rank") == 0:
+            leader = int(number)
+    return found, leader

@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from policy import document, elastic, mutation
+from policy import document, elastic, mutation, servers
 from policy.errors import DocumentError, JobError
 from policy.model import Policy
 from policy.mutation import Mutation, PriorityClass
 from policy.names import (
     ANNOTATION_MASTER,
+    ANNOTATION_MASTER_HEARTBEAT,
+    ANNOTATION_MASTER_STEPS,
     ANNOTATION_MAX,
     ANNOTATION_MIN,
     ANNOTATION_QUEUE,
@@ -26,6 +28,13 @@ from policy.names import (
 from webhook.wire import Answer, Request
 
 _ASKED = (ANNOTATION_MIN, ANNOTATION_MAX, ANNOTATION_WEIGHT, ANNOTATION_QUEUE)
+_FIXED = (
+    ANNOTATION_MASTER,
+    ANNOTATION_MASTER_STEPS,
+    ANNOTATION_MASTER_HEARTBEAT,
+    *servers.ANNOTATIONS,
+)
+"""What pods that exist could not follow."""
 _SHAPE = ("completionMode", "completions", "managedBy")
 """What `elastic.check_spec` looks at, without parallelism, which may move on its own."""
 
@@ -41,7 +50,7 @@ class State:
     namespace: str = SYSTEM_NAMESPACE
     """Where EDL and its policy ConfigMap live."""
     master_image: str = ""
-    """What the masters of jobs run; "" where none is known."""
+    """What masters and parameter servers of jobs run; "" where none is known."""
 
 
 def mutate(request: Request, state: State) -> Answer:
@@ -110,7 +119,7 @@ def _check_job(request: Request, job: Mapping[str, Any], state: State) -> None:
         if elastic.master(annotations) and not state.master_image:
             raise JobError(mutation.NO_IMAGE)
         return
-    _check_master(annotations, _annotations(old))
+    _check_fixed(annotations, _annotations(old))
     # A Job that was stored wrong while nobody looked must not block updates of its other fields.
     if _some(annotations, _ASKED) != _some(_annotations(old), _ASKED):
         elastic.bounds(annotations)
@@ -120,13 +129,14 @@ def _check_job(request: Request, job: Mapping[str, Any], state: State) -> None:
         elastic.check_spec(spec)
 
 
-def _check_master(new: Mapping[str, str], old: Mapping[str, str]) -> None:
-    """Raises JobError where a Job that exists would get, or lose, its master: pods cannot."""
-    if new.get(ANNOTATION_MASTER) != old.get(ANNOTATION_MASTER):
-        raise JobError(
-            f"{ANNOTATION_MASTER} cannot change once the Job exists: its pods could not follow; "
-            "create the Job again"
-        )
+def _check_fixed(new: Mapping[str, str], old: Mapping[str, str]) -> None:
+    """Raises JobError where a Job that exists would want another master, or other servers."""
+    for name in _FIXED:
+        if new.get(name) != old.get(name):
+            raise JobError(
+                f"{name} cannot change once the Job exists: its pods could not follow; "
+                "create the Job again"
+            )
 
 
 def _check_policy(request: Request, configmap: Mapping[str, Any], namespace: str) -> None:

@@ -19,7 +19,7 @@ class WebhookSettings(ServeSettings):
     namespace: str = SYSTEM_NAMESPACE
     """Namespace of EDL: its policy ConfigMap, its certificates and its Service edl-webhook."""
     master_image: str = ""
-    """Image of the masters that jobs ask for: EDL's own, or another that has `python -m master`."""
+    """Image of masters and parameter servers that jobs ask for: EDL's own, or another with both."""
     hosts: tuple[str, ...] = ()
     """More names or addresses the certificate is for, where the API server calls by URL."""
     certificate_dir: Path = Path("/run/edl-webhook")

@@ -1,17 +1,19 @@
 """Rule 4, admission: a job's first guaranteed trainers come all together or not at all.
 
-So two halves of jobs never block each other. Surplus of others counts as reclaimable: a new
+So two halves of jobs never block each other; the parameter servers of a job that starts are part
+of it. Surplus of others counts as reclaimable: a new
 job starts at once on a full cluster.
 """
 
 from collections import Counter
-from typing import NamedTuple
 
 from policy import amounts
 from policy.decisions import Figure, time
 from policy.names import Tier
 from policy.reasons import Reason
-from policy.snapshot import Job, Pod, Resources
+from policy.rules import placing, servers
+from policy.rules.placing import Place
+from policy.snapshot import Pod
 from policy.work import Share, Work
 
 _FIRST_BACKOFF_S = 10.0
@@ -50,74 +52,60 @@ def admit(work: Work) -> None:
 def _place(work: Work, share: Share, missing: int) -> list[str]:
     """The nodes of those of the missing that are made; their room is taken.
 
-    Surplus in the same quota counts as reclaimable too: it goes if all of the missing then fit.
+    The parameter servers of a job that starts come with them. Surplus in the same quota counts as
+    reclaimable too: it goes if all of the missing then fit.
     """
-    job = share.job
-    owed = _owed(work, job, missing)
+    owed = _owed(work, share, missing)
     for giver, _ in owed:
         work.quotas.take(giver.job, -1)
-    places = _find_places(work, share, missing)
+    serving = servers.start(work, share, missing)
+    places = [] if serving is None else _find_places(work, share, missing)
     for giver, _ in owed:
         work.quotas.take(giver.job)
-    if len(places) < missing:
-        _explain(work, share, missing - len(places))
+    if serving is None or len(places) < missing:
+        _explain(work, share, missing - len(places), served=serving is not None)
         if owed or not share.live:
-            for place in places:
-                work.untake(job, place.node, place.requests)
+            placing.give_back(work, places)
+            work.quotas.take(share.job, -len(places))
+            servers.call_off(work, share, serving or [])
             return []
     for giver, pod in owed:
-        work.release(giver, pod, Reason.QUOTA_REACHED, {"job": job.key})
-    for place in places:
-        work.load.leave(place.preempted)
+        work.release(giver, pod, Reason.QUOTA_REACHED, {"job": share.key})
+    placing.settle(work, places)
+    servers.begin(work, share, serving or [])
     return [place.node for place in places]
 
 
-class _Place(NamedTuple):
-    """Where one trainer goes."""
-
-    node: str
-    requests: Resources
-    preempted: Resources
-    """What kube-scheduler must take from others there."""
-
-
-def _find_places(work: Work, share: Share, missing: int) -> list[_Place]:
+def _find_places(work: Work, share: Share, missing: int) -> list[Place]:
     """Places for up to `missing` trainers; the room is taken."""
     job = share.job
-    places: list[_Place] = []
+    places: list[Place] = []
     while len(places) < missing and work.quotas.allow(job):
         requests = share.requests(first=not places)
-        node, must_leave = work.room.place(requests, job.constraints, pooled=True)
-        if not node:
+        place = placing.find(work, requests, job.constraints, pooled=True)
+        if place is None:
             break
-        places.append(_Place(node, requests, _short(work, requests, node) if must_leave else {}))
-        work.take(job, node, requests)
+        places.append(place)
+        work.quotas.take(job)
     return places
 
 
-def _short(work: Work, requests: Resources, node: str) -> Resources:
-    """What kube-scheduler must preempt on a node for one trainer."""
-    room = work.room.later(node)
-    return {
-        name: wanted - min(wanted, max(0, room.get(name, 0))) for name, wanted in requests.items()
-    }
-
-
-def _owed(work: Work, job: Job, missing: int) -> list[tuple[Share, Pod]]:
+def _owed(work: Work, share: Share, missing: int) -> list[tuple[Share, Pod]]:
     """Surplus, the richest jobs' first, that must go so that the quotas allow `missing` more.
 
     Empty where nothing must go, and where all surplus is not enough. Of the job itself all may
     go: each makes room for a guaranteed one.
     """
     owed: list[tuple[Share, Pod]] = []
-    if work.quotas.allow(job, missing):
+    job, serving = share.job, share.unserved
+    if work.quotas.allow(job, missing, serving):
         return owed
     waiting = {s.key: s.surplus if s.job is job else s.spare for s in work.shares}
-    while not work.quotas.allow(job, missing):
+    while not work.quotas.allow(job, missing, serving):
         givers = [
-            share
-            for share in work.shares
-            if waiting[share.key] and work.quotas.relieves(job, missing, share.job)
+            other
+            for other in work.shares
+            if waiting[other.key] and work.quotas.relieves(job, missing, other.job, serving)
         ]
         if not givers:
             break
@@ -125,16 +113,22 @@ def _owed(work: Work, job: Job, missing: int) -> list[tuple[Share, Pod]]:
         giver = max(givers, key=lambda s: (work.measure(s, s.count - gone[s.key]), s.key))
         owed.append((giver, waiting[giver.key].pop(0)))
         work.quotas.take(giver.job, -1)
-    enough = work.quotas.allow(job, missing)
+    enough = work.quotas.allow(job, missing, serving)
     for giver, _ in owed:
         work.quotas.take(giver.job)
     return owed if enough else []
 
 
-def _explain(work: Work, share: Share, missing: int) -> None:
+def _explain(work: Work, share: Share, missing: int, *, served: bool) -> None:
     job, needs = share.job, share.requests(first=True)
-    if not work.quotas.allow(job):
-        share.set(Reason.QUOTA_REACHED, {**work.quotas.lack(job, missing), "missing": missing})
+    serving = 0 if served else share.unserved
+    if not work.quotas.allow(job, missing if serving else 1, serving):
+        lack = work.quotas.lack(job, missing, serving)
+        share.set(Reason.QUOTA_REACHED, {**lack, "missing": missing})
+        return
+    if job.servers is not None and serving:
+        wanted: dict[str, Figure] = {"servers": serving, "needs": job.servers.requests}
+        share.set(Reason.WAITING_FOR_ROOM, wanted)
         return
     names = work.room.open_nodes(job.constraints, pooled=True)
     largest = work.largest(job.constraints)

@@ -6,13 +6,11 @@ none, because no node has room or nobody is missing, a living trainer gives way 
 their master the others would soon have nothing to do (docs/decisions/0009).
 """
 
-from policy import amounts
-from policy.crew import is_surplus
 from policy.names import Tier
 from policy.reasons import Reason
-from policy.room import When
+from policy.rules import giving
 from policy.rules.admission import backing_off
-from policy.snapshot import Pod, Resources
+from policy.snapshot import Pod
 from policy.work import Share, Work
 
 
@@ -39,7 +37,7 @@ def _help(work: Work, share: Share, carrier: Pod) -> None:
 
 def _make_room(work: Work, share: Share, carrier: Pod) -> None:
     """For one that is made already, and that somebody else took the room of."""
-    node, leaving = _way(work, share, carrier.requests)
+    node, leaving = giving.way(work, share, carrier.requests, pooled=True, carriers=True)
     _release(work, share, leaving, node)
     if leaving:
         work.room.take(node, carrier.requests)
@@ -51,7 +49,7 @@ def _replace(work: Work, share: Share) -> None:
     node, _ = work.room.place(requests, job.constraints, pooled=True)
     leaving = share.live[:1] if node else []
     if not node:
-        node, leaving = _way(work, share, requests)
+        node, leaving = giving.way(work, share, requests, pooled=True, carriers=True)
     _release(work, share, leaving, node)
     if leaving:
         work.take(job, node, requests)
@@ -61,29 +59,3 @@ def _replace(work: Work, share: Share) -> None:
 def _release(work: Work, share: Share, leaving: list[Pod], node: str) -> None:
     for pod in leaving:
         work.release(share, pod, Reason.MASTER_MOVES, {"new_node": node})
-
-
-def _way(work: Work, share: Share, requests: Resources) -> tuple[str, list[Pod]]:
-    """The node where the fewest of the job's trainers make room by leaving, and those trainers.
-
-    Its surplus counts as room already, so only guaranteed ones are left to look at. Room that a
-    waiting service would take before the master does is none.
-    """
-    open_nodes = work.room.open_nodes(share.job.constraints, pooled=True)
-    here: dict[str, list[Pod]] = {}
-    ways: list[tuple[str, list[Pod]]] = []
-    for pod in share.live:
-        if pod.node in open_nodes and not is_surplus(pod):
-            leaving = here.setdefault(pod.node, [])
-            leaving.append(pod)
-            room = dict(work.room.after(pod.node, When.RECLAIMED))
-            for other in leaving:
-                amounts.add(room, other.requests)
-            if amounts.within(requests, room) and not _wanted(work, room):
-                ways.append((pod.node, list(leaving)))
-    return min(ways, key=lambda way: len(way[1]), default=("", []))
-
-
-def _wanted(work: Work, room: Resources) -> bool:
-    """Whether a service waits that fits there; for simplicity, wherever it may run."""
-    return any(not pod.is_training and amounts.within(pod.requests, room) for pod in work.roomless)

@@ -24,6 +24,9 @@ _MOST_DOUBLINGS = 6
 
 _Shape = tuple[tuple[tuple[str, int], ...], Constraints, Role | None, int, bool]
 
+_Rank = tuple[float, float, float, float]
+"""Trainers lost for each pod that then fits, how rich their jobs are, uncommitted work, age."""
+
 
 def place(work: Work) -> None:
     """Takes room for waiting pods: nominated ones where they are, others where they would go.
@@ -118,7 +121,7 @@ class _Reclaim:
         self._owner[pod.uid] = share
         self._here.setdefault(pod.node, []).append(pod)
 
-    def _first_rank(self, name: str) -> tuple[float, float] | None:
+    def _first_rank(self, name: str) -> _Rank | None:
         """The rank of a node that is looked at for the first time."""
         for pod in self._work.index.bound.get(name, {}).values():
             share = self._work.owner(pod) if is_surplus(pod) and not pod.deleting else None
@@ -138,17 +141,23 @@ class _Reclaim:
             victims.append(pod)
         return victims if amounts.within(self._requests, room) else None
 
-    def _order(self, pod: Pod) -> tuple[float, float, str]:
-        share = self._owner[pod.uid]
-        return -self._work.measure(share, share.count), -pod.started_s, pod.uid
+    def _order(self, pod: Pod) -> tuple[bool, float, float, float, str]:
+        """As `victims` orders them for kube-scheduler, so that both take the same."""
+        return pod.master, -self._riches(pod), pod.uncommitted_s, -pod.started_s, pod.uid
 
-    def _rank(self, name: str) -> tuple[float, float] | None:
-        """Trainers lost for each pod that then fits, then how rich their jobs are; low is good."""
+    def _riches(self, pod: Pod) -> float:
+        share = self._owner[pod.uid]
+        return self._work.measure(share, share.count)
+
+    def _rank(self, name: str) -> _Rank | None:
+        """How good a node is; the lowest rank is the best."""
         victims = self._victims(name)
         if victims is None:
             return None
-        richest = min((self._order(pod)[0] for pod in victims), default=0.0)
-        return self._lost_for_each(name, victims), richest
+        richest = max((self._riches(pod) for pod in victims), default=0.0)
+        lost_s = sum(pod.uncommitted_s for pod in victims)
+        oldest = -min((pod.started_s for pod in victims), default=0.0)
+        return self._lost_for_each(name, victims), -richest, lost_s, oldest
 
     def _lost_for_each(self, name: str, victims: list[Pod]) -> float:
         """As `victims` counts it for kube-scheduler: the best of sets of pods that may follow."""

@@ -10,8 +10,10 @@ import pytest
 from kube import decode
 from policy.names import (
     ANNOTATION_MASTER,
+    ANNOTATION_MASTER_STEPS,
     ANNOTATION_MAX,
     ANNOTATION_MIN,
+    ANNOTATION_SERVERS,
     LABEL_MASTER,
     Role,
     Tier,
@@ -24,6 +26,7 @@ from policy.snapshot import (
     Node,
     Phase,
     Requirement,
+    Servers,
     Taint,
     Toleration,
 )
@@ -166,6 +169,40 @@ def test_a_wish_for_a_master_is_read() -> None:
 
     assert (found[0].master, found[0].account, found[0].error) == (True, "trainers", "")
     assert "edl.training/master is 'maybe'" in found[1].error
+
+
+def test_a_wish_for_parameter_servers_is_read() -> None:
+    """With how the master is to be started; a wrong wish is the Job's error."""
+    annotations = {
+        ANNOTATION_MIN: "1",
+        ANNOTATION_MAX: "2",
+        ANNOTATION_MASTER: "true",
+        ANNOTATION_MASTER_STEPS: "500",
+        ANNOTATION_SERVERS: "3",
+    }
+    obj: dict[str, Any] = {
+        "metadata": {"namespace": "ml", "name": "net", "uid": "u", "annotations": annotations},
+        "spec": {},
+    }
+    good = decode.job(obj)
+    annotations[ANNOTATION_SERVERS] = "none"
+    bad = decode.job(obj)
+
+    assert good is not None
+    assert bad is not None
+    assert good.servers == Servers(3, {"cpu": 500, "memory": 2**30, "pods": 1})
+    assert good.master_settings == {ANNOTATION_MASTER_STEPS: "500"}
+    assert bad.servers is None
+    assert f"{ANNOTATION_SERVERS} is 'none'" in bad.error
+
+
+@pytest.mark.parametrize(("text", "number"), [("0", 0), ("63", 63), ("-1", -1), ("x", -1)])
+def test_a_parameter_server_is_known_by_its_index(text: str, number: int) -> None:
+    """A label is anybody's to write."""
+    obj = plain_pod()
+    obj["metadata"]["labels"] = {"edl.training/parameter-server": text}
+
+    assert decode.pod(obj).server == number
 
 
 def test_signs_of_leaving_are_read() -> None:

@@ -4,6 +4,8 @@ from policy import elastic
 from policy.errors import JobError
 from policy.names import (
     ANNOTATION_MASTER,
+    ANNOTATION_MASTER_HEARTBEAT,
+    ANNOTATION_MASTER_STEPS,
     ANNOTATION_MAX,
     ANNOTATION_MIN,
     ANNOTATION_QUEUE,
@@ -72,6 +74,39 @@ def test_a_master_is_asked_for_by_true() -> None:
     assert not elastic.master({})
     with pytest.raises(JobError, match=r"edl.training/master is 'yes': write \"true\""):
         elastic.master({ANNOTATION_MASTER: "yes"})
+
+
+def test_a_master_may_be_told_how_to_run() -> None:
+    """As annotations for the pod that carries it."""
+    said = {ANNOTATION_MASTER_STEPS: " 500 ", ANNOTATION_MASTER_HEARTBEAT: "0.5"}
+    found = elastic.master_settings({ANNOTATION_MASTER: "true", **said})
+
+    assert found == {ANNOTATION_MASTER_STEPS: "500", ANNOTATION_MASTER_HEARTBEAT: "0.5"}
+    assert elastic.master_settings({}) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        (ANNOTATION_MASTER_STEPS, "0", "write a whole number from 1"),
+        (ANNOTATION_MASTER_STEPS, "many", "'many': write a whole number"),
+        (ANNOTATION_MASTER_HEARTBEAT, "0.01", r"write seconds from 0\.05 to 60"),
+        (ANNOTATION_MASTER_HEARTBEAT, "61", "write seconds"),
+        (ANNOTATION_MASTER_HEARTBEAT, "1e1", "write seconds"),
+        (ANNOTATION_MASTER_HEARTBEAT, "--help", "write seconds"),
+    ],
+)
+def test_what_no_master_takes_is_refused(name: str, text: str, words: str) -> None:
+    """Before a pod starts that would end at once."""
+    with pytest.raises(JobError, match=f"^{name} is .*{words}"):
+        elastic.master_settings({ANNOTATION_MASTER: "true", name: text})
+
+
+@pytest.mark.parametrize("name", [ANNOTATION_MASTER_STEPS, ANNOTATION_MASTER_HEARTBEAT])
+def test_settings_of_a_master_need_one(name: str) -> None:
+    """They would be lost in silence."""
+    with pytest.raises(JobError, match=f"^{name} needs a master"):
+        elastic.master_settings({name: "5"})
 
 
 def test_a_queue_is_a_short_name() -> None:

@@ -12,6 +12,8 @@ from tests.support.builders import (
     index,
     job,
     node,
+    server,
+    servers,
     service,
     shape,
     support,
@@ -23,6 +25,7 @@ from tests.support.strategies import CALM
 _NAMES = ("n0", "n1", "n2")
 _JOB = job("a", 1, 4)
 _PLAIN = job("plain", 1, 4, managed=False)
+_SERVED = job("served", 1, 4, servers=servers(2, 5))
 
 _nodes = st.builds(node, st.sampled_from(_NAMES), st.integers(1, 20), gpus=st.sampled_from([0, 8]))
 
@@ -37,6 +40,7 @@ def _pods(draw: st.DrawFn) -> Pod:
                 service(f"p{number}", owner_uid=_PLAIN.uid),
                 service(f"s{number}"),
                 support(_JOB, f"m{number}"),
+                server(_SERVED, number),
             ]
         )
     )
@@ -86,6 +90,7 @@ def _seen(kept: Index) -> dict[str, object]:
         "waiting": kept.waiting,
         "members": kept.members,
         "carriers": kept.carriers,
+        "servers": kept.servers,
         "owned": kept.owned,
         "allocatable": trim(kept.allocatable),
         "total": trim(kept.total_used()),
@@ -171,6 +176,29 @@ def test_a_share_is_weighed_by_job_and_queue() -> None:
 
     assert kept.share(_JOB, 5, {}) == 0.5
     assert kept.share(heavy, 5, {"night": 5}) == 0.05
+
+
+def test_servers_count_from_a_jobs_first_pod_on() -> None:
+    """All or none of them: of one that waits, none; of one that runs, those that are missing too."""
+    first = trainer(_SERVED, 0, "n0")
+    other = server(_SERVED, 0, "n0", owner_uid="uid-before")
+    nodes = [node("n0", 50)]
+
+    assert index(nodes, [_SERVED], [other]).serving(_SERVED) == 0
+    assert index(nodes, [_SERVED], [first]).serving(_SERVED) == 2
+    assert index(nodes, [_SERVED], [server(_SERVED, 1, "n0")]).serving(_SERVED) == 2
+    assert index(nodes, [_JOB], [trainer(_JOB, 0, "n0")]).serving(_JOB) == 0
+    for stopped in (replace(_SERVED, suspended=True), replace(_SERVED, managed=False)):
+        assert index(nodes, [stopped], [first]).serving(stopped) == 0
+
+
+def test_servers_are_part_of_a_share() -> None:
+    """Weighed as trainers are."""
+    kept = index([node("n0", 50)])
+
+    assert kept.servers_share(_SERVED, {}) == 0.2
+    assert kept.servers_share(replace(_SERVED, weight=2), {}) == 0.1
+    assert kept.servers_share(_JOB, {}) == 0.0
 
 
 def test_surplus_is_a_tier_of_trainers() -> None:

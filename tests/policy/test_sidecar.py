@@ -7,10 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube import podspec
-from policy import sidecar
+from master.settings import MasterSettings
+from policy import environment, sidecar
 from policy.model import Policy
 from policy.mutation import EDL_CLASSES, NO_IMAGE, Mutation, pod_patch
-from policy.names import ANNOTATION_KEPT, ANNOTATION_MASTER_ADDRESS, LABEL_MASTER
+from policy.names import (
+    ANNOTATION_KEPT,
+    ANNOTATION_MASTER_ADDRESS,
+    ANNOTATION_MASTER_HEARTBEAT,
+    ANNOTATION_MASTER_STEPS,
+    LABEL_MASTER,
+)
 from policy.patch import Patch
 from tests.webhook.vectors import thing
 
@@ -96,6 +103,21 @@ def test_the_pod_that_carries_the_master_gets_it_first() -> None:
     assert mounts <= {volume["name"] for volume in pod["spec"]["volumes"]}
     assert master["securityContext"]["runAsNonRoot"] is True
     assert _environment(pod)["EDL_MASTER"] == ADDRESS
+
+
+def test_a_master_is_started_as_its_job_says() -> None:
+    """The annotations of the pod become flags; nothing said, nothing added."""
+    trainer = _trainer(carries=True)
+    trainer["metadata"]["annotations"] |= {
+        ANNOTATION_MASTER_STEPS: "500",
+        ANNOTATION_MASTER_HEARTBEAT: "0.5",
+    }
+    pod, _ = _change(trainer)
+
+    command = pod["spec"]["initContainers"][0]["command"]
+    found = MasterSettings.from_command_line("", command[3:], {})
+    assert command[-2:] == ["--max-steps=500", "--heartbeat-seconds=0.5"]
+    assert (found.max_steps, found.heartbeat_seconds) == (500, 0.5)
 
 
 def test_a_pod_of_role_master_may_carry_it_without_an_address() -> None:
@@ -191,6 +213,6 @@ def test_odd_metadata_is_no_crash(metadata: Any) -> None:
     pod = {"metadata": metadata, "spec": None}
     patch = Patch(pod)
 
-    assert sidecar.add_environment(patch, pod) == []
+    assert environment.add(patch, pod) == []
     assert patch.operations() == ()
     assert not sidecar.carried(pod)

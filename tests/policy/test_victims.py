@@ -15,6 +15,8 @@ from tests.support.builders import (
     index,
     job,
     node,
+    server,
+    servers,
     service,
     shape,
     support,
@@ -309,3 +311,18 @@ def test_a_choice_is_never_worse_than_the_schedulers_own(case: Case, cpu: int) -
         choice = choose(preemptor, [proposal], found)
         assert choice is not None
         assert _guaranteed(found, choice) <= _guaranteed(found, proposal)
+
+
+def test_servers_make_a_job_richer() -> None:
+    """Of two jobs with a trainer each on the node, the one that holds servers gives."""
+    served = job("zserved", 1, 9, servers=servers(2, 2))
+    plain = job("a", 1, 9)
+    pods = [
+        trainer(plain, 0, "n0"),
+        trainer(served, 0, "n0"),
+        server(served, 0, "n1"),
+        server(served, 1, "n1"),
+    ]
+    found = index([node("n0", 10), node("n1", 10)], [served, plain], pods)
+
+    assert _chosen(service("s", 5), found, "n0") == "n0: zserved-000"

@@ -1,5 +1,6 @@
 """API objects as JSON: a test names what matters to it and nothing else."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from policy.mutation import EDL_CLASSES
@@ -45,12 +46,14 @@ def job(
     cpu: float = 5,
     managed: bool = True,
     master: bool = False,
+    annotations: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
     """An elastic Job in namespace "ml"."""
     bounds = {ANNOTATION_MIN: str(low), ANNOTATION_MAX: str(high)}
     if master:
         bounds[ANNOTATION_MASTER] = "true"
+    bounds |= annotations or {}
     template = {"spec": {"restartPolicy": "Never", "containers": containers(cpu)}}
     manager = {"managedBy": MANAGER} if managed else {}
     return {

@@ -16,7 +16,7 @@ from kube.fake.streams import FakeStream
 from kube.request import PODS, SERVICES, Request
 from policy.model import Policy
 from policy.mutation import EDL_CLASSES, pod_patch
-from policy.names import LABEL_MASTER
+from policy.names import LABEL_MASTER, LABEL_SERVER
 
 START_S = 1_800_000_000.0
 
@@ -44,14 +44,15 @@ class Instant:
     """An `Api` over the fake server whose watches give what there is, a bookmark, and end.
 
     Pods get the priority of their class, and are refused where it does not exist, as the
-    Priority admission plugin does. Writes are kept, in order, for tests to look at.
+    Priority admission plugin does, and where a container has no image. Writes are kept, in order,
+    for tests to look at.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.fake = FakeApi(wall=clock.now, clock_s=clock.seconds)
         self.writes: list[Request] = []
         self.webhook = True
-        """Whether EDL's webhook adds masters to pods that are marked for one."""
+        """Whether EDL's webhook adds what only it knows to pods that are marked for it."""
         self.pods_made: dict[str, str] = {}
         """uid -> name of every pod that was created here, whether or not the answer arrived."""
 
@@ -70,6 +71,9 @@ class Instant:
     def _make_pod(self, asked: Request) -> bytes:
         body = self._admitted(orjson.loads(asked.body))
         metadata = body["metadata"]
+        if any(not container.get("image") for container in body["spec"]["containers"]):
+            text = f'Pod "{metadata["name"]}" is invalid: spec.containers[0].image: Required value'
+            raise errors.Invalid(text, status=422, reason="Invalid")
         try:
             return self.fake.send(replace(asked, body=orjson.dumps(body)))
         finally:
@@ -88,7 +92,8 @@ class Instant:
             raise errors.Forbidden(text, status=403, reason="Forbidden") from error
         filled = {"priority": found["value"], "preemptionPolicy": found["preemptionPolicy"]}
         pod = {**pod, "spec": {**pod["spec"], **filled}}
-        if not (self.webhook and LABEL_MASTER in pod["metadata"].get("labels", {})):
+        marks = {LABEL_MASTER, LABEL_SERVER} & pod["metadata"].get("labels", {}).keys()
+        if not (self.webhook and marks):
             return pod
         change = pod_patch(pod, pod["metadata"]["namespace"], Policy(), EDL_CLASSES, "edl")
         patched: dict[str, Any] = jsonpatch.JsonPatch(list(change.operations)).apply(pod)

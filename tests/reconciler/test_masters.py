@@ -8,7 +8,7 @@ import pytest
 
 from kube import errors, request
 from kube.request import CONFIGMAPS, JOBS, PODS, ROLEBINDINGS, ROLES, SECRETS, SERVICES
-from policy.names import ANNOTATION_MASTER_ADDRESS, LABEL_MASTER
+from policy.names import ANNOTATION_MASTER_ADDRESS, LABEL_MASTER, Tier
 from policy.snapshot import Phase, Pod
 from reconciler.words import State, Word
 from tests.reconciler.server import of
@@ -332,6 +332,39 @@ def test_uncommitted_work_that_cannot_be_written_is_tried_again(
     until(lambda: not world.api.fake.faults._faults)  # noqa: SLF001 - that it was tried
     process.run(6)
     until(lambda: [pod.uncommitted_s for pod in world.pods("net")] == [10.0])
+
+
+def test_another_leader_is_written_at_once(world: World, process: Process) -> None:
+    """On the new and on the old one, without waiting for the turn of the others."""
+    world.add_job("net", 3, 3, master=True)
+    process.run(6)
+    _says(process, world, State.WORK, leader=0, uncommitted={0: 10.0, 2: 30.0})
+    process.run(6)
+    until(lambda: [pod.uncommitted_s for pod in world.pods("net")] == [10.0, 0.0, 30.0])
+    _says(process, world, State.WORK, leader=1, uncommitted={1: 10.0, 2: 90.0})
+    process.round()
+
+    until(lambda: [pod.uncommitted_s for pod in world.pods("net")] == [0.0, 10.0, 30.0])
+    process.run(6)
+    until(lambda: [pod.uncommitted_s for pod in world.pods("net")] == [0.0, 10.0, 90.0])
+
+
+def test_the_leader_is_the_last_victim_of_a_burst(world: World, process: Process) -> None:
+    """From the master's word to the plan's choice, in one round more."""
+    world.add_job("net", 1, 6, master=True)
+    process.run(8)
+    surplus = [pod for pod in world.running("net") if pod.tier is Tier.SURPLUS]
+    leader = surplus[0]
+    _says(
+        process, world, State.WORK, leader=leader.trainer_id, uncommitted={leader.trainer_id: 10.0}
+    )
+    process.round()
+    until(lambda: any(pod.uncommitted_s for pod in world.pods("net")))
+    world.add_services(4, 3)
+    process.run(3)
+
+    assert leader.uid in {pod.uid for pod in world.running("net")}
+    assert len(world.running("net")) < 5
 
 
 def test_a_silent_master_is_told_of_once(world: World, process: Process) -> None:

@@ -5,12 +5,16 @@ import socket
 import socketserver
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from edl import Settings
+from edl.client import Client
+from edl.connection import Connection
+from edl.rendezvous import Rendezvous
 
 from kube import errors, request
 from kube.fake import FakeApi
@@ -22,6 +26,8 @@ from runtime import clock
 from tests.master.serving import TOKEN, Served
 from tests.reconciler.waiting import until
 
+_KNOWN_S = polls.EVERY_S + polls.TIMEOUT_S + 1.0
+"""Within which another leader is known: one turn, one question, and some room for a busy machine."""
 TARGET = Target("ml", "net-master", "127.0.0.1", "secret")
 
 
@@ -145,6 +151,53 @@ def test_the_end_wakes_the_loop_and_is_not_asked_for_again(api: FakeApi, master:
         until(lambda: "other" in asking.words())
         assert asking.words()["u"].state is State.DONE
     assert len(master.asked) == 2
+
+
+def test_another_leader_wakes_the_loop(api: FakeApi, master: Master) -> None:
+    """Within one turn; the same leader told again wakes nobody."""
+    woken: list[bool] = []
+    master.says = _page(state="work", trainers={"trainer-1": {"rank": 0}})
+    with _running(api, master.port, lambda: woken.append(True)) as asking:
+        asking.follow({"u": TARGET})
+        until(lambda: len(woken) == 1)
+        until(lambda: len(master.asked) == 2, 4.0)
+        assert len(woken) == 1
+        master.says = _page(state="work", trainers={"trainer-2": {"rank": 0}})
+        until(lambda: len(woken) == 2, _KNOWN_S)
+
+        assert asking.words()["u"].leader == 2
+
+
+def test_a_real_master_says_who_leads(api: FakeApi, tmp_path: Path) -> None:
+    """Rank 0, and at least ten uncommitted seconds of it; a change is known in time."""
+    served = Served(tmp_path, heartbeat_s=60.0)
+    url = f"http://127.0.0.1:{served.port}"
+    found = [Settings(url, TOKEN, f"trainer-{n}", patience_s=5.0) for n in (4, 5)]
+    first, second = (Rendezvous(each, "one", f"{each.trainer}:1") for each in found)
+    with ExitStack() as stack, _running(api, served.port) as asking:
+        stack.callback(served.stop)
+        for each in found:
+            client = Client(Connection(url, TOKEN), each.trainer, "one")
+            client.join()
+            client.close()
+        first.start()
+        stack.callback(first.close)
+        alone = first.next(0).number
+        first.ready(alone)
+        second.start()
+        stack.callback(second.close)
+        both = second.next(0).number
+        assert first.next(alone).number == both
+        first.ready(both)
+        second.ready(both)
+        asking.follow({"u": Target("ml", "net-master", "127.0.0.1", TOKEN)})
+        until(lambda: asking.words() and asking.words()["u"].leader == 4)
+        assert asking.words()["u"].uncommitted[4] >= 10.0
+        first.leave(1.0)
+        second.ready(second.next(both).number)
+        until(lambda: asking.words()["u"].leader == 5, _KNOWN_S)
+
+        assert asking.words()["u"].uncommitted == {4: 0.0, 5: 10.0}
 
 
 def test_expected_news_are_asked_for_at_once(api: FakeApi, master: Master) -> None:

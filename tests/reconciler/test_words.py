@@ -24,6 +24,24 @@ def test_a_status_page_is_read() -> None:
     )
 
 
+def test_the_leader_is_the_trainer_of_rank_0() -> None:
+    """Others have other ranks, or none."""
+    trainers = {"trainer-3": {"rank": 1}, "trainer-12": {"rank": 0}, "trainer-7": {"rank": None}}
+    found = _page(state="work", trainers=trainers)
+
+    assert found is not None
+    assert found.leader == 12
+
+
+@pytest.mark.parametrize("page", [{}, {"rank": None}, {"rank": False}, {"rank": "0"}, None, 0])
+def test_who_leads_is_not_guessed(page: Any) -> None:
+    """Trainers that do not work together have no ranks."""
+    found = _page(state="work", trainers={"trainer-3": page, "somebody": {"rank": 0}})
+
+    assert found is not None
+    assert found.leader is None
+
+
 @pytest.mark.parametrize("state", ["wait", "work", "stop", "", "something new"])
 def test_only_two_states_are_an_end(state: str) -> None:
     """A newer master may have more words for going on."""

@@ -21,6 +21,7 @@ from policy.snapshot import Books, Job
 from reconciler.actions import MakeTrainers
 from reconciler.expectations import Expectations
 from reconciler.jobs import JobWriter, Report
+from reconciler.provider import Provision
 from reconciler.trainers import Trainers
 from tests.reconciler import objects
 from tests.reconciler.server import Clock, Instant, of
@@ -46,7 +47,7 @@ class Bench:
             writer=self.writer,
             pool=pool,
             clock_s=self.clock.seconds,
-            address=lambda _: "",
+            provided=lambda _: Provision("", ""),
         )
 
     def job(self) -> Job:
@@ -273,7 +274,7 @@ def test_a_slow_eviction_is_not_waited_for(*, refused: bool) -> None:
             writer=JobWriter(api, index),
             pool=pool,
             clock_s=Clock().seconds,
-            address=lambda _: "",
+            provided=lambda _: Provision("", ""),
         )
         first = trainers.let_go([release]), index.pods[pod.uid].deleting
         second = trainers.let_go([release])

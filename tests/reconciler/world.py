@@ -67,7 +67,12 @@ class World:
     def pods(self, owner: str = "", *, ended: bool = False) -> list[Pod]:
         """Trainers of a job, or with no job named, services; by name."""
         found = [decode.pod(obj) for obj in self.api.all(PODS)]
-        return [p for p in found if p.job == owner and (ended or not p.terminal)]
+        return [p for p in found if p.job == owner and p.server < 0 and (ended or not p.terminal)]
+
+    def servers(self, owner: str) -> list[Pod]:
+        """Parameter servers of a job, in whatever state; by name."""
+        found = [decode.pod(obj) for obj in self.api.all(PODS)]
+        return [pod for pod in found if pod.job == owner and pod.server >= 0]
 
     def running(self, owner: str = "") -> list[Pod]:
         """Those that run and stay."""

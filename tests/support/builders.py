@@ -9,7 +9,7 @@ from typing import Any
 
 from policy.index import Index
 from policy.names import Role, Tier
-from policy.snapshot import Job, Node, Phase, Pod, Snapshot
+from policy.snapshot import Job, Node, Phase, Pod, Servers, Snapshot
 
 GI = 2**30
 NOW_S = 100_000.0
@@ -115,6 +115,26 @@ def support(owner: Job, name: str, where: str = "", cpu: float = 1) -> Pod:
         tier=Tier.SUPPORT,
         job=owner.name,
     )
+
+
+def servers(count: int = 2, cpu: float = 1, memory: float = 0, claim: str = "") -> Servers:
+    """Parameter servers that a job asks for."""
+    return Servers(count, shape(cpu, memory), claim)
+
+
+def server(owner: Job, number: int, where: str = "", **fields: Any) -> Pod:
+    """A parameter server that EDL made: on node `where`, or waiting."""
+    assert owner.servers is not None
+    values: dict[str, Any] = {
+        "name": f"{owner.name}-ps-{number}",
+        "uid": f"{owner.name}-ps-{number}",
+        "requests": owner.servers.requests,
+        "ready": bool(where),
+        "owner_uid": owner.uid,
+        "role": Role.PSERVER,
+        "server": number,
+    }
+    return replace(support(owner, "", where), **values | fields)
 
 
 def index(nodes: Sequence[Node] = (), jobs: Sequence[Job] = (), pods: Sequence[Pod] = ()) -> Index:

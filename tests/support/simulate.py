@@ -14,10 +14,10 @@ from policy.index import Index
 from policy.model import Policy
 from policy.names import Tier
 from policy.placement import Packing, admits
-from policy.planning import Create, History, Plan
+from policy.planning import Create, History, Plan, Retire
 from policy.snapshot import Job, Node, Phase, Pod, Snapshot
 from policy.victims import Candidate, choose
-from tests.support.builders import NOW_S, trainer
+from tests.support.builders import NOW_S, server, trainer
 
 ROUND_S = 30.0
 
@@ -75,6 +75,20 @@ class Cluster:
             self._helped[uid] = (self._helped.get(uid, (0, 0.0))[0] + 1, self.now_s)
         for create in made.creates:
             self._make(create)
+        for retire in made.retires:
+            self._retire(retire)
+        for serve in made.serves:
+            for number, node in zip(serve.numbers, serve.nodes, strict=True):
+                owner = self.jobs[serve.job]
+                pod = server(owner, number, created_s=self.now_s, planned=node)
+                assert pod.uid not in self.pods, "a pod of that name is there"
+                self.pods[pod.uid] = pod
+
+    def _retire(self, retire: Retire) -> None:
+        """Once nobody would confirm its end, or it never began, it is gone at once."""
+        pod = self.pods.pop(retire.uid)
+        if pod.node and not (retire.lost or pod.terminal):
+            self.pods[retire.uid] = replace(pod, deleting=True)
 
     def _let_go(self, uid: str) -> None:
         pod = self.pods.pop(uid)

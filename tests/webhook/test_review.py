@@ -146,6 +146,41 @@ def test_a_master_neither_comes_nor_goes() -> None:
     assert _refusal(_job(master="true", weight="2"), _job(master="true")) == ""
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"parameter_servers": "2"}, "edl.training/parameter-servers needs a master"),
+        ({"master": "true", "parameter_servers": "99"}, "edl.training/parameter-servers is 99"),
+        ({"master": "true", "parameter_server_cpu": "2"}, "the Job asks for none"),
+        ({"checkpoint_claim": "nets"}, "edl.training/checkpoint-claim says something about"),
+        ({"master_max_steps": "5"}, "edl.training/master-max-steps needs a master"),
+        ({"master": "true", "master_heartbeat_seconds": "x"}, "edl.training/master-heartbeat"),
+    ],
+)
+def test_wrong_wishes_for_servers_are_refused(changes: dict[str, Any], said: str) -> None:
+    """In one line that names the annotation."""
+    message = _refusal(_job(**changes))
+
+    assert said in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("parameter_servers", "parameter_server_cpu", "parameter_server_memory"),
+        *("checkpoint_claim", "master_max_steps", "master_heartbeat_seconds"),
+    ],
+)
+def test_what_pods_could_not_follow_does_not_change(name: str) -> None:
+    """Neither to another value, nor to none."""
+    said = {"master": "true", "parameter_servers": "2"}
+    old, new = _job(**{**said, name: "1"}), _job(**{**said, name: "3"})
+
+    assert f"{name.replace('_', '-')} cannot change once the Job exists" in _refusal(new, old)
+    assert "cannot change" in _refusal(new, _job(**{**said, name: None}))
+
+
 def test_a_wrong_wish_for_a_master_is_refused() -> None:
     """Naming the annotation and what would be right."""
     assert "edl.training/master is 'yes': write \"true\"" in _refusal(_job(master="yes"))

@@ -1,0 +1,139 @@
+from dataclasses import replace
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from kube import decode
+from policy.model import Policy
+from policy.mutation import EDL_CLASSES, pod_patch
+from policy.names import Role, Tier
+from policy.snapshot import Job, Servers
+from pserver.settings import PserverSettings
+from reconciler import serverobjects
+from tests.support.builders import job, servers, shape
+
+_ASKED = servers(4, 0.5, 1)
+
+
+def _pod(asked: Servers = _ASKED, spec: dict[str, Any] | None = None) -> dict[str, Any]:
+    owner = replace(job("net", servers=asked), account="data", template={"spec": spec or {}})
+    return serverobjects.pod(owner, asked, 3, "n0", 10)
+
+
+def _container(asked: Servers = _ASKED) -> dict[str, Any]:
+    found: dict[str, Any] = _pod(asked)["spec"]["containers"][0]
+    return found
+
+
+def test_a_server_is_read_back_as_what_it_is() -> None:
+    """Role, tier, index, job, owner and what the plan left room for all arrive."""
+    made = _pod()
+    made["metadata"]["uid"] = "u"
+    found = decode.pod(made)
+
+    assert (found.name, found.server, found.trainer_id) == ("net-ps-3", 3, -1)
+    assert (found.role, found.tier) == (Role.PSERVER, Tier.SUPPORT)
+    assert (found.job, found.owner_uid, found.planned) == ("net", "uid-net", "n0")
+    assert found.requests == shape(0.5, 1)
+
+
+def test_admission_adds_the_image_alone() -> None:
+    """The rest is what the webhook would give it."""
+    made = _pod()
+    values = EDL_CLASSES[made["spec"]["priorityClassName"]]
+    filled = {"priority": values.value, "preemptionPolicy": values.preemption_policy}
+    made["spec"] |= filled  # as the Priority plugin does
+    operations = list(pod_patch(made, "ml", Policy(), EDL_CLASSES, "edl:1").operations)
+
+    assert [operation["path"] for operation in operations] == ["/spec/containers/0/image"]
+    assert jsonpatch.JsonPatch(operations).apply(made)["spec"]["containers"][0]["image"] == "edl:1"
+
+
+def test_the_command_is_one_that_a_server_takes() -> None:
+    """Read by the server's own settings."""
+    command = _container()["command"]
+    found = PserverSettings.from_command_line("", command[3:], {})
+
+    assert command[:3] == ["python", "-m", "pserver"]
+    assert (found.index, found.of, found.job) == (3, 4, "net")
+    assert (found.listen, str(found.checkpoints)) == ("0.0.0.0:8791", "/var/lib/edl-pserver")
+
+
+def test_the_token_comes_from_the_jobs_secret() -> None:
+    """And is in no text of the pod."""
+    env = {entry["name"]: entry for entry in _container()["env"]}
+
+    assert env["EDL_TOKEN"]["valueFrom"] == {
+        "secretKeyRef": {"name": "net-master", "key": "token"},
+    }
+
+
+def test_it_is_probed_and_locked_in() -> None:
+    """All probes at one place; no rights, no root, no writes but to its volume."""
+    container = _container()
+    probes = [container[f"{kind}Probe"]["httpGet"] for kind in ("startup", "readiness", "liveness")]
+
+    assert probes == [{"path": "/healthz", "port": 8791}] * 3
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert _pod()["spec"]["automountServiceAccountToken"] is False
+    assert _pod()["spec"]["restartPolicy"] == "Always"
+
+
+def test_memory_is_a_promise_and_a_limit() -> None:
+    """A server refuses what would go over it; CPU is shared."""
+    resources = _container()["resources"]
+
+    assert resources["requests"] == {"cpu": "500m", "memory": "1Gi", "edl.training/trainer": "1"}
+    assert resources["limits"] == {"memory": "1Gi", "edl.training/trainer": "1"}
+
+
+@pytest.mark.parametrize(
+    ("claim", "source"),
+    [
+        ("", {"emptyDir": {}}),
+        ("nets", {"persistentVolumeClaim": {"claimName": "nets"}}),
+    ],
+)
+def test_checkpoints_outlive_the_container(claim: str, source: dict[str, Any]) -> None:
+    """In a volume of the pod, or in the claim that the Job names."""
+    made = _pod(servers(4, 0.5, 1, claim))["spec"]
+    (volume,) = made["volumes"]
+    (mount,) = made["containers"][0]["volumeMounts"]
+
+    assert {key: value for key, value in volume.items() if key != "name"} == source
+    assert (mount["name"], mount["mountPath"]) == (volume["name"], "/var/lib/edl-pserver")
+    assert (
+        made["securityContext"]["fsGroup"] == made["containers"][0]["securityContext"]["runAsUser"]
+    )
+
+
+def test_servers_run_where_trainers_may() -> None:
+    """Selector, node affinity, tolerations and rights to pull; what is about other pods is not theirs."""
+    term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+    node_affinity = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}
+    }
+    template = {
+        "nodeSelector": {"pool": "training"},
+        "tolerations": [{"key": "training", "operator": "Exists"}],
+        "imagePullSecrets": [{"name": "registry"}],
+        "affinity": {"nodeAffinity": node_affinity, "podAntiAffinity": {"x": "y"}},
+        "hostNetwork": True,
+    }
+    made = _pod(spec=template)["spec"]
+
+    assert made["affinity"] == {"nodeAffinity": node_affinity}
+    assert "hostNetwork" not in made
+    for name in ("nodeSelector", "tolerations", "imagePullSecrets"):
+        assert made[name] == template[name]
+    assert made["serviceAccountName"] == "data"
+
+
+def test_a_template_without_a_spec_is_no_crash() -> None:
+    """Whatever the record holds."""
+    owner: Job = replace(job("net", servers=_ASKED), template={})
+
+    assert serverobjects.pod(owner, _ASKED, 0, "n0", 10)["spec"]["containers"]
