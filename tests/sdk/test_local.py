@@ -5,15 +5,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from edl import SettingError, clock
-from edl.local import child, view
+from edl import EdlError, SettingError, clock
+from edl.local import child, servers, view
 from edl.local.crew import MOST_FAILURES, Crew, state
+from edl.local.ports import free_ports
 from edl.local.processes import Line, News, Process
 from edl.local.schedule import Add, Kill, Remove, parse
+from edl.local.servers import Servers
 
 
 def test_a_schedule_happens_once_each_at_its_time() -> None:
@@ -66,6 +68,32 @@ def test_sums_are_honest_about_what_is_not_known() -> None:
     assert view.sums({}) == view.Sums()
     assert view.sums(STATUS).dropped_tasks == 1
     assert view.held({}, "trainer-0") == ""
+
+
+def test_a_group_is_shown_by_its_round_and_ranks() -> None:
+    """Who trains alone, for itself, is in no round."""
+    members = [{"trainer": "trainer-1"}, {"trainer": "trainer-0"}]
+    status = {
+        "rendezvous": {"round": 4, "formed": False, "members": members},
+        "trainers": {"trainer-1": {"rank": 0}},
+    }
+
+    assert view.together(status) == "round 4 with 2 members, forming"
+    assert view.together({"rendezvous": {"round": 1, "formed": True, "members": [{}]}}) == (
+        "round 1 with 1 member"
+    )
+    assert view.together({}) == view.together({"rendezvous": {"round": 0}}) == ""
+    assert view.held(status, "trainer-1") == "rank 0"
+    assert view.screen("a", 1.0, view.Sums(), [], 30, about=["one", "two"])[1] == "one  two"
+
+
+def test_evaluations_are_no_part_of_how_far_a_job_is() -> None:
+    """They are asked for as the job goes on."""
+    kinds = {kind: {"kind": kind, "records": 9, "epochs": 1, "done_records": 3} for kind in "te"}
+    kinds["e"]["kind"] = "evaluation"
+
+    assert view.sums({"datasets": kinds}).records == 9
+    assert view.sums({"datasets": kinds}).done == 3
 
 
 class Stage:
@@ -142,6 +170,84 @@ def test_trainers_that_fail_are_replaced_a_few_times(
     assert len(stage.crew.all) == MOST_FAILURES + 1
     assert stage.crew.failures == MOST_FAILURES + 1
     assert "trainer-0 failed: failed with exit code 1; its last line: no data" in caplog.text
+
+
+def test_trainers_that_could_only_fail_again_are_not_replaced(stage: Stage) -> None:
+    """Those with the hopeless exit code, and all once the job needs no more."""
+    stage.program = "import sys; sys.exit(2)"
+    stage.crew = Crew(stage.start, hopeless_code=2)
+    stage.crew.add(1)
+    stage.end()
+    assert stage.crew.hopeless
+    stage.program = "import sys; sys.exit(1)"
+    stage.crew.add(1)
+    assert stage.crew.all[-1].wait(10)
+    stage.crew.look(lambda: False)
+
+    assert [one.name for one in stage.crew.failed] == ["trainer-0", "trainer-1"]
+    assert len(stage.crew.all) == 2
+
+
+def _until(act: Callable[[], bool]) -> None:
+    until_s = clock.monotonic_s() + 10
+    while not act():
+        assert clock.monotonic_s() < until_s
+        time.sleep(0.01)
+
+
+def test_parameter_servers_are_started_again_under_their_names(stage: Stage) -> None:
+    """As often as they are killed, as long as they live for a while in between."""
+    found = Servers(lambda index: stage.start(servers.name_of(index)), 2)
+    first = found.all
+
+    def revived() -> bool:
+        found.look()
+        return found.all[1] is not first[1]
+
+    assert found.kill("server-1")
+    assert not found.kill("trainer-1")
+    _until(revived)
+    assert [one.name for one in found.all] == ["server-0", "server-1"]
+    assert found.all[0] is first[0]
+    assert found.deaths == 1
+    found.end(5)
+    assert not any(one.running for one in found.all)
+
+
+def test_a_parameter_server_that_cannot_live_ends_the_run(stage: Stage) -> None:
+    """With its last line."""
+    stage.program = "raise SystemExit('no such folder')"
+    found = Servers(lambda index: stage.start(servers.name_of(index)), 1)
+
+    def look() -> bool:
+        found.look()
+        return False
+
+    with pytest.raises(EdlError, match="server-0 does not stay alive: no such folder"):
+        _until(look)
+
+
+def test_a_server_that_does_not_end_is_killed(stage: Stage) -> None:
+    """After its grace for a last checkpoint."""
+    stage.program = "import signal, time; signal.signal(15, lambda *_: 0); print(1); time.sleep(60)"
+    found = Servers(lambda index: stage.start(servers.name_of(index)), 1)
+    assert stage.news.get(timeout=10) == Line("server-0", "1")
+    found.end(0.1)
+
+    assert found.all[0].code == -9
+
+
+def test_a_server_is_told_who_it_is() -> None:
+    """And where it listens, each time the same."""
+    command = servers.command(1, [81, 82], "digits", Path("/saved"))
+    words = "--listen 127.0.0.1:82 --index 1 --of 2 --job digits --checkpoints /saved"
+
+    assert command[3:] == ["pserver", *words.split()]
+
+
+def test_ports_differ() -> None:
+    """Though nobody listens on any."""
+    assert len(set(free_ports(20))) == 20
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs prctl, which is Linux's")

@@ -1,9 +1,11 @@
 """What a training image gets when it installs the SDK."""
 
 import ast
+import os
+import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import files
 from pathlib import Path
 
@@ -12,6 +14,11 @@ import pytest
 
 HOME = Path(edl.__file__).parent
 MODULES = sorted(HOME.rglob("*.py"))
+EXTRAS = {
+    **{name: {"numpy"} for name in ("exchange", "sync", "servers", "model", "jobs")},
+    "paddle": {"numpy", "paddle"},
+}
+"""Packages that need more than the standard library; nobody imports them before they are needed."""
 
 
 def _imports(tree: ast.AST) -> Iterator[str]:
@@ -23,20 +30,58 @@ def _imports(tree: ast.AST) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=[str(path.relative_to(HOME)) for path in MODULES])
-def test_modules_need_the_standard_library_only(path: Path) -> None:
+def test_modules_need_the_standard_library_or_an_extra(path: Path) -> None:
     """Of Python 3.9; nothing of the control plane, which no training image has."""
     tree = ast.parse(path.read_text(), feature_version=(3, 9))
+    extra = EXTRAS.get(path.relative_to(HOME).parts[0], set())
 
     for name in _imports(tree):
         top = name.partition(".")[0]
-        assert top == "edl" or top in sys.stdlib_module_names, name
+        assert top == "edl" or top in sys.stdlib_module_names or top in extra, name
+
+
+WITHOUT_NUMPY = """
+import sys
+sys.modules["numpy"] = sys.modules["paddle"] = None
+from edl.__main__ import main
+import edl
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_loops_and_submitting_need_no_extra(tmp_path: Path) -> None:
+    """Neither numpy nor PaddlePaddle is there; training a model file says what is missing."""
+    model = tmp_path / "model.py"
+    model.write_text("model = loss = optimizer = print\n")
+    words = ["--data", "/data", "--name", "a", "--image", "b", "--min", "1", "--max", "2"]
+    submitted = _without_numpy("submit", str(model), *words)
+    told = {"EDL_MASTER": "http://127.0.0.1:1", "EDL_TOKEN": "a-token-of-this-test"}
+    trained = _without_numpy("train", str(model), "--data", str(tmp_path), environ=told)
+
+    assert (submitted.returncode, submitted.stderr) == (0, "")
+    assert trained.returncode == 2
+    assert trained.stderr == "edl: models need numpy: pip install 'edl-sdk[numpy]'\n"
+
+
+def _without_numpy(
+    *words: str, environ: Mapping[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, "-c", WITHOUT_NUMPY, *words],
+        env={**os.environ, **(environ or {})},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
 
 
 def test_nothing_else_is_installed() -> None:
-    """No dependencies, and one name only: `edl`."""
+    """No dependencies but in extras, and one name only: `edl`."""
     project = tomllib.loads((HOME.parents[1] / "pyproject.toml").read_text())["project"]
 
     assert project["dependencies"] == []
+    assert set(project["optional-dependencies"]) == {"numpy", "paddle"}
     assert files("edl-sdk") is not None
     assert (HOME / "py.typed").exists()
 

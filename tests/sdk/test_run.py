@@ -13,6 +13,7 @@ from queue import Queue
 import pytest
 from edl import SettingError, __main__
 from edl.local import master
+from edl.local.ports import free_ports
 from edl.local.processes import News, Process
 
 from tests.sdk.contract import Master
@@ -208,7 +209,7 @@ def test_without_the_master_the_error_says_what_to_install(
 
 def test_the_last_word_of_a_master_that_just_died_is_true(tmp_path: Path) -> None:
     """It is started again and asked, so that no old figures end a run."""
-    token, port = "a-token-of-this-test", master.free_port()
+    token, (port,) = "a-token-of-this-test", free_ports(1)
     told = {"EDL_TOKEN": token, "EDL_JOB": "digits"}
     command = master.command(str(tmp_path / "journal"), port)
     news = Queue[News]()

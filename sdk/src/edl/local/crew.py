@@ -17,17 +17,32 @@ MOST_FAILURES = 3
 class Crew:
     """Ids only grow: a name that once was somebody's is never given again."""
 
-    def __init__(self, start: Callable[[str], Process]) -> None:
+    def __init__(self, start: Callable[[str], Process], hopeless_code: int | None = None) -> None:
+        """Begins with nobody.
+
+        Args:
+            start: Starts a trainer of a name.
+            hopeless_code: Exit code of those that must not be replaced: another would end alike.
+        """
         self._start = start
+        self._hopeless_code = hopeless_code
         self._next = 0
         self._seen: set[str] = set()
         self.all: list[Process] = []
-        self.failures = 0
+        self.failed: list[Process] = []
+        """Those that failed by themselves."""
+        self.hopeless = False
+        """Whether one ended with the hopeless code."""
 
     @property
     def running(self) -> list[Process]:
         """In the order of their ids."""
         return [one for one in self.all if one.running]
+
+    @property
+    def failures(self) -> int:
+        """How many failed by themselves."""
+        return len(self.failed)
 
     @property
     def finished(self) -> bool:
@@ -53,8 +68,12 @@ class Crew:
             log.info("%s is killed (-9)", one.name)
             one.kill()
 
-    def look(self) -> None:
-        """Replaces those that failed by themselves, as long as the budget lasts."""
+    def look(self, worth: Callable[[], bool] = lambda: True) -> None:
+        """Replaces those that failed by themselves, as long as the budget lasts.
+
+        Args:
+            worth: Whether the job still needs trainers; asked once one has failed.
+        """
         for one in list(self.all):
             if one.running or one.name in self._seen:
                 continue
@@ -62,20 +81,27 @@ class Crew:
             if one.asked or one.code in (0, LEFT):
                 log.info("%s ended: %s", one.name, state(one))
                 continue
-            self.failures += 1
+            self.failed.append(one)
             log.warning("%s failed: %s; its last line: %s", one.name, state(one), one.last or "-")
-            if self.failures <= MOST_FAILURES:
+            if one.code == self._hopeless_code:
+                self.hopeless = True
+            elif self.failures <= MOST_FAILURES and worth():
                 self.add(1)
 
     def _staying(self) -> list[Process]:
         return [one for one in self.running if not one.asked]
 
 
-def state(one: Process) -> str:
-    """In words, such as `training` or `failed with exit code 1`."""
+def state(one: Process, busy: str = "training") -> str:
+    """In words, such as `training` or `failed with exit code 1`.
+
+    Args:
+        one: The process.
+        busy: What it does while it runs.
+    """
     code = one.code
     if code is None:
-        return "leaving" if one.asked else "training"
+        return "leaving" if one.asked else busy
     if code == 0:
         return "done"
     if one.asked == "killed" and code < 0:

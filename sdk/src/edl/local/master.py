@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -46,13 +45,6 @@ def command(journal: str, port: int) -> list[str]:
     # -P: a file `master.py` where the user is must not be taken for it
     program = [sys.executable, "-P", "-m", "master", "--listen", f"127.0.0.1:{port}"]
     return [*program, "--journal", journal, "--heartbeat-seconds", str(_HEARTBEAT_S)]
-
-
-def free_port() -> int:
-    """A port that nobody listens on now; a master that is started again uses it again."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 class Keeper:

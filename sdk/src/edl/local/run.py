@@ -1,4 +1,4 @@
-"""`edl run`: starts master and trainers, shows them, lets the user add and kill some, ends all."""
+"""Starts master, servers and trainers, shows them, lets the user add and kill some, ends all."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from types import FrameType
 
 from edl import clock
 from edl.errors import EdlError
-from edl.local import master
+from edl.local import master, servers
 from edl.local.crew import MOST_FAILURES, Crew, state
 from edl.local.keys import Keys
+from edl.local.ports import free_ports
 from edl.local.processes import Key, Line, News, Process
 from edl.local.schedule import MASTER, Act, Add, Kill, Quit, Remove, Schedule
-from edl.local.view import Row, held, screen, share, sums
+from edl.local.servers import Servers
+from edl.local.view import Row, held, screen, share, sums, together
 
 log = logging.getLogger("edl.run")
 
@@ -31,6 +33,8 @@ _GRACE_S = 5.0
 _MOST_NEWS = 10_000
 """Lines of trainers that wait to be shown; then those who write them wait."""
 _INTERRUPTED = 130
+_SAVE_S = 30.0
+"""For the last checkpoint of parameter servers."""
 _KEYS: dict[str, Act] = {
     "+": Add(),
     "-": Remove(),
@@ -50,6 +54,18 @@ class Options:
     schedule: Schedule = field(default_factory=lambda: Schedule([]))
     folder: Path | None = None
     """Keeps journal and logs; a journal found there is continued."""
+    python: str = sys.executable
+    """The trainers' interpreter."""
+    servers: int = 0
+    """Parameter servers."""
+    server_checkpoints: Path | None = None
+    """Where these save; beside the journal by default."""
+    hopeless: int | None = None
+    """The exit code of a trainer that must not be replaced: another would end alike."""
+    newest: str = ""
+    """How lines of trainers begin that say how far the job is: the newest is shown."""
+    result: str = ""
+    """How the line begins by which a trainer says what came of the job: it is the run's last."""
 
 
 class Run:
@@ -59,22 +75,31 @@ class Run:
         self._options = options
         self._news: queue.Queue[News] = queue.Queue(_MOST_NEWS)
         master.require()
+        if options.servers:
+            servers.require()
         self._kept = options.folder is not None
         self._folder = options.folder or Path(tempfile.mkdtemp(prefix="edl-"))
         self._begun_s = clock.monotonic_s()
         self._live = sys.stdout.isatty()
         self._drawn = 0
         self._quit = self._broken = False
-        token, port = secrets.token_hex(16), master.free_port()
+        token, (port, *self._ports) = secrets.token_hex(16), free_ports(1 + options.servers)
         self._told = {
             "EDL_MASTER": f"http://127.0.0.1:{port}",
             "EDL_TOKEN": token,
             "EDL_JOB": options.job,
+            "EDL_ADDRESS": "127.0.0.1",
+            "EDL_EXCHANGE_PORT": "0",
         }
+        if self._ports:
+            urls = [f"http://127.0.0.1:{one}" for one in self._ports]
+            self._told["EDL_PARAMETER_SERVERS"] = ",".join(urls)
+        self._newest = self._result = ""
         self._master_command = master.command(str(self._folder / "journal"), port)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._keeper = master.Keeper(self._start_master, self._told["EDL_MASTER"], token)
-        self._crew = Crew(self._start_trainer)
+        self._servers = Servers(self._start_server, options.servers)
+        self._crew = Crew(self._start_trainer, options.hopeless)
 
     def run(self) -> int:
         """The exit code: 0 where the job is done."""
@@ -97,7 +122,8 @@ class Run:
     def _loop(self) -> None:
         while not self._quit:
             self._keeper.look()
-            self._crew.look()
+            self._servers.look()
+            self._crew.look(self._worth)
             found = sums(self._keeper.status)
             for act in self._options.schedule.due(self._took_s, share(found)):
                 self._do(act)
@@ -110,13 +136,19 @@ class Run:
     def _took_s(self) -> float:
         return clock.monotonic_s() - self._begun_s
 
+    def _worth(self) -> bool:
+        """Whether the job still needs trainers, as the master says now."""
+        self._keeper.ask()
+        return self._keeper.status.get("state") != "failed"
+
     @property
     def _over(self) -> bool:
         """Whether nobody trains and nobody will."""
         crew = self._crew
         if crew.running:
             return False
-        if crew.finished or crew.failures > MOST_FAILURES:
+        failed = self._keeper.status.get("state") == "failed"
+        if failed or crew.finished or crew.hopeless or crew.failures > MOST_FAILURES:
             return True
         return not self._live and not self._options.schedule.adds
 
@@ -133,8 +165,17 @@ class Run:
             act = _KEYS.get(found.text)
             if act is not None:
                 self._do(act)
-        elif isinstance(found, Line) and not self._live:
-            print(f"{found.name} | {found.text}", flush=True)  # noqa: T201 - a command prints
+        elif isinstance(found, Line):
+            self._read(found)
+
+    def _read(self, line: Line) -> None:
+        options = self._options
+        if options.newest and line.text.startswith(options.newest):
+            self._newest = line.text
+        if options.result and line.text.startswith(options.result):
+            self._result = line.text
+        if not self._live:
+            print(f"{line.name} | {line.text}", flush=True)  # noqa: T201 - a command prints
 
     def _do(self, act: Act) -> None:
         if isinstance(act, Add):
@@ -145,7 +186,7 @@ class Run:
             self._quit = True
         elif act.name == MASTER:
             self._keeper.process.kill()
-        else:
+        elif act.name is None or not self._servers.kill(act.name):
             self._crew.kill(act.name)
 
     def _draw(self) -> None:
@@ -155,11 +196,15 @@ class Run:
         word = "serving" if keeper.serving else "away"
         died = f"started again {keeper.deaths} times" if keeper.deaths else ""
         rows = [Row(master.NAME, word, died, "")]
+        rows += [Row(one.name, state(one, "serving"), "", one.last) for one in self._servers.all]
         rows += [
             Row(one.name, state(one), held(status, one.name), one.last) for one in self._crew.all
         ]
         size = shutil.get_terminal_size()
-        lines = screen(self._options.job, self._took_s, sums(status), rows, size.columns)
+        about = [part for part in (together(status), self._newest) if part]
+        lines = screen(
+            self._options.job, self._took_s, sums(status), rows, size.columns, about=about
+        )
         shown = lines[: max(1, size.lines - 1)]
         up = f"\033[{self._drawn}A" if self._drawn else ""
         sys.stdout.write(up + "".join(f"\r{line}\033[K\n" for line in shown) + "\033[J")
@@ -175,6 +220,7 @@ class Run:
             if not one.wait(max(0.0, until_s - clock.monotonic_s())):
                 one.kill()
                 one.wait(_GRACE_S)
+        self._servers.end(_SAVE_S)
         if self._quit:
             self._keeper.ask()
         self._keeper.close()
@@ -195,16 +241,31 @@ class Run:
             f"{self._options.job} {'is done' if well else 'is not done'} after "
             f"{self._took_s:.1f} s: {found.done}{of} records acknowledged, {found.in_vain} trained "
             f"but lost before they were, {found.dropped_tasks} tasks dropped, master restarted "
-            f"{self._keeper.deaths} times",
+            f"{self._keeper.deaths} times{self._server_deaths()}",
             flush=True,
         )
         if status.get("state") == "failed":
             print(f"the job failed: {status.get('reason') or 'no reason given'}", flush=True)  # noqa: T201 - as above
+        elif not well and self._crew.failed:
+            one = self._crew.failed[-1]
+            print(f"the last line of {one.name}: {one.last or '-'}", flush=True)  # noqa: T201 - as above
         if well and not self._kept:
             shutil.rmtree(self._folder, ignore_errors=True)
         elif not well:
             print(f"logs and journal are in {self._folder}", flush=True)  # noqa: T201 - as above
-        return 0 if well else _INTERRUPTED if self._quit else 1
+        if well and self._result:
+            print(self._result, flush=True)  # noqa: T201 - as above
+        return 0 if well else self._bad_end()
+
+    def _bad_end(self) -> int:
+        """The exit code of a run that did not end well."""
+        if self._quit:
+            return _INTERRUPTED
+        hopeless = self._options.hopeless
+        return hopeless if self._crew.hopeless and hopeless is not None else 1
+
+    def _server_deaths(self) -> str:
+        return f", servers {self._servers.deaths} times" if self._ports else ""
 
     def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
         self._quit = True
@@ -213,8 +274,15 @@ class Run:
         told = {name: self._told[name] for name in ("EDL_TOKEN", "EDL_JOB")}
         return self._start(master.NAME, self._master_command, told)
 
+    def _start_server(self, index: int) -> Process:
+        options = self._options
+        place = options.server_checkpoints or self._folder / "servers"
+        command = servers.command(index, self._ports, options.job, place)
+        told = {name: self._told[name] for name in ("EDL_TOKEN", "EDL_JOB")}
+        return self._start(servers.name_of(index), command, told)
+
     def _start_trainer(self, name: str) -> Process:
-        command = [sys.executable, *self._options.program]
+        command = [self._options.python, *self._options.program]
         return self._start(name, command, {**self._told, "EDL_TRAINER": name})
 
     def _start(self, name: str, command: Sequence[str], told: dict[str, str]) -> Process:

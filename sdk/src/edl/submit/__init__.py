@@ -1,0 +1,1 @@
+"""`edl submit`: a model file becomes an elastic Job of the cluster."""

@@ -1,0 +1,54 @@
+"""Amounts as Kubernetes writes them, and slips of the pen in them. Pure."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+from edl.errors import SettingError
+
+_CPU = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(m?)", re.ASCII)
+_MEMORY = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)(Ki|Mi|Gi|Ti|k|M|G|T|)", re.ASCII)
+_BYTES = {
+    "": Decimal(1),
+    "k": Decimal(10**3),
+    "M": Decimal(10**6),
+    "G": Decimal(10**9),
+    "T": Decimal(10**12),
+    "Ki": Decimal(2**10),
+    "Mi": Decimal(2**20),
+    "Gi": Decimal(2**30),
+    "Ti": Decimal(2**40),
+}
+_MILLI = 1000
+_LEAST_BYTES = 16 << 20
+"""Less than an interpreter takes: the unit was forgotten."""
+
+
+def cpu_millis(flag: str, text: str) -> int:
+    """Thousandths of a CPU.
+
+    Raises:
+        SettingError: It is no amount, or nothing.
+    """
+    found = _CPU.fullmatch(text)
+    millis = 0 if found is None else Decimal(found[1]) * (1 if found[2] else _MILLI)
+    if millis < 1 or millis != int(millis):
+        raise SettingError(f"{flag} is {text!r:.40}: write CPUs, such as 2, 0.5 or 500m")
+    return int(millis)
+
+
+def check_memory(flag: str, text: str) -> None:
+    """Refuses what is no amount of memory, or too little to be meant.
+
+    Raises:
+        SettingError: Naming the flag.
+    """
+    found = _MEMORY.fullmatch(text)
+    if found is None:
+        raise SettingError(f"{flag} is {text!r:.40}: write memory, such as 512Mi or 4Gi")
+    size = Decimal(found[1]) * _BYTES[found[2]]
+    if size < _LEAST_BYTES:
+        raise SettingError(
+            f"{flag} is {text!r:.40}, which is {int(size)} bytes: write 512Mi or 4Gi, for example"
+        )

@@ -1,0 +1,140 @@
+"""`edl train --async`: parameter servers beside the master, and any of them may die."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.sdk.models import SOFTMAX, write_data
+
+pytestmark = pytest.mark.timeout(180)  # whole jobs, on cores that others share
+
+Train = Callable[..., "subprocess.CompletedProcess[str]"]
+RESULT = re.compile(
+    r"^edl: model is trained: (\d+) steps?, (\d+) records, loss ([\d.e-]+) here"
+    r"(?:; evaluation of step (\d+): loss ([\d.e-]+), accuracy ([\d.]+))?"
+)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder with a model and data."""
+    (tmp_path / "model.py").write_text(SOFTMAX)
+    write_data(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def train(home: Path) -> Train:
+    """Calls `edl train --async` in that folder, and waits for its end."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("EDL_")}
+
+    def call(*words: str) -> "subprocess.CompletedProcess[str]":
+        command = ["train", "model.py", "--async", "--data", "train.npz", *words]
+        return subprocess.run(  # noqa: S603 - our own program
+            [sys.executable, "-m", "edl", *command],
+            capture_output=True,
+            text=True,
+            timeout=170,
+            check=False,
+            cwd=home,
+            env={**environ, "TMPDIR": str(home), "OMP_NUM_THREADS": "1"},
+        )
+
+    return call
+
+
+def _result(done: "subprocess.CompletedProcess[str]") -> tuple[str | None, ...]:
+    found = RESULT.search(done.stdout.splitlines()[-1]) if done.stdout else None
+    assert found is not None, done.stdout + done.stderr
+    return found.groups()
+
+
+def _changed(home: Path, old: str, new: str) -> None:
+    path = home / "model.py"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_servers_and_trainers_may_die(train: Train, home: Path) -> None:
+    """Training goes on from the servers' newest checkpoint, and the exported model is theirs."""
+    _changed(home, "PAUSE_S = 0.002", "PAUSE_S = 0.15")
+    done = train(
+        *("-n", "2", "--servers", "2", "--epochs", "3", "--evaluate", "test.npz"),
+        *("--checkpoint-every", "4", "--export", "out"),
+        *("--schedule", "20%:kill, 25%:+1, 45%:kill server-0, 60%:kill master"),
+    )
+    steps, records, _, version, loss, accuracy = _result(done)
+
+    assert done.returncode == 0, done.stdout
+    assert "master restarted 1 times, servers 1 times" in done.stdout
+    assert records == str(3 * 960)
+    lost = re.search(r"(\d+) steps? lost with servers and done without", done.stdout)
+    assert int(steps or 0) + int(lost[1] if lost else 0) >= 45
+    assert steps == version
+    assert float(accuracy or 0) > 0.95
+    with np.load(home / "out/model.npz") as model, np.load(home / "test.npz") as data:
+        scores = data["inputs"] @ model["w"] + model["b"]
+        chances = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+        own = -np.log(chances[np.arange(len(scores)), data["labels"]] + 1e-9).mean()
+    assert float(loss or 0) == pytest.approx(own, rel=1e-3)
+
+
+def test_a_job_goes_on_from_its_servers_checkpoints(train: Train) -> None:
+    """Another run begins with the parameters of the one before."""
+    first = train("-n", "1", "--checkpoints", "saved", "--servers", "1")
+    second = train("-n", "1", "--checkpoints", "saved", "--servers", "2", "--modulate")
+
+    assert (first.returncode, second.returncode) == (0, 0), second.stdout
+    assert _result(first)[0] == "15"
+    assert _result(second)[0] == "30"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "text"),
+    [
+        (
+            '"kind": "momentum"',
+            '"kind": "newton"',
+            2,
+            r"'newton' is none of sgd, momentum, adagrad, adam",
+        ),
+        (
+            "return mean,",
+            "return float('nan'),",
+            1,
+            r"the job failed: .*the loss is NaN or infinite at step 1 of trainer trainer-\d",
+        ),
+        (
+            "shifted = np",
+            "raise ValueError('no label 7')\n    shifted = np",
+            1,
+            r"the job failed: .*loss\(outputs, labels\) of model.py failed at .*: no label 7",
+        ),
+    ],
+    ids=["optimizer", "nan", "raises"],
+)
+def test_what_cannot_be_trained_ends_the_job_with_one_line(  # noqa: PLR0917 - a table's columns
+    train: Train, home: Path, old: str, new: str, code: int, text: str
+) -> None:
+    """And nobody waits for ever."""
+    _changed(home, old, new)
+    done = train("-n", "2", "--servers", "1")
+
+    assert done.returncode == code, done.stdout
+    assert re.search(text, done.stdout), done.stdout
+
+
+def test_batches_whose_loss_is_no_number_may_be_left_out(train: Train, home: Path) -> None:
+    """They are counted, and batches may be refused for their age."""
+    _changed(home, "return mean,", "return float('nan') if labels[0] == 0 else mean,")
+    done = train("-n", "1", "--servers", "1", "--on-nan", "skip", "--max-staleness", "2")
+
+    assert done.returncode == 0, done.stdout
+    assert "steps left out, their loss was no number" in done.stdout.splitlines()[-1]
