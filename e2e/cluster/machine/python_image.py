@@ -1,16 +1,17 @@
 """An image with the running Python in it, this project's rooms, and what they import.
 
 Made of files of this machine, so it needs no registry and fits to what is being tested. The
-interpreter keeps its place; `/usr/bin/python` leads to it. There is no shell. Linux with
-glibc.
+interpreter keeps its place; `/usr/bin/python` leads to it. There is no shell unless it is asked for.
+Linux with glibc.
 """
 
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.metadata import Distribution, PackageNotFoundError
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -48,6 +49,8 @@ def build(
     *,
     distributions: Sequence[str] = (PROJECT, "numpy"),
     files: Mapping[str, Path | bytes] | None = None,
+    others: Sequence[Path] = (),
+    programs: Sequence[str] = (),
 ) -> Path:
     """Writes an image whose containers run `python` with the pod's `args`.
 
@@ -56,18 +59,23 @@ def build(
         name: What pods call it, such as "edl.local/trainer:1".
         distributions: Taken over with all they require, as far as they are installed here.
         files: More of them, by their path in the image, such as {"/app/train.py": b"..."}.
+        others: `site-packages` of environments of the same Python, with what is not installed here.
+        programs: Of this machine, such as "sh", which come with the libraries they need.
 
     Raises:
-        OSError: a file cannot be read, or there is no room.
+        OSError: a file cannot be read, a program is not here, or there is no room.
         PackageNotFoundError: one of `distributions` is not installed.
     """
-    layers = [base(distributions), own(files or {})]
+    layers = [base(distributions, others, programs), own(files or {})]
     return write(target, name, layers, Settings((PYTHON,), _ENV, APP))
 
 
-def base(distributions: Sequence[str]) -> list[Entry]:
+def base(
+    distributions: Sequence[str], others: Sequence[Path] = (), programs: Sequence[str] = ()
+) -> list[Entry]:
     """All but the project: the interpreter, its library, `distributions` and what they need."""
-    found = [*_system(), *_interpreter(), *_packages(distributions)]
+    found = [*_system(), *_interpreter(), *_packages(distributions, others)]
+    found += [Entry(f"/bin/{name}", _program(name), mode=0o755) for name in programs]
     # The loader among them is a program.
     return found + [Entry(path, file, mode=0o755) for path, file in _libraries(found).items()]
 
@@ -96,6 +104,13 @@ def _interpreter() -> Iterator[Entry]:
                 yield from _tree(path, str(path))
 
 
+def _program(name: str) -> Path:
+    found = shutil.which(name)
+    if found is None:
+        raise FileNotFoundError(f"{name}: this machine has no such program")
+    return Path(found).resolve()
+
+
 def _tree(source: Path, target: str) -> Iterator[Entry]:
     """A file, or all files of a directory but what is for tests or graphics."""
     if source.is_file():
@@ -106,8 +121,8 @@ def _tree(source: Path, target: str) -> Iterator[Entry]:
                 yield from _tree(path, f"{target}/{path.name}")
 
 
-def _packages(names: Sequence[str]) -> Iterator[Entry]:
-    for each in _closure(names):
+def _packages(names: Sequence[str], others: Sequence[Path]) -> Iterator[Entry]:
+    for each in _closure(names, [*sys.path, *map(str, others)]):
         for file in each.files or ():
             source = Path(str(each.locate_file(file)))
             inside = ".." not in file.parts and "tests" not in file.parts
@@ -115,10 +130,12 @@ def _packages(names: Sequence[str]) -> Iterator[Entry]:
                 yield Entry(f"{SITE}/{file}", source)
 
 
-def _closure(names: Sequence[str]) -> list[Distribution]:
-    """The distributions and all that they require here."""
+def _closure(names: Sequence[str], places: Sequence[str]) -> list[Distribution]:
+    """The distributions and all that they require, each as the first of the places has it."""
     found: dict[str, Distribution] = {}
-    waiting = [distribution(name) for name in names]
+    if missing := [name for name in names if not _installed(name, places)]:
+        raise PackageNotFoundError(", ".join(missing))
+    waiting = [each for name in names for each in _installed(name, places)]
     while waiting:
         each = waiting.pop()
         if each.name in found:
@@ -127,15 +144,12 @@ def _closure(names: Sequence[str]) -> list[Distribution]:
         for text in each.requires or ():
             requirement = Requirement(text)
             if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-                waiting += _installed(requirement.name)
+                waiting += _installed(requirement.name, places)
     return list(found.values())
 
 
-def _installed(name: str) -> list[Distribution]:
-    try:
-        return [distribution(name)]
-    except PackageNotFoundError:
-        return []
+def _installed(name: str, places: Sequence[str]) -> list[Distribution]:
+    return list(Distribution.discover(name=name, path=list(places)))[:1]
 
 
 def _libraries(entries: Sequence[Entry]) -> dict[str, Path]:

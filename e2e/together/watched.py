@@ -1,0 +1,88 @@
+"""Runs a trainer as the first process of a container, and notes each of its steps.
+
+    python watched.py FOLDER WORDS...
+
+WORDS are what would follow `python` otherwise, such as `-m edl train model.py`. Appends lines to
+FOLDER/<trainer>.jsonl: the start with the process's id, each step, SIGTERM, and the end with the
+exit code, which is this process's too. What the trainer prints is in FOLDER/<trainer>.log. It is an
+ordinary one and knows nothing of this.
+"""
+
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+_INSIDE = "--inside"
+
+
+def main(arguments: list[str]) -> int:
+    """Watches; or, inside the watched process, runs the trainer."""
+    if arguments[0] == _INSIDE:
+        _run(Path(arguments[1]), arguments[2:])
+        return 0
+    return _watch(Path(arguments[0]), arguments[1:])
+
+
+def _watch(folder: Path, words: list[str]) -> int:
+    notes = folder / f"{os.environ['EDL_TRAINER']}.jsonl"
+    command = [sys.executable, __file__, _INSIDE, str(notes), *words]
+    with notes.with_suffix(".log").open("ab") as printed:
+        trainer = subprocess.Popen(command, stdout=printed, stderr=printed)
+
+    def forward(number: int, _: FrameType | None) -> None:
+        _note(notes, "sigterm")
+        trainer.send_signal(number)
+
+    signal.signal(signal.SIGTERM, forward)
+    _note(notes, "start", pid=trainer.pid)
+    code = trainer.wait()
+    code = code if code >= 0 else 128 - code
+    _note(notes, "end", code=code)
+    return code
+
+
+def _run(notes: Path, words: list[str]) -> None:
+    import edl.servers  # noqa: PLC0415 - the watching process does without
+    import edl.sync  # noqa: PLC0415 - as above
+
+    edl.sync.train = _noting(edl.sync.train, notes)
+    edl.servers.train = _noting(edl.servers.train, notes)
+    if words[0] == "-m":
+        sys.argv = words[1:]
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = words
+        runpy.run_path(words[0], run_name="__main__")
+
+
+def _noting(train: Callable[..., Any], notes: Path) -> Any:
+    """The same, but each step is noted before the program hears of it."""
+
+    def noting(*arguments: Any, on_step: Any = None, **options: Any) -> Any:
+        def stepped(step: Any) -> None:
+            told = {name: one for name, one in vars(step).items() if isinstance(one, int | float)}
+            _note(notes, "step", loss=step.metrics.get("loss"), **told)
+            if on_step is not None:
+                on_step(step)
+
+        return train(*arguments, on_step=stepped, **options)
+
+    return noting
+
+
+def _note(path: Path, what: str, **more: object) -> None:
+    line = json.dumps({"at_s": time.time(), "what": what, **more})
+    with path.open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
