@@ -2,8 +2,9 @@
 
 import os
 import socket
+import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -147,13 +148,25 @@ def test_a_ring_that_is_over_stays_over(four: Seats) -> None:
     ring.close()
 
 
-def test_a_peer_that_breaks_off_is_named(four: Seats) -> None:
+def _ends(link: socket.socket) -> None:
+    link.shutdown(socket.SHUT_RDWR)
+
+
+def _resets(link: socket.socket) -> None:
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    link.close()
+
+
+@pytest.mark.parametrize("breaks", [_ends, _resets])
+def test_a_peer_that_breaks_off_is_named(
+    four: Seats, breaks: Callable[[socket.socket], None]
+) -> None:
     """As a process that dies: no last words; all others learn which one it was."""
 
     def dies(ring: Ring) -> None:
         links: Any = ring._links  # noqa: SLF001 - the kernel does this to a process that is killed
         for link in (links._forward, links._backward):  # noqa: SLF001 - as above
-            link.shutdown(socket.SHUT_RDWR)
+            breaks(link)
 
     few = partial(_sum, size=100_000)
     found = four.run(few, few, few, dies)
