@@ -100,8 +100,9 @@ class Run:
 
     @property
     def taken(self) -> list[Life]:
-        """Those who had to go."""
-        return [life for life in self.lives if life.sigterm_s is not None]
+        """Those who had to go for the services; a finished job stops trainers, too."""
+        begun_s, ended_s = self.burst
+        return [life for life in self.lives if begun_s <= (life.sigterm_s or 0.0) <= ended_s]
 
     def pause_s(self) -> float:
         """The longest time in which nobody trained while services came and went."""

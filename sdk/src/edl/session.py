@@ -103,6 +103,7 @@ class Session:
             )
             self._heart = Heart(self, found.heartbeat_s)
             self._heart.start()
+            atexit.register(self._end_in_time)
             atexit.register(self.leave)
 
     def _listen(self) -> None:
@@ -311,6 +312,15 @@ class Session:
         self.job = found.job
         self.calls.generation = found.generation
         self.joins += 1
+
+    def _end_in_time(self) -> None:
+        """After SIGTERM, once all was said: what a framework does at its end may take seconds."""
+        if self.exits and os.getpid() == self._pid:
+            logging.shutdown()
+            with contextlib.suppress(OSError, ValueError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(stopping.EXIT_CODE)
 
     def _terminated(self) -> None:
         """SIGTERM: the main thread has until the grace's end to leave by itself."""

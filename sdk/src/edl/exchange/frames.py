@@ -21,7 +21,7 @@ _HEAD = struct.Struct("!B3xI")
 _DATA, _WORDS = 0, 1
 _AT_ONCE = 16
 """Views that are given to the system in one call."""
-_LAST_S = 0.03
+_LAST_S = 0.02
 """How long last words may take, where the peer does not read."""
 _LAST_BYTES = 1 << 20
 """Room for last words in the system, where the peer does not read at the moment."""
