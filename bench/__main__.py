@@ -27,7 +27,8 @@ _ROOT = Path(__file__).parents[1]
 _INTERRUPTED = 130
 _DESCRIPTION = """Decides on synthetic clusters of 100, 1 000 and 5 000 nodes (ten pods for each
 node, a job for every five) and measures how long that takes: the plan, and the extender's
-answers; then a master with sixteen trainers, and what the SDK costs a training loop. Prints what was measured and writes build/bench/report.json. Takes some minutes; let
+answers; then a master with sixteen trainers, and what the SDK costs a training loop; how long an all-reduce takes; then synchronous
+training while members change: its pauses, its loss curve, its speed. Prints what was measured and writes build/bench/report.json. Takes half an hour; let
 nothing else work meanwhile."""
 
 

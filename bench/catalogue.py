@@ -1,6 +1,6 @@
 """Which benchmarks there are: name on the command line -> what it runs."""
 
-from bench import extender, master, plan, sdk
+from bench import curves, exchange, extender, master, plan, pserver, rounds, sdk, steps
 from bench.benchmark import Benchmark
 
 BENCHMARKS: dict[str, Benchmark] = {
@@ -8,4 +8,9 @@ BENCHMARKS: dict[str, Benchmark] = {
     "master": master.run,
     "sdk": sdk.run,
     "extender": extender.run,
+    "exchange": exchange.run,
+    "rounds": rounds.run,
+    "curves": curves.run,
+    "steps": steps.run,
+    "pserver": pserver.run,
 }

@@ -16,7 +16,7 @@ from typing import Any
 
 import edl
 import numpy as np
-from edl.local import master
+from edl.local import master, ports
 from edl.local.processes import News, Process
 
 from bench.benchmark import Result, Setting
@@ -99,7 +99,7 @@ def _looped(batches: Iterable[Any], matrix: Any) -> Looped:
 @contextmanager
 def _member() -> Iterator[edl.Session]:
     """A trainer's session with a real master."""
-    token, port = secrets.token_hex(16), master.free_port()
+    token, (port,) = secrets.token_hex(16), ports.free_ports(1)
     with tempfile.TemporaryDirectory(prefix="edl-bench-") as folder:
         home, news = Path(folder), Queue[News]()
         told = {"EDL_JOB": "bench", "EDL_TOKEN": token}

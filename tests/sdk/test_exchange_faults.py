@@ -164,12 +164,16 @@ def test_a_peer_that_breaks_off_is_named(
     """As a process that dies: no last words; all others learn which one it was."""
 
     def dies(ring: Ring) -> None:
+        ring.barrier()
         links: Any = ring._links  # noqa: SLF001 - the kernel does this to a process that is killed
         for link in (links._forward, links._backward):  # noqa: SLF001 - as above
             breaks(link)
 
-    few = partial(_sum, size=100_000)
-    found = four.run(few, few, few, dies)
+    def goes_on(ring: Ring) -> None:
+        ring.barrier()  # before that a ring that forms knows less
+        _sum(ring, 100_000)
+
+    found = four.run(goes_on, goes_on, goes_on, dies)
 
     for error in found[:3]:
         assert isinstance(error, RoundOver)
