@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install fmt lint types test properties paddle cov bench e2e demo experiments lock presubmit clean
+.PHONY: help install fmt lint types test properties paddle cov covered bench e2e demo experiments lock presubmit clean
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,7 +49,11 @@ build/paddle/.installed:
 	@touch $@
 
 cov: install ## tests with branch coverage; the core must be whole
-	$(BIN)/python -m pytest -n auto --cov --cov-report=term
+	$(BIN)/python -m pytest -n auto --cov --cov-report=
+	@$(MAKE) --no-print-directory covered
+
+covered: install # what the last tests with coverage have covered
+	$(BIN)/coverage report
 	$(BIN)/coverage report --include="policy/*" --fail-under=100
 
 bench: install ## how fast plan, extender, master and SDK are (some minutes)

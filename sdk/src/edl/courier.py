@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from typing import Protocol
 
 from edl import clock, wire
@@ -22,6 +23,8 @@ POLL_S = 5.0
 """How long a call may wait at the master when this trainer holds nothing."""
 _AGAIN_S = 0.2
 _LEAST_AGAIN_S = 0.02
+_CALM_S = 0.25
+"""Between two calls for which nobody waits."""
 _TOLD_AFTER_TRIES = 3
 _TURN_S = 0.5
 """How often to look whether this loop still wants its turn, while another loop calls."""
@@ -54,8 +57,26 @@ class Store(Protocol):
 class Courier:
     """Of one loop."""
 
-    def __init__(self, session: Session, feed: Store, dataset: str, kind: str) -> None:
-        self._session, self._feed = session, feed
+    def __init__(
+        self,
+        session: Session,
+        feed: Store,
+        dataset: str,
+        kind: str,
+        calm: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Calls nobody yet.
+
+        Args:
+            session: Whose calls they are.
+            feed: Where tasks go.
+            dataset: Whose tasks to bring.
+            kind: Of tasks.
+            calm: Asked with the feed's lock: whether nothing waits for the next call. Then calls
+                are few, and carry more each.
+        """
+        self._session, self._feed, self._calm = session, feed, calm
+        self._called_s = 0.0
         self._scope: wire.Json = {"datasets": [dataset], "kinds": [kind]}
         self._client = session.client()
         self._backoff = Backoff()
@@ -91,12 +112,16 @@ class Courier:
                 pause_s = self._again_at_s - clock.monotonic_s()
                 want = feed.want()
                 if self._session.book.tells or (want and pause_s <= 0):
-                    return True
+                    pause_s = self._called_s + _CALM_S - clock.monotonic_s()
+                    if pause_s <= 0 or not self._calm():
+                        return True
+                    want = 1
                 feed.tell.wait(pause_s if want else None)
         return False
 
     def _call(self) -> None:
         calls, book = self._session.calls, self._session.book
+        self._called_s = clock.monotonic_s()
         with calls.turn(_TURN_S) as mine:
             if not mine:
                 return

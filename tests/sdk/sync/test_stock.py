@@ -133,6 +133,25 @@ def test_it_leases_until_enough_is_ahead() -> None:
     assert desk.want() == 0
 
 
+def test_it_is_calm_while_half_of_what_is_kept_ahead_is_here() -> None:
+    """Then nobody waits for the master: calls may be few."""
+    desk = Desk(low=40)
+
+    def calm() -> bool:
+        with desk.stock.lock:
+            return desk.stock.calm()
+
+    assert not calm()
+    desk.bring(lease(0), lease(1))
+    assert calm()
+    desk.stock.take(10, 0)
+    assert not calm()
+    desk.bring(lease(2), lease(3))
+    assert calm()
+    desk.stock.end()
+    assert not calm()
+
+
 def test_a_step_may_have_more_tasks_than_are_usually_held() -> None:
     """Tasks of two records, and steps of 256: it leases on until a step is there."""
     desk = Desk(low=16 * 256, task_records=2)

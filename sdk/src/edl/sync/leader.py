@@ -96,7 +96,7 @@ class Leader(Loop):
         ahead = batch_size * _STEPS_AHEAD
         self._stock = Stock(book, ahead, description["task_records"], self._away)
         # the courier is made of the same parts as a loop's, but fills this stock
-        self._courier = Courier(self.session, self._stock, name, "training")
+        self._courier = Courier(self.session, self._stock, name, "training", self._stock.calm)
         self._courier.start()
 
     def plan(self, records: int, wait_s: float) -> Plan | None:

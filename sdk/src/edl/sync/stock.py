@@ -56,6 +56,10 @@ class Stock:
             return 0
         return max(1, min(_MOST_WANTED, missing // self._task_records))
 
+    def calm(self) -> bool:
+        """Whether half of what is to be kept ahead is here; needs the lock."""
+        return not self.closing and self._size() >= max(self._low // 2, self._asked)
+
     def stock(self, leases: tuple[Lease, ...]) -> None:
         """Tasks came in."""
         with self.lock:
@@ -108,11 +112,12 @@ class Stock:
             if self._finished():
                 return None
             found = self._cut(records) if self._enough(records) else ()
-            self.tell.notify_all()
+            if not self.calm():
+                self.tell.notify_all()
             return found
 
     def spoken(self) -> None:
-        """There is something in the book for the master."""
+        """There is something in the book for the master; it may wait a moment while all is calm."""
         with self.lock:
             self.tell.notify_all()
 
