@@ -21,6 +21,7 @@ from time import perf_counter, sleep
 from typing import Any, Self
 
 import orjson
+from edl.local.ports import free_ports
 
 from bench.benchmark import Result, Setting
 from e2e.measure.bars import Bar
@@ -81,9 +82,7 @@ class _Master:
     def __init__(self, home: Path) -> None:
         self._home = home
         self.token = secrets.token_hex(16)
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            self.port = int(found.getsockname()[1])
+        (self.port,) = free_ports(1)
         self._process: subprocess.Popen[bytes]
 
     def __enter__(self) -> Self:

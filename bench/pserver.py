@@ -20,6 +20,7 @@ from typing import Any
 
 import edl
 import numpy as np
+from edl.local.ports import free_ports
 from edl.servers import Gradients, Lookup, Rules, Servers, Table
 from edl.servers.model import Model
 
@@ -160,7 +161,7 @@ def _served(numbers: int) -> Iterator[tuple[tuple[str, ...], str]]:
     token = secrets.token_hex(16)
     running: list[subprocess.Popen[bytes]] = []
     with tempfile.TemporaryDirectory(prefix="edl-bench-") as folder:
-        ports = _free_ports(SERVERS)
+        ports = free_ports(SERVERS)
         try:
             for index, port in enumerate(ports):
                 running.append(_start(index, port, Path(folder), token))
@@ -174,14 +175,6 @@ def _served(numbers: int) -> Iterator[tuple[tuple[str, ...], str]]:
             for process in running:
                 process.send_signal(signal.SIGKILL)
                 process.wait(_STARTED_S)
-
-
-def _free_ports(number: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        found = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for one in found:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in found]
 
 
 def _start(index: int, port: int, folder: Path, token: str) -> subprocess.Popen[bytes]:

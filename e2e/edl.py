@@ -14,7 +14,6 @@ import base64
 import contextlib
 import dataclasses
 import shutil
-import socket
 import ssl
 import sys
 import time
@@ -27,6 +26,7 @@ from typing import Any, Protocol
 
 import orjson
 import yaml
+from edl.local.ports import free_ports
 
 from e2e.cluster.process import Process
 from extender import certificates
@@ -92,7 +92,7 @@ class Edl:
         self._directory = directory / "edl"
         shutil.rmtree(self._directory, ignore_errors=True)
         self._directory.mkdir(parents=True)
-        self._ports = dict(zip(ROOMS, _free_ports(len(ROOMS)), strict=True))
+        self._ports = dict(zip(ROOMS, free_ports(len(ROOMS)), strict=True))
         self._processes: dict[str, Process] = {}
         self._kubeconfigs: dict[str, Path] = {}
         found = certificates.files(SYSTEM_NAMESPACE, (), clock.now())
@@ -274,11 +274,3 @@ class Edl:
 def _documents(path: Path) -> list[dict[str, Any]]:
     found = yaml.safe_load_all(path.read_text(encoding="utf-8"))
     return [dict(document) for document in found if isinstance(document, Mapping)]
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [
-            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
-        ]
-        return [int(server.getsockname()[1]) for server in sockets]

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from edl.local.ports import free_ports
 
 from e2e.cluster.local import Cluster, running
 from e2e.journey import until
@@ -49,9 +49,7 @@ def client(cluster: Cluster) -> Iterator[Client]:
 
 @contextmanager
 def _serving(cluster: Cluster, journal: Path) -> Iterator[tuple[Master, "subprocess.Popen[str]"]]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
+    (port,) = free_ports(1)
     words = ["--listen", f"127.0.0.1:{port}", "--journal", str(journal)]
     words += ["--snapshot-configmap", f"{NAMESPACE}/{NAME}", "--kubeconfig", str(cluster.admin)]
     words += ["--heartbeat-seconds", "60"]  # on a busy machine a process may take long to start

@@ -253,6 +253,8 @@ class Fail(_Who):
 class Setback(_Who):
     """Work was lost together with the model's state."""
 
+    event: Name
+    """Names what happened: whoever tells of the same adds to the same setback."""
     reason: Reason
     steps: Count = 0
     records: Count = 0

@@ -6,6 +6,7 @@ from typing import Any
 Json = dict[str, Any]
 
 _MOST_SHOWN = 20
+_TOLD = ("event", "reason", "steps", "records")
 
 
 @dataclass(slots=True)
@@ -18,17 +19,23 @@ class Setbacks:
     newest: list[Json] = field(default_factory=list)
 
     def add(self, trainer: str, told: Json) -> None:
-        """One more.
+        """One more, or more of one that is known: each trainer knows only its own part at first.
 
         Args:
             trainer: Who tells it.
-            told: Its reason, and how many steps and records are to do again.
+            told: The event, its reason, and how many steps and records are to do again in all, as
+                far as is known: told twice it counts once.
         """
-        entry = {"by": trainer, **{name: told[name] for name in ("reason", "steps", "records")}}
-        self.count += 1
-        self.steps += entry["steps"]
-        self.records += entry["records"]
-        self.newest = [*self.newest[1 - _MOST_SHOWN :], entry]
+        entry = {"by": trainer, **{name: told[name] for name in _TOLD}}
+        known = next((one for one in self.newest if one["event"] == entry["event"]), None)
+        if known is None:
+            known = {**entry, "steps": 0, "records": 0}
+            self.count += 1
+            self.newest = [*self.newest[1 - _MOST_SHOWN :], known]
+        self.steps += max(0, entry["steps"] - known["steps"])
+        self.records += max(0, entry["records"] - known["records"])
+        known["steps"] = max(entry["steps"], known["steps"])
+        known["records"] = max(entry["records"], known["records"])
 
     def dump(self) -> Json:
         """As JSON."""

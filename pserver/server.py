@@ -82,7 +82,7 @@ class Server:
         lost = NOTHING
         if self.serving is not None and body.seen is not None:
             lost = self.setbacks.late(body.generation, _counts(body.seen))
-        return {**self.state(), "lost": _lost(lost)}
+        return {**self.state(), "lost": self._lost(lost)}
 
     def ask(self, body: Ask, now_s: float) -> Json:
         """Whether the caller may do something for all servers.
@@ -123,7 +123,7 @@ class Server:
         """
         mine = (self.generation, self._ticket)
         if (body.generation, body.ticket) == mine and self.serving is not None:
-            return {**self.state(), "lost": _lost(NOTHING)}
+            return {**self.state(), "lost": self._lost(NOTHING)}
         if (body.generation, body.ticket) <= mine:
             text = f"generation {body.generation} comes too late: this server is at {mine[0]}"
             raise RefusedError(_CONFLICT, text, "generation")
@@ -136,7 +136,7 @@ class Server:
         self._serve(body.generation, body.ticket, shard, now_s)
         for kind in (tickets.SETTLE, tickets.SAVE):
             self.tickets.end(kind)
-        return {**self.state(), "lost": _lost(lost)}
+        return {**self.state(), "lost": self._lost(lost)}
 
     def resume(self, frame: Frame, now_s: float) -> None:
         """Goes on where this server ended when it was told to; nothing is lost.
@@ -256,6 +256,11 @@ class Server:
             text = f"checkpoint {name.folder} at server {self.place.index}: {error}"
             raise RefusedError(_CONFLICT, text, "checkpoint") from error
 
+    def _lost(self, counts: Counts) -> Json:
+        """What the caller's word added to a setback, and the whole of that."""
+        added = {"steps": counts.version, "records": counts.records}
+        return {**added, "setback": None if counts == NOTHING else self.setbacks.last()}
+
     def _serve(self, generation: int, ticket: int, shard: Shard, now_s: float) -> None:
         self.generation, self._ticket = generation, ticket
         self.serving = Serving(generation, shard, self.tally, now_s)
@@ -263,7 +268,3 @@ class Server:
 
 def _counts(seen: Seen) -> Counts:
     return Counts(seen.version, seen.records)
-
-
-def _lost(counts: Counts) -> Json:
-    return {"steps": counts.version, "records": counts.records}

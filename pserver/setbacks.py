@@ -59,13 +59,13 @@ class Setbacks:
         newest["records"] += lost.records
         return lost
 
+    def last(self) -> dict[str, Any]:
+        """The newest: its generation and reason, and all that is known to be lost by it."""
+        return _told(self._newest[-1])
+
     def told(self) -> dict[str, Any]:
         """For the status."""
-        newest = [
-            {"generation": one["generation"], "reason": one["reason"]}
-            | {"steps": one["version"], "records": one["records"]}
-            for one in self._newest
-        ]
+        newest = [_told(one) for one in self._newest]
         steps, records = self.lost
         return {"count": self.count, "steps": steps, "records": records, "newest": newest}
 
@@ -76,3 +76,8 @@ class Setbacks:
         lost = Counts(seen.version - before.version, max(0, seen.records - before.records))
         self.lost = Counts(self.lost.version + lost.version, self.lost.records + lost.records)
         return lost
+
+
+def _told(one: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: one[name] for name in ("generation", "reason", "records")}
+    return {**kept, "steps": one["version"]}

@@ -2,13 +2,13 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from edl.local.ports import free_ports
 
 from runtime import clock
 from tests.master.serving import TOKEN
@@ -23,9 +23,7 @@ class Process:
 
     def __init__(self, root: Path, *more: str) -> None:
         self._more = more
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = int(free.getsockname()[1])
+        (self.port,) = free_ports(1)
         self.journal = root / "journal"
         self.run: subprocess.Popen[str]
         self.start()

@@ -164,7 +164,7 @@ def test_page_and_metrics_show_rounds_and_setbacks(master: Master) -> None:
     """As text, with what trainers wrote made harmless."""
     one = master.join("a")
     together(master, "a", "b")
-    one.ok("POST", "/v1/setbacks", reason="<b>server 1</b> died", steps=2, records=64)
+    one.ok("POST", "/v1/setbacks", event="e", reason="<b>server 1</b> died", steps=2, records=64)
     page = _text(master, "/")
     metrics = _text(master, "/metrics")
 

@@ -33,7 +33,7 @@ def test_only_a_trainer_that_has_joined_can_say_so(name: str) -> None:
     """Another changes nothing."""
     ledger = opened("a")
     before = ledger.dump()
-    told = {"reason": "x", "steps": 1, "records": 1}
+    told = {"event": "e", "reason": "x", "steps": 1, "records": 1}
     with pytest.raises(RefusedError, match="has not joined"):
         ledger.execute({"do": name, **who("b"), **told})
 
@@ -44,7 +44,7 @@ def test_setbacks_are_summed_and_the_newest_are_kept() -> None:
     """Twenty of them, also in the books that another master reads."""
     ledger = opened("a", "b")
     for number in range(25):
-        told = {"reason": f"reason {number}", "steps": 2, "records": number}
+        told = {"event": f"{number}", "reason": f"reason {number}", "steps": 2, "records": number}
         ledger.execute({"do": "setback", **who("ab"[number % 2]), **told})
     again = Ledger("digits")
     again.load(ledger.dump())
@@ -52,7 +52,13 @@ def test_setbacks_are_summed_and_the_newest_are_kept() -> None:
 
     assert (found.count, found.steps, found.records) == (25, 50, 300)
     assert [one["reason"] for one in found.newest] == [f"reason {n}" for n in range(5, 25)]
-    assert found.newest[-1] == {"by": "a", "reason": "reason 24", "steps": 2, "records": 24}
+    assert found.newest[-1] == {
+        "by": "a",
+        "event": "24",
+        "reason": "reason 24",
+        "steps": 2,
+        "records": 24,
+    }
     assert again.dump() == ledger.dump()
 
 

@@ -2,10 +2,11 @@
 
 import http.client
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
+
+from edl.local.ports import free_ports
 
 from tests.pserver.serving import environment
 from tests.reconciler.waiting import until
@@ -21,9 +22,7 @@ class Process:
     def __init__(
         self, directory: Path, index: int = 0, of: int = 1, *, job: str = "digits"
     ) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = int(free.getsockname()[1])
+        (self.port,) = free_ports(1)
         self.directory = directory
         self._place = ["--index", str(index), "--of", str(of), "--job", job]
         self._token = directory / "token"

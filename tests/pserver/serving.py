@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from edl.local.ports import free_ports
 
 from pserver import app
 from pserver.measures import Measures
@@ -39,7 +40,7 @@ class Served:
             Place(job, index, of),
             most_bytes,
         )
-        self.port = 0
+        (self.port,) = free_ports(1)
         self.server: Server
         self.clock_s: Callable[[], float] = clock.monotonic_s
         self._loop: asyncio.AbstractEventLoop
@@ -107,7 +108,6 @@ class Served:
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", self.port)
         await site.start()
-        self.port = runner.addresses[0][1]
         self._ready.set()
         await self._stopped.wait()
         if self._kills:

@@ -123,8 +123,8 @@ def test_a_checkpoint_is_gone_back_to_and_the_loss_is_known() -> None:
     )
 
     assert (answer["version"], answer["generation"]) == (1, 3)
-    assert answer["lost"] == {"steps": 2, "records": 20}
     told = found.setbacks.told()
+    assert answer["lost"] == {"steps": 2, "records": 20, "setback": told["newest"][-1]}
     assert (told["count"], told["steps"], told["records"]) == (2, 2, 20)
     assert told["newest"][-1]["reason"] == "server 1 began anew"
 
@@ -135,7 +135,8 @@ def test_a_server_that_was_killed_hears_from_workers_how_far_it_was() -> None:
     ref = {"generation": 1, "version": 5, "of": 2}
     seen = {"version": 4, "records": 40}
     answer = found.settle(order(2, checkpoint=ref, seen=seen), None, lambda _: [file()], 0.0)
-    assert answer["lost"] == {"steps": 3, "records": 30}
+    assert answer["lost"]["steps"] == 3
+    assert answer["lost"]["setback"]["records"] == 30
 
     def entered(generation: int, version: int) -> Json:
         told = {
@@ -145,13 +146,13 @@ def test_a_server_that_was_killed_hears_from_workers_how_far_it_was() -> None:
         }
         return dict(found.enter(Enter.model_validate(told))["lost"])
 
-    assert entered(1, 3) == {"steps": 0, "records": 0}
-    assert entered(1, 6) == {"steps": 2, "records": 20}
-    assert entered(1, 6) == {"steps": 0, "records": 0}
-    assert entered(0, 9) == {"steps": 0, "records": 0}
-    assert found.setbacks.told()["newest"] == [
-        {"generation": 1, "reason": "", "steps": 5, "records": 50}
-    ]
+    nothing = {"steps": 0, "records": 0, "setback": None}
+    whole = {"generation": 1, "reason": "", "steps": 5, "records": 50}
+    assert entered(1, 3) == nothing
+    assert entered(1, 6) == {"steps": 2, "records": 20, "setback": whole}
+    assert entered(1, 6) == nothing
+    assert entered(0, 9) == nothing
+    assert found.setbacks.told()["newest"] == [whole]
 
 
 def test_a_checkpoint_of_another_model_is_refused_at_the_door() -> None:

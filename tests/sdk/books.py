@@ -215,11 +215,17 @@ class Books:
     def setback(self, body: Json) -> Json:
         """POST /v1/setbacks."""
         self.member(body)
-        told = {name: body[name] for name in ("reason", "steps", "records")}
-        self.setbacks["count"] += 1
+        told = {name: body[name] for name in ("event", "reason", "steps", "records")}
+        newest = self.setbacks["newest"]
+        known = [one for one in newest if one["event"] == told["event"]]
+        if not known:
+            self.setbacks["count"] += 1
+            known = [{"by": body["trainer"], **told, "steps": 0, "records": 0}]
+            newest += known
         for name in ("steps", "records"):
-            self.setbacks[name] += body[name]
-        self.setbacks["newest"].append({"by": body["trainer"], **told})
+            more = max(0, told[name] - known[0][name])
+            self.setbacks[name] += more
+            known[0][name] += more
         return {}
 
     def status(self) -> Json:

@@ -238,16 +238,17 @@ class MeetingContract:
         assert other.work(1)["state"] == "stop"
 
     def test_setbacks_are_counted(self, master: Master) -> None:
-        """With who told them and why."""
-        one = master.join("trainer-0")
-        for steps in (2, 3):
+        """With who told them first and why; one event is one, with the most that was told of it."""
+        one, other = master.join("trainer-0"), master.join("trainer-1")
+        for event, by, steps in (("a", one, 2), ("b", one, 1), ("b", other, 3), ("b", one, 1)):
             told = {"reason": "server 1 died", "steps": steps, "records": 10 * steps}
-            assert one.ok("POST", "/v1/setbacks", **told) == {}
+            assert by.ok("POST", "/v1/setbacks", event=event, **told) == {}
         found = master.ask("GET", "/v1/status")[1]["setbacks"]
 
         assert (found["count"], found["steps"], found["records"]) == (2, 5, 50)
         assert found["newest"][-1] == {
             "by": "trainer-0",
+            "event": "b",
             "reason": "server 1 died",
             "steps": 3,
             "records": 30,
@@ -256,9 +257,9 @@ class MeetingContract:
     @pytest.mark.parametrize("path", ["/v1/fail", "/v1/setbacks"])
     def test_only_who_has_joined_can_say_such_things(self, master: Master, path: str) -> None:
         """404, as for work."""
-        body = {"trainer": "x", "incarnation": "y", "reason": "z", "steps": 0, "records": 0}
-        if path == "/v1/fail":
-            del body["steps"], body["records"]
+        body: Json = {"trainer": "x", "incarnation": "y", "reason": "z"}
+        if path == "/v1/setbacks":
+            body.update(event="e", steps=0, records=0)
         status, answer = master.ask("POST", path, body)
 
         assert (status, answer["error"]["field"]) == (404, "trainer")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from edl import EdlError, SettingError, clock
-from edl.local import child, servers, view
+from edl.local import child, crew, ports, servers, view
 from edl.local.crew import MOST_FAILURES, Crew, state
 from edl.local.ports import free_ports
 from edl.local.processes import Line, News, Process
@@ -158,6 +158,24 @@ def test_the_youngest_are_removed_and_killed(stage: Stage) -> None:
     assert not stage.crew.finished
 
 
+def test_who_does_not_leave_is_killed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the grace, as on a cluster: a run does not wait for ever."""
+    monkeypatch.setattr(crew, "_GRACE_S", 0.1)
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    stage.program = deaf + stage.program
+    stage.crew.add(1)
+    assert isinstance(stage.news.get(timeout=5), Line)
+    stage.crew.remove(1)
+    stage.crew.look()
+    assert stage.crew.running
+    until_s = clock.monotonic_s() + 5
+    while stage.crew.running:
+        assert clock.monotonic_s() < until_s
+        stage.crew.look()
+
+    assert state(stage.crew.all[0]) == "killed (-9)"
+
+
 def test_trainers_that_fail_are_replaced_a_few_times(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -248,6 +266,17 @@ def test_a_server_is_told_who_it_is() -> None:
 def test_ports_differ() -> None:
     """Though nobody listens on any."""
     assert len(set(free_ports(20))) == 20
+
+
+def test_ports_are_none_that_connections_get(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Else whoever is started again may find his own taken; where these get all, any will do."""
+    bounds = tmp_path / "range"
+    monkeypatch.setattr(ports, "_RANGE", bounds)
+    for text, below in (("10040\t60999\n", 10_040), ("nothing", 49_152), ("1024 65535", 65_536)):
+        bounds.write_text(text)
+        assert all(1024 <= port < below for port in free_ports(5))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs prctl, which is Linux's")

@@ -56,7 +56,10 @@ def run(join: Join, found: Servers, worker: Line, **more: Any) -> servers.Result
 
 
 def saving(found: Servers, version: int) -> Callable[[], None]:
-    """Waits until a checkpoint is committed at all servers."""
+    """Waits until a checkpoint is committed at all servers.
+
+    Right after the push that asks for it: what is pushed meanwhile may be in it or not.
+    """
     folder = found.directory / "digits"
     return lambda: until(
         lambda: len(list(folder.glob(f"*-*{version}/shard-?-of-{len(found.all)}"))) == 2
@@ -73,13 +76,12 @@ def test_killed_servers_come_back_with_their_newest_checkpoint(
     """
 
     def kill() -> None:
-        saving(two, 20)()
         for index in which:
             two.all[index].kill()
         for index in which:
             two.all[index].start()
 
-    worker = acting({11: saving(two, 10), 23: kill})
+    worker = acting({10: saving(two, 10), 20: saving(two, 20), 23: kill})
     result = run(join, two, worker)
 
     assert (result.steps, result.records) == (40, 800)
@@ -103,11 +105,12 @@ def test_servers_one_after_another(two: Servers, join: Join) -> None:
         two.all[index].kill()
         two.all[index].start()
 
-    def first() -> None:
-        saving(two, 10)()
-        kill(0)
-
-    result = run(join, two, acting({13: first, 25: lambda: kill(1)}))
+    acts: dict[int, Callable[[], object]] = {
+        10: saving(two, 10),
+        13: lambda: kill(0),
+        25: lambda: kill(1),
+    }
+    result = run(join, two, acting(acts))
 
     assert result.steps == 40
     assert 0 <= result.version - (40 - result.lost_steps) <= 2
@@ -151,7 +154,6 @@ def test_a_damaged_part_makes_all_go_back_further(
     """To the newest checkpoint of which every part is whole; the damaged file is named."""
 
     def harm() -> None:
-        saving(two, 20)()
         two.kill()
         paths = sorted((two.directory / "digits").glob("*-*20/shard-1-of-2*"))
         raw = bytearray(paths[0].read_bytes())
@@ -159,7 +161,7 @@ def test_a_damaged_part_makes_all_go_back_further(
         paths[0].write_bytes(raw)
         two.start()
 
-    result = run(join, two, acting({11: saving(two, 10), 23: harm}))
+    result = run(join, two, acting({10: saving(two, 10), 20: saving(two, 20), 23: harm}))
 
     assert (result.steps, result.lost_steps, result.version) == (40, 13, 27)
     assert "part of a checkpoint is ignored" in [one.getMessage() for one in caplog.records]

@@ -107,9 +107,10 @@ class Client:
         """The job cannot succeed: it fails."""
         self._connection.call("POST", "/v1/fail", {**self._who, "reason": reason[:_MOST_REASON]})
 
-    def setback(self, reason: str, *, steps: int, records: int) -> None:
-        """Work was lost together with the model's state, and is done again."""
-        body = {**self._who, "reason": reason[:_MOST_REASON], "steps": steps, "records": records}
+    def setback(self, event: str, reason: str, *, steps: int, records: int) -> None:
+        """Work was lost together with the model's state; one setback, whoever tells of the event."""
+        body = {**self._who, "event": event, "reason": reason[:_MOST_REASON]}
+        body.update(steps=steps, records=records)
         self._connection.call("POST", "/v1/setbacks", body)
 
     def status(self) -> dict[str, Any]:

@@ -11,11 +11,40 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 EXIT_CODE = 128 + signal.SIGTERM
 """143, as a shell shows a process that SIGTERM ended: never reads as success."""
+_LOOK_S = 0.05
+_SIGTERM = {signal.SIGTERM}
+
+
+@contextlib.contextmanager
+def ending_at_once() -> Iterator[None]:
+    """While nothing is held yet, SIGTERM ends the process with 143; for the main thread.
+
+    Imports of frameworks take seconds in which they set handlers of their own in C: PaddlePaddle's
+    prints the stack, and where it interrupts an allocation it hangs for ever. So SIGTERM is blocked,
+    and a thread looks whether one is pending. Afterwards it is as the system has it.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGTERM)
+    over = threading.Event()
+    thread = threading.Thread(target=_look, args=(over,), name="edl-loading", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGTERM)
+
+
+def _look(over: threading.Event) -> None:
+    while not over.wait(_LOOK_S):
+        if signal.SIGTERM in signal.sigpending():
+            os._exit(EXIT_CODE)
 
 
 class Watch:

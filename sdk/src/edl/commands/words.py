@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-DONE, FAILED, BAD_USE, INTERRUPTED, LEFT = 0, 1, 2, 130, 143
+DONE, FAILED, BAD_USE, INTERRUPTED = 0, 1, 2, 130
 CODES = (
     "exit codes: 0 done; 1 the job failed, or did not come to its end; 2 a flag, a file or the model "
     "cannot be used, nothing was trained; 130 ended by Ctrl-C or q; 143 (of one trainer) it was "

@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
-import os
-import signal
 import sys
 from collections.abc import Callable
-from types import FrameType
 
-from edl.commands.words import BAD_USE, DONE, FAILED, LEFT
+from edl import stopping
+from edl.commands.words import BAD_USE, DONE, FAILED
 from edl.errors import CheckpointError, EdlError, MasterError, SettingError, one_line
 from edl.model.errors import OutOfMemory, UserCodeError
 from edl.process import session
@@ -35,10 +33,9 @@ def run(prepare: Callable[[], Job]) -> int:
     Returns:
         The exit code.
     """
-    signal.signal(signal.SIGTERM, _leave)  # nothing is held yet: imports of frameworks take seconds
     try:
-        job = prepare()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        with stopping.ending_at_once():
+            job = prepare()
         member = session()
     except EdlError as error:
         _say(error)
@@ -115,7 +112,3 @@ def _why(member: Session) -> str:
     except MasterError:
         reason = ""
     return f"the job has failed: {reason}" if reason else "the job was stopped before its end"
-
-
-def _leave(_number: int, _frame: FrameType | None) -> None:
-    os._exit(LEFT)

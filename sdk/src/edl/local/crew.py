@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from edl import clock
 from edl.local.processes import Process
+from edl.stopping import EXIT_CODE
 
 log = logging.getLogger("edl.run")
 
-LEFT = 143
-"""The exit code of a trainer that SIGTERM ended in good order."""
 MOST_FAILURES = 3
+_GRACE_S = 30.0
+"""From SIGTERM to SIGKILL, as on a cluster."""
 
 
 class Crew:
@@ -75,10 +77,13 @@ class Crew:
             worth: Whether the job still needs trainers; asked once one has failed.
         """
         for one in list(self.all):
-            if one.running or one.name in self._seen:
+            if one.running:
+                self._see_off(one)
+                continue
+            if one.name in self._seen:
                 continue
             self._seen.add(one.name)
-            if one.asked or one.code in (0, LEFT):
+            if one.asked or one.code in (0, EXIT_CODE):
                 log.info("%s ended: %s", one.name, state(one))
                 continue
             self.failed.append(one)
@@ -87,6 +92,12 @@ class Crew:
                 self.hopeless = True
             elif self.failures <= MOST_FAILURES and worth():
                 self.add(1)
+
+    def _see_off(self, one: Process) -> None:
+        """What does not end on SIGTERM is ended, as a kubelet does."""
+        if one.asked == "removed" and clock.monotonic_s() - one.asked_s > _GRACE_S:
+            log.warning("%s did not leave within %g s: it is killed", one.name, _GRACE_S)
+            one.kill()
 
     def _staying(self) -> list[Process]:
         return [one for one in self.running if not one.asked]
@@ -106,6 +117,6 @@ def state(one: Process, busy: str = "training") -> str:
         return "done"
     if one.asked == "killed" and code < 0:
         return "killed (-9)"
-    if code == LEFT:
+    if code == EXIT_CODE:
         return "left (143)"
     return f"failed by signal {-code}" if code < 0 else f"failed with exit code {code}"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Union
 
+from edl import clock
 from edl.local import child
 
 
@@ -52,6 +53,8 @@ class Process:
         """The last line it wrote."""
         self.asked = ""
         """What was done to end it: "", "removed" or "killed"."""
+        self.asked_s = 0.0
+        """When, by the monotonic clock."""
         self._news = news
         self._log = log
         self._popen = subprocess.Popen(  # noqa: S603 - what the user asked to run
@@ -94,7 +97,7 @@ class Process:
 
     def _end(self, how: str, number: signal.Signals) -> None:
         if self.running:
-            self.asked = how
+            self.asked, self.asked_s = how, clock.monotonic_s()
             with contextlib.suppress(ProcessLookupError):
                 self._popen.send_signal(number)
 

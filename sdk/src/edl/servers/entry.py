@@ -21,8 +21,9 @@ from edl.servers.model import Model
 log = logging.getLogger("edl")
 
 Json = dict[str, Any]
-Lost = Callable[[str, Json], None]
-"""(reason, {"steps": ..., "records": ...}): what was lost is told to the master."""
+Lost = Callable[[Json], None]
+"""What was lost is told to the master: `steps` and `records` that only this trainer knew of, and
+the whole `setback` with its `generation` and `reason`."""
 _WAIT_S = 5.0
 _AGAIN = ("generation", "checkpoint", "index")
 """Fields of refusals after which things look different."""
@@ -56,7 +57,6 @@ class Entry:
         self.generation = 0
         self.seen: Json | None = None
         """How far server 0 was in this generation, by its last answer."""
-        self._reason = ""
 
     def enter(self, model: Model | None, layout: Layout | None) -> list[Json]:
         """Waits until all serve one generation, and does what is needed for that.
@@ -139,7 +139,6 @@ class Entry:
             log.info("parameter servers could not begin: %s", error)
             return False
         if begin.reason:
-            self._reason = begin.reason
             log.warning(
                 "%s; %d steps (%d records) are lost", begin.reason, lost["steps"], lost["records"]
             )
@@ -148,7 +147,7 @@ class Entry:
 
     def _tell(self, lost: Json) -> None:
         if lost["steps"] > 0:
-            self._lost(self._reason or "parameter servers went back to a checkpoint", lost)
+            self._lost(lost)
 
     def _wait(self, first: Json, backoff: Backoff) -> None:
         """Until server 0 is ready, or a moment where it is and others are not."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -254,13 +254,15 @@ class Reader:
             raise DataError(f"there is no table {table!r}; tables are: {known:.300}")
         return int(self.dims[table])
 
-    def _lost(self, reason: str, lost: Mapping[str, int]) -> None:
+    def _lost(self, lost: Json) -> None:
         """The servers went back: the master shows what that cost."""
-        steps, records = lost["steps"], lost["records"]
-        self.lost_steps += steps
-        self.lost_records += records
+        self.lost_steps += lost["steps"]
+        self.lost_records += lost["records"]
+        whole = lost["setback"]
+        event = f"generation-{whole['generation']}"
+        steps, records = whole["steps"], whole["records"]
         try:
-            self._member.control().setback(reason, steps=steps, records=records)
+            self._member.control().setback(event, whole["reason"], steps=steps, records=records)
         except MasterError as error:
             log.warning("the master did not hear of what was lost: %s", error)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from edl.sync.shares import Plan, Span
 from edl.wire import Lease
@@ -37,7 +37,7 @@ def write(plans: Sequence[Plan], settled: Sequence[str], *, over: bool) -> bytes
     ]
     body = {
         "plans": told,
-        "leases": [asdict(lease) for lease in leases],
+        "leases": [vars(lease) for lease in leases],  # `asdict` copies deeply, at every step
         "settled": list(settled),
         "over": over,
     }

@@ -357,7 +357,8 @@ class Engine(Loop):
         reason = f"all trainers were lost: going on from step {self.course.step}"
         log.warning("%s; about %d steps (%d records) are lost", reason, steps, lost)
         try:
-            self.member.control().setback(reason, steps=steps, records=lost)
+            event = f"round-{self.course.round}"
+            self.member.control().setback(event, reason, steps=steps, records=lost)
         except MasterError as error:
             log.warning("the master did not hear of what was lost: %s", error)
 
