@@ -32,10 +32,12 @@ _PAUSE_S = 0.02
 def run(setting: Setting) -> Result:
     """Each kind of change, with the member of rank 0 and with the last one."""
     turns = max(1, setting.rounds // _ROUNDS_A_TURN)
-    worlds = WORLDS if turns > 1 else WORLDS[:1]
+    whole = turns > 1
+    worlds = WORLDS if whole else WORLDS[:1]
     raw: Json = {}
     with tempfile.TemporaryDirectory(prefix="edl-bench-") as home:
-        for flavour in flavours(Path(home)):
+        found = flavours(Path(home))
+        for flavour in found if whole else found[:1]:
             for world in worlds:
                 setting.tell(f"rounds: {flavour.name}, {world} trainers, {turns} turns")
                 folder = Path(home) / f"{flavour.name}-{world}"

@@ -1,9 +1,12 @@
 """Synchronous training with a real master: members come, go and die."""
 
+from typing import Any
+
 import edl
 import numpy as np
 import pytest
 from edl import Session, Settings
+from edl.sync import engine
 
 from tests.master.serving import TOKEN, Served
 from tests.sdk.sync.crews import Crew
@@ -47,6 +50,26 @@ def test_a_trainer_that_comes_late_has_nothing_to_do(master: Served) -> None:
     late = crew.add().end()
 
     assert (late.whole, late.late, late.steps) == (True, True, 0)
+    assert master.service.status()["setbacks"]["count"] == 0
+
+
+def test_whoever_is_let_in_as_the_job_ends_has_nothing_to_do_either(
+    master: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It saw the job working when it came, and leads a round of its own when all others are gone."""
+    crew = Crew(master)
+    crew.add().end()
+    known, asked = engine.Engine.status, []
+
+    def status(self: engine.Engine) -> Any:
+        asked.append(self)
+        return {} if len(asked) == 1 else known(self)
+
+    monkeypatch.setattr(engine.Engine, "status", status)
+    late = crew.add().end()
+
+    assert (late.whole, late.late, late.steps) == (True, True, 0)
+    assert len(asked) == 2
     assert master.service.status()["setbacks"]["count"] == 0
 
 

@@ -176,7 +176,7 @@ class Engine(Loop):
     def run(self) -> Result:
         """Takes part until all is trained, or until this trainer is to leave."""
         self.member.join()
-        status = self._status()
+        status = self.status()
         if status.get("state") == "done" and self.dataset.name in status["datasets"]:
             self._come_late()
             return self.result
@@ -338,15 +338,16 @@ class Engine(Loop):
 
         Raises:
             TrainingError: All data was trained, and the model is lost altogether.
-            RoundOver: All data was trained, by others who still work on what comes after it.
+            RoundOver: All data was trained, by others who have done what comes after it (`Export`),
+                or still do.
         """
-        status = self._status()
+        status = self.status()
         progress = status.get("datasets", {}).get(self.dataset.name, {})
         lost = int(progress.get("done_records", 0)) - self.course.records
         if lost <= 0:
             return
         if progress.get("complete"):
-            if status["trainers"].keys() - {*members, GROUP}:
+            if status["state"] == "done" or status["trainers"].keys() - {*members, GROUP}:
                 self._come_late()
                 raise RoundOver("others have trained all data")
             if not self.course.step:
@@ -362,7 +363,7 @@ class Engine(Loop):
         except MasterError as error:
             log.warning("the master did not hear of what was lost: %s", error)
 
-    def _status(self) -> wire.Json:
+    def status(self) -> wire.Json:
         """The master's; nothing while it is away."""
         try:
             return self.member.control().status()
