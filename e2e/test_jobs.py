@@ -1,12 +1,15 @@
 """What users and admins do to elastic Jobs, on a real control plane with EDL beside it."""
 
 import contextlib
+import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,7 +22,7 @@ from e2e.journey import SLOTS, Journey, World, journey, readiness, until, world
 from e2e.measure.processes import cpu_seconds
 from kube import request
 from kube.errors import Invalid
-from kube.request import CONFIGMAPS, NODES, PODDISRUPTIONBUDGETS, VALIDATINGWEBHOOKS
+from kube.request import CONFIGMAPS, NODES, PODDISRUPTIONBUDGETS, PODS, VALIDATINGWEBHOOKS
 from policy.names import POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE, Tier
 from policy.snapshot import Phase
 from reconciler.status import WAITING
@@ -31,6 +34,7 @@ KUBECTL_S = 30.0
 QUIET_S = 12.0
 """Longer than two slow ticks of the reconciler."""
 WEBHOOK = "edl-webhook"
+MODEL = Path(__file__).parents[1] / "examples/models/digits_numpy.py"
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +84,11 @@ def test_starts_with_minimum_and_grows(here: Journey) -> None:
     until("the minimum runs", lambda: here.running("mnist"), lambda n: n >= 2, 3)
     here.wait_running("mnist", 20, 6)
 
+    def counts() -> tuple[int, int]:
+        status = here.job("mnist").status
+        return status.active, status.ready
+
+    until("the Job's status says so", counts, lambda found: found == (20, 20), 8)
     found = here.wait_exact("mnist")
     guaranteed = sorted(
         pod.trainer_id for pod in here.trainers("mnist") if pod.tier is Tier.GUARANTEED
@@ -87,7 +96,6 @@ def test_starts_with_minimum_and_grows(here: Journey) -> None:
 
     assert found.managed
     assert guaranteed == [0, 1]
-    assert (found.status.active, found.status.ready) == (20, 20)
     assert found.books.next_id == 20
 
 
@@ -184,6 +192,45 @@ def test_success_is_complete(here: Journey) -> None:
     assert found.status.completion_s > found.status.start_s > 0
     assert found.books.succeeded == found.status.succeeded == found.books.next_id
     assert not found.books.open
+
+
+def submit_model(here: Journey) -> "subprocess.CompletedProcess[str]":
+    """`edl submit --apply` with the cluster's own kubectl, as a user calls it."""
+    cluster = here.world.cluster
+    words = ["--name", "digits", "--image", "my/paddle", "--min", "2", "--max", "3", "--apply"]
+    words += ["--data", "/data/train.npz", "--claim", "data:/data", "--namespace", here.namespace]
+    path = f"{cluster.kubectl.parent}:{os.environ['PATH']}"
+    return subprocess.run(
+        [sys.executable, "-m", "edl", "submit", str(MODEL), *words],
+        env={**os.environ, "PATH": path, "KUBECONFIG": str(cluster.admin)},
+        capture_output=True,
+        text=True,
+        timeout=2 * KUBECTL_S,
+        check=False,
+    )
+
+
+def test_a_model_file_becomes_a_job(here: Journey) -> None:
+    """`edl submit --apply` makes a Job whose trainers run; its file goes with it when it goes."""
+    done, again = submit_model(here), submit_model(here)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "job digits is submitted, with 2 to 3 trainers\n"
+    assert again.returncode == 2
+    assert again.stderr.startswith("edl: kubectl refused Job digits: Error from server (AlreadyEx")
+    assert again.stderr.count("\n") == 1
+    here.wait_running("digits", 3, 12)
+    (trainer, *_) = here.world.send(request.list_page(PODS, here.namespace))["items"]
+    volumes = {one["name"]: one for one in trainer["spec"]["volumes"]}
+    name = next(one["configMap"]["name"] for one in volumes.values() if "configMap" in one)
+    kept = here.world.send(request.get(CONFIGMAPS, here.namespace, name))
+    assert kept["data"] == {MODEL.name: MODEL.read_text()}
+    kubectl(here, "delete", "job", "digits", "--wait=false")
+
+    def left() -> list[str]:
+        found = here.world.send(request.list_page(CONFIGMAPS, here.namespace))["items"]
+        return [one["metadata"]["name"] for one in found]
+
+    until("the file is gone", left, lambda names: name not in names, 10)
 
 
 def test_failures_end_in_backoff_limit(here: Journey) -> None:

@@ -14,6 +14,7 @@ from master.measures import Measures
 from master.opening import books_of
 from master.service import Service
 from runtime import clock
+from tests.support.transports import accepted, ended
 
 TOKEN = "token-of-a-job-of-tests"  # noqa: S105 - of a server that lives as long as a test
 _START_S = 10.0
@@ -91,16 +92,8 @@ class Served:
             await self._stopped.wait()
             await (self.service.halt() if self._kills else self.service.stop())
             await site.stop()
-            await _accepted()
+            await accepted()
             await runner.cleanup()
-            await _accepted()
+            await ended()
         finally:
             books.close()
-
-
-async def _accepted() -> None:
-    """Connections that were just taken are the server's, which closes them; else nobody would."""
-    await asyncio.sleep(0)
-    coming = [task for task in asyncio.all_tasks() if "_accept_connection" in repr(task.get_coro())]
-    await asyncio.gather(*coming, return_exceptions=True)
-    await asyncio.sleep(0.05)

@@ -18,6 +18,7 @@ from pserver.service import Service
 from pserver.store import Store
 from runtime import clock
 from tests.sdk.servers import TOKEN
+from tests.support.transports import accepted, ended
 
 _START_S = 10.0
 MOST_BYTES = 256 << 20
@@ -115,17 +116,9 @@ class Served:
         else:
             await service.stop()
         await site.stop()
-        await _accepted()
+        await accepted()
         await runner.cleanup()
-        await _accepted()
-
-
-async def _accepted() -> None:
-    """Connections that were just taken are the server's, which closes them; else nobody would."""
-    await asyncio.sleep(0)
-    coming = [task for task in asyncio.all_tasks() if "_accept_connection" in repr(task.get_coro())]
-    await asyncio.gather(*coming, return_exceptions=True)
-    await asyncio.sleep(0.05)
+        await ended()
 
 
 class Servers:

@@ -222,6 +222,7 @@ def test_functions_may_come_from_anywhere(model: Path, capsys: pytest.CaptureFix
     for one in (
         f"{text}except ImportError:\n    optimizer: object = None\n",
         "from all import *\n",
+        "model, (loss, *optimizer) = print, (len, abs)\n",
     ):
         model.write_text(one)
         assert _submit(model) == 0

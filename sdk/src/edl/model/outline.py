@@ -61,7 +61,8 @@ def _names(body: list[ast.stmt]) -> Iterator[str]:
             yield from (each.asname or each.name for each in one.names)
         elif isinstance(one, (ast.Assign, ast.AnnAssign)):
             targets = one.targets if isinstance(one, ast.Assign) else [one.target]
-            yield from (each.id for each in targets if isinstance(each, ast.Name))
+            found = (each for target in targets for each in ast.walk(target))
+            yield from (each.id for each in found if isinstance(each, ast.Name))
         else:
             yield from _names(_inner(one))
 

@@ -1,0 +1,19 @@
+"""Connections of servers that end in this process: none is left to the garbage collector."""
+
+import asyncio
+
+
+async def accepted() -> None:
+    """Connections that were just taken are the server's, which closes them; else nobody would."""
+    await asyncio.sleep(0)
+    coming = [task for task in asyncio.all_tasks() if "_accept_connection" in repr(task.get_coro())]
+    await asyncio.gather(*coming, return_exceptions=True)
+
+
+async def ended() -> None:
+    """After a server's end: what it still has open ends at once, as with its process."""
+    await accepted()
+    known = getattr(asyncio.get_running_loop(), "_transports", {})
+    for transport in list(known.values()):
+        transport.abort()
+    await asyncio.sleep(0.05)
