@@ -63,7 +63,7 @@ class Courier:
         feed: Store,
         dataset: str,
         kind: str,
-        calm: Callable[[], bool] = lambda: False,
+        calm: Callable[[], bool] | None = None,
     ) -> None:
         """Calls nobody yet.
 
@@ -73,7 +73,7 @@ class Courier:
             dataset: Whose tasks to bring.
             kind: Of tasks.
             calm: Asked with the feed's lock: whether nothing waits for the next call. Then calls
-                are few, and carry more each.
+                are few, and carry more each; who has something to tell need not wake this thread.
         """
         self._session, self._feed, self._calm = session, feed, calm
         self._called_s = 0.0
@@ -113,10 +113,13 @@ class Courier:
                 want = feed.want()
                 if self._session.book.tells or (want and pause_s <= 0):
                     pause_s = self._called_s + _CALM_S - clock.monotonic_s()
-                    if pause_s <= 0 or not self._calm():
+                    if pause_s <= 0 or self._calm is None or not self._calm():
                         return True
                     want = 1
-                feed.tell.wait(pause_s if want else None)
+                wait_s = pause_s if want else None
+                if self._calm is not None:
+                    wait_s = _CALM_S if wait_s is None else min(wait_s, _CALM_S)
+                feed.tell.wait(wait_s)
         return False
 
     def _call(self) -> None:

@@ -82,7 +82,8 @@ def train(
         ends = storm.finish(hurry)
     assert ends
     assert all(one.end is not None and one.end["end"] for one in ends), folder
-    accuracies = {one.end["test"]["accuracy"] for one in ends if one.end is not None}
+    judged = [one.end["test"] for one in ends if one.end is not None]  # who came late has not
+    accuracies = {one["accuracy"] for one in judged if one}
     assert len(accuracies) == 1, accuracies
     return _curve(fleet, accuracies.pop(), tuple(one.what for one in storm.changes[1:]))
 

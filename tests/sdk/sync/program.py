@@ -50,7 +50,8 @@ def main(path: str, text: str) -> None:
         arrays = replica.state().arrays.values()
         digest = float(sum(abs(one).sum() for one in arrays if one.dtype.kind == "f"))
         told = {name: getattr(result, name) for name in ("steps", "records", "rounds", "redone")}
-        judged = _judged(replica, test) if test is not None and result.whole else {}
+        judges = test is not None and result.whole and not result.late
+        judged = _judged(replica, test) if judges else {}
         ended = {"end": result.whole, "skipped": result.skipped, "digest": digest}
         _line(out, {**ended, **told, "test": judged})
 

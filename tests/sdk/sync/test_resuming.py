@@ -12,7 +12,7 @@ from edl import wire
 from tests.master.serving import Served
 from tests.sdk.sync.crews import Crew, Gate, Trainer
 from tests.sdk.sync.fleets import Fleet
-from tests.sdk.sync.replicas import Softmax
+from tests.sdk.sync.replicas import Softmax, data
 
 Json = dict[str, Any]
 OPTIONS: Json = {
@@ -58,7 +58,8 @@ def test_one_who_leaves_while_it_waits_for_records_writes_too(
     master: Served, tmp_path: Path
 ) -> None:
     """There is no step in hand whose end it could wait for: others have all the rest."""
-    crew, gate = Crew(master, checkpoints=tmp_path / "kept", epochs=3), Gate(1, at=2)
+    crew = Crew(master, checkpoints=tmp_path / "kept", epochs=1, dataset=data(4096))
+    gate = Gate(1, at=2)
     one = crew.add(gate)
     assert gate.reached.wait(10)
     other = edl.Session(replace(one.member.settings, trainer="another"))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from edl.sync.shares import Plan, Span
 from edl.wire import Lease
 
-STEPS = 8
+STEPS = 16
 """Of a chunk, at most."""
 
 

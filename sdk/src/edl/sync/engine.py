@@ -318,7 +318,6 @@ class Engine(Loop):
 
     def tell(self, step: Step) -> None:
         """What the program wants to know after a step."""
-        self.member.stepped()
         if self.leader is not None:
             self.leader.session.stepped()
         if self.options.on_step is not None:

@@ -24,8 +24,8 @@ log = logging.getLogger("edl")
 
 GROUP = "edl:group"
 """The name that all members of a synchronous job share at the master."""
-_STEPS_AHEAD = 16
-"""So many steps' records are leased ahead."""
+_STEPS_AHEAD = 64
+"""So many steps' records are leased ahead: the master is called some times a second, not more."""
 _CLOSE_S = 1.0
 
 

@@ -7,12 +7,16 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Union
 
+from edl import clock
 from edl.errors import RecordError, RoundOver, one_line
 from edl.sources.base import Source
 from edl.sync.shares import Plan, Span
 from edl.wire import Lease
 
 _AHEAD = 4
+"""Steps that take long to read, and so much memory."""
+_QUICK_S = 0.001
+"""What is read faster is small: all that is planned is read in one go, which wakes threads less."""
 _LOOK_S = 0.2
 
 
@@ -44,7 +48,10 @@ class Reader:
         self._source = source
         self._orders: queue.SimpleQueue[tuple[Plan, list[tuple[int, tuple[Span, ...]]]] | None]
         self._orders = queue.SimpleQueue()
-        self._ready: queue.Queue[tuple[Plan, Read]] = queue.Queue(_AHEAD)
+        self._ready: queue.SimpleQueue[tuple[Plan, Read, bool]] = queue.SimpleQueue()
+        self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(_AHEAD):
+            self._room.put(None)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="edl-sync-reader", daemon=True)
         self._thread.start()
@@ -61,9 +68,11 @@ class Reader:
         """
         while not self._closed.is_set():
             try:
-                found, read = self._ready.get(timeout=_LOOK_S)
+                found, read, quick = self._ready.get(timeout=_LOOK_S)
             except queue.Empty:
                 continue
+            if not quick:
+                self._room.put(None)
             if found is plan:
                 return read
         raise RoundOver("the reader was closed")
@@ -72,24 +81,20 @@ class Reader:
         """Ends the thread; a read under way ends by itself."""
         self._closed.set()
         self._orders.put(None)
-        while not self._ready.empty():
-            self._ready.get_nowait()
+        self._room.put(None)
         self._thread.join(join_s)
 
     def _run(self) -> None:
         for plan, mine in iter(self._orders.get, None):
-            read = self._read(mine)
-            if not self._put((plan, read)):
+            self._room.get()
+            if self._closed.is_set():
                 return
-
-    def _put(self, found: tuple[Plan, Read]) -> bool:
-        while not self._closed.is_set():
-            try:
-                self._ready.put(found, timeout=_LOOK_S)
-            except queue.Full:
-                continue
-            return True
-        return False
+            began_s = clock.monotonic_s()
+            read = self._read(mine)
+            quick = clock.monotonic_s() - began_s < _QUICK_S
+            if quick:
+                self._room.put(None)
+            self._ready.put((plan, read, quick))
 
     def _read(self, mine: list[tuple[int, tuple[Span, ...]]]) -> Read:
         pieces = []

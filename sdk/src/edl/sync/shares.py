@@ -7,6 +7,7 @@ gradients does not either; only who computes which one does.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from edl.book import Portion
 from edl.wire import Lease
@@ -34,7 +35,7 @@ class Plan:
     """Differs between any two plans of a job."""
     spans: tuple[Span, ...]
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of records."""
         return sum(span.count for span in self.spans)

@@ -36,6 +36,8 @@ _WAIT_S = 0.05
 _IDLE_S = 0.5
 """How long the leader waits for records before it lets the others know that it lives."""
 _CLOSE_S = 1.0
+_LOW = 4
+"""So many planned steps before the last one more are asked for: their records are read meanwhile."""
 _STAYS, _CHANGES, _LEAVES = b"0", b"1", b"2"
 _MOST_LEFT_OUT = 20
 """Steps in a row: after so many the parameters themselves are no numbers."""
@@ -49,6 +51,8 @@ class Turn:
         self._engine, self._ring, self._round = engine, ring, found
         self._course, self._replica, self._options = engine.course, engine.replica, engine.options
         self._plans: deque[Plan] = deque()
+        self._low = 0
+        """With so many plans left more are asked for; alike in all members."""
         self._reader = Reader(engine.dataset.source)
         self._buffer = np.zeros(0, np.float32)
         self._names: list[str] = []
@@ -115,7 +119,7 @@ class Turn:
     def run(self) -> None:
         """Steps until all is trained, or until all members change to a later round."""
         while True:
-            if not self._plans and not self._ask():
+            if len(self._plans) <= self._low and not self._ask():
                 return
             if self._plans and (found := self._step(self._plans[0])).switch:
                 self._part(last=found.leaving >= self._round.world)
@@ -132,7 +136,8 @@ class Turn:
         for plan in heard.plans:
             self._plans.append(plan)
             self._reader.order(plan, self._mine(plan))
-        if heard.plans:
+        self._low = _LOW if heard.plans else 0
+        if self._plans:
             return True
         mine = _CHANGES if self._wants_change else _STAYS
         words = self._timed(self._ring.gather, _LEAVES if self._leaves else mine)
@@ -163,7 +168,7 @@ class Turn:
             return b""
         plans: list[Plan] = []
         wait_s = _WAIT_S if self._wants_change else _IDLE_S
-        if self._course.pending:
+        if self._plans or self._course.pending:
             wait_s = 0.0  # the next epoch may wait for the acknowledgement of that step
         world = self._round.world
         size = self._options.batch_size if self._options.constant_batch else self._micro * world
