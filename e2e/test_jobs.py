@@ -198,7 +198,7 @@ def submit_model(here: Journey) -> "subprocess.CompletedProcess[str]":
     """`edl submit --apply` with the cluster's own kubectl, as a user calls it."""
     cluster = here.world.cluster
     words = ["--name", "digits", "--image", "my/paddle", "--min", "2", "--max", "3", "--apply"]
-    words += ["--data", "/data/train.npz", "--claim", "data:/data", "--namespace", here.namespace]
+    words += ["--data", "/data/train.npz", "--namespace", here.namespace]
     path = f"{cluster.kubectl.parent}:{os.environ['PATH']}"
     return subprocess.run(
         [sys.executable, "-m", "edl", "submit", str(MODEL), *words],
