@@ -33,10 +33,10 @@ types: install ## mypy strict over everything, tests too
 	$(BIN)/mypy
 
 test: install ## all tests that need no cluster
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 properties: install ## thousands of random clusters, schedules and kills (most of an hour)
-	$(BIN)/python -m pytest -n auto tests/policy tests/master tests/sdk \
+	$(BIN)/python -m pytest -n auto --dist worksteal tests/policy tests/master tests/sdk \
 	  -k "propert or exact or schedules or machine or kills" \
 	  --hypothesis-profile=thorough --hypothesis-show-statistics --timeout=0
 
@@ -49,7 +49,7 @@ build/paddle/.installed:
 	@touch $@
 
 cov: install ## tests with branch coverage; the core must be whole
-	$(BIN)/python -m pytest -n auto --cov --cov-report=
+	$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-report=
 	@$(MAKE) --no-print-directory covered
 
 covered: install # what the last tests with coverage have covered
