@@ -24,10 +24,11 @@ fmt: install ## format, and mend what lint can mend
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
-lint: install ## format, lint and import contracts
+lint: install ## format, lint, import contracts, and that the SDK runs on Python 3.9
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
+	$(BIN)/vermin --quiet --no-tips --violations --target=3.9- sdk/src
 
 types: install ## mypy strict over everything, tests too
 	$(BIN)/mypy

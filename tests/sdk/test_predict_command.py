@@ -181,11 +181,15 @@ def test_a_batch_may_hold_pieces_of_many_tasks(tmp_path: Path) -> None:
 
 
 def test_outputs_have_names_that_files_can_hold(tmp_path: Path) -> None:
-    """`file` is numpy's own."""
+    """Some are numpy's own; and what they hold can be read without running anything."""
     made = Outputs(tmp_path, {"records": 1})
-
-    with pytest.raises(DataError, match="cannot be named 'file'"):
-        made.add([Portion(_lease(0, 1), 1)], {"file": np.zeros(1)})
+    for name, value, said in (
+        ("file", np.zeros(1), "cannot be named 'file'"),
+        ("allow_pickle", np.zeros(1), "cannot be named 'allow_pickle'"),
+        ("y", np.array([{}]), "output 'y' holds Python objects"),
+    ):
+        with pytest.raises(DataError, match=said):
+            made.add([Portion(_lease(0, 1), 1)], {name: value})
     assert list(tmp_path.iterdir()) == []
 
 

@@ -76,10 +76,7 @@ class Rendezvous:
         self._threads = [
             threading.Thread(target=run, args=(client,), name=name, daemon=True)
             for run, client, name in zip(
-                (self._poll, self._speak),
-                self._clients,
-                ("edl-rendezvous", "edl-rendezvous-say"),
-                strict=True,
+                (self._poll, self._speak), self._clients, ("edl-rendezvous", "edl-rendezvous-say")
             )
         ]
         self._changed = threading.Condition()

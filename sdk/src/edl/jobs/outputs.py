@@ -18,6 +18,7 @@ from edl.errors import DataError
 Arrays = dict[str, Any]
 """By name; the first axis is records."""
 INDEX = "index.json"
+_TAKEN = {"file", "allow_pickle"}
 _PART = re.compile(r"part-(\d{5})-(\d{12})\.npz")
 
 
@@ -129,13 +130,18 @@ def _read(path: Path) -> Arrays:
 
 def _write(path: Path, arrays: Arrays) -> None:
     """Whole under its name, or not at all."""
-    if "file" in arrays:
-        raise DataError("outputs cannot be named 'file', which numpy.savez keeps for itself")
+    for name in _TAKEN & arrays.keys():
+        raise DataError(f"outputs cannot be named {name!r}, which numpy.savez keeps for itself")
+    for name, one in arrays.items():  # savez's own check is an array's name to numpy before 2.1
+        if np.asarray(one).dtype.hasobject:
+            raise DataError(
+                f"output {name!r} holds Python objects: return arrays of numbers or text"
+            )
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
+            np.savez(file, **arrays)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -9,6 +9,7 @@ import json
 import logging
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +59,10 @@ class Saver:
 
     def _write(self, state: State, about: wire.Json) -> None:
         def into(folder: Path) -> None:
-            np.savez(folder / _ARRAYS, allow_pickle=False, **state.arrays)
+            arrays: dict[str, Any] = (
+                state.arrays
+            )  # without `allow_pickle`: numpy before 2.1 saved it
+            np.savez(folder / _ARRAYS, **arrays)
             text = json.dumps({**about, "extra": state.extra})
             (folder / _ABOUT).write_text(text, encoding="utf-8")
 
