@@ -5,6 +5,8 @@ import pytest
 from e2e.experiments.run import Experiment, in_virtual_time
 from e2e.workload import FIRST
 
+pytestmark = pytest.mark.timeout(180)  # seconds of a core that others share
+
 
 @pytest.fixture(scope="module")
 def experiment() -> Experiment:
