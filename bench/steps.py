@@ -32,7 +32,7 @@ _ROUNDS_A_TURN, _ROUNDS_AN_EPOCH = 20, 8
 _WARM_UP = 10
 _COPIES = 8
 """Of the digits: an epoch of 360 steps, which is still a short one."""
-_EPOCHS_A_TURN = 5
+_EPOCHS = 15
 _END_S, _READY_S, _PLAIN_S = 120.0, 60.0, 300.0
 
 
@@ -43,7 +43,7 @@ def run(setting: Setting) -> Result:
     with tempfile.TemporaryDirectory(prefix="edl-bench-") as home:
         scaled = _scaling(Path(home), setting, turns, epochs)
         setting.tell("steps: with EDL and without")
-        plain = _over_plain(Path(home), turns * _EPOCHS_A_TURN) if PADDLE.exists() else None
+        plain = _over_plain(Path(home), _EPOCHS if turns > 1 else 1) if PADDLE.exists() else None
     best = {world: max(one["records_per_s"] for one in found) for world, found in scaled.items()}
     shares = {world: min(one["exchange_share"] for one in found) for world, found in scaled.items()}
     bars = (
