@@ -150,7 +150,12 @@ def test_what_cannot_be_broadcast_is_refused(take: Take) -> None:
 def test_sizes_that_differ_are_named_on_all_members(take: Take) -> None:
     """Nobody hangs, and nobody goes on with a wrong sum."""
     sizes = [5, 5, 6, 5]
-    found = take(4).run(lambda ring: ring.all_reduce(np.zeros(sizes[ring.rank], np.float32)))
+
+    def act(ring: Ring) -> None:
+        ring.barrier()  # all have formed it
+        ring.all_reduce(np.zeros(sizes[ring.rank], np.float32))
+
+    found = take(4).run(act)
 
     for error in found:
         assert isinstance(error, Mismatch)
@@ -161,12 +166,20 @@ def test_sizes_that_differ_are_named_on_all_members(take: Take) -> None:
 
 def test_members_that_are_out_of_step_name_both_operations(take: Take) -> None:
     """Another operation, or the same one later."""
-    found = take(3).run(Ring.barrier, Ring.barrier, lambda ring: ring.gather(b""))
+
+    def act(ring: Ring) -> None:
+        ring.barrier()  # all have formed it
+        if ring.rank < 2:
+            ring.barrier()
+        else:
+            ring.gather(b"")
+
+    found = take(3).run(act)
 
     for error in found:
         assert isinstance(error, Mismatch)
-        assert "barrier as operation 1" in str(error)
-        assert "gather as operation 1" in str(error)
+        assert "barrier as operation 2" in str(error)
+        assert "gather as operation 2" in str(error)
 
 
 def test_a_ring_of_one_does_all_at_once() -> None:
