@@ -5,21 +5,15 @@ Answers that may differ next time raise `Away`, others `Declined`; nothing else 
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
-import socket
-import ssl
-import threading
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
-from edl.errors import one_line
+from edl.keepalive import KeepAlive
 from edl.servers.errors import Away, Declined, Moved, ServersError
 from edl.servers.frames import Frame, FrameError, decode
 
-CONNECT_S = 3.0
 ANSWER_S = 30.0
 FRAME = "application/vnd.edl.frame"
 _MOST_BYTES = 1 << 31
@@ -29,20 +23,14 @@ _AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 _OK, _CONFLICT, _LEAST_REFUSAL = 200, 409, 400
 
 
-class Link:
-    """Used by one thread at a time (a lock sees to it); `close` and `interrupt` by any."""
+class Link(KeepAlive):
+    """Used by one thread at a time (a lock sees to it); `close` may come from any."""
+
+    whom, away = "the parameter server", Away
 
     def __init__(self, url: str, token: str) -> None:
-        parts = urlsplit(url)
-        self.address = parts.netloc
-        self._host, self._port = parts.hostname or "", parts.port
-        self._prefix = parts.path.rstrip("/")
-        self._secure = parts.scheme == "https"
+        super().__init__(url)
         self._token = token
-        self._lock = threading.Lock()
-        self._http: http.client.HTTPConnection | None = None
-        self._socket: socket.socket | None = None
-        self._closed = False
 
     def json(
         self, method: str, path: str, body: dict[str, Any] | None = None, answer_s: float = ANSWER_S
@@ -64,64 +52,31 @@ class Link:
         """A call whose body is a frame, as its answer is."""
         return self._frame(self._call("POST", path, parts, FRAME, ANSWER_S))
 
-    def interrupt(self) -> None:
-        """A call that waits elsewhere ends at once, with `Away`."""
-        waiting = self._socket
-        if waiting is not None:
-            with contextlib.suppress(OSError):
-                waiting.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """Ends the connection for good; a call that waits elsewhere ends at once."""
-        self._closed = True
-        self.interrupt()
-        if self._lock.acquire(timeout=1):
-            try:
-                self._drop()
-            finally:
-                self._lock.release()
-
     def _call(
         self, method: str, path: str, parts: Sequence[memoryview], kind: str, answer_s: float
     ) -> bytearray:
-        with self._lock:
-            if self._closed:
-                raise Away("the connection to the parameter server was closed by this program")
-            try:
-                status, raw = self._exchange(method, self._prefix + path, parts, kind, answer_s)
-            except ServersError:
-                self._drop()
-                raise
-            except (OSError, http.client.HTTPException, ValueError) as error:
-                self._drop()
-                text = f"the parameter server at {self.address} does not answer: {one_line(error)}"
-                raise Away(text) from error
-            if status != _OK:
-                self._drop()  # the program may end now; nothing is to stay open then
+        def act(link: http.client.HTTPConnection) -> tuple[http.client.HTTPResponse, bytearray]:
+            self._send(link, method, path, parts, kind)
+            with link.getresponse() as answer:
+                return answer, self._read(answer)
+
+        status, raw = self._exchange(act, answer_s)
         if status != _OK:
             raise self._refusal(status, raw)
         return raw
 
-    def _exchange(
-        self, method: str, path: str, parts: Sequence[memoryview], kind: str, answer_s: float
-    ) -> tuple[int, bytearray]:
-        """A connection that was closed while it was idle is opened once more."""
-        fresh = self._http is None
-        try:
-            return self._once(method, path, parts, kind, answer_s)
-        except (ConnectionError, http.client.RemoteDisconnected, http.client.CannotSendRequest):
-            self._drop()
-            if fresh or self._closed:
-                raise
-        return self._once(method, path, parts, kind, answer_s)
+    def _stays(self, status: int) -> bool:
+        return status == _OK
 
-    def _once(
-        self, method: str, path: str, parts: Sequence[memoryview], kind: str, answer_s: float
-    ) -> tuple[int, bytearray]:
-        link = self._http or self._open()
-        if self._socket is not None:
-            self._socket.settimeout(answer_s)
-        link.putrequest(method, path, skip_accept_encoding=True)
+    def _send(
+        self,
+        link: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        parts: Sequence[memoryview],
+        kind: str,
+    ) -> None:
+        link.putrequest(method, self._prefix + path, skip_accept_encoding=True)
         link.putheader("Authorization", f"Bearer {self._token}")
         link.putheader("Content-Type", kind)
         size = sum(part.nbytes for part in parts)
@@ -132,11 +87,6 @@ class Link:
             link.endheaders()
             for part in parts:
                 link.send(part)
-        with link.getresponse() as answer:
-            raw = self._read(answer)
-        if answer.will_close:
-            self._drop()
-        return answer.status, raw
 
     def _read(self, answer: http.client.HTTPResponse) -> bytearray:
         if answer.length is None:
@@ -153,22 +103,6 @@ class Link:
                 raise http.client.IncompleteRead(bytes(raw[:at]), len(raw) - at)
             at += count
         return raw
-
-    def _open(self) -> http.client.HTTPConnection:
-        if self._secure:
-            link: http.client.HTTPConnection = http.client.HTTPSConnection(
-                self._host, self._port, timeout=CONNECT_S, context=ssl.create_default_context()
-            )
-        else:
-            link = http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_S)
-        link.connect()
-        self._http, self._socket = link, link.sock
-        return link
-
-    def _drop(self) -> None:
-        link, self._http, self._socket = self._http, None, None
-        if link is not None:
-            link.close()
 
     def _json(self, raw: bytearray) -> dict[str, Any]:
         try:
