@@ -10,9 +10,8 @@ from typing import Any
 from edl import model as models
 from edl import servers
 from edl.commands import training
-from edl.export import Export
-from edl.jobs.evaluating import NAME, Evaluator
-from edl.jobs.telling import RESULT, STEP, Pace, line, numbers, several
+from edl.jobs.learning import Learning
+from edl.jobs.telling import RESULT, STEP, line, numbers, several
 from edl.servers.errors import Declined
 from edl.servers.fleet import Servers
 from edl.servers.options import Rules, Step
@@ -24,7 +23,7 @@ _TRIES = 3
 """Of the last evaluation, where servers go back to a checkpoint meanwhile."""
 
 
-class Asynchronous:
+class Asynchronous(Learning):
     """Callable with a session; see `edl.jobs.trainer.run`."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
@@ -33,13 +32,8 @@ class Asynchronous:
         Raises:
             EdlError: Something of it cannot be used.
         """
-        self._asked = asked
-        self._model = models.load(asked.model)
-        self._data = models.data(asked.data, "training")
-        self._held_out = models.data(asked.evaluate, NAME) if asked.evaluate else None
+        super().__init__(asked)
         self._worker = models.worker(self._model, seed=asked.seed, trainer=load().trainer)
-        self._every = training.evaluation_steps(asked, self._data.source.shape())
-        self._code = {**self._model.code, "seed": str(asked.seed)}
         self._rules = Rules(
             max_staleness=asked.max_staleness,
             modulate=asked.modulate,
@@ -47,18 +41,13 @@ class Asynchronous:
             checkpoint_seconds=0.0,
             checkpoint_keep=3,
         )
-        self._evaluator: Evaluator | None = None
         self._evaluated: int | None = None
         """How many evaluations were due when it last looked."""
-        self._pace = Pace()
 
     def __call__(self, member: Session) -> bool:
         """Trains, evaluates, exports."""
         asked = self._asked
-        # until it has run, the job is not done: the last evaluation comes before
-        export = Export(member=member) if asked.export or asked.evaluate else None
-        if self._held_out is not None:
-            self._evaluator = Evaluator(self._held_out, asked.batch_size, member)
+        export = self._announce(member)
         result = servers.train(
             self._worker,
             self._data,

@@ -8,14 +8,13 @@ from pathlib import Path
 from edl import model as models
 from edl import sync
 from edl.commands import training
-from edl.export import Export
-from edl.jobs.evaluating import NAME, Evaluator
-from edl.jobs.telling import RESULT, STEP, Pace, line, numbers, several
+from edl.jobs.learning import Learning
+from edl.jobs.telling import RESULT, STEP, line, numbers, several
 from edl.session import Session
 from edl.settings import load
 
 
-class Synchronous:
+class Synchronous(Learning):
     """Callable with a session; see `edl.jobs.trainer.run`."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
@@ -24,23 +23,14 @@ class Synchronous:
         Raises:
             EdlError: Something of it cannot be used.
         """
-        self._asked = asked
-        self._model = models.load(asked.model)
-        self._data = models.data(asked.data, "training")
-        self._held_out = models.data(asked.evaluate, NAME) if asked.evaluate else None
+        super().__init__(asked)
         self._replica = models.replica(self._model, seed=asked.seed, trainer=load().trainer)
-        self._every = training.evaluation_steps(asked, self._data.source.shape())
-        self._evaluator: Evaluator | None = None
-        self._pace = Pace()
         self._last: sync.Step | None = None
 
     def __call__(self, member: Session) -> bool:
         """Trains, evaluates, exports."""
         asked = self._asked
-        # until it has run, the job is not done: the last evaluation comes before
-        export = Export(member=member) if asked.export or asked.evaluate else None
-        if self._held_out is not None:
-            self._evaluator = Evaluator(self._held_out, asked.batch_size, member)
+        export = self._announce(member)
         result = sync.train(
             self._replica,
             self._data,
@@ -49,7 +39,7 @@ class Synchronous:
             epochs=asked.epochs,
             shuffle_seed=asked.seed,
             constant_batch=not asked.scale_learning_rate,
-            code={**self._model.code, "seed": str(asked.seed)},
+            code=self._code,
             checkpoints=asked.checkpoints,
             checkpoint_steps=training.checkpoint_steps(asked),
             on_nan=asked.on_nan,
@@ -60,8 +50,6 @@ class Synchronous:
         )
         if result.late or not result.whole:
             return result.late  # others evaluate and export what they have trained
-        if result.late:
-            return True
         self._evaluate(result.steps)
         if export is not None:
             export.run(self._export)
