@@ -1,8 +1,14 @@
-"""The Hypothesis profile of `make properties`; tests.support.strategies has that of every run."""
+"""Hypothesis profiles: of every run, and of `make properties`; see tests.support.strategies too."""
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+settings.register_profile(
+    "crowded",  # how long an example takes says nothing on a machine that is busy
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("crowded")
 settings.register_profile(
     "thorough",
     deadline=None,
