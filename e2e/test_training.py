@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import edl
 import pytest
 
 from e2e.cluster.components import SchedulerOptions
@@ -167,9 +166,8 @@ def _undisturbed(folder: Path) -> None:
 
 
 def _accuracy(folder: Path) -> float:
-    saved = edl.latest_checkpoint(folder)
-    assert saved is not None
-    return float(train.accuracy(saved.arrays(), *train.drawn(IMAGES)))
+    weights, _ = train.load(folder / train.MODEL)
+    return float(train.accuracy(weights, *train.drawn(IMAGES)))
 
 
 def test_services_take_two_of_four_trainers_and_give_them_back(

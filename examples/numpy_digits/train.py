@@ -2,8 +2,12 @@
 
     edl run -n 4 examples/numpy_digits/train.py --out build/digits
 
-Each trainer trains on its own tasks. Now and then all meet at the mean of their weights, which
-they exchange as files, and one of them saves a checkpoint. A trainer that comes late begins there.
+Each trainer trains on its own tasks and leaves its weights as a file after each step. Now and then
+it goes on from the mean of what all have left; a trainer that comes late begins there. The job's
+last task, which one trainer does, writes the model: that mean, whoever is the one.
+
+A record counts once the batch after its own was asked for; by then the weights that have seen it
+are left. So any trainer may be killed at any moment: what it did is in the mean.
 """
 
 from __future__ import annotations
@@ -24,7 +28,8 @@ TEST = 360
 BATCH = 32
 RATE, MOMENTUM = 0.1, 0.9
 MEET_EVERY = 10
-"""Steps between two meetings."""
+"""Steps of a trainer between two meetings."""
+MODEL = "model.npz"
 
 GLYPHS = """
 .####... ...#.... .####... .####... ....##.. .#####.. ..####.. .######. .####... .####...
@@ -103,75 +108,80 @@ def accuracy(weights: Arrays, x: Any, y: Any) -> float:
     return float((forward(weights, x)[1].argmax(1) == y).mean())
 
 
-def meet(folder: Path, name: str, mine: Arrays) -> Arrays:
-    """Leaves this trainer's weights for the others, and returns the mean with theirs.
+def leave(path: Path, weights: Arrays, age: int) -> None:
+    """Writes weights, whole or not at all.
 
-    Only weights that were left since this trainer's last meeting count: a trainer that has gone
-    must not hold the others back.
+    Their age is the number of steps behind them: of the trainer that leaves them, and of those
+    whose weights it went on from.
     """
-    own = folder / f"{name}.npz"
-    since_s = own.stat().st_mtime if own.exists() else float("inf")
-    folder.mkdir(parents=True, exist_ok=True)
-    with own.with_suffix(".tmp").open("wb") as file:
-        np.savez(file, **mine)
-    own.with_suffix(".tmp").replace(own)
-    paths = [path for path in folder.glob("*.npz") if path.stat().st_mtime > since_s]
-    found = [mine, *(load(path) for path in paths if path != own)]
-    return {key: np.mean([one[key] for one in found], axis=0) for key in mine}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    hidden = path.with_suffix(".tmp")
+    with hidden.open("wb") as file:
+        np.savez(file, age=age, **weights)
+    hidden.replace(path)
 
 
-def load(path: Path) -> Arrays:
-    """Weights that somebody left."""
+def load(path: Path) -> tuple[Arrays, int]:
+    """Weights that somebody has left, and their age."""
     with np.load(path) as arrays:
-        return dict(arrays)
+        weights = dict(arrays)
+    return weights, int(weights.pop("age"))
 
 
-def begin(out: Path) -> Arrays:
-    """Where another trainer is; or at the newest checkpoint; or anew."""
-    left = sorted((out / "weights").glob("*.npz"), key=lambda path: path.stat().st_mtime)
-    if left:
-        return load(left[-1])
-    saved = edl.latest_checkpoint(out)
-    return fresh() if saved is None else saved.arrays()
+def mean(folder: Path) -> tuple[Arrays, int]:
+    """The mean of what all trainers have left, and the greatest age of it; fresh where nothing is.
+
+    Who lags counts less, by half for each meeting missed: neither who is gone nor who has just
+    begun holds the others back.
+    """
+    left = [load(path) for path in folder.glob("*.npz")]
+    if not left:
+        return fresh(), 0
+    ages = np.array([age for _, age in left])
+    shares = 0.5 ** ((ages.max() - ages) / MEET_EVERY)
+    return {
+        name: np.average([weights[name] for weights, _ in left], axis=0, weights=shares)
+        for name in left[0][0]
+    }, int(ages.max())
 
 
 def train(out: Path, epochs: int, pause_s: float) -> None:
     """Trains until the master says that all is done."""
     images, labels = digits()
-    name = edl.session().settings.trainer
-    weights = begin(out)
-    speed = {key: np.zeros_like(value) for key, value in weights.items()}
+    export = edl.Export()
+    own = out / "weights" / f"{edl.session().settings.trainer}.npz"
+    weights, age = mean(own.parent)
+    speed = {name: np.zeros_like(value) for name, value in weights.items()}
     data = edl.from_arrays("digits", images[:-TEST], labels[:-TEST])
     loop = edl.batches(data, BATCH, epochs=epochs, shuffle_seed=1, task_records=BATCH)
     for number, (x, y) in enumerate(loop, 1):
         step(weights, speed, x, y)
         time.sleep(pause_s)
+        age += 1
+        leave(own, weights, age)
         if number % MEET_EVERY == 0:
-            weights = meet(out / "weights", name, weights)
-            edl.save_checkpoint(out, weights, step=number)
-    weights = meet(out / "weights", name, weights)
-    edl.save_checkpoint(out, weights, step=0)
-    print(f"test accuracy {accuracy(weights, images[-TEST:], labels[-TEST:]):.3f}")
+            weights, age = mean(own.parent)
+    export.run(lambda: leave(out / MODEL, *mean(own.parent)))
 
 
 def main() -> None:
-    """Trains, or tells how good the newest checkpoint is."""
+    """Trains, or tells how good the model is."""
     parser = argparse.ArgumentParser(description="Handwritten digits, elastic, in plain numpy.")
-    parser.add_argument("--out", type=Path, default=Path("build/digits"), help="for checkpoints")
+    parser.add_argument("--out", type=Path, default=Path("build/digits"), help="for the model")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument(
         "--pause-s", type=float, default=0.0, help="makes steps slow enough to watch"
     )
-    parser.add_argument("--test", action="store_true", help="only tell how good the checkpoint is")
+    parser.add_argument("--test", action="store_true", help="only tell how good the model is")
     asked = parser.parse_args()
     if not asked.test:
         train(asked.out, asked.epochs, asked.pause_s)
         return
-    saved = edl.latest_checkpoint(asked.out)
-    if saved is None:
-        raise SystemExit(f"there is no checkpoint in {asked.out}")
+    path = asked.out / MODEL
+    if not path.exists():
+        raise SystemExit(f"there is no {path}: the job is not done")
     images, labels = digits()
-    print(f"test accuracy {accuracy(saved.arrays(), images[-TEST:], labels[-TEST:]):.3f}")
+    print(f"test accuracy {accuracy(load(path)[0], images[-TEST:], labels[-TEST:]):.3f}")
 
 
 if __name__ == "__main__":

@@ -15,10 +15,10 @@ TRAINED, TESTED = 1437, 1563
 """Images; a point is more than a handful of those that are tested."""
 
 
-def example() -> Any:
-    """The example in plain numpy, which has the images."""
-    path = Path(__file__).parents[2] / "examples/numpy_digits/train.py"
-    spec = importlib.util.spec_from_file_location("numpy_digits", path)
+def example(name: str = "numpy_digits/train.py") -> Any:
+    """An example, as a module; the one in plain numpy has the images."""
+    path = Path(__file__).parents[2] / "examples" / name
+    spec = importlib.util.spec_from_file_location(path.parent.name, path)
     assert spec is not None
     assert spec.loader is not None
     found = importlib.util.module_from_spec(spec)

@@ -10,6 +10,9 @@ from edl import clock
 from tests.sdk.books import Task
 from tests.sdk.servers import Server
 
+LIMIT_S = 25.0
+"""Less than the time-out of a test, so that what was waited for is named."""
+
 
 def flat(batches: Any) -> list[int]:
     """All records of all batches."""
@@ -28,10 +31,10 @@ def each(batches: Any, act: Callable[[], object]) -> None:
 
 
 def until(true: Any) -> None:
-    """Waits for something that is about to happen."""
-    until_s = clock.monotonic_s() + 5
+    """Waits for something that happens sooner or later; `LIMIT_S` only ends a hang."""
+    until_s = clock.monotonic_s() + LIMIT_S
     while not true():
-        assert clock.monotonic_s() < until_s, "it did not happen within 5 s"
+        assert clock.monotonic_s() < until_s, f"it did not happen within {LIMIT_S:g} s"
         time.sleep(0.005)
 
 

@@ -4,18 +4,35 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import edl
+import numpy as np
 import pytest
 
+from tests.sdk.digits import example
+from tests.sdk.loops import until
 from tests.sdk.servers import TOKEN, Server
+from tests.sdk.trainers import Job
 
 pytestmark = pytest.mark.timeout(120)  # whole programs, on cores that others share
 
 ROOT = Path(__file__).parents[2]
+DIGITS = ROOT / "examples/numpy_digits/train.py"
 PADDLE = Path(os.environ.get("EDL_PADDLE_PYTHON") or ROOT / "build/paddle/bin/python")
 """An interpreter that has paddlepaddle; too large for the tools of this project."""
+EPOCHS, TRAINED = 5, 1437
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    """A master, and trainers that end with the test."""
+    found = Job(tmp_path)
+    yield found
+    found.close()
 
 
 def _train(server: Server, python: str, program: str, *arguments: str) -> list[str]:
@@ -40,26 +57,112 @@ def _accuracy(text: str) -> float:
     return float(found[1])
 
 
-def test_the_numpy_example_learns_whoever_is_killed(tmp_path: Path) -> None:
-    """By `edl run`: a trainer is killed, one leaves, two come; each record counts once an epoch."""
-    program, out = str(ROOT / "examples/numpy_digits/train.py"), ("--out", str(tmp_path))
-    schedule = ["--schedule", "20%:kill, 40%:-1, 50%:+2"]
-    run = _run("-m", "edl", "run", "-n", "3", *schedule, program, *out, "--epochs", "5")
-    tested = _run(program, "--test", *out)
-
-    assert f"{5 * 1437} of {5 * 1437} records acknowledged" in run
-    assert _accuracy(tested) > 0.8
+def _model(out: Path) -> tuple[Any, float]:
+    """The model that an example in numpy has written, and its accuracy on images held out."""
+    train = example()
+    images, labels = train.digits()
+    weights, _ = train.load(out / train.MODEL)
+    return weights, train.accuracy(weights, images[-train.TEST :], labels[-train.TEST :])
 
 
-def test_a_program_with_its_own_collectives_goes_on_with_whoever_is_there(tmp_path: Path) -> None:
+def test_the_numpy_example_learns_whoever_is_killed(job: Job, tmp_path: Path) -> None:
+    """One is killed and started again, one leaves, one comes; each record counts once an epoch."""
+    train = example()
+    images, labels = train.digits()
+    data = edl.from_arrays("digits", images[: -train.TEST], labels[: -train.TEST])
+    options: Any = {"epochs": EPOCHS, "shuffle_seed": 1, "task_records": train.BATCH}
+    held = edl.batches(data, train.BATCH, prefetch=1, member=job.join("holder"), **options)
+    next(iter(held))  # the first epoch is not over before this batch is given back
+    words = (DIGITS, "--out", tmp_path / "out", "--epochs", str(EPOCHS))
+    killed, leaving = job.start("trainer-0", *words), job.start("trainer-1", *words)
+    until(lambda: job.done("digits") > 1000)
+    killed.process.kill()
+    again, late = job.start("trainer-0", *words), job.start("trainer-2", *words)
+    leaving.process.terminate()
+    held.close()
+
+    assert [one.ends() for one in (again, late)] == [0, 0], again.text + late.text
+    assert [one.ends() for one in (killed, leaving)] == [-9, 143]
+    assert job.done("digits") == EPOCHS * TRAINED
+    assert _model(tmp_path / "out")[1] > 0.8
+
+
+def test_who_lags_does_not_hold_the_example_back(tmp_path: Path) -> None:
+    """Weights of one who is gone or has just begun count less and less; who is alike, alike."""
+    train = example()
+    trained, other, fresh = (train.fresh(seed) for seed in range(3))
+    train.leave(tmp_path / "a.npz", trained, 90)
+    train.leave(tmp_path / "gone.npz", other, 90 - 8 * train.MEET_EVERY)
+    train.leave(tmp_path / "new.npz", fresh, 1)
+    found, age = train.mean(tmp_path)
+
+    assert age == 90
+    for name, array in trained.items():
+        np.testing.assert_allclose(found[name], array, atol=0.01)
+
+    train.leave(tmp_path / "b.npz", other, 90)
+    found, _ = train.mean(tmp_path)
+    for name, array in trained.items():
+        np.testing.assert_allclose(found[name], (array + other[name]) / 2, atol=0.01)
+
+
+def test_a_trainer_of_the_example_that_comes_late_begins_where_the_others_are(
+    tmp_path: Path,
+) -> None:
+    """Where nobody has been, all begin alike."""
+    train = example()
+    first, age = train.mean(tmp_path)
+    assert age == 0
+    for name, array in train.fresh().items():
+        np.testing.assert_array_equal(first[name], array)
+
+    trained = train.fresh(7)
+    train.leave(tmp_path / "trainer-0.npz", trained, 12)
+    found, age = train.mean(tmp_path)
+
+    assert age == 12
+    for name, array in trained.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(10))
+def test_the_numpy_example_learns_whatever_happens_when(tmp_path: Path, seed: int) -> None:
+    """By `edl run`: trainers and the master are killed, some leave and come, at random moments."""
+    chance = Random(seed)  # noqa: S311 - the same moments in every run
+    acts = ["kill", "kill master", "+2", "kill", "-1"]
+    schedule = ", ".join(f"{chance.uniform(1, 99):.0f}%:{act}" for act in acts)
+    words = ("--out", str(tmp_path), "--epochs", str(EPOCHS))
+    run = _run("-m", "edl", "run", "-n", "4", "--schedule", schedule, str(DIGITS), *words)
+
+    assert f"{EPOCHS * TRAINED} of {EPOCHS * TRAINED} records acknowledged" in run
+    assert _model(tmp_path)[1] > 0.8
+
+
+def test_a_program_with_its_own_collectives_goes_on_with_whoever_is_there(
+    job: Job, tmp_path: Path
+) -> None:
     """A member is killed in a step, one comes, one leaves; no record is left out, and it learns."""
-    program = str(ROOT / "examples/own_collectives/train_rounds.py")
-    schedule = ["--schedule", "30%:kill, 50%:+1, 70%:-1"]
-    run = _run("-m", "edl", "run", "-n", "3", *schedule, program, "--out", str(tmp_path))
+    train = example("own_collectives/train_rounds.py")
+    held = edl.batches(
+        train.data(), train.BATCH, epochs=train.EPOCHS, prefetch=1, member=job.join("holder")
+    )
+    next(iter(held))  # the first epoch is not over before this batch is given back
+    words = (Path(str(train.__file__)), "--out", tmp_path / "out")
+    first, killed = job.start("trainer-0", *words), job.start("trainer-1", *words)
+    first.says(" of 2, step")
+    killed.says(" of 2, step")
+    killed.process.kill()
+    first.says(" is over: ")
+    again = job.start("trainer-1", *words)
+    again.says(" of 2, step")
+    first.process.terminate()
+    held.close()
 
-    assert "6144 of 6144 records acknowledged" in run
-    assert "[1. 2. 3. 4. 5. 6. 7. 8.]" in run
-    assert "rank 1 of 2" in run
+    assert again.ends() == 0, again.text
+    assert [one.ends() for one in (killed, first)] == [-9, 143]
+    assert job.done("plane") == 6144
+    assert "[1. 2. 3. 4. 5. 6. 7. 8.]" in again.text
 
 
 def _run(*arguments: str) -> str:
