@@ -15,8 +15,9 @@ from policy.names import MASTER_CONTAINER
 from policy.snapshot import Job, Phase, Pod
 from reconciler.commitments import Commitments
 from reconciler.events import Event
-from reconciler.polls import Polls, Target
+from reconciler.polls import Polls
 from reconciler.provider import Provider, Provision
+from reconciler.turns import Target
 from reconciler.words import Word
 
 _NO_MASTER = Provision("", "")

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import orjson
 
@@ -18,52 +18,21 @@ from kube import decode, errors, request
 from kube.client import Api
 from policy.names import MASTER_PORT
 from reconciler import words
+from reconciler.turns import Target, Turn, Turns
 from reconciler.words import Word
 from runtime.logs import keys
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 2.0
-"""One job is asked at most this often."""
 TIMEOUT_S = 1.0
-LAST_PAUSE_S = 30.0
-"""The longest wait between two questions to a master that does not answer."""
+"""One question has so long, from the connection to the end of the answer."""
 _ROUND_S = 0.1
 _IDLE_S = 0.5
-_MOST_STARTED = 10
-"""Questions begun in one round: at most 100 a second in all."""
 _MOST_OPEN = 32
 _LONGEST_PAGE = 1 << 20
 _READERS = 4
 _READ_TIMEOUT_S = 5.0
 _STOP_S = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Whom to ask. One that differs from the one before is asked at once."""
-
-    namespace: str
-    config_map: str
-    address: str
-    """IP address of the pod that carries the master; "" where none does."""
-    token: str
-    turn: int = 0
-    """Grows whenever news is expected."""
-
-    def __repr__(self) -> str:
-        """Without the token, which must not get into logs."""
-        return f"Target({self.namespace}/{self.config_map} at {self.address!r})"
-
-
-@dataclass(slots=True)
-class _Turn:
-    """When a job is asked next."""
-
-    target: Target
-    at_s: float = 0.0
-    pause_s: float = EVERY_S
-    open: bool = False
 
 
 class Polls:
@@ -94,7 +63,7 @@ class Polls:
         self._monotonic_s = monotonic_s
         self._port = port
         self._targets: Mapping[str, Target] = {}
-        self._turns: dict[str, _Turn] = {}
+        self._turns = Turns()
         self._words: dict[str, Word] = {}
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -126,9 +95,8 @@ class Polls:
     async def _rounds(self, readers: ThreadPoolExecutor) -> None:
         open_: set[asyncio.Task[None]] = set()
         while not self._stopping.is_set():
-            for uid, turn in self._due(_MOST_OPEN - len(open_)):
-                turn.open = True
-                task = asyncio.create_task(self._ask(uid, turn, readers))
+            for turn in self._begin(_MOST_OPEN - len(open_)):
+                task = asyncio.create_task(self._ask(turn, readers))
                 open_.add(task)
                 task.add_done_callback(open_.discard)
             await asyncio.sleep(_ROUND_S if self._targets else _IDLE_S)
@@ -136,45 +104,29 @@ class Polls:
             task.cancel()
         await asyncio.gather(*open_, return_exceptions=True)
 
-    def _due(self, free: int) -> list[tuple[str, _Turn]]:
-        """Whose turn it is, those that have waited longest first."""
-        targets, now_s = self._targets, self._monotonic_s()
-        for uid in self._turns.keys() - targets.keys():
-            del self._turns[uid]
-            with self._lock:
-                self._words.pop(uid, None)
-        for uid, target in targets.items():
-            turn = self._turns.get(uid)
-            if turn is None or turn.target != target:
-                self._turns[uid] = _Turn(target, now_s)
-        due = [
-            (uid, turn)
-            for uid, turn in self._turns.items()
-            if turn.at_s <= now_s and not turn.open and not self._over(uid)
-        ]
-        due.sort(key=lambda pair: pair[1].at_s)
-        return due[: max(0, min(_MOST_STARTED, free))]
+    def _begin(self, free: int) -> list[Turn]:
+        """Whose turn it is; what jobs said that are not followed any more is forgotten."""
+        targets = self._targets
+        with self._lock:
+            for uid in self._words.keys() - targets.keys():
+                del self._words[uid]
+            over = {uid for uid, word in self._words.items() if word.final}
+        return self._turns.begin(targets, self._monotonic_s(), free, over)
 
-    def _over(self, uid: str) -> bool:
-        """A final word is not asked for twice."""
-        word = self._words.get(uid)
-        return word is not None and word.final
-
-    async def _ask(self, uid: str, turn: _Turn, readers: ThreadPoolExecutor) -> None:
+    async def _ask(self, turn: Turn, readers: ThreadPoolExecutor) -> None:
         """One question; ends without an error, whatever comes."""
         target = turn.target
         word = await self._status(target) if target.address else None
-        turn.pause_s = EVERY_S if word is not None else min(LAST_PAUSE_S, turn.pause_s * 2)
+        answered = word is not None
         if word is None:
             loop = asyncio.get_running_loop()
             word = await loop.run_in_executor(readers, self._outcome, target)
-        turn.at_s = self._monotonic_s() + turn.pause_s
-        turn.open = False
-        if word is None or self._turns.get(uid) is not turn:
+        counts = self._turns.end(turn, self._monotonic_s(), answered=answered)
+        if word is None or not counts:
             return
         with self._lock:
-            before = self._words.get(uid)
-            self._words[uid] = word
+            before = self._words.get(turn.uid)
+            self._words[turn.uid] = word
         if word.final or (before.leader if before is not None else None) != word.leader:
             self._changed()
 
