@@ -7,7 +7,7 @@ back-offs) only saves work or patience, and a restart may lose it.
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from kube.active import ActivePolicy
@@ -71,6 +71,7 @@ class Reconciler:
         records: Records,
         meters: Meters,
         clocks: Clocks | None = None,
+        pool: Executor | None = None,
     ) -> None:
         """Starts nothing.
 
@@ -84,6 +85,7 @@ class Reconciler:
             records: Keeps decisions.
             meters: Takes figures.
             clocks: Of the process, unless tests bring their own.
+            pool: Where writes run side by side; likewise.
         """
         self._settings = settings
         self._cache = cache
@@ -97,7 +99,7 @@ class Reconciler:
         api = Fence(api, leads)
         self._live = LiveIndex(cache)
         index = self._live.index
-        self._pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
+        self._pool = pool or ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
         self._expectations = Expectations()
         self._recent = Recent()
         self._writer = JobWriter(api, index)

@@ -6,7 +6,7 @@ from kube import errors
 from kube.request import EVENTS, Request
 from reconciler.events import Event, Recorder
 from tests.reconciler.server import Clock, Instant
-from tests.reconciler.waiting import until
+from tests.reconciler.waiting import LIMIT_S, until
 from tests.support.builders import job
 
 JOB = job("net")
@@ -116,7 +116,7 @@ class Slow:
     def send(self, _asked: Request) -> bytes:
         """See `kube.client.Api`."""
         self.asked.set()
-        self.answering.wait(3.0)
+        self.answering.wait(LIMIT_S)
         return b"{}"
 
     def stream(self, asked: Request) -> NoReturn:
@@ -130,7 +130,7 @@ def test_a_full_queue_does_not_hold_up_the_stop() -> None:
     recorder = Recorder(api, "edl-test")
     recorder.start()
     recorder.tell(_event(), 0.0)
-    assert api.asked.wait(3.0)
+    until(api.asked.is_set)
     for number in range(1000):
         recorder.tell(_event(owner=f"j{number}"), 0.0)
     recorder.stop()

@@ -12,7 +12,6 @@ from policy.names import ANNOTATION_MASTER_ADDRESS, LABEL_MASTER, Tier
 from policy.snapshot import Phase, Pod
 from reconciler.words import State, Word
 from tests.reconciler.server import of
-from tests.reconciler.waiting import until
 from tests.reconciler.world import Process, World, posted
 
 OBJECTS = (CONFIGMAPS, SECRETS, ROLES, ROLEBINDINGS, SERVICES)
@@ -307,16 +306,23 @@ def test_an_api_server_that_refuses_is_asked_again_later(world: World, process: 
     assert len(world.running("net")) == 1
 
 
+def _uncommitted(world: World) -> list[float]:
+    """What is written on the job's trainers, by id."""
+    return [pod.uncommitted_s for pod in world.pods("net")]
+
+
 def test_uncommitted_work_is_written_on_trainers(world: World, process: Process) -> None:
     """In steps of five seconds, and only what differs by as much."""
     world.add_job("net", 2, 2, master=True)
     process.run(6)
     _says(process, world, State.WORK, uncommitted={0: 3.0, 1: 13.7})
     process.run(6)
-    until(lambda: [pod.uncommitted_s for pod in world.pods("net")] == [0.0, 10.0])
+    first = _uncommitted(world)
     _says(process, world, State.WORK, uncommitted={1: 1.0})
     process.run(6)
-    until(lambda: [pod.uncommitted_s for pod in world.pods("net")] == [0.0, 0.0])
+
+    assert first == [0.0, 10.0]
+    assert _uncommitted(world) == [0.0, 0.0]
 
 
 def test_uncommitted_work_that_cannot_be_written_is_tried_again(
@@ -329,9 +335,11 @@ def test_uncommitted_work_that_cannot_be_written_is_tried_again(
     world.api.fake.faults.fail_next(gone, match=of("PATCH", "/pods/net-trainer-0"))
     _says(process, world, State.WORK, uncommitted={0: 13.7})
     process.run(6)
-    until(lambda: not world.api.fake.faults._faults)  # noqa: SLF001 - that it was tried
+    refused = _uncommitted(world)
     process.run(6)
-    until(lambda: [pod.uncommitted_s for pod in world.pods("net")] == [10.0])
+
+    assert refused == [0.0]
+    assert _uncommitted(world) == [10.0]
 
 
 def test_another_leader_is_written_at_once(world: World, process: Process) -> None:
@@ -340,13 +348,15 @@ def test_another_leader_is_written_at_once(world: World, process: Process) -> No
     process.run(6)
     _says(process, world, State.WORK, leader=0, uncommitted={0: 10.0, 2: 30.0})
     process.run(6)
-    until(lambda: [pod.uncommitted_s for pod in world.pods("net")] == [10.0, 0.0, 30.0])
+    before = _uncommitted(world)
     _says(process, world, State.WORK, leader=1, uncommitted={1: 10.0, 2: 90.0})
     process.round()
-
-    until(lambda: [pod.uncommitted_s for pod in world.pods("net")] == [0.0, 10.0, 30.0])
+    at_once = _uncommitted(world)
     process.run(6)
-    until(lambda: [pod.uncommitted_s for pod in world.pods("net")] == [0.0, 10.0, 90.0])
+
+    assert before == [10.0, 0.0, 30.0]
+    assert at_once == [0.0, 10.0, 30.0]
+    assert _uncommitted(world) == [0.0, 10.0, 90.0]
 
 
 def test_the_leader_is_the_last_victim_of_a_burst(world: World, process: Process) -> None:
@@ -359,7 +369,7 @@ def test_the_leader_is_the_last_victim_of_a_burst(world: World, process: Process
         process, world, State.WORK, leader=leader.trainer_id, uncommitted={leader.trainer_id: 10.0}
     )
     process.round()
-    until(lambda: any(pod.uncommitted_s for pod in world.pods("net")))
+    assert any(_uncommitted(world))
     world.add_services(4, 3)
     process.run(3)
 
@@ -367,18 +377,57 @@ def test_the_leader_is_the_last_victim_of_a_burst(world: World, process: Process
     assert len(world.running("net")) < 5
 
 
+def _pass(process: Process, world: World, seconds: int) -> None:
+    """Time without changes, a round now and then."""
+    for _ in range(seconds // 10):
+        world.clock.advance(10)
+        process.round()
+
+
 def test_a_silent_master_is_told_of_once(world: World, process: Process) -> None:
-    """With what to look at."""
+    """After a minute, with how long it is and with what to look at."""
     world.add_job("net", 1, 1, master=True)
-    process.run(3)
-    world.clock.advance(60)
-    process.run(2)
-    world.clock.advance(60)
-    process.run(2)
+    process.run(1)
+    _pass(process, world, 170)
     process.tell()
 
     (text,) = world.events("MasterSilent")
+    assert text.startswith("the master has not answered for 60 s")
     assert text.endswith("kubectl -n ml logs net-trainer-0 -c edl-master")
+
+
+def test_a_master_that_answers_is_not_told_of(world: World, process: Process) -> None:
+    """However long ago its pod began: who is warned of what works heeds no warning."""
+    world.add_job("net", 1, 1, master=True)
+    process.run(3)
+    for _ in range(30):
+        _says(process, world, State.WORK)
+        _pass(process, world, 50)
+    process.tell()
+
+    assert world.events("MasterSilent") == []
+
+
+def test_a_master_that_falls_silent_again_is_told_of_again(world: World, process: Process) -> None:
+    """It answered in between; the time counts from its last word."""
+    world.add_job("net", 1, 1, master=True)
+    process.run(3)
+    _pass(process, world, 100)
+    _says(process, world, State.WORK)
+    _pass(process, world, 100)
+    process.tell()
+
+    assert len(world.events("MasterSilent")) == 2
+
+
+def test_a_master_whose_pod_does_not_run_is_not_told_of(world: World, process: Process) -> None:
+    """It waits for a node, or for its image, which is said elsewhere."""
+    world.add_job("net", 1, 1, master=True)
+    process.round()
+    _pass(process, world, 200)
+    process.tell()
+
+    assert world.events("MasterSilent") == []
 
 
 def test_a_job_that_is_gone_is_forgotten(world: World, process: Process) -> None:

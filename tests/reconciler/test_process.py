@@ -25,7 +25,7 @@ from reconciler.settings import ReconcilerSettings
 from runtime.metrics import Metrics
 from runtime.records import Records
 from tests.reconciler import objects
-from tests.reconciler.waiting import until
+from tests.reconciler.waiting import LIMIT_S, until
 from tests.runtime.servers import ROOT, START_S
 
 
@@ -60,7 +60,7 @@ class Threads:
     def start(self) -> None:
         """As `reconciler.app` does."""
         self.cache.start()
-        assert self.cache.wait_synced(3.0)
+        assert self.cache.wait_synced(LIMIT_S)
         self.recorder.start()
         self.loop.start()
 

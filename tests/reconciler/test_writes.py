@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import orjson
@@ -25,6 +25,7 @@ from reconciler.provider import Provision
 from reconciler.trainers import Trainers
 from tests.reconciler import objects
 from tests.reconciler.server import Clock, Instant, of
+from tests.reconciler.waiting import LIMIT_S, Writers
 
 OPENED, IDS = books.reserve(Books(), 2)
 
@@ -32,7 +33,7 @@ OPENED, IDS = books.reserve(Books(), 2)
 class Bench:
     """One Job, and what writes to it."""
 
-    def __init__(self, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, pool: Writers) -> None:
         self.pool = pool
         self.clock = Clock()
         self.api = Instant(self.clock)
@@ -73,7 +74,7 @@ class Bench:
 @pytest.fixture
 def bench() -> Iterator[Bench]:
     """Everything on the caller's time."""
-    with ThreadPoolExecutor(2) as pool:
+    with Writers(2) as pool:
         yield Bench(pool)
 
 
@@ -251,7 +252,7 @@ class Waiting(Instant):
     def send(self, asked: Request) -> bytes:
         """See `kube.client.Api`."""
         if asked.path.endswith("/eviction"):
-            self.answering.wait(3.0)
+            self.answering.wait(LIMIT_S)
         return super().send(asked)
 
 
@@ -304,7 +305,7 @@ def test_a_jobs_own_budget_never_stops_it(
     uid = made["metadata"]["uid"]
     release = Release("ml/net", uid, "ml", "net-trainer-0", "n0", reason, figures)
     bench.trainers.let_go([release])
-    wait([future for _, future in bench.trainers._leaving.values()], timeout=3.0)  # noqa: SLF001 - nothing else says when it has gone
+    bench.pool.settle()
     last = bench.api.writes[-1]
 
     assert (last.method, last.path.rpartition("/")[2]) == ("DELETE", "net-trainer-0")

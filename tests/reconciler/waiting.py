@@ -1,14 +1,43 @@
-"""Waiting for what another thread is about to do."""
+"""Waiting for what other threads are about to do, by facts; limits only end a hang."""
 
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, ParamSpec, TypeVar
 
 from runtime import clock
 
+P = ParamSpec("P")
+T = TypeVar("T")
 
-def until(fact: Callable[[], object], within_s: float = 4.0) -> None:
+LIMIT_S = 20.0
+
+
+def until(fact: Callable[[], object]) -> None:
     """Waits until `fact()` is true; AssertionError if it does not become so."""
-    end = clock.monotonic_s() + within_s
+    end = clock.monotonic_s() + LIMIT_S
     while not fact():
-        assert clock.monotonic_s() < end, f"still false after {within_s} s"
+        assert clock.monotonic_s() < end, f"still false after {LIMIT_S} s"
         time.sleep(0.002)
+
+
+class Writers(ThreadPoolExecutor):
+    """The real pool of writes, and a way to wait for all that were begun.
+
+    Virtual time passes in no time at all: a write on a thread would seem to take seconds of it.
+    """
+
+    def __init__(self, threads: int = 8) -> None:
+        super().__init__(threads)
+        self._begun: list[Future[Any]] = []
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """As the pool does."""
+        begun = super().submit(fn, *args, **kwargs)
+        self._begun.append(begun)
+        return begun
+
+    def settle(self) -> None:
+        """Waits until every write that was begun has ended."""
+        assert not wait(self._begun, LIMIT_S).not_done
+        self._begun.clear()

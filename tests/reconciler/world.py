@@ -1,7 +1,6 @@
 """A cluster in memory with the smallest kube-scheduler, kubelet and garbage collector that will do."""
 
 from collections.abc import Callable
-from concurrent.futures import wait
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +23,7 @@ from runtime.metrics import Metrics
 from runtime.records import Records
 from tests.reconciler import objects
 from tests.reconciler.server import Clock, Instant, look
+from tests.reconciler.waiting import Writers, until
 
 WHOLE = '{"reserve": {"maxLoad": {"cpu": 1}}}'
 """A policy that keeps nothing free, so that what fits can be counted by hand."""
@@ -153,6 +153,7 @@ class Process:
         self.world = world
         clock = world.clock
         self.metrics = Metrics("reconciler")
+        self.writers = Writers()
         self.cache = ClusterCache(
             world.api, config_map=(SYSTEM_NAMESPACE, POLICY_CONFIGMAP), clock_s=clock.seconds
         )
@@ -171,6 +172,7 @@ class Process:
             records=self.records,
             meters=Meters(self.metrics),
             clocks=Clocks(clock.seconds, clock.seconds),
+            pool=self.writers,
         )
 
     def round(self) -> Plan | None:
@@ -179,10 +181,9 @@ class Process:
         return self.tick()
 
     def tick(self) -> Plan | None:
-        """Makes one round on what was seen before; its evictions have arrived at the end."""
+        """Makes one round on what was seen before; all it began to write is written at the end."""
         made = self.loop.tick()
-        leaving = self.loop._trainers._leaving  # noqa: SLF001 - nothing else says when they have
-        wait([future for _, future in leaving.values()], timeout=3.0)
+        self.writers.settle()
         return made
 
     def run(self, seconds: int) -> None:
@@ -196,6 +197,8 @@ class Process:
         """Writes the events that wait; once only."""
         self.recorder.start()
         self.recorder.stop()
+        thread = self.recorder._thread  # noqa: SLF001 - `stop` does not wait for ever
+        until(lambda: not thread.is_alive())
 
     def stop(self) -> None:
         """Leaves no thread behind."""

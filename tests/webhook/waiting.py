@@ -5,10 +5,13 @@ from collections.abc import Callable
 
 from runtime import clock
 
+LIMIT_S = 20.0
+"""Only ends a hang."""
 
-def until(fact: Callable[[], object], within_s: float = 4.0) -> None:
+
+def until(fact: Callable[[], object]) -> None:
     """Waits until `fact()` is true; AssertionError if it does not become so."""
-    end = clock.monotonic_s() + within_s
+    end = clock.monotonic_s() + LIMIT_S
     while not fact():
-        assert clock.monotonic_s() < end, f"still false after {within_s} s"
+        assert clock.monotonic_s() < end, f"still false after {LIMIT_S} s"
         time.sleep(0.005)
