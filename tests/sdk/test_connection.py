@@ -99,6 +99,23 @@ def test_a_call_that_waits_can_be_interrupted(server: Server, link: Connection) 
         link.call("GET", "/v1/status")
 
 
+def test_a_call_that_was_interrupted_is_not_sent_again(server: Server, link: Connection) -> None:
+    """Who leaves would wait for it to the end, into SIGKILL; calls that come later work."""
+    link.call("GET", "/v1/status")
+
+    def before(handler: Handler, _: Json) -> bool:
+        link.interrupt()
+        handler.cut()
+        return True
+
+    server.faults["/v1/status"] = deque([before])
+    with pytest.raises(Unavailable):
+        link.call("GET", "/v1/status")
+    assert len(server.calls) == 2
+
+    assert link.call("GET", "/v1/status")["job"] == "digits"
+
+
 def test_an_answer_that_is_too_long_counts_as_none(
     server: Server, link: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

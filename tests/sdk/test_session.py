@@ -14,6 +14,7 @@ from edl.errors import RecordError, one_line
 
 from tests.sdk.books import Json
 from tests.sdk.conftest import Join
+from tests.sdk.loops import LIMIT_S, until
 from tests.sdk.servers import TOKEN, Handler, Server, before_away
 
 
@@ -101,11 +102,27 @@ def test_a_refused_heartbeat_is_told_and_ends_nothing(
     server.faults["/v1/heartbeat"] = deque([before, before_away])
     member = join()
     member.join()
-    while len(server.told("/v1/heartbeat")) < 4:
-        threading.Event().wait(0.01)
+    until(lambda: len(server.told("/v1/heartbeat")) >= 4)
 
     assert "refuses this trainer's heartbeat: held is odd" in caplog.text
     assert not member.stopping
+
+
+def test_a_trainer_that_was_replaced_beats_no_more(server: Server, join: Join) -> None:
+    """One refusal says it all: the master hears only of the process that has its name now."""
+    old, new = join(), join()
+
+    def beats(member: edl.Session) -> int:
+        bodies = server.told("/v1/heartbeat")
+        return sum(body["incarnation"] == member.incarnation for body in bodies)
+
+    old.join()
+    new.join()
+    until(lambda: old.stopping)
+    last, before = beats(old), beats(new)
+    until(lambda: beats(new) >= before + 5)
+
+    assert beats(old) == last
 
 
 def test_a_session_leaves_once(server: Server, join: Join) -> None:
@@ -134,11 +151,18 @@ def test_a_forked_child_is_no_trainer(server: Server, join: Join) -> None:
     assert server.told("/v1/leave") == []
 
 
+@pytest.fixture
+def free() -> Iterator[None]:
+    """SIGTERM does what it does in any program that has asked for nothing else."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("free")
 def test_sigterm_is_taken_only_where_it_is_free() -> None:
     """Not from a program's own handler, not outside of the main thread; and it is given back."""
     heard = threading.Event()
-    before = signal.getsignal(signal.SIGTERM)
-    assert before is signal.SIG_DFL
     watch = stopping.Watch(heard.set)
     seen: list[bool] = []
     thread = threading.Thread(target=lambda: seen.append(watch.install()))
@@ -150,12 +174,13 @@ def test_sigterm_is_taken_only_where_it_is_free() -> None:
     assert not other.install()
     other.remove()
     os.kill(os.getpid(), signal.SIGTERM)
-    assert heard.wait(5)
+    assert heard.wait(LIMIT_S)
     watch.remove()
 
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+@pytest.mark.usefixtures("free")
 def test_sigterm_is_heard_under_asyncio_too() -> None:
     """Whose wake-up pipe is left alone."""
 
@@ -165,7 +190,7 @@ def test_sigterm_is_heard_under_asyncio_too() -> None:
         watch = stopping.Watch(lambda: loop.call_soon_threadsafe(heard.set))
         assert watch.install()
         os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(heard.wait(), 5)
+        await asyncio.wait_for(heard.wait(), LIMIT_S)
         watch.remove()
 
     asyncio.run(main())
