@@ -1,7 +1,11 @@
 """Hypothesis profiles: of every run, and of `make properties`; see tests.support.strategies too."""
 
+import os
+
 import pytest
 from hypothesis import HealthCheck, settings
+
+pytest_plugins = ["tests.support.leftovers"]
 
 settings.register_profile(
     "crowded",  # how long an example takes says nothing on a machine that is busy
@@ -16,6 +20,11 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """A worker for each core that this process may use; with psutil, xdist counts others too."""
+    return len(os.sched_getaffinity(0))
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,155 @@
+"""A test run leaves no process, port or file behind, however it ends. A pytest plugin.
+
+Processes inherit the environment of the test that has started them, orphans too: a run marks its
+own, and pytest writes the name of the test there. So a worker finds what its tests have started,
+and the process that was called first finds what is left of everything, Ctrl-C included. A process
+that ends takes its ports along. Files lie in one temporary folder, which goes last.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Generator, Iterable
+from pathlib import Path
+from types import FrameType
+
+import psutil
+import pytest
+
+RUN, TEST, WORKER = "EDL_TEST_RUN", "PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER"
+"""Variables: this run, as one word; the test under way, by pytest; its worker, by pytest-xdist."""
+_GRACE_S = 3.0
+"""How long a process may take to end after its test, or after SIGTERM."""
+_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+"""Of Python itself: they end with the process that they serve."""
+_folder = pytest.StashKey[Path]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Marks the run, gives its files one folder, and lets SIGTERM end it as Ctrl-C does."""
+    if _is_worker(config):
+        return
+    os.environ[RUN] = secrets.token_hex(8)
+    signal.signal(signal.SIGTERM, _interrupt)
+    folder = Path(tempfile.mkdtemp(prefix="edl-tests-")).resolve()
+    config.stash[_folder] = folder
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    if config.option.basetemp is None:
+        config.option.basetemp = str(folder / "t")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The run is over: what is left of it ends now, and is named."""
+    if _is_worker(config):
+        return
+    if left := processes():
+        print(f"\nended what the run had left behind:\n{_table(left)}", file=sys.stderr)  # noqa: T201
+        end(left)
+    shutil.rmtree(config.stash[_folder], ignore_errors=True)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that did not end in time: its processes are named and ended."""
+    report = yield
+    if call.excinfo is not None and _is_timeout(call.excinfo.value):
+        left = processes()
+        report.sections.append((f"processes of {item.nodeid}", _table(left) or "none"))
+        end(left)
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, None, None]:
+    """The last test of a file must have ended all processes that the file's tests have started."""
+    yield
+    if nextitem is not None and nextitem.path == item.path:
+        return  # fixtures of the file may still need theirs
+    _, alive = psutil.wait_procs(processes(), timeout=_GRACE_S)
+    if alive:
+        table = _table(alive)
+        end(alive)
+        pytest.fail(f"tests of {item.path.name} left processes behind:\n{table}", pytrace=False)
+
+
+def processes() -> list[psutil.Process]:
+    """All that run and that tests of this process have started, or those of its workers."""
+    children = psutil.Process().children(recursive=True)  # a fork does not see variables set later
+    marked = [process for process in psutil.process_iter() if _is_marked(process)]
+    return [process for process in {*children, *marked} if not _is_over(process)]
+
+
+def end(left: Iterable[psutil.Process]) -> None:
+    """Asks them to end, ends those that do not, and those that they have started meanwhile."""
+    alive = list(left)
+    _send(alive, signal.SIGTERM)
+    psutil.wait_procs(alive, timeout=_GRACE_S)
+    while alive := processes():
+        _send(alive, signal.SIGKILL)
+        psutil.wait_procs(alive, timeout=_GRACE_S)
+
+
+def _is_marked(process: psutil.Process) -> bool:
+    try:
+        variables = process.environ()
+    except psutil.Error:  # it has ended, or is another user's
+        return False
+    worker = os.environ.get(WORKER)
+    return (
+        variables.get(RUN) == os.environ[RUN]
+        and (worker is None or variables.get(WORKER) == worker)
+        and process.pid != os.getpid()
+    )
+
+
+def _is_over(process: psutil.Process) -> bool:
+    """Whether it has ended, or will end with the process of pytest that it serves."""
+    try:
+        command = " ".join(process.cmdline())
+        return process.status() == psutil.STATUS_ZOMBIE or any(name in command for name in _HELPERS)
+    except psutil.Error:
+        return True
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    """Whether another process of pytest has started this one."""
+    return hasattr(config, "workerinput")
+
+
+def _is_timeout(error: BaseException) -> bool:
+    """Whether pytest-timeout has ended the test, which fails with this word then."""
+    return isinstance(error, pytest.fail.Exception) and str(error).startswith("Timeout ")
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _send(alive: Iterable[psutil.Process], number: signal.Signals) -> None:
+    for process in alive:
+        try:
+            process.send_signal(number)
+        except psutil.NoSuchProcess:
+            continue
+
+
+def _table(left: Iterable[psutil.Process]) -> str:
+    return "\n".join(_row(process) for process in left)
+
+
+def _row(process: psutil.Process) -> str:
+    try:
+        test = process.environ().get(TEST, "")
+        return f"  {process.pid}  {' '.join(process.cmdline())[:160]}  (of {test})"
+    except psutil.Error:
+        return f"  {process.pid}  (has ended)"

@@ -1,0 +1,157 @@
+"""However a run of tests ends: it names what it leaves, and leaves nothing."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.leftovers import RUN
+
+pytestmark = pytest.mark.timeout(120)  # runs of pytest of their own, on cores that others share
+
+ROOT = Path(__file__).parent.parent
+SLEEPER = """
+import os, signal, subprocess, sys, threading, time
+from pathlib import Path
+
+def sleeper(*, trap=""):
+    "A process that lives in a session of its own, as its child does, which is an orphan then."
+    return subprocess.Popen(["sh", "-c", trap + "sleep 77 & sleep 77"], start_new_session=True)
+
+def begun():
+    Path(os.environ["EDL_BEGUN"], str(os.getpid())).touch()
+"""
+
+PLUGINS = "-p xdist -p pytest_timeout -p tests.support.leftovers"
+
+Run = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Starts pytest on one file of tests, in a session of its own as a terminal would."""
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "files").mkdir()
+
+    def start(tests: str, *options: str) -> "subprocess.Popen[str]":
+        (tmp_path / "pytest.ini").write_text(f"[pytest]\naddopts = {PLUGINS}\n")
+        (tmp_path / "test_it.py").write_text(SLEEPER + tests)
+        variables = {
+            "PYTHONPATH": str(ROOT),
+            "EDL_BEGUN": str(tmp_path / "begun"),
+            "TMPDIR": str(tmp_path / "files"),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # some take seconds to import
+        }
+        return subprocess.Popen(  # noqa: S603 - pytest, on a file of ours
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, "test_it.py"],
+            cwd=tmp_path,
+            env={**os.environ, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    return start
+
+
+def ended(process: "subprocess.Popen[str]", folder: Path) -> str:
+    """Waits for the end, looks for what is left, and gives what was printed."""
+    output, _ = process.communicate(timeout=100)
+    assert list((folder / "files").iterdir()) == []
+    assert not [other for other in psutil.process_iter() if _is_of(other, folder)]
+    return output
+
+
+def _is_of(process: psutil.Process, folder: Path) -> bool:
+    try:
+        return process.environ().get("EDL_BEGUN") == str(folder / "begun")
+    except psutil.Error:
+        return False
+
+
+def wait_for(begun: int, folder: Path) -> None:
+    """Until so many tests of a run are under way."""
+    while len(list((folder / "begun").iterdir())) < begun:
+        time.sleep(0.05)
+
+
+def test_a_test_that_hangs_is_named_with_its_processes(run: Run, tmp_path: Path) -> None:
+    """Its time-out fails it, its report lists what it has started, and the next test runs.
+
+    What it has started ends although it ignores SIGTERM.
+    """
+    tests = """
+def test_hangs():
+    sleeper(trap="trap '' TERM; ").wait()
+
+def test_goes_on():
+    pass
+"""
+    output = ended(run(tests, "-n", "0", "-o", "timeout=1"), tmp_path)
+    assert "processes of test_it.py::test_hangs" in output
+    assert "sleep 77" in output
+    assert "1 failed, 1 passed" in output
+
+
+def test_a_hang_outside_of_python_is_named_too(run: Run, tmp_path: Path) -> None:
+    """No signal reaches it: its worker ends, the run names the test and what it had started."""
+    tests = """
+def test_hangs():
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+    sleeper().wait()
+"""
+    limits = ("-o", "timeout=1", "-o", "faulthandler_timeout=3")
+    options = ("-n", "1", "--max-worker-restart=0", *limits, "-o", "faulthandler_exit_on_timeout=1")
+    output = ended(run(tests, *options), tmp_path)
+    assert "test_hangs" in output
+    assert "crashed while running" in output
+    assert "ended what the run had left behind" in output
+    assert "sleep 77" in output
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_interrupted_run_leaves_nothing(
+    run: Run, tmp_path: Path, number: signal.Signals, workers: int
+) -> None:
+    """Ctrl-C, which goes to all processes of a terminal, and SIGTERM to the one that was called."""
+    tests = """
+import pytest
+
+@pytest.mark.parametrize("index", range(2))
+def test_waits(index, tmp_path):
+    (tmp_path / "file").touch()
+    process = sleeper()
+    begun()
+    process.wait()
+"""
+    process = run(tests, "-n", str(workers), "-o", "timeout=0")
+    wait_for(max(1, workers), tmp_path)
+    (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+    output = ended(process, tmp_path)
+    assert process.returncode == 2
+    assert "KeyboardInterrupt" in output or "Interrupted" in output
+
+
+def test_a_file_that_leaves_a_process_behind_fails(run: Run, tmp_path: Path) -> None:
+    """The process is named with its test, and ended."""
+    tests = """
+def test_leaves():
+    sleeper()
+"""
+    output = ended(run(tests, "-n", "0"), tmp_path)
+    assert "tests of test_it.py left processes behind" in output
+    assert "(of test_it.py::test_leaves (call))" in output
+    assert "1 passed, 1 error" in output
+
+
+def test_this_very_run_is_marked() -> None:
+    """The plugin is in force here as well."""
+    assert os.environ[RUN]
