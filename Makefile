@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install fmt lint types test properties paddle cov covered bench e2e demo experiments lock presubmit clean
+.PHONY: help install fmt lint types test soak properties paddle cov covered bench e2e demo experiments lock presubmit clean
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,7 +16,7 @@ $(STAMP): requirements.lock pyproject.toml sdk/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "EDL needs Python 3.11 or newer; call make PYTHON=/path/to/python3.11")'
 	@echo "installing locked packages into $(VENV) (about half a minute)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --require-hashes -r requirements.lock
+	@$(BIN)/pip install --quiet --no-compile --require-hashes -r requirements.lock
 	@PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --no-deps --no-build-isolation -e . -e sdk
 	@touch $@
 
@@ -35,6 +35,9 @@ types: install ## mypy strict over everything, tests too
 
 test: install ## all tests that need no cluster
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+soak: install ## storms of kills, freezes and changes over processes, and long curves (some minutes)
+	$(BIN)/python -m pytest -n auto --dist worksteal -m soak
 
 properties: install ## thousands of random clusters, schedules and kills (most of an hour)
 	$(BIN)/python -m pytest -n auto --dist worksteal tests/policy tests/master tests/sdk \
@@ -74,7 +77,7 @@ lock: install ## write requirements.lock anew from pyproject.toml
 	$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 \
 	  --no-header --no-annotate pyproject.toml --group dev -o requirements.lock
 
-presubmit: lint types cov e2e ## what CI runs
+presubmit: lint types cov soak e2e ## what CI runs
 
 clean: ## delete what was built here (the Kubernetes binaries stay in their cache)
 	rm -rf build $(VENV)
