@@ -1,14 +1,14 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from policy import amounts
-from policy.crew import loss, tier_rank
+from policy.crew import is_surplus, loss, tier_rank
 from policy.index import Index
 from policy.names import Role, Tier
-from policy.snapshot import Pod
+from policy.snapshot import Job, Node, Pod
 from policy.victims import Candidate, Promise, choose
 from tests.support.builders import (
     NOW_S,
@@ -23,7 +23,7 @@ from tests.support.builders import (
     trainer,
     trainers,
 )
-from tests.support.simulate import propose
+from tests.support.simulate import free_beside, propose
 from tests.support.strategies import CALM, Case, cases
 
 _A, _B = job("a", 1, 10), job("b", 1, 10)
@@ -160,6 +160,41 @@ def test_a_victim_that_is_not_needed_is_spared() -> None:
     assert _chosen(service("s", 8), found, "n0") == "n0: b-001"
 
 
+def test_of_several_that_could_be_spared_the_dearest_is() -> None:
+    """Six CPU: the surplus trainer and one guaranteed go, not both guaranteed ones."""
+    pods = [
+        trainer(_A, 2, "n0", requests=shape(2)),
+        trainer(_A, 0, "n0", Tier.GUARANTEED, requests=shape(3), started_s=NOW_S),
+        trainer(_A, 1, "n0", Tier.GUARANTEED, requests=shape(5)),
+    ]
+
+    assert _chosen(service("s", 6), index([node("n0", 10)], [_A], pods), "n0") == "n0: a-001 a-002"
+
+
+@CALM
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=6), st.integers(0, 6), st.integers(1, 20))
+def test_no_victim_could_be_exchanged_for_cheaper_ones(
+    sizes: list[int], surplus: int, cpu: int
+) -> None:
+    """Of all sets that make room the one goes whose dearest trainer, then its next, costs least."""
+    assume(cpu <= sum(sizes))
+    tiers = [Tier.SURPLUS if i < surplus else Tier.GUARANTEED for i in range(len(sizes))]
+    pods = [
+        trainer(_A, i, "n0", tier, requests=shape(size), uncommitted_s=float(i))
+        for i, (size, tier) in enumerate(zip(sizes, tiers, strict=True))
+    ]  # the cheapest first, so that a set's bits as a number say how dear it is
+    found = index([node("n0", sum(sizes))], [_A], pods)
+
+    cheapest = min(
+        bits
+        for bits in range(1, 1 << len(sizes))
+        if sum(size for i, size in enumerate(sizes) if bits >> i & 1) >= cpu
+    )
+
+    uids = " ".join(pod.uid for i, pod in enumerate(pods) if cheapest >> i & 1)
+    assert _chosen(service("s", cpu), found, "n0") == f"n0: {uids}"
+
+
 def test_one_trainer_makes_room_for_two_services() -> None:
     """5 CPU beside 1 free are 6: two services of 3 come cheaper than on a node with none free."""
     pods = [trainer(_A, 1, "n0"), trainer(_A, 2, "n1")]
@@ -191,7 +226,7 @@ def test_leavers_cost_nothing() -> None:
 
 
 def test_room_given_away_is_not_given_twice() -> None:
-    """Nominated pods of the same rank and promises count; their victims count as gone."""
+    """Promises of the same rank count, once and for others only; their victims count as gone."""
     pods = [trainer(_A, i, "n0") for i in (1, 2, 3)]
     nodes = [node("n0", 15)]
     found = index(nodes, [_A], pods)
@@ -203,6 +238,36 @@ def test_room_given_away_is_not_given_twice() -> None:
     found.put_pod(nominated)
     assert _chosen(service("s", 3), found, "n0", promises=(promise,)) == "n0: a-002"
     assert _chosen(nominated, found, "n0", promises=(promise,)) == "n0: a-001"
+
+
+@pytest.mark.parametrize("priority", [0, 1])
+def test_room_of_a_nominated_pod_is_its_own(priority: int) -> None:
+    """Two of one rank or above would take the same room, and the second would preempt again."""
+    pods = [trainer(_A, i, "n0") for i in (1, 2, 3)]
+    before = service("before", 3, nominated="n0", priority=priority)
+    alone = index([node("n0", 15)], [_A], pods)
+    beside = index([node("n0", 15)], [_A], [*pods, before])
+
+    assert _chosen(service("s", 3), alone, "n0") == "n0: a-001"
+    assert _chosen(service("s", 3), beside, "n0") == "n0: a-001 a-002"
+
+
+def _asking(tier: Tier, name: str, owner: Job, where: str = "") -> Pod:
+    """A pod of 5 CPU of that tier."""
+    if tier is Tier.SUPPORT:
+        return support(owner, name, where, cpu=5)
+    return trainer(owner, 0, where, tier)
+
+
+@pytest.mark.parametrize("tier", [Tier.GUARANTEED, Tier.SUPPORT])
+def test_a_job_never_takes_what_ranks_as_its_own(tier: Tier) -> None:
+    """Where the lower pods' room is promised already, another job's minimum and servers stay."""
+    surplus, equal = trainer(_B, 1, "n0"), _asking(tier, "held", _B, "n0")
+    found = index([node("n0", 10)], [_A, _B], [surplus, equal])
+    promise = Promise("uid-other", "n0", shape(5), 0, frozenset({surplus.uid}))
+    proposed = Candidate("n0", (surplus.uid,))
+
+    assert choose(_asking(tier, "new", _A), [proposed], found, (promise,)) == proposed
 
 
 def test_lower_nominations_do_not_bind() -> None:
@@ -281,24 +346,69 @@ def _guaranteed(found: Index, choice: Candidate) -> int:
     return sum(tier_rank(pod) == 1 and not pod.deleting for pod in taken)
 
 
+def _ranked(tier: Tier | None, owner: Job, name: str, cpu: int) -> Pod:
+    """A waiting pod of a rank that preempts; None for a service's."""
+    if tier is None:
+        return service(name, cpu)
+    if tier is Tier.SUPPORT:
+        return support(owner, name, cpu=cpu)
+    return replace(trainer(owner, 0, tier=tier, requests=shape(cpu)), name=name, uid=f"uid-{name}")
+
+
+_RANKS = st.sampled_from([None, Tier.SUPPORT, Tier.GUARANTEED])
+
+
+@st.composite
+def _crowded(draw: st.DrawFn) -> tuple[Pod, Index]:
+    """A preemptor, and two nodes full of training to which other waiting pods are nominated."""
+    size = st.tuples(st.sampled_from(Tier), st.integers(1, 5), st.integers(0, 6))
+    nodes: list[Node] = []
+    pods: list[Pod] = []
+    for name in ("n0", "n1"):
+        here = draw(st.lists(size, min_size=1, max_size=5))
+        nodes.append(node(name, sum(cpu for _, cpu, _ in here) + draw(st.integers(0, 2))))
+        for tier, cpu, state in here:
+            owner = draw(st.sampled_from([_A, _B]))
+            pod = trainer(owner, len(pods), name, tier, requests=shape(cpu), deleting=state == 0)
+            pods.append(pod)
+    for number in range(draw(st.integers(0, 3))):
+        pod = _ranked(draw(_RANKS), _B, f"before-{number}", draw(st.integers(1, 4)))
+        pods.append(replace(pod, nominated=draw(st.sampled_from(["n0", "n1"]))))
+    preemptor = _ranked(draw(_RANKS), _A, "new", draw(st.integers(1, 9)))
+    return preemptor, index(nodes, [_A, _B], pods)
+
+
 @CALM
-@given(cases(), st.integers(1, 20))
-def test_a_choice_frees_enough_and_takes_only_what_it_may(case: Case, cpu: int) -> None:
-    """The preemptor fits beside the nominated; no service, nobody of its rank or above is taken."""
-    found = Index.of(case.snapshot)
-    preemptor = service("preemptor", cpu)
+@given(_crowded())
+def test_a_choice_frees_enough_beside_those_that_come_first(case: tuple[Pod, Index]) -> None:
+    """The preemptor fits once all pods nominated to the node, of its rank or above, have come."""
+    preemptor, found = case
     choice = choose(preemptor, _proposals(preemptor, found), found)
     if choice is None:
         return
 
-    free = found.free(choice.node)
+    free = free_beside(preemptor, choice.node, found)
     gone = {uid: pod for uid, pod in found.bound[choice.node].items() if pod.deleting}
-    victims = {uid: found.pods[uid] for uid in choice.uids}
-    for pod in (gone | victims).values():
+    for pod in (gone | {uid: found.pods[uid] for uid in choice.uids}).values():
         amounts.add(free, pod.requests)
     assert amounts.within(preemptor.requests, free)
-    taken = [found.pods[uid] for uid in choice.uids if uid not in gone]
-    assert all(pod.is_training and pod.priority < preemptor.priority for pod in taken)
+
+
+@CALM
+@given(_crowded(), st.lists(st.booleans(), min_size=10, max_size=10), st.integers(1, 5))
+def test_a_choice_takes_nobody_of_its_rank_or_above(
+    case: tuple[Pod, Index], promised: list[bool], cpu: int
+) -> None:
+    """Even where the room that lower ones can make is promised to somebody else."""
+    preemptor, found = case
+    bound = [pod for name in ("n0", "n1") for pod in found.bound[name].values()]
+    lower = [pod.uid for pod, yes in zip(bound, promised, strict=False) if yes and is_surplus(pod)]
+    promises = [Promise("uid-x", name, shape(cpu), 0, frozenset(lower)) for name in ("n0", "n1")]
+
+    choice = choose(preemptor, _proposals(preemptor, found), found, promises)
+
+    taken = [found.pods[uid] for uid in choice.uids] if choice else []
+    assert all(pod.priority < preemptor.priority for pod in taken if not pod.deleting)
 
 
 @CALM
