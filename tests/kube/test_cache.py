@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import orjson
@@ -14,6 +14,10 @@ from kube.fake import FakeApi
 from kube.request import CONFIGMAPS, JOBS, NODES, PODS
 from policy.names import ANNOTATION_MAX, ANNOTATION_MIN
 from policy.snapshot import Pod, Snapshot
+from tests.kube.items import Brief
+
+LIMIT_S = 20.0
+"""Ends a hang, and nothing else."""
 
 
 def add_pod(api: FakeApi, name: str, *, cpu: str = "1", job: str = "") -> Any:
@@ -53,7 +57,7 @@ def cache(fake: FakeApi) -> Iterator[ClusterCache]:
     cache = ClusterCache(fake, config_map=("edl-system", "edl-policy"))
     cache.start()
     try:
-        assert cache.wait_synced(3.0)
+        assert cache.wait_synced(LIMIT_S)
         while fake.watches < 4:
             time.sleep(0.001)
         yield cache
@@ -70,7 +74,7 @@ def test_a_snapshot_shows_nodes_pods_and_elastic_jobs(fake: FakeApi, cache: Clus
     """And is the same object until something changes."""
     before = cache.version
     add_pod(fake, "p1")
-    cache.wait_change(before, 3.0)
+    cache.wait_change(before, LIMIT_S)
     snapshot = cache.snapshot()
 
     assert [node.name for node in snapshot.nodes] == ["n1"]
@@ -84,9 +88,9 @@ def test_ended_pods_are_kept_for_jobs_only(fake: FakeApi, cache: ClusterCache) -
     add_pod(fake, "service")
     add_pod(fake, "trainer", job="j1")
     set_phase(fake, "trainer", "Failed")
-    assert cache.changes.wait_for(lambda: len(names(cache)) == 2, 3.0)
+    assert cache.changes.wait_for(lambda: len(names(cache)) == 2, LIMIT_S)
     set_phase(fake, "service", "Succeeded")
-    assert cache.changes.wait_for(lambda: names(cache) == {"trainer"}, 3.0)
+    assert cache.changes.wait_for(lambda: names(cache) == {"trainer"}, LIMIT_S)
 
     (pod,) = cache.snapshot().pods
     assert (pod.name, pod.terminal) == ("trainer", True)
@@ -100,7 +104,7 @@ def test_the_policy_is_the_named_configmap(fake: FakeApi, cache: ClusterCache) -
 
     before = cache.version
     fake.send(request.delete(CONFIGMAPS, "edl-system", "edl-policy"))
-    cache.wait_change(before, 3.0)
+    cache.wait_change(before, LIMIT_S)
     assert cache.config_map is None
 
 
@@ -113,15 +117,27 @@ def test_without_a_policy_to_follow_there_are_three_watches(fake: FakeApi) -> No
     assert (cache.synced, cache.snapshot(), cache.version) == (False, Snapshot(), 0)
 
 
-def test_a_burst_is_one_change(fake: FakeApi, cache: ClusterCache) -> None:
-    """Gathering waits on after the first change, so that all of them are seen."""
+def test_a_burst_is_one_change(
+    fake: FakeApi, cache: ClusterCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes while it gathers, after the first change, is in the same answer."""
     before = cache.version
-    for number in range(20):
-        add_pod(fake, f"p{number}")
-    after = cache.wait_change(before, 3.0, gather_s=0.2)
+    waits: list[float] = []
+    wait_for = cache.changes.wait_for
 
+    def ten_more(predicate: Callable[[], bool], timeout_s: float) -> bool:
+        waits.append(timeout_s)
+        for number in range(10):
+            add_pod(fake, f"p{len(waits)}-{number}")
+        assert wait_for(lambda: len(names(cache)) == 10 * len(waits), LIMIT_S)
+        return predicate()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cache.changes, "wait_for", ten_more)
+        after = cache.wait_change(before, 9.0, gather_s=0.2)
+
+    assert waits == [9.0, 0.2]
     assert after - before == 20
-    assert len(names(cache)) == 20
     assert cache.wait_change(after, 0.0) == after
 
 
@@ -136,7 +152,7 @@ def test_a_waiter_is_woken_by_the_end(cache: ClusterCache) -> None:
     waiter = threading.Thread(target=wait)
     waiter.start()
     cache.stop()
-    waiter.join(3.0)
+    waiter.join(LIMIT_S)
 
     assert done.is_set()
 
@@ -145,23 +161,42 @@ def test_malformed_amounts_are_counted(fake: FakeApi, cache: ClusterCache) -> No
     """The pod is there, with nothing counted for it."""
     before = cache.version
     add_pod(fake, "p1", cpu="lots")
-    cache.wait_change(before, 3.0)
+    cache.wait_change(before, LIMIT_S)
 
     assert cache.snapshot().pods[0].requests == {"pods": 1}
     assert cache.decoder.malformed == 1
 
 
-def test_its_age_is_that_of_its_oldest_watch(fake: FakeApi) -> None:
-    """One silent watch is enough to be stale."""
+def test_its_age_counts_from_the_last_word(fake: FakeApi) -> None:
+    """Of the server, on the clock it was given."""
     now = [0.0]
     cache = ClusterCache(fake, clock_s=lambda: now[0])
     now[0] = 10.0
     cache.start()
     try:
-        assert cache.wait_synced(3.0)
+        assert cache.wait_synced(LIMIT_S)
         assert cache.age_s(12.0) == 2.0
     finally:
         cache.stop()
+
+
+@pytest.mark.parametrize("silent", ["nodes", "pods", "jobs", "configmaps"])
+def test_one_dead_watch_beside_healthy_ones_makes_it_old(fake: FakeApi, silent: str) -> None:
+    """Whoever decides on it would take gone pods for running ones, and never notice."""
+    now = [0.0]
+    followed = ("edl-system", "edl-policy")
+    brief = Brief(fake)
+    cache = ClusterCache(brief, config_map=followed, clock_s=lambda: now[0])
+    healthy = [reflector for name, reflector in cache.reflectors.items() if name != silent]
+    for reflector in cache.reflectors.values():
+        reflector.follow_once()
+    now[0] = 10.0
+    for brief.mishap in ("gone", ""):  # so that they list again
+        for reflector in healthy:
+            reflector.follow_once()
+
+    assert [reflector.age_s(12.0) for reflector in healthy] == [2.0, 2.0, 2.0]
+    assert cache.age_s(12.0) == 12.0
 
 
 def test_a_server_that_is_down_does_not_sync(fake: FakeApi) -> None:
@@ -181,7 +216,7 @@ def test_readers_never_see_half_a_relist(fake: FakeApi, cache: ClusterCache) -> 
     """A list that replaces every pod by another appears in one step."""
     for number in range(50):
         add_pod(fake, f"old-{number}")
-    assert cache.changes.wait_for(lambda: len(names(cache)) == 50, 3.0)
+    assert cache.changes.wait_for(lambda: len(names(cache)) == 50, LIMIT_S)
     sizes: set[int] = set()
 
     def listen(_old: Pod | None, _new: Pod | None) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kube import errors, request
 from kube.client import Api, Stream
 from kube.fake import FakeApi
-from kube.lease import Elector, Lease, Step, decide
+from kube.lease import RETRY_S, Elector, Lease, Step, decide
 from kube.request import LEASES, Request
 
 
@@ -40,6 +40,8 @@ def test_what_to_do_about_a_lease(found: Lease | None, now_s: float, expected: S
     assert decide(found, "me", observed_s=100.0, now_s=now_s) is expected
 
 
+LIMIT_S = 20.0
+"""Ends a hang, and nothing else."""
 PAUSES_S = (0.0, 0.0, 1.0, 5.0, 9.0, 14.0, 16.0, 40.0)
 
 
@@ -238,6 +240,32 @@ def test_a_late_answer_does_not_make_a_leader(fake: FakeApi, clock_s: Clock) -> 
     assert not one.is_leader
 
 
+def test_one_hung_request_does_not_cost_the_leadership(fake: FakeApi, clock_s: Clock) -> None:
+    """It is given up so early that a second try still renews in time: nobody stops working."""
+
+    class HangsOnce:
+        hangs = False
+
+        def send(self, asked: Request) -> bytes:
+            if self.hangs:
+                self.hangs = False
+                clock_s.now_s += asked.timeout_s
+                raise errors.Unavailable("timed out")
+            return fake.send(asked)
+
+        def stream(self, asked: Request) -> AbstractContextManager[Stream]:
+            raise NotImplementedError
+
+    api = HangsOnce()
+    one = elector(api, "one", clock_s)
+    one.tick()
+    api.hangs = True
+    for _ in range(2):
+        clock_s.now_s += RETRY_S
+        one.tick()
+        assert one.is_leader
+
+
 def test_a_released_lease_is_taken_at_once(fake: FakeApi, clock_s: Clock) -> None:
     """A clean stop clears the holder; who did not hold it clears nothing."""
     one, two = elector(fake, "one", clock_s), elector(fake, "two", clock_s)
@@ -348,7 +376,7 @@ def test_a_stop_does_not_wait_for_a_hung_request() -> None:
     class Hung:
         def send(self, _asked: Request) -> bytes:
             reached.set()
-            hung.wait(3)
+            hung.wait(LIMIT_S)
             raise errors.Unavailable("hung")
 
         def stream(self, asked: Request) -> AbstractContextManager[Stream]:
@@ -356,11 +384,45 @@ def test_a_stop_does_not_wait_for_a_hung_request() -> None:
 
     one = Elector(Hung(), "n", "l", "one", retry_s=0.01, renew_s=0.05, lease_s=1.0)
     one.start()
-    assert reached.wait(3)
+    assert reached.wait(LIMIT_S)
     one.stop()
 
     assert not one.is_leader
     hung.set()
+    wait_until_ended()
+
+
+def test_a_stop_sends_nothing_while_a_renewal_is_on_its_way(fake: FakeApi) -> None:
+    """A second request would hang as the first does, and neither knows which of them counts."""
+    hung, reached = threading.Event(), threading.Event()
+    sent: list[str] = []
+
+    class Hung:
+        def send(self, asked: Request) -> bytes:
+            sent.append(asked.method)
+            if sent[2:] == ["PUT"]:
+                reached.set()
+                hung.wait(LIMIT_S)
+            return fake.send(asked)
+
+        def stream(self, asked: Request) -> AbstractContextManager[Stream]:
+            raise NotImplementedError
+
+    one = Elector(Hung(), "n", "l", "one", retry_s=0.01, renew_s=0.05, lease_s=1.0)
+    one.tick()
+    one.start()
+    assert reached.wait(LIMIT_S)
+    one.stop()
+    by_the_stop = sent[3:]
+    hung.set()
+    wait_until_ended()
+
+    assert sent[:3] == ["GET", "POST", "PUT"]
+    assert by_the_stop == []
+
+
+def wait_until_ended() -> None:
+    """Fails by the test's timeout."""
     while any(thread.name == "leader-election" for thread in threading.enumerate()):
         time.sleep(0.005)
 

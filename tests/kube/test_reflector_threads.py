@@ -4,10 +4,13 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterator
+from random import Random
 
 import pytest
 
+from kube import reflector as reflector_module
 from kube import request
+from kube.backoff import Backoff
 from kube.fake import FakeApi
 from kube.reflector import Reflector
 from kube.request import CONFIGMAPS
@@ -21,8 +24,9 @@ def fake() -> FakeApi:
 
 
 @pytest.fixture
-def running(fake: FakeApi) -> Iterator[Reflector[Item]]:
-    """A reflector at work on it."""
+def running(fake: FakeApi, pauses: list[float]) -> Iterator[Reflector[Item]]:
+    """A reflector at work on it, without pauses."""
+    del pauses
     reflector = Reflector(fake, CONFIGMAPS, read)
     reflector.start()
     try:
@@ -33,8 +37,29 @@ def running(fake: FakeApi) -> Iterator[Reflector[Item]]:
 
 
 def until(reflector: Reflector[Item], predicate: Callable[[], bool]) -> bool:
-    """Waits for a change that makes `predicate` true."""
-    return any(reflector.changes.wait_for(predicate, 0.01) for _ in range(300))
+    """Waits for a change that makes `predicate` true; False ends a hang, after 20 s."""
+    return any(reflector.changes.wait_for(predicate, 0.01) for _ in range(2_000))
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long a reflector's thread would have paused at most each time; it does not."""
+    wanted: list[float] = []
+
+    class Longest(Random):
+        def uniform(self, _a: float, b: float) -> float:
+            return b
+
+    class Told(Backoff):
+        def __init__(self, _random: Random, **bounds: float) -> None:
+            super().__init__(Longest(), **bounds)
+
+        def next_s(self) -> float:
+            wanted.append(super().next_s())
+            return 0.0
+
+    monkeypatch.setattr(reflector_module, "Backoff", Told)
+    return wanted
 
 
 def test_it_follows_changes_as_they_come(fake: FakeApi, running: Reflector[Item]) -> None:
@@ -128,25 +153,44 @@ def test_bookmarks_keep_it_fresh(fake: FakeApi) -> None:
         reflector.stop()
 
 
-def test_a_watch_that_held_a_minute_is_followed_by_the_next_at_once(fake: FakeApi) -> None:
-    """Its regular end is no reason to wait."""
+def test_a_watch_that_held_a_minute_is_followed_by_the_next_at_once(
+    fake: FakeApi, pauses: list[float]
+) -> None:
+    """Its regular end is no reason to pause."""
     now = itertools.count(0, 100)
     reflector = Reflector(fake, CONFIGMAPS, read, clock_s=lambda: float(next(now)))
-
-    def more(before: int) -> bool:
-        return reflector.counts.watches > before
-
     reflector.start()
     try:
         for _ in range(5):
-            before = reflector.counts.watches
-            assert until(reflector, lambda: fake.watches == 1)
-            fake.end_watches()
-            assert until(reflector, functools.partial(more, before))
+            _end_a_watch(fake, reflector)
     finally:
         reflector.stop()
 
     assert reflector.counts.errors == {}
+    assert pauses == []
+
+
+def test_watches_that_bring_nothing_are_paused_between(fake: FakeApi, pauses: list[float]) -> None:
+    """Longer each time: a server that ends every watch at once is not asked without a break."""
+    reflector = Reflector(fake, CONFIGMAPS, read, clock_s=lambda: 0.0)
+    reflector.start()
+    try:
+        for _ in range(5):
+            _end_a_watch(fake, reflector)
+        assert until(reflector, lambda: len(pauses) >= 5)
+    finally:
+        reflector.stop()
+
+    assert reflector.counts.errors == {}
+    assert pauses[:5] == [0.5, 1.0, 2.0, 4.0, 5.0]
+
+
+def _end_a_watch(fake: FakeApi, reflector: Reflector[Item]) -> None:
+    """Ends the watch that is open, and waits for the next."""
+    assert until(reflector, lambda: fake.watches == 1)
+    before = reflector.counts.watches
+    fake.end_watches()
+    assert until(reflector, lambda: reflector.counts.watches > before)
 
 
 def holds(reflector: Reflector[Item], count: int) -> bool:
@@ -154,20 +198,16 @@ def holds(reflector: Reflector[Item], count: int) -> bool:
     return len(reflector.records()) == count
 
 
-def test_a_watch_that_brought_events_is_resumed_at_once() -> None:
-    """A busy server ends full watches in the middle of a burst; nothing waits for a back-off.
+def test_a_watch_that_brought_events_is_resumed_at_once(
+    fake: FakeApi, running: Reflector[Item], pauses: list[float]
+) -> None:
+    """A busy server ends full watches in the middle of a burst; nothing pauses."""
+    for number in range(30):
+        put(fake, f"c{number}", "1")
+        assert until(running, functools.partial(holds, running, number + 1))
+        fake.end_watches()
+    running.stop()
 
-    Thirty ends with one after each would take minutes.
-    """
-    fake = FakeApi()
-    reflector = Reflector(fake, CONFIGMAPS, read)
-    reflector.start()
-    try:
-        for number in range(30):
-            put(fake, f"c{number}", "1")
-            assert until(reflector, functools.partial(holds, reflector, number + 1))
-            fake.end_watches()
-    finally:
-        reflector.stop()
-
-    assert reflector.counts.lists == 1
+    assert running.counts.lists == 1
+    assert running.counts.watches >= 30
+    assert pauses == []

@@ -100,6 +100,18 @@ def test_a_quota_can_hold_a_job_back() -> None:
     assert _reason(made, "ml/new") is Reason.QUOTA_REACHED
 
 
+def test_a_start_that_is_called_off_takes_nothing_of_the_quota() -> None:
+    """Others of the namespace grow meanwhile: as far as nodes, not quota, have room."""
+    policy = Policy(reserve=_FREE.reserve, quotas=(Quota(namespace="ml", requests={"cpu": "15"}),))
+    large = job("large", 3, 3)
+
+    made = _plan([node("n0", 10)], [large, job("z", 1, 9, created_s=NOW_S)], [], policy)
+
+    assert not _made(made, "ml/large")
+    assert _made(made, "ml/z") == {Tier.GUARANTEED: 1, Tier.SURPLUS: 1}
+    assert _reason(made, "ml/z") is Reason.NO_ROOM
+
+
 def test_surplus_in_the_same_quota_makes_way_for_a_minimum() -> None:
     """The richest job gives as much as is needed, and the plan says for whom."""
     policy = Policy(reserve=_FREE.reserve, quotas=(Quota(namespace="ml", requests={"cpu": "25"}),))

@@ -181,6 +181,23 @@ def test_where_a_quota_is_the_bound_trainers_move_inside_it() -> None:
     assert [release.uid for release in made.releases] == ["a-004"]
 
 
+def test_moves_inside_a_quota_never_take_from_outside_of_it() -> None:
+    """The first move leaves the quota as full as before: trainers of others would end for nobody."""
+    outside = job("o", 1, 20, namespace="other")
+    policy = Policy.model_validate(
+        {
+            "reserve": {"maxLoad": {}},
+            "quotas": [{"namespace": "ml", "requests": {"cpu": 30}}],
+            "stability": {"maxMoves": 1.0},
+        }
+    )
+    pods = [*_split(5, 1), *trainers(outside, ["n0"] * 8)]
+
+    made = _plan([node("n0", 70)], [_A, _B, outside], pods, policy)
+
+    assert [release.uid for release in made.releases] == ["a-004", "a-003"]
+
+
 def test_only_jobs_that_started_receive() -> None:
     """Nobody gives for a job that waits for its minimum: admission sees to it."""
     waiting = job("w", 9, 9, cpu=9)
