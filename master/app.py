@@ -44,6 +44,7 @@ def make(service: Service, token: str, measures: Measures) -> web.Application:
             web.post("/v1/work", calls.work),
             web.post("/v1/heartbeat", calls.heartbeat),
             web.post("/v1/leave", calls.leave),
+            web.post("/v1/terms", calls.term),
             web.post("/v1/checkpoints", calls.save),
             web.put("/v1/checkpoints/{ticket}", calls.saved),
             web.post("/v1/evaluations", calls.evaluate),
@@ -72,6 +73,10 @@ class _Calls:
     async def join(self, request: web.Request) -> web.Response:
         body = protocol.check(protocol.Join, await request.read())
         return _json(await self._service.join(body.model_dump()))
+
+    async def term(self, request: web.Request) -> web.Response:
+        body = protocol.check(protocol.Term, await request.read())
+        return _json(await self._service.term(body.model_dump()))
 
     async def describe(self, request: web.Request) -> web.Response:
         name = _name(request.match_info["name"])

@@ -7,6 +7,7 @@ from typing import Any
 from master.cutting import Cutting, Span
 from master.epoch import Epoch
 from master.shuffle import Order
+from master.terms import Terms
 
 Json = dict[str, Any]
 
@@ -81,6 +82,7 @@ class Dataset:
         self.open: dict[int, Epoch] = {}
         self.totals = Totals()
         self.rounds: list[Round] = []
+        self.terms = Terms()
         if self.kind == EVALUATION:
             self.rounds = [Round(0) for _ in range(self.epochs)]
         self.advance()
@@ -150,6 +152,7 @@ class Dataset:
             Its number of records.
         """
         epoch.finish(index)
+        self.terms.acknowledge()
         size = self.span(index).size
         self.totals.tasks += 1
         self.totals.records += size
@@ -223,6 +226,7 @@ class Dataset:
             "dropped_tasks": self.totals.dropped_tasks,
             "dropped_records": self.totals.dropped_records,
             "complete": self.complete,
+            "term": self.terms.acknowledged,
         }
 
     def dump(self) -> Json:
@@ -240,6 +244,7 @@ class Dataset:
                 totals.dropped_records,
             ],
             "rounds": [each.dump() for each in self.rounds],
+            "terms": self.terms.dump(),
         }
 
     @classmethod
@@ -254,4 +259,5 @@ class Dataset:
         }
         found.totals = Totals(*dumped["totals"])
         found.rounds = [Round(*each) for each in dumped["rounds"]]
+        found.terms = Terms.load(dumped.get("terms"))
         return found

@@ -67,6 +67,7 @@ class Ledger:
         """Tasks that failed too often, with the last error; never more than fail the job."""
         self._commands: dict[str, Callable[[Json], Json]] = {
             "join": self._join,
+            "term": self._term,
             "describe": self._describe,
             "work": self._work,
             "more": self._more,
@@ -93,10 +94,15 @@ class Ledger:
 
     def _join(self, command: Json) -> Json:
         name, incarnation = command["trainer"], command["incarnation"]
+        lead = command.get("lead")
+        led = {} if lead is None else {"term": self._lead(incarnation, lead)}
         known = self.members.find(name)
         if known is None or known.incarnation != incarnation:
+            saving = self.saving
             if known is not None:
                 self._release(known, _without_kept(command, known))
+            if led:
+                self.saving = saving  # who led before may still write what the group had
             known = self.members.add(name, incarnation)
         rejoins = name in self.settling
         self.settling.discard(name)
@@ -108,7 +114,12 @@ class Ledger:
             told = {one["task"] for one in held}
             for task in [task for task in known.held if task not in told]:
                 self._give_back(known, task)
-        return {"lost": lost, "state": self.word()}
+        return {"lost": lost, "state": self.word(), **led}
+
+    def _term(self, command: Json) -> Json:
+        """Whoever leads begins the next term: its group goes on with other members."""
+        trainer = self.known(command)
+        return {"term": self._lead(trainer.incarnation, {**command, "begins": True})}
 
     def _describe(self, command: Json) -> Json:
         name, shape = command["name"], command["shape"]
@@ -188,7 +199,8 @@ class Ledger:
         trainer = self.known(command)
         if self.saving is not None and self.saving["trainer"] != trainer.name:
             return {"granted": False, "ticket": "", "version": self.saving["version"]}
-        self.versions += 1
+        # later tickets have greater versions, whoever asked for them and whenever they are used
+        self.versions = max(self.versions, command.get("newest", 0)) + 1
         ticket = f"{self.generation}-{self.versions}"
         self.saving = {"trainer": trainer.name, "ticket": ticket, "version": self.versions}
         return {"granted": True, "ticket": ticket, "version": self.versions}
@@ -294,6 +306,20 @@ class Ledger:
         return found
 
     # -- inside ------------------------------------------------------------------------------
+
+    def _lead(self, incarnation: str, lead: Json) -> int:
+        """The term in which a process leads from now on.
+
+        Raises:
+            RefusedError: Its model is not the newest, or another leads.
+        """
+        found = self.datasets.get(lead["dataset"])
+        if found is None:
+            raise RefusedError(
+                404, f"{lead['dataset']!r:.60} is no data set: describe it first", "dataset"
+            )
+        act = found.terms.begin if lead["begins"] else found.terms.resume
+        return act(incarnation, lead["term"])
 
     def _scope(self, scope: Json) -> Iterator[Dataset]:
         """Data sets that a call asks for, in the order in which they are served."""

@@ -12,6 +12,7 @@ Json = dict[str, Any]
 _NAME = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.:-]*$", "maxLength": 253}
 _CALLS = (
     ("post", "/v1/join", protocol.Join, "A trainer begins, or comes to a new master."),
+    ("post", "/v1/terms", protocol.Term, "The group's leader begins a term, in a later round."),
     ("put", "/v1/datasets/{name}", protocol.Description, "Describes a data set; the first wins."),
     ("post", "/v1/work", protocol.Work, "Acknowledges and leases."),
     ("post", "/v1/heartbeat", protocol.Heartbeat, "A trainer lives."),
@@ -38,7 +39,7 @@ _ERRORS = {
     "400": "The body is no JSON.",
     "401": "The token is missing or wrong.",
     "404": "Not joined (field trainer), or no such thing.",
-    "409": "Replaced by a newer incarnation, described differently, or of another program.",
+    "409": "Replaced, described differently, of another program, or not the newest model.",
     "413": "The body is too long.",
     "422": "A field is wrong; the answer names it.",
     "507": "The journal cannot be written now: try again.",

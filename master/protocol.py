@@ -94,12 +94,29 @@ class Held(Ref):
     """Records trained and not acknowledged."""
 
 
+class Lead(_Body):
+    """Leads a group; refused (409) where the newest model is another's.
+
+    The field is `term` where this model lacks acknowledged records, and `incarnation` where
+    another process leads since then.
+    """
+
+    dataset: Name
+    """What the group trains on."""
+    term: Count
+    """The newest in which this model was trained; 0 where it was not."""
+    begins: bool = True
+    """Whether the next term begins; False where a leader that was missed goes on in its own."""
+
+
 class Join(_Who):
     """A trainer begins, or comes to a new master."""
 
     done: list[Done] = Field(default_factory=list)
     """Acknowledgements that the master before had answered, beyond `safe`."""
     held: list[Ref] = Field(default_factory=list)
+    lead: Lead | None = None
+    """Of whoever leads a group that trains one model together."""
 
 
 class File(_Body):
@@ -176,8 +193,19 @@ class Leave(_Who):
     back: list[Held] = Field(default_factory=list)
 
 
+class Term(_Who):
+    """Whoever leads a group begins the next term: with other members, in another round."""
+
+    dataset: Name
+    term: Count
+    """The newest in which its model was trained."""
+
+
 class Save(_Who):
     """A trainer would like to save a checkpoint."""
+
+    newest: Count = 0
+    """Version of the newest that is there: the ticket's is greater."""
 
 
 class Saved(_Body):

@@ -143,6 +143,8 @@ class Service:
         answer = self._execute({"do": "join", "trained": self.liveness.trained(name), **body})
         self.liveness.forget(name)
         self.liveness.heard(name, self._clock_s())
+        if body.get("lead") is not None:
+            self._urgent.set()
         await self._durable()
         return {
             "job": self.ledger.job,
@@ -150,6 +152,13 @@ class Service:
             "generation": self.ledger.generation,
             **answer,
         }
+
+    async def term(self, body: Json) -> Json:
+        """See the protocol."""
+        answer = self._execute({"do": "term", **body})
+        self._urgent.set()  # a master elsewhere must not take an older model for the newest
+        await self._durable()
+        return answer
 
     async def describe(self, name: str, shape: Json) -> Json:
         """See the protocol."""
