@@ -17,7 +17,8 @@ from runtime import clock
 from tests.support.transports import accepted, ended
 
 TOKEN = "token-of-a-job-of-tests"  # noqa: S105 - of a server that lives as long as a test
-_START_S = 10.0
+LIMIT_S = 20.0
+"""Ends a hang: nothing that is waited for takes so long."""
 
 
 class Served:
@@ -43,7 +44,7 @@ class Served:
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="master", daemon=True)
         self._thread.start()
-        assert self._ready.wait(_START_S)
+        assert self._ready.wait(LIMIT_S)
         if self._error is not None:
             self._thread.join()
             raise self._error
@@ -61,7 +62,7 @@ class Served:
             return
         self._kills = kills
         self._loop.call_soon_threadsafe(self._stopped.set)
-        self._thread.join(_START_S)
+        self._thread.join(LIMIT_S)
         assert not self._thread.is_alive()
 
     def _run(self) -> None:

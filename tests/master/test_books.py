@@ -1,7 +1,7 @@
 """What a master has after it died at a bad moment, or was told something bad."""
 
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,36 @@ def test_a_taker_goes_on_from_the_last_word_of_the_old_master(tmp_path: Path, ti
     assert found.ledger.generation == 2
     with pytest.raises(FencedError):
         old.write(1, books, "")
+
+
+class Overtaken(ConfigMapFence):
+    """A place where another pod takes over, once, between this one's look and its claim."""
+
+    def __init__(self, api: FakeApi, act: Callable[[], None]) -> None:
+        super().__init__(api, "ml", "m", "pod-3")
+        self._acts = [act]
+
+    def read(self) -> Kept:
+        """See `Fence.read`."""
+        found = super().read()
+        while self._acts:
+            self._acts.pop()()
+        return found
+
+
+def test_of_two_pods_that_take_over_at_once_one_serves(tmp_path: Path) -> None:
+    """Both make the same generation of the same snapshot: two that serve train records twice."""
+    api = FakeApi()
+    ConfigMapFence(api, "ml", "m", "pod-1").write(1, Ledger("digits").dump(), "")
+    other = ConfigMapFence(api, "ml", "m", "pod-2")
+    fence = Overtaken(api, lambda: books_of(Ledger("digits"), tmp_path / "2", other).close())
+    books = books_of(Ledger("digits"), tmp_path / "3", fence)
+    books.close()
+
+    assert books.ledger.generation == 3
+    with pytest.raises(FencedError, match="pod-3"):
+        other.write(2, Ledger("digits").dump(), "")
+    fence.write(3, books.ledger.dump(), "")
 
 
 def test_a_master_that_writes_all_the_time_is_left_alone(tmp_path: Path) -> None:

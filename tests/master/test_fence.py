@@ -70,6 +70,32 @@ def test_an_old_master_cannot_write(api: FakeApi) -> None:
     assert _data(api)["generation"] == "2"
 
 
+def test_an_old_master_of_the_same_name_cannot_write(api: FakeApi) -> None:
+    """A pod that comes back without its journal has the name that it had before."""
+    old, new = _fence(api, "pod-1"), _fence(api, "pod-1")
+    old.write(1, {}, "")
+    new.read()
+    new.write(2, {}, "")
+
+    with pytest.raises(FencedError, match="pod-1"):
+        old.write(1, {"job": "digits"}, "")
+    assert _data(api)["generation"] == "2"
+
+
+def test_a_generation_that_two_masters_have_belongs_to_the_first_that_wrote(api: FakeApi) -> None:
+    """Both took over from one snapshot: the other is out at its first write."""
+    _fence(api, "pod-1").write(1, {}, "")
+    first, second = _fence(api, "pod-2"), _fence(api, "pod-3")
+    for one in (first, second):
+        one.read()
+    first.write(2, {"by": 2}, "")
+
+    with pytest.raises(FencedError, match="pod-2"):
+        second.write(2, {"by": 3}, "")
+    first.write(2, {"by": 2, "more": 1}, "")
+    assert unpack(_data(api)["snapshot"]) == {"by": 2, "more": 1}
+
+
 def test_a_label_does_not_fence(api: FakeApi) -> None:
     """Nor does a write of its own whose answer was lost: the holder is still this one."""
     fence = _fence(api, "pod-1")

@@ -226,6 +226,62 @@ def test_a_failed_write_is_undone_in_the_books(tmp_path: Path) -> None:
     books.close()
 
 
+class Disk:
+    """A directory as a power failure leaves it: of files and folders, what was synced."""
+
+    def __init__(self, directory: Path, patch: pytest.MonkeyPatch) -> None:
+        self._directory = directory
+        self._contents: dict[int, bytes] = {}
+        self._entries: dict[str, int] = {}
+        self._open: list[int] = []
+        """Of all that was synced, so that no other file gets the same inode."""
+        for name in ("fsync", "fdatasync"):
+            patch.setattr(os, name, self._sync)
+
+    def _sync(self, descriptor: int) -> None:
+        self._open.append(os.dup(descriptor))
+        inodes = {path.stat().st_ino: path for path in self._directory.iterdir()}
+        inode = os.fstat(descriptor).st_ino
+        if inode == self._directory.stat().st_ino:
+            self._entries = {path.name: number for number, path in inodes.items()}
+        elif inode in inodes:
+            self._contents[inode] = inodes[inode].read_bytes()
+
+    def left(self, place: Path) -> Path:
+        """Puts what is left there."""
+        place.mkdir()
+        for name, inode in self._entries.items():
+            (place / name).write_bytes(self._contents.get(inode, b""))
+        return place
+
+    def close(self) -> None:
+        """Files that were removed may go now."""
+        for descriptor in self._open:
+            os.close(descriptor)
+
+
+@pytest.fixture(name="disk")
+def _disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    found = Disk(tmp_path / "journal", monkeypatch)
+    yield found
+    found.close()
+
+
+def test_what_was_written_is_there_after_a_power_failure(disk: Disk, tmp_path: Path) -> None:
+    """Whenever it comes: trainers were told that their work is booked."""
+    books = _books(tmp_path / "journal")
+    before = {"do": "describe", "name": "train", "shape": shape()}, {"do": "join", **who("a")}
+    for number in range(8):
+        books.execute(before[number] if number < 2 else {"do": "work", **who("a"), "want": 1})
+        books.write(books.take())
+        if number % 3 == 2:
+            books.adopt(books.ledger)  # whole books in another pair of files
+        again = _books(disk.left(tmp_path / f"after-{number}"))
+        again.close()
+        assert again.ledger.dump() == books.ledger.dump(), number
+    books.close()
+
+
 def test_books_of_another_job_are_refused(tmp_path: Path) -> None:
     """A directory belongs to one job."""
     _books(tmp_path).close()

@@ -237,6 +237,44 @@ def test_a_new_master_waits_for_the_trainers_of_the_one_before() -> None:
     assert done(ledger, "a", [*held, *more]) == ["accepted"] * 4
 
 
+def test_what_a_trainer_has_forgotten_is_free_once_it_comes_to_a_new_master() -> None:
+    """It had handed it back after the snapshot: nobody has to wait until heartbeats miss it."""
+    ledger = opened("a", "b", records=30)
+    kept, forgotten = work(ledger, "a", 2)["tasks"]
+    ledger.execute({"do": "takeover"})
+    lost = join(ledger, "a", held=[ref(kept)])["lost"]
+    join(ledger, "b")
+    leases = {one["task"]: one["attempt"] for one in work(ledger, "b", 9)["tasks"]}
+
+    assert lost == []
+    assert sorted(leases) == [forgotten["task"], "train/0/2"]
+    assert leases[forgotten["task"]] > forgotten["attempt"]
+    assert ledger.holder(kept["task"], kept["attempt"], "a")
+
+
+def test_a_trainer_that_joins_the_same_master_again_keeps_what_it_holds() -> None:
+    """The answer that leased it may still be under way."""
+    ledger = opened("a", "b", records=10)
+    (lease,) = work(ledger, "a", 1)["tasks"]
+    join(ledger, "a")
+
+    assert work(ledger, "b", 1)["tasks"] == []
+    assert done(ledger, "a", [lease]) == ["accepted"]
+
+
+def test_a_new_master_waits_for_no_saver_of_the_one_before() -> None:
+    """Its checkpoint may be whole since the snapshot: it has no reason to say so again."""
+    ledger = opened("a", "b")
+    old = ledger.execute({"do": "save", **who("a")})
+    ledger.execute({"do": "takeover"})
+    for name in "ab":
+        join(ledger, name)
+    new = ledger.execute({"do": "save", **who("b")})
+
+    assert (old["granted"], new["granted"]) == (True, True)
+    assert new["version"] > old["version"]
+
+
 def test_what_two_masters_gave_out_is_booked_once_and_counted() -> None:
     """An acknowledgement holds, whoever has the task meanwhile."""
     ledger = opened("a", "b", records=20)

@@ -1,6 +1,6 @@
 """Who counts as alive, stuck or gone, and what their loss would cost."""
 
-from master.liveness import LEAST_STUCK_S, Liveness
+from master.liveness import LEAST_STUCK_S, MOST_STUCK_S, Liveness
 
 
 def test_a_trainer_is_gone_after_three_heartbeats_that_did_not_come() -> None:
@@ -43,6 +43,21 @@ def test_the_patience_follows_what_tasks_take() -> None:
 
     assert liveness.task_s == 30.0
     assert liveness.lease_s == 600.0
+
+
+def test_a_stuck_trainer_keeps_no_tasks_for_longer_than_an_hour() -> None:
+    """However slow tasks usually are: twenty times ten minutes would block the epoch's end."""
+    liveness = Liveness(2.0)
+    liveness.leased("a", 0.0, had_none=True)
+    liveness.acknowledged("a", ["t"], 600.0)
+    held = [{"task": "u", "attempt": 1, "trained": 1}]
+    liveness.beat("a", held, 600.0)
+    liveness.beat("a", held, 600.0 + MOST_STUCK_S + 1.0)
+    due = liveness.due({"a": True}, 600.0 + MOST_STUCK_S + 1.0)
+
+    assert liveness.lease_s == MOST_STUCK_S == 3600.0
+    assert due is not None
+    assert due["stuck"] == {"a": {"u": 1}}
 
 
 def test_what_a_loss_would_cost() -> None:
