@@ -179,6 +179,26 @@ def _pod(obj: dict[str, object]) -> Pod:
         raise BadRequest(f"Pod: not a core/v1 Pod ({error!r})") from error
 
 
+def readiness(
+    cache: ClusterCache, policy: ActivePolicy, now_s: float, stale_s: float
+) -> web.Readiness:
+    """Whether answers may be given: the first lists are in, and no watch has gone silent.
+
+    Args:
+        cache: The watches.
+        policy: The policy in force.
+        now_s: On the clock of `cache`.
+        stale_s: With no word from the API server for so long, kube-scheduler is to go on alone.
+    """
+    age_s = cache.age_s(now_s)
+    details = {
+        "synced": cache.synced,
+        "watch_age_seconds": round(age_s, 1),
+        "policy": policy.current.details(),
+    }
+    return web.Readiness(cache.synced and age_s < stale_s, details)
+
+
 def build(settings: ExtenderSettings, connection: Configuration) -> Service:
     """The service, not started yet; `connection` is how to reach the API server."""
     api = Client(connection, user_agent="edl-extender")
@@ -191,19 +211,10 @@ def build(settings: ExtenderSettings, connection: Configuration) -> Service:
     age.set_function(lambda: cache.age_s(clock.monotonic_s()))
     extender = Extender(cache, policy, metrics)
 
-    def readiness() -> web.Readiness:
-        age_s = cache.age_s(clock.monotonic_s())
-        details = {
-            "synced": cache.synced,
-            "watch_age_seconds": round(age_s, 1),
-            "policy": policy.current.details(),
-        }
-        return web.Readiness(cache.synced and age_s < settings.stale_seconds, details)
-
     app = web.application(
         settings.room,
         registry=metrics,
-        readiness=readiness,
+        readiness=lambda: readiness(cache, policy, clock.monotonic_s(), settings.stale_seconds),
         max_body_bytes=settings.max_body_bytes,
         clients_named=settings.client_ca is not None,
     )

@@ -4,7 +4,8 @@ from typing import Any
 
 import orjson
 
-from extender.app import Extender
+from extender.app import Extender, readiness
+from extender.settings import ExtenderSettings
 from kube import request
 from kube.active import ActivePolicy
 from kube.cache import ClusterCache
@@ -17,6 +18,7 @@ from tests.reconciler.server import Clock, Instant, look
 
 NO_COOLING = '{"stability": {"coolDownSeconds": 0}}'
 MOST_BYTES = 50_000
+STALE_S = ExtenderSettings().stale_seconds
 
 
 class Bench:
@@ -27,7 +29,11 @@ class Bench:
         self.api = Instant(self.clock)
         body = {"metadata": {"name": POLICY_CONFIGMAP}, "data": {POLICY_KEY: policy}}
         self.api.ask(request.create(CONFIGMAPS, SYSTEM_NAMESPACE, body))
-        self.cache = ClusterCache(self.api, config_map=(SYSTEM_NAMESPACE, POLICY_CONFIGMAP))
+        self.cache = ClusterCache(
+            self.api,
+            config_map=(SYSTEM_NAMESPACE, POLICY_CONFIGMAP),
+            clock_s=self.clock.seconds,
+        )
         active = ActivePolicy()
         assert self.cache.config is not None
         active.follow(self.cache.config)
@@ -35,7 +41,7 @@ class Bench:
         app = web.application(
             "extender",
             registry=self.metrics,
-            readiness=lambda: web.Readiness(ready=True),
+            readiness=lambda: readiness(self.cache, active, self.clock.seconds(), STALE_S),
             max_body_bytes=MOST_BYTES,
         )
         Extender(self.cache, active, self.metrics, self.clock.seconds).routes(app)

@@ -273,6 +273,56 @@ def test_before_the_first_lists_it_does_not_answer() -> None:
     assert "first lists" in answer.json["error"]["message"]
 
 
+def _ready(bench: Bench) -> tuple[int, dict[str, Any]]:
+    """Status and details of its readiness."""
+    answer = bench.client.get("/readyz")
+    assert answer.json is not None
+    return answer.status_code, answer.json
+
+
+def test_before_the_first_lists_it_is_not_ready() -> None:
+    """One that is missing is enough: half a cluster is none."""
+    bench = Bench()
+    for name, reflector in bench.cache.reflectors.items():
+        if name != "pods":
+            reflector.follow_once()
+    before, details = _ready(bench)
+    bench.look()
+
+    assert (before, details["synced"]) == (503, False)
+    assert _ready(bench)[0] == 200
+
+
+def test_an_extender_with_dead_watches_is_not_ready(bench: Bench) -> None:
+    """It would answer from what the cluster was three minutes ago: its Service goes without it."""
+    bench.clock.advance(179.9)
+    before, details = _ready(bench)
+    bench.clock.advance(0.1)
+    after = _ready(bench)[0]
+    bench.look()
+
+    assert (before, details["watch_age_seconds"]) == (200, 179.9)
+    assert after == 503
+    assert _ready(bench)[0] == 200
+
+
+@pytest.mark.parametrize("dead", ["nodes", "pods", "jobs", "configmaps"])
+def test_one_dead_watch_beside_healthy_ones_is_seen(dead: str, bench: Bench) -> None:
+    """The others are heard of all the time."""
+    for _ in range(2):
+        bench.clock.advance(90)
+        for name, reflector in bench.cache.reflectors.items():
+            if name != dead:
+                reflector.follow_once()
+
+    assert _ready(bench)[0] == 503
+
+
+def test_readiness_says_which_policy_is_in_force(bench: Bench) -> None:
+    """And where it is from."""
+    assert _ready(bench)[1]["policy"]["source"] == "configmap"
+
+
 def test_time_and_errors_are_there_from_the_start(bench: Bench) -> None:
     """So that a rate sees the first event."""
     assert bench.value('edl_extender_errors_total{verb="preempt"}') == "0.0"
