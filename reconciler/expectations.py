@@ -24,7 +24,7 @@ class Expectations:
         self._made: dict[str, tuple[Pod, float]] = {}
         self._released: OrderedDict[str, float] = OrderedDict()
         self._assumed: set[str] = set()
-        """Pods that leave by our word alone: the watch has not shown it yet."""
+        """Pods that we let go and that the watch has never shown leaving."""
         self._gone: OrderedDict[str, None] = OrderedDict()
 
     def made(self, index: Index, pod: Pod, now_s: float) -> None:
@@ -48,7 +48,6 @@ class Expectations:
         pod = index.pods.get(uid)
         if pod is not None and uid in self._assumed:
             index.put_pod(replace(pod, deleting=False))
-        self._assumed.discard(uid)
 
     def was_released(self, uid: str) -> bool:
         """Whether it was us who let a pod go (as far as this process remembers)."""

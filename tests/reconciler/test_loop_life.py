@@ -175,6 +175,24 @@ def test_too_many_failures_end_a_job(world: World, process: Process) -> None:
     assert world.job("net").books.released == 3
 
 
+def test_a_job_in_which_nothing_changes_ends_at_its_deadline(
+    world: World, process: Process
+) -> None:
+    """Not a moment before; without an end it would hold capacity that its owner gave up."""
+    world.add_job("net", 2, 2, activeDeadlineSeconds=300)
+    process.run(5)
+    start_s = world.job("net").status.start_s
+    world.clock.advance(start_s + 299 - world.clock.now_s)
+    process.round()
+    before = _conditions(world, "net")
+    world.clock.advance(1)
+    process.run(3)
+
+    assert before == []
+    assert _conditions(world, "net") == ["FailureTarget", "Failed"]
+    assert world.pods("net") == []
+
+
 def test_a_deleted_job_is_forgotten(world: World, process: Process) -> None:
     """Its pods go with it, and nothing is written to it any more."""
     world.add_job("net", 1, 4)

@@ -287,13 +287,17 @@ def test_a_name_that_became_free_is_tried_again(world: World, process: Process) 
 
 
 def test_a_deletion_that_fails_is_tried_again(world: World, process: Process) -> None:
-    """The server that ended blocks its name until it is gone."""
+    """Every ten seconds: the server that ended blocks its name until it is gone."""
     first, _ = _begin(world, process)
     away = errors.Unavailable("no answer")
-    world.api.fake.faults.fail_next(away, match=of("DELETE", "/net-ps-0"))
+    world.api.fake.faults.fail_next(away, 2, match=of("DELETE", "/net-ps-0"))
     world.end(first, Phase.FAILED)
-    process.run(20)
+    tries: list[int] = []
+    for _ in range(4):
+        process.run(6)
+        tries.append(len([w for w in world.api.writes if of("DELETE", "/net-ps-0")(w)]))
 
+    assert tries == [1, 2, 2, 3]
     assert _running(world) == ["net-ps-0", "net-ps-1"]
 
 

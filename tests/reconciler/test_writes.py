@@ -233,6 +233,42 @@ def test_a_taken_name_that_cannot_be_read_counts_as_taken(bench: Bench) -> None:
     assert bench.trainers.coming(bench.known) == {0}
 
 
+def test_a_spare_id_whose_pod_came_after_all_makes_way_for_a_new_one(bench: Bench) -> None:
+    """Only the answer was lost: the next trainer that is wanted is made now, not a round later."""
+    found = {"metadata": {"name": "edl-guaranteed"}, "value": -8, "preemptionPolicy": "Never"}
+    bench.api.ask(request.create(request.PRIORITYCLASSES, None, found))
+    bench.api.fake.faults.lose_answers(1, match=of("POST", "/pods"))
+    lost = bench.make(1)
+    (there,) = bench.api.all(PODS)
+    bench.index.put_pod(decode.pod(there))
+    bench.clock.advance(1)
+
+    assert lost == [0]
+    assert bench.make(1) == [1]
+    assert [pod["metadata"]["name"] for pod in bench.api.all(PODS)] == [
+        "net-trainer-0",
+        "net-trainer-1",
+    ]
+
+
+def test_a_trainer_whose_name_is_anothers_by_now_is_gone(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The pod that was to go has gone; nobody is warned, and it does not count as there again."""
+    first = decode.pod(bench.api.ask(request.create(PODS, "ml", objects.trainer("net", 0, "n0"))))
+    bench.api.ask(request.delete(PODS, "ml", first.name, grace_s=0))
+    bench.api.ask(request.create(PODS, "ml", objects.trainer("net", 0, "n0")))
+    bench.index.put_pod(first)
+    release = Release("ml/net", first.uid, "ml", first.name, "n0", Reason.SERVICES_FIRST, {})
+    begun = bench.trainers.let_go([release])
+    bench.pool.settle()
+
+    assert begun + bench.trainers.collect() == [release]
+    assert bench.index.pods[first.uid].deleting
+    assert len(bench.api.all(PODS)) == 1
+    assert caplog.text == ""
+
+
 def test_a_forgotten_job_is_neither_held_nor_coming(bench: Bench) -> None:
     """Nothing is kept of jobs that are gone."""
     bench.make(1)
