@@ -133,9 +133,9 @@ def test_releasing_what_is_gone_or_leaving_changes_no_record() -> None:
 
 def test_memory_of_releases_is_bounded() -> None:
     """The oldest of more than 20 000 are forgotten."""
-    expected = Expectations()
+    cluster, expected = index(), Expectations()
     for number in range(20_001):
-        expected.released(index(), str(number), 0.0)
+        expected.released(cluster, str(number), 0.0)
 
     assert not expected.was_released("0")
     assert expected.was_released("20000")
