@@ -49,12 +49,12 @@ def main(rank: int) -> None:
             if what == "sum":
                 _say(_sums(ring, *map(int, numbers)))
             elif what == "hold" and not os.fork():
-                time.sleep(20)
+                time.sleep(600)  # longer than any test
                 os._exit(0)
             elif what == "break":
                 threading.Timer(float(numbers[0]), interrupt.set).start()
         except RoundOver as error:
-            _say(f"over {time.monotonic()} {error}")  # noqa: TID251 - one clock of all processes
+            _say(f"over {error}")
     ring.close()
 
 

@@ -1,6 +1,5 @@
 import sys
 import threading
-import time
 from collections import Counter, deque
 from typing import Any
 
@@ -10,7 +9,7 @@ from edl import DataError, MasterError, Refused, Settings
 
 from tests.sdk.books import Json
 from tests.sdk.conftest import Join
-from tests.sdk.loops import each, flat, numbers, tasks, until
+from tests.sdk.loops import LIMIT_S, each, flat, numbers, tasks, until
 from tests.sdk.servers import Handler, Server
 
 _NOBODY = edl.Session(Settings("http://127.0.0.1:1", "token", "trainer-0"))
@@ -40,7 +39,8 @@ def test_a_task_is_acknowledged_only_after_the_step_on_its_last_record(
     """While the last batch of a task is in the program's hand, the master does not know of it."""
     steps = iter(edl.batches(numbers(8), 4, task_records=4, member=join()))
     next(steps)
-    time.sleep(0.1)
+    beats = len(server.told("/v1/heartbeat"))
+    until(lambda: len(server.told("/v1/heartbeat")) >= beats + 3)
 
     assert [body for body in server.told("/v1/work") if body["done"]] == []
 
@@ -74,7 +74,7 @@ def test_trainers_share_a_data_set(server: Server, join: Join) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(LIMIT_S)
 
     assert Counter(range(300)) == found
     assert {1} == {task.accepted for task in server.books.state.tasks.values()}

@@ -1,7 +1,6 @@
 import dataclasses
 import logging
 import threading
-import time
 from collections import deque
 from typing import Any
 
@@ -128,23 +127,25 @@ def test_a_lost_lease_is_not_trained_and_not_acknowledged(
 
 def test_another_process_with_the_same_name_ends_this_one(join: Join) -> None:
     """The loop raises what the master said."""
-    steps = iter(edl.batches(numbers(400), 4, task_records=4, member=join()))
+    member = join()
+    steps = iter(edl.batches(numbers(400), 4, task_records=4, member=member))
     next(steps)
     join().join()
+    until(lambda: member.stopping)
     with pytest.raises(Refused, match="started anew"):
-        each(steps, lambda: time.sleep(0.01))
+        next(steps)
 
 
 def test_the_master_can_stop_a_loop(server: Server, join: Join) -> None:
-    """The loop ends without an error, and hands back what it holds."""
-    seen = 0
-    for _ in edl.batches(numbers(400), 4, task_records=4, member=join()):
+    """The loop ends after the batch in hand, without an error, and hands back what it holds."""
+    member, seen = join(), 0
+    for _ in edl.batches(numbers(400), 4, task_records=4, member=member):
         seen += 1
         with server.books.changed:
             server.books.stopped = True
-        time.sleep(0.01)
+        until(lambda: member.stopping)
 
-    assert seen < 100
+    assert seen == 1
     assert {None} == {task.holder for task in tasks(server)}
 
 

@@ -16,7 +16,7 @@ from edl.errors import RoundOver
 from edl.exchange import Ring, farewell
 from edl.exchange.farewell import Farewell, Kind
 
-from tests.sdk.loops import until
+from tests.sdk.loops import LIMIT_S, until
 from tests.sdk.rings import Seats, results
 
 LARGE = 3_000_000
@@ -35,7 +35,7 @@ def _sum(ring: Ring, size: int = LARGE) -> None:
 
 
 def _wait_for(event: threading.Event, _: Ring) -> None:
-    event.wait(10)
+    event.wait(2 * LIMIT_S)
 
 
 def _barriers(ring: Ring) -> None:
@@ -44,28 +44,20 @@ def _barriers(ring: Ring) -> None:
 
 
 def test_an_interrupt_from_another_thread_ends_all_at_once(four: Seats) -> None:
-    """Within 50 ms (best of five: the machine is shared), though one member never comes."""
-    took = []
-    for number in range(1, 6):
-        gone = threading.Event()
-        members = four.start(_sum, _sum, _sum, partial(_wait_for, gone), number=number)
-        until(lambda: four.waits[1] and four.waits[2])
-        begun_s = clock.monotonic_s()
-        four.interrupts[1].set()
-        found = results(members[:3])
-        took.append(clock.monotonic_s() - begun_s)
-        gone.set()
-        results(members)
-        four.interrupts[1].clear()
-        for waits in four.waits:
-            waits.clear()
+    """While one member, for which all wait, never comes."""
+    gone = threading.Event()
+    members = four.start(_sum, _sum, _sum, partial(_wait_for, gone))
+    until(lambda: four.waits[1] and four.waits[2])
+    four.interrupts[1].set()
+    found = results(members[:3])
+    assert not members[3].done()
+    gone.set()
+    results(members)
 
-        assert str(found[1]) == "the exchange was interrupted by news of another round"
-        for rank in (0, 2):
-            assert isinstance(found[rank], RoundOver)
-            assert f"rank 1 ({four.addresses[1]})" in str(found[rank])
-
-    assert min(took) < 0.05
+    assert str(found[1]) == "the exchange was interrupted by news of another round"
+    for rank in (0, 2):
+        assert isinstance(found[rank], RoundOver)
+        assert f"rank 1 ({four.addresses[1]})" in str(found[rank])
 
 
 def test_waits_are_told_when_they_are_long(four: Seats) -> None:
@@ -113,7 +105,7 @@ def test_a_failure_within_an_operation_is_told_to_all(four: Seats) -> None:
         _sum(ring)
 
     gone = threading.Event()
-    members = four.start(fails, lambda _: gone.wait(10), _sum, _sum)
+    members = four.start(fails, partial(_wait_for, gone), _sum, _sum)
     found = results([members[0], *members[2:]])
     gone.set()
 

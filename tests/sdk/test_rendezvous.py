@@ -1,16 +1,16 @@
 """A member's side of the rendezvous: rounds as they come, news at once, and an end that leaves nothing."""
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from edl import Refused, Settings, Unavailable, clock
-from edl.rendezvous import SUSPICIOUS_S, Rendezvous, Round
+from edl.rendezvous import Rendezvous, Round
 
-from tests.sdk.loops import until
+from tests.sdk.loops import LIMIT_S, until
+from tests.sdk.meetings import Json
 from tests.sdk.servers import TOKEN, Server, before_away, garbage, lost
 
 Start = Callable[..., Rendezvous]
@@ -23,7 +23,7 @@ def start(server: Server) -> Iterator[Start]:
     made: list[Rendezvous] = []
 
     def make(trainer: str = "a", **about: Any) -> Rendezvous:
-        patience_s = about.pop("patience_s", 5.0)
+        patience_s = about.pop("patience_s", LIMIT_S)
         found = Settings(server.url, TOKEN, trainer, patience_s=patience_s)
         incarnation = about.pop("incarnation", f"{trainer}-1")
         made.append(Rendezvous(found, incarnation, f"{trainer}:1", about.pop("code", None)))
@@ -33,6 +33,12 @@ def start(server: Server) -> Iterator[Start]:
     yield make
     for one in made:
         one.close()
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that waits at the master outlasts any test: what happens, its end did not bring."""
+    monkeypatch.setattr("edl.rendezvous.POLL_S", 600.0)
 
 
 def begin(*members: Rendezvous, after: int = 0) -> list[Round]:
@@ -59,11 +65,25 @@ def together(server: Server, *members: Rendezvous) -> int:
     for each in threads:
         each.start()
     for each in threads:
-        each.join(5)
+        each.join(LIMIT_S)
     until(lambda: server.books.meeting.formed)
     assert len(found) == len(members)
     assert {server.books.meeting.round} == set(found)
     return found[0]
+
+
+def probe(server: Server, trainer: str = "a") -> None:
+    """The master asks all, twice: a member has answered once it has taken in what came before."""
+    for _ in range(2):
+        with server.books.changed:
+            server.books.meeting.ask_all()
+            server.books.changed.notify_all()
+        until(lambda: server.books.meeting.probe in [b["probe"] for b in told(server, trainer)])
+
+
+def told(server: Server, trainer: str = "a") -> list[Json]:
+    """What a member has said."""
+    return [body for body in server.told(PATH) if body["trainer"] == trainer]
 
 
 def _threads() -> list[str]:
@@ -99,24 +119,22 @@ def test_next_waits_for_a_round_with_this_member(server: Server, start: Start) -
     found: list[Round] = []
     waiting = threading.Thread(target=lambda: found.append(late.next(0)))
     waiting.start()
-    time.sleep(0.05)
-    assert not found
+    until(lambda: any(body["broken"] for body in told(server, "b")))  # it has no place in the round
     old.ready(number)
-    waiting.join(5)
+    waiting.join(LIMIT_S)
 
     assert [(one.number, one.rank) for one in found] == [(number + 1, 1)]
     assert server.books.meeting.round == number + 1
 
 
+@pytest.mark.usefixtures("slow")
 def test_the_master_hears_at_once_who_is_ready_or_broken(server: Server, start: Start) -> None:
     """Though a call of this member waits there already."""
     one, other = start("a"), start("b")
     number = together(server, one, other)
-    begun_s = clock.monotonic_s()
     found = one.next(number, broken=True)
 
     assert (found.number, found.world) == (number + 1, 2)
-    assert clock.monotonic_s() - begun_s < 0.9  # a call that waits takes 1 s
 
 
 def test_ready_is_for_the_round_that_was_entered(server: Server, start: Start) -> None:
@@ -125,8 +143,9 @@ def test_ready_is_for_the_round_that_was_entered(server: Server, start: Start) -
     number = one.next(0).number
     one.ready(number + 1)
     one.ready(number - 1)
-    time.sleep(0.1)
+    probe(server)
 
+    assert not any(body["ready"] for body in told(server))
     assert not server.books.meeting.formed
     one.ready(number)
     until(lambda: server.books.meeting.formed)
@@ -146,7 +165,7 @@ def test_news_comes_when_a_member_is_gone(server: Server, start: Start) -> None:
     until(lambda: news)
     one.next(number)
     count = len(news)
-    time.sleep(0.1)
+    probe(server)
 
     assert len(news) == count
 
@@ -161,10 +180,10 @@ def test_news_comes_when_a_round_is_void_though_nobody_is_gone(
     one.on_news(news.set)
     other.next(number, broken=True)
 
-    assert news.wait(5)
+    assert news.wait(LIMIT_S)
 
 
-def test_growth_is_no_news_but_a_later_round(start: Start) -> None:
+def test_growth_is_no_news_but_a_later_round(server: Server, start: Start) -> None:
     """The step in hand goes on to its end."""
     one, news = start("a"), threading.Event()
     one.on_news(news.set)
@@ -172,45 +191,45 @@ def test_growth_is_no_news_but_a_later_round(start: Start) -> None:
     assert first.world == 1
     start("b")
     until(lambda: one.newer(first.number))
-    time.sleep(0.05)
+    probe(server)
 
     assert not news.is_set()
     assert one.next(first.number).world == 2
 
 
+@pytest.mark.usefixtures("slow")
 def test_a_probe_is_answered_at_once(server: Server, start: Start) -> None:
-    """The master asks because somebody may be frozen."""
+    """The master asks because somebody may be frozen; a call of this member waits there."""
     one = start("a")
     begin(one)
-    with server.books.changed:
-        server.books.meeting.ask_all()
-        server.books.changed.notify_all()
-    begun_s = clock.monotonic_s()
-    until(lambda: any(body["probe"] == 1 for body in server.told(PATH)))
+    until(lambda: any(body["wait_s"] and body["at"] for body in told(server)))
+    probe(server)
 
-    assert clock.monotonic_s() - begun_s < 0.9
+    assert told(server)[-1]["probe"] == server.books.meeting.probe
 
 
-def test_who_waits_for_long_tells_it_once_at_once(server: Server, start: Start) -> None:
-    """Calls that wait at the master would tell it later; waits that end are told as such."""
+@pytest.mark.usefixtures("slow")
+def test_who_waits_for_long_tells_it_once_at_once(
+    server: Server, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that waits at the master would tell it later; waits that end are told as such."""
+    monkeypatch.setattr("edl.rendezvous.SUSPICIOUS_S", 0.2)
     one = start("a")
     begin(one)
     since_s = clock.monotonic_s()
     one.waiting(since_s)
 
     def said() -> list[float]:
-        bodies = server.told(PATH)
-        told = [b["waiting_s"] for b in bodies if b["wait_s"] == 0]
-        return [waiting_s for waiting_s in told if waiting_s >= SUSPICIOUS_S]
+        return [b["waiting_s"] for b in told(server) if b["wait_s"] == 0 and b["waiting_s"] >= 0.2]
 
     until(said)
-    took_s = clock.monotonic_s() - since_s
+    assert clock.monotonic_s() - since_s >= 0.2
+    probe(server)
     one.waiting(None)
-    time.sleep(0.3)
+    probe(server)
 
-    assert SUSPICIOUS_S <= took_s < SUSPICIOUS_S + 0.9
     assert len(said()) == 1
-    until(lambda: server.told(PATH)[-1]["waiting_s"] == 0)
+    assert told(server)[-1]["waiting_s"] == 0
 
 
 def test_who_is_busy_says_so(server: Server, start: Start) -> None:
@@ -227,7 +246,7 @@ def test_who_has_left_is_in_no_later_round(server: Server, start: Start) -> None
     """It hears of them, and a new master hears that it has left."""
     one, other = start("a"), start("b")
     number = together(server, one, other)
-    one.leave(5.0)
+    one.leave(LIMIT_S)
     assert other.next(number).world == 1
     until(lambda: one.newer(number))
     with pytest.raises(Unavailable, match="has left"):
@@ -252,22 +271,23 @@ def test_leaving_wakes_a_program_that_waits_for_a_round(start: Start) -> None:
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    one.leave(5.0)
-    waiting.join(5)
+    one.leave(LIMIT_S)
+    waiting.join(LIMIT_S)
 
     assert errors == ["this trainer has left the rendezvous"]
 
 
-def test_leaving_takes_no_longer_than_it_may(server: Server, start: Start) -> None:
-    """The master is away; a member that never started leaves at once."""
+def test_leaving_takes_no_longer_than_it_may(
+    server: Server, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The master stays away; a member that never started leaves at once."""
     one = start("a")
     one.next(0)
     server.stop()
-    begun_s = clock.monotonic_s()
     one.leave(0.2)
-    Rendezvous(Settings(server.url, TOKEN, "b"), "b-1", "b:1").leave(5.0)
+    Rendezvous(Settings(server.url, TOKEN, "b"), "b-1", "b:1").leave(threading.TIMEOUT_MAX)
 
-    assert clock.monotonic_s() - begun_s < 1.5
+    assert caplog.text.count("the master did not hear that this trainer leaves") == 1
 
 
 def test_the_round_goes_on_when_the_master_comes_back(
@@ -294,7 +314,7 @@ def test_the_round_goes_on_when_the_master_comes_back(
 def test_a_master_that_stays_away_ends_a_program_that_waits_for_it(
     server: Server, start: Start
 ) -> None:
-    """After the patience of its settings; not before."""
+    """After the patience of its settings, not before; a member waits no longer."""
     one = start("a", patience_s=0.4)
     number = one.next(0).number
     server.stop()
@@ -302,7 +322,7 @@ def test_a_master_that_stays_away_ends_a_program_that_waits_for_it(
     with pytest.raises(Unavailable, match="does not answer"):
         one.next(number)
 
-    assert 0.2 < clock.monotonic_s() - begun_s < 3.0
+    assert clock.monotonic_s() - begun_s > 0.2
 
 
 def test_answers_that_get_lost_are_asked_for_again(server: Server, start: Start) -> None:
@@ -334,7 +354,7 @@ def test_a_program_in_a_round_hears_that_it_was_replaced(server: Server, start: 
     one.on_news(news.set)
     start("a", incarnation="a-2")
 
-    assert news.wait(5)
+    assert news.wait(LIMIT_S)
     with pytest.raises(Refused) as caught:
         one.next(number)
     assert caught.value.field == "incarnation"
@@ -355,17 +375,16 @@ def test_one_that_was_dropped_asks_to_come_again(server: Server, start: Start) -
     assert (found.rank, found.world) == (1, 2)
 
 
+@pytest.mark.usefixtures("slow")
 def test_nothing_is_left_when_it_is_closed(server: Server, start: Start) -> None:
-    """No thread, no connection; closing again is fine, and so is closing what never began."""
+    """No thread, no connection, though a call waits; closing again is fine, and what never began."""
     before = len(_threads())
     one = start("a")
     one.next(0)
     assert len(_threads()) == before + 2
-    begun_s = clock.monotonic_s()
     one.close()
     one.close()
-    assert clock.monotonic_s() - begun_s < 1.0
-    assert len(_threads()) == before
+    until(lambda: len(_threads()) == before)
     until(lambda: not server.connections)
     with pytest.raises(Unavailable):
         one.next(0)
