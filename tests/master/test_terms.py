@@ -17,7 +17,7 @@ class Group:
 
     def __init__(self) -> None:
         self.ledger = Ledger("digits")
-        shape = {"records": 40, "task_records": 10, "epochs": 1, "shuffle_seed": None}
+        shape: Json = {"records": 40, "task_records": 10, "epochs": 1, "shuffle_seed": None}
         shape |= {"kind": "training", "overlap": True}
         self.do("describe", name="points", shape=shape)
 

@@ -181,7 +181,7 @@ class Books:
         self.member(body)
         if self.saver is not None and self.saver[0] != body["trainer"]:
             return {"granted": False, "ticket": "", "version": 0, "again_s": 0.05}
-        version = self.state.version + 1
+        version = self.state.version = max(self.state.version, body.get("newest", 0)) + 1
         self.saver = (body["trainer"], f"save-{version}")
         return {"granted": True, "ticket": self.saver[1], "version": version}
 
@@ -191,7 +191,6 @@ class Books:
             raise RefusedError(404, f"there is no ticket {ticket}", "ticket")
         self.saver = None
         if body["ok"]:
-            self.state.version += 1
             self.state.checkpoint = {**body, "version": self.state.version}
         return {}
 

@@ -19,12 +19,11 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, Protocol, Union
 
 from edl import clock, wire
-from edl.errors import CheckpointError, Unavailable, one_line
+from edl.errors import CheckpointError, EdlError, Refused, Unavailable, one_line
 from edl.process import session
-from edl.session import Session
 
 log = logging.getLogger("edl")
 
@@ -61,13 +60,31 @@ class Checkpoint:
             return dict(found)
 
 
+class Member(Protocol):
+    """What saving needs of a session."""
+
+    job: str
+
+    def ask_to_save(self, newest: int = 0) -> wire.Ticket:
+        """Whether to save now, as a later version than this one."""
+        ...
+
+    def saved(self, ticket: str, *, path: str, step: int, ok: bool) -> None:
+        """Tells the master what became of it."""
+        ...
+
+    def progress(self) -> wire.Json:
+        """Data set -> how far the job is with it."""
+        ...
+
+
 def save_checkpoint(
     directory: PathLike,
     state: Mapping[str, Any] | Callable[[Path], object],
     *,
     step: int = 0,
     keep: int = 3,
-    member: Session | None = None,
+    member: Member | None = None,
 ) -> Checkpoint | None:
     """Saves a checkpoint, if this trainer is the one to do so; all may call it.
 
@@ -82,27 +99,36 @@ def save_checkpoint(
         None where another trainer saves, or where the master is away.
 
     Raises:
-        CheckpointError: It could not be written; older ones are whole.
+        CheckpointError: It could not be written; older ones are whole. Or another trainer has
+            this one's place by now: then nothing is left of it.
     """
     if keep < 1:
         raise CheckpointError(f"keep is {keep}: it must be at least 1")
-    found = session() if member is None else member
+    found: Member = session() if member is None else member
+    home, made = Path(directory), None
     try:
-        ticket = found.ask_to_save()
+        # looked at before the ticket: whoever stands still after that has an older version than
+        # all who were given a ticket meanwhile
+        ticket = found.ask_to_save(_newest(home))
         if not ticket.granted:
             return None
         progress = found.progress()
     except Unavailable as error:
         log.warning("no checkpoint now: %s", error)
         return None
-    home, made = Path(directory), None
+    about = {"step": step, "job": found.job, "progress": progress}
     try:
-        version = max([ticket.version, *(number + 1 for number, _ in _versions(home))])
-        made = _write(home, version, state, {"step": step, "job": found.job, "progress": progress})
+        made = _write(home, ticket.version, state, about)
     except Exception as error:
         raise CheckpointError(f"no checkpoint in {home}: {one_line(error)}") from error
     finally:
-        _tell(found, ticket.ticket, made, step)
+        stays = _tell(found, ticket.ticket, made, step)
+    if not stays:
+        _remove(made.path)
+        raise CheckpointError(
+            f"no checkpoint in {home}: another process has this trainer's place by now, and its "
+            "model is newer"
+        )
     log.info("checkpoint %s saved at step %d", made.path, step)
     _tidy(home, keep)
     return made
@@ -211,13 +237,54 @@ def _sync(path: Path) -> None:
         os.close(place)
 
 
-def _tell(member: Session, ticket: str, made: Checkpoint | None, step: int) -> None:
-    """The checkpoint is whole, whether or not the master hears of it."""
+def _tell(member: Member, ticket: str, made: Checkpoint | None, step: int) -> bool:
+    """The checkpoint is whole, whether or not the master hears of it; whether it may stay."""
     path = "" if made is None else str(made.path)
     try:
         member.saved(ticket, path=path, step=step, ok=made is not None)
+    except Refused as error:
+        if made is not None:
+            return _may_stay(member, made, error)
+        log.warning("the master did not hear that there is no checkpoint: %s", error)
     except Exception as error:  # noqa: BLE001 - must not hide why nothing was written
         log.warning("the master did not hear of the checkpoint: %s", one_line(error))
+    return True
+
+
+def _may_stay(member: Member, made: Checkpoint, why: Refused) -> bool:
+    """The ticket is over: this process stood still for long, or another has its place.
+
+    Where nobody knows, it stays: its version is older than those of all later tickets.
+    """
+    try:
+        again = member.ask_to_save(made.version)
+        if again.granted:
+            member.saved(again.ticket, path=str(made.path), step=made.step, ok=True)
+    except Refused:
+        return False
+    except EdlError as error:
+        log.warning("the master did not hear of the checkpoint: %s", error)
+    else:
+        log.info("checkpoint %s took long: %s", made.path, why)
+    return True
+
+
+def _remove(path: Path) -> None:
+    """At once for all readers."""
+    hidden = path.with_name(f"{_TEMPORARY}{secrets.token_hex(4)}")
+    try:
+        path.rename(hidden)
+    except OSError as error:  # somebody has tidied up
+        log.info("%s is not there any more: %s", path, one_line(error))
+    shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _newest(home: Path) -> int:
+    """Version of the newest, whole or not; 0 where there is none."""
+    try:
+        return max((number for number, _ in _versions(home)), default=0)
+    except OSError as error:
+        raise CheckpointError(f"no checkpoint in {home}: {one_line(error)}") from error
 
 
 def _versions(home: Path) -> list[tuple[int, Path]]:

@@ -20,17 +20,30 @@ class Client:
         self._connection = connection
         self._who: wire.Json = {"trainer": trainer, "incarnation": incarnation}
 
-    def join(self, done: Sequence[wire.Json] = (), held: Sequence[wire.Json] = ()) -> wire.Welcome:
+    def join(
+        self,
+        done: Sequence[wire.Json] = (),
+        held: Sequence[wire.Json] = (),
+        lead: wire.Json | None = None,
+    ) -> wire.Welcome:
         """Makes this incarnation known; what an older one held goes back.
 
         Args:
             done: Acknowledgements that another master, who took over, may not know of.
             held: Tasks this incarnation holds.
+            lead: Of whoever leads a group: the data set, and how new its model is.
         """
         body = {**self._who}
         if done or held:
             body.update(done=list(done), held=list(held))
+        if lead is not None:
+            body["lead"] = lead
         return wire.welcome(self._connection.call("POST", "/v1/join", body))
+
+    def begin_term(self, dataset: str, term: int) -> int:
+        """The group goes on in a later round, with the same leader; in which term."""
+        body = {**self._who, "dataset": dataset, "term": term}
+        return wire.term(self._connection.call("POST", "/v1/terms", body))
 
     def describe(self, name: str, description: wire.Json) -> wire.Json:
         """Describes a data set: the first description wins, and is returned."""
@@ -69,9 +82,14 @@ class Client:
         body = {**self._who, "back": list(back)}
         self._connection.call("POST", "/v1/leave", body, answer_s=answer_s)
 
-    def ask_to_save(self) -> wire.Ticket:
-        """Whether this trainer shall save a checkpoint now."""
-        return wire.ticket(self._connection.call("POST", "/v1/checkpoints", self._who))
+    def ask_to_save(self, newest: int = 0) -> wire.Ticket:
+        """Whether this trainer shall save a checkpoint now.
+
+        Args:
+            newest: Version of the newest that is there; the ticket's is greater.
+        """
+        body = {**self._who, "newest": newest} if newest else self._who
+        return wire.ticket(self._connection.call("POST", "/v1/checkpoints", body))
 
     def saved(self, ticket: str, *, path: str, step: int, ok: bool) -> None:
         """Says what became of a checkpoint."""

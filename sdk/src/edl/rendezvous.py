@@ -30,6 +30,8 @@ _LOOK_S = 0.25
 _ANSWER_S = 3.0
 _MOST_BACKOFF_S = 0.5
 """Members must be heard again within 3 s when the master is back."""
+_STALL_S = 1.0
+"""The thread that looks is late by so much: the process stood still, or its machine is crowded."""
 _TOLD_AFTER_S = 0.3
 """A master that is away for less is not worth a line."""
 _JOIN_S = 2.0
@@ -87,6 +89,8 @@ class Rendezvous:
         self._ready = self._broken = False
         self._busy = False
         self._waiting_since_s: float | None = None
+        self._looked_s = clock.monotonic_s()
+        """When a thread last looked whether the program waits."""
         self._told_waiting_s: float | None = None
         """The wait of which the master was told because it is long."""
         self._version, self._told = 1, 0
@@ -150,6 +154,17 @@ class Rendezvous:
     def waiting(self, since_s: float | None) -> None:
         """The program waits for other members since this time (monotonic); None: no more."""
         self._waiting_since_s = since_s
+
+    def stalled(self) -> bool:
+        """Whether this process may have stood still since it was asked last. Cheap: for every step.
+
+        The others may go on without a member that is frozen for a second, and it cannot know.
+        """
+        now_s = clock.monotonic_s()
+        if now_s - self._looked_s < _STALL_S or self._away is not None:
+            return False  # while the master is away nobody takes anybody's place
+        self._looked_s = now_s
+        return True
 
     def busy(self, *, now: bool) -> None:
         """Whether the program does something that others can only wait for, such as an evaluation.
@@ -248,6 +263,7 @@ class Rendezvous:
         """Waits for something to say; False at the end."""
         with self._changed:
             while not self._over:
+                self._looked_s = clock.monotonic_s()
                 if self._version != self._told or self._waits_long():
                     return True
                 self._changed.wait(self._until_look_s())

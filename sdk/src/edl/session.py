@@ -75,6 +75,11 @@ class Session:
         """Whether it left, or belongs to the process that this one was forked from."""
         return self._left.is_set() or os.getpid() != self._pid
 
+    @property
+    def lead(self) -> wire.Json | None:
+        """What whoever leads a group says when it joins again; nothing of any other trainer."""
+        return None
+
     def client(self) -> Client:
         """A client of this incarnation with a connection of its own."""
         found = self.settings
@@ -141,7 +146,7 @@ class Session:
             held = [{"task": one["task"], "attempt": one["attempt"]} for one in told]
             for name, description in list(self._described.items()):
                 self._control.describe(name, description)  # before what was done of it is told
-            found = self._control.join(done, held)
+            found = self._control.join(done, held, self.lead)
             self._enter(found)
             self.book.lose(told, found.lost)
         log.warning(
@@ -157,10 +162,14 @@ class Session:
         self._described[name] = description
         return self._patiently(lambda: self._known(self._control.describe, name, description))
 
-    def ask_to_save(self) -> wire.Ticket:
-        """Whether this trainer shall save a checkpoint now."""
+    def ask_to_save(self, newest: int = 0) -> wire.Ticket:
+        """Whether this trainer shall save a checkpoint now.
+
+        Args:
+            newest: Version of the newest that is there; the ticket's is greater.
+        """
         self.join()
-        return self._known(self._control.ask_to_save)
+        return self._known(self._control.ask_to_save, newest)
 
     def control(self) -> Client:
         """For calls that need no more care than one try."""

@@ -54,6 +54,8 @@ class Welcome:
     """Grows when another master takes over."""
     lost: tuple[str, ...]
     """Ids of tasks that were told as held, and that others have now."""
+    term: int = 0
+    """In which this process leads a group; 0 where it did not ask to."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,13 @@ def welcome(body: Mapping[str, Any]) -> Welcome:
         str(body.get("state", "work")),
         int(_maybe_number(body, "generation") or 0),
         _tasks(body, "lost"),
+        int(_maybe_number(body, "term") or 0),
     )
+
+
+def term(body: Mapping[str, Any]) -> int:
+    """Reads the answer to whoever begins a term."""
+    return int(_number(body, "term", least=1))
 
 
 def work(body: Mapping[str, Any]) -> Work:

@@ -32,7 +32,7 @@ def test_the_step_that_only_some_have_made_counts() -> None:
     assert (found.source, found.needy) == (1, frozenset({0}))
 
 
-def test_one_that_comes_back_with_more_steps_of_an_older_round_gives_nothing() -> None:
+def test_one_that_comes_back_with_more_steps_of_an_older_term_gives_nothing() -> None:
     """The others have gone on without it; what it had made alone is no part of the job."""
     found = agree([Hello("a", 5, 9, 7), Hello("b", 4, 10, 8)])
 
@@ -56,11 +56,11 @@ def test_the_source_has_the_newest_state_and_only_others_need_it(hellos: list[He
     best = hellos[found.source]
 
     assert found.source not in found.needy
-    assert found.fresh == all(one.round == 0 for one in hellos)
-    assert all((one.round, one.step) <= (best.round, best.step) for one in hellos) or found.fresh
+    assert found.fresh == all(one.term == 0 for one in hellos)
+    assert all((one.term, one.step) <= (best.term, best.step) for one in hellos) or found.fresh
     for rank, one in enumerate(hellos):
         if rank not in found.needy and rank != found.source:
-            assert (one.round > 0, one.step, one.digest) == (True, best.step, best.digest)
+            assert (one.term > 0, one.step, one.digest) == (True, best.step, best.digest)
 
 
 def test_one_behind_lacks_just_the_step_that_it_had_begun() -> None:

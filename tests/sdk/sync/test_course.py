@@ -98,11 +98,11 @@ def test_hello_names_the_step_that_was_made_and_the_one_in_flight() -> None:
     course = _course()
     _step(course, "p1", 0, 5)
     course.flight = plan("p2", (ONE, 5, 5))
-    course.round = 3
+    course.term = 3
 
     assert course.hello("t", 7).json() == {
         "trainer": "t",
-        "round": 3,
+        "term": 3,
         "step": 1,
         "digest": 7,
         "made": "p1",

@@ -48,8 +48,12 @@ class Synchronous(Learning):
             between=self._between,
             member=member,
         )
-        if result.late or not result.whole:
-            return result.late  # others evaluate and export what they have trained
+        if result.late:  # others evaluate and export what they have trained
+            when = "while this trainer was away" if result.rounds else "before this trainer came"
+            line(f"{RESULT}{self._model.name}", f"others have trained it to its end {when}")
+            return True
+        if not result.whole:
+            return False
         self._evaluate(result.steps)
         if export is not None:
             export.run(self._export)

@@ -18,8 +18,8 @@ class Hello:
     """What a member says of itself first in each round."""
 
     trainer: str
-    round: int = 0
-    """The last one in which it was alike with all others; 0: none, it has only just begun."""
+    term: int = 0
+    """The newest in which it was alike with all others; 0: none, it has only just begun."""
     step: int = 0
     """Steps made."""
     digest: int = 0
@@ -49,12 +49,12 @@ class Agreement:
 def agree(hellos: Sequence[Hello]) -> Agreement:
     """Decides the same at every member.
 
-    The state of the newest round counts, and in it the one of the most steps; among equals the
+    The state of the newest term counts, and in it the one of the most steps; among equals the
     oldest member's. Those with the same digest have it already.
     """
     best = max(range(len(hellos)), key=lambda rank: (_age(hellos[rank]), -rank))
     chosen = hellos[best]
-    if chosen.round == 0:
+    if chosen.term == 0:
         return Agreement(0, frozenset(range(1, len(hellos))), fresh=True)
     needy = frozenset(rank for rank, hello in enumerate(hellos) if _place(hello) != _place(chosen))
     return Agreement(best, needy, fresh=False)
@@ -66,8 +66,8 @@ def one_behind(mine: Hello, chosen: Hello) -> bool:
 
 
 def _age(hello: Hello) -> tuple[int, int]:
-    return hello.round, hello.step
+    return hello.term, hello.step
 
 
 def _place(hello: Hello) -> tuple[bool, int, int]:
-    return hello.round > 0, hello.step, hello.digest
+    return hello.term > 0, hello.step, hello.digest

@@ -21,8 +21,8 @@ class Course:
 
     def __init__(self) -> None:
         self.book = Book()
-        self.round = 0
-        """The last round in which this member was alike with all others."""
+        self.term = 0
+        """The newest term in which this member was alike with all others; 0: it has only begun."""
         self.step = 0
         """Steps made."""
         self.records = 0
@@ -44,7 +44,7 @@ class Course:
     def hello(self, trainer: str, digest: int) -> Hello:
         """What it says of itself."""
         flight = "" if self.flight is None else self.flight.name
-        return Hello(trainer, self.round, self.step, digest, self.made, flight)
+        return Hello(trainer, self.term, self.step, digest, self.made, flight)
 
     def advance(self, metrics: Mapping[str, float], *, skipped: bool = False) -> None:
         """The step in flight was made, by everybody who took part, this member included."""

@@ -9,30 +9,23 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from edl import wire
 from edl.batches import describe
-from edl.errors import (
-    CheckpointError,
-    EdlError,
-    MasterError,
-    Mismatch,
-    RoundOver,
-    TrainingError,
-    Unavailable,
-)
+from edl.errors import EdlError, MasterError, Mismatch, Refused, RoundOver, Unavailable
 from edl.exchange import Interrupt, Listener, Ring
+from edl.heart import replaced
 from edl.process import session
 from edl.rendezvous import Rendezvous, Round
 from edl.session import Loop, Session
 from edl.sources.base import Dataset
 from edl.sync.course import Course
-from edl.sync.leader import GROUP, Leader
+from edl.sync.leader import Leader, Saving, behind
 from edl.sync.options import OnStep, Options, Result, Step
 from edl.sync.replica import Replica
-from edl.sync.saving import Saver, newest
+from edl.sync.saving import Saver
 from edl.sync.turn import Turn
 
 log = logging.getLogger("edl")
@@ -147,10 +140,11 @@ class Engine(Loop):
         self.leaving = threading.Event()
         self.interrupt = Interrupt()
         self.leader: Leader | None = None
-        self.saver = None if options.checkpoints is None else Saver(options.checkpoints, member)
+        self.saver = None if options.checkpoints is None else Saver(options.checkpoints)
         self.last = True
         """Whether nobody could lead after this trainer."""
         self._training = False
+        self._round = 0
         self._error: EdlError | None = None
         found = member.settings
         self._listener = Listener("" if found.exchange_port else found.address, found.exchange_port)
@@ -178,7 +172,7 @@ class Engine(Loop):
         self.member.join()
         status = self.status()
         if status.get("state") == "done" and self.dataset.name in status["datasets"]:
-            self._come_late()
+            self.come_late()
             return self.result
         self.member.register(self)
         self.rendezvous.start()
@@ -228,6 +222,7 @@ class Engine(Loop):
 
     def _turn(self, found: Round) -> None:
         """One round, from the first connection to its end."""
+        self._round = found.number
         addresses = [one.address for one in found.members]
         key = self.member.settings.token.encode()
         ring = Ring.connect(
@@ -258,23 +253,69 @@ class Engine(Loop):
 
     # -- for rounds --------------------------------------------------------------------------
 
-    def lead(self) -> Leader:
-        """Makes this member the one that leases and acknowledges, if it is not yet."""
+    def lead(self, after: int) -> bool:
+        """Makes this member the one that leases and acknowledges; the next term begins.
+
+        Args:
+            after: The newest term in which the state was trained that all members have.
+
+        Returns:
+            Whether that is the newest state there is; else nothing has changed.
+
+        Raises:
+            RoundOver: It is over already: this member stood still, or the master is away.
+        """
+        try:
+            self._lead(after)
+        except Refused as error:
+            if behind(error):
+                return False
+            raise
+        except Unavailable as error:
+            if self._is_over():
+                raise RoundOver(str(error)) from error
+            raise
+        if self.leader is not None:
+            self.course.term = self.leader.session.term
+        return True
+
+    def _lead(self, after: int) -> None:
         if self.leader is not None and self.leader.replaced:
             self.drop_lead()
+        if self.leader is not None:
+            try:
+                self.leader.begin_term(after)
+            except Refused as error:
+                if not replaced(error):
+                    raise
+                self.drop_lead()
         if self.leader is None:
+            if self._is_over():
+                raise RoundOver("a later round has begun")
             self.course.leads()
             self.leader = Leader(
                 self.member.settings,
                 self.course.book,
                 self.dataset.name,
                 self.description,
+                after=after,
                 batch_size=self.options.batch_size,
                 stopped=lambda: self.wake(None),
+                over=self._is_over,
             )
-        else:
-            self.leader.rewind()
-        return self.leader
+
+    def _is_over(self) -> bool:
+        """Whether the round is, for a member that is not ready in it yet."""
+        return self.leaving.is_set() or self.rendezvous.newer(self._round)
+
+    def confirm(self) -> None:
+        """Whoever led and may have stood still makes sure that it still leads.
+
+        Raises:
+            RoundOver: It does not: what it would do now others have done.
+        """
+        if self.leader is not None and self.rendezvous.stalled():
+            self.leader.confirm()
 
     def drop_lead(self) -> None:
         """Another member leads."""
@@ -282,32 +323,15 @@ class Engine(Loop):
             self.leader.abandon()
             self.leader = None
 
-    def begin(self) -> None:
-        """The very first state: from the newest checkpoint, or as the model was made.
-
-        Raises:
-            CheckpointError: That is of another model: the job fails.
-        """
-        folder = self.options.checkpoints
-        try:
-            found = None if folder is None else newest(folder)
-            if found is not None:
-                state, about = found
-                self.replica.load(state)
-                self.course.place(about)
-                log.info("going on from the checkpoint of step %d in %s", self.course.step, folder)
-        except CheckpointError as error:
-            self.fail(str(error))
-            raise
-
     def part(self) -> None:
         """This member is in no later round."""
         self.rendezvous.leave(_LEAVE_S)
 
     def save(self, *, wait: bool = False) -> None:
         """Writes a checkpoint of what all members have."""
-        if self.saver is not None:
-            self.saver.save(self.replica.state(), self.course.place_json(), wait=wait)
+        if self.saver is not None and self.leader is not None:
+            lead = Saving(self.leader.session)
+            self.saver.save(self.replica.state(), self.course.place_json(), lead, wait=wait)
 
     def fail(self, reason: str) -> None:
         """The job fails; the master tells everybody."""
@@ -323,44 +347,12 @@ class Engine(Loop):
         if self.options.on_step is not None:
             self.options.on_step(step)
         if self.options.between is not None:
+            self.confirm()
             self.rendezvous.busy(now=True)
             try:
                 self.options.between(step)
             finally:
                 self.rendezvous.busy(now=False)
-
-    def tell_setback(self, members: Collection[str]) -> None:
-        """All members were lost: what had been trained since the checkpoint is lost with them.
-
-        Args:
-            members: Of this round, none of which has a state.
-
-        Raises:
-            TrainingError: All data was trained, and the model is lost altogether.
-            RoundOver: All data was trained, by others who have done what comes after it (`Export`),
-                or still do.
-        """
-        status = self.status()
-        progress = status.get("datasets", {}).get(self.dataset.name, {})
-        lost = int(progress.get("done_records", 0)) - self.course.records
-        if lost <= 0:
-            return
-        if progress.get("complete"):
-            if status["state"] == "done" or status["trainers"].keys() - {*members, GROUP}:
-                self._come_late()
-                raise RoundOver("others have trained all data")
-            if not self.course.step:
-                text = "the trained model was lost with all trainers, and there is no checkpoint"
-                self.fail(text)
-                raise TrainingError(f"{text}: start the job again, with checkpoints")
-        steps = -(-lost // self.options.batch_size)
-        reason = f"all trainers were lost: going on from step {self.course.step}"
-        log.warning("%s; about %d steps (%d records) are lost", reason, steps, lost)
-        try:
-            event = f"round-{self.course.round}"
-            self.member.control().setback(event, reason, steps=steps, records=lost)
-        except MasterError as error:
-            log.warning("the master did not hear of what was lost: %s", error)
 
     def status(self) -> wire.Json:
         """The master's; nothing while it is away."""
@@ -370,8 +362,10 @@ class Engine(Loop):
             log.info("the job's status is not known: %s", error)
             return {}
 
-    def _come_late(self) -> None:
-        log.info("the data was trained before this trainer came")
+    def come_late(self) -> None:
+        """Others have trained the model to its end, and this trainer does not have it."""
+        when = "while this trainer was away" if self.result.rounds else "before this trainer came"
+        log.info("the data was trained %s", when)
         self.result.whole = self.result.late = True
 
     def _note(self) -> None:

@@ -51,7 +51,8 @@ class Result:
     skipped: int = 0
     """Steps left out because a loss was no number."""
     late: bool = False
-    """Whether the job was done before this trainer came: it has no trained model."""
+    """Whether others trained all data before this trainer came, or while it was frozen or cut off:
+    it does not have the trained model."""
     whole: bool = False
     """Whether the data was trained to the end; False where this trainer had to leave before."""
 

@@ -8,7 +8,7 @@ import logging
 import math
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from edl.heart import replaced
 from edl.rendezvous import Round
 from edl.sync import chunk, tail
 from edl.sync.agreement import Agreement, Hello, agree, one_behind
+from edl.sync.fallback import fall_back, load_newest, tell_setback
 from edl.sync.options import Step
 from edl.sync.reader import Reader, Unreadable
 from edl.sync.replica import Micro, State
@@ -68,51 +69,79 @@ class Turn:
 
     def begin(self) -> None:
         """All members have the same state after this, and the one of rank 0 leads."""
-        if self._round.world > 1 or self._course.round == 0:
+        course = self._course
+        if self._round.world > 1 or not course.term:
             self._become_alike()
-        self._course.round = self._round.number
-        self._course.flight = None
-        self._names = sorted(self._course.metrics)
+        course.flight = None
+        self._names = sorted(course.metrics)
         self._commit()
-        if self._round.rank == 0:
-            self._engine.lead()
+        if self._leads:
+            self._lead()
         else:
-            self._engine.drop_lead()
+            self._follow()
 
     def _become_alike(self) -> None:
         course, name = self._course, self._round.members[self._round.rank].trainer
-        mine = course.hello(name, _digest(self._replica.state()) if course.round else 0)
+        mine = course.hello(name, _digest(self._replica.state()) if course.term else 0)
         told = [Hello(**json.loads(one)) for one in self._ring.gather(_raw(mine.json()))]
         found = agree(told)
         if found.fresh and self._round.rank == found.source:
-            self._engine.begin()
+            load_newest(self._engine)
         if found.needy:
             self._share(found, mine, told[found.source])
         self._ring.barrier()
-        if found.fresh and self._round.rank == found.source:
-            self._engine.tell_setback([one.trainer for one in self._round.members])
 
     def _share(self, found: Agreement, mine: Hello, chosen: Hello) -> None:
         """From the source to those that need it, through everybody."""
         if self._round.rank == found.source:
-            state = self._replica.state()
-            about = {**self._course.dump(), "extra": state.extra, "names": list(state.arrays)}
-            arrays = [np.asarray(one, order="C") for one in state.arrays.values()]
+            arrays, about = self._dumped()
             self._ring.broadcast(arrays, _raw(about), found.source)
             return
         raw, arrays = self._ring.broadcast(None, b"", found.source)
         if self._round.rank not in found.needy:
             return
         about = json.loads(raw)
-        self._replica.load(State(dict(zip(about["names"], arrays)), about["extra"]))
+        self._load(about, arrays)
         if self._engine.leader is not None and one_behind(mine, chosen):
             self._course.advance(about["metrics"])  # its book knows more than that of the source
             self._course.place(about)
         else:
             self._engine.drop_lead()
             self._course.load(about)
-        self._course.round = chosen.round
+        self._course.term = chosen.term
         log.info("took the state of step %d over from %s", self._course.step, chosen.trainer)
+
+    def _lead(self) -> None:
+        """Begins a term; where the state lacks acknowledged records, all go on from another."""
+        engine, moved = self._engine, False
+        if not engine.lead(self._course.term):
+            found = fall_back(engine, [one.trainer for one in self._round.members])
+            moved = found.moved
+            if not engine.lead(found.term):
+                raise RoundOver("others train on")
+            tell_setback(engine, found)
+        if self._round.world > 1:
+            arrays, about = self._dumped() if moved else ([], {})
+            self._ring.broadcast(arrays, _raw({**about, "term": self._course.term}), 0)
+
+    def _follow(self) -> None:
+        """Hears in which term, and whether all go on from a checkpoint."""
+        self._engine.drop_lead()
+        raw, arrays = self._ring.broadcast(None, b"", 0)
+        about = json.loads(raw)
+        if "names" in about:
+            self._load(about, arrays)
+            self._course.load(about)
+        self._course.term = about["term"]
+
+    def _dumped(self) -> tuple[list[np.ndarray], wire.Json]:
+        """The state and how far it is, for other members."""
+        state = self._replica.state()
+        about = {**self._course.dump(), "extra": state.extra, "names": list(state.arrays)}
+        return [np.asarray(one, order="C") for one in state.arrays.values()], about
+
+    def _load(self, about: wire.Json, arrays: Sequence[np.ndarray]) -> None:
+        self._replica.load(State(dict(zip(about["names"], arrays)), about["extra"]))
 
     # -- steps -------------------------------------------------------------------------------
 
@@ -121,6 +150,7 @@ class Turn:
         while True:
             if len(self._plans) <= self._low and not self._ask():
                 return
+            self._engine.confirm()
             if self._plans and (found := self._step(self._plans[0])).switch:
                 self._part(last=found.leaving >= self._round.world)
                 return

@@ -1,0 +1,109 @@
+"""Where a round goes on whose members lack what was acknowledged: the newest model is not with them.
+
+They have only just begun, or were frozen or cut off while others trained on. Those others have
+ended, or are lost; where they are still there, a later round is with them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from edl import wire
+from edl.book import Book
+from edl.errors import CheckpointError, MasterError, RoundOver, TrainingError
+from edl.sync.leader import GROUP
+from edl.sync.saving import newest
+
+if TYPE_CHECKING:
+    from edl.sync.engine import Engine
+
+log = logging.getLogger("edl")
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """What the member of rank 0 goes on from."""
+
+    term: int
+    """The newest whose model is lost."""
+    moved: bool
+    """Whether from a checkpoint that is newer than what the members have."""
+    why: str
+
+
+def load_newest(engine: Engine, after: int = -1) -> bool:
+    """Takes over the newest checkpoint of a later step, if there is one; whether it did.
+
+    Raises:
+        CheckpointError: It is of another model: the job fails.
+    """
+    folder = engine.options.checkpoints
+    try:
+        found = None if folder is None else newest(folder, after)
+        if found is None:
+            return False
+        state, about = found
+        engine.replica.load(state)
+    except CheckpointError as error:
+        engine.fail(str(error))
+        raise
+    # what this member had trained is not in that model: others may lease it
+    engine.course.load({**about, "book": Book().dump()})
+    log.info("going on from the checkpoint of step %d in %s", engine.course.step, folder)
+    return True
+
+
+def fall_back(engine: Engine, members: Collection[str]) -> Fallback:
+    """Looks what became of the newest model.
+
+    Args:
+        engine: Of the member of rank 0.
+        members: Of this round, none of which has that model.
+
+    Raises:
+        TrainingError: All data was trained, and the model is lost altogether.
+        RoundOver: All data was trained, by others who have done what comes after it (`Export`),
+            or still do. Or nothing is known, because the master is away.
+    """
+    status, course = engine.status(), engine.course
+    progress = status.get("datasets", {}).get(engine.dataset.name)
+    if progress is None:
+        raise RoundOver("who has the newest model is not known")
+    trained = _is_trained(status, progress)
+    if status["state"] == "done" or (trained and status["trainers"].keys() - {*members, GROUP}):
+        engine.come_late()
+        raise RoundOver("others have trained all data")
+    was_away = course.term > 0
+    whose = "all other trainers" if was_away else "all trainers"
+    moved = was_away and load_newest(engine, course.step)
+    if trained and not moved and (was_away or not course.step):
+        text = f"the trained model was lost with {whose}, and there is no checkpoint"
+        if was_away:
+            text = f"{text} that is newer than step {course.step}, which this one has"
+        engine.fail(text)
+        raise TrainingError(f"{text}: start the job again, with checkpoints")
+    return Fallback(progress["term"], moved, f"{whose} were lost: going on from step {course.step}")
+
+
+def tell_setback(engine: Engine, found: Fallback) -> None:
+    """What had been trained since is lost; the same loss is told once, whoever tells it."""
+    progress = engine.status().get("datasets", {}).get(engine.dataset.name, {})
+    lost = int(progress.get("done_records", 0)) - engine.course.records
+    if lost <= 0:
+        return
+    steps = -(-lost // engine.options.batch_size)
+    log.warning("%s; about %d steps (%d records) are lost", found.why, steps, lost)
+    try:
+        control = engine.member.control()
+        control.setback(f"term-{found.term}", found.why, steps=steps, records=lost)
+    except MasterError as error:
+        log.warning("the master did not hear of what was lost: %s", error)
+
+
+def _is_trained(status: wire.Json, progress: wire.Json) -> bool:
+    """Whether nothing is left to train on, or the job had its steps."""
+    most = status.get("max_steps")
+    return bool(progress["complete"]) or (most is not None and status["steps"] >= most)
