@@ -19,7 +19,8 @@ class Handler(BaseHTTPRequestHandler):
     """Hands every request to the server's `answer`."""
 
     protocol_version = "HTTP/1.1"
-    timeout = 5
+    timeout = 60
+    """Ends a hang: no client of a test is silent for so long."""
 
     def _answer(self) -> None:
         answer = self.server.answer  # type: ignore[attr-defined] # set by `serving`

@@ -67,7 +67,7 @@ def process(tmp_path: Path) -> Iterator[Process]:
 
 def test_it_waits_until_all_are_ready(url: str, prober: Prober, process: Process) -> None:
     """The ready one is asked once, the slow one until it is."""
-    prober.wait([Check(process, f"{url}/ready"), Check(process, f"{url}/slow")], 3.0)
+    prober.wait([Check(process, f"{url}/ready"), Check(process, f"{url}/slow")], 25.0)
 
     assert Server.asked == 3
 
