@@ -113,6 +113,11 @@ def test_lost_books_never_hand_out_an_id_again() -> None:
     assert after.failed == 1
 
 
+def test_lost_books_know_the_first_trainer_again() -> None:
+    """Its id, the lowest there is, is not handed out a second time."""
+    assert _settle(Books(), (_pod(0),)) == Books(next_id=1, open=frozenset({0}))
+
+
 def test_pods_without_an_id_are_nobodys() -> None:
     """A user's own pod with the job's labels is not counted."""
     assert _settle(Books(), (_pod(-1),)) == Books()
@@ -128,6 +133,15 @@ def test_failures_in_a_row_are_counted_for_the_back_off() -> None:
 
     assert (two.failures_in_row, two.last_failure_s) == (2, NOW_S + 1)
     assert (three.failed, three.failures_in_row) == (3, 1)
+
+
+@pytest.mark.parametrize(("apart_s", "in_row"), [(599.0, 2), (600.0, 1)])
+def test_failures_ten_minutes_apart_are_not_in_a_row(apart_s: float, in_row: int) -> None:
+    """A job that fails now and then is not held back for it."""
+    before = Books(next_id=2, open=frozenset({0, 1}))
+    pods = [_pod(i, phase=Phase.FAILED, ended_s=NOW_S + i * apart_s) for i in (0, 1)]
+
+    assert _settle(before, tuple(pods)).failures_in_row == in_row
 
 
 def test_with_a_master_an_early_end_holds_back_the_next() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kube.live import Change
-from policy.planning import Plan, Release
+from policy.planning import Futile, Plan, Release
 from policy.reasons import Reason
 from policy.snapshot import Phase, Pod
 from reconciler.bookkeeper import Bookkeeper
@@ -196,6 +196,15 @@ def test_how_often_a_service_was_helped_is_remembered_for_half_an_hour() -> None
     assert recent.history(NOW_S + 1810).helped == {}
 
 
+def test_a_wish_that_was_in_vain_is_remembered_for_the_next_plan() -> None:
+    """Else every plan would look at every node again for a job that cannot be helped."""
+    recent = Recent()
+    futile = {(JOB.requests["cpu"],): Futile(NOW_S, 7)}
+    recent.planned(Plan(futile=futile))  # type: ignore[arg-type]  # any key will do
+
+    assert recent.history(NOW_S).futile == futile
+
+
 def test_pods_that_outlive_their_job_are_forgotten() -> None:
     """Garbage collection takes the Job first and its pods later, for ever and ever."""
     cluster = index(jobs=[JOB])
@@ -254,6 +263,18 @@ def test_a_reclaim_is_timed_from_creation_to_node() -> None:
     running = replace(BOUND, phase=Phase.RUNNING)
 
     assert _reclaimed(_changed(WAITING, NOMINATED), _changed(BOUND, running)).endswith(" 1.0")
+
+
+def test_a_reclaim_takes_as_long_as_the_service_waited() -> None:
+    """From its creation on; a clock that is behind the API server's makes no negative times."""
+    metrics = Metrics("reconciler")
+    meters = Meters(metrics)
+    for created_s in (NOW_S - 2, NOW_S + 3):
+        waiting = replace(NOMINATED, uid=f"web-{created_s}", created_s=created_s)
+        meters.note(_changed(WAITING, waiting), NOW_S)
+        meters.note(_changed(waiting, replace(waiting, node="n0")), NOW_S)
+
+    assert "edl_reconciler_reclaim_seconds_sum 2.0" in metrics.text().decode()
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,7 @@ def test_the_owner_is_the_job() -> None:
 
     assert (owner["kind"], owner["name"], owner["uid"]) == ("Job", "net", "uid-net")
     assert owner["controller"] is True
+    assert owner["blockOwnerDeletion"] is True
 
 
 def test_the_budget_keeps_the_minimum_of_guaranteed_trainers() -> None:
@@ -139,3 +140,4 @@ def test_the_budget_keeps_the_minimum_of_guaranteed_trainers() -> None:
     assert made["spec"]["minAvailable"] == 4
     assert made["spec"]["selector"]["matchLabels"] == {LABEL_JOB: "net", LABEL_TIER: "guaranteed"}
     assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-net"
+    assert made["metadata"]["ownerReferences"][0]["controller"] is True

@@ -99,10 +99,13 @@ def test_a_budget_that_cannot_be_mended_is_tried_again(
     api.fake.faults.fail_next(errors.Unavailable("down"), match=of("PATCH", "/net-trainers"))
     higher = replace(JOB, min_trainers=5)
     provision.ensure([higher], 1.0)
-    first = _minimums(api)
+    first, before = _minimums(api), len(api.writes)
+    provision.ensure([higher], 5.9)
+    early = len(api.writes) - before
     provision.ensure([higher], 6.0)
 
     assert first == {"net-trainers": 2}
+    assert early == 0
     assert _minimums(api) == {"net-trainers": 5}
     assert "budget not mended" in caplog.text
 

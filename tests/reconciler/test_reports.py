@@ -66,6 +66,14 @@ def test_releases_of_one_reason_are_one_event() -> None:
     assert event.message == "released p0, p1, p2, p3, p4 and 2 more: AboveMax (7 live, 2 wanted)"
 
 
+@pytest.mark.parametrize(("count", "end"), [(5, "p3, p4: A"), (6, "p4 and 1 more: A")])
+def test_five_names_fit_a_line(count: int, end: str) -> None:
+    """What is beyond is counted, and nothing is said of nobody."""
+    (event,) = reports.of_releases([_release(i) for i in range(count)], JOBS)
+
+    assert end in event.message
+
+
 def test_releases_of_a_job_that_is_gone_are_not_told() -> None:
     """There is nothing to hang the event on."""
     assert reports.of_releases([_release(0)], {}) == []
@@ -103,6 +111,40 @@ def test_a_job_that_is_wrong_is_told_even_with_its_trainers() -> None:
 
     assert event.message.startswith("left with 5 trainers: min-trainers is x; correct that")
     assert "create it again" in event.message
+
+
+@pytest.mark.parametrize(("target", "told"), [(0, 1), (1, 0)])
+def test_a_job_without_a_minimum_is_told_of_when_it_has_nobody(target: int, told: int) -> None:
+    """With one trainer it runs."""
+    owner = job("net", 0)
+    events = reports.of_changes(_plan(Reason.WAITING_FOR_ROOM, target), {}, {owner.key: owner})
+
+    assert len(events) == told
+
+
+def test_a_job_at_its_minimum_is_not_told_of_and_one_below_is() -> None:
+    """The minimum here is two."""
+    events = [
+        reports.of_changes(_plan(Reason.WAITING_FOR_ROOM, target), {}, JOBS) for target in (1, 2)
+    ]
+
+    assert [len(found) for found in events] == [1, 0]
+
+
+def test_a_release_is_recorded_with_its_node() -> None:
+    """Who asks why a trainer went wants to know where it was."""
+    found = reports.of_release(_release(3), 7.0)
+
+    assert (found.about, found.code, found.at_s) == ("pod ml/p3", Reason.ABOVE_MAX, 7.0)
+    assert found.figures == {"live": 7, "wanted": 2, "node": "n0"}
+
+
+def test_a_refusal_is_recorded_with_what_was_made() -> None:
+    """And with what the API server said."""
+    found = reports.of_refusal(Outcome(JOB, 1, Tier.SURPLUS, Reason.SURPLUS, "no quota"), 7.0)
+
+    assert (found.about, found.code, found.at_s) == ("job ml/net", Reason.REFUSED, 7.0)
+    assert found.figures == {"error": "no quota", "made": 1, "tier": "surplus"}
 
 
 @pytest.mark.parametrize(

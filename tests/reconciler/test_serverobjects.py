@@ -82,6 +82,28 @@ def test_it_is_probed_and_locked_in() -> None:
     assert _pod()["spec"]["restartPolicy"] == "Always"
 
 
+def test_a_large_checkpoint_may_take_ten_minutes_to_read() -> None:
+    """Until it is read nothing kills the server; afterwards it is probed every few seconds."""
+    container = _container()
+    startup, ready, alive = (
+        container[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness")
+    )
+
+    assert (startup["periodSeconds"], startup["failureThreshold"]) == (1, 600)
+    assert (ready["periodSeconds"], ready["timeoutSeconds"]) == (2, 3)
+    assert (alive["periodSeconds"], alive["timeoutSeconds"]) == (10, 5)
+
+
+def test_it_goes_with_its_job_and_sees_no_other_services() -> None:
+    """Variables of Services named like ours would be taken for settings."""
+    made = _pod()
+    (owner,) = made["metadata"]["ownerReferences"]
+
+    assert (owner["controller"], owner["blockOwnerDeletion"]) == (True, True)
+    assert made["spec"]["enableServiceLinks"] is False
+    assert made["spec"]["terminationGracePeriodSeconds"] == 10
+
+
 def test_memory_is_a_promise_and_a_limit() -> None:
     """A server refuses what would go over it; CPU is shared."""
     resources = _container()["resources"]

@@ -5,6 +5,7 @@ import pytest
 from kube import decode
 from policy.snapshot import Books, Job, JobCondition, JobStatus, Phase, Pod
 from reconciler import status
+from reconciler.words import State, Word
 from tests.support.builders import NOW_S, job, trainer
 
 JOB = job("net", 2, 4, status=JobStatus(start_s=NOW_S - 100))
@@ -28,6 +29,14 @@ def test_pods_are_counted_as_batch_does() -> None:
     assert (found.active, found.ready, found.terminating, found.failed) == (3, 2, 1, 1)
 
 
+def test_a_trainer_is_ready_when_it_runs_and_says_so() -> None:
+    """One of both alone is not enough: it loads its data, or is about to end."""
+    starting = replace(trainer(JOB, 3, "n0"), ready=False)
+    pending = replace(trainer(JOB, 4, "n0"), phase=Phase.PENDING)
+
+    assert _ended(Books(), [starting, pending]).ready == 0
+
+
 def test_a_job_that_began_keeps_its_start() -> None:
     """Its startTime is set once."""
     assert _ended(Books(), PODS).start_s == NOW_S - 100
@@ -45,6 +54,13 @@ def test_counts_never_fall() -> None:
 def test_success_waits_for_the_other_trainers() -> None:
     """Work-queue semantics: nothing is made any more, but what runs may finish."""
     assert _types(_ended(Books(succeeded=1), PODS)) == []
+
+
+def test_success_waits_for_those_that_are_leaving() -> None:
+    """Complete promises that no pod is left."""
+    leaving = replace(trainer(JOB, 3, "n0"), deleting=True)
+
+    assert _types(_ended(Books(succeeded=1), [leaving])) == []
 
 
 def test_success_with_nobody_left_is_complete() -> None:
@@ -96,6 +112,46 @@ def test_a_job_has_its_deadline() -> None:
     found = _ended(Books(), PODS, replace(JOB, deadline_s=100))
 
     assert found.conditions[0].reason == "DeadlineExceeded"
+
+
+def test_a_job_without_a_start_has_no_deadline_yet() -> None:
+    """The clock begins with the first look, whatever the deadline."""
+    fresh = replace(JOB, status=JobStatus(), deadline_s=100)
+
+    assert _types(_ended(Books(), PODS, fresh)) == []
+
+
+MASTERED = replace(JOB, master=True)
+
+
+def _told(word: Word, pods: list[Pod], books: Books | None = None) -> list[str]:
+    """Reasons of what holds after a master's word."""
+    found = status.status(MASTERED, pods, books or Books(), NOW_S, word=word)
+    return [c.reason for c in found.conditions if c.status == "True"]
+
+
+@pytest.mark.parametrize(("age_s", "ends"), [(0.0, False), (4.9, False), (5.0, True)])
+def test_trainers_may_end_by_themselves_once_all_is_done(age_s: float, *, ends: bool) -> None:
+    """They have five seconds from the master's word on."""
+    assert bool(_told(Word(State.DONE, NOW_S - age_s), PODS)) is ends
+
+
+def test_done_with_nobody_left_is_complete_at_once() -> None:
+    """There is nobody to wait for."""
+    assert _told(Word(State.DONE, NOW_S), []) == ["MasterSaysDone"] * 2
+
+
+def test_what_a_master_gave_up_is_not_waited_for() -> None:
+    """Its trainers work in vain."""
+    assert _told(Word(State.FAILED, NOW_S), PODS) == ["MasterSaysFailed"]
+
+
+def test_trainers_that_succeed_end_no_job_whose_master_still_has_work() -> None:
+    """Its word alone does; failures count as ever."""
+    working = Word(State.WORK, NOW_S - 60)
+
+    assert _told(working, [], Books(succeeded=2)) == []
+    assert _told(working, [], Books(failed=7)) == ["BackoffLimitExceeded"] * 2
 
 
 def test_suspension_stops_the_clock() -> None:

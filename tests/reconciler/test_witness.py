@@ -8,7 +8,6 @@ from policy.decisions import Figure
 from policy.planning import JobPlan, Plan
 from policy.reasons import Reason
 from policy.snapshot import Job
-from reconciler import witness
 from reconciler.witness import Witness
 from runtime.records import Records
 from tests.support.builders import NOW_S, index, job, node
@@ -79,7 +78,7 @@ def test_the_node_that_comes_nearest_is_told() -> None:
 def test_looking_ends_when_its_time_is_used_up() -> None:
     """The first shape is always looked into, alike ones cost nothing more, others go without."""
     records = Records()
-    nodes = [node(f"n{number:04}", 4) for number in range(witness._MOST_LOOKS)]  # noqa: SLF001 - the bound
+    nodes = [node(f"n{number:04}", 4) for number in range(2000)]
     cluster = index(nodes, JOBS)
     Witness(records).planned(Plan(jobs=tuple(map(_no_room, JOBS))), cluster, (), NOW_S)
 

@@ -90,6 +90,43 @@ def test_more_trainers_than_a_job_may_have_are_nonsense() -> None:
     assert found == Word(State.DONE, NOW_S)
 
 
+@pytest.mark.parametrize(("count", "heard"), [(10_000, 10_000), (10_001, 0)])
+def test_as_many_trainers_as_a_job_may_have_are_heard(count: int, heard: int) -> None:
+    """Not one more."""
+    found = _page(state="work", trainers={str(i): {"uncommitted_s": 1} for i in range(count)})
+
+    assert found is not None
+    assert len(found.uncommitted) == heard
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("trainer-999999999", 999_999_999), ("trainer-1000000000", None)]
+)
+def test_an_id_has_at_most_nine_digits(name: str, number: int | None) -> None:
+    """A longer one is no id of ours."""
+    found = _page(state="work", trainers={name: {"uncommitted_s": 1, "rank": 0}})
+
+    assert found is not None
+    assert found.leader == number
+
+
+@pytest.mark.parametrize("seconds", [None, "7", [7], {}])
+def test_seconds_that_are_no_number_are_not_said(seconds: object) -> None:
+    """The trainer may still lead."""
+    found = _page(state="work", trainers={"trainer-1": {"uncommitted_s": seconds, "rank": 0}})
+
+    assert found is not None
+    assert (found.uncommitted, found.leader) == ({}, 1)
+
+
+def test_a_reason_has_a_sane_length() -> None:
+    """It goes into a condition of the Job."""
+    found = _page(state="failed", reason="x" * 600)
+
+    assert found is not None
+    assert found.reason == "x" * 500
+
+
 @pytest.mark.parametrize(
     ("outcome", "word"),
     [
