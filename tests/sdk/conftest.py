@@ -1,12 +1,14 @@
 """A master in memory, and a trainer's session with it."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from edl import Session, Settings
 
 from tests.sdk.books import Books
 from tests.sdk.servers import TOKEN, Server
+from tests.sdk.trainers import Lone
 
 Join = Callable[..., Session]
 
@@ -17,6 +19,14 @@ def server() -> Iterator[Server]:
     found = Server(Books())
     yield found
     found.stop()
+
+
+@pytest.fixture
+def lone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Lone:
+    """Calls `edl` as the only trainer of a job, in the folder of the test."""
+    return Lone(tmp_path, monkeypatch, capsys)
 
 
 @pytest.fixture

@@ -1,18 +1,69 @@
 """Programs as trainers of a real master in a thread: a test sees what they say, and when."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import edl
+import pytest
+from edl import __main__, process
 
 from tests.master.serving import TOKEN, Served
 from tests.sdk.contract import Master
 
 LIMIT_S = 60.0
 """Ends a hang: nothing that is waited for takes so long."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What became of a trainer that was the only one of its job."""
+
+    code: int
+    out: str
+    err: str
+    status: dict[str, Any]
+    """Of its master, at the end."""
+
+    @property
+    def last(self) -> str:
+        """The last line of what it said to the terminal."""
+        return self.out.splitlines()[-1] if self.out else self.err
+
+
+class Lone:
+    """Calls `edl` as the only trainer of a new job, in this process and its main thread."""
+
+    def __init__(
+        self, folder: Path, patch: pytest.MonkeyPatch, said: pytest.CaptureFixture[str]
+    ) -> None:
+        self._folder, self._patch, self._said = folder, patch, said
+        self._jobs = 0
+
+    def __call__(self, *words: str) -> Ended:
+        """Trains or predicts to the end, in the folder."""
+        self._jobs += 1
+        job, patch = Job(self._folder / f"job-{self._jobs}"), self._patch
+        patch.setattr(process, "_default", None)
+        patch.chdir(self._folder)
+        for name, value in job.told("trainer-0").items():
+            patch.setenv(name, value)
+        handler = signal.getsignal(signal.SIGTERM)
+        self._said.readouterr()
+        try:
+            code = __main__.main(list(words))
+            if process._default is not None:  # noqa: SLF001 - only a process that ends does it itself
+                process._default.leave()  # noqa: SLF001 - see above
+            said = self._said.readouterr()
+            return Ended(code, said.out, said.err, job.status)
+        finally:
+            signal.signal(signal.SIGTERM, handler)
+            job.close()
 
 
 class Trainer:
@@ -70,11 +121,10 @@ class Job:
         """What EDL_MASTER says."""
         return f"http://127.0.0.1:{self.served.port}"
 
-    def environ(self, name: str) -> dict[str, str]:
-        """Of a trainer."""
-        told = {"EDL_MASTER": self.url, "EDL_TOKEN": TOKEN, "EDL_TRAINER": name}
-        more = {"EDL_ADDRESS": "127.0.0.1", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-        return {**os.environ, **told, **more}
+    def told(self, name: str) -> dict[str, str]:
+        """What a trainer's environment says."""
+        found = {"EDL_MASTER": self.url, "EDL_TOKEN": TOKEN, "EDL_TRAINER": name}
+        return {**found, "EDL_ADDRESS": "127.0.0.1", "OMP_NUM_THREADS": "1"}
 
     def start(self, name: str, *command: str | Path, python: str = sys.executable) -> Trainer:
         """Starts a trainer."""
@@ -84,7 +134,7 @@ class Job:
             stderr=subprocess.STDOUT,
             text=True,
             cwd=self._folder,
-            env=self.environ(name),
+            env={**os.environ, **self.told(name), "PYTHONUNBUFFERED": "1"},
         )
         self._trainers.append(Trainer(process))
         return self._trainers[-1]
@@ -94,10 +144,14 @@ class Job:
         self._sessions.append(edl.Session(edl.Settings(self.url, TOKEN, name, patience_s=LIMIT_S)))
         return self._sessions[-1]
 
+    @property
+    def status(self) -> dict[str, Any]:
+        """The master's."""
+        return Master(self.served.port, TOKEN).ask("GET", "/v1/status")[1]
+
     def done(self, dataset: str) -> int:
         """Records of a data set that are acknowledged, each once an epoch."""
-        _, status = Master(self.served.port, TOKEN).ask("GET", "/v1/status")
-        return int(status["datasets"].get(dataset, {}).get("done_records", 0))
+        return int(self.status["datasets"].get(dataset, {}).get("done_records", 0))
 
     def close(self) -> None:
         """Nothing is left."""
