@@ -16,6 +16,7 @@ from edl.jobs.outputs import INDEX, Outputs, finish, parts
 from edl.wire import Lease
 
 from tests.sdk.models import SOFTMAX, write_data
+from tests.sdk.trainers import Lone
 
 pytestmark = pytest.mark.timeout(180)  # whole jobs, on cores that others share
 
@@ -74,12 +75,22 @@ def _outputs(inputs: np.ndarray, home: Path) -> np.ndarray:
         return found
 
 
+WAITS = """calls.append(1)
+        if os.environ["EDL_TRAINER"] == "trainer-1" and len(calls) == 3:
+            pathlib.Path("holds").touch()
+            time.sleep(600)
+        while len(calls) > 4 and not pathlib.Path("holds").exists():
+            time.sleep(0.01)"""
+"""The one that is killed keeps its third batch; the other makes four before it knows of that."""
+
+
 def test_trainers_that_die_leave_no_hole_and_no_half_file(predict: Edl, home: Path) -> None:
     """All outputs are there once, in the order of the records."""
     path = home / "model.py"
-    path.write_text(path.read_text().replace("PAUSE_S = 0.002", "PAUSE_S = 0.1"))
+    text = path.read_text().replace("time.sleep(PAUSE_S)", WAITS)
+    path.write_text(text.replace("import time\n", "import os, pathlib, time\ncalls = []\n"))
     words = ("--data", "test.npz", "--output", "out", "--join", "all.npz", "--batch-size", "8")
-    done = predict(*words, "-n", "2", "--schedule", "20%:kill, 30%:+1")
+    done = predict(*words, "-n", "2", "--schedule", "20%:kill")
     with np.load(home / "test.npz") as data, np.load(home / "all.npz") as found:
         expected = _outputs(data["inputs"], home)
         np.testing.assert_allclose(found["outputs"], expected, rtol=1e-5, atol=1e-6)
@@ -91,7 +102,7 @@ def test_trainers_that_die_leave_no_hole_and_no_half_file(predict: Edl, home: Pa
     assert "is killed (-9)" in done.stderr
 
 
-def test_records_that_cannot_be_read_are_named(predict: Edl, home: Path) -> None:
+def test_records_that_cannot_be_read_are_named(lone: Lone, home: Path) -> None:
     """Their tasks are dropped; the others' outputs, by the names that predict() gives, are there."""
     path = home / "model.py"
     path.write_text(path.read_text() + FEED)
@@ -100,15 +111,14 @@ def test_records_that_cannot_be_read_are_named(predict: Edl, home: Path) -> None
     rows = [",".join(map(str, row)) for row in inputs]
     rows[21] += ",1"
     (home / "test.csv").write_text("\n".join([",".join(COLUMNS), *rows]) + "\n")
-    done = predict("--data", "test.csv", "--output", "out", "--batch-size", "10", "-n", "1")
+    words = ("--data", "test.csv", "--output", "out", "--batch-size", "10")
+    done = lone("predict", "model.py", "--model", "trained", *words)
     index = json.loads((home / "out" / INDEX).read_text())
 
-    assert done.returncode == 0, done.stdout
+    assert done.code == 0, done.err
     assert index["missing"] == ["records 20 to 29 of file 0"]
-    assert "1 tasks dropped" in done.stdout
-    assert done.stdout.splitlines()[-1].endswith(
-        "without records 20 to 29 of file 0, whose tasks failed"
-    )
+    assert done.status["datasets"]["prediction"]["dropped_tasks"] == 1
+    assert done.last.endswith("without records 20 to 29 of file 0, whose tasks failed")
     with np.load(parts(home / "out")[-1].path) as last:
         assert sorted(last) == ["cloud", "sure"]
         np.testing.assert_array_equal(last["cloud"], _outputs(inputs[30:], home).argmax(1))
@@ -143,13 +153,15 @@ def test_bad_use_is_one_line_and_starts_nothing(
     assert said.count("\n") == 1
 
 
-def test_parameters_of_another_model_are_refused(predict: Edl, home: Path) -> None:
+def test_parameters_of_another_model_are_refused(lone: Lone, home: Path) -> None:
     """Nothing is predicted, and the array is named."""
     np.savez(home / "trained/model.npz", allow_pickle=False, w=np.zeros((9, 3), "float32"))
-    done = predict("--data", "test.npz", "--output", "out", "-n", "1")
+    words = ("--data", "test.npz", "--output", "out")
+    done = lone("predict", "model.py", "--model", "trained", *words)
 
-    assert done.returncode == 2, done.stdout
-    assert "model.npz is of another model: w has shape [9, 3] instead of [8, 3]" in done.stdout
+    assert done.code == 2, done.out
+    assert "model.npz is of another model: w has shape [9, 3] instead of [8, 3]" in done.err
+    assert not (home / "out").exists()
 
 
 def _lease(start: int, end: int, *, file: str = "b", attempt: int = 1) -> Lease:

@@ -23,12 +23,20 @@ pytestmark = pytest.mark.timeout(120)  # whole programs, on cores that others sh
 PROGRAM = """
 import os, sys, time
 import edl
+print("begins", flush=True)
+steps = 0
+def wait_for(path):
+    global steps
+    steps += 1
+    while steps > 16 and not os.path.exists(path):
+        time.sleep(0.01)
 data = edl.from_function("train", int, {records})
 log = os.open(sys.argv[1], os.O_APPEND | os.O_CREAT | os.O_WRONLY)
 for batch in edl.batches(data, 5, task_records=10, epochs=2):
-    time.sleep({step_s})
+    {step}
     os.write(log, b"".join(b"%d\\n" % number for number in batch))
 """
+"""Notes what it has trained on; `wait_for` lets it make 16 steps before there is a file."""
 LAST = re.compile(
     r"train is (done|not done) after [\d.]+ s: (\d+) of (\d+) records acknowledged, (\d+) trained "
     r"but lost before they were, (\d+) tasks dropped, master restarted (\d+) times"
@@ -57,6 +65,18 @@ def run(tmp_path: Path) -> Run:
     return command
 
 
+def _started(folder: Path, *words: str) -> "subprocess.Popen[str]":
+    """A run under way, which says all that it says in one stream."""
+    return subprocess.Popen(  # noqa: S603 - our own program
+        [sys.executable, "-m", "edl", "run", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "TMPDIR": str(folder)},
+    )
+
+
 def _trained(folder: Path) -> Counter[int]:
     return Counter(int(line) for line in (folder / "trained").read_text().splitlines())
 
@@ -67,26 +87,35 @@ def _last(text: str) -> list[str]:
     return list(found.groups())
 
 
-def test_kills_of_trainers_and_of_the_master_lose_no_record(run: Run, tmp_path: Path) -> None:
+def test_kills_of_trainers_and_of_the_master_lose_no_record(tmp_path: Path) -> None:
     """Each is acknowledged once an epoch; what was trained in vain is counted and shown."""
-    schedule = "10%:kill, 25%:kill trainer-0, 40%:kill master, 45%:+1, 60%:-1"
-    program = PROGRAM.format(records=300, step_s=0.03)
-    done = run("-n", "4", "--schedule", schedule, program=program)
-    trained = _trained(tmp_path)
-    word, acknowledged, records, lost, dropped, restarts = _last(done.stdout)
+    path, go = tmp_path / "train.py", tmp_path / "go"
+    path.write_text(PROGRAM.format(records=300, step="wait_for(sys.argv[2])"))
+    schedule = "3%:kill, 5%:kill trainer-0, 7%:kill master, 8%:+1"
+    words = ("-n", "3", "--schedule", schedule, str(path), str(tmp_path / "trained"), str(go))
+    with _started(tmp_path, *words) as running:
+        assert running.stdout is not None
+        said = []
+        for line in running.stdout:
+            said.append(line)
+            if line == "trainer-3 | begins\n":
+                go.touch()  # all of the schedule has happened
+        assert running.wait(60) == 0, "".join(said)
+    trained, text = _trained(tmp_path), "".join(said)
+    word, acknowledged, records, lost, dropped, restarts = _last(text)
 
-    assert done.returncode == 0, done.stderr
     assert (word, acknowledged, records) == ("done", "600", "600")
     assert (dropped, restarts) == ("0", "1")
     assert set(trained) == set(range(300))
     assert min(trained.values()) >= 2
     assert int(lost) <= sum(trained.values()) - 600
-    assert "trainer-0 is killed (-9)" in done.stderr
+    assert "trainer-0 is killed (-9)" in text
+    assert "trainer-2 is killed (-9)" in text
 
 
 def test_an_undisturbed_run_trains_each_record_once_an_epoch(run: Run, tmp_path: Path) -> None:
     """And leaves no folder behind; what trainers print is shown with their names."""
-    program = PROGRAM.format(records=100, step_s=0.0) + "print('over')\n"
+    program = PROGRAM.format(records=100, step="pass") + "print('over')\n"
     done = run("-n", "2", program=program)
 
     assert done.returncode == 0, done.stderr
@@ -129,7 +158,7 @@ def test_a_master_that_cannot_live_ends_the_run(run: Run, tmp_path: Path) -> Non
     kept = tmp_path / "kept"
     kept.mkdir()
     (kept / "journal").write_text("not a directory")
-    done = run("-n", "1", "--dir", str(kept), program="import time; time.sleep(60)")
+    done = run("-n", "1", "--dir", str(kept), program="import time; time.sleep(600)")
 
     assert done.returncode == 1
     assert "the master does not stay alive: master: " in done.stderr
@@ -137,22 +166,22 @@ def test_a_master_that_cannot_live_ends_the_run(run: Run, tmp_path: Path) -> Non
 
 def test_a_run_can_be_continued(run: Run, tmp_path: Path) -> None:
     """The journal in --dir knows what was done, and what of it was handed back half trained."""
-    program = PROGRAM.format(records=200, step_s=0.02)
+    program = PROGRAM.format(records=50, step='wait_for("never")')
     options = ("-n", "1", "--dir", str(tmp_path / "kept"))
     first = run(*options, "--schedule", "40%:-1", program=program)
-    second = run(*options, program=program)
+    second = run(*options, program=PROGRAM.format(records=50, step="pass"))
 
     assert first.returncode == 1
     assert _last(first.stdout)[0] == "not done"
     word, acknowledged, records, lost, _, _ = _last(second.stdout)
-    assert (word, acknowledged, records) == ("done", "400", "400")
-    assert sum(_trained(tmp_path).values()) == 400 + int(lost)
+    assert (word, acknowledged, records) == ("done", "100", "100")
+    assert sum(_trained(tmp_path).values()) == 100 + int(lost)
 
 
 def test_a_terminal_shows_a_line_for_each_and_takes_keys(tmp_path: Path) -> None:
     """`+` adds a trainer, `q` ends the run."""
     path = tmp_path / "train.py"
-    path.write_text(PROGRAM.format(records=4000, step_s=0.05))
+    path.write_text(PROGRAM.format(records=4000, step="time.sleep(0.05)"))
     ours, theirs = pty.openpty()
     with subprocess.Popen(  # noqa: S603 - our own program
         [sys.executable, "-m", "edl", "run", "-n", "1", str(path), str(tmp_path / "trained")],
@@ -168,7 +197,7 @@ def test_a_terminal_shows_a_line_for_each_and_takes_keys(tmp_path: Path) -> None
         text += _until(ours, "trainer-1")
         os.write(ours, b"q")
         text += _until(ours, "is not done after")
-        assert running.wait(20) == 130
+        assert running.wait(60) == 130
     os.close(ours)
 
     assert "+ add  - remove" in text
@@ -222,10 +251,10 @@ def test_the_last_word_of_a_master_that_just_died_is_true(tmp_path: Path) -> Non
         assert keeper.last_word()
         Master(port, token).describe()
         keeper.process.kill()
-        keeper.process.wait(10)
+        keeper.process.wait(60)
         assert keeper.last_word()
         assert list(keeper.status["datasets"]) == ["train"]
     finally:
         keeper.close()
         keeper.process.remove()
-        keeper.process.wait(10)
+        keeper.process.wait(60)
