@@ -267,12 +267,21 @@ def test_an_old_picture_is_not_acted_on(world: World, process: Process) -> None:
     process.run(3)
     world.add_services(3, cpu=4)
     look(process.cache)
-    world.clock.advance(181)
+    world.clock.advance(180)
     before = len(world.api.writes)
 
     assert process.tick() is None
     assert len(world.api.writes) == before
     assert process.round() is not None
+
+
+def test_a_picture_of_less_than_three_minutes_is_acted_on(world: World, process: Process) -> None:
+    """A slow API server is no reason to leave jobs as they are."""
+    process.run(3)
+    look(process.cache)
+    world.clock.advance(179.9)
+
+    assert process.tick() is not None
 
 
 def test_before_the_first_lists_nothing_is_done(world: World, process: Process) -> None:

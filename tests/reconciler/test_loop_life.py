@@ -193,6 +193,50 @@ def test_a_job_in_which_nothing_changes_ends_at_its_deadline(
     assert world.pods("net") == []
 
 
+def test_counts_of_a_job_are_written_once_a_second(world: World, process: Process) -> None:
+    """However many of its trainers end; what came in between is written together."""
+    world.add_job("net", 3, 3)
+    process.run(5)
+    counted: list[int] = []
+    for pod, pause_s in zip(world.running("net"), (0.25, 0.5, 0.25), strict=True):
+        world.end(pod, Phase.FAILED)
+        process.round()
+        counted.append(world.job("net").status.failed)
+        world.clock.advance(pause_s)
+    process.round()
+
+    assert counted == [1, 1, 1]
+    assert world.job("net").status.failed == 3
+
+
+def test_the_end_of_a_job_is_written_at_once(world: World, process: Process) -> None:
+    """Whatever was written a moment before: somebody waits for it."""
+    world.add_job("net", 3, 3, backoffLimit=1)
+    process.run(5)
+    over: list[bool] = []
+    for pod in world.running("net")[:2]:
+        world.end(pod, Phase.FAILED)
+        process.round()
+        over.append("FailureTarget" in _conditions(world, "net"))
+        world.clock.advance(0.25)
+
+    assert over == [False, True]
+
+
+def test_a_job_under_deletion_is_not_written_to(world: World, process: Process) -> None:
+    """Its end is the garbage collector's; a finalizer may hold it for long."""
+    world.add_job("net", 2, 2)
+    world.change_job("net", {"metadata": {"finalizers": ["example.com/hold"]}})
+    process.run(5)
+    world.ask(request.delete(JOBS, "ml", "net"))
+    before = [w for w in world.api.writes if "/jobs/" in w.path]
+    process.run(3)
+
+    assert world.job("net").deleting
+    assert world.pods("net") == []
+    assert [w for w in world.api.writes if "/jobs/" in w.path] == before
+
+
 def test_a_deleted_job_is_forgotten(world: World, process: Process) -> None:
     """Its pods go with it, and nothing is written to it any more."""
     world.add_job("net", 1, 4)
@@ -319,3 +363,31 @@ def test_figures_of_the_loop_are_scraped(world: World, process: Process) -> None
     assert value('edl_reconciler_trainers_released_total{reason="ServicesFirst"}') == "1.0"
     assert value("edl_reconciler_trainers_count") == "5.0"
     assert value("edl_reconciler_leader_count") == "1.0"
+    assert value('edl_reconciler_jobs_count{reason="NoRoom"}') == "1.0"
+    assert value("edl_reconciler_watch_age_seconds") == "0.0"
+
+
+def test_figures_of_jobs_go_with_them(world: World, process: Process) -> None:
+    """A reason that no job has is not scraped."""
+    world.add_job("a", 1, 1)
+    world.add_job("b", 1, 1)
+    process.run(3)
+    both = process.metrics.text().decode()
+    world.ask(request.delete(JOBS, "ml", "a"))
+    process.run(2)
+    one = process.metrics.text().decode()
+    world.ask(request.delete(JOBS, "ml", "b"))
+    process.run(2)
+
+    assert 'edl_reconciler_jobs_count{reason="AtMax"} 2.0' in both
+    assert 'edl_reconciler_jobs_count{reason="AtMax"} 1.0' in one
+    assert "edl_reconciler_jobs_count{" not in process.metrics.text().decode()
+
+
+def test_the_age_of_what_is_known_is_scraped(world: World, process: Process) -> None:
+    """Of the watch that was silent longest."""
+    process.run(2)
+    world.clock.advance(40)
+    process.tick()
+
+    assert process.value("edl_reconciler_watch_age_seconds") == "40.0"

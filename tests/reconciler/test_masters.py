@@ -213,6 +213,21 @@ def test_without_the_webhook_no_trainer_stays_that_should_carry(
     assert "--master-image" in world.events("TrainersRefused")[0]
 
 
+def test_the_id_of_a_trainer_that_was_taken_back_is_spent(world: World, process: Process) -> None:
+    """Its pod was there: another of its name would be taken for it, in logs and by the master."""
+    world.api.webhook = False
+    world.add_job("net", 1, 1, master=True)
+    process.round()
+    world.clock.advance(2)
+    process.tick()  # without a look: the watch has not shown the first yet
+    world.api.webhook = True
+    process.run(6)
+    names = list(world.api.pods_made.values())
+
+    assert len(names) == len(set(names)) == 3
+    assert len(_carriers(world)) == 1
+
+
 def test_a_taken_back_trainer_may_be_gone_already(world: World, process: Process) -> None:
     """What counts is that it is not taken for one that carries the master."""
     world.api.webhook = False
@@ -382,6 +397,47 @@ def _pass(process: Process, world: World, seconds: int) -> None:
     for _ in range(seconds // 10):
         world.clock.advance(10)
         process.round()
+
+
+def test_who_leads_no_more_asks_no_master(world: World) -> None:
+    """The one that leads now does; both together would ask twice as often."""
+    leads = [True]
+    process = Process(world, lambda: leads[0])
+    polls = process.loop._masters._polls  # noqa: SLF001 - its thread is tested with real sockets
+    world.add_job("net", 1, 1, master=True)
+    process.run(2)
+    before = list(polls._targets.values())  # noqa: SLF001 - see above
+    leads[0] = False
+    process.round()
+    after = dict(polls._targets)  # noqa: SLF001 - see above
+    process.stop()
+
+    assert [target.config_map for target in before] == ["net-master"]
+    assert after == {}
+
+
+def test_a_master_is_asked_at_once_when_a_trainer_has_succeeded(
+    world: World, process: Process
+) -> None:
+    """It may be done by then; the pod that carries it, or none, is where it is asked."""
+    polls = process.loop._masters._polls  # noqa: SLF001 - its thread is tested with real sockets
+    world.add_job("net", 2, 2, master=True)
+    process.round()
+    (nowhere,) = polls._targets.values()  # noqa: SLF001 - see above
+    process.run(3)
+    body = {"status": {"podIP": "10.1.2.3"}}
+    carrier = "net-trainer-0"
+    world.ask(request.merge_patch(PODS, "ml", carrier, body, subresource="status"))
+    process.round()
+    (running,) = polls._targets.values()  # noqa: SLF001 - see above
+    world.end(next(pod for pod in world.running("net") if not pod.master), Phase.SUCCEEDED)
+    process.run(2)
+    (succeeded,) = polls._targets.values()  # noqa: SLF001 - see above
+
+    assert (nowhere.address, nowhere.turn) == ("", 0)
+    assert (running.address, running.turn) == ("10.1.2.3", 0)
+    assert (succeeded.address, succeeded.turn) == ("10.1.2.3", 1)
+    assert running.token == succeeded.token != ""
 
 
 def test_a_silent_master_is_told_of_once(world: World, process: Process) -> None:

@@ -110,6 +110,18 @@ def test_a_budget_that_cannot_be_mended_is_tried_again(
     assert "budget not mended" in caplog.text
 
 
+def test_a_budget_that_was_mended_is_looked_at_once_a_minute(
+    api: Instant, provision: Provision
+) -> None:
+    """Like one that was made."""
+    provision.ensure([JOB], 0.0)
+    provision.ensure([replace(JOB, min_trainers=5)], 61.0)
+    before = len(api.writes)
+    provision.ensure([replace(JOB, min_trainers=5)], 120.0)
+
+    assert len(api.writes) == before
+
+
 def test_a_class_of_another_value_is_reported(
     api: Instant, provision: Provision, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -173,6 +173,20 @@ def test_a_server_that_is_lost_again_and_again_comes_later(world: World, process
     assert _running(world) == ["net-ps-0", "net-ps-1"]
 
 
+def test_a_server_that_is_lost_all_the_time_comes_once_a_minute(
+    world: World, process: Process
+) -> None:
+    """The pauses double up to that; five calm minutes after the last they begin anew."""
+    world.add_job("net", 1, 1, master=True)
+    job, due = world.job("net"), process.loop._servers._is_due  # noqa: SLF001 - minutes of rounds
+    made_s = [second for second in range(190) if due(job, 0, 1000.0 + second)]
+    last_s = 1000.0 + 183 + 60
+    soon = [second for second in range(3) if due(job, 0, last_s + 300 + 60 + second)]
+
+    assert made_s == [0, 1, 3, 7, 15, 31, 63, 123, 183]
+    assert soon == [0, 1]
+
+
 def test_losses_far_apart_do_not_add_up(world: World, process: Process) -> None:
     """After five calm minutes a lost server is made at once."""
     _begin(world, process)

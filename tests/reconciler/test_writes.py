@@ -210,6 +210,53 @@ def test_a_job_is_held_back_once_for_both_tiers(bench: Bench) -> None:
     assert bench.make(1, 1) == [0, 0]
 
 
+def test_a_job_that_is_refused_again_and_again_is_tried_later_and_later(bench: Bench) -> None:
+    """Each pause is twice the one before, and a minute at most; nothing is asked in between."""
+    tried_s: list[int] = []
+    for second in range(190):
+        if bench.make(1):
+            tried_s.append(second)
+        bench.clock.advance(1)
+
+    assert tried_s == [0, 1, 3, 7, 15, 31, 63, 123, 183]
+
+
+def test_success_ends_the_pauses_of_a_job(bench: Bench) -> None:
+    """The next refusal is a first one again."""
+    created = of("POST", "/namespaces/ml/pods")
+    found = {"metadata": {"name": "edl-guaranteed"}, "value": -8, "preemptionPolicy": "Never"}
+    bench.api.ask(request.create(request.PRIORITYCLASSES, None, found))
+    refused = errors.Forbidden("no", status=403)
+    made: list[list[int]] = []
+    for fails, pause_s in ((True, 1), (True, 2), (False, 0), (True, 1), (False, 0)):
+        if fails:
+            bench.api.fake.faults.fail_next(refused, match=created)
+        made.append(bench.make(1))
+        bench.clock.advance(pause_s)
+
+    assert made == [[0], [0], [1], [0], [1]]
+
+
+def test_an_eviction_that_is_refused_is_tried_again_later(bench: Bench) -> None:
+    """A budget that says no is not asked in every round."""
+    made = bench.api.ask(request.create(PODS, "ml", objects.trainer("net", 0, "n0")))
+    uid = made["metadata"]["uid"]
+    release = Release("ml/net", uid, "ml", "net-trainer-0", "n0", Reason.SERVICES_FIRST, {})
+    no = errors.TooManyRequests("budget")
+    bench.api.fake.faults.fail_next(no, 99, match=of("POST", "/eviction"))
+    tried_s: list[int] = []
+    for second in range(20):
+        before = len(bench.api.writes)
+        bench.trainers.let_go([release])
+        bench.pool.settle()
+        bench.trainers.collect()
+        if len(bench.api.writes) > before:
+            tried_s.append(second)
+        bench.clock.advance(1)
+
+    assert tried_s == [0, 1, 3, 7, 15]
+
+
 def test_success_of_one_tier_does_not_end_the_pause_of_the_other(bench: Bench) -> None:
     """Else a job whose class is missing would ask again in every round."""
     found = {"metadata": {"name": "edl-surplus"}, "value": -8, "preemptionPolicy": "Never"}
