@@ -3,16 +3,22 @@ import os
 import signal
 import socket
 import ssl
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import urllib3
 from pydantic import ValidationError
 
-from runtime import clock, tls
+from runtime.certs import Pair
+from runtime.serve import ServeError, run
 from runtime.settings import address
 from tests.runtime.servers import (
+    START_S,
     EchoSettings,
     Running,
     caller,
@@ -20,10 +26,11 @@ from tests.runtime.servers import (
     make_leaf,
     run_to_end,
     running,
+    service,
     wait_until,
 )
 
-pytestmark = pytest.mark.timeout(60)  # starts real processes, which takes a busy machine seconds
+pytestmark = pytest.mark.timeout(180)  # starts real processes, which takes a busy machine seconds
 
 JSON = {"Content-Type": "application/json"}
 
@@ -134,157 +141,191 @@ def test_long_request_line_is_refused(plain: Running, http: urllib3.PoolManager)
 
 
 def test_silent_connections_hold_no_thread(plain: Running, http: urllib3.PoolManager) -> None:
-    """Twice as many silent connections as threads delay nobody."""
+    """A caller is answered beside sixteen for each thread; gunicorn alone gives each five seconds."""
     host, port = plain.address.split(":")
-    silent = [socket.create_connection((host, int(port))) for _ in range(8)]
+    with ExitStack() as stack:
+        for _ in range(16 * EchoSettings().threads):
+            stack.enter_context(socket.create_connection((host, int(port))))
 
-    begun = clock.monotonic_s()
-    status = _status(http, f"http://{plain.address}/healthz")
-    took_s = clock.monotonic_s() - begun
-    for connection in silent:
-        connection.close()
-
-    assert status == 200
-    assert took_s < 1.0
+        assert _status(http, f"http://{plain.address}/healthz") == 200
 
 
 def test_stalled_handshakes_free_their_threads(tmp_path: Path) -> None:
-    """Peers that stop in the middle of a handshake block callers for one timeout at most."""
+    """Peers that stop in the middle of a handshake are dropped after the timeout, for good."""
     ca, ca_file = make_ca(tmp_path)
-    leaf = make_leaf(ca, tmp_path / "leaf.pem")
-    with running(tmp_path, f"--tls-cert={leaf}", "--threads=2") as server, caller(ca_file) as pool:
+    flags = (f"--tls-cert={make_leaf(ca, tmp_path / 'leaf.pem')}", "--io-timeout-s=1")
+    with (
+        running(tmp_path, "--threads=2", *flags) as server,
+        caller(ca_file) as pool,
+        ExitStack() as stack,
+    ):
         host, port = server.address.split(":")
-        stalled = [socket.create_connection((host, int(port))) for _ in range(2)]
+        stalled = [
+            stack.enter_context(socket.create_connection((host, int(port)), timeout=START_S))
+            for _ in range(2)
+        ]
         for connection in stalled:
             connection.sendall(b"\x16")
-        begun = clock.monotonic_s()
-        pool.connection_pool_kw["timeout"] = urllib3.Timeout(15.0)
-        status = _status(pool, f"https://{server.address}/healthz")
-        took_s = clock.monotonic_s() - begun
-        for connection in stalled:
-            connection.close()
+        dropped = [connection.recv(1) for connection in stalled]
+        wait_until(lambda: _answers(pool, f"https://{server.address}/healthz"))
 
-        assert status == 200
-        assert took_s < tls.IO_TIMEOUT_S + 3.0
+        assert dropped == [b"", b""]
         assert not [line for line in server.log if "trace" in line]
 
 
-def test_renewed_certificate_needs_no_restart(tmp_path: Path) -> None:
+def _answers(pool: urllib3.PoolManager, url: str) -> bool:
+    """Whether a caller gets through, one that a busy machine does not make too slow itself."""
+    with suppress(urllib3.exceptions.HTTPError):
+        return _status(pool, url) == 200
+    return False
+
+
+@dataclass
+class Secured:
+    """One service with TLS that asks for client certificates, for all tests that only ask."""
+
+    address: str
+    ca: Pair
+    ca_file: Path
+    leaf: Path
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """At work."""
+    place = tmp_path_factory.mktemp("secured")
+    ca, ca_file = make_ca(place)
+    leaf = make_leaf(ca, place / "leaf.pem")
+    with running(place, f"--tls-cert={leaf}", f"--client-ca={ca_file}") as server:
+        yield Secured(server.address, ca, ca_file, leaf)
+
+
+def test_renewed_certificate_needs_no_restart(secured: Secured) -> None:
     """New connections see the file's new certificate while open ones go on."""
-    ca, ca_file = make_ca(tmp_path)
-    leaf = make_leaf(ca, tmp_path / "leaf.pem")
-    with running(tmp_path, f"--tls-cert={leaf}") as server, caller(ca_file) as pool:
-        url = f"https://{server.address}/healthz"
-        first = _serial(server.address, ca_file)
+    with caller(secured.ca_file) as pool:
+        url = f"https://{secured.address}/healthz"
+        first = _serial(secured.address, secured.ca_file)
         before = _status(pool, url)
-        make_leaf(ca, tmp_path / "leaf.pem")
+        make_leaf(secured.ca, secured.leaf)
 
         assert (before, _status(pool, url)) == (200, 200)
-        assert _serial(server.address, ca_file) != first
+        assert _serial(secured.address, secured.ca_file) != first
 
 
 def _serial(address: str, ca_file: Path) -> object:
     host, port = address.split(":")
     context = ssl.create_default_context(cafile=ca_file)
     with (
-        socket.create_connection((host, int(port)), timeout=3) as raw,
+        socket.create_connection((host, int(port)), timeout=START_S) as raw,
         context.wrap_socket(raw, server_hostname=host) as secured,
     ):
         return (secured.getpeercert() or {})["serialNumber"]
 
 
-def test_client_certificates(tmp_path: Path) -> None:
+def test_client_certificates(secured: Secured, tmp_path: Path) -> None:
     """With a client CA, callers need a certificate of it and probes do not."""
-    ca, ca_file = make_ca(tmp_path)
-    leaf = make_leaf(ca, tmp_path / "leaf.pem")
+    known_leaf = make_leaf(secured.ca, tmp_path / "known.pem")
     stranger_ca, _ = make_ca(tmp_path, "stranger")
     stranger = make_leaf(stranger_ca, tmp_path / "stranger-leaf.pem")
-    flags = (f"--tls-cert={leaf}", f"--client-ca={ca_file}")
-    with running(tmp_path, *flags) as server:
-        url = f"https://{server.address}"
-        with caller(ca_file) as nobody:
-            probe = _status(nobody, f"{url}/healthz")
-            refused = nobody.request("POST", f"{url}/echo", body=b"1", headers=JSON)
-        with caller(ca_file, cert_file=str(leaf)) as known:
-            accepted = known.request("POST", f"{url}/echo", body=b"1", headers=JSON)
-        with (
-            caller(ca_file, cert_file=str(stranger)) as other,
-            pytest.raises(urllib3.exceptions.HTTPError),
-        ):
-            other.request("POST", f"{url}/echo", body=b"1", headers=JSON)
+    url = f"https://{secured.address}"
+    with caller(secured.ca_file) as nobody:
+        probe = _status(nobody, f"{url}/healthz")
+        refused = nobody.request("POST", f"{url}/echo", body=b"1", headers=JSON)
+    with caller(secured.ca_file, cert_file=str(known_leaf)) as known:
+        accepted = known.request("POST", f"{url}/echo", body=b"1", headers=JSON)
+    with (
+        caller(secured.ca_file, cert_file=str(stranger)) as other,
+        pytest.raises(urllib3.exceptions.HTTPError),
+    ):
+        other.request("POST", f"{url}/echo", body=b"1", headers=JSON)
 
     assert (probe, refused.status, accepted.status) == (200, 403, 200)
     assert "certificate" in refused.json()["error"]["message"]
 
 
 def test_sigterm_drains_first(tmp_path: Path) -> None:
-    """After SIGTERM readiness says no while requests are answered; then the exit is clean."""
-    with running(tmp_path, "--drain-seconds=0.5") as server, caller() as pool:
+    """After SIGTERM readiness says no while requests are answered; what began is ended, then it exits."""
+    gate, later = tmp_path / "gate", tmp_path / "later"
+    flags = ("--drain-seconds=60", f"--gate={gate}", f"--later={later}")
+    with running(tmp_path, *flags) as server, caller() as pool, ThreadPoolExecutor(1) as thread:
         url = f"http://{server.address}"
         assert _status(pool, f"{url}/readyz") == 200
         server.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: _status(pool, f"{url}/readyz") == 503, 2.0)
-        slow = pool.request("GET", f"{url}/slow")
-        pool.clear()
+        wait_until(lambda: _status(pool, f"{url}/readyz") == 503)
+        assert _status(pool, f"{url}/healthz") == 200
+        slow = thread.submit(_status, pool, f"{url}/slow")
+        wait_until(lambda: "slow begins" in [line["message"] for line in server.log])
+        later.touch()
+        wait_until(lambda: "it is later" in [line["message"] for line in server.log])
+        gate.touch()
 
-        assert slow.status == 200
-        assert server.process.wait(15.0) == 0
+        assert slow.result() == 200
+        pool.clear()
+        assert server.process.wait(START_S) == 0
         assert [line["message"] for line in server.log][-2:] == ["watches ended", "stopped"]
 
 
 def test_sigint_ends_it_at_once(tmp_path: Path) -> None:
-    """Ctrl-C on a terminal does not wait for a drain."""
-    with running(tmp_path, "--drain-seconds=30") as server:
+    """Ctrl-C on a terminal does not wait for a drain, the longest of which is a minute."""
+    with running(tmp_path, "--drain-seconds=60") as server:
         server.process.send_signal(signal.SIGINT)
 
-        assert server.process.wait(10.0) == 0
+        assert server.process.wait(START_S) == 0
 
 
-def test_worker_dies_with_its_master(tmp_path: Path) -> None:
-    """SIGKILL of the master leaves no worker that goes on serving."""
-    with running(tmp_path) as server:
-        wait_until(server.workers, 10.0)
-        worker = server.workers()[0]
-        server.process.kill()
-
-        wait_until(lambda: not Path(f"/proc/{worker}").exists(), 2.0)
-
-
-def test_killed_worker_is_replaced(tmp_path: Path) -> None:
-    """SIGKILL of the worker costs a moment, not the service."""
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's help is Linux's own")
+def test_workers_are_replaced_and_die_with_their_master(tmp_path: Path) -> None:
+    """SIGKILL of a worker costs a moment; SIGKILL of the master leaves none, not even a stopped one."""
     with running(tmp_path) as server, caller() as pool:
-        wait_until(server.workers, 10.0)
+        wait_until(server.workers)
         killed = server.workers()[0]
         os.kill(killed, signal.SIGKILL)
-        wait_until(lambda: server.workers() not in ([], [killed]), 10.0)
+        wait_until(lambda: server.workers() not in ([], [killed]))
+        (worker,) = server.workers()
 
         assert _status(pool, f"http://{server.address}/healthz") == 200
+        os.kill(worker, signal.SIGSTOP)  # it cannot look for itself
+        server.process.kill()
+        wait_until(lambda: not Path(f"/proc/{worker}").exists())
 
 
-@pytest.mark.parametrize(
-    ("flags", "code", "line"),
-    [
-        (["--tls-cert=/nowhere/leaf.pem"], 1, "--tls-cert /nowhere/leaf.pem cannot be used"),
-        (["--listen=192.0.2.1:1"], 1, "cannot listen on 192.0.2.1:1"),
-        (["--listen=nonsense"], 2, "--listen is 'nonsense'"),
-        (["--threads=0"], 2, "--threads is '0'"),
-    ],
-)
-def test_bad_start_is_one_clear_line(flags: list[str], code: int, line: str) -> None:
-    """A server that cannot start says why in one line and no traceback."""
-    done = run_to_end(*flags)
+def test_a_certificate_that_is_none_is_said() -> None:
+    """In one line that names the setting; nothing is served."""
+    settings = EchoSettings(listen="127.0.0.1:0", tls_cert=Path("/nowhere/leaf.pem"))
 
-    assert done.returncode == code
-    assert line in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    with pytest.raises(ServeError, match=r"^--tls-cert /nowhere/leaf\.pem cannot be used: .+$"):
+        run(settings, lambda: service(settings))
 
 
-def test_address_in_use_is_said(plain: Running) -> None:
+@pytest.mark.parametrize("setting", ["listen=nonsense", "threads=0"])
+def test_a_setting_that_is_none_is_one_clear_line(
+    setting: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything starts, with exit code 2."""
+    name, _, value = setting.partition("=")
+    with pytest.raises(SystemExit) as ended:
+        EchoSettings.from_command_line("", [f"--{setting}"], {})
+    (line,) = capsys.readouterr().err.splitlines()
+
+    assert ended.value.code == 2
+    assert f"--{name} is '{value}'" in line
+
+
+def test_an_address_that_is_not_here_is_said() -> None:
+    """It is of another machine; the setting is named."""
+    settings = EchoSettings(listen="192.0.2.1:1")
+
+    with pytest.raises(ServeError, match=r"^cannot listen on 192\.0\.2\.1:1: .*--listen$"):
+        run(settings, lambda: service(settings))
+
+
+def test_address_in_use_is_said() -> None:
     """Two servers on one port: the second one names the setting."""
-    done = run_to_end(f"--listen={plain.address}")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = EchoSettings(listen=f"127.0.0.1:{taken.getsockname()[1]}")
 
-    assert done.returncode == 1
-    assert f"cannot listen on {plain.address}: Address already in use" in done.stderr
+        with pytest.raises(ServeError, match=r"^cannot listen on 127.*Address already in use"):
+            run(settings, lambda: service(settings))
 
 
 def test_service_that_cannot_be_built_ends_the_server() -> None:

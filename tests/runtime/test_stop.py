@@ -8,7 +8,7 @@ import pytest
 
 from tests.runtime.servers import ROOT, START_S
 
-pytestmark = pytest.mark.timeout(60)  # starts real processes, which takes a busy machine seconds
+pytestmark = pytest.mark.timeout(120)  # starts real processes, which takes a busy machine seconds
 
 _WAITS = """
 import time
