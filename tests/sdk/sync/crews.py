@@ -47,6 +47,11 @@ class Trainer:
         assert self.result is not None
         return self.result
 
+    def gone(self, timeout_s: float) -> None:
+        """Waits for its end, whatever that is."""
+        self._thread.join(timeout_s)
+        assert not self._thread.is_alive(), f"{self.name} hangs after {len(self.steps)} steps"
+
     def error_of(self, timeout_s: float = 25.0) -> str:
         """Waits for its end, which must be an error; its kind and its text."""
         self._thread.join(timeout_s)

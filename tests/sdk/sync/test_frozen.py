@@ -1,0 +1,395 @@
+"""A trainer that stood still and comes back never takes its old model for the job's."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import edl
+import numpy as np
+import pytest
+from edl import Session, Settings, clock
+from edl.checkpoints import latest_checkpoint
+from edl.session import Loop
+from edl.sync import Result, State, Step
+from edl.sync.engine import Engine
+
+from tests.master.serving import TOKEN, Served
+from tests.sdk.sync.crews import Crew, Trainer, meet
+from tests.sdk.sync.lines import Line
+from tests.sdk.sync.replicas import Softmax
+
+STEPS, AT, LATER = 32, 6, 20
+FLIGHT = AT + 1
+"""The step whose exchange the others had begun may reach who stood still, when it goes on."""
+_HANG_S = 25.0
+_LOOK_S = 0.02
+
+
+class Watched(Session):
+    """A session whose loop can be looked at."""
+
+    loop: Engine
+
+    def register(self, loop: Loop) -> None:
+        """As in `Session`."""
+        assert isinstance(loop, Engine)
+        self.loop = loop
+        super().register(loop)
+
+
+class Freezer:
+    """Trainers of a crew that can be made to stand still, all their threads as good as frozen."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+        self.lines: dict[Trainer, Line] = {}
+        self._open: list[Line] = []
+        self.frozen, self._thawed = threading.Event(), threading.Event()
+        self.reached, self.go_on = threading.Event(), threading.Event()
+
+    def add(self, act: Callable[[Trainer, Step], None] | None = None, name: str = "") -> Trainer:
+        """One more, whose connections to the master can be cut."""
+        line = Line(self._crew.master.port)
+        self._open.append(line)
+        name = name or f"trainer-{len(self._crew.trainers)}"
+        settings = Settings(line.url, TOKEN, name, grace_s=5.0, patience_s=20.0)
+        replica = Softmax(len(self._crew.trainers))
+        found = self._crew.add(act, replica, name, member=Watched(settings))
+        self.lines[found] = line
+        return found
+
+    def close(self) -> None:
+        """Lets all go, and ends their lines."""
+        self._thawed.set()
+        self.go_on.set()
+        for trainer in self.lines:
+            trainer.gone(_HANG_S)
+        for line in self._open:
+            line.close()
+
+    # -- what trainers do at the end of a step -------------------------------------------------
+
+    def freeze(self, trainer: Trainer, step: Step) -> None:
+        """Stands still at step `AT`, among two."""
+        if step.step == AT and not self.frozen.is_set():
+            self.lines[trainer].cut()
+            self.frozen.set()
+            assert self._thawed.wait(_HANG_S)
+            self.lines[trainer].mend()
+
+    def among(
+        self, world: int, act: Callable[[Trainer, Step], None]
+    ) -> Callable[[Trainer, Step], None]:
+        """Does something; after the first step it waits until it knows that so many train."""
+
+        def both(trainer: Trainer, step: Step) -> None:
+            if step.step == 1 and step.world < world:
+                meet(trainer, world)
+                member = trainer.member
+                assert isinstance(member, Watched)
+                _until(lambda: member.loop.rendezvous.newer(step.round))
+            act(trainer, step)
+
+        return both
+
+    def wait(self, _: Trainer, step: Step) -> None:
+        """Waits at step `LATER` until it is told to go on."""
+        if step.step == LATER:
+            self.reached.set()
+            assert self.go_on.wait(_HANG_S)
+
+    def die(self, trainer: Trainer, step: Step) -> None:
+        """Is lost at step `LATER`, as by SIGKILL: the master hears nothing."""
+        if step.step == LATER:
+            _until(lambda: _done(self._crew.master) > FLIGHT * 32)
+            self.lines[trainer].cut()
+            raise RuntimeError("killed")
+
+    def thaw(self) -> None:
+        """Whoever stands still goes on."""
+        self._thawed.set()
+
+
+@pytest.fixture
+def freezers() -> Iterator[list[Freezer]]:
+    """Closed at the end, however a test ends."""
+    found: list[Freezer] = []
+    yield found
+    for one in found:
+        one.close()
+
+
+def _freezer(freezers: list[Freezer], master: Served, **options: Any) -> tuple[Crew, Freezer]:
+    crew = Crew(master, **options)
+    freezers.append(Freezer(crew))
+    return crew, freezers[-1]
+
+
+def _pair(freezer: Freezer, rank: int, other: Callable[[Trainer, Step], None]) -> list[Trainer]:
+    """Two that train together; the one of this rank stands still, the other does what it is told."""
+    acts = [freezer.among(2, freezer.freeze if rank == place else other) for place in range(2)]
+    found = []
+    for act in acts:
+        found.append(freezer.add(act))
+        assert found[-1].began.wait(_HANG_S)
+    assert freezer.frozen.wait(_HANG_S)
+    return [found[rank], found[1 - rank]]
+
+
+def _done(master: Served) -> int:
+    """Records that were acknowledged."""
+    return int(master.service.status()["datasets"]["points"]["done_records"])
+
+
+def _kept(folder: Path) -> list[int]:
+    """Steps of the checkpoints there are, the newest last."""
+    found = sorted(folder.glob("checkpoint-*"))
+    return [edl.read_checkpoint(path).step for path in found]
+
+
+def _after_saving(
+    folder: Path, step: int, act: Callable[[Trainer, Step], None]
+) -> Callable[[Trainer, Step], None]:
+    """Acts like this, from when the checkpoint of a step is there."""
+
+    def later(trainer: Trainer, now: Step) -> None:
+        if now.step == step + 1:
+            _until(lambda: step in _kept(folder))
+        act(trainer, now)
+
+    return later
+
+
+def _is_late(result: Result) -> bool:
+    assert result.whole
+    return result.late
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_whoever_comes_back_when_the_others_have_ended_is_late(
+    master: Served, tmp_path: Path, freezers: list[Freezer], rank: int
+) -> None:
+    """It has no trained model, makes no step, and writes nothing; nobody says that work was lost."""
+    _, freezer = _freezer(freezers, master, checkpoints=tmp_path, checkpoint_steps=10)
+    frozen, other = _pair(freezer, rank, lambda *_: None)
+    assert not _is_late(other.end())
+
+    freezer.thaw()
+
+    assert _is_late(frozen.end())
+    assert frozen.steps[-1].step in (AT, FLIGHT)
+    assert _kept(tmp_path)[-1] == STEPS
+    status = master.service.status()
+    assert (status["state"], status["setbacks"]["count"]) == ("done", 0)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_whoever_comes_back_while_the_others_train_goes_on_with_their_model(
+    master: Served, tmp_path: Path, freezers: list[Freezer], rank: int
+) -> None:
+    """All end with the same weights, whoever led before; each record counts once."""
+    _, freezer = _freezer(freezers, master, checkpoints=tmp_path)
+    frozen, other = _pair(freezer, rank, freezer.wait)
+    assert freezer.reached.wait(_HANG_S)
+
+    freezer.thaw()
+    meet(other, 2)
+    freezer.go_on.set()
+
+    assert [_is_late(one.end()) for one in (frozen, other)] == [False, False]
+    assert {step.step for step in frozen.steps}.isdisjoint(range(FLIGHT + 1, LATER + 1))
+    assert isinstance(frozen.replica, Softmax)
+    assert isinstance(other.replica, Softmax)
+    assert np.array_equal(frozen.replica.weights, other.replica.weights)
+    assert _kept(tmp_path)[-1] == STEPS
+    assert master.service.status()["setbacks"]["count"] == 0
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_one_that_was_alone_yields_to_a_newcomer_that_took_over(
+    master: Served, tmp_path: Path, freezers: list[Freezer], *, ends: bool
+) -> None:
+    """The newcomer went on from the checkpoint; its model is the job's, though it has other steps."""
+    crew, freezer = _freezer(freezers, master, checkpoints=tmp_path, checkpoint_steps=4)
+    frozen = freezer.add(_after_saving(tmp_path, 4, freezer.freeze))
+    assert freezer.frozen.wait(_HANG_S)
+    newcomer = crew.add(None if ends else freezer.wait)
+    if ends:
+        assert not _is_late(newcomer.end())
+        freezer.thaw()
+        assert _is_late(frozen.end())
+    else:
+        assert freezer.reached.wait(_HANG_S)
+        freezer.thaw()
+        meet(newcomer, 2)
+        freezer.go_on.set()
+        assert [_is_late(one.end()) for one in (frozen, newcomer)] == [False, False]
+        assert isinstance(frozen.replica, Softmax)
+        assert isinstance(newcomer.replica, Softmax)
+        assert np.array_equal(frozen.replica.weights, newcomer.replica.weights)
+    assert newcomer.steps[0].step == 5
+    assert _kept(tmp_path)[-1] == newcomer.end().steps
+    assert _done(master) == STEPS * 32
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_whoever_comes_back_when_all_others_are_lost_says_what_is(
+    master: Served, tmp_path: Path, freezers: list[Freezer], *, kept: bool
+) -> None:
+    """It goes on from the newest checkpoint, or from its own state where that has more steps."""
+    options: dict[str, Any] = {"checkpoints": tmp_path, "checkpoint_steps": 8} if kept else {}
+    _, freezer = _freezer(freezers, master, **options)
+    die = _after_saving(tmp_path, 8, freezer.die) if kept else freezer.die
+    frozen, other = _pair(freezer, 1, die)
+    assert "killed" in other.error_of()
+    done = _done(master)
+    before, newest = max(step.round for step in other.steps), _kept(tmp_path)[-1:]
+
+    freezer.thaw()
+
+    assert not _is_late(frozen.end())
+    first = min(step.step for step in frozen.steps if step.round > before) - 1
+    assert first in (newest if kept else (AT, FLIGHT))
+    assert first > FLIGHT or not kept
+    setbacks = master.service.status()["setbacks"]
+    assert setbacks["records"] == done - first * 32
+    reason = f"all other trainers were lost: going on from step {first}"
+    assert [one["reason"] for one in setbacks["newest"]] == [reason]
+
+
+class Doomed(Softmax):
+    """Its process is killed as it is about to write the trained model."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.line: Line | None = None
+
+    def state(self) -> State:
+        """As in `Replica`."""
+        if self.line is not None and len(self.scales) == STEPS:
+            self.line.cut()
+            raise RuntimeError("killed")
+        return super().state()
+
+
+def test_a_model_that_was_lost_with_its_last_trainer_fails_the_job(tmp_path: Path) -> None:
+    """The export is still to be made, and the group's membership outlives its last trainer."""
+    master = Served(tmp_path / "journal", heartbeat_s=30.0)
+    line, doomed = Line(master.port), Doomed()
+    crew = Crew(master, checkpoints=tmp_path / "kept")
+    first = Session(Settings(f"http://127.0.0.1:{master.port}", TOKEN, "exporter"))
+    edl.Export(member=first)
+    first.leave()
+    doomed.line = line
+    settings = Settings(line.url, TOKEN, "trainer-0", grace_s=5.0, patience_s=1.0)
+    last = crew.add(None, doomed, "trainer-0", member=Session(settings))
+    assert "killed" in last.error_of()
+    assert "edl:group" in master.service.status()["trainers"]
+
+    error = crew.add(name="trainer-0").error_of()
+
+    assert error.startswith("TrainingError: the trained model was lost with all trainers")
+    assert master.service.status()["state"] == "failed"
+    line.close()
+    master.stop()
+
+
+def test_a_frozen_one_does_not_export_what_it_has_where_the_trained_model_is_lost(
+    master: Served, freezers: list[Freezer]
+) -> None:
+    """The others trained to the end and are gone before the export: the job fails."""
+    _, freezer = _freezer(freezers, master)
+    exporter = Session(Settings(f"http://127.0.0.1:{master.port}", TOKEN, "exporter"))
+    edl.Export(member=exporter)
+    frozen, other = _pair(freezer, 1, lambda *_: None)
+    assert not _is_late(other.end())
+    exporter.leave()
+    _until(lambda: not master.service.status()["trainers"])
+
+    freezer.thaw()
+
+    text = frozen.error_of()
+    assert text.startswith("TrainingError: the trained model was lost with all other trainers")
+    assert any(f"newer than step {step}" in text for step in (AT, FLIGHT))
+    assert master.service.status()["state"] == "failed"
+
+
+def _until(true: Callable[[], bool]) -> None:
+    until_s = clock.monotonic_s() + _HANG_S
+    while not true():
+        assert clock.monotonic_s() < until_s
+        threading.Event().wait(_LOOK_S)
+
+
+# -- frozen while it saves -----------------------------------------------------------------------
+
+
+class Save:
+    """A checkpoint whose writing stands still between ticket and rename."""
+
+    def __init__(self, folder: Path, member: Session, step: int) -> None:
+        self._folder, self._member, self._step = folder, member, step
+        self._writes, self._thawed = threading.Event(), threading.Event()
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        assert self._writes.wait(_HANG_S)
+
+    def end(self) -> None:
+        """It goes on, and ends."""
+        self._thawed.set()
+        self._thread.join(_HANG_S)
+        assert not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            edl.save_checkpoint(self._folder, self._write, step=self._step, member=self._member)
+        except edl.CheckpointError as error:
+            self.error = error
+
+    def _write(self, folder: Path) -> None:
+        self._writes.set()
+        assert self._thawed.wait(_HANG_S)
+        (folder / "model").write_text("model", encoding="utf-8")
+
+
+def _session(master: Served) -> Session:
+    return Session(Settings(f"http://127.0.0.1:{master.port}", TOKEN, "saver"))
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_whoever_is_replaced_while_it_saves_leaves_no_checkpoint(
+    master: Served, tmp_path: Path, *, saves: bool
+) -> None:
+    """Whether or not the other one has saved since; what that one wrote stays the newest."""
+    old, new = _session(master), _session(master)
+    slow = Save(tmp_path, old, 8)
+    new.join()
+    if saves:
+        assert edl.save_checkpoint(tmp_path, {"w": np.zeros(2)}, step=64, member=new)
+
+    slow.end()
+
+    assert "another process has this trainer's place" in str(slow.error)
+    assert _kept(tmp_path) == ([64] if saves else [])
+    for one in (old, new):
+        one.leave()
+
+
+def test_a_checkpoint_that_is_late_is_older_than_those_of_later_tickets(
+    master: Served, tmp_path: Path
+) -> None:
+    """Its version is that of its ticket, whatever the folder holds by the time it is renamed."""
+    old = _session(master)
+    slow = Save(tmp_path, old, 8)
+    assert edl.save_checkpoint(tmp_path, {"w": np.zeros(2)}, step=64, member=old)
+
+    slow.end()
+
+    newest = latest_checkpoint(tmp_path)
+    assert newest is not None
+    assert newest.step == 64
+    assert slow.error is None  # the trainer has its place still: an older checkpoint may stay
+    assert _kept(tmp_path) == [8, 64]
+    old.leave()
