@@ -142,6 +142,19 @@ def test_a_job_goes_on_from_its_checkpoints(
     assert _result(second.last)["steps"] == int(found[1]) + 15
 
 
+def test_who_comes_when_all_is_trained_says_no_result(lone: Lone, home: Path) -> None:
+    """The last line of a run is a result, of one who has trained."""
+    job, words = Job(home), ("train", "model.py", "--data", "train.npz", "--export", "out")
+    first, late = (lone.of(job, name, *words) for name in ("trainer-0", "trainer-1"))
+    job.close()
+
+    assert _result(first.last)["steps"] == 15
+    assert (late.code, late.out) == (
+        0,
+        "model: others have trained it to its end before this trainer came\n",
+    )
+
+
 @pytest.mark.usefixtures("home")
 def test_the_learning_rate_may_follow_the_members_instead(lone: Lone) -> None:
     """With --scale-learning-rate each member computes one part of a step."""

@@ -48,11 +48,18 @@ class Lone:
     def __call__(self, *words: str) -> Ended:
         """Trains or predicts to the end, in the folder."""
         self._jobs += 1
-        job, patch = Job(self._folder / f"job-{self._jobs}"), self._patch
-        patch.setattr(process, "_default", None)
-        patch.chdir(self._folder)
-        for name, value in job.told("trainer-0").items():
-            patch.setenv(name, value)
+        job = Job(self._folder / f"job-{self._jobs}")
+        try:
+            return self.of(job, "trainer-0", *words)
+        finally:
+            job.close()
+
+    def of(self, job: "Job", name: str, *words: str) -> Ended:
+        """The same as a trainer of this job."""
+        self._patch.setattr(process, "_default", None)
+        self._patch.chdir(self._folder)
+        for variable, value in job.told(name).items():
+            self._patch.setenv(variable, value)
         handler = signal.getsignal(signal.SIGTERM)
         self._said.readouterr()
         try:
@@ -63,7 +70,6 @@ class Lone:
             return Ended(code, said.out, said.err, job.status)
         finally:
             signal.signal(signal.SIGTERM, handler)
-            job.close()
 
 
 class Trainer:

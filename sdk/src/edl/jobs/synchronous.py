@@ -50,7 +50,8 @@ class Synchronous(Learning):
         )
         if result.late:  # others evaluate and export what they have trained
             when = "while this trainer was away" if result.rounds else "before this trainer came"
-            line(f"{RESULT}{self._model.name}", f"others have trained it to its end {when}")
+            # not as a result: what came of the job, those have said who trained it
+            line(self._model.name, f"others have trained it to its end {when}")
             return True
         if not result.whole:
             return False
