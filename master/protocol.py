@@ -278,6 +278,19 @@ class Fail(_Who):
     reason: Reason
 
 
+class Share(_Body):
+    """What one trainer of parameter servers knows of its own batches, exactly."""
+
+    holder: Name
+    """Whose it is: told twice it counts once."""
+    steps: Count = 0
+    """Batches that all servers had acknowledged, and that are lost."""
+    records: Count = 0
+    pending_steps: Count = 0
+    """Batches that were on their way: some servers may have had them, and they come again."""
+    pending_records: Count = 0
+
+
 class Setback(_Who):
     """Work was lost together with the model's state."""
 
@@ -285,7 +298,9 @@ class Setback(_Who):
     """Names what happened: whoever tells of the same adds to the same setback."""
     reason: Reason
     steps: Count = 0
+    """In all, as far as the teller knows; may hold batches that are pending."""
     records: Count = 0
+    share: Share | None = None
 
 
 Body = TypeVar("Body", bound=BaseModel)

@@ -60,7 +60,7 @@ def report(ledger: Ledger, liveness: Liveness, counts: Counts, meeting: Json, no
         "failures": ledger.failures,
         "trainers": trainers,
         "rendezvous": meeting,
-        "setbacks": ledger.setbacks.dump(),
+        "setbacks": ledger.setbacks.shown(),
         "checkpoint": ledger.checkpoint,
         "evaluations": [
             {"dataset": one.name, **each.told()}

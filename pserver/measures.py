@@ -41,8 +41,8 @@ class Measures:
             "intake_bytes": "Bytes of bodies on their way.",
             "unsaved_seconds": "Since the newest checkpoint, or the start.",
             "setbacks_count": "Times that servers went back, since the start.",
-            "lost_steps_count": "Pushes lost by that.",
-            "lost_records_count": "Records lost by that.",
+            "lost_steps_count": "Versions gone back by that, as far as is known here; the master counts batches.",
+            "lost_records_count": "Records gone back by that, as far as is known here.",
         }
         self._gauges = {name: metrics.gauge(name, meaning) for name, meaning in names.items()}
 

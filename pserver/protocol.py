@@ -2,9 +2,9 @@
 
 | call | body | answer |
 |---|---|---|
-| POST /v1/enter | Enter | JSON: the server's state |
+| POST /v1/enter | Enter | JSON: the server's state; `newest` push of the caller that it holds; `setback` |
 | POST /v1/tickets | Ask | JSON: granted |
-| POST /v1/settle | frame Settle; `dense` where there is no checkpoint | JSON: state, what was lost |
+| POST /v1/settle | frame Settle; `dense` where there is no checkpoint | JSON: state |
 | POST /v1/pull | Pull | frame; `dense` if newer |
 | POST /v1/lookup | frame Lookup; `ids` | frame; `rows` |
 | POST /v1/push | frame Push; `dense`, `ids.N` and `rows.N` for table N | frame; `dense` if wanted |
@@ -94,7 +94,9 @@ class Settle(Who):
     checkpoint: Ref | None
     reason: Text = ""
     seen: Seen | None = None
-    """Of the generation before, by the caller's last answer."""
+    """Of the generation that ended, by the caller's last answer."""
+    ended: Count = 0
+    """The newest generation that the caller trained in; 0 where it is new."""
 
 
 class Pull(Who):

@@ -59,6 +59,8 @@ class Server:
         self.tally = Tally()
         self._most_bytes = most_bytes
         self._ticket = 0
+        self._reached = NOTHING
+        """How far it was when it served last, in this process."""
 
     def state(self) -> Json:
         """What trainers need to know before they can begin."""
@@ -79,10 +81,13 @@ class Server:
         """
         if body.model is not None:
             self._check(body.model)
-        lost = NOTHING
-        if self.serving is not None and body.seen is not None:
-            lost = self.setbacks.late(body.generation, _counts(body.seen))
-        return {**self.state(), "lost": self._lost(lost)}
+        newest, setback = 0, None
+        if self.serving is not None:
+            newest = self.serving.shard.applied.get(body.incarnation, 0)
+            if body.seen is not None:
+                self.setbacks.late(body.generation, _counts(body.seen))
+            setback = self.setbacks.of(body.generation)
+        return {**self.state(), "newest": newest, "setback": setback}
 
     def ask(self, body: Ask, now_s: float) -> Json:
         """Whether the caller may do something for all servers.
@@ -123,20 +128,21 @@ class Server:
         """
         mine = (self.generation, self._ticket)
         if (body.generation, body.ticket) == mine and self.serving is not None:
-            return {**self.state(), "lost": self._lost(NOTHING)}
+            return self.state()
         if (body.generation, body.ticket) <= mine:
             text = f"generation {body.generation} comes too late: this server is at {mine[0]}"
             raise RefusedError(_CONFLICT, text, "generation")
-        reached = NOTHING if body.seen is None else _counts(body.seen)
         if self.serving is not None:
-            reached = max(reached, self.serving.shard.counts)
-            self.serving = None
+            self._reached, self.serving = self.serving.shard.counts, None
         shard = self._shard(body, dense, load)
-        lost = self.setbacks.fell(body.generation - 1, shard.counts, reached, body.reason)
+        ended, reached = max(self.generation, body.ended), self._reached
+        if body.seen is not None and body.ended == ended:
+            reached = max(reached, _counts(body.seen))
+        self.setbacks.fell(ended, shard.counts, reached, body.reason)
         self._serve(body.generation, body.ticket, shard, now_s)
         for kind in (tickets.SETTLE, tickets.SAVE):
             self.tickets.end(kind)
-        return {**self.state(), "lost": self._lost(lost)}
+        return self.state()
 
     def resume(self, frame: Frame, now_s: float) -> None:
         """Goes on where this server ended when it was told to; nothing is lost.
@@ -256,13 +262,8 @@ class Server:
             text = f"checkpoint {name.folder} at server {self.place.index}: {error}"
             raise RefusedError(_CONFLICT, text, "checkpoint") from error
 
-    def _lost(self, counts: Counts) -> Json:
-        """What the caller's word added to a setback, and the whole of that."""
-        added = {"steps": counts.version, "records": counts.records}
-        return {**added, "setback": None if counts == NOTHING else self.setbacks.last()}
-
     def _serve(self, generation: int, ticket: int, shard: Shard, now_s: float) -> None:
-        self.generation, self._ticket = generation, ticket
+        self.generation, self._ticket, self._reached = generation, ticket, NOTHING
         self.serving = Serving(generation, shard, self.tally, now_s)
 
 

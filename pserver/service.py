@@ -198,7 +198,6 @@ class Service:
             extra=keys(
                 generation=body.generation,
                 version=answer["version"],
-                lost_steps=answer["lost"]["steps"],
                 reason=body.reason or "first parameters",
             ),
         )

@@ -1,10 +1,16 @@
 """What trainers say of the whole job: that it fails, and what was lost with the model's state."""
 
+from typing import NamedTuple
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from master.errors import RefusedError
 from master.ledger import Ledger
-from tests.master.books import done, join, opened, ref, who, work
+from master.setbacks import Setbacks
+from tests.master.books import Json, done, join, opened, ref, who, work
+from tests.support.strategies import CALM
 
 
 def test_a_job_that_a_trainer_ends_has_failed() -> None:
@@ -62,14 +68,83 @@ def test_setbacks_are_summed_and_the_newest_are_kept() -> None:
     assert again.dump() == ledger.dump()
 
 
+def word(event: str, steps: int, holder: str, own: int, pending: int = 0) -> Json:
+    """A trainer of parameter servers tells of a setback; each batch has ten records."""
+    share = {"holder": holder, "steps": own, "records": 10 * own}
+    share.update(pending_steps=pending, pending_records=10 * pending)
+    told = {"event": event, "reason": "server 1 began anew", "steps": steps}
+    return {**told, "records": 10 * steps, "share": share}
+
+
+class Trainer(NamedTuple):
+    """What became of its batches when servers went back."""
+
+    lost: int
+    pending: bool
+    """One was on its way."""
+    applied: bool
+    """And server 0 had it."""
+    seen: int
+    """So many versions before the end was its last answer."""
+
+
+TRAINERS = st.builds(Trainer, st.integers(0, 4), st.booleans(), st.booleans(), st.integers(0, 3))
+
+
+@CALM
+@given(st.lists(TRAINERS, min_size=1, max_size=4), st.data())
+def test_shares_of_all_trainers_are_exactly_what_is_lost(
+    trainers: list[Trainer], data: st.DataObject
+) -> None:
+    """Whoever tells first or twice, whatever was on its way, and across another master's start."""
+    lost = sum(one.lost for one in trainers)
+    reached = lost + sum(one.pending and one.applied for one in trainers)
+    words = [
+        word("generation-1", max(0, reached - one.seen), str(place), one.lost, int(one.pending))
+        for place, one in enumerate(trainers)
+    ]
+    found = Setbacks()
+    for told in data.draw(st.permutations(words + data.draw(st.lists(st.sampled_from(words))))):
+        found.add("t", told)
+        found = Setbacks.load(found.dump())
+
+    assert (found.count, found.steps, found.records) == (1, lost, 10 * lost)
+    assert found.newest[0]["steps"] == lost
+
+
+def test_what_only_a_trainer_knew_that_has_left_is_counted_by_versions() -> None:
+    """Those that stayed were answered later; their own batches on their way are taken off."""
+    found = Setbacks()
+    found.add("a", word("e", 7, "a", 1, pending=1))
+    found.add("b", word("e", 6, "b", 2))
+
+    assert (found.steps, found.records) == (6, 60)
+
+
+def test_a_late_share_of_an_old_setback_does_not_open_it_again() -> None:
+    """Books keep the shares of the newest three; of older ones the most that was told."""
+    found = Setbacks()
+    for number in range(5):
+        found.add("a", word(f"{number}", 2, "a", 2))
+    found.add("b", word("0", 1, "b", 1))
+    found.add("b", word("4", 1, "b", 1))
+
+    assert (found.count, found.steps) == (5, 11)
+    assert sorted(found.shares) == ["2", "3", "4"]
+    assert "shares" not in found.shown()
+
+
 def test_books_of_before_have_no_setbacks() -> None:
-    """They can be read."""
+    """They can be read; those that have setbacks without shares can, too."""
     dumped = opened("a").dump()
-    del dumped["setbacks"]
+    dumped["setbacks"] = {"count": 1, "steps": 2, "records": 3, "newest": []}
     ledger = Ledger("digits")
     ledger.load(dumped)
+    assert ledger.setbacks.shown() == dumped["setbacks"]
+    del dumped["setbacks"]
+    ledger.load(dumped)
 
-    assert ledger.setbacks.dump() == {"count": 0, "steps": 0, "records": 0, "newest": []}
+    assert ledger.setbacks.shown() == {"count": 0, "steps": 0, "records": 0, "newest": []}
 
 
 def test_what_the_next_process_goes_on_with_is_not_lost() -> None:

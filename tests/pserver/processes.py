@@ -4,12 +4,13 @@ import http.client
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from edl.local.ports import free_ports
 
+from runtime import clock
 from tests.pserver.serving import environment
-from tests.reconciler.waiting import until
 from tests.sdk.servers import TOKEN
 
 _START_S = 60.0
@@ -20,8 +21,23 @@ class Process:
     """One server after another, at one port and over one folder."""
 
     def __init__(
-        self, directory: Path, index: int = 0, of: int = 1, *, job: str = "digits"
+        self,
+        directory: Path,
+        index: int = 0,
+        of: int = 1,
+        *,
+        job: str = "digits",
+        waits: bool = True,
     ) -> None:
+        """Begins.
+
+        Args:
+            directory: Of its checkpoints.
+            index: Which server it is.
+            of: How many there are.
+            job: Whose.
+            waits: Whether to return only when it serves.
+        """
         (self.port,) = free_ports(1)
         self.directory = directory
         self._place = ["--index", str(index), "--of", str(of), "--job", job]
@@ -30,7 +46,8 @@ class Process:
         self._token.write_text(TOKEN)
         self.run: subprocess.Popen[bytes]
         self.begin()
-        self.wait()
+        if waits:
+            self.wait()
 
     @property
     def url(self) -> str:
@@ -55,7 +72,10 @@ class Process:
 
     def wait(self) -> None:
         """Until it serves."""
-        until(self._serves, _START_S)
+        until_s = clock.monotonic_s() + _START_S
+        while not self._serves():
+            assert clock.monotonic_s() < until_s, (self.directory / "log").read_text()
+            time.sleep(0.01)
 
     def end(self, number: signal.Signals) -> int:
         """Its exit code after a signal."""

@@ -124,9 +124,10 @@ def test_a_checkpoint_is_gone_back_to_and_the_loss_is_known() -> None:
 
     assert (answer["version"], answer["generation"]) == (1, 3)
     told = found.setbacks.told()
-    assert answer["lost"] == {"steps": 2, "records": 20, "setback": told["newest"][-1]}
+    setback = {"generation": 2, "reason": "server 1 began anew", "steps": 2, "records": 20}
+    assert told["newest"][-1] == setback
     assert (told["count"], told["steps"], told["records"]) == (2, 2, 20)
-    assert told["newest"][-1]["reason"] == "server 1 began anew"
+    assert found.enter(Enter.model_validate({**WHO, "generation": 2}))["setback"] == setback
 
 
 def test_a_server_that_was_killed_hears_from_workers_how_far_it_was() -> None:
@@ -134,24 +135,25 @@ def test_a_server_that_was_killed_hears_from_workers_how_far_it_was() -> None:
     found = server(generation=1, have=[kept()])
     ref = {"generation": 1, "version": 5, "of": 2}
     seen = {"version": 4, "records": 40}
-    answer = found.settle(order(2, checkpoint=ref, seen=seen), None, lambda _: [file()], 0.0)
-    assert answer["lost"]["steps"] == 3
-    assert answer["lost"]["setback"]["records"] == 30
+    begin = order(2, checkpoint=ref, seen=seen, ended=1)
+    found.settle(begin, None, lambda _: [file()], 0.0)
 
-    def entered(generation: int, version: int) -> Json:
+    def entered(generation: int, version: int) -> Json | None:
         told = {
             **WHO,
             "generation": generation,
             "seen": {"version": version, "records": 10 * version},
         }
-        return dict(found.enter(Enter.model_validate(told))["lost"])
+        setback: Json | None = found.enter(Enter.model_validate(told))["setback"]
+        return setback
 
-    nothing = {"steps": 0, "records": 0, "setback": None}
+    first = {"generation": 1, "reason": "", "steps": 3, "records": 30}
     whole = {"generation": 1, "reason": "", "steps": 5, "records": 50}
-    assert entered(1, 3) == nothing
-    assert entered(1, 6) == {"steps": 2, "records": 20, "setback": whole}
-    assert entered(1, 6) == nothing
-    assert entered(0, 9) == nothing
+    assert entered(1, 3) == first
+    assert entered(1, 6) == whole
+    assert entered(1, 6) == entered(1, 2) == whole
+    assert entered(0, 9) is None
+    assert entered(2, 9) is None
     assert found.setbacks.told()["newest"] == [whole]
 
 
@@ -411,8 +413,13 @@ def test_what_workers_refuse_is_counted_and_named() -> None:
 
 
 def test_setbacks_without_a_begin_are_none() -> None:
-    """A worker that tells of a generation nobody lost."""
-    assert Setbacks().late(0, Counts(5, 50)) == NOTHING
+    """A worker that tells of a generation nobody lost; first parameters are no setback."""
+    found = Setbacks()
+    found.fell(0, NOTHING, NOTHING, "")
+    found.late(0, Counts(5, 50))
+
+    assert found.of(0) is None
+    assert found.told() == {"count": 0, "steps": 0, "records": 0, "newest": []}
 
 
 def test_an_ended_ticket_is_free_at_once() -> None:

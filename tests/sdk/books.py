@@ -86,6 +86,8 @@ class Books:
         self.meeting = Meeting()
         self.failed = ""
         self.setbacks: Json = {"count": 0, "steps": 0, "records": 0, "newest": []}
+        self.lost: dict[str, tuple[dict[str, int], dict[str, Json]]] = {}
+        """Event -> the most that was told of it, and shares by holder."""
 
     # -- what tests do -----------------------------------------------------------------------
 
@@ -214,17 +216,23 @@ class Books:
     def setback(self, body: Json) -> Json:
         """POST /v1/setbacks."""
         self.member(body)
-        told = {name: body[name] for name in ("event", "reason", "steps", "records")}
-        newest = self.setbacks["newest"]
-        known = [one for one in newest if one["event"] == told["event"]]
-        if not known:
+        newest, event = self.setbacks["newest"], body["event"]
+        known = next((one for one in newest if one["event"] == event), None)
+        if known is None:
+            known = {"by": body["trainer"], "event": event, "reason": body["reason"]}
             self.setbacks["count"] += 1
-            known = [{"by": body["trainer"], **told, "steps": 0, "records": 0}]
-            newest += known
-        for name in ("steps", "records"):
-            more = max(0, told[name] - known[0][name])
-            self.setbacks[name] += more
-            known[0][name] += more
+            newest.append(known)
+            known.update(steps=0, records=0)
+        most, shares = self.lost.setdefault(event, ({"steps": 0, "records": 0}, {}))
+        if "share" in body:
+            shares[body["share"]["holder"]] = body["share"]
+        for unit in most:
+            most[unit] = max(most[unit], body[unit])
+            own = sum(one[unit] for one in shares.values())
+            pending = sum(one[f"pending_{unit}"] for one in shares.values())
+            lost = max(own, most[unit] - pending)
+            self.setbacks[unit] += lost - known[unit]
+            known[unit] = lost
         return {}
 
     def status(self) -> Json:

@@ -254,6 +254,19 @@ class MeetingContract:
             "records": 30,
         }
 
+    def test_shares_of_a_setback_are_added(self, master: Master) -> None:
+        """Each once; what is on its way is taken off what was told of all."""
+        crew = [master.join(f"trainer-{place}") for place in range(2)]
+        for place, pending in ((0, 1), (1, 1), (1, 1)):
+            share = {"holder": f"h-{place}", "steps": 2, "records": 20}
+            share |= {"pending_steps": pending, "pending_records": 10 * pending}
+            told = {"reason": "server 1 died", "steps": 6, "records": 60, "share": share}
+            assert crew[place].ok("POST", "/v1/setbacks", event="g", **told) == {}
+        found = master.ask("GET", "/v1/status")[1]["setbacks"]
+
+        assert (found["count"], found["steps"], found["records"]) == (1, 4, 40)
+        assert found["newest"][-1].keys() == {"by", "event", "reason", "steps", "records"}
+
     @pytest.mark.parametrize("path", ["/v1/fail", "/v1/setbacks"])
     def test_only_who_has_joined_can_say_such_things(self, master: Master, path: str) -> None:
         """404, as for work."""

@@ -1,6 +1,5 @@
 """Parameter servers that die, lose answers, come back; in this process, with a master in memory."""
 
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from edl.servers import entry, loop
 from tests.pserver.proxy import Proxy
 from tests.pserver.serving import Served, Servers
 from tests.sdk.conftest import Join
-from tests.sdk.crews import Trainer
 from tests.sdk.loops import until
 from tests.sdk.servers import Server
 from tests.sdk.trained import Line, Words, points, words
@@ -72,7 +70,7 @@ def test_killed_servers_come_back_with_their_newest_checkpoint(
 ) -> None:
     """What was trained since is lost; that is counted, told to the master, and training goes on.
 
-    A batch that only some servers have had yet counts as lost, though it is pushed again.
+    The batch that is on its way then comes again, whichever servers had it: it is not lost.
     """
 
     def kill() -> None:
@@ -85,13 +83,12 @@ def test_killed_servers_come_back_with_their_newest_checkpoint(
     result = run(join, two, worker)
 
     assert (result.steps, result.records) == (40, 800)
-    assert result.lost_steps in ((3,) if 0 in which else (3, 4))
-    assert result.lost_records == 20 * result.lost_steps
+    assert (result.lost_steps, result.lost_records) == (3, 60)
     assert result.version == 37
     assert len(worker.losses) == 41
     assert result.metrics["loss"] < 0.1
     told = server.books.setbacks
-    assert (told["count"], told["steps"]) == (1, result.lost_steps)
+    assert (told["count"], told["steps"], told["records"]) == (1, 3, 60)
     names = " and ".join(str(index) for index in which).replace(" and ", ", ")
     assert told["newest"][0]["reason"] == (
         f"parameter servers {names} began anew: all go on from version 20"
@@ -108,13 +105,12 @@ def test_servers_one_after_another(two: Servers, join: Join) -> None:
     acts: dict[int, Callable[[], object]] = {
         10: saving(two, 10),
         13: lambda: kill(0),
-        25: lambda: kill(1),
+        24: saving(two, 20),  # three are lost by then, and one is computed twice
+        27: lambda: kill(1),
     }
     result = run(join, two, acting(acts))
 
-    assert result.steps == 40
-    assert 0 <= result.version - (40 - result.lost_steps) <= 2
-    assert 3 <= result.lost_steps <= 3 + 15
+    assert (result.steps, result.lost_steps, result.version) == (40, 6, 34)
 
 
 def test_servers_that_were_told_to_end_lose_nothing(
@@ -165,39 +161,6 @@ def test_a_damaged_part_makes_all_go_back_further(
 
     assert (result.steps, result.lost_steps, result.version) == (40, 13, 27)
     assert "part of a checkpoint is ignored" in [one.getMessage() for one in caplog.records]
-
-
-def test_trainers_that_come_back_to_a_restored_set_all_go_on(
-    two: Servers, join: Join, server: Server
-) -> None:
-    """One of them settles the servers; losses of several are told once."""
-    killed = threading.Event()
-
-    def kill(worker: Line) -> None:
-        if len(worker.losses) == 12 and not killed.is_set():
-            killed.set()
-            two.kill()
-            two.start()
-
-    crew = [
-        Trainer(
-            join(f"t-{place}", servers=two.urls),
-            Line(rate=RATE, before=kill),
-            plane(),
-            epochs=4,
-            checkpoint_steps=10,
-            checkpoint_seconds=0.0,
-        )
-        for place in range(3)
-    ]
-    results = [one.join() for one in crew]
-    version = servers.fetch(member=join("reader", servers=two.urls)).version
-    steps, told = sum(one.steps for one in results), server.books.setbacks
-
-    assert steps == 80
-    assert 0 <= version - (steps - told["steps"]) <= len(crew)
-    assert told["steps"] == sum(one.lost_steps for one in results)
-    assert told["count"] >= 1
 
 
 @pytest.mark.parametrize("path", ["/v1/push", "/v1/settle", "/v1/enter", "/v1/pull", "/v1/tickets"])

@@ -125,10 +125,28 @@ class Client:
         """The job cannot succeed: it fails."""
         self._connection.call("POST", "/v1/fail", {**self._who, "reason": reason[:_MOST_REASON]})
 
-    def setback(self, event: str, reason: str, *, steps: int, records: int) -> None:
-        """Work was lost together with the model's state; one setback, whoever tells of the event."""
+    def setback(
+        self,
+        event: str,
+        reason: str,
+        *,
+        steps: int,
+        records: int,
+        share: dict[str, Any] | None = None,
+    ) -> None:
+        """Work was lost together with the model's state; one setback, whoever tells of the event.
+
+        Args:
+            event: Names what happened.
+            reason: One line.
+            steps: Lost in all, as far as the caller knows.
+            records: Likewise.
+            share: What it knows exactly of its own part: see the master's protocol.
+        """
         body = {**self._who, "event": event, "reason": reason[:_MOST_REASON]}
         body.update(steps=steps, records=records)
+        if share is not None:
+            body["share"] = share
         self._connection.call("POST", "/v1/setbacks", body)
 
     def status(self) -> dict[str, Any]:

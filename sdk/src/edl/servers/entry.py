@@ -21,9 +21,6 @@ from edl.servers.model import Model
 log = logging.getLogger("edl")
 
 Json = dict[str, Any]
-Lost = Callable[[Json], None]
-"""What was lost is told to the master: `steps` and `records` that only this trainer knew of, and
-the whole `setback` with its `generation` and `reason`."""
 _WAIT_S = 5.0
 _AGAIN = ("generation", "checkpoint", "index")
 """Fields of refusals after which things look different."""
@@ -39,7 +36,6 @@ class Entry:
         *,
         job: str,
         patience_s: float,
-        lost: Lost,
         stopping: Callable[[], bool],
     ) -> None:
         """Has not entered yet.
@@ -49,11 +45,10 @@ class Entry:
             who: Trainer and incarnation.
             job: That the servers must be of; "" takes any.
             patience_s: How long to wait for them.
-            lost: Hears what was lost when servers went back.
             stopping: Whether this program is about to end.
         """
         self._fan, self._who, self._job = fan, who, job
-        self._patience_s, self._lost, self._stopping = patience_s, lost, stopping
+        self._patience_s, self._stopping = patience_s, stopping
         self.generation = 0
         self.seen: Json | None = None
         """How far server 0 was in this generation, by its last answer."""
@@ -66,7 +61,8 @@ class Entry:
             layout: Of the model.
 
         Returns:
-            The servers' states.
+            The servers' states: each has the `newest` push of this process that it holds, and the
+            `setback` that ended the generation in which this trainer was, where it knows that.
 
         Raises:
             Declined: They hold something else than this trainer trains.
@@ -75,10 +71,11 @@ class Entry:
         backoff, until_s = Backoff(), clock.monotonic_s() + self._patience_s
         while True:
             states = self._states(model)
-            self._tell(states[0]["lost"])
             generations = {state["generation"] for state in states}
             if len(generations) == 1 and all(state["ready"] for state in states):
-                self.generation, self.seen = generations.pop(), None
+                generation = generations.pop()
+                if generation != self.generation:
+                    self.generation, self.seen = generation, None
                 return states
             if model is not None and layout is not None and self._settled(model, layout, states):
                 continue
@@ -129,25 +126,19 @@ class Entry:
 
     def _settle(self, model: Model, layout: Layout, states: list[Json], ticket: int) -> bool:
         begin = settling.plan(states, self.generation)
-        told = {**self._who, "ticket": ticket, "model": model.told, "seen": self.seen}
+        told = {**self._who, "ticket": ticket, "model": model.told}
+        told.update(seen=self.seen, ended=self.generation)
         first = layout.pack(model.first, "first parameters")
         try:
-            _, lost = settling.settle(self._fan, layout, first, begin, told)
+            settling.settle(self._fan, layout, first, begin, told)
         except Declined as error:
             if error.field not in _AGAIN:
                 raise
             log.info("parameter servers could not begin: %s", error)
             return False
         if begin.reason:
-            log.warning(
-                "%s; %d steps (%d records) are lost", begin.reason, lost["steps"], lost["records"]
-            )
-        self._tell(lost)
+            log.warning("%s", begin.reason)
         return True
-
-    def _tell(self, lost: Json) -> None:
-        if lost["steps"] > 0:
-            self._lost(lost)
 
     def _wait(self, first: Json, backoff: Backoff) -> None:
         """Until server 0 is ready, or a moment where it is and others are not."""

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from edl.errors import DataError
+from edl import clock
+from edl.errors import DataError, MasterError
 from edl.servers.errors import BadGradient, ServersError
 from edl.servers.frames import Frame, encode
 from edl.servers.layout import split
 from edl.servers.link import Link
+from edl.servers.losses import Pushes, Word, word
 from edl.servers.model import Model
-from edl.servers.reader import Reader, checked_ids
+from edl.servers.reader import Json, Reader, checked_ids
 from edl.servers.saving import Saver, save
 from edl.servers.worker import Gradients
 from edl.session import Session
@@ -21,6 +24,8 @@ from edl.session import Session
 log = logging.getLogger("edl")
 
 _SAVED_S = 20.0
+_TELL_EVERY_S = 2.0
+"""Between two tries to tell the master what was lost."""
 
 
 class Pushed(NamedTuple):
@@ -39,11 +44,32 @@ class Servers(Reader):
         super().__init__(member, model)
         self._saver = Saver(self._connect)
         self._number = 0
+        self._pushes = Pushes()
+        self._untold: list[Word] = []
+        self._tell_at_s = 0.0
+        self.lost_steps, self.lost_records = 0, 0
+        """Of this trainer's own batches, by servers that went back."""
 
     def close(self) -> None:
         """Waits for a checkpoint that is being written, and ends all connections."""
         self._saver.finish(0.0 if self._member.exits else _SAVED_S)
         super().close()
+
+    def tell(self) -> None:
+        """Tells the master what was lost, where it has not heard of it yet.
+
+        It may be away as servers were, or be another one that does not know this trainer yet.
+        """
+        while self._untold:
+            event, reason, steps, records, share = self._untold[0]
+            control = self._member.control()
+            try:
+                control.setback(event, reason, steps=steps, records=records, share=share)
+            except MasterError as error:
+                log.warning("the master has not heard yet of what was lost: %s", error)
+                self._tell_at_s = clock.monotonic_s() + _TELL_EVERY_S
+                return
+            del self._untold[0]
 
     def next_number(self) -> int:
         """Of the next batch; all tries of one batch have the same."""
@@ -83,12 +109,17 @@ class Servers(Reader):
             version = max(0, self._versions[server])
             return link.exchange("/v1/push", encode({**meta, "version": version}, arrays))
 
+        self._pushes.begin(number, records)
         answers = self._fan.each(act)
+        applied = all(answer.meta["outcome"] != "stale" for answer in answers)
+        if applied:
+            self._pushes.acknowledge(number, records)
         self._take(answers)
+        if self._untold and clock.monotonic_s() >= self._tell_at_s:
+            self.tell()
         first = answers[0].meta
         if first["save"]:
             self._saver.start(self._told(), first["version"])
-        applied = all(answer.meta["outcome"] != "stale" for answer in answers)
         return Pushed(applied, max(answer.meta["staleness"] for answer in answers))
 
     def refuse(self, number: int, what: str) -> BadGradient:
@@ -107,6 +138,20 @@ class Servers(Reader):
         if ticket["granted"]:
             save(self._fan, self._told(), ticket["version"])
         return bool(ticket["granted"])
+
+    def _went_back(self, ended: int, states: Sequence[Json]) -> None:
+        lost = self._pushes.go_back([state["newest"] for state in states])
+        self.lost_steps += lost.steps
+        self.lost_records += lost.records
+        found = word(ended, states[0]["setback"], lost, self._who["incarnation"])
+        log.warning(
+            "%s; %d steps (%d records) of this trainer are lost",
+            found.reason,
+            lost.steps,
+            lost.records,
+        )
+        self._untold.append(found)
+        self.tell()
 
     def _rows(self, table: str, ids: Any, rows: Any, number: int) -> tuple[Any, Any]:
         wanted = checked_ids(table, ids)

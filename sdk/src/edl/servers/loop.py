@@ -96,8 +96,8 @@ def train(
         run = _Run(worker, servers, loop, on_step, found, overlap=overlap, on_nan=on_nan)
         with loop:
             run.all()
-        if run.result.whole and rules.saves:
-            _save(servers)
+        if run.result.whole:
+            run.end(saves=rules.saves)
     if not run.result.whole:
         found.check()
     return run.result
@@ -135,6 +135,31 @@ class _Run:
                 raise
         self.result.whole = not self._member.stopping
         self.result.metrics = self._means.told()
+        self._count()
+
+    def end(self, *, saves: bool) -> None:
+        """The end of training is worth a checkpoint of its own.
+
+        Servers may have gone back since the last push: what that cost is counted like any other.
+        """
+        try:
+            while not self._ended(saves=saves):
+                log.info("servers went back at the end of training")
+        except ServersError as error:
+            log.warning("the parameters were not saved at the end: %s", error)
+        self._servers.tell()
+        self._count()
+
+    def _ended(self, *, saves: bool) -> bool:
+        try:
+            self._again()
+            if saves:
+                self._servers.save()
+        except Moved:
+            return False
+        return True
+
+    def _count(self) -> None:
         self.result.version = max(0, self._servers.version)
         self.result.lost_steps = self._servers.lost_steps
         self.result.lost_records = self._servers.lost_records
@@ -245,11 +270,3 @@ class _Run:
             self._servers.pull()
         except Moved:
             self._again()
-
-
-def _save(servers: Servers) -> None:
-    """The end of training is worth a checkpoint of its own."""
-    try:
-        servers.save()
-    except ServersError as error:
-        log.warning("the parameters were not saved at the end: %s", error)

@@ -48,7 +48,7 @@ class Result:
     stale: int = 0
     """Times that a batch was computed again because servers found it too old."""
     lost_steps: int = 0
-    """Of all trainers, as far as this one told the master of them."""
+    """Of this trainer's own batches: servers went back to a checkpoint that lacks them."""
     lost_records: int = 0
     version: int = 0
     """Batches of all trainers that were in the parameters at the end."""

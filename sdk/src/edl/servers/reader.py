@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from edl.errors import DataError, MasterError, SettingError
+from edl.errors import DataError, SettingError
 from edl.servers.entry import Entry
 from edl.servers.errors import ServersError
 from edl.servers.fan import Fan
@@ -56,7 +56,6 @@ class Reader:
             self._who,
             job=member.job,
             patience_s=member.settings.patience_s,
-            lost=self._lost,
             stopping=self._stopping,
         )
         self._side: Fan | None = None
@@ -70,8 +69,6 @@ class Reader:
         self.dense: dict[str, Any] = {}
         """Dense parameters as they were pulled last; the arrays change with the next pull."""
         self._versions: list[int] = []
-        self.lost_steps, self.lost_records = 0, 0
-        """Told to the master by this trainer."""
 
     # -- coming and going --------------------------------------------------------------------
 
@@ -99,7 +96,10 @@ class Reader:
             Declined: They hold another model.
             Away: They were not ready for longer than `EDL_PATIENCE_S`.
         """
-        self._entry.enter(self._model, self._layout)
+        before = self.generation
+        states = self._entry.enter(self._model, self._layout)
+        if self.generation == before:
+            return
         if self._model is None:
             told = self._fan.each(lambda link, _: link.json("GET", "/v1/model"))
             held = [[Piece(**piece) for piece in one["pieces"]] for one in told]
@@ -109,6 +109,11 @@ class Reader:
             self.dims = self._model.dims
         self._versions = [NEVER] * len(self._urls)
         self.dense = self.layout.empty()
+        if before:
+            self._went_back(before, states)
+
+    def _went_back(self, ended: int, states: Sequence[Json]) -> None:
+        """The servers serve another generation than the one in which this trainer was."""
 
     def close(self) -> None:
         """Ends all connections."""
@@ -253,18 +258,6 @@ class Reader:
             known = ", ".join(sorted(self.dims)) or "none"
             raise DataError(f"there is no table {table!r}; tables are: {known:.300}")
         return int(self.dims[table])
-
-    def _lost(self, lost: Json) -> None:
-        """The servers went back: the master shows what that cost."""
-        self.lost_steps += lost["steps"]
-        self.lost_records += lost["records"]
-        whole = lost["setback"]
-        event = f"generation-{whole['generation']}"
-        steps, records = whole["steps"], whole["records"]
-        try:
-            self._member.control().setback(event, whole["reason"], steps=steps, records=records)
-        except MasterError as error:
-            log.warning("the master did not hear of what was lost: %s", error)
 
 
 def checked_ids(table: str, given: Any) -> Any:

@@ -48,9 +48,7 @@ def plan(states: Sequence[Json], known: int) -> Begin:
     return Begin(generation + 1, checkpoint, _reason(states, generation, checkpoint))
 
 
-def settle(
-    fan: Fan, layout: Layout, first: Sequence[Any], begin: Begin, told: Json
-) -> tuple[Json, Json]:
+def settle(fan: Fan, layout: Layout, first: Sequence[Any], begin: Begin, told: Json) -> None:
     """Begins it at all servers, server 0 last: whoever sees that one ready finds all others so.
 
     Args:
@@ -59,9 +57,6 @@ def settle(
         first: First parameters, a vector for each server.
         begin: What to do.
         told: Trainer, incarnation, model, ticket, and how far this trainer knows servers to be.
-
-    Returns:
-        The state of server 0, and what was lost.
     """
 
     def act(link: Link, server: int) -> Json:
@@ -73,8 +68,7 @@ def settle(
     others = list(range(1, len(fan)))
     if others:
         fan.each(act, others)
-    state = fan.each(act, [0])[0]
-    return state, state["lost"]
+    fan.each(act, [0])
 
 
 def _names(state: Json) -> set[tuple[int, int, int]]:
