@@ -2,6 +2,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -195,6 +196,29 @@ def test_sigterm_is_heard_under_asyncio_too() -> None:
 
     asyncio.run(main())
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_process_ends_with_the_grace_at_the_latest(
+    join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the program does: counted from SIGTERM, and it has left before."""
+    member, over = join(grace_s=0.7), threading.Event()
+    ends: list[tuple[float, bool]] = []
+
+    def end(until_s: float) -> None:
+        over.wait(LIMIT_S)
+        ends.append((round(until_s, 3), member.over))
+
+    member.join()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["edl.session"], "_exit_at", end)
+        patch.setattr("edl.clock.monotonic_s", lambda: 100.0)
+        member._terminated()  # noqa: SLF001 - the signal itself would end this process, too
+    over.set()
+    until(lambda: ends)
+    member.exits = False  # this process goes on
+
+    assert ends == [(100.7, True)]
 
 
 def test_a_refusal_while_joining_ends_the_program(server: Server, join: Join) -> None:

@@ -1,18 +1,20 @@
-"""SIGTERM, on real processes: out within the grace, with 143, and nothing is left leased."""
+"""SIGTERM, on real processes: out within the grace, with 143, and nothing is left leased.
+
+What a program would do without it takes longer than any test: that it has ended is the fact. How
+soon it does is measured in a journey.
+"""
 
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from edl import clock
 
 from tests.sdk.books import Task
 from tests.sdk.contract import Master
-from tests.sdk.loops import until
+from tests.sdk.loops import LIMIT_S, until
 from tests.sdk.servers import TOKEN, Server
 
 Start = Callable[[str], "subprocess.Popen[str]"]
@@ -51,12 +53,11 @@ def start(server: Server) -> Iterator[Start]:
         one.communicate()
 
 
-def _end(program: "subprocess.Popen[str]") -> tuple[int, str, float]:
-    """Exit code, log, and seconds from SIGTERM to exit."""
-    begun_s = clock.monotonic_s()
+def _end(program: "subprocess.Popen[str]") -> tuple[int, str]:
+    """Exit code and log after SIGTERM."""
     program.send_signal(signal.SIGTERM)
-    _, text = program.communicate(timeout=10)
-    return program.returncode, text, clock.monotonic_s() - begun_s
+    _, text = program.communicate(timeout=LIMIT_S)
+    return program.returncode, text
 
 
 def _tasks(server: Server) -> list[Task]:
@@ -64,8 +65,6 @@ def _tasks(server: Server) -> list[Task]:
         return list(server.books.state.tasks.values())
 
 
-OUT_S = 4.0
-"""A grace of 1.5 s, on cores that others share; the 2 s of the bar are measured in a journey."""
 LOOP = """
 for batch in edl.batches(data, 4, task_records=4):
     step({seconds})
@@ -76,10 +75,9 @@ print("never reached")
 def test_the_batch_in_hand_is_finished_and_acknowledged(server: Server, start: Start) -> None:
     """Short steps: all that was trained is acknowledged, the rest is handed back."""
     program = start(LOOP.format(seconds=0.2))
-    code, text, took_s = _end(program)
+    code, text = _end(program)
 
     assert code == 143
-    assert took_s < OUT_S
     assert {None} == {task.holder for task in _tasks(server)}
     assert sum(task.done is not None for task in _tasks(server)) == 1
     assert server.books.members["trainer-0"].left
@@ -88,10 +86,9 @@ def test_the_batch_in_hand_is_finished_and_acknowledged(server: Server, start: S
 
 def test_a_step_that_outlasts_the_grace_is_given_up(server: Server, start: Start) -> None:
     """Its task goes back; the process is out in time all the same."""
-    code, text, took_s = _end(start(LOOP.format(seconds=60)))
+    code, text = _end(start(LOOP.format(seconds=600)))
 
     assert code == 143
-    assert took_s < OUT_S
     assert {None} == {task.holder for task in _tasks(server)}
     assert {None} == {task.done for task in _tasks(server)}
     assert "takes longer than the grace" in text
@@ -101,10 +98,9 @@ def test_a_master_that_is_away_delays_nothing(server: Server, start: Start) -> N
     """Leaving is said into the void, and the log says so."""
     program = start(LOOP.format(seconds=0.1))
     server.stop()
-    code, text, took_s = _end(program)
+    code, text = _end(program)
 
     assert code == 143
-    assert took_s < OUT_S
     assert "the master did not hear" in text
 
 
@@ -118,10 +114,9 @@ while True:
     except BaseException:
         time.sleep(1000)
 """)
-    code, _, took_s = _end(program)
+    code, _ = _end(program)
 
     assert code == 143
-    assert took_s < OUT_S
 
 
 def test_a_program_that_waits_for_its_master_ends_too(server: Server, start: Start) -> None:
@@ -131,11 +126,12 @@ def test_a_program_that_waits_for_its_master_ends_too(server: Server, start: Sta
 step(0)
 edl.session().join()
 """)
-    time.sleep(0.5)
-    code, _, took_s = _end(program)
+    assert program.stderr is not None
+    while "trying again" not in program.stderr.readline():
+        pass
+    code, _ = _end(program)
 
     assert code == 143
-    assert took_s < OUT_S
 
 
 def test_a_program_with_a_handler_of_its_own_keeps_it(server: Server, start: Start) -> None:
@@ -149,7 +145,7 @@ for batch in edl.batches(data, 4):
     step(0.05)
 sys.exit(7)
 """)
-    code, _, _ = _end(program)
+    code, _ = _end(program)
 
     assert code == 7
     assert {None} == {task.holder for task in _tasks(server)}
@@ -164,7 +160,7 @@ next(loop)
 raise SystemExit(3)
 """.replace("next(loop)", "next(loop); step(0)")
     )
-    program.communicate(timeout=10)
+    program.communicate(timeout=LIMIT_S)
 
     assert program.returncode == 3
     assert server.books.members["trainer-0"].left
@@ -179,10 +175,11 @@ def test_a_trainer_that_waits_for_work_leaves_at_once(
     master.describe("train", records=400, task_records=4)
     other = master.join("other")
     assert len(other.work(99)["tasks"]) == 99
-    monkeypatch.setenv("EDL_GRACE_S", "30")
-    program = start(LOOP.format(seconds=0.01))
+    monkeypatch.setenv("EDL_GRACE_S", "600")
+    program = start("import edl.courier\nedl.courier.POLL_S = 600.0\n" + LOOP.format(seconds=0.01))
     until(lambda: any(body["wait_s"] for body in server.told("/v1/work")))
-    code, text, took_s = _end(program)
+    before = len(server.told("/v1/work"))
+    code, _ = _end(program)
 
     assert code == 143
-    assert took_s < OUT_S, text
+    assert not any(body["wait_s"] for body in server.told("/v1/work")[before:])
