@@ -1,15 +1,14 @@
 """Every record is acknowledged exactly once per epoch, whatever goes wrong and when."""
 
-import tempfile
-from collections.abc import Iterator
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.master.schedules import Faults, World
 
-FEW, MANY = 40, 2_000
-"""Schedules of each kind: in every run, and in `make properties`."""
+FEW, SOAK, MANY = 10, 40, 2_000
+"""Schedules of each kind: in every run, up to where in `make soak`, and in `make properties`."""
 KINDS = {
     "restarts": Faults(restarts=0.06),
     "full disks": Faults(full_disks=0.3),
@@ -18,19 +17,21 @@ KINDS = {
 }
 
 
-@pytest.fixture(name="home")
-def _home() -> Iterator[Path]:
-    """A directory in memory where there is one: thousands of journals are synced here."""
-    memory = Path("/dev/shm")  # noqa: S108 - a private directory is made in it
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as found:
-        yield Path(found)
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_record_is_acknowledged_once_per_epoch(kind: str, home: Path, thorough: bool) -> None:
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        pytest.param(range(FEW), id="few"),
+        pytest.param(range(FEW, SOAK), id="more", marks=pytest.mark.soak),
+    ],
+)
+def test_every_record_is_acknowledged_once_per_epoch_in_all_schedules(
+    kind: str, seeds: range, tmp_path: Path, thorough: bool
+) -> None:
     """And a task only ever counts again where nobody alive could have told of it."""
-    for seed in range(MANY if thorough else FEW):
-        world = World(home / str(seed), seed, KINDS[kind])
+    for seed in range(MANY) if thorough else seeds:
+        home = tmp_path / str(seed)
+        world = World(home, seed, KINDS[kind])
         try:
             world.run()
             world.check()
@@ -38,3 +39,4 @@ def test_every_record_is_acknowledged_once_per_epoch(kind: str, home: Path, thor
             raise AssertionError(f"{kind}, seed {seed}") from error
         finally:
             world.close()
+        shutil.rmtree(home)

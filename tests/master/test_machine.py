@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from master.dataset import BUDGET
 from master.ledger import Ledger
 from tests.master.books import ref, shape, who
+from tests.support.strategies import THOROUGH
 
 Json = dict[str, Any]
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -133,5 +134,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert progress["done_tasks"] + progress["dropped_tasks"] == TASKS * EPOCHS
 
 
-LedgerMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+LedgerMachine.TestCase.settings = settings(
+    max_examples=5_000 if THOROUGH else 30, stateful_step_count=40, deadline=None
+)
 TestLedgerMachine = LedgerMachine.TestCase

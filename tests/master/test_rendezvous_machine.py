@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from master.attendance import Who
 from tests.master.crowd import Crowd, Json, Player
+from tests.support.strategies import THOROUGH
 
 _NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
 _STUCK_S = 8.0
@@ -199,7 +200,7 @@ class Trainers(RuleBasedStateMachine):
 
 TestTrainers = Trainers.TestCase
 TestTrainers.settings = settings(
-    max_examples=60,
+    max_examples=5_000 if THOROUGH else 25,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=list(HealthCheck),

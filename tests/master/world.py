@@ -115,8 +115,9 @@ class Wire(Client):
         self._who = {"trainer": name, "incarnation": incarnation}
         self.incarnation = incarnation
 
-    def join(self, done: Any = (), held: Any = ()) -> wire.Welcome:
+    def join(self, done: Any = (), held: Any = (), lead: Any = None) -> wire.Welcome:
         """See `Client.join`."""
+        del lead  # these trainers train each for itself
         answer = self._send({"do": "join", "done": list(done), "held": list(held)})
         generation = self._world.desk.ledger.generation
         return wire.welcome({**answer, "job": JOB, "heartbeat_s": 1, "generation": generation})
