@@ -4,6 +4,7 @@ Who calls: `webhook.__main__`; `Server` lives in the worker process.
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from threading import Event
@@ -42,7 +43,7 @@ class Server:
         if self.keeper is not None:
             self.metrics.gauge(
                 "certificate_expiry_seconds", "When the served certificate ends, in epoch seconds."
-            ).set_function(self._expiry_s)
+            ).set_function(partial(_expiry_s, self.keeper))
 
     def service(self) -> serve.Service:
         """What `runtime.serve` runs."""
@@ -85,9 +86,11 @@ class Server:
     def _policy_labels(self) -> dict[str, str]:
         return self.live.active.current.labels()
 
-    def _expiry_s(self) -> float:
-        expires = self.keeper.kept.expires if self.keeper is not None else None
-        return expires.timestamp() if expires is not None else 0.0
+
+def _expiry_s(keep: Keeper) -> float:
+    """In epoch seconds; 0 before the first certificate."""
+    expires = keep.kept.expires
+    return expires.timestamp() if expires is not None else 0.0
 
 
 def keeper(

@@ -90,6 +90,30 @@ def test_nothing_cools_down_when_no_service_waits() -> None:
     assert _filter(SURPLUS, cluster, "n0", cooling={"n0": NOW_S + 9}).kept == ["n0"]
 
 
+def test_nothing_cools_down_for_those_that_outrank_nobody() -> None:
+    """Surplus that waits beside surplus is no reason to keep a node free."""
+    cluster = index([node("n0")], pods=[trainer(JOB, 1)])
+
+    assert _filter(SURPLUS, cluster, "n0", cooling={"n0": NOW_S + 9}).kept == ["n0"]
+
+
+def test_what_is_left_of_a_cool_down_is_told_in_tenths() -> None:
+    """A person reads it."""
+    cluster = index([node("n0")], pods=[service("web")])
+    (found,) = handlers.rejections(
+        SURPLUS,
+        {"n0": Reason.NODE_COOLING_DOWN},
+        cluster,
+        promises=(),
+        cooling={"n0": NOW_S + 1.26},
+        now_s=NOW_S,
+        at_s=7.0,
+    )
+
+    assert found.figures == {"nodes": 1, "n0": "for another 1.3 s"}
+    assert found.at_s == 7.0
+
+
 def test_promised_room_is_not_given_away_again() -> None:
     """A trainer fits beside a promise, or it does not."""
     cluster = index([node("n0", 7), node("n1", 8), node("n2", 7)])
@@ -123,6 +147,24 @@ def test_room_of_lower_pods_is_not_held_against_higher_ones() -> None:
     cluster = index([node("n0")], pods=[other, service("idle")])
 
     assert handlers.promised(cluster, (replace(PROMISE, priority=-1000),), -1000) == {}
+
+
+def test_a_nomination_of_the_same_rank_holds_no_room() -> None:
+    """Surplus never preempts: who came first among equals is the scheduler's to say."""
+    equal = service("idle", nominated="n0", priority=SURPLUS.priority)
+    cluster = index([node("n0", 7)], pods=[equal])
+
+    assert handlers.promised(cluster, (), SURPLUS.priority) == {}
+
+
+def test_what_is_given_away_on_one_node_adds_up() -> None:
+    """Promises, and nominations that the watch shows already."""
+    pods = [service(f"web-{i}", nominated="n0") for i in range(2)]
+    more = replace(PROMISE, uid="uid-more")
+
+    found = handlers.promised(index([node("n0", 20)], pods=pods), (more,), SURPLUS.priority)
+
+    assert found["n0"]["cpu"] == 9000
 
 
 @pytest.mark.parametrize("pod", [GUARANTEED, MASTER])

@@ -51,6 +51,19 @@ def test_mutate_answers_with_a_patch(client: FlaskClient) -> None:
     assert answer.json["response"]["patchType"] == "JSONPatch"
 
 
+def test_the_time_to_answer_is_measured(
+    metrics_and_client: tuple[Metrics, FlaskClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the body to the answer."""
+    metrics, client = metrics_and_client
+    times = iter([1000.0, 1000.25])
+    monkeypatch.setattr(app, "monotonic_s", lambda: next(times))
+    client.post("/mutate", json=review("pod-create-trainer"))
+
+    text = metrics.text().decode()
+    assert 'edl_webhook_review_seconds_sum{verb="mutate"} 0.25' in text
+
+
 def test_validate_refuses_with_a_message(
     client: FlaskClient, caplog: pytest.LogCaptureFixture
 ) -> None:

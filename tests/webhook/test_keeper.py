@@ -228,6 +228,52 @@ def test_thread_outlives_an_outage(api: FakeApi, tmp_path: Path) -> None:
     assert keeper.file.exists()
 
 
+class Stopping:
+    """The keeper's signal to end: set after some rounds; pauses take no time and are kept."""
+
+    def __init__(self, rounds: int) -> None:
+        self._left = rounds
+        self.pauses_s: list[float] = []
+
+    def is_set(self) -> bool:
+        """As `threading.Event` has it."""
+        self._left -= 1
+        return self._left < 0
+
+    def set(self) -> None:
+        """As `threading.Event` has it."""
+        self._left = 0
+
+    def wait(self, timeout: float) -> None:
+        """As `threading.Event` has it."""
+        self.pauses_s.append(timeout)
+
+
+class Longest:
+    """Draws the longest pause that there may be."""
+
+    def uniform(self, _low: float, high: float) -> float:
+        """As `random.Random` has it."""
+        return high
+
+
+def test_rounds_that_fail_are_tried_later_and_later(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to half a minute; after one that succeeded the first pause is short again."""
+    fates = iter([False] * 8 + [True, False, False])
+    stopping = Stopping(11)
+    monkeypatch.setattr(webhook.keeper, "Random", Longest)
+    monkeypatch.setattr(keeper, "try_round", lambda: next(fates))
+    monkeypatch.setattr(keeper, "_stopping", stopping)
+    keeper.wake()
+    keeper._run()  # noqa: SLF001 - what its thread runs
+
+    failed = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    pauses = [1.0 + bound_s for bound_s in failed]
+    assert stopping.pauses_s == [*pauses, 1.0, 1.5, 2.0]
+
+
 def test_stop_before_start_is_nothing(keeper: Keeper) -> None:
     """A server that failed to start can stop all its parts."""
     keeper.stop()

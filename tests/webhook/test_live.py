@@ -54,6 +54,18 @@ def test_policy_is_followed(api: FakeApi, live: Live) -> None:
     assert live.state().version != before
 
 
+@pytest.mark.parametrize("there", ["configmaps", "priorityclasses"])
+def test_one_first_list_is_not_enough(there: str, api: FakeApi) -> None:
+    """Without the classes every one seems to be missing; without the policy another rules."""
+    followed = Live(api, SYSTEM_NAMESPACE)
+    followed.reflectors[there].start()
+    until(lambda: followed.reflectors[there].synced)
+    synced = followed.synced
+    followed.reflectors[there].stop()
+
+    assert not synced
+
+
 def test_before_the_first_list_nothing_is_synced(api: FakeApi) -> None:
     """Without start there is a default state, and it says that it is not the cluster's."""
     followed = Live(api, SYSTEM_NAMESPACE, "edl:1")
