@@ -3,8 +3,8 @@
     pip install paddlepaddle==3.3.1 scikit-learn edl-sdk
     edl run -n 2 examples/paddle_digits/train_paddle.py --out build/paddle-digits
 
-Each trainer trains a model of its own on its own tasks; one of them saves a checkpoint now and
-then, and a trainer that comes late begins there.
+Each trainer trains a model of its own on its own tasks and saves it now and then, unless another's
+has been trained for longer; a trainer that comes late begins at the newest checkpoint.
 """
 
 from __future__ import annotations
@@ -51,6 +51,13 @@ def restore(model: Any, saved: edl.Checkpoint) -> None:
     model.set_state_dict({name: paddle.to_tensor(one) for name, one in saved.arrays().items()})
 
 
+def save(out: Path, model: Any, steps: int) -> None:
+    """Saves a model, unless the newest checkpoint is of one with more steps behind it."""
+    newest = edl.latest_checkpoint(out)
+    if newest is None or newest.step <= steps:
+        edl.save_checkpoint(out, arrays(model), step=steps)
+
+
 def accuracy(model: Any, x: Any, y: Any) -> float:
     """Share of images that are told right."""
     return float((model(paddle.to_tensor(x)).argmax(axis=1).numpy() == y).mean())
@@ -60,22 +67,25 @@ def train(out: Path, epochs: int) -> None:
     """Trains until the master says that all is done."""
     images, labels = digits()
     model = build()
-    saved = edl.latest_checkpoint(out)
+    saved, steps = edl.latest_checkpoint(out), 0
     if saved is not None:
         restore(model, saved)
+        steps = saved.step
     optimizer = paddle.optimizer.Adam(1e-3, parameters=model.parameters())
     entropy = nn.CrossEntropyLoss()
     data = edl.from_arrays("digits", images[:-TEST], labels[:-TEST])
     loop = edl.batches(data, BATCH, epochs=epochs, shuffle_seed=1, task_records=BATCH)
-    for number, (x, y) in enumerate(loop, 1):
+    for x, y in loop:
+        steps += 1
         loss = entropy(model(paddle.to_tensor(x)), paddle.to_tensor(y))
         loss.backward()
         optimizer.step()
         optimizer.clear_grad()
-        if number % SAVE_EVERY == 0:
-            edl.save_checkpoint(out, arrays(model), step=number)
-    edl.save_checkpoint(out, arrays(model))
-    print(f"test accuracy {accuracy(model, images[-TEST:], labels[-TEST:]):.3f}")
+        if steps % SAVE_EVERY == 0:
+            save(out, model, steps)
+    save(out, model, steps)
+    right = accuracy(model, images[-TEST:], labels[-TEST:])
+    print(f"test accuracy {right:.3f} after {steps} steps")
 
 
 def main() -> None:

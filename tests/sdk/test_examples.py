@@ -15,10 +15,9 @@ import pytest
 
 from tests.sdk.digits import example
 from tests.sdk.loops import until
-from tests.sdk.servers import TOKEN, Server
 from tests.sdk.trainers import Job
 
-pytestmark = pytest.mark.timeout(120)  # whole programs, on cores that others share
+pytestmark = pytest.mark.timeout(240)  # whole programs, on cores that others share
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples/numpy_digits/train.py"
@@ -33,28 +32,6 @@ def job(tmp_path: Path) -> Iterator[Job]:
     found = Job(tmp_path)
     yield found
     found.close()
-
-
-def _train(server: Server, python: str, program: str, *arguments: str) -> list[str]:
-    """What two trainers at once say at the end."""
-    running = []
-    for name in ("trainer-0", "trainer-1"):
-        told = {"EDL_MASTER": server.url, "EDL_TOKEN": TOKEN, "EDL_TRAINER": name}
-        command = [python, str(ROOT / "examples" / program), *arguments]
-        running.append(
-            subprocess.Popen(  # noqa: S603 - our own program
-                command, env={**os.environ, **told}, stdout=subprocess.PIPE, text=True, cwd=ROOT
-            )
-        )
-    texts = [one.communicate(timeout=100)[0] for one in running]
-    assert [one.returncode for one in running] == [0, 0]
-    return texts
-
-
-def _accuracy(text: str) -> float:
-    found = re.search(r"test accuracy (\d\.\d+)", text)
-    assert found is not None, text
-    return float(found[1])
 
 
 def _model(out: Path) -> tuple[Any, float]:
@@ -172,15 +149,47 @@ def _run(*arguments: str) -> str:
     ).stdout
 
 
-@pytest.mark.skipif(
-    not PADDLE.exists(),
-    reason="no paddlepaddle here: `make paddle` installs it",
+with_paddle = pytest.mark.skipif(
+    not PADDLE.exists(), reason="no paddlepaddle here: `make paddle` installs it"
 )
-def test_the_paddle_example_learns(server: Server, tmp_path: Path) -> None:
-    """Each trainer its own model; the newest checkpoint is one of them."""
-    program = "paddle_digits/train_paddle.py"
-    texts = _train(server, str(PADDLE), program, "--out", str(tmp_path), "--epochs", "6")
+LAST = re.compile(r"test accuracy (\d\.\d+) after (\d+) steps")
 
-    assert min(_accuracy(text) for text in texts) > 0.8
-    assert {1} == {task.accepted for task in server.books.state.tasks.values()}
-    assert edl.latest_checkpoint(tmp_path) is not None
+
+@with_paddle
+def test_the_paddle_example_learns(job: Job, tmp_path: Path) -> None:
+    """One trainer; what it has saved last is the model that it has in the end."""
+    found = job.start("trainer-0", *_paddle(tmp_path, epochs=3), python=str(PADDLE))
+    assert found.ends() == 0, found.text
+    ((accuracy, steps),) = LAST.findall(found.text)
+    newest = edl.latest_checkpoint(tmp_path / "out")
+
+    assert float(accuracy) > 0.8
+    assert newest is not None
+    assert newest.step == int(steps) == 3 * 45
+    assert job.done("digits") == 3 * TRAINED
+
+
+@with_paddle
+@pytest.mark.soak
+def test_the_paddle_example_keeps_the_model_that_was_trained_most(job: Job, tmp_path: Path) -> None:
+    """Each trainer its own; one is killed and started again, which begins at the newest."""
+    words = _paddle(tmp_path, epochs=6)
+    first, killed = (job.start(f"trainer-{n}", *words, python=str(PADDLE)) for n in range(2))
+    until(lambda: job.done("digits") > TRAINED)
+    killed.process.kill()
+    again = job.start("trainer-1", *words, python=str(PADDLE))
+    assert [one.ends() for one in (first, again)] == [0, 0], first.text + again.text
+    steps, accuracy = max(
+        (int(steps), float(right)) for right, steps in LAST.findall(first.text + again.text)
+    )
+    newest = edl.latest_checkpoint(tmp_path / "out")
+
+    assert accuracy > 0.8
+    assert newest is not None
+    assert newest.step == steps
+    assert job.done("digits") == 6 * TRAINED
+
+
+def _paddle(folder: Path, *, epochs: int) -> tuple[str | Path, ...]:
+    program = ROOT / "examples/paddle_digits/train_paddle.py"
+    return program, "--out", folder / "out", "--epochs", str(epochs)

@@ -89,6 +89,7 @@ def test_digits_in_numpy_are_learned_whoever_is_killed(data: Path, mode: tuple[s
 
 
 @with_paddle
+@pytest.mark.soak
 def test_digits_in_paddle_are_learned_together(data: Path, tmp_path: Path) -> None:
     """A trainer is killed while they learn; what one of them exports predicts as well."""
     schedule = ("--schedule", "40%:+1, 60%:kill trainer-0")
@@ -106,6 +107,7 @@ def test_digits_in_paddle_are_learned_together(data: Path, tmp_path: Path) -> No
 
 
 @with_paddle
+@pytest.mark.soak
 def test_clicks_are_learned_with_parameter_servers(data: Path) -> None:
     """Embeddings are tables there; trainers come and go."""
     schedule = ("--schedule", "30%:+1, 60%:kill trainer-0")

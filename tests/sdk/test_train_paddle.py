@@ -1,14 +1,16 @@
-"""`edl train` with the examples in PaddlePaddle, as a user runs them."""
+"""`edl train` with the examples in PaddlePaddle, as a user runs them; whole jobs in `make soak`."""
 
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests.sdk.trainers import Job
 
 ROOT = Path(__file__).parents[2]
 PADDLE = Path(os.environ.get("EDL_PADDLE_PYTHON") or ROOT / "build/paddle/bin/python")
@@ -53,44 +55,77 @@ def edl(tmp_path: Path) -> Edl:
     return call
 
 
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    """A master, and trainers that end with the test."""
+    found = Job(tmp_path)
+    yield found
+    found.close()
+
+
 def _common(data: Path) -> list[str]:
-    found = ["train", str(DIGITS), "--data", str(data / "digits-train.npz")]
+    found = ["-m", "edl", "train", str(DIGITS), "--data", str(data / "digits-train.npz")]
     return [*found, "--evaluate", str(data / "digits-test.npz"), "--batch-size", "32"]
 
 
-def _accuracy(done: "subprocess.CompletedProcess[str]") -> float:
-    assert done.returncode == 0, done.stdout
-    found = re.search(r"evaluation of step \d+: .*accuracy ([\d.]+)", done.stdout.splitlines()[-1])
-    assert found is not None, done.stdout
+def _accuracy(text: str) -> float:
+    found = re.search(r"^edl: .*evaluation of step \d+: .*accuracy ([\d.]+)", text, re.MULTILINE)
+    assert found is not None, text
     return float(found[1])
 
 
+def test_digits_are_learned(job: Job, data: Path, tmp_path: Path) -> None:
+    """Trained, exported, and used by one trainer: predictions are as good as the evaluation said."""
+    trained = job.start(
+        "trainer-0", *_common(data), "--epochs", "2", "--export", "model", python=str(PADDLE)
+    )
+    assert trained.ends() == 0, trained.text
+    test, other = data / "digits-test.npz", Job(tmp_path / "prediction")
+    words = ("-m", "edl", "predict", DIGITS, "--data", test, "--model", tmp_path / "model")
+    more = ("--output", "out", "--join", "all.npz")
+    predicted = other.start("trainer-0", *words, *more, python=str(PADDLE))
+    code, text = predicted.ends(), predicted.text
+    other.close()
+
+    assert code == 0, text
+    assert _accuracy(trained.text) > 0.6
+    _predicts_as_well(tmp_path / "prediction/all.npz", test, _accuracy(trained.text))
+
+
+@pytest.mark.soak
 def test_digits_are_learned_whoever_comes_and_goes(edl: Edl, data: Path, tmp_path: Path) -> None:
     """Trained, exported, and used: predictions are as good as the evaluation said."""
     schedule = "20%:kill trainer-0, 30%:+1, 60%:-1"
     words = ("--epochs", "5", "-n", "2", "--export", "model", "--schedule", schedule)
-    done = edl(*_common(data), *words)
-    test = str(data / "digits-test.npz")
-    words = ("--data", test, "--model", "model", "--output", "out", "--join", "all.npz")
+    done = edl(*_common(data)[2:], *words)
+    test = data / "digits-test.npz"
+    words = ("--data", str(test), "--model", "model", "--output", "out", "--join", "all.npz")
     predicted = edl("predict", str(DIGITS), *words, "-n", "1")
 
-    assert _accuracy(done) > 0.85
+    assert done.returncode == 0, done.stdout
+    assert _accuracy(done.stdout.splitlines()[-1]) > 0.85
     assert predicted.returncode == 0, predicted.stdout
-    with np.load(tmp_path / "all.npz") as found, np.load(test) as known:
+    _predicts_as_well(tmp_path / "all.npz", test, _accuracy(done.stdout.splitlines()[-1]))
+
+
+def _predicts_as_well(outputs: Path, test: Path, accuracy: float) -> None:
+    with np.load(outputs) as found, np.load(test) as known:
         right = (found["digit"] == known["labels"]).mean()
-    assert right == pytest.approx(_accuracy(done), abs=1e-3)
+    assert right == pytest.approx(accuracy, abs=1e-3)
 
 
+@pytest.mark.soak
 def test_parameter_servers_learn_digits_too(edl: Edl, data: Path) -> None:
     """A trainer that is asked to leave does so in good order, PaddlePaddle's handlers or not."""
     words = ("--async", "--epochs", "6", "-n", "2", "--schedule", "40%:-1")
-    done = edl(*_common(data), *words)
+    done = edl(*_common(data)[2:], *words)
 
-    assert _accuracy(done) > 0.85
+    assert done.returncode == 0, done.stdout
+    assert _accuracy(done.stdout.splitlines()[-1]) > 0.85
     assert "trainer-1 ended: left (143)" in done.stderr
 
 
-def test_too_little_memory_is_said_in_one_line(edl: Edl, data: Path, tmp_path: Path) -> None:
+def test_too_little_memory_is_said_in_one_line(job: Job, data: Path, tmp_path: Path) -> None:
     """As PaddlePaddle says it: which trainer, step and batch, and what to change."""
     text = DIGITS.read_text()
     (tmp_path / "digits.py").write_text(
@@ -100,12 +135,12 @@ def test_too_little_memory_is_said_in_one_line(edl: Edl, data: Path, tmp_path: P
         )
     )
     words = _common(data)
-    words[1] = "digits.py"
-    done = edl(*words, "-n", "1")
+    words[words.index(str(DIGITS))] = "digits.py"
+    done = job.start("trainer-0", *words, python=str(PADDLE))
 
-    assert done.returncode == 1
+    assert done.ends() == 1, done.text
     assert re.search(
         r"edl: out of memory at step 1, micro-batch 1 of 4 records on trainer-\d, .*"
         r"lower --batch-size or raise --micro-batches",
-        done.stdout.splitlines()[-2],
-    ), done.stdout
+        done.text.splitlines()[-1],
+    ), done.text

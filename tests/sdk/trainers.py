@@ -16,7 +16,7 @@ from edl import __main__, process
 from tests.master.serving import TOKEN, Served
 from tests.sdk.contract import Master
 
-LIMIT_S = 60.0
+LIMIT_S = 100.0
 """Ends a hang: nothing that is waited for takes so long."""
 
 
@@ -117,6 +117,7 @@ class Job:
     """A master and its trainers; `close` ends them all."""
 
     def __init__(self, folder: Path, *, heartbeat_s: float = 5.0) -> None:
+        folder.mkdir(exist_ok=True)
         self.served = Served(folder / "journal", heartbeat_s=heartbeat_s)
         self._folder = folder
         self._trainers: list[Trainer] = []
