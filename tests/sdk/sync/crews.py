@@ -6,15 +6,28 @@ from typing import Any
 
 import edl
 from edl import clock
-from edl.session import Session
+from edl.session import Loop, Session
 from edl.settings import Settings
 from edl.sync import Replica, Result, Step
+from edl.sync.engine import Engine
 
 from tests.master.serving import TOKEN, Served
 from tests.sdk.sync.replicas import Softmax, data
 
 _MEET_S = 20.0
 Act = Callable[["Trainer", Step], None]
+
+
+class Watched(Session):
+    """A session whose loop can be looked at."""
+
+    loop: Engine
+
+    def register(self, loop: Loop) -> None:
+        """As in `Session`."""
+        if isinstance(loop, Engine):
+            self.loop = loop
+        super().register(loop)
 
 
 class Trainer:
@@ -29,7 +42,7 @@ class Trainer:
         """Whether it is in the job when it has trained, until somebody makes it leave."""
         url, patience_s = f"http://127.0.0.1:{crew.master.port}", crew.patience_s
         settings = Settings(url, TOKEN, name, grace_s=5.0, patience_s=patience_s)
-        self.member = self._options.pop("member", None) or Session(settings)
+        self.member = self._options.pop("member", None) or Watched(settings)
         self.steps: list[Step] = []
         self.began = threading.Event()
         """Set by its first step."""
@@ -92,8 +105,7 @@ class Gate:
 
     def __call__(self, trainer: "Trainer", step: Step) -> None:
         """For `Crew.add`."""
-        if step.world < self._world:
-            meet(trainer, self._world)
+        together(trainer, step, self._world)
         if step.step == self._at:
             self.reached.set()
             self.open.wait(_MEET_S)
@@ -104,6 +116,18 @@ def meet(trainer: "Trainer", world: int) -> None:
     until_s = clock.monotonic_s() + _MEET_S
     while len(trainer.member.control().status()["rendezvous"]["members"]) < world:
         assert clock.monotonic_s() < until_s, "the others do not come"
+        threading.Event().wait(0.02)
+
+
+def together(trainer: "Trainer", step: Step, world: int) -> None:
+    """After a step with fewer members: waits until it knows of a round with so many."""
+    if step.world >= world:
+        return
+    meet(trainer, world)
+    member, until_s = trainer.member, clock.monotonic_s() + _MEET_S
+    assert isinstance(member, Watched)
+    while not member.loop.rendezvous.newer(step.round):
+        assert clock.monotonic_s() < until_s, "it does not hear of the others"
         threading.Event().wait(0.02)
 
 

@@ -57,6 +57,7 @@ def train(
     acts: Sequence[tuple[float, Act]] = (),
     pause_s: float = 0.0,
     members: int = MEMBERS,
+    spares: int = SPARES,
     python: str = sys.executable,
 ) -> Curve:
     """Trains a job to its end.
@@ -67,6 +68,7 @@ def train(
         acts: What to do to its members, and when.
         pause_s: Makes steps so long that there is time for it.
         members: With so many it begins.
+        spares: So many are started to be let in by acts.
         python: Runs the trainers.
     """
     folder.mkdir(parents=True)
@@ -75,7 +77,7 @@ def train(
     given |= {"hurry": str(hurry), "go": str(folder / "go"), "pause_s": pause_s}
     with Fleet(folder, given, python=python) as fleet:
         storm = Storm(fleet, members, Random(0))  # noqa: S311 - it decides nothing here
-        storm.begin(SPARES if acts else 0)
+        storm.begin(spares if acts else 0)
         for share, act in acts:
             assert fleet.until(lambda: _made(fleet) >= share * steps, _REACH_S)  # noqa: B023 - called at once
             act(storm)

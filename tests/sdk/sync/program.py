@@ -52,7 +52,12 @@ def main(path: str, text: str) -> None:
         told = {name: getattr(result, name) for name in ("steps", "records", "rounds", "redone")}
         judges = test is not None and result.whole and not result.late
         judged = _judged(replica, test) if judges else {}
-        ended = {"end": result.whole, "skipped": result.skipped, "digest": digest}
+        ended = {
+            "end": result.whole,
+            "late": result.late,
+            "skipped": result.skipped,
+            "digest": digest,
+        }
         _line(out, {**ended, **told, "test": judged})
 
 

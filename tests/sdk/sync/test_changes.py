@@ -18,7 +18,7 @@ OPTIONS: Json = {
     "shuffle_seed": 1,
     "records": RECORDS,
     "rate": 0.001,
-    "pause_s": 0.05,
+    "pause_s": 0.1,
     "micros": True,
 }
 _STORM = 200
@@ -82,11 +82,14 @@ def test_training_goes_on_whatever_happens_to_its_members(tmp_path: Path) -> Non
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("changes", "size", "epochs"),
+    [(4, 4, 8), pytest.param(_STORM, 8, 320, marks=pytest.mark.soak)],
+)
 def test_a_storm_of_changes_and_kills_leaves_the_books_exact(
-    tmp_path: Path, *, thorough: bool
+    tmp_path: Path, changes: int, size: int, epochs: int
 ) -> None:
-    """A few changes here, 200 to eight trainers in `make properties`: nothing hangs, nothing grows."""
-    changes, size, epochs = (_STORM, 8, 320) if thorough else (6, 4, 12)
+    """A few changes, or 200 to eight trainers in `make soak`: nothing hangs, nothing grows."""
     hurry = tmp_path / "hurry"
     options = {**OPTIONS, "epochs": epochs, "hurry": str(hurry)}
     with Fleet(tmp_path, options) as fleet:

@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 from edl import Session, Settings, clock
 from edl.checkpoints import latest_checkpoint
-from edl.session import Loop
 from edl.sync import Result, State, Step
-from edl.sync.engine import Engine
 
 from tests.master.serving import TOKEN, Served
-from tests.sdk.sync.crews import Crew, Trainer, meet
+from tests.sdk.sync.crews import Crew, Trainer, Watched, meet, together
 from tests.sdk.sync.lines import Line
 from tests.sdk.sync.replicas import Softmax
 
@@ -24,18 +22,6 @@ FLIGHT = AT + 1
 """The step whose exchange the others had begun may reach who stood still, when it goes on."""
 _HANG_S = 25.0
 _LOOK_S = 0.02
-
-
-class Watched(Session):
-    """A session whose loop can be looked at."""
-
-    loop: Engine
-
-    def register(self, loop: Loop) -> None:
-        """As in `Session`."""
-        assert isinstance(loop, Engine)
-        self.loop = loop
-        super().register(loop)
 
 
 class Freezer:
@@ -84,11 +70,8 @@ class Freezer:
         """Does something; after the first step it waits until it knows that so many train."""
 
         def both(trainer: Trainer, step: Step) -> None:
-            if step.step == 1 and step.world < world:
-                meet(trainer, world)
-                member = trainer.member
-                assert isinstance(member, Watched)
-                _until(lambda: member.loop.rendezvous.newer(step.round))
+            if step.step == 1:
+                together(trainer, step, world)
             act(trainer, step)
 
         return both

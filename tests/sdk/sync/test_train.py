@@ -1,16 +1,17 @@
 """Synchronous training with a real master: members come, go and die."""
 
-from typing import Any
+import threading
+from pathlib import Path
 
 import edl
 import numpy as np
 import pytest
 from edl import Session, Settings
-from edl.sync import engine
+from edl.session import Loop
 
 from tests.master.serving import TOKEN, Served
-from tests.sdk.sync.crews import Crew
-from tests.sdk.sync.replicas import Softmax, data
+from tests.sdk.sync.crews import Crew, Gate, Trainer, together
+from tests.sdk.sync.replicas import Floats, Softmax, data
 
 
 def test_one_trainer_trains_it_all(master: Served) -> None:
@@ -28,18 +29,32 @@ def test_one_trainer_trains_it_all(master: Served) -> None:
 
 
 @pytest.mark.parametrize("world", [2, 3])
-def test_members_end_with_the_same_weights_as_one_alone(master: Served, world: int) -> None:
+def test_members_end_with_the_same_weights_as_one_alone(
+    master: Served, tmp_path: Path, world: int
+) -> None:
     """Whoever computes which part of a step: its sum is the same but for rounding."""
+    other = Served(tmp_path / "other")
+    alone = Crew(other).add(replica=Softmax(0))
+    assert alone.end().whole
+    other.stop()
     crew = Crew(master)
-    for _ in range(world):
-        crew.add()
+    for seed in range(world):
+        crew.add(lambda one, step: together(one, step, world), Softmax(seed))
+        assert crew.trainers[0].began.wait(20)  # its weights are those that all begin with
 
     results = [one.end() for one in crew.trainers]
 
-    assert {result.records for result in results if result.whole} == {1024}
-    weights = [one.replica.weights for one in crew.trainers if isinstance(one.replica, Softmax)]
-    for each in weights[1:]:
-        assert np.array_equal(each, weights[0])
+    assert [(one.whole, one.late, one.records) for one in results] == [(True, False, 1024)] * world
+    assert sum(step.world == world for step in crew.trainers[0].steps) >= 24
+    first, *others = [_weights(one) for one in crew.trainers]
+    assert all(np.array_equal(first, each) for each in others)
+    assert np.allclose(first, _weights(alone), rtol=1e-3, atol=1e-4)
+    assert not np.allclose(first, Softmax(0).weights, rtol=1e-1, atol=1e-1)
+
+
+def _weights(trainer: Trainer) -> Floats:
+    assert isinstance(trainer.replica, Softmax)
+    return trainer.replica.weights
 
 
 def test_a_trainer_that_comes_late_has_nothing_to_do(master: Served) -> None:
@@ -53,23 +68,35 @@ def test_a_trainer_that_comes_late_has_nothing_to_do(master: Served) -> None:
     assert master.service.status()["setbacks"]["count"] == 0
 
 
-def test_whoever_is_let_in_as_the_job_ends_has_nothing_to_do_either(
-    master: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Slow(Session):
+    """Of a trainer that hears how the job is, and is let in only later."""
+
+    def __init__(self, found: Settings) -> None:
+        super().__init__(found)
+        self.asked, self.let_in = threading.Event(), threading.Event()
+
+    def register(self, loop: Loop) -> None:
+        """As in `Session`."""
+        self.asked.set()
+        assert self.let_in.wait(20)
+        super().register(loop)
+
+
+def test_whoever_is_let_in_as_the_job_ends_has_nothing_to_do_either(master: Served) -> None:
     """It saw the job working when it came, and leads a round of its own when all others are gone."""
-    crew = Crew(master)
-    crew.add().end()
-    known, asked = engine.Engine.status, []
+    crew, gate = Crew(master), Gate(1, at=6)
+    first = crew.add(gate)
+    assert gate.reached.wait(20)
+    slow = Slow(Settings(f"http://127.0.0.1:{master.port}", TOKEN, "slow"))
+    late = crew.add(member=slow)
+    assert slow.asked.wait(20)
+    gate.open.set()
+    assert not first.end().late
+    slow.let_in.set()
 
-    def status(self: engine.Engine) -> Any:
-        asked.append(self)
-        return {} if len(asked) == 1 else known(self)
+    result = late.end()
 
-    monkeypatch.setattr(engine.Engine, "status", status)
-    late = crew.add().end()
-
-    assert (late.whole, late.late, late.steps) == (True, True, 0)
-    assert len(asked) == 2
+    assert (result.whole, result.late, result.steps) == (True, True, 0)
     assert master.service.status()["setbacks"]["count"] == 0
 
 
