@@ -23,6 +23,8 @@ Json = dict[str, Any]
 CHANGE_S = 3.0
 """The issue's bar: from a membership change to the next training step."""
 WORLDS = (2, 4, 8)
+RANKS = (0, -1)
+"""Of those that are lost: the first, which leads, and the last."""
 _ROUNDS_A_TURN = 30
 _FOR_EVER = 1_000_000
 _PAUSE_S = 0.02
@@ -57,7 +59,7 @@ def _changes(flavour: Flavour, folder: Path, world: int, turns: int) -> Json:
         storm = Storm(fleet, world, Random(0))  # noqa: S311 - it decides nothing here
         storm.begin()
         for _ in range(turns):
-            for rank in (0, -1):
+            for rank in RANKS:
                 for kind in LOSSES:
                     _turn(storm, kind, rank)
         changes = storm.changes[1:]

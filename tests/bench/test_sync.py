@@ -12,6 +12,21 @@ from tests.sdk.sync.curves import Curve, differ
 SMALL = Setting((10,), 1, lambda _: None)
 
 
+@pytest.mark.timeout(180)
+def test_a_change_of_members_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The member of rank 0 is killed and replaced, with real processes."""
+    monkeypatch.setattr(rounds, "LOSSES", ["kill"])
+    monkeypatch.setattr(rounds, "RANKS", (0,))
+    found = rounds.run(SMALL)
+
+    assert [bar.name for bar in found.bars] == ["change_kill_s", "change_grow_s"]
+    assert all(bar.value for bar in found.bars)
+    numpy = found.raw["numpy_2"]
+    assert (len(numpy["kill"]["rank_0_s"]), numpy["kill"]["others_s"]) == (1, [])
+    assert len(numpy["grow"]["others_s"]) == 1
+
+
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_changes_of_members_report_the_issues_bar() -> None:
     """Every kind of change, with real processes, to the member of rank 0 and to another one."""
@@ -27,6 +42,22 @@ def test_changes_of_members_report_the_issues_bar() -> None:
     assert len(numpy["grow"]["others_s"]) == 6
 
 
+@pytest.mark.timeout(180)
+def test_steps_of_one_and_of_two_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the same job; without PaddlePaddle there is nothing else to compare with."""
+    monkeypatch.setattr(steps, "WORLDS", (1, 2))
+    monkeypatch.setattr(steps, "PADDLE", Path("nowhere"))
+    found = steps.run(SMALL)
+    bars = {bar.name: bar for bar in found.bars}
+
+    assert bars["sync_step_speed_over_plain"].limit == 0.95
+    assert bars["sync_step_speed_over_plain"].value is None
+    assert bars["sync_speed_2_over_1"].value
+    assert 0 < (bars["sync_exchange_share_2"].value or 0) < 1
+    assert {world: len(turns) for world, turns in found.raw["scaling"].items()} == {"1": 1, "2": 1}
+
+
+@pytest.mark.soak
 @pytest.mark.timeout(180)
 def test_steps_report_their_speed_and_their_exchange() -> None:
     """One, two and four processes; beside plain PaddlePaddle where that is installed."""
