@@ -1,0 +1,162 @@
+"""The extender's wiring, certificates and command line."""
+
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+from cryptography import x509
+
+from extender import app, certificates
+from extender.__main__ import main
+from extender.settings import ExtenderSettings
+from kube import config
+from tests.reconciler.waiting import until
+
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def _own_root() -> Iterator[None]:
+    """Gives the root logger back as it was: a command sets it up anew."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path) -> Iterator[Path]:
+    """A kubeconfig of an API server that is not there: a port that is taken and not listened to."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"https://127.0.0.1:{taken.getsockname()[1]}"
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": url}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": {}}],
+        }
+        path = tmp_path / "kubeconfig"
+        path.write_text(yaml.safe_dump(document))
+        yield path
+
+
+def test_a_process_without_an_api_server_is_not_ready(nowhere: Path) -> None:
+    """It says why, answers no question, and stops when it is told to."""
+    before = set(threading.enumerate())
+    service = app.build(ExtenderSettings(), config.load(nowhere))
+    service.start()
+    client = service.app.test_client()
+    ready, asked = client.get("/readyz"), client.post("/filter", json={})
+    scrape = client.get("/metrics").text
+    service.stop()
+    until(lambda: set(threading.enumerate()) <= before)
+
+    assert (ready.status_code, asked.status_code) == (503, 503)
+    assert ready.json is not None
+    assert ready.json["synced"] is False
+    assert ready.json["policy"]["source"] == "default"
+    assert "edl_extender_watch_age_seconds" in scrape
+
+
+def test_with_a_client_ca_every_question_wants_a_certificate(nowhere: Path, tmp_path: Path) -> None:
+    """Probes do not."""
+    settings = ExtenderSettings(client_ca=tmp_path / "ca.crt")
+    client = app.build(settings, config.load(nowhere)).app.test_client()
+
+    assert client.post("/filter", json={}).status_code == 403
+    assert client.get("/healthz").status_code == 200
+
+
+def test_a_missing_kubeconfig_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It names the file, and the exit code is 1."""
+    code = main([f"--kubeconfig={tmp_path / 'none'}", "--listen=127.0.0.1:0"])
+
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert code == 1
+    assert line.startswith(f"extender: {tmp_path / 'none'}: no way to the API server")
+
+
+def test_certificates_name_both_sides() -> None:
+    """The server by all its names, the scheduler as a client of the same CA."""
+    files = certificates.files("edl-system", ("scheduler.example",), NOW)
+    leaf = x509.load_pem_x509_certificate(files["tls.crt"])
+    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    ca = x509.load_pem_x509_certificate(files["ca.crt"])
+    client = x509.load_pem_x509_certificate(files["client.crt"])
+
+    assert "edl-extender.edl-system.svc" in names.get_values_for_type(x509.DNSName)
+    assert "scheduler.example" in names.get_values_for_type(x509.DNSName)
+    assert leaf.issuer == client.issuer == ca.subject
+    assert ca.not_valid_after_utc > leaf.not_valid_after_utc
+
+
+def test_the_command_writes_certificates_and_says_what_is_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Readable by their owner alone."""
+    out = tmp_path / "new" / "folder"
+    code = main(["certificates", "--out", str(out), "--host", "10.0.0.1"])
+
+    assert code == 0
+    assert "create secret generic edl-extender-tls" in capsys.readouterr().out
+    assert {path.name for path in out.iterdir()} == set(certificates.files("n", (), NOW))
+    assert {path.stat().st_mode & 0o077 for path in out.iterdir()} == {0}
+
+
+def test_certificates_are_never_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line that names the file; nothing is written beside it."""
+    (tmp_path / "tls.key").write_text("mine")
+    code = main(["certificates", "--out", str(tmp_path)])
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert code == 1
+    assert "tls.key is there already" in line
+    assert [path.name for path in tmp_path.iterdir()] == ["tls.key"]
+
+
+def test_certificates_need_a_directory(capsys: pytest.CaptureFixture[str]) -> None:
+    """Bad usage exits with 2."""
+    with pytest.raises(SystemExit) as ended:
+        main(["certificates"])
+
+    assert ended.value.code == 2
+    assert "--out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flag", "says"),
+    [("--stale-seconds=1", "--stale-seconds is '1'"), ("--colour", "--colour")],
+)
+def test_a_bad_flag_is_one_line(flag: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Usage errors exit with 2."""
+    with pytest.raises(SystemExit) as ended:
+        main([flag])
+
+    assert ended.value.code == 2
+    assert says in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_an_address_that_is_taken_is_one_line(
+    nowhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It names the setting, and the exit code is 1."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = f"--listen=127.0.0.1:{taken.getsockname()[1]}"
+        code = main([where, f"--kubeconfig={nowhere}"])
+
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert code == 1
+    assert line.startswith("extender: cannot listen on 127.0.0.1:")

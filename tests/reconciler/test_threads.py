@@ -1,0 +1,102 @@
+"""The reconciler with its real threads, on a cluster in memory."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from kube.active import ActivePolicy
+from kube.cache import ClusterCache
+from kube.fake import FakeApi
+from kube.request import JOBS, NODES, create
+from reconciler.events import Recorder
+from reconciler.loop import Reconciler
+from reconciler.meters import Meters
+from reconciler.settings import ReconcilerSettings
+from runtime.metrics import Metrics
+from runtime.records import Records
+from tests.reconciler import objects
+from tests.reconciler.waiting import LIMIT_S, until
+
+
+class Threads:
+    """A reconciler at work on a cluster in memory, with its real threads."""
+
+    def __init__(self) -> None:
+        self.api = FakeApi()
+        self.api.send(create(NODES, None, objects.node("n0", 16)))
+        self.cache = ClusterCache(self.api)
+        self.recorder = Recorder(self.api, "test")
+        self.fails = 0
+        self.records = Records()
+        self.loop = Reconciler(
+            self.api,
+            ReconcilerSettings(gather_seconds=0),
+            cache=self.cache,
+            policy=ActivePolicy(),
+            leads=self.leads,
+            recorder=self.recorder,
+            records=self.records,
+            meters=Meters(Metrics("reconciler")),
+        )
+
+    def leads(self) -> bool:
+        """Leads, after as many errors as were ordered."""
+        if self.fails:
+            self.fails -= 1
+            raise RuntimeError("who leads is not known")
+        return True
+
+    def start(self) -> None:
+        """As `reconciler.app` does."""
+        self.cache.start()
+        assert self.cache.wait_synced(LIMIT_S)
+        self.recorder.start()
+        self.loop.start()
+
+    def stop(self) -> None:
+        """As `reconciler.app` does."""
+        self.loop.stop()
+        self.recorder.stop()
+        self.cache.stop()
+
+
+@pytest.fixture
+def threads() -> Iterator[Threads]:
+    """Not started yet; no thread of it is left afterwards."""
+    before = set(threading.enumerate())
+    made = Threads()
+    try:
+        yield made
+    finally:
+        made.stop()
+    until(lambda: set(threading.enumerate()) <= before)
+
+
+def test_a_job_that_appears_wakes_the_loop(threads: Threads) -> None:
+    """No tick is waited for."""
+    threads.start()
+    threads.api.send(create(JOBS, "ml", objects.job("net", 1, 3)))
+
+    until(lambda: len(threads.cache.pods.records()) == 3)
+
+
+def test_a_round_that_fails_is_not_the_end(
+    threads: Threads, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged with its cause, and the loop can still be stopped."""
+    threads.fails = 10_000
+    threads.start()
+    until(lambda: "round failed" in caplog.text)
+
+    assert "who leads is not known" in caplog.text
+
+
+def test_work_goes_on_after_a_round_that_failed(threads: Threads) -> None:
+    """The pause is half a second at first."""
+    threads.fails = 1
+    threads.api.send(create(JOBS, "ml", objects.job("net", 1, 1)))
+    threads.start()
+
+    until(lambda: len(threads.cache.pods.records()) == 1)
+    assert threads.fails == 0
