@@ -36,9 +36,9 @@ AT_ONCE = (1, 8)
 _MILLION = 1_000_000
 _RECORDS = 1_000_000_000
 _SECONDS_A_ROUND = 0.25
-_STARTED_S = 20.0
+_STARTED_S = 60.0
 _LOOK_S = 0.01
-_ANSWER_S = 10.0
+_ANSWER_S = 60.0
 
 
 def run(setting: Setting) -> Result:

@@ -26,15 +26,25 @@ def test_a_member_that_ends_before_its_time_is_told() -> None:
 
 
 def test_figures_are_reported_by_members_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without PaddlePaddle there is nothing to compare with."""
+    """Medians over turns; without PaddlePaddle there is nothing to compare with."""
+    measured: list[tuple[str, int, list[int], list[int]]] = []
+
+    def measure(
+        kind: str, _python: str, world: int, sizes: list[int], counts: list[int]
+    ) -> list[list[float]]:
+        measured.append((kind, world, sizes, counts))
+        return [[5.0, 1.0, 3.0] for _ in sizes]
+
+    monkeypatch.setattr(exchange, "measure", measure)
     monkeypatch.setattr(exchange, "WORLDS", (2,))
     monkeypatch.setattr(exchange, "SIZES", {"1k": 1000})
     monkeypatch.setattr(exchange, "SHARES", (1,))
     monkeypatch.setattr(exchange, "_PADDLE", Path("nowhere"))
     found = exchange.run(SETTING)
 
+    assert measured == [("ring", 2, [1000], [3])]
     assert found.bars == ()
-    assert list(found.growth) == ["ring_2_x_1k_ms"]
+    assert found.growth == {"ring_2_x_1k_ms": [3.0, 3.0]}
 
 
 def test_ratios_are_over_gloo() -> None:

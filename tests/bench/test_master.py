@@ -1,9 +1,12 @@
 """The benchmark of the master, as short as it can be."""
 
+import pytest
+
 from bench import master
 from bench.benchmark import Setting
 
 
+@pytest.mark.timeout(180)
 def test_the_master_reports_the_issues_bars() -> None:
     """Against a real master in a process of its own; each figure was measured."""
     found = master.run(Setting((10,), 1, lambda _: None))

