@@ -85,7 +85,7 @@ class Freezer:
     def die(self, trainer: Trainer, step: Step) -> None:
         """Is lost at step `LATER`, as by SIGKILL: the master hears nothing."""
         if step.step == LATER:
-            _until(lambda: _done(self._crew.master) > FLIGHT * 32)
+            _until(lambda: _done(self._crew.master) > 16 * 32)  # more than any checkpoint has
             self.lines[trainer].cut()
             raise RuntimeError("killed")
 
