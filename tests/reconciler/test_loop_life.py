@@ -312,8 +312,11 @@ def test_an_unmanaged_job_gets_its_parallelism_moved(world: World, process: Proc
 
     assert world.job("plain").parallelism > 1
     assert world.pods("plain") == []
-    (text,) = world.events("ParallelismMoved")
-    assert "while EDL's webhook was away" in text
+    assert world.events("ParallelismMoved")[0] == (
+        "the built-in controller runs this Job, because it was created while EDL's webhook was "
+        "away: parallelism moved from 1 to 4; it grows and shrinks more slowly than other elastic "
+        "jobs: create it again"
+    )
 
 
 def test_a_job_that_cannot_be_elastic_is_reported(world: World, process: Process) -> None:

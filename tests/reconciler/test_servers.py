@@ -271,7 +271,10 @@ def test_a_name_that_is_taken_is_left_alone(world: World, process: Process) -> N
     process.run(3)
     process.tell()
 
-    assert world.events("ServersRefused")[0].startswith("Pod net-ps-0 exists and is not this Job's")
+    assert world.events("ServersRefused")[0] == (
+        "Pod net-ps-0 exists and is not this Job's: delete it, or name the Job otherwise"
+    )
+    assert world.events("ServersMade") == ["made parameter server 1"]
     assert _running(world) == ["net-ps-1"]
 
 
@@ -328,8 +331,10 @@ def test_a_server_that_is_silent_is_told_of_once(world: World, process: Process)
     process.tell()
 
     (text,) = world.events("ServerSilent")
-    assert text.startswith("parameter server 1 has not been ready for 61 s: see kubectl")
-    assert text.endswith("logs net-ps-1 -c edl-pserver")
+    assert text == (
+        "parameter server 1 has not been ready for 61 s: see kubectl -n ml logs net-ps-1 "
+        "-c edl-pserver"
+    )
 
 
 def test_a_server_without_a_node_is_told_of(world: World, process: Process) -> None:
@@ -341,7 +346,9 @@ def test_a_server_without_a_node_is_told_of(world: World, process: Process) -> N
     process.round()
     process.tell()
 
-    assert world.events("ServerSilent")[0].endswith("describe pod net-ps-0")
+    assert world.events("ServerSilent")[0] == (
+        "parameter server 0 has not been ready for 61 s: see kubectl -n ml describe pod net-ps-0"
+    )
 
 
 def test_a_server_that_cannot_be_made_is_told_of(world: World, process: Process) -> None:
@@ -353,7 +360,10 @@ def test_a_server_that_cannot_be_made_is_told_of(world: World, process: Process)
     process.round()
     process.tell()
 
-    assert "it has no pod, because no node has room" in world.events("ServerSilent")[0]
+    assert world.events("ServerSilent")[0] == (
+        "parameter server 0 has not been ready for 62 s: it has no pod, because no node has room "
+        "for it or it could not be made"
+    )
 
 
 def test_bad_annotations_that_admission_missed_are_told(world: World, process: Process) -> None:

@@ -154,6 +154,117 @@ def test_trainers_that_succeed_end_no_job_whose_master_still_has_work() -> None:
     assert _told(working, [], Books(failed=7)) == ["BackoffLimitExceeded"] * 2
 
 
+def _condition(kind: str, reason: str, message: str, *, holds: bool = True) -> JobCondition:
+    return JobCondition(kind, "True" if holds else "False", reason, message, NOW_S)
+
+
+SUSPENDED = _condition("Suspended", "JobSuspended", "Job suspended")
+
+
+@pytest.mark.parametrize(
+    ("owner", "books", "word", "end"),
+    [
+        (
+            replace(JOB, backoff_limit=2),
+            Books(failed=3),
+            None,
+            _condition(
+                "FailureTarget",
+                "BackoffLimitExceeded",
+                "3 trainers failed, more than backoffLimit 2 allows",
+            ),
+        ),
+        (
+            replace(JOB, deadline_s=100),
+            Books(),
+            None,
+            _condition(
+                "FailureTarget",
+                "DeadlineExceeded",
+                "the job ran longer than activeDeadlineSeconds 100",
+            ),
+        ),
+        (
+            JOB,
+            Books(succeeded=1),
+            None,
+            _condition(
+                "SuccessCriteriaMet",
+                "CompletionsReached",
+                "a trainer finished the work and every other has ended",
+            ),
+        ),
+        (
+            MASTERED,
+            Books(),
+            Word(State.DONE, NOW_S),
+            _condition(
+                "SuccessCriteriaMet", "MasterSaysDone", "the master says that all work is done"
+            ),
+        ),
+        (
+            MASTERED,
+            Books(),
+            Word(State.FAILED, NOW_S, "disk full"),
+            _condition("FailureTarget", "MasterSaysFailed", "the master gave up: disk full"),
+        ),
+        (
+            MASTERED,
+            Books(),
+            Word(State.FAILED, NOW_S),
+            _condition(
+                "FailureTarget", "MasterSaysFailed", "the master gave up: it gave no reason"
+            ),
+        ),
+    ],
+)
+def test_an_end_says_why_in_both_its_conditions(
+    owner: Job, books: Books, word: Word | None, end: JobCondition
+) -> None:
+    """By the types of batch/v1, which `kubectl wait` and workflow engines look for."""
+    found = status.status(owner, [], books, NOW_S, word=word)
+    final = "Complete" if end.type == "SuccessCriteriaMet" else "Failed"
+
+    assert found.conditions == (end, replace(end, type=final))
+    assert found.completion_s == (NOW_S if final == "Complete" else 0.0)
+
+
+def test_suspension_and_its_end_are_one_condition() -> None:
+    """As the built-in controller writes it."""
+    suspended = _ended(Books(), [], replace(JOB, suspended=True))
+    resumed = _ended(Books(), [], replace(JOB, status=suspended))
+
+    assert suspended.conditions == (SUSPENDED,)
+    assert resumed.conditions == (
+        _condition("Suspended", "JobResumed", "Job resumed", holds=False),
+    )
+
+
+def test_a_job_that_was_never_suspended_says_nothing_of_it() -> None:
+    """Nor does one whose suspension is long over say so again."""
+    resumed = _condition("Suspended", "JobResumed", "Job resumed", holds=False)
+    after = replace(JOB, status=JobStatus(start_s=NOW_S - 100, conditions=(resumed,)))
+
+    assert _ended(Books(), PODS).conditions == ()
+    assert status.status(after, PODS, Books(), NOW_S + 60).conditions == (resumed,)
+
+
+def test_other_conditions_stay() -> None:
+    """Somebody else's, or those of before; the newest comes last."""
+    other = _condition("Custom", "Because", "of it")
+    found = _ended(Books(), [], replace(JOB, suspended=True, status=JobStatus(conditions=(other,))))
+
+    assert found.conditions == (other, SUSPENDED)
+
+
+def test_a_condition_that_does_not_hold_ends_nothing() -> None:
+    """FailureTarget of status False is no end that was begun."""
+    not_so = _condition("FailureTarget", "X", "x", holds=False)
+    found = _ended(Books(), PODS, replace(JOB, status=JobStatus(conditions=(not_so,))))
+
+    assert _types(found) == []
+
+
 def test_suspension_stops_the_clock() -> None:
     """A suspended job has no startTime, and so no deadline."""
     found = _ended(Books(), [], replace(JOB, suspended=True, deadline_s=1))

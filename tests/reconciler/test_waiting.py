@@ -255,6 +255,40 @@ def _with(*conditions: JobCondition) -> JobStatus:
     return JobStatus(start_s=1.0, conditions=conditions)
 
 
+def test_waiting_begins_with_its_reason_and_time() -> None:
+    """In words where the plan has figures; else the reason's own name."""
+    plan = JobPlan(JOB.key, 0, 0, Reason.GROWING, {"waiting": 8}, 0.0)
+    text = "8 trainers of all jobs are being scheduled, enough for now"
+
+    assert status.waiting(JOB, plan, NOW_S) == JobCondition(WAITING, "True", "Growing", text, NOW_S)
+
+
+def test_waiting_ends_with_the_minimum() -> None:
+    """At the time it has it; a job that rests says why it waits for nothing."""
+    waits = replace(JOB, status=_with(SINCE))
+    started = status.waiting(waits, _plan(Reason.AT_MAX, 2), NOW_S)
+    suspended = status.waiting(waits, _plan(Reason.SUSPENDED), NOW_S)
+
+    assert started == JobCondition(WAITING, "False", "Started", "it has its minimum", NOW_S)
+    assert suspended == JobCondition(WAITING, "False", "Suspended", "spec.suspend is true", NOW_S)
+
+
+def test_a_job_that_waits_again_waits_from_now_on() -> None:
+    """The time of a wait that is over does not count."""
+    again = status.waiting(replace(JOB, status=_with(OVER)), _plan(Reason.QUOTA_REACHED), NOW_S)
+
+    assert again is not None
+    assert (again.status, again.time_s) == ("True", NOW_S)
+
+
+def test_a_job_that_is_wrong_waits_even_with_its_minimum() -> None:
+    """Nothing is made for it any more."""
+    condition = status.waiting(JOB, _plan(Reason.INVALID, 2), NOW_S)
+
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("True", "Invalid")
+
+
 def test_another_reason_keeps_the_time_since_it_waits() -> None:
     """`lastTransitionTime` is when the status changed, as conditions have it."""
     waits = replace(JOB, status=_with(SINCE))

@@ -1,0 +1,201 @@
+"""Bodies of requests, word for word: what the API server does not know it leaves out in silence."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+
+from kube import errors, request
+from kube.request import JOBS, Request
+from policy import books
+from policy.names import Tier
+from policy.snapshot import Books, Job, JobCondition, JobStatus
+from reconciler import masterobjects, pods, serverobjects, status
+from reconciler.events import Event, Recorder
+from reconciler.jobs import JobWriter, Report
+from tests.reconciler.server import Clock, Instant
+from tests.reconciler.waiting import Writers, until
+from tests.support.builders import NOW_S, index, job, servers
+
+_FILE = Path(__file__).with_name("bodies.yaml")
+_DOCUMENTS = yaml.safe_load_all(_FILE.read_text())
+BODIES = {name: body for document in _DOCUMENTS for name, body in document.items()}
+TEMPLATE: dict[str, Any] = {
+    "metadata": {"labels": {"team": "vision"}, "annotations": {"a": "b"}},
+    "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "net:1"}]},
+}
+ASKED = servers(2, 0.5, 1, "nets")
+JOB = replace(
+    job("net", 2),
+    template=TEMPLATE,
+    account="data",
+    servers=ASKED,
+    resource_version="7",
+    master_settings={"edl.training/master-steps": "500"},
+)
+
+
+def _trainer() -> dict[str, Any]:
+    addresses = ["http://10.96.0.2:8791", "http://10.96.0.3:8791"]
+    told = pods.told(JOB, "http://10.96.0.1:8790", addresses)
+    return pods.trainer(JOB, 3, Tier.GUARANTEED, "n0", 10, told=told, master=True)
+
+
+def _status() -> dict[str, Any]:
+    text = "the master says that all work is done"
+    condition = JobCondition("Complete", "True", "MasterSaysDone", text, NOW_S + 60)
+    ended = JobStatus(
+        active=1,
+        ready=2,
+        terminating=3,
+        succeeded=4,
+        failed=5,
+        start_s=NOW_S,
+        completion_s=NOW_S + 60,
+        conditions=(condition,),
+    )
+    return status.patch(ended)
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("trainer", _trainer()),
+        ("budget", pods.budget(JOB)),
+        ("config_map", masterobjects.config_map(JOB)),
+        ("secret", masterobjects.secret(JOB, "secret")),
+        ("role", masterobjects.role(JOB)),
+        ("role_binding", masterobjects.role_binding(JOB)),
+        ("service", masterobjects.service(JOB)),
+        ("server_service", serverobjects.service(JOB, 1)),
+        ("server", serverobjects.pod(JOB, ASKED, 1, "n0", 10)),
+        ("status", _status()),
+    ],
+)
+def test_a_body_is_what_the_api_server_understands(name: str, body: dict[str, Any]) -> None:
+    """Each field by the name that the API has for it."""
+    assert body == BODIES[name]
+
+
+def test_an_event_is_what_kubectl_describe_shows() -> None:
+    """On the Job, by EDL, at the time it was written."""
+    clock = Clock()
+    api = Instant(clock)
+    recorder = Recorder(api, "edl-test", clock.now)
+    recorder.tell(Event(JOB, "TrainersMade", "made 1 surplus trainers"), 0.0)
+    recorder.start()
+    recorder.stop()
+    until(lambda: api.writes)
+    (written,) = api.writes
+    body = orjson.loads(written.body)
+    name = body["metadata"].pop("name")
+
+    assert written.path == "/api/v1/namespaces/ml/events"
+    assert name.startswith("net.")
+    assert len(name) == len("net.") + 16
+    assert body == {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": "ml"},
+        "involvedObject": {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "namespace": "ml",
+            "name": "net",
+            "uid": "uid-net",
+        },
+        "reason": "TrainersMade",
+        "message": "made 1 surplus trainers",
+        "type": "Normal",
+        "firstTimestamp": "2027-01-15T08:00:00Z",
+        "lastTimestamp": "2027-01-15T08:00:00Z",
+        "count": 1,
+        "source": {"component": "edl-test"},
+        "reportingComponent": "edl.training/reconciler",
+        "reportingInstance": "edl-test",
+    }
+
+
+class Refusing:
+    """An API server that keeps what it is asked and refuses it."""
+
+    def __init__(self) -> None:
+        self.asked: list[Request] = []
+
+    def send(self, asked: Request) -> bytes:
+        """See `kube.client.Api`."""
+        self.asked.append(asked)
+        raise errors.Conflict("changed", status=409)
+
+    def stream(self, asked: Request) -> Any:
+        """Nobody watches here."""
+        raise AssertionError(asked.line)
+
+
+OPENED, _ = books.reserve(Books(), 1)
+_PATH = "/metadata/annotations/edl.training~1books"
+
+
+def _asked(write: str, owner: Job) -> Request:
+    """What a writer asks for; the one request of it."""
+    api = Refusing()
+    writer = JobWriter(api, index(jobs=[owner]))
+    with Writers(1) as pool:
+        if write == "books":
+            assert writer.write_books([(owner, OPENED)], pool) == [False]
+        elif write == "report":
+            report = Report(owner, JobStatus(active=1), books.show(OPENED))
+            assert writer.write_reports([report], pool) == [False]
+        else:
+            assert not writer.write_parallelism(owner, 3)
+    (asked,) = api.asked
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("before", "test"),
+    [
+        ("", {"op": "test", "path": "/metadata/resourceVersion", "value": "7"}),
+        ("old", {"op": "test", "path": _PATH, "value": "old"}),
+    ],
+)
+def test_books_are_replaced_if_nobody_else_did(before: str, test: dict[str, str]) -> None:
+    """The first ones are written on the version of the Job that was read."""
+    asked = _asked("books", replace(JOB, books_text=before))
+
+    assert (asked.method, asked.path) == ("PATCH", "/apis/batch/v1/namespaces/ml/jobs/net")
+    assert asked.content_type == "application/json-patch+json"
+    assert orjson.loads(asked.body) == [
+        test,
+        {"op": "add", "path": _PATH, "value": books.show(OPENED)},
+    ]
+
+
+def test_status_and_books_are_one_patch() -> None:
+    """Of the version that was read; the annotation is left out where it is right."""
+    text = books.show(OPENED)
+    differs = _asked("report", JOB)
+    same = _asked("report", replace(JOB, books_text=text))
+    counts = status.patch(JobStatus(active=1))
+
+    for asked in (differs, same):
+        assert asked.path == "/apis/batch/v1/namespaces/ml/jobs/net/status"
+        assert asked.content_type == "application/merge-patch+json"
+    annotations = {"edl.training/books": text}
+    version = {"resourceVersion": "7"}
+    assert orjson.loads(differs.body) == {
+        "metadata": {**version, "annotations": annotations},
+        **counts,
+    }
+    assert orjson.loads(same.body) == {"metadata": version, **counts}
+
+
+def test_parallelism_is_one_field_of_this_very_job() -> None:
+    """Its uid goes along, so that a namesake is refused."""
+    asked = _asked("parallelism", JOB)
+
+    assert asked.path == request.get(JOBS, "ml", "net").path
+    assert orjson.loads(asked.body) == {"spec": {"parallelism": 3}, "metadata": {"uid": "uid-net"}}
