@@ -267,6 +267,7 @@ def test_a_reflector_stops_promptly_over_tls(connect: Connect) -> None:
         while reflector.counts.watches == 0:
             time.sleep(0.002)
         wait_for_blocked_read(watching)
+        assert watching.daemon  # a process that ends does not wait for it
         reflector.stop()
         watching.join(LIMIT_S)
         assert not watching.is_alive()

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -179,6 +180,73 @@ def test_the_first_one_leads_and_says_so(fake: FakeApi, clock_s: Clock) -> None:
     }
 
 
+def test_people_see_since_when_who_leads(fake: FakeApi, clock_s: Clock) -> None:
+    """A renewal moves the one time only, a new holder both; a release ends the last."""
+    now = [datetime(2026, 1, 2, 3, 4, minute, tzinfo=UTC) for minute in range(4)]
+    wall = iter(now)
+    both = [
+        Elector(fake, "edl-system", "reconciler", name, clock_s=clock_s, wall=lambda: next(wall))
+        for name in ("one", "two")
+    ]
+    seen: list[tuple[str, str]] = []
+    for act in (both[0].tick, both[0].tick, both[0].release, both[1].tick):
+        act()
+        spec = spec_of(fake)
+        seen.append((spec["acquireTime"][17:19], spec["renewTime"][17:19]))
+
+    assert seen == [("00", "00"), ("00", "01"), ("00", "02"), ("03", "03")]
+    assert spec_of(fake)["leaseTransitions"] == 1
+
+
+def test_a_lease_lasts_whole_seconds(fake: FakeApi, clock_s: Clock) -> None:
+    """Rounded up: the others wait at least as long as was asked for."""
+    Elector(fake, "edl-system", "reconciler", "one", lease_s=15.2, clock_s=clock_s).tick()
+
+    assert spec_of(fake)["leaseDurationSeconds"] == 16
+
+
+def test_a_lease_that_names_no_time_lasts_as_long_as_ours(fake: FakeApi, clock_s: Clock) -> None:
+    """Made by hand, or by another program."""
+    made = {"metadata": {"name": "reconciler"}, "spec": {"holderIdentity": "hand"}}
+    fake.send(request.create(LEASES, "edl-system", made))
+    one = elector(fake, "one", clock_s)
+    one.tick()
+    clock_s.now_s += 14.9
+    one.tick()
+    assert (one.is_leader, one.holder) == (False, "hand")
+
+    clock_s.now_s += 0.1
+    one.tick()
+    assert one.is_leader
+
+
+def test_tries_come_in_time(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader renews every two seconds; those who wait come a little later, each by chance."""
+    pauses: list[float] = []
+
+    class Told(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout or 0.0)
+            if len(pauses) == 20:
+                self.set()
+            return True
+
+    with monkeypatch.context() as patch:
+        thread = SimpleNamespace(Event=Told, Thread=threading.Thread)
+        patch.setattr("kube.lease.threading", thread)
+        leads, waits = (Elector(fake, "n", "l", name) for name in ("a", "b"))
+    taken: list[list[float]] = []
+    for one in (leads, waits):
+        one.start()
+        wait_until_ended()
+        taken.append(pauses.copy())
+        pauses.clear()
+
+    assert taken[0] == [2.0] * 20
+    assert all(2.0 <= pause_s <= 2.4 for pause_s in taken[1])
+    assert len(set(taken[1])) > 1
+
+
 def test_a_renewal_is_one_request(fake: FakeApi, clock_s: Clock) -> None:
     """The version is known from the last answer."""
     one = elector(fake, "one", clock_s)
@@ -276,6 +344,7 @@ def test_a_released_lease_is_taken_at_once(fake: FakeApi, clock_s: Clock) -> Non
     one.stop()
 
     assert "holderIdentity" not in spec_of(fake)
+    assert spec_of(fake)["leaseDurationSeconds"] == 1  # for electors that look at this first
     three = elector(fake, "three", clock_s)
     three.tick()
     assert (one.is_leader, three.is_leader) == (False, True)
@@ -334,7 +403,8 @@ def test_a_lease_deleted_by_hand_is_made_again(fake: FakeApi, clock_s: Clock) ->
 
 
 @pytest.mark.parametrize(
-    ("retry_s", "renew_s", "lease_s"), [(0, 10, 15), (2, 15, 15), (11, 10, 15), (0.1, 0.2, 0.5)]
+    ("retry_s", "renew_s", "lease_s"),
+    [(0, 10, 15), (2, 15, 15), (10, 10, 15), (11, 10, 15), (0.1, 0.2, 0.9)],
 )
 def test_times_that_would_allow_two_leaders_are_refused(
     fake: FakeApi, retry_s: float, renew_s: float, lease_s: float

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -96,14 +97,55 @@ def test_a_version_that_keeps_failing_is_given_up(fake: FakeApi) -> None:
     assert reflector.counts.lists == 2
 
 
-def test_pages_are_put_together(fake: FakeApi) -> None:
-    """More objects than one page holds."""
+def test_failures_that_are_not_in_a_row_keep_the_version(fake: FakeApi) -> None:
+    """Four, an event, four more: a list of a whole cluster is not for a server that is busy."""
+    brief = Brief(fake)
+    reflector = Reflector(brief, CONFIGMAPS, read)
+    reflector.follow_once()
+    brief.mishap = "cut"
+    for number in range(8):
+        if number == 4:
+            put(fake, "a", "1")
+        assert reflector.follow_once()
+
+    assert reflector.counts.lists == 1
+    assert reflector.follow_once()
+    assert reflector.resource_version == ""
+
+
+def test_watches_that_end_well_between_failures_keep_the_version(fake: FakeApi) -> None:
+    """They show that the version is one the server knows."""
+    brief = Brief(fake)
+    reflector = Reflector(brief, CONFIGMAPS, read)
+    for brief.mishap in ("", "cut", "cut", "cut", "cut", "", "cut", "cut", "cut", "cut"):
+        assert reflector.follow_once() is (brief.mishap == "cut")
+
+    assert reflector.counts.lists == 1
+    assert reflector.resource_version
+
+
+def test_a_server_that_wants_a_rest_is_not_asked_for_everything(fake: FakeApi) -> None:
+    """429 on a watch: the next one goes on from the same version."""
+    reflector = Reflector(Brief(fake), CONFIGMAPS, read)
+    reflector.follow_once()
+    version = reflector.resource_version
+    fake.faults.fail_next(errors.TooManyRequests("slow down", status=429))
+
+    assert reflector.follow_once()
+    assert reflector.resource_version == version
+
+
+def test_pages_are_put_together(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More objects than one page holds; other threads get a turn between two, and no more."""
+    turns: list[float] = []
+    monkeypatch.setattr("kube.reflector.time", SimpleNamespace(sleep=turns.append))
     for number in range(request.PAGE + 1):
         put(fake, f"c{number}", "1")
     reflector = Reflector(Brief(fake), CONFIGMAPS, read)
     reflector.follow_once()
 
     assert len(reflector.records()) == request.PAGE + 1
+    assert turns == [0]
 
 
 def test_selectors_reach_the_server(fake: FakeApi) -> None:
@@ -163,6 +205,56 @@ def test_a_bug_of_ours_lists_again_and_goes_on(fake: FakeApi) -> None:
 
     assert reflector.follow_once()
     assert reflector.counts.errors == {"internal": 1}
+
+
+def test_an_event_that_is_none_lists_again(fake: FakeApi) -> None:
+    """What could not be understood may have been a change: a list shows it."""
+
+    class Odd(Brief):
+        @contextmanager
+        def stream(self, _asked: Request) -> Iterator[Stream]:
+            put(fake, "a", "1")
+            yield Lines([b'{"type": "ADDED"}'])
+
+    reflector = Reflector(Odd(fake), CONFIGMAPS, read)
+
+    assert reflector.follow_once()
+    assert reflector.resource_version == ""
+    reflector.follow_once()
+    assert [item.name for item in reflector.records()] == ["a"]
+
+
+def test_what_counts_has_happened(fake: FakeApi) -> None:
+    """A list, a watch, its events: each once."""
+    brief = Brief(fake)
+    reflector = Reflector(brief, CONFIGMAPS, read)
+    put(fake, "a", "1")
+    reflector.follow_once()
+    put(fake, "a", "2")
+    put(fake, "b", "1")
+    reflector.follow_once()
+
+    counts = reflector.counts
+    assert (counts.lists, counts.watches, counts.events, counts.errors) == (1, 2, 2, {})
+
+
+def test_a_watch_is_asked_to_end_after_minutes(fake: FakeApi) -> None:
+    """Between four and five, not the same for all: they do not come back all at one time."""
+    asked_s: set[int] = set()
+
+    class Told(Brief):
+        @contextmanager
+        def stream(self, asked: Request) -> Iterator[Stream]:
+            asked_s.add(int(dict(asked.query)["timeoutSeconds"]))
+            with super().stream(asked) as stream:
+                yield stream
+
+    reflector = Reflector(Told(fake), CONFIGMAPS, read)
+    for _ in range(40):
+        reflector.follow_once()
+
+    assert len(asked_s) > 1
+    assert all(240 <= timeout_s <= 300 for timeout_s in asked_s)
 
 
 def test_several_share_one_counter(fake: FakeApi) -> None:
