@@ -30,11 +30,11 @@ def each(batches: Any, act: Callable[[], object]) -> None:
         act()
 
 
-def until(true: Any) -> None:
-    """Waits for something that happens sooner or later; `LIMIT_S` only ends a hang."""
-    until_s = clock.monotonic_s() + LIMIT_S
+def until(true: Any, limit_s: float = LIMIT_S) -> None:
+    """Waits for something that happens sooner or later; the limit only ends a hang."""
+    until_s = clock.monotonic_s() + limit_s
     while not true():
-        assert clock.monotonic_s() < until_s, f"it did not happen within {LIMIT_S:g} s"
+        assert clock.monotonic_s() < until_s, f"it did not happen within {limit_s:g} s"
         time.sleep(0.005)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.sdk.digits import example
 from tests.sdk.loops import until
-from tests.sdk.trainers import Job
+from tests.sdk.trainers import LIMIT_S, Job
 
 pytestmark = pytest.mark.timeout(240)  # whole programs, on cores that others share
 
@@ -52,7 +52,7 @@ def test_the_numpy_example_learns_whoever_is_killed(job: Job, tmp_path: Path) ->
     next(iter(held))  # the first epoch is not over before this batch is given back
     words = (DIGITS, "--out", tmp_path / "out", "--epochs", str(EPOCHS))
     killed, leaving = job.start("trainer-0", *words), job.start("trainer-1", *words)
-    until(lambda: job.done("digits") > 1000)
+    until(lambda: job.done("digits") > 1000, LIMIT_S)
     killed.process.kill()
     again, late = job.start("trainer-0", *words), job.start("trainer-2", *words)
     leaving.process.terminate()
@@ -175,7 +175,7 @@ def test_the_paddle_example_keeps_the_model_that_was_trained_most(job: Job, tmp_
     """Each trainer its own; one is killed and started again, which begins at the newest."""
     words = _paddle(tmp_path, epochs=6)
     first, killed = (job.start(f"trainer-{n}", *words, python=str(PADDLE)) for n in range(2))
-    until(lambda: job.done("digits") > TRAINED)
+    until(lambda: job.done("digits") > TRAINED, LIMIT_S)
     killed.process.kill()
     again = job.start("trainer-1", *words, python=str(PADDLE))
     assert [one.ends() for one in (first, again)] == [0, 0], first.text + again.text
