@@ -117,7 +117,7 @@ class CollectionContract(Server):
         make_config(api, namespace, "two")
         api.send(request.delete(CONFIGMAPS, namespace, "one"))
 
-        asked = request.watch(CONFIGMAPS, namespace, resource_version=version, timeout_s=5)
+        asked = request.watch(CONFIGMAPS, namespace, resource_version=version, timeout_s=25)
         events = watched(api, asked, 4)
         assert [(kind, obj["metadata"]["name"]) for kind, obj in events] == [
             ("ADDED", "one"),
@@ -142,7 +142,7 @@ class CollectionContract(Server):
             CONFIGMAPS,
             namespace,
             resource_version=version,
-            timeout_s=5,
+            timeout_s=25,
             label_selector="chosen=yes",
         )
         assert [kind for kind, _ in watched(api, asked, 3)] == ["ADDED", "DELETED", "ADDED"]
@@ -161,7 +161,7 @@ class CollectionContract(Server):
         version = version_of(api, namespace)
         make_config(api, namespace, "one")
         forget_history()
-        asked = request.watch(CONFIGMAPS, namespace, resource_version=version, timeout_s=5)
+        asked = request.watch(CONFIGMAPS, namespace, resource_version=version, timeout_s=25)
 
         with pytest.raises(errors.Gone) as caught:
             refuse_errors(watched(api, asked, 1))

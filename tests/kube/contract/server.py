@@ -60,7 +60,7 @@ def make_job(api: Api, namespace: str, name: str) -> Any:
 def watched(api: Api, asked: Request, count: int) -> list[tuple[str, Any]]:
     """The first `count` (type, object) of a watch, bookmarks left out."""
     found: list[tuple[str, Any]] = []
-    with api.stream(replace(asked, timeout_s=10)) as stream:
+    with api.stream(replace(asked, timeout_s=30)) as stream:
         for line in stream:
             event = orjson.loads(line)
             if event["type"] != "BOOKMARK":
