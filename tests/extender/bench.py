@@ -18,6 +18,8 @@ from tests.reconciler.server import Clock, Instant, look
 
 NO_COOLING = '{"stability": {"coolDownSeconds": 0}}'
 MOST_BYTES = 50_000
+EPOCH_S = 1_700_000_000.0
+"""The time of day, on another clock than that of promises."""
 STALE_S = ExtenderSettings().stale_seconds
 
 
@@ -44,7 +46,8 @@ class Bench:
             readiness=lambda: readiness(self.cache, active, self.clock.seconds(), STALE_S),
             max_body_bytes=MOST_BYTES,
         )
-        Extender(self.cache, active, self.metrics, self.clock.seconds).routes(app)
+        extender = Extender(self.cache, active, self.metrics, self.clock.seconds, lambda: EPOCH_S)
+        extender.routes(app)
         self.client = app.test_client()
 
     def look(self) -> None:

@@ -5,7 +5,7 @@ import pytest
 from kube import request
 from kube.request import JOBS
 from policy.names import Role, Tier
-from tests.extender.bench import MOST_BYTES, NO_COOLING, Bench
+from tests.extender.bench import EPOCH_S, MOST_BYTES, NO_COOLING, Bench
 from tests.extender.vectors import sent
 from tests.reconciler import objects
 
@@ -254,8 +254,30 @@ def test_without_node_cache_the_setting_is_named(
 
     assert answer.status_code == 400
     assert answer.json is not None
-    assert answer.json["error"]["message"].startswith(f"{field}: ")
-    assert "nodeCacheCapable" in answer.json["error"]["message"]
+    kind = "list" if field == "NodeNames" else "dictionary"
+    assert answer.json["error"]["message"] == (
+        f"{field}: Input should be a valid {kind} (is nodeCacheCapable true in the scheduler's "
+        "configuration?)"
+    )
+
+
+def test_a_field_inside_is_named_by_its_way(bench: Bench) -> None:
+    """From the outside in."""
+    victims = {"n0": {"Pods": [{"UID": 5}]}}
+    answer = bench.client.post("/preempt", json={"Pod": {}, "NodeNameToMetaVictims": victims})
+
+    assert answer.json is not None
+    assert answer.json["error"]["message"].startswith(
+        "NodeNameToMetaVictims.n0.Pods.0.UID: Input should be a valid string"
+    )
+
+
+def test_what_is_no_object_is_called_the_body(bench: Bench) -> None:
+    """There is no field to name."""
+    answer = bench.client.post("/filter", json=[])
+
+    assert answer.json is not None
+    assert answer.json["error"]["message"].startswith("body: ")
 
 
 def test_another_content_type_is_refused(bench: Bench) -> None:
@@ -270,7 +292,7 @@ def test_before_the_first_lists_it_does_not_answer() -> None:
 
     assert answer.status_code == 503
     assert answer.json is not None
-    assert "first lists" in answer.json["error"]["message"]
+    assert answer.json["error"]["message"] == "the first lists are not in yet"
 
 
 def _ready(bench: Bench) -> tuple[int, dict[str, Any]]:
@@ -373,6 +395,37 @@ def test_a_node_that_cools_down_says_for_how_long() -> None:
 
     found = {one["code"]: one["figures"] for one in _why(bench, waiting)}
     assert found["NodeCoolingDown"] == {"nodes": 1, "n0": "for another 15 s"}
+
+
+def test_a_record_has_the_time_of_day(bench: Bench) -> None:
+    """Not that of the clock that promises go by."""
+    waiting = bench.add_pod(objects.trainer("net", 1))
+    bench.keeps(waiting, "n5")
+    (found,) = _why(bench, waiting)
+
+    assert found["at"] == EPOCH_S
+    assert found["about"] == "pod ml/net-trainer-1"
+
+
+def test_victims_are_counted_by_tier_and_logged(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those that are known; of one that is not there is nothing to count."""
+    web = bench.add_pod(objects.pod("web", 18))
+    known = bench.add_pod(objects.trainer("net", 0, "n1"))
+    bench.look()
+    unknown = {"metadata": {"uid": "nobody"}}
+    with caplog.at_level("INFO"):
+        chosen = bench.preempts(web, n1=[known, unknown])
+    (record,) = [found for found in caplog.records if found.message == "victims chosen"]
+
+    assert uid(known) in chosen["n1"]
+    assert vars(record)["edl_keys"] == {
+        "pod": "shop/web",
+        "node": "n1",
+        "victims": ["ml/net-trainer-0"],
+    }
+    assert bench.value('edl_extender_victims_total{tier="surplus"}') == "1.0"
 
 
 def test_a_pod_that_was_never_turned_away_has_no_records(bench: Bench) -> None:

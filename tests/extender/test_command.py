@@ -15,6 +15,7 @@ from extender import app, certificates
 from extender.__main__ import main
 from extender.settings import ExtenderSettings
 from kube import config
+from runtime import certs
 from tests.reconciler.waiting import until
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -87,18 +88,42 @@ def test_a_missing_kubeconfig_is_one_line(
     assert line.startswith(f"extender: {tmp_path / 'none'}: no way to the API server")
 
 
+def _names(leaf: x509.Certificate) -> list[str]:
+    """What a certificate is good for, in order."""
+    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(name.value) for name in names]
+
+
+def _common(name: x509.Name) -> str:
+    (found,) = name.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+    return str(found.value)
+
+
 def test_certificates_name_both_sides() -> None:
     """The server by all its names, the scheduler as a client of the same CA."""
     files = certificates.files("edl-system", ("scheduler.example",), NOW)
     leaf = x509.load_pem_x509_certificate(files["tls.crt"])
-    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     ca = x509.load_pem_x509_certificate(files["ca.crt"])
     client = x509.load_pem_x509_certificate(files["client.crt"])
 
-    assert "edl-extender.edl-system.svc" in names.get_values_for_type(x509.DNSName)
-    assert "scheduler.example" in names.get_values_for_type(x509.DNSName)
+    assert _names(leaf) == [
+        "edl-extender.edl-system.svc",
+        "edl-extender.edl-system",
+        "127.0.0.1",
+        "scheduler.example",
+    ]
+    subjects = [_common(found.subject) for found in (ca, leaf, client)]
+    assert subjects == ["edl-extender", "edl-extender", "kube-scheduler"]
     assert leaf.issuer == client.issuer == ca.subject
     assert ca.not_valid_after_utc > leaf.not_valid_after_utc
+
+
+def test_each_key_is_of_its_certificate() -> None:
+    """A pair that does not match serves nobody."""
+    files = certificates.files("edl-system", (), NOW)
+
+    for name in ("ca", "tls", "client"):
+        assert certs.matches(certs.Pair(files[f"{name}.crt"], files[f"{name}.key"]))
 
 
 def test_the_command_writes_certificates_and_says_what_is_next(
@@ -109,8 +134,19 @@ def test_the_command_writes_certificates_and_says_what_is_next(
     code = main(["certificates", "--out", str(out), "--host", "10.0.0.1"])
 
     assert code == 0
-    assert "create secret generic edl-extender-tls" in capsys.readouterr().out
-    assert {path.name for path in out.iterdir()} == set(certificates.files("n", (), NOW))
+    assert capsys.readouterr().out == (
+        f"wrote ca, tls and client certificates to {out}; next:\n"
+        "  kubectl -n edl-system create secret generic edl-extender-tls \\\n"
+        f"    --from-file={out}/tls.crt --from-file={out}/tls.key \\\n"
+        f"    --from-file={out}/ca.crt\n"
+        "then name ca.crt, client.crt and client.key in the extender entries of kube-scheduler's "
+        "configuration\n"
+    )
+    leaf = x509.load_pem_x509_certificate((out / "tls.crt").read_bytes())
+    assert _names(leaf)[-1] == "10.0.0.1"
+    assert {path.name for path in out.iterdir()} == {
+        *("ca.crt", "ca.key", "tls.crt", "tls.key", "client.crt", "client.key")
+    }
     assert {path.stat().st_mode & 0o077 for path in out.iterdir()} == {0}
 
 
@@ -123,7 +159,7 @@ def test_certificates_are_never_overwritten(
 
     (line,) = capsys.readouterr().err.splitlines()
     assert code == 1
-    assert "tls.key is there already" in line
+    assert line == (f"extender: {tmp_path / 'tls.key'} is there already; name another directory")
     assert [path.name for path in tmp_path.iterdir()] == ["tls.key"]
 
 
