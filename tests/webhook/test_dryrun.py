@@ -84,6 +84,11 @@ def test_other_objects_are_said_to_be_none_of_ours() -> None:
     )
 
 
+def test_an_object_without_a_name_has_none() -> None:
+    """Its namespace is the default one, as kubectl has it."""
+    assert _lines("{kind: Pod}") == ("Pod default/(no name): allowed as it is",)
+
+
 @pytest.mark.parametrize(
     ("text", "said"), [("{", "not valid YAML"), ("[]", "has no kind"), ("a: 1", "has no kind")]
 )

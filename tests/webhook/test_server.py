@@ -1,11 +1,14 @@
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+import webhook.server
 from kube.errors import Forbidden
 from kube.fake import FakeApi
+from runtime import certs, clock
 from tests.webhook.cluster import with_classes, with_registrations
 from tests.webhook.vectors import review
 from tests.webhook.waiting import until
@@ -72,12 +75,106 @@ def test_metrics_show_policy_and_certificate(server: Server) -> None:
     assert "edl_webhook_certificate_expiry_seconds 1." in text
 
 
+def test_every_figure_says_what_it_is(server: Server) -> None:
+    """One line of help each; `_created` is what the client library adds."""
+    server.service()
+    lines = server.metrics.text().decode().splitlines()
+    helps = [line for line in lines if line.startswith("# HELP edl_webhook_")]
+    told = dict(line.removeprefix("# HELP edl_webhook_").split(" ", 1) for line in helps)
+
+    assert {name: text for name, text in told.items() if not name.endswith("_created")} == {
+        "policy_info": "The policy in force; stale while the cluster's document cannot be used.",
+        "certificate_expiry_seconds": "When the served certificate ends, in epoch seconds.",
+        "reviews_total": "Admission reviews answered.",
+        "review_seconds": "From the body's last byte to the answer.",
+    }
+
+
+def test_its_service_starts_and_stops_it(api: FakeApi, settings: WebhookSettings) -> None:
+    """What `runtime.serve` calls before the first request and after the last."""
+    before = set(threading.enumerate())
+    server = Server(api, settings, managed=True)
+    service = server.service()
+    service.start()
+    until(lambda: service.app.test_client().get("/readyz").status_code == 200)
+    during = set(threading.enumerate()) - before
+    service.stop()
+    until(lambda: set(threading.enumerate()) <= before)
+
+    assert len(during) >= 5
+
+
+def test_a_body_that_is_too_large_is_refused(api: FakeApi, settings: WebhookSettings) -> None:
+    """By the setting, before it is read."""
+    small = settings.model_copy(update={"max_body_bytes": 1000})
+    client = Server(api, small, managed=False).service().app.test_client()
+
+    assert client.post("/mutate", json={"a": "x" * 2000}).status_code == 413
+
+
+def test_with_a_client_ca_every_review_wants_a_certificate(
+    api: FakeApi, settings: WebhookSettings
+) -> None:
+    """Probes do not; without one nobody is asked for it."""
+    strict = settings.model_copy(update={"client_ca": Path("ca.crt")})
+    answers = [
+        Server(api, given, managed=False).service().app.test_client().post("/mutate", json={})
+        for given in (strict, settings)
+    ]
+
+    assert [answer.status_code for answer in answers] == [403, 400]
+
+
+def test_the_certificate_is_for_the_service_and_more(api: FakeApi, tmp_path: Path) -> None:
+    """In EDL's namespace, by every name that the API server may use."""
+    settings = WebhookSettings(certificate_dir=tmp_path, hosts=("10.0.0.1",), namespace="edl")
+    file = first_certificate(api, settings)
+    cert, key, *_ = file.read_bytes().split(b"-----BEGIN PRIVATE KEY")
+
+    assert file == tmp_path / "server.pem"
+    assert key
+    assert certs.hosts(cert) == (
+        "edl-webhook.edl.svc",
+        "edl-webhook.edl.svc.cluster.local",
+        "edl-webhook.edl",
+        "10.0.0.1",
+    )
+    expires = certs.expires(cert)
+    assert abs(expires - clock.now() - certs.LEAF_LIFE) < timedelta(hours=1)
+
+
+class Never:
+    """An event that nobody sets; waiting for it takes no time and is kept."""
+
+    waits_s: list[float]
+
+    def wait(self, timeout: float) -> None:
+        """As `threading.Event` has it."""
+        self.waits_s.append(timeout)
+
+
+def test_the_first_certificate_is_waited_for(
+    settings: WebhookSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as it takes, with pauses of at least a second."""
+    api = FakeApi()
+    api.faults.fail_next(Forbidden("down"), 6)
+    Never.waits_s = []
+    monkeypatch.setattr(webhook.server, "Event", Never)
+    file = first_certificate(api, settings)
+
+    assert file.exists()
+    assert len(Never.waits_s) >= 2
+    assert all(1.0 <= wait_s <= 31.0 for wait_s in Never.waits_s)
+
+
 def test_certificate_of_no_round_has_no_end(api: FakeApi, settings: WebhookSettings) -> None:
     """Until the first round the gauge is 0, which an alert can tell from a date."""
     server = Server(api, settings, managed=True)
 
     assert "edl_webhook_certificate_expiry_seconds 0.0" in server.metrics.text().decode()
     assert server.readiness().details["certificate"] == {"expires": None, "error": ""}
+    assert server.readiness().details["policy"] == server.live.active.current.details()
 
 
 def test_stop_leaves_no_thread(api: FakeApi, settings: WebhookSettings) -> None:
