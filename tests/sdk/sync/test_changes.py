@@ -6,16 +6,18 @@ from typing import Any
 
 import pytest
 
+from tests.master.serving import Served
+from tests.sdk.sync.crews import Crew
 from tests.sdk.sync.fleets import Fleet, Member
+from tests.sdk.sync.replicas import Noting, Softmax, data
 from tests.sdk.sync.storms import Storm, micros_of
 
 Json = dict[str, Any]
 RECORDS, BATCH = 2048, 64
 STEPS_AN_EPOCH = RECORDS // BATCH
+SHARES: Json = {"batch_size": BATCH, "micro_batches": 8, "shuffle_seed": 1}
 OPTIONS: Json = {
-    "batch_size": BATCH,
-    "micro_batches": 8,
-    "shuffle_seed": 1,
+    **SHARES,
     "records": RECORDS,
     "rate": 0.001,
     "pause_s": 0.1,
@@ -23,15 +25,17 @@ OPTIONS: Json = {
 }
 _STORM = 200
 _ALONE_S = 120.0
-_GAP_S, _GROWTH_MB = 10.0, 10.0
+_GAP_S, _GROWTH_MB = 40.0, 10.0
+"""What is longer is a hang; how fast changes are is measured by benchmarks."""
 
 
-def _alone(folder: Path, epochs: int) -> Fleet:
-    """The same job with one trainer that nobody disturbs; it has ended."""
-    folder.mkdir()
-    with Fleet(folder, {**OPTIONS, "epochs": epochs, "pause_s": 0.0}) as fleet:
-        assert fleet.ended([fleet.add()], _ALONE_S)
-    return fleet
+def _alone(folder: Path, epochs: int) -> dict[tuple[int, int], set[int]]:
+    """The same job with one trainer that nobody disturbs: which records each micro-batch has."""
+    master, replica = Served(folder), Noting(Softmax())
+    crew = Crew(master, dataset=data(RECORDS), epochs=epochs, **SHARES)
+    assert crew.add(replica=replica).end(_ALONE_S).whole
+    master.stop()
+    return {(step, index): {digest} for step, index, digest in replica.noted()}
 
 
 def _check_books(status: Json, ends: list[Member], epochs: int) -> None:
@@ -49,15 +53,13 @@ def _check_books(status: Json, ends: list[Member], epochs: int) -> None:
     assert len({one["digest"] for one in told}) == 1
 
 
-def _check_order(fleet: Fleet, alone: Fleet) -> None:
+def _check_order(fleet: Fleet, expected: dict[tuple[int, int], set[int]]) -> None:
     """Each micro-batch had the records that it has in a run without changes."""
-    expected = micros_of(alone.members)
     found = micros_of(fleet.members)
-    assert all(len(digests) == 1 for digests in expected.values())
     assert {place: expected[place] for place in found} == found
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_training_goes_on_whatever_happens_to_its_members(tmp_path: Path) -> None:
     """One change of each kind, rank 0 among them; survivors keep their processes."""
     epochs, hurry = 12, tmp_path / "hurry"
@@ -83,17 +85,18 @@ def test_training_goes_on_whatever_happens_to_its_members(tmp_path: Path) -> Non
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    ("changes", "size", "epochs"),
-    [(4, 4, 8), pytest.param(_STORM, 8, 320, marks=pytest.mark.soak)],
+    ("seed", "changes", "size", "epochs"),
+    [(2, 4, 4, 8)]
+    + [pytest.param(seed, _STORM // 2, 8, 160, marks=pytest.mark.soak) for seed in (2, 3)],
 )
 def test_a_storm_of_changes_and_kills_leaves_the_books_exact(
-    tmp_path: Path, changes: int, size: int, epochs: int
+    tmp_path: Path, seed: int, changes: int, size: int, epochs: int
 ) -> None:
     """A few changes, or 200 to eight trainers in `make soak`: nothing hangs, nothing grows."""
     hurry = tmp_path / "hurry"
     options = {**OPTIONS, "epochs": epochs, "hurry": str(hurry)}
     with Fleet(tmp_path, options) as fleet:
-        storm = Storm(fleet, size, Random(2))  # noqa: S311 - the same in every run
+        storm = Storm(fleet, size, Random(seed))  # noqa: S311 - the same in every run
         storm.begin()
         for share in (0.1, 0.5, 1.0):
             storm.blow(round(changes * share) - len(storm.changes) + 1)

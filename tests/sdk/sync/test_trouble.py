@@ -146,7 +146,7 @@ def test_a_newcomer_of_another_program_is_refused(
     """One line that names what differs; the others train on, undisturbed."""
     crew, gate = Crew(master, code={"model": "a1"}), Gate(2, at=6)
     members = crew.pair(gate)[:]
-    assert gate.reached.wait(10)
+    assert gate.reached.wait(20)
 
     text = _one_line(crew.add(**changes).error_of())
     gate.open.set()
@@ -161,7 +161,7 @@ def test_a_newcomer_whose_arrays_have_other_shapes_leaves_the_others_alone(maste
     """It cannot take the state over, says which array, and they go on."""
     crew, gate = Crew(master), Gate(2, at=6)
     members = crew.pair(gate)[:]
-    assert gate.reached.wait(10)
+    assert gate.reached.wait(20)
     newcomer = crew.add(replica=Turned())
     meet(members[0], 3)
     gate.open.set()
@@ -214,7 +214,7 @@ def test_a_trainer_started_anew_ends_the_one_before(master: Served) -> None:
     """Two processes of one name: the newer one counts, the older one says why it ends."""
     crew, gate = Crew(master), Gate(2, at=6)
     members = crew.pair(gate)[:]
-    assert gate.reached.wait(10)
+    assert gate.reached.wait(20)
     again = crew.add(name="trainer-1")
     assert _gone(members[1])
     gate.open.set()
@@ -226,7 +226,7 @@ def test_a_trainer_started_anew_ends_the_one_before(master: Served) -> None:
 
 def _gone(trainer: Trainer) -> bool:
     """Whether its session has heard that it is to stop."""
-    until_s = clock.monotonic_s() + 10
+    until_s = clock.monotonic_s() + 20
     while not trainer.member.stopping and clock.monotonic_s() < until_s:
         threading.Event().wait(0.02)
     return trainer.member.stopping
