@@ -52,7 +52,7 @@ class Store:
         self._job, self._index, self._of = job, index, of
         self._checked: dict[Path, tuple[_Stamp, Kept | None]] = {}
         try:
-            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _make(self.root)
             self._lock = os.open(self._own("lock"), os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise _cannot("use", self.root, error) from error
@@ -291,6 +291,14 @@ def _write(path: Path, parts: Sequence[memoryview]) -> None:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def _make(folder: Path) -> None:
+    """A folder, and those above it, whose names are on the disk as well as they."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(exist_ok=True, mode=0o700)
+        _sync(folder.parent)
 
 
 def _sync(folder: Path) -> None:

@@ -5,6 +5,7 @@ import http.client
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ import pytest
 from pserver import frames, intake
 from pserver.errors import BusyError
 from pserver.intake import Intake
+from pserver.protocol import Enter
 from tests.pserver.serving import Served
 from tests.pserver.test_server import order
 from tests.pserver.worlds import Json, model
@@ -40,7 +42,7 @@ def ask(
     served: Address, method: str, path: str, body: bytes | Json = b"", token: str = TOKEN
 ) -> tuple[int, Any]:
     """Status and body of an answer; the body as JSON or as a frame."""
-    link = http.client.HTTPConnection("127.0.0.1", served.port, timeout=10)
+    link = http.client.HTTPConnection("127.0.0.1", served.port, timeout=25)
     raw = json.dumps(body).encode() if isinstance(body, dict) else body
     try:
         link.request(method, path, raw, {"Authorization": f"Bearer {token}"})
@@ -145,7 +147,7 @@ def test_a_body_must_say_how_long_it_is(served: Served) -> None:
         ("Transfer-Encoding: chunked", 411),
         (f"Content-Length: {1 << 40}", 413),
     ):
-        link = http.client.HTTPConnection("127.0.0.1", served.port, timeout=10)
+        link = http.client.HTTPConnection("127.0.0.1", served.port, timeout=25)
         link.putrequest("POST", "/v1/pull")
         link.putheader("Authorization", f"Bearer {TOKEN}")
         link.putheader(*header.split(": "))
@@ -196,20 +198,26 @@ def test_status_and_metrics_show_what_there_is(served: Served) -> None:
         assert line in text
 
 
-def test_who_waits_for_a_generation_hears_of_it_at_once(served: Served) -> None:
+def test_who_waits_for_a_generation_hears_of_it_when_it_begins(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not when its time is over; who does not want to wait does not."""
     body = {"trainer": "t", "incarnation": "i", "generation": 0}
     assert ask(served, "POST", "/v1/enter", body)[1]["ready"] is False
     assert ask(served, "POST", "/v1/enter", {**body, "wait_s": 0.05})[1]["ready"] is False
-    heard: list[Any] = []
-    waiting = threading.Thread(
-        target=lambda: heard.append(ask(served, "POST", "/v1/enter", {**body, "wait_s": 9})[1])
-    )
-    waiting.start()
-    begin(served)
-    waiting.join(5)
+    waits, enter = threading.Event(), served.server.enter
 
-    assert heard[0]["ready"] is True
+    def heard(found: Enter) -> Json:
+        answer = enter(found)
+        waits.set()
+        return answer
+
+    monkeypatch.setattr(served.server, "enter", heard)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(ask, served, "POST", "/v1/enter", {**body, "wait_s": 24})
+        assert waits.wait(20)
+        begin(served)
+        assert waiting.result(20)[1]["ready"] is True
 
 
 def test_a_model_can_be_read_by_who_only_looks(served: Served) -> None:
@@ -236,6 +244,29 @@ def test_a_checkpoint_in_two_phases(served: Served) -> None:
     state = ask(served, "POST", "/v1/enter", {**WHO, "generation": 0})[1]
     assert state["have"] == [{"generation": 1, "version": 1, "of": 1}]
     assert (state["ready"], state["generation"]) == (False, 1)
+
+
+@pytest.mark.parametrize("disk", ["works", "gone"])
+def test_a_checkpoint_holds_memory_only_while_it_is_written(
+    served: Served, tmp_path: Path, disk: str
+) -> None:
+    """Written or failed: pushes after it need no copies, however many checkpoints there were."""
+    begin(served)
+    if disk == "gone":
+        (tmp_path / "digits").rename(tmp_path / "elsewhere")
+    used = set()
+    for number in range(1, 5):
+        pushed(served, number)
+        who = {**WHO, "version": number}
+        assert ask(served, "POST", "/v1/prepare", who)[0] == (200 if disk == "works" else 507)
+        pushed(served, number + 10)
+        memory = ask(served, "GET", "/v1/status")[1]["serving"]["memory"]
+        used.add((memory["used_bytes"], memory["held_bytes"]))
+
+    assert len(used) == 1
+    assert used.pop()[1] == 0
+    if disk == "gone":
+        (tmp_path / "elsewhere").rename(tmp_path / "digits")
 
 
 def test_told_to_end_it_goes_on_where_it_was(served: Served) -> None:
@@ -280,6 +311,12 @@ def test_a_full_server_says_what_to_do(tmp_path: Path) -> None:
         found.stop()
 
 
+async def stuck() -> None:
+    """All tasks of this loop have run as far as they can; none of them waits for a thread."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
 def test_bodies_wait_for_room_in_order() -> None:
     """One that is larger than all of it comes in alone."""
 
@@ -297,10 +334,10 @@ def test_bodies_wait_for_room_in_order() -> None:
             asyncio.create_task(body(*one))
             for one in (("a", 6, first), ("b", 5, rest), ("c", 4, rest), ("d", 50, rest))
         ]
-        await asyncio.sleep(0.01)
+        await stuck()
         assert said == ["a"]
         tasks[1].cancel()
-        await asyncio.sleep(0.01)
+        await stuck()
         assert said == ["a", "c"]
         first.set()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,5 +1,6 @@
 """How a server comes to a generation, and what it then answers; without network and time."""
 
+import contextlib
 from itertools import count
 from typing import Any
 
@@ -155,6 +156,63 @@ def test_a_server_that_was_killed_hears_from_workers_how_far_it_was() -> None:
     assert entered(0, 9) is None
     assert entered(2, 9) is None
     assert found.setbacks.told()["newest"] == [whole]
+
+
+def entered(found: Server, generation: int, **more: Any) -> Json:
+    """What a trainer of a generation is answered."""
+    return found.enter(Enter.model_validate({**WHO, "generation": generation, **more}))
+
+
+def test_the_generation_that_ended_is_the_one_that_was_served() -> None:
+    """Another one was begun meanwhile, and never reached this server."""
+    found = server()
+    settled(found)
+    for number in (1, 2, 3):
+        gradients(found, number)
+    settled(found, generation=3, ended=1, seen={"version": 2, "records": 20})
+
+    assert entered(found, 1)["setback"]["steps"] == 3
+    assert entered(found, 2)["setback"] is None
+
+
+def test_a_server_whose_disk_is_gone_believes_trainers() -> None:
+    """They know which generation they were in, and how far it was."""
+    found = server()
+    settled(found, generation=4, ended=3, seen={"version": 7, "records": 70})
+    told = entered(found, 3, seen={"version": 8, "records": 80})["setback"]
+
+    assert told == {"generation": 3, "reason": "", "steps": 8, "records": 80}
+
+
+def test_a_checkpoint_that_failed_first_costs_no_count() -> None:
+    """The server had let go what it held, and still knows how far it was."""
+    found = server(generation=1, have=[kept(), kept(version=9)])
+    settled(found, generation=2)
+    for number in (1, 2, 3):
+        gradients(found, number, generation=2)
+
+    def broken(_: Name) -> list[Frame]:
+        raise ShardError("the disk is gone")
+
+    for version, load in ((9, broken), (5, lambda _: [file()])):
+        ref = {"generation": 1, "version": version, "of": 2}
+        with contextlib.suppress(RefusedError):
+            found.settle(order(3, checkpoint=ref), None, load, 0.0)
+
+    assert found.state()["version"] == 1
+    assert entered(found, 2)["setback"]["steps"] == 2
+
+
+def test_a_trainer_hears_which_of_its_pushes_are_held() -> None:
+    """The newest number; none of another process, and none before there is a model."""
+    found = server()
+    assert entered(found, 1)["newest"] == 0
+    settled(found)
+    gradients(found, 1)
+    gradients(found, 4)
+
+    assert entered(found, 1)["newest"] == 4
+    assert entered(found, 1, incarnation="another")["newest"] == 0
 
 
 def test_a_checkpoint_of_another_model_is_refused_at_the_door() -> None:

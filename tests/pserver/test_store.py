@@ -4,6 +4,7 @@ import os
 import resource
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -140,6 +141,21 @@ def test_a_prepared_one_that_nobody_committed_goes_later(store: Store) -> None:
     assert [one.name for one in store.have()] == [Name(1, 20, 2)]
 
 
+def test_a_commit_leaves_alone_what_is_newer(store: Store) -> None:
+    """Another trainer has had it prepared meanwhile: it is committed and read as any other."""
+    names = [Name(1, version, 2) for version in (10, 20, 30)]
+    write(store, names[0])
+    store.commit(names[0], 1)
+    for name in names[1:]:
+        write(store, name)
+    store.commit(names[1], 1)
+    assert [one.name for one in store.have()] == names[1:]
+    store.commit(names[2], 1)
+
+    assert [one.name for one in store.have()] == names[2:]
+    assert len(store.load(names[2])) == 1
+
+
 def test_what_was_never_prepared_cannot_be_committed(store: Store) -> None:
     """The server began anew in between."""
     with pytest.raises(ShardError, match="cannot commit"):
@@ -197,6 +213,80 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ShardError, match="cannot use"):
         Store(tmp_path / "file", "digits", 0, 1)
+
+
+class Disk:
+    """Remembers what was made durable; `fail` leaves only that, as a power failure may.
+
+    A file's bytes are durable once it was synced, and its name once its folder was.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[int, bytes] = {}
+        self._folders: dict[Path, dict[str, int]] = {}
+
+    def sync(self, number: int) -> None:
+        """Instead of `os.fsync`."""
+        path = Path(f"/proc/self/fd/{number}").readlink()
+        if path.is_dir():
+            self._folders[path] = {one.name: one.stat().st_ino for one in path.iterdir()}
+        else:
+            self._files[path.stat().st_ino] = path.read_bytes()
+
+    def fail(self, folder: Path, copy: Path) -> None:
+        """Writes what is left of a folder, which was there before, to another one."""
+        copy.mkdir()
+        for name, inode in self._folders.get(folder, {}).items():
+            if folder / name in self._folders:
+                self.fail(folder / name, copy / name)
+            else:
+                (copy / name).write_bytes(self._files.get(inode, b""))
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """Under the store."""
+    found = Disk()
+    monkeypatch.setattr(os, "fsync", found.sync)
+    return found
+
+
+def test_what_was_answered_survives_a_power_failure(disk: Disk, tmp_path: Path) -> None:
+    """A part that was prepared, its commit, and the newest generation; in a folder that is new."""
+    folder, name = tmp_path / "disk", Name(1, 10, 2)
+    folder.mkdir()
+
+    def left(copy: str) -> Store:
+        disk.fail(folder, tmp_path / copy)
+        return Store(tmp_path / copy / "new", "digits", 0, 2)
+
+    with closing(Store(folder / "new", "digits", 0, 2)) as store:
+        store.enter(1)
+        with closing(left("entered")) as again:
+            assert again.generation() == 1
+        write(store, name)
+        with closing(left("prepared")) as again:
+            assert [one.name for one in again.have()] == [name]
+            assert again.load(name)[0].arrays["dense"].tolist() == [-1.0] * 8
+        store.commit(name, 3)
+        with closing(left("committed")) as again:
+            assert [path.name for path in (again.root / name.folder).iterdir()] == ["shard-0-of-2"]
+            assert [one.name for one in again.have()] == [name]
+
+
+def test_what_was_written_at_the_end_does_not_come_back_after_a_power_failure(
+    disk: Disk, tmp_path: Path
+) -> None:
+    """It was used: going on there once more would lose pushes that nobody misses."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    with closing(Store(folder, "digits", 0, 2)) as store:
+        write(store, Name(3, LAST, 2))
+        store.forget_last()
+        disk.fail(folder, tmp_path / "left")
+    with closing(Store(tmp_path / "left", "digits", 0, 2)) as again:
+        assert again.have() == []
+        assert again.last() is None
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from edl import servers
 from edl.errors import DataError, SettingError
 from edl.servers import loop as loops
 
+from pserver.protocol import Enter
 from tests.pserver.serving import Servers
 from tests.sdk.conftest import Join
 from tests.sdk.crews import Trainer
@@ -62,9 +64,11 @@ def test_trainers_share_the_work_and_the_parameters(two: Servers, join: Join) ->
     ]
     results = [one.join() for one in crew]
 
+    final = servers.fetch(member=join("reader", servers=two.urls))
+
     assert sum(one.records for one in results) == 2000
-    assert {one.version for one in results if one.steps} <= set(range(60, 101))
-    assert min(one.metrics.get("loss", 0) for one in results) < 1e-2
+    assert {one.version for one in results} == {100}
+    assert np.allclose(final.dense["w"], [1, 2, 3], atol=0.05)
 
 
 @pytest.mark.parametrize(("worker", "exchanged"), [(Line, True), (Alone, False)])
@@ -129,6 +133,33 @@ def test_pulls_may_overlap_with_computing(two: Servers, join: Join) -> None:
     assert {one.staleness for one in steps[1:]} <= {0, 1}
 
 
+def test_what_was_pulled_ahead_never_replaces_what_is_newer(two: Servers, join: Join) -> None:
+    """A push's answer brings parameters that are newer than those that were on their way."""
+    rules = servers.Rules(None, False, 0, 0.0, 3)
+    own, other = (
+        servers.connect(Line(), rules=rules, member=join(name, servers=two.urls))
+        for name in ("own", "other")
+    )
+
+    def push(who: servers.Servers) -> None:
+        step = servers.Gradients({"w": np.ones(3), "b": np.ones(1)}, {}, {})
+        assert who.push(step, who.next_number(), 1).applied
+
+    push(other)
+    coming = own.ahead()
+    assert [frame.meta["version"] for frame in coming.result(20)] == [1, 1]
+    push(other)
+    push(own)
+    newest = {name: array.copy() for name, array in own.dense.items()}
+    own.take(coming)
+    own.close()
+    other.close()
+
+    assert own.version == 3
+    assert newest["b"] == pytest.approx(-0.3)
+    assert all(np.array_equal(own.dense[name], array) for name, array in newest.items())
+
+
 def test_a_stale_batch_is_computed_again(two: Servers, join: Join) -> None:
     """With what has come in between; each batch counts once."""
     gate, other = threading.Event(), threading.Event()
@@ -163,7 +194,7 @@ def test_a_trainer_that_is_always_too_late_says_so(
     helper = servers.connect(Line(), rules=servers.Rules(0, False, 0, 0.0, 3), member=member)
 
     def hurry(worker: Line) -> None:
-        del worker
+        assert len(worker.losses) < 3, "it tries for ever"
         step = servers.Gradients({"w": np.zeros(3)}, {}, {})
         helper.push(step, helper.next_number(), 1)
 
@@ -297,10 +328,45 @@ def test_the_environment_must_name_the_servers_in_order(
     other.stop()
 
 
-def test_who_only_reads_waits_for_somebody_who_trains(two: Servers, join: Join) -> None:
-    """And gives up after its patience."""
+def test_who_only_reads_waits_for_somebody_who_trains(
+    two: Servers, join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And has the parameters as soon as there are any."""
+    first, waits = two.all[0].server, threading.Event()
+    enter = first.enter
+
+    def heard(body: Enter) -> dict[str, Any]:
+        if body.wait_s:
+            waits.set()
+        return enter(body)
+
+    monkeypatch.setattr(first, "enter", heard)
+    member = join("reader", servers=two.urls, patience_s=60.0)
+    with ThreadPoolExecutor(1) as pool:
+        reader = pool.submit(servers.fetch, member=member)
+        assert waits.wait(20)
+        servers.train(Line(), plane(count=20), 20, member=join(servers=two.urls))
+        final = reader.result(20)
+
+    assert set(final.dense) == {"w", "b"}
+
+
+def test_who_only_reads_gives_up_after_its_patience(
+    two: Servers, join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nobody trains; it asks no server to wait for longer than that."""
+    first, waits = two.all[0].server, list[float]()
+    enter = first.enter
+
+    def heard(body: Enter) -> dict[str, Any]:
+        waits.append(body.wait_s)
+        return enter(body)
+
+    monkeypatch.setattr(first, "enter", heard)
     with pytest.raises(servers.Away, match=r"were not ready for 0\.2 s"):
         servers.fetch(member=join("reader", servers=two.urls, patience_s=0.2))
+
+    assert 0 < max(waits) <= 0.2
 
 
 class Odd(Line):
@@ -376,7 +442,7 @@ def test_rows_that_cannot_be_are_refused_here(
 
 def test_a_trainer_that_is_to_end_does_not_wait_for_servers(two: Servers, join: Join) -> None:
     """What it has in hand goes back to the master."""
-    member = join(servers=two.urls)
+    member = join(servers=two.urls, patience_s=60.0)
 
     def kill(worker: Line) -> None:
         if len(worker.losses) == 3:

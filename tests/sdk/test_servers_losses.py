@@ -51,7 +51,7 @@ def test_trainers_that_come_back_to_a_restored_set_all_go_on(
     kills = Kills(acts)
     crew = [
         Trainer(
-            join(f"t-{place}", servers=two.urls),
+            join(f"t-{place}", servers=two.urls, patience_s=60.0),
             Marks(BATCHES, before=kills),
             data(BATCHES),
             batch_size=1,
@@ -60,7 +60,7 @@ def test_trainers_that_come_back_to_a_restored_set_all_go_on(
         )
         for place in range(3)
     ]
-    results = [one.join(60) for one in crew]
+    results = [one.join() for one in crew]
     marks, told = held(join, two.all), server.books.setbacks
 
     assert sum(one.steps for one in results) == BATCHES
@@ -163,6 +163,27 @@ def test_a_trainer_that_misses_a_generation_counts_its_batches_too(
     assert (told["count"], told["steps"], told["records"]) == (2, 5, 50)
 
 
+def test_servers_that_a_newcomer_began_anew_are_noticed(
+    two: Servers, join: Join, server: Server
+) -> None:
+    """They were killed before their first checkpoint; nobody pushes what belongs to other ones."""
+    old = Pusher(join, "old", two, 4)
+    old.push(0, 1)
+    again(*two.all)
+    new = Pusher(join, "new", two, 4)
+    new.push(2)
+    with pytest.raises(Moved):
+        old.push(3)
+    old.enter()
+    old.push(3)
+    marks, told = held(join, two.all), server.books.setbacks
+    old.leave()
+    new.leave()
+
+    assert marks.tolist() == [[0, 0, 1, 1]] * 2
+    assert (told["count"], told["steps"], told["records"]) == (1, 2, 20)
+
+
 def test_servers_that_go_back_after_the_last_push_are_noticed(
     two: Servers, join: Join, server: Server
 ) -> None:
@@ -173,7 +194,7 @@ def test_servers_that_go_back_after_the_last_push_are_noticed(
             again(*two.all)
 
     options = {"batch_size": 1, "checkpoint_seconds": 0.0}
-    member = join(servers=two.urls)
+    member = join(servers=two.urls, patience_s=60.0)
     result = servers.train(Marks(10), data(10), on_step=told, member=member, **options)  # type: ignore[arg-type]
 
     assert (result.steps, result.version, result.lost_steps) == (10, 0, 10)

@@ -81,12 +81,13 @@ class Entry:
                 continue
             if self._stopping():
                 raise Away("this trainer is about to end")
-            if clock.monotonic_s() > until_s:
+            left_s = until_s - clock.monotonic_s()
+            if left_s <= 0:
                 raise Away(
                     f"the parameter servers were not ready for {self._patience_s:g} s "
                     "(EDL_PATIENCE_S): see their logs"
                 )
-            self._wait(states[0], backoff)
+            self._wait(states[0], backoff, left_s)
 
     def _states(self, model: Model | None) -> list[Json]:
         body = {**self._who, "generation": self.generation, "seen": self.seen}
@@ -140,10 +141,11 @@ class Entry:
             log.warning("%s", begin.reason)
         return True
 
-    def _wait(self, first: Json, backoff: Backoff) -> None:
+    def _wait(self, first: Json, backoff: Backoff, left_s: float) -> None:
         """Until server 0 is ready, or a moment where it is and others are not."""
         if first["ready"]:
-            threading.Event().wait(backoff.next_s())
+            threading.Event().wait(min(left_s, backoff.next_s()))
             return
-        body = {**self._who, "generation": self.generation, "wait_s": _WAIT_S}
+        wait_s = min(left_s, _WAIT_S)
+        body = {**self._who, "generation": self.generation, "wait_s": wait_s}
         self._fan.each(lambda link, _: link.json("POST", "/v1/enter", body), [0])

@@ -225,7 +225,7 @@ class _Run:
             if coming is not None:
                 coming.cancel()
             raise
-        if coming is not None and pushed.applied:
+        if coming is not None:
             self._take(coming)
         self._exchange_s += clock.monotonic_s() - begun_s
         return gradients, pushed
@@ -235,7 +235,7 @@ class _Run:
             raise self._servers.refuse(number, "the loss")
 
     def _take(self, coming: Future[Any]) -> None:
-        """What was pulled meanwhile. This batch is in, whatever the servers do next."""
+        """What was pulled meanwhile; what has come with the push's answer stays if it is newer."""
         try:
             self._servers.take(coming)
         except Moved:
