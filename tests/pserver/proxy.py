@@ -32,7 +32,7 @@ class Proxy:
         for one in self._open:
             _cut(one)
         for thread in self._threads:
-            thread.join(5)
+            thread.join(25)
         for one in self._open:
             one.close()
 

@@ -70,7 +70,7 @@ def _once(*arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
         env=environment(**more),
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         check=False,
     )
 

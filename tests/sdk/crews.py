@@ -19,7 +19,7 @@ class Trainer:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def join(self, timeout_s: float = 25.0) -> Result:
+    def join(self, timeout_s: float = 60.0) -> Result:
         """When it has ended."""
         self._thread.join(timeout_s)
         assert not self._thread.is_alive(), "the trainer does not end"

@@ -66,19 +66,20 @@ class Marks(Line):
 
 
 class Kills:
-    """Ends servers while so many batches in all are computed; shared by workers."""
+    """Ends servers while so many batches in all are computed, one act at a time; for a whole crew."""
 
     def __init__(self, acts: dict[int, Callable[[], object]]) -> None:
         self._left, self._begun = dict(acts), 0
-        self._lock = threading.Lock()
+        self._counting, self._acting = threading.Lock(), threading.Lock()
 
     def __call__(self, _: Any) -> None:
         """Another batch is computed."""
-        with self._lock:
+        with self._counting:
             self._begun += 1
             act = self._left.pop(self._begun, None)
         if act is not None:
-            act()
+            with self._acting:
+                act()
 
 
 class Pusher:
@@ -86,7 +87,7 @@ class Pusher:
 
     def __init__(self, join: Join, trainer: str, found: Servers, batches: int) -> None:
         self._batches, self._count = batches, len(found.all)
-        self.member = join(trainer, servers=found.urls)
+        self.member = join(trainer, servers=found.urls, patience_s=60.0)
         self.servers = servers.connect(Marks(batches), rules=RULES, member=self.member)
 
     def push(self, *batches: int) -> None:

@@ -56,7 +56,7 @@ class Server:
             return
         http.shutdown()
         http.server_close()
-        self._thread.join(5)
+        self._thread.join(25)
 
     def told(self, path: str) -> list[Json]:
         """Bodies that came to a path."""

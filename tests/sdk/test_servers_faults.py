@@ -8,7 +8,7 @@ import edl
 import numpy as np
 import pytest
 from edl import servers
-from edl.servers import entry, loop
+from edl.servers import loop
 
 from tests.pserver.proxy import Proxy
 from tests.pserver.serving import Served, Servers
@@ -50,7 +50,9 @@ def acting(acts: dict[int, Callable[[], object]]) -> Line:
 def run(join: Join, found: Servers, worker: Line, **more: Any) -> servers.Result:
     """Forty steps, with a checkpoint after every ten versions."""
     options = {"epochs": 2, "checkpoint_steps": 10, "checkpoint_seconds": 0.0, **more}
-    return servers.train(worker, plane(), 20, member=join(servers=found.urls), **options)
+    return servers.train(
+        worker, plane(), 20, member=join(servers=found.urls, patience_s=60.0), **options
+    )
 
 
 def saving(found: Servers, version: int) -> Callable[[], None]:
@@ -169,7 +171,7 @@ def test_lost_answers_change_nothing(two: Servers, join: Join, path: str) -> Non
     proxies = [Proxy(one.port) for one in two.all]
     for proxy in proxies:
         proxy.lose(path, 3)
-    member = join(servers=tuple(proxy.url for proxy in proxies))
+    member = join(servers=tuple(proxy.url for proxy in proxies), patience_s=60.0)
     worker = Line(rate=RATE)
     result = servers.train(worker, plane(), 20, epochs=2, member=member, checkpoint_seconds=0)
     for proxy in proxies:
@@ -221,11 +223,8 @@ def test_a_server_that_stays_away_ends_the_trainer(two: Servers, join: Join) -> 
         servers.train(acting({2: two.all[1].kill}), plane(), 20, member=member)
 
 
-def test_a_trainer_that_cannot_wait_for_others_any_longer_says_so(
-    two: Servers, join: Join, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trainer_that_cannot_wait_for_others_any_longer_says_so(two: Servers, join: Join) -> None:
     """Another one has the ticket, and died with it."""
-    monkeypatch.setattr(entry, "_WAIT_S", 0.1)
     two.all[0].server.tickets.ask("settle", "dead", two.all[0].clock_s(), 1000.0)
     with pytest.raises(servers.Away, match=r"not ready for 0\.3 s"):
         servers.train(Line(), plane(), 20, member=join(servers=two.urls, patience_s=0.3))

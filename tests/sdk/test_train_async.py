@@ -62,6 +62,60 @@ def _changed(home: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
+def _exported_as_evaluated(home: Path, loss: str | None) -> None:
+    """The exported model has the loss that was told."""
+    with np.load(home / "out/model.npz") as model, np.load(home / "test.npz") as data:
+        scores = data["inputs"] @ model["w"] + model["b"]
+        chances = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+        own = -np.log(chances[np.arange(len(scores)), data["labels"]] + 1e-9).mean()
+    assert float(loss or 0) == pytest.approx(own, rel=1e-3)
+
+
+SERVES = """
+import json, os, urllib.request
+
+calls = []
+
+
+def serves():
+    url = os.environ["EDL_PARAMETER_SERVERS"] + "/v1/status"
+    token = {"Authorization": "Bearer " + os.environ["EDL_TOKEN"]}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=token), timeout=20) as told:
+            return json.load(told)["ready"]
+    except OSError:
+        return False
+
+
+def model():"""
+"""A killed server does not answer, and then holds nothing until a trainer pushes again."""
+BLOCKS = """calls.append(1)
+        while len(calls) == 25 and serves():
+            time.sleep(0.01)"""
+"""In the 25th of 30 steps, until the server was killed."""
+
+
+def test_a_server_may_die(train: Train, home: Path) -> None:
+    """Each step is in the model or counted as lost, and the exported model is the server's."""
+    _changed(home, "\ndef model():", SERVES)
+    _changed(home, "time.sleep(PAUSE_S)", BLOCKS)
+    done = train(
+        *("-n", "1", "--servers", "1", "--epochs", "2", "--evaluate", "test.npz"),
+        *("--checkpoint-every", "4", "--export", "out", "--schedule", "40%:kill server-0"),
+    )
+    steps, records, _, version, loss, accuracy = _result(done)
+    lost = re.search(r"(\d+) steps? lost with servers and done without", done.stdout)
+
+    assert done.returncode == 0, done.stdout
+    assert "servers 1 times" in done.stdout
+    assert records == str(2 * 960)
+    assert int(steps or 0) + int(lost[1] if lost else 0) == 30
+    assert steps == version
+    assert float(accuracy or 0) > 0.95
+    _exported_as_evaluated(home, loss)
+
+
+@pytest.mark.soak
 def test_servers_and_trainers_may_die(train: Train, home: Path) -> None:
     """Training goes on from the servers' newest checkpoint, and the exported model is theirs."""
     _changed(home, "PAUSE_S = 0.002", "PAUSE_S = 0.15")
@@ -79,11 +133,7 @@ def test_servers_and_trainers_may_die(train: Train, home: Path) -> None:
     assert int(steps or 0) + int(lost[1] if lost else 0) >= 45
     assert steps == version
     assert float(accuracy or 0) > 0.95
-    with np.load(home / "out/model.npz") as model, np.load(home / "test.npz") as data:
-        scores = data["inputs"] @ model["w"] + model["b"]
-        chances = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
-        own = -np.log(chances[np.arange(len(scores)), data["labels"]] + 1e-9).mean()
-    assert float(loss or 0) == pytest.approx(own, rel=1e-3)
+    _exported_as_evaluated(home, loss)
 
 
 def test_a_job_goes_on_from_its_servers_checkpoints(train: Train) -> None:
