@@ -141,6 +141,26 @@ def test_a_burst_is_one_change(
     assert cache.wait_change(after, 0.0) == after
 
 
+def test_nothing_is_gathered_unasked(
+    fake: FakeApi, cache: ClusterCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who did not ask to gather is answered at the first change."""
+    before = cache.version
+    add_pod(fake, "p1")
+    assert cache.changes.wait_for(lambda: cache.version > before, LIMIT_S)
+    waits: list[float] = []
+
+    def told(predicate: Callable[[], bool], timeout_s: float) -> bool:
+        waits.append(timeout_s)
+        return predicate()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cache.changes, "wait_for", told)
+        assert cache.wait_change(before, 9.0) == before + 1
+
+    assert waits == [9.0]
+
+
 def test_a_waiter_is_woken_by_the_end(cache: ClusterCache) -> None:
     """Stopping does not leave a loop waiting for its timeout."""
     done = threading.Event()

@@ -198,6 +198,15 @@ def test_people_see_since_when_who_leads(fake: FakeApi, clock_s: Clock) -> None:
     assert spec_of(fake)["leaseTransitions"] == 1
 
 
+def test_every_change_of_holder_is_counted(fake: FakeApi, clock_s: Clock) -> None:
+    """On from what the lease says, whoever wrote it."""
+    for number, name in enumerate(("one", "two", "three")):
+        leader = elector(fake, name, clock_s)
+        leader.tick()
+        assert spec_of(fake)["leaseTransitions"] == number
+        leader.release()
+
+
 def test_a_lease_lasts_whole_seconds(fake: FakeApi, clock_s: Clock) -> None:
     """Rounded up: the others wait at least as long as was asked for."""
     Elector(fake, "edl-system", "reconciler", "one", lease_s=15.2, clock_s=clock_s).tick()

@@ -124,6 +124,34 @@ def test_watches_that_end_well_between_failures_keep_the_version(fake: FakeApi) 
     assert reflector.resource_version
 
 
+def test_after_a_list_failures_count_from_the_start(fake: FakeApi) -> None:
+    """Five again, before the next list of everything."""
+    brief = Brief(fake)
+    reflector = Reflector(brief, CONFIGMAPS, read)
+    brief.mishap = "cut"
+    versions = [reflector.follow_once() and reflector.resource_version for _ in range(10)]
+
+    assert [index for index, version in enumerate(versions) if not version] == [4, 9]
+    assert reflector.counts.lists == 2
+
+
+def test_what_is_out_of_scope_is_neither_listed_nor_watched(fake: FakeApi) -> None:
+    """Another namespace, another name: of it nothing is read, before or after the list."""
+    name_a = "metadata.name=a"
+    reflector = Reflector(Brief(fake), CONFIGMAPS, read, namespace="n", field_selector=name_a)
+    for moment in ("before", "after"):
+        for namespace, name in (("n", "a"), ("n", "b"), ("other", "a")):
+            body = {"metadata": {"name": name}, "data": {"v": moment}}
+            if moment == "before":
+                fake.send(request.create(CONFIGMAPS, namespace, body))
+            else:
+                fake.send(request.merge_patch(CONFIGMAPS, namespace, name, body))
+        reflector.follow_once()
+
+        assert [(item.name, item.value) for item in reflector.records()] == [("a", moment)]
+    assert reflector.counts.events == 1
+
+
 def test_a_server_that_wants_a_rest_is_not_asked_for_everything(fake: FakeApi) -> None:
     """429 on a watch: the next one goes on from the same version."""
     reflector = Reflector(Brief(fake), CONFIGMAPS, read)

@@ -185,6 +185,22 @@ def test_watches_that_bring_nothing_are_paused_between(fake: FakeApi, pauses: li
     assert pauses[:5] == [0.5, 1.0, 2.0, 4.0, 5.0]
 
 
+def test_events_of_an_earlier_watch_do_not_count(fake: FakeApi, pauses: list[float]) -> None:
+    """Once something came, watches that bring nothing are paused between all the same."""
+    reflector = Reflector(fake, CONFIGMAPS, read, clock_s=lambda: 0.0)
+    reflector.start()
+    try:
+        assert until(reflector, lambda: fake.watches == 1)
+        put(fake, "a", "1")
+        assert until(reflector, lambda: reflector.counts.events == 1)
+        for _ in range(3):
+            _end_a_watch(fake, reflector)
+    finally:
+        reflector.stop()
+
+    assert pauses[:2] == [0.5, 1.0]
+
+
 def _end_a_watch(fake: FakeApi, reflector: Reflector[Item]) -> None:
     """Ends the watch that is open, and waits for the next."""
     assert until(reflector, lambda: fake.watches == 1)
