@@ -108,7 +108,9 @@ def main() -> None:
             except edl.RoundOver as error:
                 print(f"round {found.number} is over: {error}")
                 rounds.broken()
-    edl.save_checkpoint(out, {"weights": training.weights}, step=training.step)
+    newest = edl.latest_checkpoint(out)
+    if newest is None or newest.step <= training.step:  # not who came when all was trained
+        edl.save_checkpoint(out, {"weights": training.weights}, step=training.step)
     print(f"weights after {training.step} steps: {np.round(training.weights, 2)}")
 
 

@@ -49,7 +49,8 @@ def test_the_numpy_example_learns_whoever_is_killed(job: Job, tmp_path: Path) ->
     data = edl.from_arrays("digits", images[: -train.TEST], labels[: -train.TEST])
     options: Any = {"epochs": EPOCHS, "shuffle_seed": 1, "task_records": train.BATCH}
     held = edl.batches(data, train.BATCH, prefetch=1, member=job.join("holder"), **options)
-    next(iter(held))  # the first epoch is not over before this batch is given back
+    holding = iter(held)
+    next(holding)  # the first epoch is not over before this batch is given back
     words = (DIGITS, "--out", tmp_path / "out", "--epochs", str(EPOCHS))
     killed, leaving = job.start("trainer-0", *words), job.start("trainer-1", *words)
     until(lambda: job.done("digits") > 1000, LIMIT_S)
@@ -119,12 +120,16 @@ def test_the_numpy_example_learns_whatever_happens_when(tmp_path: Path, seed: in
 def test_a_program_with_its_own_collectives_goes_on_with_whoever_is_there(
     job: Job, tmp_path: Path
 ) -> None:
-    """A member is killed in a step, one comes, one leaves; no record is left out, and it learns."""
+    """A member is killed in a step, one comes, one leaves; no record is left out, and it learns.
+
+    Who comes when all is trained does not hide what was.
+    """
     train = example("own_collectives/train_rounds.py")
     held = edl.batches(
         train.data(), train.BATCH, epochs=train.EPOCHS, prefetch=1, member=job.join("holder")
     )
-    next(iter(held))  # the first epoch is not over before this batch is given back
+    holding = iter(held)
+    next(holding)  # the first epoch is not over before this batch is given back
     words = (Path(str(train.__file__)), "--out", tmp_path / "out")
     first, killed = job.start("trainer-0", *words), job.start("trainer-1", *words)
     first.says(" of 2, step")
@@ -140,6 +145,13 @@ def test_a_program_with_its_own_collectives_goes_on_with_whoever_is_there(
     assert [one.ends() for one in (killed, first)] == [-9, 143]
     assert job.done("plane") == 6144
     assert "[1. 2. 3. 4. 5. 6. 7. 8.]" in again.text
+
+    late = job.start("trainer-2", *words)
+    assert late.ends() == 0, late.text
+    newest = edl.latest_checkpoint(tmp_path / "out")
+    assert "weights after 0 steps" in late.text
+    assert newest is not None
+    np.testing.assert_allclose(newest.arrays()["weights"], np.arange(1, 9), atol=0.01)
 
 
 def _run(*arguments: str) -> str:

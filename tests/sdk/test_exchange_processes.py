@@ -51,11 +51,10 @@ def _hear(member: "subprocess.Popen[str]") -> str:
     return member.stdout.readline().strip()
 
 
-@pytest.mark.parametrize("count", [2, 4])
-def test_processes_end_with_the_same_bits(world: World, count: int) -> None:
+def test_processes_end_with_the_same_bits(world: World) -> None:
     """Sizes that divide and such that do not, many at once."""
-    members = world(count)
-    for size in (1, 10_007, 1_000_000):
+    members = world(3)
+    for size in (1, 10_007, 300_000):
         for one in members:
             _tell(one, f"sum {size} 3")
         assert len({_hear(one) for one in members}) == 1
