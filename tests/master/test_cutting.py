@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from master.cutting import Cutting, Span
+from master.cutting import MOST_RECORDS, Cutting, Span
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,16 @@ def test_a_stream_has_no_end() -> None:
     assert cutting.count is None
     assert cutting.records is None
     assert cutting.span(10**6) == Span(10**7, 10**7 + 10)
+
+
+def test_only_tasks_that_exist_are_known() -> None:
+    """A report of another one is refused: from the first task to the last, and no further."""
+    cutting = Cutting({"records": 25, "task_records": 10})
+    stream = Cutting({"stream": True, "task_records": 10})
+    most = MOST_RECORDS // 10
+
+    assert [cutting.has(index) for index in (-1, 0, 2, 3)] == [False, True, True, False]
+    assert [stream.has(index) for index in (-1, 0, most - 1, most)] == [False, True, True, False]
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=6), st.integers(1, 7))

@@ -1,6 +1,6 @@
 """Who counts as alive, stuck or gone, and what their loss would cost."""
 
-from master.liveness import LEAST_STUCK_S, MOST_STUCK_S, Liveness
+from master.liveness import LEAST_STUCK_S, MOST_STUCK_S, Json, Liveness
 
 
 def test_a_trainer_is_gone_after_three_heartbeats_that_did_not_come() -> None:
@@ -58,6 +58,52 @@ def test_a_stuck_trainer_keeps_no_tasks_for_longer_than_an_hour() -> None:
     assert liveness.lease_s == MOST_STUCK_S == 3600.0
     assert due is not None
     assert due["stuck"] == {"a": {"u": 1}}
+
+
+def test_what_a_task_usually_takes_follows_the_newest_by_a_fifth() -> None:
+    """The time of several that are acknowledged at once is shared among them."""
+    liveness = Liveness(2.0)
+    liveness.leased("a", 0.0, had_none=True)
+    liveness.acknowledged("a", ["t", "u"], 20.0)
+    assert liveness.task_s == 10.0
+    liveness.acknowledged("a", ["v"], 40.0)
+
+    assert liveness.task_s == 12.0
+
+
+def test_a_loss_costs_what_it_costs_below_a_second_too() -> None:
+    """Also with a trainer of which only heartbeats were heard, and after a restart."""
+    liveness = Liveness(2.0)
+    held: list[Json] = [{"task": "t", "trained": 4}, {"task": "u"}]
+    liveness.beat("a", held, 10.0)
+    assert liveness.uncommitted("a", 10.5) == (4, 0.5)
+    assert liveness.age_s("a", 10.5) == 0.5
+    liveness.anew(["a"], 100.0)
+    liveness.beat("a", held, 101.0)
+
+    assert liveness.uncommitted("a", 103.0) == (4, 3.0)
+
+
+def test_every_call_is_a_sign_of_life() -> None:
+    """A call that leases or acknowledges as well as a heartbeat."""
+    liveness = Liveness(2.0)
+    liveness.leased("a", 10.0, had_none=False)
+    assert liveness.age_s("a", 12.0) == 2.0
+    liveness.acknowledged("a", [], 13.0)
+
+    assert liveness.age_s("a", 14.0) == 1.0
+
+
+def test_a_trainer_that_was_never_heard_is_gone_too() -> None:
+    """Its time begins when it is first missed: its tasks would be lost for ever."""
+    liveness = Liveness(2.0)
+    liveness.forget("b")
+    assert liveness.due({"b": True}, 10.0) is None
+    assert liveness.due({"b": True}, 16.0) is None
+    due = liveness.due({"b": True}, 16.5)
+
+    assert due is not None
+    assert due["trainers"] == {"b": {}}
 
 
 def test_what_a_loss_would_cost() -> None:

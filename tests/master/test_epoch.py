@@ -1,0 +1,94 @@
+"""The tasks of one epoch, and which epochs of a data set are open."""
+
+from master.dataset import Dataset, Round
+from master.epoch import Epoch
+from master.shuffle import Order
+from tests.master.books import shape
+
+
+def _epoch(count: int) -> Epoch:
+    return Epoch(0, count, Order(count, None, 0))
+
+
+def test_what_came_back_goes_out_first_and_in_that_order() -> None:
+    """With an attempt that is greater than every one before, and than those of another master."""
+    epoch = _epoch(4)
+    for _ in range(3):
+        epoch.lease("a", 0)
+    for index in (2, 0):
+        epoch.give_back(index)
+
+    assert epoch.lease("b", 0) == (2, 2)
+    assert epoch.lease("b", 100) == (0, 101)
+    assert epoch.lease("b", 0) == (3, 1)
+    assert not epoch.free
+
+
+def test_counts_follow_each_task() -> None:
+    """Leased, done and dropped; complete when nothing is left."""
+    epoch = _epoch(3)
+    for _ in range(3):
+        epoch.lease("a", 0)
+    assert (epoch.exhausted, epoch.free, epoch.leased, epoch.done) == (True, False, 3, 0)
+    epoch.give_back(2)
+    assert (epoch.free, epoch.leased, epoch.done) == (True, 2, 0)
+    epoch.finish(0)
+    epoch.finish(1, dropped=True)
+    assert (epoch.leased, epoch.done, epoch.dropped, epoch.complete) == (0, 1, 1, False)
+    epoch.finish(2)
+
+    assert (epoch.done, epoch.free, epoch.complete) == (2, False, True)
+
+
+def test_a_task_that_another_master_gave_out_is_not_given_out_again() -> None:
+    """The cursor has not come to it yet, and passes it over."""
+    epoch = _epoch(3)
+    epoch.adopt(1, 9, "b")
+    assert [epoch.known(index) for index in range(3)] == [False, True, False]
+    leases = [epoch.lease("a", 0) for _ in range(2)]
+
+    assert leases == [(0, 1), (2, 1)]
+    assert (epoch.exhausted, epoch.leased) == (True, 3)
+    assert (epoch.outstanding[1].attempt, epoch.outstanding[1].holder) == (9, "b")
+
+
+def test_a_task_that_came_back_may_be_adopted() -> None:
+    """Nobody else gets it then."""
+    epoch = _epoch(1)
+    epoch.lease("a", 0)
+    epoch.give_back(0)
+    epoch.adopt(0, 7, "b")
+
+    assert (epoch.free, epoch.leased) == (False, 1)
+    assert epoch.outstanding[0].attempt == 7
+
+
+def test_only_tasks_of_the_epoch_exist() -> None:
+    """A stream has every one."""
+    stream = Epoch(0, None, Order(1, None, 0))
+
+    assert [_epoch(2).exists(index) for index in (-1, 0, 1, 2)] == [False, True, True, False]
+    assert [stream.exists(index) for index in (-1, 0, 10**9)] == [False, True, True]
+
+
+def test_at_most_eight_epochs_overlap() -> None:
+    """A trainer that holds a task of the first for long must not fill the books."""
+    data = Dataset("train", shape(records=10, epochs=20, overlap=True))
+    while data.free:
+        data.lease("a", 0, 1)
+
+    assert list(data.open) == list(range(8))
+    assert data.progress()["epoch"] == 0
+
+
+def test_means_are_weighted_by_records() -> None:
+    """One that was no number makes the mean none, whatever comes later; others are as they were."""
+    found = Round(3)
+    found.add({"loss": 1.0, "accuracy": 0.5}, 10)
+    found.add({"loss": 4.0}, 20)
+    assert found.told()["metrics"] == {"loss": 3.0, "accuracy": 0.5}
+    found.add({"loss": None}, 1)
+    found.add({"loss": 1.0}, 1)
+
+    assert found.told()["metrics"] == {"loss": None, "accuracy": 0.5}
+    assert (found.records, found.model_version, found.complete) == (32, 3, False)

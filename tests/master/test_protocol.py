@@ -1,0 +1,98 @@
+"""What a call may say: each limit is allowed, and what is beyond it is named."""
+
+import json
+from typing import Any
+
+import pytest
+
+from master import protocol
+from master.errors import RefusedError
+
+Json = dict[str, Any]
+_WHO: Json = {"trainer": "a", "incarnation": "a-1"}
+_SEAT: Json = {**_WHO, "address": "a:1"}
+_MOST = 1 << 53
+
+
+def _refused(kind: type[Any], body: Json) -> RefusedError:
+    with pytest.raises(RefusedError) as caught:
+        protocol.check(kind, json.dumps(body).encode())
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("kind", "rest", "field", "allowed", "refused"),
+    [
+        (protocol.Join, _WHO, "trainer", "x" * 253, "x" * 254),
+        (protocol.Join, _WHO, "trainer", "a", ""),
+        (protocol.Work, _WHO, "want", 4096, 4097),
+        (protocol.Work, _WHO, "want", 0, -1),
+        (protocol.Work, _WHO, "wait_s", 30.0, 30.5),
+        (protocol.Work, _WHO, "wait_s", 0.0, -0.5),
+        (protocol.Work, _WHO, "call", 1, 0),
+        (protocol.Work, _WHO, "call", _MOST, _MOST + 1),
+        (protocol.Ref, {"task": "t"}, "attempt", 0, -1),
+        (protocol.Ref, {"task": "t"}, "attempt", _MOST, _MOST + 1),
+        (protocol.Ref, {"attempt": 1}, "task", "x" * 300, "x" * 301),
+        (protocol.Fail, _WHO, "reason", "x" * 2000, "x" * 2001),
+        (protocol.Fail, _WHO, "reason", "x", ""),
+        (protocol.Meet, _SEAT, "address", "a:12345", "a:123456"),
+        (protocol.Meet, _SEAT, "seen", 1 << 52, (1 << 52) + 1),
+        (protocol.Meet, _SEAT, "waiting_s", 1e9, 2e9),
+        (protocol.Description, {"task_records": 1}, "records", 1, 0),
+        (protocol.Description, {"records": 1}, "task_records", 1, 0),
+    ],
+)
+def test_each_limit_is_allowed_and_what_is_beyond_is_named(
+    kind: type[Any], rest: Json, field: str, allowed: Any, refused: Any
+) -> None:
+    """422 with the field."""
+    body = protocol.check(kind, json.dumps({**rest, field: allowed}).encode())
+    error = _refused(kind, {**rest, field: refused})
+
+    assert getattr(body, field) == allowed
+    assert (error.status, error.named) == (422, field)
+    assert str(error).startswith(f"{field}: ")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ({"records": 5}, {"records": 5}),
+        (
+            {"files": [{"name": "f", "records": 0}, {"name": "g", "records": 3}]},
+            {"files": [{"name": "f", "records": 0}, {"name": "g", "records": 3}]},
+        ),
+        ({"stream": True}, {"stream": True}),
+        ({"records": 5, "epochs": 0, "kind": "evaluation"}, {"records": 5}),
+    ],
+)
+def test_the_books_keep_one_source_and_every_default(given: Json, kept: Json) -> None:
+    """Two descriptions of the same data are the same, whoever leaves a default out."""
+    raw = json.dumps({"task_records": 2, **given}).encode()
+    rest = {
+        "task_records": 2,
+        "epochs": given.get("epochs", 1),
+        "shuffle_seed": None,
+        "kind": given.get("kind", "training"),
+        "overlap": False,
+    }
+
+    assert protocol.check(protocol.Description, raw).shape() == {**kept, **rest}
+
+
+def test_what_is_no_json_is_said_apart_from_what_is_wrong_in_it() -> None:
+    """400, and no field."""
+    with pytest.raises(RefusedError, match="the body is no JSON") as caught:
+        protocol.check(protocol.Join, b"{")
+
+    assert (caught.value.status, caught.value.named) == (400, None)
+    unknown = _refused(protocol.Join, {**_WHO, "more": 1})
+    assert str(unknown) == "more: no such field"
+
+
+def test_a_mean_that_is_no_number_is_none() -> None:
+    """The journal could not hold it; all others are as they were."""
+    raw = b'{"task":"t","attempt":1,"metrics":{"a":NaN,"b":Infinity,"c":0.5,"d":null}}'
+
+    assert protocol.check(protocol.Done, raw).metrics == {"a": None, "b": None, "c": 0.5, "d": None}
