@@ -13,8 +13,6 @@ import pytest
 
 from tests.support.leftovers import RUN
 
-pytestmark = pytest.mark.timeout(120)  # runs of pytest of their own, on cores that others share
-
 ROOT = Path(__file__).parent.parent
 SLEEPER = """
 import os, signal, subprocess, sys, threading, time

@@ -3,12 +3,9 @@
 import subprocess
 import sys
 
-import pytest
-
 from tests.runtime.servers import ROOT, START_S
 
 
-@pytest.mark.timeout(60)  # starts a real process, which takes a busy machine seconds
 def test_help_says_what_every_flag_means() -> None:
     """And which environment variable stands for it."""
     command = [sys.executable, "-m", "extender", "--help"]

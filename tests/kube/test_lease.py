@@ -110,7 +110,6 @@ class Paused:
         raise NotImplementedError
 
 
-@pytest.mark.timeout(30)  # a hundred histories, on a machine that may be busy
 @settings(deadline=None)
 @given(st.binary(min_size=40, max_size=200))
 def test_never_two_leaders(script: bytes) -> None:

@@ -30,7 +30,6 @@ STEPS = st.lists(
 )
 
 
-@pytest.mark.timeout(30)  # a hundred histories, on a machine that may be busy
 @settings(deadline=None)
 @given(STEPS)
 def test_it_always_comes_to_hold_what_the_server_holds(steps: list[tuple[str, str, str]]) -> None:

@@ -17,8 +17,6 @@ from tests.pserver.processes import Process
 from tests.pserver.serving import environment
 from tests.pserver.test_app import WHO, ask, begin, pushed
 
-pytestmark = pytest.mark.timeout(120)  # whole processes, on cores that others share
-
 LONG = "token-of-a-job-of-tests"
 
 

@@ -8,8 +8,6 @@ import pytest
 
 from tests.runtime.servers import ROOT, START_S
 
-pytestmark = pytest.mark.timeout(120)  # starts real processes, which takes a busy machine seconds
-
 _WAITS = """
 import time
 from runtime import stop

@@ -18,8 +18,6 @@ from edl.local.processes import News, Process
 
 from tests.sdk.contract import Master
 
-pytestmark = pytest.mark.timeout(120)  # whole programs, on cores that others share
-
 PROGRAM = """
 import os, sys, time
 import edl

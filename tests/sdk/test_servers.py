@@ -21,8 +21,6 @@ from tests.sdk.loops import until
 from tests.sdk.servers import Server
 from tests.sdk.trained import Alone, Line, Words, points, words
 
-pytestmark = pytest.mark.timeout(90)  # whole trainings, on cores that others share
-
 UNSAVED: dict[str, Any] = {"checkpoint_seconds": 0.0}
 """No checkpoints."""
 

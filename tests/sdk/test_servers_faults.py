@@ -17,8 +17,6 @@ from tests.sdk.loops import until
 from tests.sdk.servers import Server
 from tests.sdk.trained import Line, Words, points, words
 
-pytestmark = pytest.mark.timeout(90)  # whole trainings, on cores that others share
-
 RATE = 0.05
 
 

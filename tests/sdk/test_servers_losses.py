@@ -16,8 +16,6 @@ from tests.sdk.crews import Trainer
 from tests.sdk.marks import Kills, Marks, Pusher, data, held
 from tests.sdk.servers import Handler, Server
 
-pytestmark = pytest.mark.timeout(90)  # whole trainings, on cores that others share
-
 BATCHES = 60
 
 

@@ -338,7 +338,6 @@ _VALUES = st.recursive(
 )
 
 
-@pytest.mark.timeout(120)
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # cores are shared
 @example([{"a": "\x85&\n"}])
 @given(st.lists(st.dictionaries(_TEXTS, _VALUES, min_size=1), min_size=1, max_size=3))

@@ -14,8 +14,6 @@ import yaml
 from tests.runtime.servers import ROOT, START_S, caller, make_ca, make_leaf, wait_until
 from tests.webhook.vectors import review
 
-pytestmark = pytest.mark.timeout(60)  # starts real processes, which takes a busy machine seconds
-
 
 @pytest.fixture
 def nowhere() -> Iterator[str]:

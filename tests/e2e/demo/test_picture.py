@@ -20,7 +20,6 @@ def _curves() -> dict[str, Any]:
     }
 
 
-@pytest.mark.timeout(30)  # the first drawing on a machine builds matplotlib's font cache
 @pytest.mark.parametrize("names", [("EDL",), ("EDL", "plain Kubernetes")])
 def test_one_or_two_runs_are_drawn(tmp_path: Path, names: tuple[str, ...]) -> None:
     """A PNG of 1 200 pixels' width appears, its folder with it."""
