@@ -1,3 +1,4 @@
+import base64
 import stat
 import threading
 from datetime import UTC, datetime, timedelta
@@ -272,6 +273,18 @@ def test_rounds_that_fail_are_tried_later_and_later(
     failed = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
     pauses = [1.0 + bound_s for bound_s in failed]
     assert stopping.pauses_s == [*pauses, 1.0, 1.5, 2.0]
+
+
+def test_a_bundle_that_changed_is_news_to_the_watch() -> None:
+    """Whatever bytes somebody put there; what is no bundle is not."""
+
+    def record(bundle: bytes, path: str = "/a") -> bytes:
+        config = {"caBundle": base64.b64encode(bundle).decode(), "service": {"path": path}}
+        registration = {"webhooks": [{"name": "a", "clientConfig": config}]}
+        return webhook.keeper._published(registration)  # noqa: SLF001 - what the watch compares
+
+    assert record(b"\xff one") != record(b"\xff two")
+    assert record(b"\xff one") == record(b"\xff one", "/b")
 
 
 def test_stop_before_start_is_nothing(keeper: Keeper) -> None:
