@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install fmt lint types test soak properties paddle cov covered bench e2e demo experiments lock presubmit clean
+.PHONY: help install fmt lint types test soak properties paddle cov covered mutants bench e2e demo experiments lock presubmit clean
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,7 +16,7 @@ $(STAMP): requirements.lock pyproject.toml sdk/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "EDL needs Python 3.11 or newer; call make PYTHON=/path/to/python3.11")'
 	@echo "installing locked packages into $(VENV) (about half a minute)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --no-compile --require-hashes -r requirements.lock
+	@$(BIN)/pip install --quiet --require-hashes -r requirements.lock
 	@PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --no-deps --no-build-isolation -e . -e sdk
 	@touch $@
 
@@ -59,6 +59,10 @@ cov: install ## tests with branch coverage; the core must be whole
 covered: install # what the last tests with coverage have covered
 	$(BIN)/coverage report
 	$(BIN)/coverage report --include="policy/*" --fail-under=100
+
+mutants: install ## small faults, put into a copy: do the tests notice? (half an hour; SEED= COUNT= ROOM=)
+	$(BIN)/python -m bench.mutants $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) \
+	  $(foreach room,$(ROOM),--room $(room))
 
 bench: install ## how fast plan, extender, master and SDK are (some minutes)
 	$(BIN)/python -m bench

@@ -1,4 +1,7 @@
-"""Hypothesis profiles: of every run, and of `make properties`; see tests.support.strategies too."""
+"""Hypothesis profiles: of every run, of `make properties`, and of `make mutants`.
+
+See tests.support.strategies too.
+"""
 
 import os
 
@@ -18,6 +21,14 @@ settings.register_profile(
     deadline=None,
     max_examples=5_000,
     print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "mutants",  # few: a test runs once for each fault; the same, or chance decides what is noticed
+    database=None,
+    deadline=None,
+    derandomize=True,
+    max_examples=15,
     suppress_health_check=[HealthCheck.too_slow],
 )
 

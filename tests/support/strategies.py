@@ -14,8 +14,8 @@ from tests.support.builders import GI, job, node, service, shape, trainer
 THOROUGH = settings.get_current_profile_name() == "thorough"
 """Whether this is the long run, with other examples each time (`make properties`)."""
 CALM = (
-    settings.get_profile("thorough")
-    if THOROUGH
+    settings()
+    if settings.get_current_profile_name() in ("thorough", "mutants")
     else settings(derandomize=True, deadline=None, max_examples=60)
 )
 """The same examples in every run, except in the long one; pytest's timeout bounds each test."""

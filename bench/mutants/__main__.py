@@ -1,0 +1,99 @@
+"""`python -m bench.mutants`: do the tests notice faults? See docs/decisions."""
+
+import argparse
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter
+
+from rich.console import Console
+
+from bench.mutants import report
+from bench.mutants.rooms import rooms
+from bench.mutants.run import RoomError, Run
+from bench.mutants.verdicts import BAR
+from e2e.measure.processes import commit
+
+_ROOT = Path(__file__).parents[2]
+_OUTPUT = _ROOT / "build" / "mutants"
+_COUNT = 500
+_SEEDS = 10_000
+_TELL_S = 15.0
+"""How often progress is printed where no terminal shows it in one line."""
+_INTERRUPTED = 130
+_DESCRIPTION = """Puts small faults into a copy of the tree, one at a time (mutmut makes them), and
+runs the tests of the room that each is in. Prints how many the tests notice, and a diff of each
+that they do not; writes build/mutants/report.json. The user's tree is only read. Half an hour on
+two quiet cores."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs what the command line says.
+
+    Returns:
+        0; 1 for a rate under the bar, or a run that failed; 2 for bad usage; 130 when interrupted.
+    """
+    known = rooms(_ROOT)
+    arguments = _parser(list(known)).parse_args(argv)
+    console, complaints = Console(), Console(stderr=True)
+    seed = secrets.randbelow(_SEEDS) if arguments.seed is None else arguments.seed
+    console.print(f"seed {seed}: make mutants SEED={seed} tries the same again", highlight=False)
+    chosen = {name: room for name, room in known.items() if name in (arguments.room or known)}
+    begun_s = perf_counter()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing is left behind
+    try:
+        with console.status("staging") as status:
+            tell = _teller(console, status.update)
+            run = Run(_ROOT, _OUTPUT / "rooms", chosen, tell, len(os.sched_getaffinity(0)))
+            outcomes = run.outcomes(seed, arguments.count)
+    except KeyboardInterrupt:
+        console.print("interrupted: nothing was written")
+        return _INTERRUPTED
+    except (OSError, LookupError, RoomError, ValueError, subprocess.CalledProcessError) as error:
+        complaints.print(
+            f"mutants: {error}", style="red", highlight=False, markup=False, soft_wrap=True
+        )
+        return 1
+    for reason in run.failed.values():
+        complaints.print(reason, style="red", highlight=False, markup=False, soft_wrap=True)
+    facts = {"seed": seed, "commit": commit(_ROOT), "seconds": round(perf_counter() - begun_s)}
+    report.write(_OUTPUT / "report.json", outcomes, facts)
+    console.print(report.survivors(outcomes), highlight=False, markup=False, soft_wrap=True)
+    console.print(report.table(outcomes, seed))
+    console.print(f"report {_OUTPUT / 'report.json'}, {facts['seconds']} s", soft_wrap=True)
+    return 0 if report.total(outcomes).rate >= BAR and not run.failed else 1
+
+
+def _parser(names: list[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.mutants", description=_DESCRIPTION)
+    parser.add_argument("--seed", type=int, help="which mutants are tried (default: by chance)")
+    parser.add_argument(
+        "--count", type=int, default=_COUNT, help=f"how many are tried in all (default: {_COUNT})"
+    )
+    parser.add_argument(
+        "--room", action="append", choices=names, help="only of this room; may be given again"
+    )
+    return parser
+
+
+def _teller(console: Console, update: Callable[[str], None]) -> Callable[[str], None]:
+    """Shows progress: in place on a terminal, else as a line now and then."""
+    told_s = 0.0
+
+    def tell(text: str) -> None:
+        nonlocal told_s
+        if console.is_terminal:
+            update(text)
+        elif perf_counter() - told_s > _TELL_S:
+            told_s = perf_counter()
+            console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    return tell
+
+
+if __name__ == "__main__":
+    sys.exit(main())

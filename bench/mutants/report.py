@@ -1,0 +1,78 @@
+"""What a run has shown: as tables for people, as JSON for machines."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import orjson
+from rich.table import Table
+
+from bench.mutants.run import Outcome
+from bench.mutants.verdicts import BAR, Count, Verdict
+
+_SHOWN = (Verdict.SURVIVED, Verdict.NOT_COVERED, Verdict.EQUIVALENT)
+
+
+def total(outcomes: Mapping[str, Outcome]) -> Count:
+    """All rooms together."""
+    return Count.of(
+        Verdict(each["verdict"]) for outcome in outcomes.values() for each in outcome.tried
+    )
+
+
+def table(outcomes: Mapping[str, Outcome], seed: int) -> Table:
+    """One row for each room."""
+    shown = Table(title=f"mutants, seed {seed}", title_justify="left")
+    shown.add_column("room")
+    columns = ("there are", "tried", "killed", "survived", "timed out", "not covered", "equivalent")
+    for column in (*columns, "rate"):
+        shown.add_column(column, justify="right")
+    for name, outcome in outcomes.items():
+        shown.add_row(name, f"{outcome.mutants}", *_cells(outcome.count))
+    there_are = sum(outcome.mutants for outcome in outcomes.values())
+    shown.add_section()
+    shown.add_row("all", f"{there_are}", *_cells(total(outcomes)))
+    return shown
+
+
+def survivors(outcomes: Mapping[str, Outcome]) -> str:
+    """What the tests did not notice: where it is, and the diff."""
+    parts = [
+        _described(name, each)
+        for name, outcome in outcomes.items()
+        for each in outcome.tried
+        if each["verdict"] in _SHOWN
+    ]
+    return "\n".join(parts)
+
+
+def write(path: Path, outcomes: Mapping[str, Outcome], facts: Mapping[str, Any]) -> None:
+    """The whole as JSON: facts of the run, counts of the rooms, and every mutant tried."""
+    rooms = {
+        name: {"mutants": outcome.mutants} | _figures(outcome.count)
+        for name, outcome in outcomes.items()
+    }
+    mutants = [
+        {"room": name} | each for name, outcome in outcomes.items() for each in outcome.tried
+    ]
+    whole = {**facts, "all": _figures(total(outcomes)), "rooms": rooms, "mutants": mutants}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(orjson.dumps(whole, option=orjson.OPT_INDENT_2))
+
+
+def _cells(count: Count) -> list[str]:
+    figures = _figures(count)
+    rate = f"{100 * count.rate:.1f} %"
+    style = "" if count.rate >= BAR else "[yellow]"
+    return [*(f"{value}" for name, value in figures.items() if name != "rate"), style + rate]
+
+
+def _figures(count: Count) -> dict[str, Any]:
+    return asdict(count) | {"rate": round(count.rate, 4)}
+
+
+def _described(room: str, mutant: Mapping[str, Any]) -> str:
+    head = f"{room}: {mutant['file']}:{mutant['line']} {mutant['function']}: {mutant['verdict']}"
+    reason = f" ({mutant['reason']})" if "reason" in mutant else ""
+    return f"{head}{reason}\n{mutant['diff']}"

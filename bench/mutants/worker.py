@@ -1,0 +1,142 @@
+"""`python -m bench.mutants.worker STEP` in a staged tree: the part that talks to mutmut.
+
+Mutmut reads its settings from the working folder and takes the process for its own, so each room
+has a process like this. It imports nothing that is mutated, as mutmut says later where that lies.
+
+Steps:
+    list: writes candidates.json, for each file the numbers of its mutants.
+    run WORKERS: reads sample.json (such numbers), makes these mutants only, writes what they are to
+        mutants.json, lets mutmut try them, and tries survivors again (see `_again`).
+"""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import libcst as cst
+from mutmut.__main__ import cli
+from mutmut.configuration import config
+from mutmut.mutation import file_mutation
+from mutmut.mutation.file_mutation import Mutation, create_mutations
+from mutmut.utils.file_utils import walk_mutatable_files
+from mutmut.utils.format_utils import (
+    get_mutant_name,
+    mangled_name_from_mutant_name,
+    orig_function_and_class_names_from_key,
+)
+
+from bench.mutants import files, patch, verdicts
+
+_STATS = files.OUTPUT / "mutmut-stats.json"
+_START_S = 90.0
+"""For interpreter, imports and collection, on a machine that does other work too."""
+_PATIENCE = 10.0
+"""How many times their usual time tests may take."""
+
+
+def main() -> None:
+    """Does the step that the command line names."""
+    if sys.argv[1] == "list":
+        paths = walk_mutatable_files()
+        files.write(files.CANDIDATES, {str(path): _numbers(path) for path in paths})
+        return
+    sample: dict[str, list[int]] = files.read(files.SAMPLE)
+    described = [each for path, numbers in sample.items() for each in _described(path, numbers)]
+    files.write(files.MUTANTS, described)
+    file_mutation.create_mutations = _only(sample)
+    cli(["run", "--max-children", sys.argv[2], "*"], standalone_mode=False)
+    _again(sample, int(sys.argv[2]))
+
+
+def _numbers(path: Path) -> list[int]:
+    """Those of a file's mutations that mutmut can make: others are outside functions."""
+    _, mutations, _, _ = create_mutations(str(path), path.read_text(encoding="utf-8"))
+    return [
+        number
+        for number, mutation in enumerate(mutations)
+        if isinstance(mutation.contained_by_top_level_function, cst.FunctionDef)
+    ]
+
+
+def _only(sample: dict[str, list[int]]) -> Any:
+    """What makes the sampled mutations alone: all of them would take mutmut minutes."""
+
+    def sampled(filename: str, code: str, *lines: Any) -> tuple[Any, list[Mutation], Any, Any]:
+        module, mutations, classes, functions = create_mutations(filename, code, *lines)
+        chosen = [mutations[number] for number in sample.get(filename, [])]
+        return module, chosen, classes, functions
+
+    return sampled
+
+
+def _described(path: str, numbers: Iterable[int]) -> list[dict[str, Any]]:
+    """What the sampled mutants of a file are, by mutmut's names and in its order."""
+    code = Path(path).read_text(encoding="utf-8")
+    module, mutations, _, _ = create_mutations(path, code)
+    chosen = [mutations[number] for number in numbers]
+    names = file_mutation.combine_mutations_to_source(module, chosen).mutant_names
+    described = []
+    for name, mutation in zip(names, chosen, strict=True):
+        function, class_name = orig_function_and_class_names_from_key(name)
+        tree = file_mutation.deep_replace(module, mutation.original_node, mutation.mutated_node)
+        changed = patch.patch(path, code, cst.ensure_type(tree, cst.Module).code)
+        described.append(
+            {
+                "name": get_mutant_name(Path(path), name),
+                "file": path,
+                "function": f"{class_name}.{function}" if class_name else function,
+                **dataclasses.asdict(changed),
+            }
+        )
+    return described
+
+
+def _again(sample: Iterable[str], workers: int) -> None:
+    """Tries survivors once more, each in a process of its own with all tests of the files it is in.
+
+    Mutmut takes one test for the only one that reaches what a fixture of a whole file calls, and
+    forks after imports, so it cannot mutate what they call. Its examples are few. Whatever
+    survives this is not noticed by `make test`.
+    """
+    codes = files.exit_codes(Path(), sample)
+    left = [name for name, code in codes.items() if verdicts.is_open(code)]
+    stats = files.read(_STATS)
+    done: dict[str, int] = {}
+    with ThreadPoolExecutor(workers) as pool:
+        for name, code in zip(left, pool.map(lambda name: _alone(name, stats), left), strict=True):
+            done[name] = code
+            files.write(files.AGAIN, done)
+
+
+def _alone(name: str, stats: dict[str, Any]) -> int:
+    """The exit code of pytest, or of a time-out, for a mutant in an interpreter of its own."""
+    seconds: dict[str, float] = stats["duration_by_test"]
+    reached: list[str] = stats["tests_by_mangled_function_name"][
+        mangled_name_from_mutant_name(name)
+    ]
+    names = sorted({test.partition("::")[0] for test in reached})
+    if reached == [next(iter(seconds))]:  # what imports call counts as the first test's
+        names = config().pytest_add_cli_args_test_selection
+    usual_s = sum(s for test, s in seconds.items() if test.partition("::")[0] in names)
+    options = [each for each in config().pytest_add_cli_args if not each.startswith("--hypothesis")]
+    command = (sys.executable, "-m", "pytest", "-x", "-q", *options, *names)
+    try:
+        return subprocess.run(
+            command,
+            check=False,
+            cwd=files.OUTPUT,
+            env=os.environ | {"MUTANT_UNDER_TEST": name},
+            timeout=_START_S + _PATIENCE * (usual_s or sum(seconds.values())),
+            stdout=subprocess.DEVNULL,
+        ).returncode
+    except subprocess.TimeoutExpired:
+        return verdicts.TIMED_OUT
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,265 @@
+"""Mutation testing: what is sampled, what counts as noticed, and that the user's tree is only read."""
+
+import json
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bench.mutants import equivalents, files, order, report, sample, stage, verdicts
+from bench.mutants.patch import patch
+from bench.mutants.rooms import Room, rooms
+from bench.mutants.run import Outcome
+from bench.mutants.verdicts import Count, Verdict
+
+_ROOT = Path(__file__).parents[2]
+_CODE = "def half(number):\n    log.info('half')\n    return number / 2\n"
+
+
+def test_large_rooms_share_what_small_ones_leave() -> None:
+    """Every room is tried 25 times at least; the rest goes by how many mutants there are."""
+    given = sample.shares({"policy": 6000, "sdk": 3000, "kube": 100}, 500, 25)
+    assert given == {"policy": 317, "sdk": 158, "kube": 25}
+
+
+def test_shares_are_whole_and_add_up() -> None:
+    """What rounding takes is given back, so the count is what was asked for."""
+    assert sum(sample.shares({"a": 1000, "b": 1000, "c": 1000}, 500, 25).values()) == 500
+
+
+def test_a_room_is_not_tried_more_often_than_it_has_mutants() -> None:
+    """A room of ten mutants has all of them tried, and a large count tries all there are."""
+    assert sample.shares({"a": 10, "b": 1000}, 500, 25) == {"a": 10, "b": 490}
+    assert sample.shares({"a": 10, "b": 40}, 500, 25) == {"a": 10, "b": 40}
+
+
+def test_a_small_count_still_tries_each_room() -> None:
+    """With fewer than 25 for each room the sum is above the count."""
+    assert sample.shares({"a": 1000, "b": 2000}, 10, 25) == {"a": 25, "b": 25}
+
+
+def test_the_seed_says_which_are_tried() -> None:
+    """The same seed picks the same, in the order of the code; another seed picks others."""
+    picked = sample.pick(range(1000), 20, 7, "policy")
+    assert picked == sample.pick(range(1000), 20, 7, "policy") == sorted(picked)
+    assert picked != sample.pick(range(1000), 20, 8, "policy")
+    assert picked != sample.pick(range(1000), 20, 7, "kube")
+
+
+def test_a_larger_count_tries_the_same_and_more() -> None:
+    """Survivors of a short run come again in a long one with its seed."""
+    assert set(sample.pick(range(1000), 20, 7, "a")) < set(sample.pick(range(1000), 40, 7, "a"))
+
+
+def test_a_patch_names_line_and_change() -> None:
+    """What is reported is the place in the user's file, and a diff that git takes."""
+    found = patch("a.py", _CODE, _CODE.replace("/ 2", "* 2"))
+    assert (found.line, found.before, found.after) == (3, "return number / 2", "return number * 2")
+    assert found.diff.startswith("--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n")
+
+
+def test_a_patch_that_changes_nothing_is_an_error() -> None:
+    """Such a mutant would survive whatever the tests are."""
+    with pytest.raises(ValueError, match=r"a\.py changes nothing"):
+        patch("a.py", _CODE, _CODE)
+
+
+@pytest.mark.parametrize(
+    ("code", "meaning"),
+    [
+        (0, Verdict.SURVIVED),
+        (1, Verdict.KILLED),
+        (2, Verdict.KILLED),  # the mutant broke an import
+        (-15, Verdict.KILLED),
+        (-24, Verdict.TIMED_OUT),
+        (36, Verdict.TIMED_OUT),
+        (5, Verdict.NOT_COVERED),
+        (33, Verdict.NOT_COVERED),
+    ],
+)
+def test_exit_codes_say_what_came_of_a_mutant(code: int, meaning: Verdict) -> None:
+    """Tests that pass have noticed nothing; any end but those mutmut and pytest define is a kill."""
+    assert verdicts.verdict(code) is meaning
+
+
+@pytest.mark.parametrize("code", [4, 255])
+def test_tests_that_did_not_run_kill_nothing(code: int) -> None:
+    """Wrong arguments and a crash of pytest are tried again, and never counted."""
+    assert verdicts.is_open(code)
+    with pytest.raises(ValueError, match="did not run"):
+        verdicts.verdict(code)
+
+
+def test_survivors_are_tried_again_and_nothing_else() -> None:
+    """A kill, a time-out, and a function without tests stay what they are."""
+    assert [code for code in (0, 1, 33, -24) if verdicts.is_open(code)] == [0]
+
+
+def test_the_rate_leaves_equivalent_mutants_out() -> None:
+    """A mutant without a test lowers the rate, one that no test can notice does not."""
+    count = Count.of(
+        [Verdict.KILLED] * 6
+        + [Verdict.TIMED_OUT, Verdict.SURVIVED, Verdict.NOT_COVERED, Verdict.EQUIVALENT]
+    )
+    assert count.tried == 10
+    assert count.rate == pytest.approx(7 / 9)
+
+
+def test_a_room_of_equivalent_mutants_misses_nothing() -> None:
+    """No division by zero where nothing can be noticed."""
+    assert Count.of([Verdict.EQUIVALENT]).rate == 1
+
+
+def test_an_equivalent_mutant_is_known_by_its_lines(tmp_path: Path) -> None:
+    """It is known again after other lines of the file have moved; another change is not."""
+    listed = tmp_path / "list.toml"
+    listed.write_text(
+        '[[equivalent]]\nfile = "a.py"\nfunction = "half"\nbefore = "x = 1"\nafter = "x = 2"\n'
+        'reason = "x is not used"\n',
+        encoding="utf-8",
+    )
+    known = equivalents.load(listed)
+    mutant = {"file": "a.py", "function": "half", "before": "x = 1", "after": "x = 2", "line": 77}
+    assert equivalents.reason(mutant, known) == "x is not used"
+    assert equivalents.reason(mutant | {"after": "x = 3"}, known) is None
+
+
+def test_equivalent_mutants_are_of_code_that_there_is() -> None:
+    """Entries go when their lines go, and each says why."""
+    for entry in equivalents.load():
+        home = _ROOT / "sdk" / "src" if entry.file.startswith("edl/") else _ROOT
+        code = (home / entry.file).read_text(encoding="utf-8")
+        lines = {line.strip() for line in code.splitlines()}
+        assert set(entry.before.splitlines()) <= lines, entry
+        assert entry.reason.strip(), entry
+
+
+def test_rooms_name_files_and_tests_that_there_are() -> None:
+    """A file that was renamed would drop out of mutation testing unseen."""
+    for room in rooms(_ROOT).values():
+        for pattern in room.sources:
+            home = _ROOT / "sdk" / "src" if pattern.startswith("edl/") else _ROOT
+            assert list(home.glob(pattern)), pattern
+        for name in (*room.tests, *room.without):
+            file, _, test = name.partition("::")
+            assert (_ROOT / file).exists(), name
+            assert not test or f"def {test}(" in (_ROOT / file).read_text(encoding="utf-8"), name
+
+
+def test_the_masters_pure_files_are_those_of_its_contract() -> None:
+    """The list in pyproject.toml is the only one."""
+    sources = rooms(_ROOT)["master"].sources
+    assert {"master/ledger.py", "master/liveness.py", "master/journal.py"} <= set(sources)
+    assert "master/app.py" not in sources
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A checkout with a package, the SDK's package, something ignored and something new."""
+    root = tmp_path / "tree"
+    contents = {
+        ".gitignore": "build/\n",
+        "pyproject.toml": "[project]\n",
+        "policy/half.py": _CODE,
+        "sdk/src/edl/book.py": _CODE,
+        "docs/page.md": "page",
+        "build/old": "",
+    }
+    for name, text in contents.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text, encoding="utf-8")
+    for command in (("git", "init", "-q"), ("git", "add", ".")):
+        subprocess.run(command, cwd=root, check=True)  # noqa: S603 - of this test alone
+    (root / "policy" / "new.py").write_text("", encoding="utf-8")
+    return root
+
+
+def test_a_staged_tree_has_all_packages_at_its_root(tree: Path, tmp_path: Path) -> None:
+    """Uncommitted changes are tried too, what git ignores is left out, the user's tree stays."""
+    before = sorted(tree.rglob("*"))
+    target = tmp_path / "staged"
+    stage.stage(tree, target, Room("policy", ("policy/*.py", "edl/*.py"), ("tests/policy",)))
+    staged = {str(path.relative_to(target)) for path in target.rglob("*.*")}
+    assert staged == {
+        ".gitignore",
+        "pyproject.toml",
+        "policy/half.py",
+        "policy/new.py",
+        "edl/book.py",
+        "docs/page.md",
+    }
+    assert sorted(tree.rglob("*")) == before
+
+
+def test_staging_replaces_what_lay_there(tree: Path, tmp_path: Path) -> None:
+    """Nothing of the run before is taken for a result of this one."""
+    target = tmp_path / "staged"
+    target.mkdir()
+    (target / "again.json").write_text("{}", encoding="utf-8")
+    stage.stage(tree, target, Room("policy", ("policy/*.py",), ("tests/policy",)))
+    assert not (target / "again.json").exists()
+
+
+def test_a_pattern_without_files_is_an_error(tree: Path, tmp_path: Path) -> None:
+    """A room without code would be without survivors."""
+    with pytest.raises(LookupError, match=r"no file policy/gone\.py"):
+        stage.stage(tree, tmp_path / "staged", Room("policy", ("policy/gone.py",), ()))
+
+
+def test_results_are_read_while_they_are_written(tmp_path: Path) -> None:
+    """A file that mutmut is just writing has no results yet; those not tried have none."""
+    folder = tmp_path / files.OUTPUT
+    folder.mkdir()
+    (folder / "a.py.meta").write_text(json.dumps({"exit_code_by_key": {"x": 1, "y": None}}))
+    (folder / "b.py.meta").write_text('{"exit_code')
+    assert files.exit_codes(tmp_path, ["a.py", "b.py", "c.py", "a.py"]) == {"x": 1}
+
+
+def test_fast_tests_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were not measured come last; while nothing is measured the order stays."""
+    monkeypatch.chdir(tmp_path)
+    items: list[Any] = [SimpleNamespace(nodeid=name) for name in ("slow", "new", "fast")]
+    order.pytest_collection_modifyitems(items)
+    assert [item.nodeid for item in items] == ["slow", "new", "fast"]
+    order.STATS.write_text(json.dumps({"duration_by_test": {"slow": 2.0, "fast": 0.1}}))
+    order.pytest_collection_modifyitems(items)
+    assert [item.nodeid for item in items] == ["fast", "slow", "new"]
+
+
+def _mutant(verdict: Verdict, **more: str) -> dict[str, Any]:
+    found = {"file": "policy/half.py", "line": 3, "function": "half", "diff": "-a\n+b\n"}
+    return found | {"verdict": verdict} | more
+
+
+def test_the_report_shows_what_was_not_noticed(tmp_path: Path) -> None:
+    """Survivors stand there with place and diff, equivalent ones with their reason, kills not."""
+    outcomes = {
+        "policy": Outcome(
+            40,
+            [
+                _mutant(Verdict.KILLED, function="killed"),
+                _mutant(Verdict.SURVIVED),
+                _mutant(Verdict.EQUIVALENT, function="same", reason="never negative"),
+            ],
+        )
+    }
+    shown = report.survivors(outcomes)
+    assert "policy: policy/half.py:3 half: survived\n-a\n+b" in shown
+    assert "same: equivalent (never negative)" in shown
+    assert "killed" not in shown
+    report.write(tmp_path / "made" / "report.json", outcomes, {"seed": 7})
+    whole = json.loads((tmp_path / "made" / "report.json").read_text(encoding="utf-8"))
+    assert whole["seed"] == 7
+    assert whole["rooms"]["policy"] == {
+        "mutants": 40,
+        "tried": 3,
+        "killed": 1,
+        "survived": 1,
+        "timed_out": 0,
+        "not_covered": 0,
+        "equivalent": 1,
+        "rate": 0.5,
+    }
+    assert [each["verdict"] for each in whole["mutants"]] == ["killed", "survived", "equivalent"]
