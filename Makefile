@@ -40,7 +40,7 @@ soak: install ## storms of kills, freezes and changes over processes, and long c
 	$(BIN)/python -m pytest -n auto --dist worksteal -m soak
 
 properties: install ## thousands of random clusters, schedules and kills (most of an hour)
-	$(BIN)/python -m pytest -n auto --dist worksteal tests/policy tests/master tests/sdk \
+	$(BIN)/python -m pytest -n auto --dist worksteal tests/policy tests/master tests/sdk -m "" \
 	  -k "propert or exact or schedules or machine or kills" \
 	  --hypothesis-profile=thorough --hypothesis-show-statistics --timeout=0
 
