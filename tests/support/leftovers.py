@@ -35,6 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if _is_worker(config):
         return
     os.environ[RUN] = secrets.token_hex(8)
+    os.environ.pop(WORKER, None)  # of a run that has started this one
     signal.signal(signal.SIGTERM, _interrupt)
     folder = Path(tempfile.mkdtemp(prefix="edl-tests-")).resolve()
     config.stash[_folder] = folder
