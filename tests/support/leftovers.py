@@ -133,6 +133,7 @@ def _is_timeout(error: BaseException) -> bool:
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    _send(psutil.Process().children(), signal.SIGINT)  # as a terminal does, which interrupts all
     raise KeyboardInterrupt
 
 
