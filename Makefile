@@ -36,8 +36,8 @@ types: install ## mypy strict over everything, tests too
 test: install ## all tests that need no cluster
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-soak: install ## storms of kills, freezes and changes over processes, and long curves (some minutes)
-	$(BIN)/python -m pytest -n auto --dist worksteal -m soak
+soak: install ## storms of kills and changes over processes, long curves, more random examples (some minutes)
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "soak or hypothesis" --hypothesis-profile=soak
 
 properties: install ## thousands of random clusters, schedules and kills (most of an hour)
 	$(BIN)/python -m pytest -n auto --dist worksteal tests/policy tests/master tests/sdk -m "" \

@@ -1,4 +1,4 @@
-"""Hypothesis profiles: of every run, of `make properties`, and of `make mutants`.
+"""Hypothesis profiles: of `make test`, `make soak`, `make properties` and `make mutants`.
 
 See tests.support.strategies too.
 """
@@ -11,11 +11,18 @@ from hypothesis import HealthCheck, settings
 pytest_plugins = ["tests.support.leftovers"]
 
 settings.register_profile(
-    "crowded",  # how long an example takes says nothing on a machine that is busy
+    "quick",  # how long an example takes says nothing on a machine that is busy
     deadline=None,
+    max_examples=25,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.load_profile("crowded")
+settings.load_profile("quick")
+settings.register_profile(
+    "soak",
+    deadline=None,
+    max_examples=100,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.register_profile(
     "thorough",
     deadline=None,

@@ -13,10 +13,12 @@ from tests.support.builders import GI, job, node, service, shape, trainer
 
 THOROUGH = settings.get_current_profile_name() == "thorough"
 """Whether this is the long run, with other examples each time (`make properties`)."""
+_EXAMPLES = {"quick": 20, "soak": 60}
+"""Profile -> how many of the same examples in each run; others have their own."""
 CALM = (
-    settings()
-    if settings.get_current_profile_name() in ("thorough", "mutants")
-    else settings(derandomize=True, deadline=None, max_examples=60)
+    settings(derandomize=True, deadline=None, max_examples=_EXAMPLES[profile])
+    if (profile := settings.get_current_profile_name()) in _EXAMPLES
+    else settings()
 )
 """The same examples in every run, except in the long one; pytest's timeout bounds each test."""
 
