@@ -182,7 +182,7 @@ class Run:
             return f"{len(codes)} of {total}"
         left = sum(map(verdicts.is_open, codes.values()))
         again = files.read(place / files.AGAIN) if (place / files.AGAIN).exists() else {}
-        return f"{len(again)} of {left} survivors tried again"
+        return f"{len(again)} of {left} tried again"
 
     def _tried(self, name: str, known: list[Equivalent]) -> list[dict[str, Any]]:
         place = self.folder / name

@@ -28,8 +28,11 @@ class Verdict(StrEnum):
 
 
 def is_open(code: int) -> bool:
-    """Whether a mutant has to be tried again: it survived, or its tests did not run."""
-    return code == 0 or code in _CODES_BROKEN
+    """Whether a mutant has to be tried again: what its tests say, or whether they ran, is not sure.
+
+    A time-out may be the machine's, which does other work too.
+    """
+    return code == 0 or code in _CODES_BROKEN or code in _CODES_TIMED_OUT
 
 
 def verdict(code: int) -> Verdict:

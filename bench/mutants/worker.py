@@ -6,7 +6,7 @@ has a process like this. It imports nothing that is mutated, as mutmut says late
 Steps:
     list: writes candidates.json, for each file the numbers of its mutants.
     run WORKERS: reads sample.json (such numbers), makes these mutants only, writes what they are to
-        mutants.json, lets mutmut try them, and tries survivors again (see `_again`).
+        mutants.json, lets mutmut try them, and tries survivors and time-outs again (see `_again`).
 """
 
 import dataclasses
@@ -97,7 +97,7 @@ def _described(path: str, numbers: Iterable[int]) -> list[dict[str, Any]]:
 
 
 def _again(sample: Iterable[str], workers: int) -> None:
-    """Tries survivors once more, each in a process of its own with all tests of the files it is in.
+    """Tries survivors and time-outs once more, each in a process of its own with all tests of the files it is in.
 
     Mutmut takes one test for the only one that reaches what a fixture of a whole file calls, and
     forks after imports, so it cannot mutate what they call. Its examples are few. Whatever

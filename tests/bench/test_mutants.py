@@ -92,9 +92,9 @@ def test_tests_that_did_not_run_kill_nothing(code: int) -> None:
         verdicts.verdict(code)
 
 
-def test_survivors_are_tried_again_and_nothing_else() -> None:
-    """A kill, a time-out, and a function without tests stay what they are."""
-    assert [code for code in (0, 1, 33, -24) if verdicts.is_open(code)] == [0]
+def test_survivors_and_time_outs_are_tried_again_and_nothing_else() -> None:
+    """The machine may have been slow; a kill, and a function without tests, stay what they are."""
+    assert [code for code in (0, 1, 33, -24, 36) if verdicts.is_open(code)] == [0, -24, 36]
 
 
 def test_the_rate_leaves_equivalent_mutants_out() -> None:
