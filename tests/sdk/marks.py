@@ -85,10 +85,17 @@ class Kills:
 class Pusher:
     """A trainer whose every push a test decides."""
 
-    def __init__(self, join: Join, trainer: str, found: Servers, batches: int) -> None:
+    def __init__(
+        self,
+        join: Join,
+        trainer: str,
+        found: Servers,
+        batches: int,
+        rules: servers.Rules = RULES,
+    ) -> None:
         self._batches, self._count = batches, len(found.all)
         self.member = join(trainer, servers=found.urls, patience_s=60.0)
-        self.servers = servers.connect(Marks(batches), rules=RULES, member=self.member)
+        self.servers = servers.connect(Marks(batches), rules=rules, member=self.member)
 
     def push(self, *batches: int) -> None:
         """Ten records each."""

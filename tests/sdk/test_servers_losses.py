@@ -3,16 +3,21 @@
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from edl import servers
-from edl.servers import Moved, fleet
+from edl.servers import Away, Moved, fleet, saving
+from edl.servers.fan import Fan
+from edl.servers.link import Link
 
+from pserver.tickets import SAVE_S
 from tests.pserver.serving import Served, Servers
 from tests.pserver.test_app import ask
 from tests.sdk.books import Json
 from tests.sdk.conftest import Join
 from tests.sdk.crews import Trainer
+from tests.sdk.loops import until
 from tests.sdk.marks import Kills, Marks, Pusher, data, held
 from tests.sdk.servers import Handler, Server
 
@@ -161,6 +166,35 @@ def test_a_trainer_that_misses_a_generation_counts_its_batches_too(
     assert (told["count"], told["steps"], told["records"]) == (2, 5, 50)
 
 
+def test_servers_that_another_trainer_has_just_settled_are_not_settled_again(
+    two: Servers, join: Join, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though one of them answered before it was: what was pushed since then is kept."""
+    quick, slow = (Pusher(join, f"t-{place}", two, 4) for place in range(2))
+    entry = slow.servers._entry  # noqa: SLF001 - only there answers are seen one by one
+    ask_all, early = entry._states, list[Json]()  # noqa: SLF001 - see above
+    again(*two.all)
+
+    def torn(model: Any) -> list[Json]:
+        states = ask_all(model)
+        if not early:
+            early.extend(states)
+            quick.enter()
+            quick.push(0)
+            states = [ask_all(model)[0], early[1]]
+        return states
+
+    monkeypatch.setattr(entry, "_states", torn)
+    slow.enter()
+    slow.push(1)
+    marks, told = held(join, two.all), server.books.setbacks
+    quick.leave()
+    slow.leave()
+
+    assert marks.tolist() == [[1, 1, 0, 0]] * 2
+    assert (told["count"], told["steps"]) == (1, 0)
+
+
 def test_servers_that_a_newcomer_began_anew_are_noticed(
     two: Servers, join: Join, server: Server
 ) -> None:
@@ -197,6 +231,87 @@ def test_servers_that_go_back_after_the_last_push_are_noticed(
 
     assert (result.steps, result.version, result.lost_steps) == (10, 0, 10)
     assert server.books.setbacks["steps"] == 10
+
+
+def test_what_is_asked_after_a_step_of_servers_that_went_back_ends_nothing(
+    two: Servers, join: Join, server: Server
+) -> None:
+    """The evaluation is left out, and training goes on."""
+
+    def told(step: servers.Step) -> None:
+        if step.number == 5:
+            again(*two.all)
+            step.servers.pin(1)
+
+    options = {"batch_size": 1, "checkpoint_seconds": 0.0}
+    member = join(servers=two.urls, patience_s=60.0)
+    result = servers.train(Marks(10), data(10), on_step=told, member=member, **options)  # type: ignore[arg-type]
+
+    assert (result.steps, result.version, result.lost_steps) == (10, 5, 5)
+    assert server.books.setbacks["steps"] == 5
+
+
+EVERY_2 = servers.Rules(None, False, 2, 0.0, 3)
+"""A checkpoint after every second version."""
+
+
+@pytest.fixture
+def hanging(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """The first checkpoint waits for a server that does not come back; empty once it does."""
+    save, hangs = saving.save, [True]
+
+    def away(_: Link, __: int) -> None:
+        raise Away("a server that does not come back")
+
+    def act(fan: Fan, told: Json, version: int) -> None:
+        if hangs:
+            hangs.pop()
+            fan.each(away)
+        save(fan, told, version)
+
+    monkeypatch.setattr(saving, "save", act)
+    return hangs
+
+
+def saved(two: Servers) -> list[tuple[int, int]]:
+    """Generation and version of each checkpoint."""
+    return [(one.name.generation, one.name.version) for one in two.all[0].server.have]
+
+
+def test_a_checkpoint_that_died_with_its_servers_does_not_hold_up_the_next(
+    two: Servers, join: Join, hanging: list[bool]
+) -> None:
+    """Whoever writes it gives it up, and writes the next one that is due."""
+    found = Pusher(join, "t-0", two, 8, EVERY_2)
+    found.push(0, 1)
+    until(lambda: not hanging)
+    again(*two.all)
+    with pytest.raises(Moved):
+        found.push(2)
+    found.enter()
+    found.push(3, 4)
+    until(lambda: saved(two) == [(2, 2)])
+    found.leave()
+
+
+def test_who_cannot_save_now_leaves_it_to_another(
+    two: Servers, join: Join, hanging: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time for the one before is over, and it still hangs."""
+    monkeypatch.setattr(saving, "_MOMENT_S", 0.0)
+    now_s = [0.0]
+    two.all[0].clock_s = lambda: now_s[0]
+    again(two.all[0])
+    slow, quick = (Pusher(join, f"t-{place}", two, 8, EVERY_2) for place in range(2))
+    slow.push(0, 1)
+    until(lambda: not hanging)
+    now_s[0] += SAVE_S
+    slow.push(2)
+    quick.push(3)
+    until(lambda: saved(two) == [(1, 4)])
+    slow.servers._saver.finish(0.0)  # noqa: SLF001 - it would be waited for
+    slow.leave()
+    quick.leave()
 
 
 def before_unknown(handler: Handler, _: Json) -> bool:

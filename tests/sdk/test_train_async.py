@@ -6,11 +6,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from edl import model as models
 
+from tests.master.serving import TOKEN
+from tests.pserver import serving
+from tests.pserver.serving import Servers
 from tests.sdk.models import SOFTMAX, write_data
+from tests.sdk.trainers import Lone
 
 pytestmark = pytest.mark.timeout(180)  # whole jobs, on cores that others share
 
@@ -50,8 +56,13 @@ def train(home: Path) -> Train:
 
 
 def _result(done: "subprocess.CompletedProcess[str]") -> tuple[str | None, ...]:
-    found = RESULT.search(done.stdout.splitlines()[-1]) if done.stdout else None
-    assert found is not None, done.stdout + done.stderr
+    assert done.stdout, done.stderr
+    return _numbers(done.stdout.splitlines()[-1])
+
+
+def _numbers(last: str) -> tuple[str | None, ...]:
+    found = RESULT.search(last)
+    assert found is not None, last
     return found.groups()
 
 
@@ -71,33 +82,34 @@ def _exported_as_evaluated(home: Path, loss: str | None) -> None:
     assert float(loss or 0) == pytest.approx(own, rel=1e-3)
 
 
-SERVES = """
-import json, os, urllib.request
+LIVES = """
+import http.client, json, os, urllib.request
 
 calls = []
 
 
-def serves():
+def lives():
     url = os.environ["EDL_PARAMETER_SERVERS"] + "/v1/status"
     token = {"Authorization": "Bearer " + os.environ["EDL_TOKEN"]}
     try:
         with urllib.request.urlopen(urllib.request.Request(url, headers=token), timeout=20) as told:
-            return json.load(told)["ready"]
-    except OSError:
+            state = json.load(told)
+            return state["ready"] and state["generation"] == 1
+    except (OSError, http.client.HTTPException):
         return False
 
 
 def model():"""
-"""A killed server does not answer, and then holds nothing until a trainer pushes again."""
+"""A killed server does not answer, then holds nothing, and serves generation 2 after that."""
 BLOCKS = """calls.append(1)
-        while len(calls) == 25 and serves():
+        while len(calls) == 25 and lives():
             time.sleep(0.01)"""
 """In the 25th of 30 steps, until the server was killed."""
 
 
 def test_a_server_may_die(train: Train, home: Path) -> None:
     """Each step is in the model or counted as lost, and the exported model is the server's."""
-    _changed(home, "\ndef model():", SERVES)
+    _changed(home, "\ndef model():", LIVES)
     _changed(home, "time.sleep(PAUSE_S)", BLOCKS)
     done = train(
         *("-n", "1", "--servers", "1", "--epochs", "2", "--evaluate", "test.npz"),
@@ -109,9 +121,37 @@ def test_a_server_may_die(train: Train, home: Path) -> None:
     assert done.returncode == 0, done.stdout
     assert "servers 1 times" in done.stdout
     assert records == str(2 * 960)
-    assert int(steps or 0) + int(lost[1] if lost else 0) == 30
+    assert int(steps or 0) + int(lost[1] if lost else 0) == 30, done.stdout
     assert steps == version
     assert float(accuracy or 0) > 0.95
+    _exported_as_evaluated(home, loss)
+
+
+def test_servers_that_go_back_at_the_end_cost_no_evaluation_and_no_model(
+    home: Path, lone: Lone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed while the trained model is evaluated: both are of the checkpoint of the end."""
+    monkeypatch.setattr(serving, "TOKEN", TOKEN)
+    found = Servers(home / "saved", 2)
+    monkeypatch.setenv("EDL_PARAMETER_SERVERS", ",".join(found.urls))
+    evaluate, kills = models.evaluate, [found.start, found.kill]
+
+    def killing(*args: Any, **more: Any) -> dict[str, float] | None:
+        while kills:
+            kills.pop()()
+        return evaluate(*args, **more)
+
+    monkeypatch.setattr(models, "evaluate", killing)
+    ended = lone(
+        *("train", "model.py", "--async", "--data", "train.npz", "--evaluate", "test.npz"),
+        *("--evaluate-every", "1000", "--export", "out"),
+    )
+    found.stop()
+    steps, _, _, version, loss, _ = _numbers(ended.last)
+
+    assert ended.code == 0, ended.err
+    assert not kills
+    assert (steps, version) == ("15", "15")
     _exported_as_evaluated(home, loss)
 
 

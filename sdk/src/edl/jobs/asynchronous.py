@@ -12,7 +12,7 @@ from edl import servers
 from edl.commands import training
 from edl.jobs.learning import Learning
 from edl.jobs.telling import RESULT, STEP, line, numbers, several
-from edl.servers.errors import Declined
+from edl.servers.errors import Declined, Moved
 from edl.servers.fleet import Servers
 from edl.servers.options import Rules, Step
 from edl.session import Session
@@ -65,17 +65,21 @@ class Asynchronous(Learning):
         with closing(
             servers.connect(self._worker, code=self._code, rules=self._rules, member=member)
         ) as found:
-            for _ in range(_TRIES):
-                if (
-                    self._evaluator is None
-                    or member.stopping
-                    or self._evaluate(found, found.version)
-                ):
-                    break
+            self._evaluate_last(found, member)
             if export is not None:
                 export.run(lambda: self._export(found))
             print(RESULT + self._summary(result, found, member), flush=True)
         return True
+
+    def _evaluate_last(self, found: Servers, member: Session) -> None:
+        for _ in range(_TRIES):
+            if self._evaluator is None or member.stopping:
+                return
+            try:
+                if self._evaluate(found, found.version):
+                    return
+            except Moved:
+                found.refresh()
 
     def _tell(self, step: Step) -> None:
         speed = self._pace.note(step.records, step.exchange_s)
@@ -93,6 +97,9 @@ class Asynchronous(Learning):
 
         Returns:
             Whether its result is known.
+
+        Raises:
+            Moved: The servers have gone back, before the version was kept.
         """
         evaluator = self._evaluator
         if evaluator is None:
@@ -108,10 +115,14 @@ class Asynchronous(Learning):
         return bool(metrics)
 
     def _export(self, found: Servers) -> None:
-        if self._asked.export:
-            found.pull()
+        while self._asked.export:
+            found.refresh()
             self._worker.load(found.dense)
-            models.export(self._worker, Path(self._asked.export), lookup=found.lookup)
+            try:
+                models.export(self._worker, Path(self._asked.export), lookup=found.lookup)
+            except Moved:  # some rows are of a model that is gone
+                continue
+            return
 
     def _summary(self, result: servers.Result, found: Servers, member: Session) -> str:
         status = member.control().status()
@@ -155,7 +166,7 @@ class _Pinned:
         try:
             self._servers.unpin(self._version)
         except Declined as error:
-            if error.status != _NOT_FOUND:
+            if error.status != _NOT_FOUND and not isinstance(error, Moved):
                 raise
 
     def _lookup(self, table: str, ids: Any) -> Any:

@@ -69,6 +69,7 @@ class Entry:
             Away: They were not there, or not ready, for too long.
         """
         backoff, until_s = Backoff(), clock.monotonic_s() + self._patience_s
+        ready = 0
         while True:
             states = self._states(model)
             generations = {state["generation"] for state in states}
@@ -77,6 +78,9 @@ class Entry:
                 if generation != self.generation:
                     self.generation, self.seen = generation, None
                 return states
+            before, ready = ready, states[0]["generation"] if states[0]["ready"] else 0
+            if ready != before and ready:
+                continue  # server 0 is settled last: others may have answered before they were
             if model is not None and layout is not None and self._settled(model, layout, states):
                 continue
             if self._stopping():

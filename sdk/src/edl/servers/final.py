@@ -34,8 +34,7 @@ def fetch(*, member: Session | None = None) -> Final:
     found = session() if member is None else member
     found.join()
     with contextlib.closing(Reader(found, None)) as servers:
-        servers.enter()
-        servers.pull()
+        servers.refresh()
         tables = {name: servers.rows(name) for name in sorted(servers.dims)}
         return Final(servers.dense, tables, servers.version)
 
@@ -59,8 +58,7 @@ def connect(
     found.join()
     servers = Servers(found, Model(worker, code or {}, rules.check()._asdict()))
     try:
-        servers.enter()
-        servers.pull()
+        servers.refresh()
     except BaseException:
         servers.close()
         raise

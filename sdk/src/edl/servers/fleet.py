@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -119,7 +120,7 @@ class Servers(Reader):
             self.tell()
         first = answers[0].meta
         if first["save"]:
-            self._saver.start(self._told(), first["version"])
+            self._save_aside(first["version"])
         return Pushed(applied, max(answer.meta["staleness"] for answer in answers))
 
     def refuse(self, number: int, what: str) -> BadGradient:
@@ -140,6 +141,7 @@ class Servers(Reader):
         return bool(ticket["granted"])
 
     def _went_back(self, ended: int, states: Sequence[Json]) -> None:
+        self._saver.finish(0.0)  # of a generation that is over
         lost = self._pushes.go_back([state["newest"] for state in states])
         self.lost_steps += lost.steps
         self.lost_records += lost.records
@@ -152,6 +154,13 @@ class Servers(Reader):
         )
         self._untold.append(found)
         self.tell()
+
+    def _save_aside(self, version: int) -> None:
+        if self._saver.start(self._told(), version):
+            return
+        with contextlib.suppress(ServersError):  # or it runs out
+            body = {**self._told(), "kind": "save", "back": True}
+            self._fan.links[0].json("POST", "/v1/tickets", body)
 
     def _rows(self, table: str, ids: Any, rows: Any, number: int) -> tuple[Any, Any]:
         wanted = checked_ids(table, ids)

@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Mapping
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Callable
 
 from edl import clock
 from edl.batches import Batches, batches
@@ -69,7 +69,8 @@ def train(
         on_nan: "fail" the job where a loss or gradient is no number, or "skip" the batch.
         overlap: Whether to pull while computing: saves the time of pulls, and makes each gradient
             staler by one version, its own.
-        on_step: Hears of each batch.
+        on_step: Hears of each batch; where it asks servers for something and they have gone back
+            meanwhile, it may let `Moved` through.
         member: This trainer's session; the process's by default.
 
     Raises:
@@ -127,7 +128,7 @@ class _Run:
     def all(self) -> None:
         """All batches; ends early where this trainer is to end."""
         try:
-            self._again()
+            self._servers.refresh()
             for records in self._loop:
                 self._batch(records)
         except Away:
@@ -152,7 +153,7 @@ class _Run:
 
     def _ended(self, *, saves: bool) -> bool:
         try:
-            self._again()
+            self._servers.refresh()
             if saves:
                 self._servers.save()
         except Moved:
@@ -178,7 +179,8 @@ class _Run:
         self.result.steps += 1
         self.result.records += size
         if self._on_step is not None:
-            self._on_step(
+            self._tell(
+                self._on_step,
                 Step(
                     number=number,
                     version=self._servers.version,
@@ -189,8 +191,15 @@ class _Run:
                     seconds=clock.monotonic_s() - begun_s,
                     exchange_s=self._exchange_s,
                     servers=self._servers,
-                )
+                ),
             )
+
+    def _tell(self, on_step: Callable[[Step], None], step: Step) -> None:
+        try:
+            on_step(step)
+        except Moved as error:
+            log.info("%s: what was asked of the servers after a step is left out", error)
+            self._servers.refresh()
 
     def _pushed(self, records: Any, number: int) -> tuple[Gradients, Pushed]:
         """Computes and pushes one batch until the servers have it, once."""
@@ -200,7 +209,7 @@ class _Run:
                 gradients, pushed = self._try(records, number)
             except Moved as error:
                 log.info("%s: this batch is computed again", error)
-                self._again()
+                self._servers.refresh()
                 continue
             if pushed.applied:
                 return gradients, pushed
@@ -239,23 +248,13 @@ class _Run:
         try:
             self._servers.take(coming)
         except Moved:
-            self._again()
+            self._servers.refresh()
 
     def _lookup(self, table: str, ids: Ids) -> Any:
         begun_s = clock.monotonic_s()
         found = self._servers.lookup(table, ids)
         self._exchange_s += clock.monotonic_s() - begun_s
         return found
-
-    def _again(self) -> None:
-        """Enters, and pulls all that there is."""
-        while True:
-            self._servers.enter()
-            try:
-                self._servers.pull()
-            except Moved:  # another change at once
-                continue
-            return
 
     def _bad(self, error: BadGradient) -> None:
         self.result.skipped += 1
@@ -269,4 +268,4 @@ class _Run:
         try:
             self._servers.pull()
         except Moved:
-            self._again()
+            self._servers.refresh()

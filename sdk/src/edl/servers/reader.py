@@ -12,7 +12,7 @@ import numpy as np
 
 from edl.errors import DataError, SettingError
 from edl.servers.entry import Entry
-from edl.servers.errors import ServersError
+from edl.servers.errors import Moved, ServersError
 from edl.servers.fan import Fan
 from edl.servers.frames import Frame, encode
 from edl.servers.layout import Layout, Piece, pieces, split
@@ -114,6 +114,16 @@ class Reader:
 
     def _went_back(self, ended: int, states: Sequence[Json]) -> None:
         """The servers serve another generation than the one in which this trainer was."""
+
+    def refresh(self) -> None:
+        """Enters, and pulls all that there is; raises as `enter` does."""
+        while True:
+            self.enter()
+            try:
+                self.pull()
+            except Moved:  # another change at once
+                continue
+            return
 
     def close(self) -> None:
         """Ends all connections."""

@@ -52,19 +52,24 @@ class Saver:
         self._thread: threading.Thread | None = None
         self._fan: Fan | None = None
 
-    def start(self, told: Json, version: int) -> None:
-        """Begins, unless one is still being written."""
+    def start(self, told: Json, version: int) -> bool:
+        """Begins.
+
+        Returns:
+            False where another one is still being written: another trainer may do it.
+        """
         if self._thread is not None:
             self._thread.join(_MOMENT_S)  # its checkpoint is whole, or server 0 would not ask
             if self._thread.is_alive():
-                return
+                return False
         self._thread = threading.Thread(
             target=self._run, args=(told, version), name="edl-saver", daemon=True
         )
         self._thread.start()
+        return True
 
     def finish(self, timeout_s: float) -> None:
-        """Waits for the one being written; gives it up after a while."""
+        """Waits for the one being written; gives it up after a while, and its calls end at once."""
         if self._thread is not None:
             self._thread.join(timeout_s)
         if self._fan is not None:
