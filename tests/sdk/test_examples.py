@@ -53,6 +53,7 @@ def test_the_numpy_example_learns_whoever_is_killed(job: Job, tmp_path: Path) ->
     next(holding)  # the first epoch is not over before this batch is given back
     words = (DIGITS, "--out", tmp_path / "out", "--epochs", str(EPOCHS))
     killed, leaving = job.start("trainer-0", *words), job.start("trainer-1", *words)
+    until(lambda: {"trainer-0", "trainer-1"} <= job.status["trainers"].keys(), LIMIT_S)
     until(lambda: job.done("digits") > 1000, LIMIT_S)
     killed.process.kill()
     again, late = job.start("trainer-0", *words), job.start("trainer-2", *words)

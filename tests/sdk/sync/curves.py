@@ -107,12 +107,17 @@ def _made(fleet: Fleet) -> int:
 
 
 def _curve(fleet: Fleet, accuracy: float, whats: tuple[str, ...]) -> Curve:
-    """All members tell the same of a step, if it is the same step."""
-    found: dict[int, tuple[float, int]] = {}
+    """All members of a round tell the same of a step.
+
+    A member that freezes may be the only one to have made the step in hand: the others make it
+    again, in a later round, and that one is the job's.
+    """
+    steps: dict[tuple[int, int], tuple[float, int]] = {}
     for step in (step for one in fleet.members for step in one.steps):
-        told = step["loss"], step["world"]
-        known = found.setdefault(step["step"], told)
-        assert known == told, f"step {step['step']}: {known} and {told}"
-    assert sorted(found) == list(range(1, len(found) + 1))
-    losses, worlds = zip(*(found[number] for number in sorted(found)), strict=True)
+        key, words = (step["step"], step["round"]), (step["loss"], step["world"])
+        known = steps.setdefault(key, words)
+        assert known == words, f"step and round {key}: {known} and {words}"
+    last = {number: words for (number, _), words in sorted(steps.items())}
+    assert sorted(last) == list(range(1, len(last) + 1))
+    losses, worlds = zip(*(last[number] for number in sorted(last)), strict=True)
     return Curve(list(losses), list(worlds), accuracy, whats)
