@@ -33,6 +33,8 @@ lint: install ## format, lint, import contracts, and that the SDK runs on Python
 types: install ## mypy strict over everything, tests too
 	$(BIN)/mypy
 
+test soak cov e2e: export PYTHONDONTWRITEBYTECODE := # tests start hundreds of processes: none compiles anew
+
 test: install ## all tests that need no cluster
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
