@@ -44,6 +44,7 @@ def run(tmp_path: Path) -> Run:
             "PYTHONPATH": str(ROOT),
             "EDL_BEGUN": str(tmp_path / "begun"),
             "TMPDIR": str(tmp_path / "files"),
+            "PYTEST_ADDOPTS": "",  # those are for the run that this test is part of
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # some take seconds to import
         }
         return subprocess.Popen(  # noqa: S603 - pytest, on a file of ours
