@@ -154,8 +154,8 @@ class Served:
             self._ready.set()
             await self._stopped.wait()
             await (self.service.halt() if self._kills else self.service.stop())
-            await site.stop()
             await accepted()
+            await site.stop()
             await runner.cleanup()
             await ended()
         finally:

@@ -116,8 +116,8 @@ class Served:
             service.halt()
         else:
             await service.stop()
-        await site.stop()
         await accepted()
+        await site.stop()
         await runner.cleanup()
         await ended()
 

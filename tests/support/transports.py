@@ -4,10 +4,14 @@ import asyncio
 
 
 async def accepted() -> None:
-    """Connections that were just taken are the server's, which closes them; else nobody would."""
-    await asyncio.sleep(0)
-    coming = [task for task in asyncio.all_tasks() if "_accept_connection" in repr(task.get_coro())]
-    await asyncio.gather(*coming, return_exceptions=True)
+    """No connection is just being taken: who stops listening now, before any `await`, loses none.
+
+    A server that is closed meanwhile takes a connection only half, and nobody closes it.
+    """
+    while coming := [
+        task for task in asyncio.all_tasks() if "_accept_connection" in repr(task.get_coro())
+    ]:
+        await asyncio.gather(*coming, return_exceptions=True)
 
 
 async def ended() -> None:
