@@ -3,6 +3,7 @@
 See tests.support.strategies too.
 """
 
+import gc
 import os
 
 import pytest
@@ -40,9 +41,27 @@ settings.register_profile(
 )
 
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # tests share cores: threads of each would wait
+os.environ.setdefault(
+    "SSL_CERT_FILE", os.devnull
+)  # no test trusts this machine's, and each start reads them
+gc.set_threshold(100_000, 20, 100)  # thousands of tests are collected, and none is garbage
+
+
+def pytest_collection_finish() -> None:
+    """What has been collected stays to the end: no collection of garbage looks at it again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(700, 10, 10)
+
+
 def pytest_xdist_auto_num_workers() -> int:
-    """A worker for each core that this process may use; with psutil, xdist counts others too."""
-    return len(os.sched_getaffinity(0))
+    """Three workers for two cores: about a third of the time tests wait for processes and disks.
+
+    Cores are those that this process may use; with psutil, pytest-xdist would count others too.
+    """
+    cores = len(os.sched_getaffinity(0))
+    return cores + (cores + 1) // 2
 
 
 @pytest.fixture(scope="session")

@@ -42,21 +42,6 @@ def test_changes_of_members_report_the_issues_bar() -> None:
     assert len(numpy["grow"]["others_s"]) == 6
 
 
-@pytest.mark.timeout(180)
-def test_steps_of_one_and_of_two_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the same job; without PaddlePaddle there is nothing else to compare with."""
-    monkeypatch.setattr(steps, "WORLDS", (1, 2))
-    monkeypatch.setattr(steps, "PADDLE", Path("nowhere"))
-    found = steps.run(SMALL)
-    bars = {bar.name: bar for bar in found.bars}
-
-    assert bars["sync_step_speed_over_plain"].limit == 0.95
-    assert bars["sync_step_speed_over_plain"].value is None
-    assert bars["sync_speed_2_over_1"].value
-    assert 0 < (bars["sync_exchange_share_2"].value or 0) < 1
-    assert {world: len(turns) for world, turns in found.raw["scaling"].items()} == {"1": 1, "2": 1}
-
-
 @pytest.mark.soak
 @pytest.mark.timeout(180)
 def test_steps_report_their_speed_and_their_exchange() -> None:

@@ -205,7 +205,7 @@ def test_a_probe_is_answered_at_once(server: Server, start: Start) -> None:
     until(lambda: any(body["wait_s"] for body in told(server)))
     probe(server)
 
-    assert told(server)[-1]["probe"] == server.books.meeting.probe
+    assert [body["probe"] for body in told(server)].count(server.books.meeting.probe) == 1
 
 
 @pytest.mark.usefixtures("slow")

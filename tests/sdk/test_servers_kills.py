@@ -45,6 +45,7 @@ def urls(found: list[Process]) -> tuple[str, ...]:
     return tuple(one.url for one in found)
 
 
+@pytest.mark.soak
 def test_digits_are_learned_as_well_as_alone(three: list[Process], join: Join) -> None:
     """Three trainers without any order among them, within a point of one that has all to itself.
 
@@ -109,11 +110,12 @@ def _killed(found: list[Process], victims: list[int], before: tuple[int, int]) -
     return newest
 
 
+@pytest.mark.soak  # `make test` has the same with servers in its own process, test_servers_faults
 @pytest.mark.parametrize(
     "victims",
     [
         pytest.param([[1], [0, 1, 2]], id="twice"),
-        pytest.param([[0], [1], [2], [0, 1, 2]], id="each", marks=pytest.mark.soak),
+        pytest.param([[0], [1], [2], [0, 1, 2]], id="each"),
     ],
 )
 def test_servers_killed_under_load_cost_what_came_after_their_checkpoint(
@@ -167,12 +169,12 @@ def test_a_server_that_was_told_to_end_and_comes_back_costs_nothing(
 
     trainer = Trainer(
         join(servers=urls(three), patience_s=PATIENCE_S),
-        Marks(80, 3, Kills({20: drain})),
-        data(80),
+        Marks(40, 3, Kills({20: drain})),
+        data(40),
         batch_size=1,
         checkpoint_seconds=0.0,
     )
     result = trainer.join(PATIENCE_S)
 
-    assert (result.steps, result.version, result.lost_steps) == (80, 80, 0)
+    assert (result.steps, result.version, result.lost_steps) == (40, 40, 0)
     assert server.books.setbacks["count"] == 0

@@ -187,21 +187,24 @@ def test_a_job_goes_on_from_its_servers_checkpoints(train: Train) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "code", "text"),
+    ("count", "old", "new", "code", "text"),
     [
         (
+            "1",
             '"kind": "momentum"',
             '"kind": "newton"',
             2,
             r"'newton' is none of sgd, momentum, adagrad, adam",
         ),
         (
+            "1",
             "return mean,",
             "return float('nan'),",
             1,
             r"the job failed: .*the loss is NaN or infinite at step 1 of trainer trainer-\d",
         ),
         (
+            "2",
             "shifted = np",
             "raise ValueError('no label 7')\n    shifted = np",
             1,
@@ -211,11 +214,11 @@ def test_a_job_goes_on_from_its_servers_checkpoints(train: Train) -> None:
     ids=["optimizer", "nan", "raises"],
 )
 def test_what_cannot_be_trained_ends_the_job_with_one_line(  # noqa: PLR0917 - a table's columns
-    train: Train, home: Path, old: str, new: str, code: int, text: str
+    train: Train, home: Path, count: str, old: str, new: str, code: int, text: str
 ) -> None:
     """And nobody waits for ever."""
     _changed(home, old, new)
-    done = train("-n", "2", "--servers", "1")
+    done = train("-n", count, "--servers", "1")
 
     assert done.returncode == code, done.stdout
     assert re.search(text, done.stdout), done.stdout

@@ -3,7 +3,8 @@
 Arguments: the file for its lines, then options of `edl.sync.train` as JSON, and among them:
 
 - `go`: training begins when this file is there;
-- `pause_s` makes steps as long as real ones, until the file `hurry` is there;
+- `pause_s` makes steps as long as real ones, until the file `hurry` is there, and those after step
+  `slow_after` ten times as long: however slow a machine is, what is to happen happens before the end;
 - `records` and `rate` are of the small model; `model` and `data` name files of a user's model and
   its data instead, and `test` other data, on which it is judged at the end;
 - `micros` adds to each step's line which records this member computed for it.
@@ -29,6 +30,7 @@ def main(path: str, text: str) -> None:
     """Trains to the end, or until SIGTERM."""
     options = json.loads(text)
     pause_s = options.pop("pause_s", 0.0)
+    slow_after = options.pop("slow_after", None)
     hurry, test = Path(options.pop("hurry", "")), options.pop("test", None)
     go = options.pop("go", None)
     noting = options.pop("micros", False)
@@ -40,7 +42,9 @@ def main(path: str, text: str) -> None:
         def tell(step: Step) -> None:
             _write(out, step, replica.noted() if isinstance(replica, Noting) else None)
             if pause_s and not hurry.is_file():
-                time.sleep(pause_s)
+                time.sleep(
+                    pause_s if slow_after is None or step.step <= slow_after else 10 * pause_s
+                )
 
         _line(out, {"ready": True})
         while go is not None and not Path(go).exists():

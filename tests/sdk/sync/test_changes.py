@@ -62,10 +62,10 @@ def _check_order(fleet: Fleet, expected: dict[tuple[int, int], set[int]]) -> Non
 @pytest.mark.timeout(300)
 def test_training_goes_on_whatever_happens_to_its_members(tmp_path: Path) -> None:
     """One change of each kind, rank 0 among them; survivors keep their processes."""
-    epochs, hurry = 12, tmp_path / "hurry"
-    options = {**OPTIONS, "epochs": epochs, "hurry": str(hurry)}
+    epochs, hurry = 6, tmp_path / "hurry"
+    options = {**OPTIONS, "epochs": epochs, "hurry": str(hurry), "slow_after": 128}
     with Fleet(tmp_path, options) as fleet:
-        storm = Storm(fleet, 4, Random(1))  # noqa: S311 - the same in every run
+        storm = Storm(fleet, 3, Random(1))  # noqa: S311 - the same in every run
         storm.begin()
         first = fleet.ranked()[0]
         storm.lose(first, "kill")
@@ -83,16 +83,15 @@ def test_training_goes_on_whatever_happens_to_its_members(tmp_path: Path) -> Non
     _check_order(fleet, _alone(tmp_path / "alone", epochs))
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    ("seed", "changes", "size", "epochs"),
-    [(2, 4, 4, 8)]
-    + [pytest.param(seed, _STORM // 2, 8, 160, marks=pytest.mark.soak) for seed in (2, 3)],
+    ("seed", "changes", "size", "epochs"), [(seed, _STORM // 2, 8, 160) for seed in (2, 3)]
 )
 def test_a_storm_of_changes_and_kills_leaves_the_books_exact(
     tmp_path: Path, seed: int, changes: int, size: int, epochs: int
 ) -> None:
-    """A few changes, or 200 to eight trainers in `make soak`: nothing hangs, nothing grows."""
+    """Two hundred to eight trainers: nothing hangs, nothing grows."""
     hurry = tmp_path / "hurry"
     options = {**OPTIONS, "epochs": epochs, "hurry": str(hurry)}
     with Fleet(tmp_path, options) as fleet:

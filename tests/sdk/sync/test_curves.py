@@ -48,7 +48,7 @@ def test_the_curve_is_that_of_members_that_never_change(
         tmp_path / "elastic",
         options,
         acts=acts,
-        pause_s=0.1,
+        pause_s=0.05 if few else 0.1,
         members=members,
         spares=1 if few else SPARES,
     )
