@@ -127,10 +127,8 @@ def plain(figure: Figure) -> object:
 
 def _said(figure: Figure) -> str:
     if isinstance(figure, Mapping):
-        shown = (
-            f"{quantity.show(name, amount)} {name}"
-            for name, amount in figure.items()
-            if name != "pods" and amount
-        )
-        return ", ".join(shown) or "nothing"
+        counted = {name: amount for name, amount in figure.items() if name != "pods"}
+        if not any(counted.values()):
+            return "nothing"
+        return ", ".join(f"{quantity.show(name, each)} {name}" for name, each in counted.items())
     return f"{figure:.4g}" if isinstance(figure, float) else str(figure)

@@ -268,7 +268,7 @@ class _Deal:
         more: list[tuple[Share, Pod]] = []
         if amounts.within(self._requests, room):
             return more
-        for other in sorted(self._work.index.bound.get(pod.node, {}).values(), key=loss):
+        for other in sorted(self._work.index.bound[pod.node].values(), key=loss):
             owner = self._work.owner(other) if is_surplus(other) else None
             if owner is None or id(other) in taken or other.uid in self._work.released:
                 continue

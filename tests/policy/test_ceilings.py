@@ -6,7 +6,7 @@ import pytest
 from policy import ceilings
 from policy.model import Policy, Quota, Reserve, Sizes, Window
 from policy.snapshot import Job
-from tests.support.builders import index, job, node, service, shape, trainers
+from tests.support.builders import index, job, node, servers, service, shape, trainers
 
 _TOTAL = {"cpu": 100_000, "memory": 1_000}
 
@@ -224,3 +224,12 @@ def test_what_is_allowed_lacks_nothing() -> None:
 
     assert not load.lack(shape(4), 1)
     assert load.lack(shape(4), 2)["resource"] == "cpu"
+
+
+def test_what_servers_take_is_lacked_too() -> None:
+    """A trainer and two servers beside it, where the quota has room for less."""
+    served = job("j", 1, 1, cpu=1, servers=servers(2, 2))
+    quotas = _quotas(Quota(namespace="ml", requests={"cpu": "9"}), jobs=(served,))  # 6 are in use
+
+    assert not quotas.lack(served, 1, 1)
+    assert quotas.lack(served, 1, 2)["short"] == "2"

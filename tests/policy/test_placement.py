@@ -1,7 +1,7 @@
 import pytest
 
 from policy.model import NodePool
-from policy.placement import admits, tolerated
+from policy.placement import admits, score, tolerated
 from policy.reasons import Reason
 from policy.snapshot import ANYWHERE, Constraints, Node, Requirement, Taint, Toleration
 from tests.support.builders import node
@@ -115,3 +115,9 @@ def test_pools_bound_where_pods_may_go() -> None:
     assert admits(node("n0", labels={"pool": "gpu"}), ANYWHERE, pools) is Reason.NODE_POOL
     assert admits(node("n0"), ANYWHERE, pools) is Reason.NODE_POOL
     assert admits(node("n0"), ANYWHERE) is None
+
+
+def test_two_costs_are_the_ends_of_the_scale() -> None:
+    """The cheaper 10, the other 0; one cost alone is the best there is."""
+    assert score({"n0": (0, 4), "n1": (0, 9)}) == {"n0": 10, "n1": 0}
+    assert score({"n0": (3, 4), "n1": (3, 4)}) == {"n0": 10, "n1": 10}

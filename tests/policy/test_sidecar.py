@@ -189,6 +189,11 @@ def test_plain_names_stay_readable() -> None:
     assert sidecar.object_name("digits") == "digits-master"
 
 
+def test_other_names_keep_what_they_can() -> None:
+    """Letters and digits, in lower case; a part of the hash keeps them apart."""
+    assert sidecar.object_name("Net.v1").startswith("edl-net-v1-")
+
+
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
@@ -216,3 +221,19 @@ def test_odd_metadata_is_no_crash(metadata: Any) -> None:
     assert environment.add(patch, pod) == []
     assert patch.operations() == ()
     assert not sidecar.carried(pod)
+
+
+def test_a_master_reaches_the_api_server_as_any_pod_does() -> None:
+    """A token that is renewed, the cluster's CA, and the namespace: what Kubernetes itself mounts."""
+    pod, _ = _change(_trainer(carries=True, containers=[{"name": "main", "image": "x"}]))
+
+    (access,) = [v for v in pod["spec"]["volumes"] if v["name"] == "edl-master-access"]
+    assert access["projected"]["sources"] == [
+        {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {
+            "downwardAPI": {
+                "items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]
+            }
+        },
+    ]

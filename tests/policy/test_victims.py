@@ -204,6 +204,23 @@ def test_one_trainer_makes_room_for_two_services() -> None:
     assert _chosen(waiting[0], index(nodes, [_A], [*pods, *waiting]), "n0", "n1") == "n1: a-002"
 
 
+def test_what_goes_next_counts_as_it_is() -> None:
+    """Beside it there is a trainer of 7 CPU: two then make room for three services, not for two."""
+    small, large = job("small", cpu=4), job("large", cpu=8)
+    pods = [
+        trainer(small, 1, "n1", started_s=NOW_S),
+        trainer(large, 1, "n1", started_s=NOW_S - 900),
+        trainer(small, 2, "n0", started_s=NOW_S - 1),
+        trainer(small, 3, "n0", started_s=NOW_S - 900),
+    ]
+    nodes = [node("n0", 8), node("n1", 12)]
+    waiting = [service(f"s{i}", 4) for i in range(3)]
+
+    found = index(nodes, [small, large], [*pods, *waiting])
+
+    assert _chosen(waiting[0], found, "n0", "n1") == "n1: small-001"
+
+
 def test_the_preemptor_counts_once() -> None:
     """A lone service takes one victim, not two where a second service would have fitted."""
     big, small = job("big", cpu=3), job("small", cpu=5)
@@ -302,6 +319,14 @@ def test_what_the_index_does_not_know_is_kept_as_it_came(candidate: Candidate) -
     better = choose(service("s"), [candidate, *_all(found, "n1")], found)
     assert better is not None
     assert better.node == "n1"
+
+
+def test_candidates_that_training_cannot_help_go_by_their_names() -> None:
+    """A trainer that does not make room enough, a node that is unknown: neither says more."""
+    found = index([node("n0", 9)], [_A], [trainer(_A, 1, "n0")])
+    known, unknown = Candidate("n0", ("a-001",)), Candidate("n1", ("x",))
+
+    assert choose(service("s", 18), [unknown, known], found) == known
 
 
 def test_no_victims_no_choice() -> None:

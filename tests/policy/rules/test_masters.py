@@ -211,6 +211,7 @@ def test_a_carrier_that_waits_in_vain_gets_a_trainers_room() -> None:
     made = _plan(nodes, [_JOB], pods)
 
     assert [release.pod for release in made.releases] == ["net-trainer-0"]
+    assert "starts anew on n0" in made.releases[0].detail
     assert made.creates == ()
 
 

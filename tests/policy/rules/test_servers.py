@@ -315,3 +315,11 @@ def test_a_rest_is_a_rest() -> None:
 
     assert made.empty
     assert made.jobs[0].reason is Reason.AT_MAX
+
+
+def test_a_start_that_fails_leaves_its_quota_to_others() -> None:
+    """What servers would have taken of it is back: 14 CPU, of which another job may use 7."""
+    small = job("small", 1, 1, cpu=7, created_s=NOW_S)
+    made = _plan([node("n0", 13)], [_JOB, small], [], _quota("14"))
+
+    assert [create.job for create in made.creates] == ["ml/small"]

@@ -330,3 +330,15 @@ def test_wishes_that_came_to_nothing_take_turns() -> None:
     assert others
     assert made.futile[oldest].at_s == NOW_S
     assert [made.futile[wish] for wish in others] == [futile[wish] for wish in others]
+
+
+def test_trainers_that_go_together_leave_their_job_its_minimum() -> None:
+    """Two for the first large trainer, and the third and fourth for the second would be too many."""
+    small = job("small", 9, 16, cpu=5)
+    large = job("large", 2, 16, cpu=8, namespace="even")
+    policy = _policy().model_copy(update={"sizes": (Sizes(namespaces=("even",), step=2),)})
+    pods = [*trainers(small, ["n0"] * 12), *trainers(large, ["n1"] * 2)]
+
+    made = _plan([node("n0", 60), node("n1", 16)], [small, large], pods, policy)
+
+    assert made.releases == ()

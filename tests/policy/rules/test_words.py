@@ -46,6 +46,7 @@ def _load(share: float) -> Policy:
 
 _DONE = replace(trainer(_A, 1, "n0"), phase=Phase.SUCCEEDED, ready=False)
 _LARGE = job("large", 3, 3, cpu=50, memory=8)
+_GPU = replace(_A, requests={**_A.requests, "nvidia.com/gpu": 1})
 _TWO_NODES = (node("n0", 20, memory=64), node("n1", 10, memory=128))
 
 
@@ -87,6 +88,13 @@ _TWO_NODES = (node("n0", 20, memory=64), node("n1", 10, memory=128))
             (
                 "FitsNoNode: a trainer asks for 50 cpu, 8Gi memory; of 2 nodes that it may use,"
                 " the largest has 20 cpu, 128Gi memory"
+            ),
+        ),
+        (
+            Case(_GPU, (), _TWO_NODES),
+            (
+                "FitsNoNode: a trainer asks for 5 cpu, 1 nvidia.com/gpu; of 2 nodes that it may"
+                " use, the largest has 20 cpu, 0 nvidia.com/gpu"
             ),
         ),
         (
