@@ -33,18 +33,19 @@ lint: install ## format, lint, import contracts, and that the SDK runs on Python
 types: install ## mypy strict over everything, tests too
 	$(BIN)/mypy
 
-test soak cov e2e: export PYTHONDONTWRITEBYTECODE := # tests start hundreds of processes: none compiles anew
+test soak properties cov e2e: export PYTHONDONTWRITEBYTECODE := # hundreds of processes share compiled byte code
 
-test: install ## all tests that need no cluster
+test: install ## tests that need no cluster, without the long ones of soak (three minutes)
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-soak: install ## storms of kills and changes over processes, long curves, more random examples (some minutes)
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "soak or hypothesis" --hypothesis-profile=soak
+soak: install ## storms of kills, freezes and changes, long loss curves, more random examples (10 minutes)
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "soak or hypothesis" --hypothesis-profile=soak \
+	  -o faulthandler_timeout=2000
 
 properties: install ## thousands of random clusters, schedules and kills (most of an hour)
 	$(BIN)/python -m pytest -n auto --dist worksteal tests/policy tests/master tests/sdk -m "" \
 	  -k "propert or exact or schedules or machine or kills" \
-	  --hypothesis-profile=thorough --hypothesis-show-statistics --timeout=0
+	  --hypothesis-profile=thorough --hypothesis-show-statistics --timeout=0 -o faulthandler_timeout=0
 
 paddle: build/paddle/.installed ## PaddlePaddle in a venv of its own, for its example's test (1.1 GB)
 
@@ -62,7 +63,7 @@ covered: install # what the last tests with coverage have covered
 	$(BIN)/coverage report
 	$(BIN)/coverage report --include="policy/*" --fail-under=100
 
-mutants: install ## small faults, put into a copy: do the tests notice? (half an hour; SEED= COUNT= ROOM=)
+mutants: install ## small faults, put into a copy: do the tests notice? (SEED= COUNT= ROOM=)
 	$(BIN)/python -m bench.mutants $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) \
 	  $(foreach room,$(ROOM),--room $(room))
 

@@ -48,7 +48,7 @@ def run(tmp_path: Path) -> Run:
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # some take seconds to import
         }
         return subprocess.Popen(  # noqa: S603 - pytest, on a file of ours
-            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, "test_it.py"],
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_it.py", *options],
             cwd=tmp_path,
             env={**os.environ, **variables},
             stdout=subprocess.PIPE,
@@ -75,9 +75,10 @@ def _is_of(process: psutil.Process, folder: Path) -> bool:
         return False
 
 
-def wait_for(begun: int, folder: Path) -> None:
+def wait_for(process: "subprocess.Popen[str]", begun: int, folder: Path) -> None:
     """Until so many tests of a run are under way."""
     while len(list((folder / "begun").iterdir())) < begun:
+        assert process.poll() is None, process.communicate()[0]
         time.sleep(0.05)
 
 
@@ -87,13 +88,16 @@ def test_a_test_that_hangs_is_named_with_its_processes(run: Run, tmp_path: Path)
     What it has started ends although it ignores SIGTERM.
     """
     tests = """
+import pytest
+
+@pytest.mark.timeout(1)
 def test_hangs():
     sleeper(trap="trap '' TERM; ").wait()
 
 def test_goes_on():
     pass
 """
-    output = ended(run(tests, "-n", "0", "-o", "timeout=1"), tmp_path)
+    output = ended(run(tests, "-n", "0"), tmp_path)
     assert "processes of test_it.py::test_hangs" in output
     assert "sleep 77" in output
     assert "1 failed, 1 passed" in output
@@ -132,7 +136,7 @@ def test_waits(index, tmp_path):
     process.wait()
 """
     process = run(tests, "-n", str(workers), "-o", "timeout=0")
-    wait_for(max(1, workers), tmp_path)
+    wait_for(process, max(1, workers), tmp_path)
     (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
     output = ended(process, tmp_path)
     assert process.returncode == 2
@@ -149,6 +153,26 @@ def test_leaves():
     assert "tests of test_it.py left processes behind" in output
     assert "(of test_it.py::test_leaves (call))" in output
     assert "1 passed, 1 error" in output
+
+
+def test_a_file_whose_teardown_fails_blames_no_other(run: Run, tmp_path: Path) -> None:
+    """What it left behind is ended before the next file; the failure stays the one that it is."""
+    (tmp_path / "test_later.py").write_text("def test_later():\n    pass\n")
+    tests = """
+import pytest
+
+@pytest.fixture
+def broken():
+    yield
+    raise RuntimeError("no teardown")
+
+def test_leaves(broken):
+    sleeper()
+"""
+    output = ended(run(tests, "test_later.py", "-n", "0"), tmp_path)
+    assert "RuntimeError: no teardown" in output
+    assert "left processes behind" not in output
+    assert "2 passed, 1 error" in output
 
 
 def test_this_very_run_is_marked() -> None:

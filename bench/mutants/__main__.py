@@ -4,7 +4,6 @@ import argparse
 import os
 import secrets
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from rich.console import Console
 
 from bench.mutants import report
 from bench.mutants.rooms import rooms
-from bench.mutants.run import RoomError, Run
+from bench.mutants.run import LEAST, RoomError, Run
 from bench.mutants.verdicts import BAR
 from e2e.measure.processes import commit
 
@@ -27,8 +26,7 @@ _TELL_S = 15.0
 _INTERRUPTED = 130
 _DESCRIPTION = """Puts small faults into a copy of the tree, one at a time (mutmut makes them), and
 runs the tests of the room that each is in. Prints how many the tests notice, and a diff of each
-that they do not; writes build/mutants/report.json. The user's tree is only read. Half an hour on
-two quiet cores."""
+that they do not; writes build/mutants/report.json. The user's tree is only read."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser(list(known)).parse_args(argv)
     console, complaints = Console(), Console(stderr=True)
     seed = secrets.randbelow(_SEEDS) if arguments.seed is None else arguments.seed
-    console.print(f"seed {seed}: make mutants SEED={seed} tries the same again", highlight=False)
+    console.print(f"{_again(arguments, seed)} tries the same on the same tree", highlight=False)
     chosen = {name: room for name, room in known.items() if name in (arguments.room or known)}
     begun_s = perf_counter()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing is left behind
@@ -51,16 +49,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             run = Run(_ROOT, _OUTPUT / "rooms", chosen, tell, len(os.sched_getaffinity(0)))
             outcomes = run.outcomes(seed, arguments.count)
     except KeyboardInterrupt:
-        console.print("interrupted: nothing was written")
+        console.print("interrupted: no report was written")
         return _INTERRUPTED
-    except (OSError, LookupError, RoomError, ValueError, subprocess.CalledProcessError) as error:
+    except (OSError, LookupError, RoomError, ValueError) as error:
         complaints.print(
             f"mutants: {error}", style="red", highlight=False, markup=False, soft_wrap=True
         )
         return 1
     for reason in run.failed.values():
         complaints.print(reason, style="red", highlight=False, markup=False, soft_wrap=True)
-    facts = {"seed": seed, "commit": commit(_ROOT), "seconds": round(perf_counter() - begun_s)}
+    facts = {"seed": seed, "count": arguments.count, "rooms_tried": list(chosen)}
+    facts |= {"commit": commit(_ROOT), "seconds": round(perf_counter() - begun_s)}
     report.write(_OUTPUT / "report.json", outcomes, facts)
     console.print(report.survivors(outcomes), highlight=False, markup=False, soft_wrap=True)
     console.print(report.table(outcomes, seed))
@@ -70,14 +69,41 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser(names: list[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.mutants", description=_DESCRIPTION)
-    parser.add_argument("--seed", type=int, help="which mutants are tried (default: by chance)")
     parser.add_argument(
-        "--count", type=int, default=_COUNT, help=f"how many are tried in all (default: {_COUNT})"
+        "--seed", type=_number(0), help="which mutants are tried, 0 or more (default: by chance)"
     )
     parser.add_argument(
-        "--room", action="append", choices=names, help="only of this room; may be given again"
+        "--count",
+        type=_number(1),
+        default=_COUNT,
+        help=f"how many over all rooms, never fewer than {LEAST} of each (default: {_COUNT})",
+    )
+    parser.add_argument(
+        "--room",
+        action="append",
+        choices=names,
+        metavar="ROOM",
+        help=f"only of this room; may be given again; one of {', '.join(names)}",
     )
     return parser
+
+
+def _number(least: int) -> Callable[[str], int]:
+    """Reads a whole number that is not too small."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"must be a whole number, {least} or more: {text!r}")
+        return int(text)
+
+    return read
+
+
+def _again(arguments: argparse.Namespace, seed: int) -> str:
+    """The command that runs this again."""
+    count = f" COUNT={arguments.count}" if arguments.count != _COUNT else ""
+    named = f' ROOM="{" ".join(arguments.room)}"' if arguments.room else ""
+    return f"make mutants SEED={seed}{count}{named}"
 
 
 def _teller(console: Console, update: Callable[[str], None]) -> Callable[[str], None]:

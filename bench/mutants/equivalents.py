@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ class Equivalent:
     """One such mutant; named by its lines, because numbers of lines change with every edit."""
 
     file: str
-    """In a staged tree: the SDK's package is `edl/` there."""
+    """Its path from the tree's root."""
     function: str
     before: str
     """The lines that it changes, without the space around them."""
@@ -27,9 +27,13 @@ def load(path: Path = LIST) -> list[Equivalent]:
     """What the tracked list says.
 
     Raises:
-        TypeError: A field is missing, or unknown.
+        ValueError: The file is not TOML, or an entry lacks a field or has another one.
     """
     entries = tomllib.loads(path.read_text(encoding="utf-8")).get("equivalent", [])
+    names = [each.name for each in fields(Equivalent)]
+    for number, entry in enumerate(entries, 1):
+        if not isinstance(entry, dict) or sorted(entry) != sorted(names):
+            raise ValueError(f"{path.name}: entry {number} needs exactly {', '.join(names)}")
     return [Equivalent(**entry) for entry in entries]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 CANDIDATES = Path("candidates.json")
 """For each file the numbers of its mutants."""
 SAMPLE = Path("sample.json")
-"""Such numbers: what is tried."""
+"""For each file the numbers of the mutants that are tried."""
 MUTANTS = Path("mutants.json")
 """What they are: name, file, line, function, lines before and after, diff."""
 AGAIN = Path("again.json")

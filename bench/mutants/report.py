@@ -11,7 +11,9 @@ from rich.table import Table
 from bench.mutants.run import Outcome
 from bench.mutants.verdicts import BAR, Count, Verdict
 
-_SHOWN = (Verdict.SURVIVED, Verdict.NOT_COVERED, Verdict.EQUIVALENT)
+_SHOWN = (Verdict.SURVIVED, Verdict.NOT_COVERED, Verdict.BROKEN, Verdict.EQUIVALENT)
+_COLUMNS = ("mutants", "tried", "killed", "survived", "timeout", "no test", "broken", "equal")
+"""Short, or a terminal of 80 columns cuts them."""
 
 
 def total(outcomes: Mapping[str, Outcome]) -> Count:
@@ -23,11 +25,10 @@ def total(outcomes: Mapping[str, Outcome]) -> Count:
 
 def table(outcomes: Mapping[str, Outcome], seed: int) -> Table:
     """One row for each room."""
-    shown = Table(title=f"mutants, seed {seed}", title_justify="left")
+    shown = Table(padding=(0, 0), title=f"mutants, seed {seed}", title_justify="left")
     shown.add_column("room")
-    columns = ("there are", "tried", "killed", "survived", "timed out", "not covered", "equivalent")
-    for column in (*columns, "rate"):
-        shown.add_column(column, justify="right")
+    for column in (*_COLUMNS, "rate"):
+        shown.add_column(column, justify="right", no_wrap=True)
     for name, outcome in outcomes.items():
         shown.add_row(name, f"{outcome.mutants}", *_cells(outcome.count))
     there_are = sum(outcome.mutants for outcome in outcomes.values())
@@ -63,9 +64,11 @@ def write(path: Path, outcomes: Mapping[str, Outcome], facts: Mapping[str, Any])
 
 def _cells(count: Count) -> list[str]:
     figures = _figures(count)
-    rate = f"{100 * count.rate:.1f} %"
     style = "" if count.rate >= BAR else "[yellow]"
-    return [*(f"{value}" for name, value in figures.items() if name != "rate"), style + rate]
+    return [
+        *(f"{value}" for name, value in figures.items() if name != "rate"),
+        style + count.rate_text,
+    ]
 
 
 def _figures(count: Count) -> dict[str, Any]:

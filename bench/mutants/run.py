@@ -70,7 +70,7 @@ class Run:
 
         Raises:
             RoomError: Mutants of a room cannot even be counted.
-            LookupError, subprocess.CalledProcessError: See `bench.mutants.stage`.
+            LookupError: See `bench.mutants.stage`.
         """
         known = equivalents.load()
         with tempfile.TemporaryDirectory(prefix="edl-mutants-") as self._temporary:
@@ -104,7 +104,7 @@ class Run:
         self._work(name, "list")
 
     def _try(self, name: str) -> None:
-        """Tests may fail without a mutant, once: on a machine that does other work too."""
+        """Begins a room again if its tests fail without a mutant: the machine may be slow."""
         workers = str(max(1, self.cores // len(self.rooms)))
         for _ in range(_TRIES):
             try:
@@ -189,14 +189,21 @@ class Run:
         mutants: list[dict[str, Any]] = files.read(place / files.MUTANTS)
         codes = files.exit_codes(place, (mutant["file"] for mutant in mutants))
         codes |= files.read(place / files.AGAIN)
-        return [_judged(mutant, codes[mutant["name"]], known) for mutant in mutants]
+        return [_judged(_at_home(mutant), codes[mutant["name"]], known) for mutant in mutants]
+
+
+def _at_home(mutant: dict[str, Any]) -> dict[str, Any]:
+    """The mutant with its file's place in the user's tree, in the diff too."""
+    file, home = mutant["file"], stage.home(mutant["file"])
+    diff = mutant["diff"].replace(f"--- a/{file}\n+++ b/{file}\n", f"--- a/{home}\n+++ b/{home}\n")
+    return mutant | {"file": home, "diff": diff}
 
 
 def _judged(mutant: dict[str, Any], code: int, known: list[Equivalent]) -> dict[str, Any]:
-    said = verdicts.verdict(code)
-    if said is Verdict.SURVIVED and (reason := equivalents.reason(mutant, known)):
+    verdict = verdicts.verdict(code)
+    if verdict is Verdict.SURVIVED and (reason := equivalents.reason(mutant, known)):
         return mutant | {"verdict": Verdict.EQUIVALENT, "reason": reason}
-    return mutant | {"verdict": said}
+    return mutant | {"verdict": verdict}
 
 
 def _states(futures: Mapping[str, Future[None]], progress: Callable[[str], str]) -> Iterator[str]:

@@ -31,8 +31,7 @@ def stage(root: Path, target: Path, room: Room) -> None:
     """Copies what git knows of the user's tree, changes included, for one room.
 
     Raises:
-        subprocess.CalledProcessError: The tree is no git checkout.
-        LookupError: A pattern of the room names no file.
+        LookupError: The tree is no git checkout, or a pattern of the room names no file.
     """
     shutil.rmtree(target, ignore_errors=True)
     for name in _files(root):
@@ -44,9 +43,16 @@ def stage(root: Path, target: Path, room: Room) -> None:
         file.write(_settings(target, room))
 
 
+def home(file: str) -> str:
+    """Where a file of a staged tree lies in the user's."""
+    return str(_SDK_HOME / file) if file.startswith("edl/") else file
+
+
 def _files(root: Path) -> list[Path]:
     command = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
+    listed = subprocess.run(command, cwd=root, check=False, capture_output=True, text=True)
+    if listed.returncode:
+        raise LookupError(f"a git checkout is needed: {listed.stderr.strip()}")
     names = [Path(name) for name in listed.stdout.split("\0") if name]
     return [name for name in names if (root / name).is_file()]
 

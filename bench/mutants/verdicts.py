@@ -12,7 +12,7 @@ _CODES_TIMED_OUT = frozenset((TIMED_OUT, 24, -24, 152))
 _CODES_NOT_REACHED = frozenset((33, 5))
 """Of mutmut for a function that no test calls, and of pytest for no test."""
 _CODES_BROKEN = frozenset((4, 255))
-"""Of pytest for wrong arguments, and of mutmut for what pytest did not survive."""
+"""pytest: wrong arguments; mutmut: pytest crashed."""
 BAR = 0.9
 """The least rate: of the mutants tried, how many the tests notice."""
 
@@ -24,6 +24,8 @@ class Verdict(StrEnum):
     SURVIVED = "survived"
     TIMED_OUT = "timed out"
     NOT_COVERED = "not covered"
+    BROKEN = "broken"
+    """Its tests did not run, twice; it counts as not noticed."""
     EQUIVALENT = "equivalent"
 
 
@@ -36,13 +38,9 @@ def is_open(code: int) -> bool:
 
 
 def verdict(code: int) -> Verdict:
-    """What an exit code of pytest, of mutmut or of a signal says; any other failure is a kill.
-
-    Raises:
-        ValueError: The tests did not run.
-    """
+    """What an exit code of pytest, of mutmut or of a signal says; any other failure is a kill."""
     if code in _CODES_BROKEN:
-        raise ValueError(f"tests did not run: exit code {code}")
+        return Verdict.BROKEN
     if code in _CODES_TIMED_OUT:
         return Verdict.TIMED_OUT
     if code in _CODES_NOT_REACHED:
@@ -59,6 +57,7 @@ class Count:
     survived: int
     timed_out: int
     not_covered: int
+    broken: int
     equivalent: int
 
     @staticmethod
@@ -71,6 +70,7 @@ class Count:
             survived=counted[Verdict.SURVIVED],
             timed_out=counted[Verdict.TIMED_OUT],
             not_covered=counted[Verdict.NOT_COVERED],
+            broken=counted[Verdict.BROKEN],
             equivalent=counted[Verdict.EQUIVALENT],
         )
 
@@ -79,3 +79,8 @@ class Count:
         """Of those that differ from the code, how many tests notice, by failing or by hanging."""
         differing = self.tried - self.equivalent
         return (self.killed + self.timed_out) / differing if differing else 1.0
+
+    @property
+    def rate_text(self) -> str:
+        """The rate as a person reads it; "-" where nothing could be noticed."""
+        return f"{100 * self.rate:.1f} %" if self.tried > self.equivalent else "-"

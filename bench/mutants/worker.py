@@ -101,7 +101,7 @@ def _again(sample: Iterable[str], workers: int) -> None:
 
     Mutmut takes one test for the only one that reaches what a fixture of a whole file calls, and
     forks after imports, so it cannot mutate what they call. Its examples are few. Whatever
-    survives this is not noticed by `make test`.
+    survives this is not noticed by those of the room's tests that start no process.
     """
     codes = files.exit_codes(Path(), sample)
     left = [name for name, code in codes.items() if verdicts.is_open(code)]

@@ -409,8 +409,8 @@ def test_a_choice_frees_enough_beside_those_that_come_first(case: tuple[Pod, Ind
     """The preemptor fits once all pods nominated to the node, of its rank or above, have come."""
     preemptor, found = case
     choice = choose(preemptor, _proposals(preemptor, found), found)
-    if choice is None:
-        return
+    assume(choice is not None)
+    assert choice is not None
 
     free = free_beside(preemptor, choice.node, found)
     gone = {uid: pod for uid, pod in found.bound[choice.node].items() if pod.deleting}

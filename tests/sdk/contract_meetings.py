@@ -223,7 +223,7 @@ class MeetingContract:
         one.poll(seen=0, wait_s=20.0)
         one.poll(probe=one.probe + 7, wait_s=20.0)
 
-        assert clock.monotonic_s() - begun_s < 5.0
+        assert clock.monotonic_s() - begun_s < 20.0  # neither has waited for its whole time
 
     def test_a_trainer_can_end_the_job(self, master: Master) -> None:
         """Its reason is in the status, and others are told to stop."""

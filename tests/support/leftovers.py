@@ -25,6 +25,7 @@ RUN, TEST, WORKER = "EDL_TEST_RUN", "PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER"
 """Variables: this run, as one word; the test under way, by pytest; its worker, by pytest-xdist."""
 _GRACE_S = 3.0
 """How long a process may take to end after its test, or after SIGTERM."""
+_ROUNDS = 3
 _HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 """Of Python itself: they end with the process that they serve."""
 _folder = pytest.StashKey[Path]()
@@ -73,14 +74,24 @@ def pytest_runtest_teardown(
     item: pytest.Item, nextitem: pytest.Item | None
 ) -> Generator[None, None, None]:
     """The last test of a file must have ended all processes that the file's tests have started."""
-    yield
-    if nextitem is not None and nextitem.path == item.path:
-        return  # fixtures of the file may still need theirs
+    left = ""
+    try:
+        yield
+    finally:
+        if nextitem is None or nextitem.path != item.path:  # or fixtures still need theirs
+            left = _ended()
+    if left:
+        pytest.fail(f"tests of {item.path.name} left processes behind:\n{left}", pytrace=False)
+
+
+def _ended() -> str:
+    """Ends what tests have left behind, and names it; "" where they have left nothing."""
     _, alive = psutil.wait_procs(processes(), timeout=_GRACE_S)
-    if alive:
-        table = _table(alive)
-        end(alive)
-        pytest.fail(f"tests of {item.path.name} left processes behind:\n{table}", pytrace=False)
+    if not alive:
+        return ""
+    table = _table(alive)
+    end(alive)
+    return table
 
 
 def processes() -> list[psutil.Process]:
@@ -91,11 +102,17 @@ def processes() -> list[psutil.Process]:
 
 
 def end(left: Iterable[psutil.Process]) -> None:
-    """Asks them to end, ends those that do not, and those that they have started meanwhile."""
+    """Sends SIGTERM to these, then SIGKILL to all of the run that are still there.
+
+    Several times, since they may start others; not for ever, since one may hang in the kernel.
+    """
     alive = list(left)
     _send(alive, signal.SIGTERM)
     psutil.wait_procs(alive, timeout=_GRACE_S)
-    while alive := processes():
+    for _ in range(_ROUNDS):
+        alive = processes()
+        if not alive:
+            return
         _send(alive, signal.SIGKILL)
         psutil.wait_procs(alive, timeout=_GRACE_S)
 
@@ -141,7 +158,7 @@ def _send(alive: Iterable[psutil.Process], number: signal.Signals) -> None:
     for process in alive:
         try:
             process.send_signal(number)
-        except psutil.NoSuchProcess:
+        except psutil.Error:  # it has ended, or is another user's now
             continue
 
 

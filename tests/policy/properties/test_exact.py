@@ -157,7 +157,7 @@ def measure(by: str, cases: int, seed: int) -> dict[str, float]:
     }
 
 
-@pytest.mark.timeout(0 if THOROUGH else 60)
+@pytest.mark.timeout(0 if THOROUGH else 120)
 @pytest.mark.parametrize("by", sorted(_POLICIES))
 @pytest.mark.parametrize("cases", _CASES)
 def test_with_several_shapes_the_plan_is_near(by: str, cases: int) -> None:

@@ -91,7 +91,7 @@ def test_training_goes_on_whatever_happens_to_its_members(tmp_path: Path) -> Non
 def test_a_storm_of_changes_and_kills_leaves_the_books_exact(
     tmp_path: Path, seed: int, changes: int, size: int, epochs: int
 ) -> None:
-    """Two hundred to eight trainers: nothing hangs, nothing grows."""
+    """A hundred to eight trainers, for each of two seeds: nothing hangs, nothing grows."""
     hurry = tmp_path / "hurry"
     options = {**OPTIONS, "epochs": epochs, "hurry": str(hurry)}
     with Fleet(tmp_path, options) as fleet:
