@@ -63,7 +63,10 @@ def _settings(target: Path, room: Room) -> str:
     settings = {
         "source_paths": list(PACKAGES),
         "only_mutate": _matches(target, room.sources),
-        "do_not_mutate_patterns": [r"^\s*log\.\w+\("],  # what a log says is for people
+        "do_not_mutate_patterns": [  # what a log says and a thread is called is for people
+            r"^\s*log\.\w+\(",
+            r'\bname="(edl|leader)-',
+        ],
         "also_copy": sorted(others),
         "pytest_add_cli_args_test_selection": list(room.tests),
         "pytest_add_cli_args": [

@@ -185,8 +185,9 @@ def test_names_of_objects_can_name_a_service(name: str) -> None:
 
 
 def test_plain_names_stay_readable() -> None:
-    """`<job>-master` wherever it can be."""
+    """`<job>-master` wherever it can be: a label has 63 characters at most."""
     assert sidecar.object_name("digits") == "digits-master"
+    assert sidecar.object_name("a" * 56) == "a" * 56 + "-master"
 
 
 def test_other_names_keep_what_they_can() -> None:
@@ -235,5 +236,34 @@ def test_a_master_reaches_the_api_server_as_any_pod_does() -> None:
             "downwardAPI": {
                 "items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]
             }
+        },
+    ]
+
+
+def test_a_master_is_probed_and_bounded() -> None:
+    """On the port that trainers call; two minutes to start, and then it has to answer."""
+    pod, _ = _change(_trainer(carries=True, containers=[{"name": "main", "image": "x"}]))
+
+    (master,) = pod["spec"]["initContainers"]
+    health = {"path": "/healthz", "port": sidecar.MASTER_PORT}
+    assert master["startupProbe"] == {
+        "httpGet": health,
+        "periodSeconds": 1,
+        "failureThreshold": 120,
+    }
+    assert master["livenessProbe"] == {"httpGet": health, "periodSeconds": 10, "timeoutSeconds": 3}
+    assert master["ports"] == [
+        {"name": "edl-master", "containerPort": sidecar.MASTER_PORT, "protocol": "TCP"}
+    ]
+    assert master["resources"] == {
+        "requests": {"cpu": "100m", "memory": "128Mi"},
+        "limits": {"memory": "512Mi"},
+    }
+    assert master["volumeMounts"] == [
+        {"name": "edl-master", "mountPath": "/var/lib/edl-master"},
+        {
+            "name": "edl-master-access",
+            "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+            "readOnly": True,
         },
     ]

@@ -90,6 +90,13 @@ def test_leaving_the_loop_hands_back_what_was_not_acknowledged(server: Server, j
     assert {None} == {task.done for task in tasks}
 
 
+def test_a_loop_that_has_not_begun_may_be_closed(server: Server, join: Join) -> None:
+    """Nobody was called, and nothing is to be handed back."""
+    edl.batches(numbers(10), 5, member=join()).close()
+
+    assert server.calls == []
+
+
 def test_an_error_in_the_loop_hands_back_too(server: Server, join: Join) -> None:
     """A step that raises leaves its records to others."""
     loop = edl.batches(numbers(64), 8, task_records=8, member=join())

@@ -50,6 +50,7 @@ def test_a_step_over_two_tasks_counts_for_the_first(book: Book) -> None:
 
     assert [entry["steps"] for entry in book.report().done] == [1, 0]
     assert [entry["metrics"] for entry in book.report().done] == [{"loss": 2.0}] * 2
+    assert book.of("train").steps == 1
 
 
 def test_what_is_trained_and_not_accepted_is_in_vain(book: Book) -> None:
@@ -122,3 +123,20 @@ def test_hands_back_what_is_not_done(book: Book) -> None:
     assert [one["task"] for one in book.clear()] == ["test/0/2"]
     assert book.clear() == []
     assert book.counts.wasted == 13
+
+
+def test_what_was_acknowledged_is_told_by_a_successor_until_its_first_call_is_safe(
+    book: Book,
+) -> None:
+    """Its own calls are counted from 1; those of the one before say nothing of them."""
+    _train(book, _lease(), 10)
+    report = book.report()
+    book.answered(report, ["accepted"], call=40)
+    successor = Book()
+    successor.load(book.dump())
+
+    assert successor.unsafe() == report.done
+    successor.safe(0)
+    assert successor.unsafe() == report.done
+    successor.safe(1)
+    assert successor.unsafe() == []

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import edl
@@ -219,6 +220,24 @@ def test_a_process_ends_with_the_grace_at_the_latest(
     member.exits = False  # this process goes on
 
     assert ends == [(100.7, True)]
+
+
+@pytest.mark.parametrize(("until_s", "wait_s"), [(100.7, 0.7), (99.0, 0.0)])
+def test_the_end_of_the_grace_is_waited_for_and_no_longer(
+    monkeypatch: pytest.MonkeyPatch, until_s: float, wait_s: float
+) -> None:
+    """Then the process ends with the code of SIGTERM; one that is late already ends at once."""
+    waits: list[float] = []
+    codes: list[int] = []
+    event = SimpleNamespace(wait=lambda seconds: waits.append(round(seconds, 3)))
+    module = sys.modules["edl.session"]
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "threading", SimpleNamespace(Event=lambda: event))
+        patch.setattr(module, "os", SimpleNamespace(_exit=codes.append))
+        patch.setattr("edl.clock.monotonic_s", lambda: 100.0)
+        module._exit_at(until_s)  # noqa: SLF001 - a thread calls it, and it ends the process
+
+    assert (waits, codes) == ([wait_s], [143])
 
 
 def test_a_refusal_while_joining_ends_the_program(server: Server, join: Join) -> None:

@@ -91,6 +91,13 @@ _TWO_NODES = (node("n0", 20, memory=64), node("n1", 10, memory=128))
             ),
         ),
         (
+            Case(job("even", 3, 3, cpu=15, memory=100), (), _TWO_NODES),
+            (
+                "FitsNoNode: a trainer asks for 15 cpu, 100Gi memory; of 2 nodes that it may use,"
+                " the largest has 20 cpu, 128Gi memory"
+            ),
+        ),
+        (
             Case(_GPU, (), _TWO_NODES),
             (
                 "FitsNoNode: a trainer asks for 5 cpu, 1 nvidia.com/gpu; of 2 nodes that it may"
