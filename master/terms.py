@@ -29,14 +29,15 @@ class Terms:
         """The next term.
 
         Args:
-            leader: Incarnation of whoever leads in it; the same call again gets the same answer.
+            leader: Incarnation of whoever leads in it; the same call again gets the same answer,
+                and so does an earlier one that comes late.
             after: The term of its model, 0 for a model that was not trained. A master that was
                 moved may know of fewer terms than its trainers.
 
         Raises:
             RefusedError: The model lacks records that were acknowledged.
         """
-        if self.newest and (leader, after) == (self.leader, self.after):
+        if self.newest and leader == self.leader and after <= self.after:
             return self.newest
         if after < self.acknowledged:
             raise RefusedError(
@@ -53,9 +54,10 @@ class Terms:
         """A leader that the master has missed for a while goes on in its term.
 
         Raises:
-            RefusedError: A later one was begun.
+            RefusedError: A later one was begun; or this one by another leader, before a snapshot
+                of which this master knows.
         """
-        if term < self.newest:
+        if term < self.newest or (term == self.newest and leader != self.leader):
             raise RefusedError(
                 409, f"term {term} is over: another process leads since then", "incarnation"
             )

@@ -119,6 +119,26 @@ def test_a_leader_that_was_missed_goes_on_in_its_term() -> None:
     assert group.refused("a", 1, begins=False) == "incarnation"
 
 
+def test_a_call_that_comes_late_begins_no_term() -> None:
+    """Its sender has led in a later one since; a term of its own would make all models old."""
+    group = Group()
+    assert [group.lead("a", after) for after in (0, 1, 2)] == [1, 2, 3]
+
+    assert group.lead("a", 1) == 3
+    group.train("a")
+    assert group.lead("b", 3) == 4
+
+
+def test_two_leaders_never_go_on_in_the_same_term() -> None:
+    """A master that went back gives a number again that another leader had from it before."""
+    group = Group()
+    group.lead("a", 0)
+    group.do("expire", trainers={GROUP: {}})
+
+    assert group.refused("b", 1, begins=False) == "incarnation"
+    assert group.lead("a", 1, begins=False) == 1
+
+
 def test_a_master_that_went_back_believes_its_trainers() -> None:
     """It knows of fewer terms than they: its snapshot is older."""
     assert Terms(3, 3, "a", 2).begin("b", 7) == 8

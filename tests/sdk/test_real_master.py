@@ -108,6 +108,28 @@ def test_an_evaluation_is_summed_up_by_the_master(site: Site) -> None:
         edl.evaluation(9, member=member)
 
 
+def _writing(text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / "model").write_text(text)
+
+
+def test_a_checkpoint_that_was_saved_late_is_not_shown_as_the_newest(
+    site: Site, tmp_path: Path
+) -> None:
+    """Its ticket is over, because a later one was used meanwhile: the status goes on showing that."""
+    member, home = site.join("trainer-0"), tmp_path / "kept"
+
+    def write(folder: Path) -> None:
+        edl.save_checkpoint(home, _writing("new"), step=64, member=member)
+        (folder / "model").write_text("old")
+
+    edl.save_checkpoint(home, write, step=8, member=member)
+
+    newest = edl.latest_checkpoint(home)
+    shown = site.served.service.status()["checkpoint"]
+    assert newest is not None
+    assert (newest.step, shown["step"], shown["path"]) == (64, 64, str(newest.path))
+
+
 def test_a_record_that_cannot_be_read_is_in_the_status(site: Site) -> None:
     """With its number; the job is done without its task."""
 

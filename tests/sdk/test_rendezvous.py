@@ -392,3 +392,26 @@ def test_nothing_is_left_when_it_is_closed(server: Server, start: Start) -> None
     with pytest.raises(Unavailable):
         one.next(0)
     Rendezvous(Settings(server.url, TOKEN, "b"), "b-1", "b:1").close()
+
+
+def test_a_freeze_is_noticed_whichever_thread_runs_first(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second without a look of any thread; it is said once, and not while the master is away."""
+    now_s = [100.0]
+    monkeypatch.setattr("edl.clock.monotonic_s", lambda: now_s[0])
+    one = Rendezvous(Settings(server.url, TOKEN, "a"), "a-1", "a:1")  # its threads do not run
+
+    def later(seconds: float) -> bool:
+        now_s[0] += seconds
+        return one.stalled()
+
+    assert [later(0.9), later(0.2), later(0.5)] == [False, True, False]
+    now_s[0] += 5.0
+    one._look()  # noqa: SLF001 - the thread that says things wakes up before the program does
+    assert [later(0.1), later(0.1)] == [True, False]
+    one._away = Unavailable("the master does not answer")  # noqa: SLF001
+    assert not later(5.0)
+    one._away = None  # noqa: SLF001
+    assert later(0.0)
+    one.close()

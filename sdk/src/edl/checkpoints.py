@@ -258,8 +258,10 @@ def _may_stay(member: Member, made: Checkpoint, why: Refused) -> bool:
     """
     try:
         again = member.ask_to_save(made.version)
-        if again.granted:
-            member.saved(again.ticket, path=str(made.path), step=made.step, ok=True)
+        if again.granted:  # the master shows what was saved last: never an older one than there is
+            newest = _newest(made.path.parent) <= made.version
+            path, step = (str(made.path), made.step) if newest else ("", 0)
+            member.saved(again.ticket, path=path, step=step, ok=newest)
     except Refused:
         return False
     except EdlError as error:

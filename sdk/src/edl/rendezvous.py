@@ -91,6 +91,8 @@ class Rendezvous:
         self._waiting_since_s: float | None = None
         self._looked_s = clock.monotonic_s()
         """When a thread last looked whether the program waits."""
+        self._stood_still = False
+        """Whether that thread came late by so much that the process may have been frozen."""
         self._told_waiting_s: float | None = None
         """The wait of which the master was told because it is long."""
         self._version, self._told = 1, 0
@@ -160,10 +162,12 @@ class Rendezvous:
 
         The others may go on without a member that is frozen for a second, and it cannot know.
         """
-        now_s = clock.monotonic_s()
-        if now_s - self._looked_s < _STALL_S or self._away is not None:
+        if not self._stood_still and clock.monotonic_s() - self._looked_s < _STALL_S:
+            return False
+        if self._away is not None:
             return False  # while the master is away nobody takes anybody's place
-        self._looked_s = now_s
+        self._look()
+        self._stood_still = False
         return True
 
     def busy(self, *, now: bool) -> None:
@@ -263,11 +267,17 @@ class Rendezvous:
         """Waits for something to say; False at the end."""
         with self._changed:
             while not self._over:
-                self._looked_s = clock.monotonic_s()
+                self._look()
                 if self._version != self._told or self._waits_long():
                     return True
                 self._changed.wait(self._until_look_s())
         return False
+
+    def _look(self) -> None:
+        """Notes the time; after a freeze this thread may run before the program does."""
+        now_s = clock.monotonic_s()
+        self._stood_still |= now_s - self._looked_s >= _STALL_S
+        self._looked_s = now_s
 
     def _waits_long(self) -> bool:
         since_s = self._waiting_since_s

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import edl
@@ -10,7 +11,10 @@ import numpy as np
 import pytest
 from edl import Session, Settings, clock
 from edl.checkpoints import latest_checkpoint
+from edl.errors import RoundOver
 from edl.sync import Result, State, Step
+from edl.sync.engine import Engine
+from edl.sync.leader import Leader
 
 from tests.master.serving import TOKEN, Served
 from tests.sdk.sync.crews import Crew, Trainer, Watched, meet, together
@@ -379,3 +383,14 @@ def test_a_checkpoint_that_is_late_is_older_than_those_of_later_tickets(
     assert slow.error is None  # the trainer has its place still: an older checkpoint may stay
     assert _kept(tmp_path) == [8, 64]
     old.leave()
+
+
+def test_a_leader_that_was_told_of_another_asks_nobody() -> None:
+    """Nothing more is done in this round, evaluations included, though no freeze was noticed."""
+    leader = Leader.__new__(Leader)
+    leader.replaced = True
+    rendezvous = SimpleNamespace(stalled=lambda: False)
+    engine: Any = SimpleNamespace(leader=leader, rendezvous=rendezvous)
+
+    with pytest.raises(RoundOver, match="another member leads by now"):
+        Engine.confirm(engine)

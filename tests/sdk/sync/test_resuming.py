@@ -1,6 +1,7 @@
 """Where training goes on when all members were lost, or have left."""
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,13 @@ from typing import Any
 import edl
 import pytest
 from edl import clock, wire
+from edl.sync import Step
 from edl.sync.leader import GROUP
 
-from tests.master.serving import Served
-from tests.sdk.sync.crews import Crew, Gate, Trainer
+from tests.master.serving import TOKEN, Served
+from tests.sdk.sync.crews import Crew, Gate, Trainer, Watched
 from tests.sdk.sync.fleets import Fleet
+from tests.sdk.sync.lines import Line
 from tests.sdk.sync.replicas import Softmax, data
 
 Json = dict[str, Any]
@@ -83,6 +86,65 @@ def test_one_who_leaves_while_it_waits_for_records_writes_too(
     again = crew.add(replica=Softmax(9))
     assert again.end().whole
     assert again.steps[0].step == waits + 1
+
+
+def test_a_loss_is_told_once_however_often_training_goes_on(master: Served, tmp_path: Path) -> None:
+    """What one kill cost is missing for ever; orderly ends and new beginnings lose nothing more."""
+    kept = tmp_path / "kept"
+    crew = Crew(master, checkpoints=kept, checkpoint_steps=8, epochs=4)
+    _train_then_die(crew, kept, saved=8, done=12)
+    lost = []
+    for last in (16, 24, 32):
+        one = crew.add(_stopping(last), name="trainer-0")
+        assert not one.end().whole
+        lost.append(master.service.status()["setbacks"]["records"])
+    ended = crew.add(name="trainer-0").end()
+
+    assert ended.whole
+    done = master.service.status()["datasets"]["points"]["done_records"]
+    assert lost == [done - ended.records] * 3
+    assert lost[0] >= 4 * 32
+    assert master.service.status()["setbacks"]["count"] == 1
+
+
+def _train_then_die(crew: Crew, kept: Path, *, saved: int, done: int) -> None:
+    """One trainer, killed once so many steps are acknowledged and fewer are in a checkpoint."""
+    line = Line(crew.master.port)
+
+    def act(_: Trainer, step: Step) -> None:
+        if step.step == saved + 1:
+            _until(lambda: bool(kept.is_dir() and _kept(kept)))
+        if step.step == done + 2:
+            _until(lambda: _done(crew.master) >= done * 32)
+            line.cut()
+            raise RuntimeError("killed")
+
+    settings = edl.Settings(line.url, TOKEN, "trainer-0", grace_s=5.0, patience_s=20.0)
+    assert "killed" in crew.add(act, name="trainer-0", member=Watched(settings)).error_of()
+    line.close()
+
+
+def _stopping(last: int) -> Callable[[Trainer, Step], None]:
+    def act(trainer: Trainer, step: Step) -> None:
+        if step.step == last:
+            trainer.member.stop()
+
+    return act
+
+
+def _kept(folder: Path) -> list[int]:
+    return sorted(edl.read_checkpoint(path).step for path in folder.glob("checkpoint-*"))
+
+
+def _done(master: Served) -> int:
+    return int(master.service.status()["datasets"]["points"]["done_records"])
+
+
+def _until(true: Callable[[], bool]) -> None:
+    until_s = clock.monotonic_s() + _WAIT_S
+    while not true():
+        assert clock.monotonic_s() < until_s
+        threading.Event().wait(0.02)
 
 
 def test_whoever_comes_while_others_export_does_not_begin_anew(master: Served) -> None:

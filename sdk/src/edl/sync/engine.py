@@ -314,7 +314,7 @@ class Engine(Loop):
         Raises:
             RoundOver: It does not: what it would do now others have done.
         """
-        if self.leader is not None and self.rendezvous.stalled():
+        if self.leader is not None and (self.leader.replaced or self.rendezvous.stalled()):
             self.leader.confirm()
 
     def drop_lead(self) -> None:

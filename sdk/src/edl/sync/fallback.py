@@ -89,9 +89,15 @@ def fall_back(engine: Engine, members: Collection[str]) -> Fallback:
 
 
 def tell_setback(engine: Engine, found: Fallback) -> None:
-    """What had been trained since is lost; the same loss is told once, whoever tells it."""
-    progress = engine.status().get("datasets", {}).get(engine.dataset.name, {})
+    """Reports what had been trained since to the master, and is lost.
+
+    What was reported before is missing in this model for ever: only the rest is new. The event's
+    name makes a second report of the same loss harmless.
+    """
+    status = engine.status()
+    progress = status.get("datasets", {}).get(engine.dataset.name, {})
     lost = int(progress.get("done_records", 0)) - engine.course.records
+    lost -= int(status.get("setbacks", {}).get("records", 0))
     if lost <= 0:
         return
     steps = -(-lost // engine.options.batch_size)

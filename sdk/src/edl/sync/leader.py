@@ -229,7 +229,8 @@ class Leader(Loop):
             RoundOver: Another leads.
         """
         try:
-            self.session.confirm()
+            if not self.replaced:
+                self.session.confirm()
         except Refused as error:
             if not replaced(error):
                 raise
