@@ -58,3 +58,22 @@ def test_open_nodes_have_the_same_bound(monkeypatch: pytest.MonkeyPatch) -> None
         constraints = Constraints(((Requirement("pool", "In", (str(number),)),),))
         assert not prices.open_nodes(constraints, ()).names
     assert prices.open_nodes(Constraints(), ()).names == set(_NODES)
+
+
+def test_what_changed_is_priced_again() -> None:
+    """A node that is taken is left out, one that is free again comes back, the others stay."""
+    free = dict(_FREE)
+    prices = fits.Prices(_NODES, free)
+    for name in _NODES:
+        prices.touched.add(name, exists=True)
+    prices.pack_by(Packing((), {}))
+    open_to = (shape(3), Constraints(), ())
+    assert set(prices.fits(*open_to).costs) == set(_NODES)
+
+    free["n1"] = shape(2)
+    prices.touched.add("n1", exists=True)
+    assert set(prices.fits(*open_to).costs) == {"n0", "n2", "n3"}
+
+    free["n1"] = _FREE["n1"]
+    prices.touched.add("n1", exists=True)
+    assert set(prices.fits(*open_to).costs) == set(_NODES)
