@@ -41,11 +41,11 @@ settings.register_profile(
 )
 
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # tests share cores: threads of each would wait
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # workers share the cores: one thread each
 os.environ.setdefault(
     "SSL_CERT_FILE", os.devnull
-)  # no test trusts this machine's, and each start reads them
-gc.set_threshold(100_000, 20, 100)  # thousands of tests are collected, and none is garbage
+)  # tests bring their own; the system's slow each start
+gc.set_threshold(100_000, 20, 100)  # collecting tests makes next to no garbage
 
 
 def pytest_collection_finish() -> None:
@@ -58,7 +58,7 @@ def pytest_collection_finish() -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """Three workers for two cores: about a third of the time tests wait for processes and disks.
 
-    Cores are those that this process may use; with psutil, pytest-xdist would count others too.
+    Cores are those that this process may use; with psutil, pytest-xdist would count all of the machine.
     """
     cores = len(os.sched_getaffinity(0))
     return cores + (cores + 1) // 2

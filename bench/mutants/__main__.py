@@ -13,8 +13,8 @@ from rich.console import Console
 
 from bench.mutants import report
 from bench.mutants.rooms import rooms
-from bench.mutants.run import LEAST, RoomError, Run
-from bench.mutants.verdicts import BAR
+from bench.mutants.run import MIN_PER_ROOM, RoomError, Run
+from bench.mutants.verdicts import MIN_RATE
 from e2e.measure.processes import commit
 
 _ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing is left behind
     try:
         with console.status("staging") as status:
-            tell = _teller(console, status.update)
+            tell = _progress_printer(console, status.update)
             run = Run(_ROOT, _OUTPUT / "rooms", chosen, tell, len(os.sched_getaffinity(0)))
             outcomes = run.outcomes(seed, arguments.count)
     except KeyboardInterrupt:
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     console.print(report.survivors(outcomes), highlight=False, markup=False, soft_wrap=True)
     console.print(report.table(outcomes, seed))
     console.print(f"report {_OUTPUT / 'report.json'}, {facts['seconds']} s", soft_wrap=True)
-    return 0 if report.total(outcomes).rate >= BAR and not run.failed else 1
+    return 0 if report.total(outcomes).rate >= MIN_RATE and not run.failed else 1
 
 
 def _parser(names: list[str]) -> argparse.ArgumentParser:
@@ -76,7 +76,7 @@ def _parser(names: list[str]) -> argparse.ArgumentParser:
         "--count",
         type=_number(1),
         default=_COUNT,
-        help=f"how many over all rooms, never fewer than {LEAST} of each (default: {_COUNT})",
+        help=f"how many over all rooms, never fewer than {MIN_PER_ROOM} of each (default: {_COUNT})",
     )
     parser.add_argument(
         "--room",
@@ -106,16 +106,16 @@ def _again(arguments: argparse.Namespace, seed: int) -> str:
     return f"make mutants SEED={seed}{count}{named}"
 
 
-def _teller(console: Console, update: Callable[[str], None]) -> Callable[[str], None]:
+def _progress_printer(console: Console, update: Callable[[str], None]) -> Callable[[str], None]:
     """Shows progress: in place on a terminal, else as a line now and then."""
-    told_s = 0.0
+    shown_s = 0.0
 
     def tell(text: str) -> None:
-        nonlocal told_s
+        nonlocal shown_s
         if console.is_terminal:
             update(text)
-        elif perf_counter() - told_s > _TELL_S:
-            told_s = perf_counter()
+        elif perf_counter() - shown_s > _TELL_S:
+            shown_s = perf_counter()
             console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     return tell

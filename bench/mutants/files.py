@@ -14,7 +14,7 @@ SAMPLE = Path("sample.json")
 """For each file the numbers of the mutants that are tried."""
 MUTANTS = Path("mutants.json")
 """What they are: name, file, line, function, lines before and after, diff."""
-AGAIN = Path("again.json")
+SECOND_TRY = Path("again.json")
 """Exit codes of those tried again, by name."""
 OUTPUT = Path("mutants")
 """Mutmut's folder: the mutated tree and its results."""

@@ -9,16 +9,16 @@ import orjson
 from rich.table import Table
 
 from bench.mutants.run import Outcome
-from bench.mutants.verdicts import BAR, Count, Verdict
+from bench.mutants.verdicts import MIN_RATE, Counts, Verdict
 
 _SHOWN = (Verdict.SURVIVED, Verdict.NOT_COVERED, Verdict.BROKEN, Verdict.EQUIVALENT)
 _COLUMNS = ("mutants", "tried", "killed", "survived", "timeout", "no test", "broken", "equal")
 """Short, or a terminal of 80 columns cuts them."""
 
 
-def total(outcomes: Mapping[str, Outcome]) -> Count:
+def total(outcomes: Mapping[str, Outcome]) -> Counts:
     """All rooms together."""
-    return Count.of(
+    return Counts.of(
         Verdict(each["verdict"]) for outcome in outcomes.values() for each in outcome.tried
     )
 
@@ -62,16 +62,16 @@ def write(path: Path, outcomes: Mapping[str, Outcome], facts: Mapping[str, Any])
     path.write_bytes(orjson.dumps(whole, option=orjson.OPT_INDENT_2))
 
 
-def _cells(count: Count) -> list[str]:
+def _cells(count: Counts) -> list[str]:
     figures = _figures(count)
-    style = "" if count.rate >= BAR else "[yellow]"
+    style = "" if count.rate >= MIN_RATE else "[yellow]"
     return [
         *(f"{value}" for name, value in figures.items() if name != "rate"),
         style + count.rate_text,
     ]
 
 
-def _figures(count: Count) -> dict[str, Any]:
+def _figures(count: Counts) -> dict[str, Any]:
     return asdict(count) | {"rate": round(count.rate, 4)}
 
 

@@ -31,7 +31,7 @@ class Room:
     """Patterns of files in the staged tree."""
     tests: tuple[str, ...]
     """Files and folders given to pytest."""
-    without: tuple[str, ...] = ()
+    excluded_tests: tuple[str, ...] = ()
     """Of these, files and tests that start processes: slow, and mutants in processes live long."""
 
 
@@ -50,7 +50,7 @@ def rooms(root: Path) -> dict[str, Room]:
             "master",
             (*_books(pyproject), *served),
             ("tests/master",),
-            (*_processes("master"), _KILLED),
+            (*_processes("master"), _MASTER_KILL_TEST),
         ),
         Room("reconciler", ("reconciler/*.py",), ("tests/reconciler",), _processes("reconciler")),
         Room(
@@ -94,7 +94,9 @@ _SDK_PROCESSES = (
     "tests/sdk/sync/test_frozen_storm.py",
     "tests/sdk/sync/test_resuming.py",
 )
-_KILLED = "tests/master/test_rendezvous_service.py::test_killed_in_a_round_a_master_goes_on_with_it"
+_MASTER_KILL_TEST = (
+    "tests/master/test_rendezvous_service.py::test_killed_in_a_round_a_master_goes_on_with_it"
+)
 
 
 def _processes(room: str) -> tuple[str, ...]:

@@ -18,10 +18,10 @@ from bench.mutants.equivalents import Equivalent
 from bench.mutants.rooms import Room
 from bench.mutants.verdicts import Verdict
 
-LEAST = 25
+MIN_PER_ROOM = 25
 """How many of each room are tried, however few it has of all."""
 _LOG_LINES = 40
-_LOOK_S = 2.0
+_POLL_S = 2.0
 """How often progress is looked at."""
 _TRIES = 2
 """How often a room is begun: its tests must pass before they can tell anything."""
@@ -41,9 +41,9 @@ class Outcome:
     """Those of the sample: what they are, `verdict`, and `reason` where they are equivalent."""
 
     @property
-    def count(self) -> verdicts.Count:
+    def count(self) -> verdicts.Counts:
         """They, counted."""
-        return verdicts.Count.of(Verdict(each["verdict"]) for each in self.tried)
+        return verdicts.Counts.of(Verdict(each["verdict"]) for each in self.tried)
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class Run:
                 self._each(self._list, lambda _name: "counts its mutants")
                 candidates = {name: self._candidates(name) for name in self.rooms}
                 totals = {name: len(numbers) for name, numbers in candidates.items()}
-                for name, share in sample.shares(totals, count, LEAST).items():
+                for name, share in sample.shares(totals, count, MIN_PER_ROOM).items():
                     self._choose(name, sample.pick(candidates[name], share, seed, name))
                 self._each(self._try, self._progress)
             finally:
@@ -92,7 +92,7 @@ class Run:
             futures = {name: pool.submit(work, name) for name in self.rooms}
             try:
                 while any(not future.done() for future in futures.values()):
-                    wait(futures.values(), timeout=_LOOK_S)
+                    wait(futures.values(), timeout=_POLL_S)
                     self.tell("; ".join(_states(futures, progress)))
                     _raise_first(futures.values())
             except BaseException:
@@ -117,40 +117,44 @@ class Run:
 
     def _work(self, name: str, *step: str) -> None:
         """One step of `bench.mutants.worker`; ends all that it leaves behind."""
-        place = self.folder / name
+        staged_tree = self.folder / name
         command = (sys.executable, "-m", "bench.mutants.worker", *step)
         with self._lock:
             if self._over:
                 raise RoomError(f"{name}: interrupted")
             process = subprocess.Popen(
                 command,
-                cwd=place,
-                env=self._environment(place),
+                cwd=staged_tree,
+                env=self._environment(staged_tree),
                 start_new_session=True,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,  # no file: tests limit how long files may become
                 stderr=subprocess.STDOUT,
             )
             self._processes.add(process)
-        keeper = threading.Thread(target=_keep, args=(process, place / f"{step[0]}.log"))
-        keeper.start()
+        log_thread = threading.Thread(
+            target=_copy_output, args=(process, staged_tree / f"{step[0]}.log")
+        )
+        log_thread.start()
         try:
             code = process.wait()
         finally:
             _kill(process)
-            keeper.join()
+            log_thread.join()
         if code:
-            said = (place / f"{step[0]}.log").read_text(encoding="utf-8", errors="replace")
-            lines = said.replace("\r", "\n").splitlines()[-_LOG_LINES:]
+            log_text = (staged_tree / f"{step[0]}.log").read_text(
+                encoding="utf-8", errors="replace"
+            )
+            lines = log_text.replace("\r", "\n").splitlines()[-_LOG_LINES:]
             raise RoomError(f"{name}: exit code {code} of its worker\n" + "\n".join(lines))
 
-    def _environment(self, place: Path) -> dict[str, str]:
+    def _environment(self, staged_tree: Path) -> dict[str, str]:
         """Processes that tests start import the staged tree too; arithmetic starts no threads."""
         return os.environ | {
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
             "PYTHONHASHSEED": "0",
-            "PYTHONPATH": str(place / files.OUTPUT),
+            "PYTHONPATH": str(staged_tree / files.OUTPUT),
             "TMPDIR": self._temporary,
         }
 
@@ -172,23 +176,27 @@ class Run:
         files.write(self.folder / name / files.SAMPLE, numbers)
 
     def _progress(self, name: str) -> str:
-        place = self.folder / name
-        chosen: dict[str, list[int]] = files.read(place / files.SAMPLE)
-        codes = files.exit_codes(place, chosen)
+        staged_tree = self.folder / name
+        chosen: dict[str, list[int]] = files.read(staged_tree / files.SAMPLE)
+        codes = files.exit_codes(staged_tree, chosen)
         total = sum(map(len, chosen.values()))
         if not codes:
             return f"measures its tests for {total} mutants"
         if len(codes) < total:
             return f"{len(codes)} of {total}"
-        left = sum(map(verdicts.is_open, codes.values()))
-        again = files.read(place / files.AGAIN) if (place / files.AGAIN).exists() else {}
+        left = sum(map(verdicts.needs_second_try, codes.values()))
+        again = (
+            files.read(staged_tree / files.SECOND_TRY)
+            if (staged_tree / files.SECOND_TRY).exists()
+            else {}
+        )
         return f"{len(again)} of {left} tried again"
 
     def _tried(self, name: str, known: list[Equivalent]) -> list[dict[str, Any]]:
-        place = self.folder / name
-        mutants: list[dict[str, Any]] = files.read(place / files.MUTANTS)
-        codes = files.exit_codes(place, (mutant["file"] for mutant in mutants))
-        codes |= files.read(place / files.AGAIN)
+        staged_tree = self.folder / name
+        mutants: list[dict[str, Any]] = files.read(staged_tree / files.MUTANTS)
+        codes = files.exit_codes(staged_tree, (mutant["file"] for mutant in mutants))
+        codes |= files.read(staged_tree / files.SECOND_TRY)
         return [_judged(_at_home(mutant), codes[mutant["name"]], known) for mutant in mutants]
 
 
@@ -220,7 +228,7 @@ def _raise_first(futures: "Iterator[Future[None]] | Any") -> None:
             future.result()
 
 
-def _keep(process: subprocess.Popen[bytes], log: Path) -> None:
+def _copy_output(process: subprocess.Popen[bytes], log: Path) -> None:
     """Writes down what a process says, until nobody can say more."""
     with log.open("wb") as file:
         for line in process.stdout or ():

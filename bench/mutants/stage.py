@@ -72,7 +72,7 @@ def _settings(target: Path, room: Room) -> str:
         "pytest_add_cli_args": [
             *PYTEST_OPTIONS,
             PROFILE,
-            *(f"--deselect={name}" for name in room.without),
+            *(f"--deselect={name}" for name in room.excluded_tests),
         ],
         "debug": True,  # what tests print goes to the log, or nobody learns why they fail
         "process_isolation": "forkserver",  # tests leave threads, which a fork would not have

@@ -13,7 +13,7 @@ _CODES_NOT_REACHED = frozenset((33, 5))
 """Of mutmut for a function that no test calls, and of pytest for no test."""
 _CODES_BROKEN = frozenset((4, 255))
 """pytest: wrong arguments; mutmut: pytest crashed."""
-BAR = 0.9
+MIN_RATE = 0.9
 """The least rate: of the mutants tried, how many the tests notice."""
 
 
@@ -29,7 +29,7 @@ class Verdict(StrEnum):
     EQUIVALENT = "equivalent"
 
 
-def is_open(code: int) -> bool:
+def needs_second_try(code: int) -> bool:
     """Whether a mutant has to be tried again: what its tests say, or whether they ran, is not sure.
 
     A time-out may be the machine's, which does other work too.
@@ -49,7 +49,7 @@ def verdict(code: int) -> Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class Counts:
     """A room's mutants, or those of all rooms."""
 
     tried: int
@@ -61,10 +61,10 @@ class Count:
     equivalent: int
 
     @staticmethod
-    def of(verdicts: Iterable[Verdict]) -> "Count":
+    def of(verdicts: Iterable[Verdict]) -> "Counts":
         """Counts them."""
         counted = Counter(verdicts)
-        return Count(
+        return Counts(
             tried=counted.total(),
             killed=counted[Verdict.KILLED],
             survived=counted[Verdict.SURVIVED],

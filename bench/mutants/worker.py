@@ -104,13 +104,13 @@ def _again(sample: Iterable[str], workers: int) -> None:
     survives this is not noticed by those of the room's tests that start no process.
     """
     codes = files.exit_codes(Path(), sample)
-    left = [name for name, code in codes.items() if verdicts.is_open(code)]
+    left = [name for name, code in codes.items() if verdicts.needs_second_try(code)]
     stats = files.read(_STATS)
     done: dict[str, int] = {}
     with ThreadPoolExecutor(workers) as pool:
         for name, code in zip(left, pool.map(lambda name: _alone(name, stats), left), strict=True):
             done[name] = code
-            files.write(files.AGAIN, done)
+            files.write(files.SECOND_TRY, done)
 
 
 def _alone(name: str, stats: dict[str, Any]) -> int:

@@ -14,7 +14,7 @@ from bench.mutants.equivalents import Equivalent
 from bench.mutants.patch import patch
 from bench.mutants.rooms import Room, rooms
 from bench.mutants.run import Outcome, _at_home
-from bench.mutants.verdicts import Count, Verdict
+from bench.mutants.verdicts import Counts, Verdict
 
 _ROOT = Path(__file__).parents[2]
 _CODE = "def half(number):\n    log.info('half')\n    return number / 2\n"
@@ -99,19 +99,19 @@ def test_exit_codes_say_what_came_of_a_mutant(code: int, meaning: Verdict) -> No
 @pytest.mark.parametrize("code", [4, 255])
 def test_tests_that_did_not_run_kill_nothing(code: int) -> None:
     """Wrong arguments and a crash of pytest are tried again, and are no kill after that either."""
-    assert verdicts.is_open(code)
+    assert verdicts.needs_second_try(code)
     assert verdicts.verdict(code) is Verdict.BROKEN
-    assert Count.of([Verdict.KILLED, Verdict.BROKEN]).rate == 0.5
+    assert Counts.of([Verdict.KILLED, Verdict.BROKEN]).rate == 0.5
 
 
 def test_survivors_and_time_outs_are_tried_again_and_nothing_else() -> None:
     """The machine may have been slow; a kill, and a function without tests, stay what they are."""
-    assert [code for code in (0, 1, 33, -24, 36) if verdicts.is_open(code)] == [0, -24, 36]
+    assert [code for code in (0, 1, 33, -24, 36) if verdicts.needs_second_try(code)] == [0, -24, 36]
 
 
 def test_the_rate_leaves_equivalent_mutants_out() -> None:
     """A mutant without a test lowers the rate, one that no test can notice does not."""
-    count = Count.of(
+    count = Counts.of(
         [Verdict.KILLED] * 6
         + [Verdict.TIMED_OUT, Verdict.SURVIVED, Verdict.NOT_COVERED, Verdict.EQUIVALENT]
     )
@@ -121,7 +121,7 @@ def test_the_rate_leaves_equivalent_mutants_out() -> None:
 
 def test_a_room_of_equivalent_mutants_misses_nothing() -> None:
     """No division by zero where nothing can be noticed."""
-    count = Count.of([Verdict.EQUIVALENT])
+    count = Counts.of([Verdict.EQUIVALENT])
     assert (count.rate, count.rate_text) == (1, "-")
 
 
@@ -172,7 +172,7 @@ def test_rooms_name_files_and_tests_that_there_are() -> None:
         for pattern in room.sources:
             home = _ROOT / "sdk" / "src" if pattern.startswith("edl/") else _ROOT
             assert list(home.glob(pattern)), pattern
-        for name in (*room.tests, *room.without):
+        for name in (*room.tests, *room.excluded_tests):
             file, _, test = name.partition("::")
             assert (_ROOT / file).exists(), name
             assert not test or f"def {test}(" in (_ROOT / file).read_text(encoding="utf-8"), name

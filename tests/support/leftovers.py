@@ -1,9 +1,9 @@
 """A test run leaves no process, port or file behind, however it ends. A pytest plugin.
 
-Processes inherit the environment of the test that has started them, orphans too: a run marks its
-own, and pytest writes the name of the test there. So a worker finds what its tests have started,
-and the process that was called first finds what is left of everything, Ctrl-C included. A process
-that ends takes its ports along. Files lie in one temporary folder, which goes last.
+A run marks its environment, and pytest writes the test's name there; processes inherit both, orphans
+too. So a worker finds what its tests have started, and the process that was called first finds what
+is left of everything, Ctrl-C included. A process that ends frees its ports. Files lie in one
+temporary folder, which is deleted last.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _GRACE_S = 3.0
 """How long a process may take to end after its test, or after SIGTERM."""
 _ROUNDS = 3
 _HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
-"""Of Python itself: they end with the process that they serve."""
+"""Helpers of Python's multiprocessing: they end with the process that they serve."""
 _folder = pytest.StashKey[Path]()
 
 
@@ -95,7 +95,7 @@ def _ended() -> str:
 
 
 def processes() -> list[psutil.Process]:
-    """All that run and that tests of this process have started, or those of its workers."""
+    """All live processes that tests of this process, or of its workers, have started."""
     children = psutil.Process().children(recursive=True)  # a fork does not see variables set later
     marked = [process for process in psutil.process_iter() if _is_marked(process)]
     return [process for process in {*children, *marked} if not _is_over(process)]

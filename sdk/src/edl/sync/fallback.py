@@ -1,7 +1,7 @@
-"""Where a round goes on whose members lack what was acknowledged: the newest model is not with them.
+"""What a round does when none of its members has the newest model.
 
-They have only just begun, or were frozen or cut off while others trained on. Those others have
-ended, or are lost; where they are still there, a later round is with them.
+They have just started, or were frozen or cut off while others trained. Those others have ended or
+are lost: if they were alive, a later round would include them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ class Fallback:
 
 
 def load_newest(engine: Engine, after: int = -1) -> bool:
-    """Takes over the newest checkpoint of a later step, if there is one; whether it did.
+    """Loads the newest checkpoint that is later than step `after`.
+
+    Returns:
+        Whether there was one.
 
     Raises:
         CheckpointError: It is of another model: the job fails.
@@ -57,7 +60,7 @@ def load_newest(engine: Engine, after: int = -1) -> bool:
 
 
 def fall_back(engine: Engine, members: Collection[str]) -> Fallback:
-    """Looks what became of the newest model.
+    """Finds out what became of the newest model.
 
     Args:
         engine: Of the member of rank 0.
@@ -65,8 +68,8 @@ def fall_back(engine: Engine, members: Collection[str]) -> Fallback:
 
     Raises:
         TrainingError: All data was trained, and the model is lost altogether.
-        RoundOver: All data was trained, by others who have done what comes after it (`Export`),
-            or still do. Or nothing is known, because the master is away.
+        RoundOver: Others have trained all data, and have exported the model or are about to; or
+            the master is away.
     """
     status, course = engine.status(), engine.course
     progress = status.get("datasets", {}).get(engine.dataset.name)

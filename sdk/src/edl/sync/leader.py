@@ -41,10 +41,10 @@ class GroupSession(Session):
 
         Args:
             found: The trainer's settings.
-            book: Its copy of the group's.
+            book: This trainer's copy of the group's book.
             name: Of the data set.
             after: The newest term in which its model was trained.
-            over: Whether the round is; asked while the master is away.
+            over: Returns whether the round is over; called while the master is away.
         """
         super().__init__(replace(found, trainer=GROUP))
         self.book = book
@@ -69,7 +69,7 @@ class GroupSession(Session):
 
     @property
     def lead(self) -> wire.Json:
-        """When it joins again: only a leader that nobody has followed goes on."""
+        """What a rejoin sends: the leader resumes its term if nobody has led since."""
         return {"dataset": self._name, "term": self.term, "begins": False}
 
     def rejoin(self, seen: int) -> None:
@@ -103,7 +103,7 @@ class GroupSession(Session):
         self.book.lose(told, found.lost)
 
     def abandon(self) -> None:
-        """Says nothing to the master: another joins in this one's place."""
+        """Leaves without telling the master: another leader has joined, or will."""
         self._left.set()
         if self._heart is not None:
             self._heart.stop()
@@ -152,7 +152,7 @@ class Saving:
 
 
 class Leader(Loop):
-    """Of one process, from when it becomes rank 0 until it is no more."""
+    """The leader's work in one process, for as long as it has rank 0."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class Leader(Loop):
         self.session.register(self)
         ahead = batch_size * _STEPS_AHEAD
         self._stock = Stock(book, ahead, description["task_records"], self._away)
-        # the courier is made of the same parts as a loop's, but fills this stock
+        # the same courier as in a loop, but it fills this stock
         self._courier = Courier(self.session, self._stock, name, "training", self._stock.calm)
         self._courier.start()
 

@@ -112,7 +112,7 @@ class Turn:
         log.info("took the state of step %d over from %s", self._course.step, chosen.trainer)
 
     def _lead(self) -> None:
-        """Begins a term; where the state lacks acknowledged records, all go on from another."""
+        """Begins a term; if the state lacks acknowledged records, all go on from a checkpoint or take the loss."""
         engine, moved = self._engine, False
         if not engine.lead(self._course.term):
             found = fall_back(engine, [one.trainer for one in self._round.members])
@@ -125,7 +125,7 @@ class Turn:
             self._ring.broadcast(arrays, _raw({**about, "term": self._course.term}), 0)
 
     def _follow(self) -> None:
-        """Hears in which term, and whether all go on from a checkpoint."""
+        """Receives the term from the leader, and the checkpoint's state if there is one."""
         self._engine.drop_lead()
         raw, arrays = self._ring.broadcast(None, b"", 0)
         about = json.loads(raw)
