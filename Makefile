@@ -84,7 +84,7 @@ lock: install ## write requirements.lock anew from pyproject.toml
 	$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 \
 	  --no-header --no-annotate pyproject.toml --group dev -o requirements.lock
 
-presubmit: lint types cov e2e ## what CI runs
+presubmit: lint types cov e2e soak ## the checks of CI (an hour)
 
 clean: ## delete what was built here (the Kubernetes binaries stay in their cache)
 	rm -rf build $(VENV)
