@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 
 import orjson
@@ -172,6 +173,17 @@ def test_those_that_differ_most_come_first_and_the_rest_with_the_next_look() -> 
     assert len(written) == 100
     assert written[0] == ("net-trainer-149", "755")
     assert {name for name, _ in written} == {f"net-trainer-{number}" for number in range(50, 150)}
+
+
+def test_how_much_a_commitment_differs_is_counted_from_what_is_written() -> None:
+    """Not from nothing: one that is written already and has not changed much waits."""
+    cluster = Cluster(job("net", 1, 200), trainers=101)
+    first = next(pod for pod in cluster.index.pods.values() if pod.trainer_id == 0)
+    cluster.index.put_pod(replace(first, uncommitted_s=1000.0))
+    cluster.says({number: 1010.0 if number == 0 else 100.0 for number in range(101)})
+    written = {name for name, _ in cluster.look()}
+
+    assert written == {f"net-trainer-{number}" for number in range(1, 101)}
 
 
 def test_a_job_whose_master_said_nothing_keeps_what_is_written() -> None:

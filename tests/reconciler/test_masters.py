@@ -267,6 +267,8 @@ def test_a_name_that_is_taken_is_left_alone(
         f"{kind.kind} net-master exists and is not this Job's: delete it, or name the Job "
         "otherwise (one of an earlier Job of this name goes by itself)"
     )
+    told = [e for e in world.api.all(request.EVENTS) if e["reason"] == "MasterNotProvided"]
+    assert [event["type"] for event in told] == ["Warning"]
 
 
 def test_objects_of_a_process_before_are_taken_over(world: World, process: Process) -> None:
