@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from master.bounds import MOST
+
 Json = dict[str, Any]
 
-MOST_RECORDS = 1 << 53
-"""Of anything: whole numbers up to here survive every JSON reader."""
+MOST_RECORDS = MOST
+"""Of a data set, all its epochs together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,14 @@ class Cutting:
             return sum(int(one["records"]) for one in self._files)
         return self._records
 
+    @property
+    def bound(self) -> int:
+        """Number of tasks; of a stream, those whose records have numbers up to 2^53."""
+        return MOST_RECORDS // self._step if self.count is None else self.count
+
     def has(self, index: int) -> bool:
-        """Whether there is such a task: in a stream, up to any number of records that is told."""
-        return 0 <= index < (MOST_RECORDS // self._step if self.count is None else self.count)
+        """Whether there is such a task."""
+        return 0 <= index < self.bound
 
     def span(self, index: int) -> Span:
         """The records of a task that exists: 0 <= index < count."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
+from master.bounds import capped
 from master.cutting import Cutting, Span
 from master.epoch import Epoch
 from master.shuffle import Order
@@ -42,12 +43,12 @@ class Round:
 
     def add(self, metrics: dict[str, float | None], records: int) -> None:
         """A task's means, weighted by its records; None is a mean that was no number."""
-        self.records += records
+        self.records = capped(self.records + records)
         for name, value in metrics.items():
             before = self.sums.get(name, 0.0)
             total = None if value is None or before is None else before + value * records
             self.sums[name] = total if total is not None and isfinite(total) else None
-            self.weights[name] = self.weights.get(name, 0) + records
+            self.weights[name] = capped(self.weights.get(name, 0) + records)
 
     def told(self) -> Json:
         """For status and answers."""
@@ -155,7 +156,7 @@ class Dataset:
         self.terms.acknowledge()
         size = self.span(index).size
         self.totals.tasks += 1
-        self.totals.records += size
+        self.totals.records = capped(self.totals.records + size)
         if self.kind == EVALUATION:
             self.rounds[epoch.number].add(metrics, size)
         if epoch.complete:
@@ -175,7 +176,8 @@ class Dataset:
             return False
         epoch.finish(index, dropped=True)
         self.totals.dropped_tasks += 1
-        self.totals.dropped_records += self.span(index).size
+        dropped = self.totals.dropped_records + self.span(index).size
+        self.totals.dropped_records = capped(dropped)
         self.advance()
         return True
 
@@ -205,7 +207,7 @@ class Dataset:
         return bool(self.shape["overlap"]) and exhausted and len(self.open) < _MOST_OPEN
 
     def _epoch(self, number: int) -> Epoch:
-        return Epoch(number, self.cutting.count, self._order(number))
+        return Epoch(number, self.cutting.bound, self._order(number))
 
     def _order(self, number: int) -> Order:
         count = self.cutting.count
@@ -252,7 +254,7 @@ class Dataset:
         """The data set that `dump` wrote."""
         found = cls(name, dumped["shape"])
         found.epochs, found.opened = dumped["epochs"], dumped["opened"]
-        count = found.cutting.count
+        count = found.cutting.bound
         found.open = {
             one["number"]: Epoch.load(one, count, found._order(one["number"]))
             for one in dumped["open"]

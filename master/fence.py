@@ -158,8 +158,16 @@ class ConfigMapFence:
 
 
 def pack(books: Json) -> str:
-    """Books as text."""
-    return base64.b64encode(zlib.compress(orjson.dumps(books), 6)).decode()
+    """Books as text.
+
+    Raises:
+        JournalError: JSON cannot hold them.
+    """
+    try:
+        text = orjson.dumps(books)
+    except TypeError as error:
+        raise JournalError(f"the books cannot be written as JSON: {error}") from error
+    return base64.b64encode(zlib.compress(text, 6)).decode()
 
 
 def unpack(text: str) -> Json:

@@ -105,12 +105,13 @@ class Journal:
         Raises:
             JournalError: It cannot be written; the old one stays in use.
         """
+        text = _text(books)
         number = self._number + 1
         path = self._path("books", number)
         part = path.with_suffix(".part")
         try:
             with part.open("wb") as file:
-                file.write(line(books))
+                file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
             fresh = os.open(self._path("journal", number), _FLAGS | os.O_TRUNC, 0o600)
@@ -202,6 +203,13 @@ class Journal:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+def _text(books: Json) -> bytes:
+    try:
+        return line(books)
+    except TypeError as error:
+        raise JournalError(f"the books cannot be written as JSON: {error}") from error
 
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND

@@ -8,6 +8,7 @@ the same books and the same answers, so a journal of commands is enough to have 
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from master.bounds import capped
 from master.dataset import EVALUATION, EXPORT, TRAINING, Dataset
 from master.epoch import Epoch
 from master.errors import RefusedError
@@ -413,14 +414,15 @@ class Ledger:
         dataset, epoch, index = found
         trainer.held.pop(task, None)
         trainer.acknowledge(task, entry["attempt"])
-        trainer.records += dataset.accept(epoch, index, entry.get("metrics") or {})
+        records = dataset.accept(epoch, index, entry.get("metrics") or {})
+        trainer.records = capped(trainer.records + records)
         trainer.tasks += 1
         self._step(trainer, entry)
 
     def _step(self, trainer: Trainer, entry: Json) -> None:
         steps = entry.get("steps", 0)
-        trainer.steps += steps
-        self.steps += steps
+        trainer.steps = capped(trainer.steps + steps)
+        self.steps = capped(self.steps + steps)
 
     def _fail(self, trainer: Trainer, entry: Json) -> str:
         task = entry["task"]
@@ -453,7 +455,8 @@ class Ledger:
         if found is not None:
             dataset, epoch, index = found
             epoch.give_back(index)
-            self.lost_records += min(trained, dataset.span(index).size)
+            lost = min(trained, dataset.span(index).size)
+            self.lost_records = capped(self.lost_records + lost)
 
     def _release(self, trainer: Trainer, trained: dict[str, int]) -> None:
         """Everything a trainer holds is to do again; what it had trained of that is counted."""
@@ -474,7 +477,7 @@ class Ledger:
             holder = self.members.find(task.holder)
             if holder is not None:
                 holder.held.pop(entry["task"], None)
-                self.trained_again_records += dataset.span(index).size
+                self._count_again(dataset, index)
         epoch.adopt(index, entry["attempt"], trainer.name)
         self._accept(trainer, entry)
 
@@ -485,8 +488,13 @@ class Ledger:
             return
         if any(one.acked.get(task, attempt) != attempt for one in self.members):
             name, _, index = task.split("/")
-            self.trained_again_records += self.datasets[name].span(int(index)).size
+            self._count_again(self.datasets[name], int(index))
         trainer.acknowledge(task, attempt)
+
+    def _count_again(self, dataset: Dataset, index: int) -> None:
+        """Two trainers have acknowledged a task."""
+        size = dataset.span(index).size
+        self.trained_again_records = capped(self.trained_again_records + size)
 
     def _hold(self, trainer: Trainer, entry: Json) -> bool:
         """Whether a trainer may go on with a lease that a master before gave it."""

@@ -7,6 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+from master.bounds import capped
+
 Json = dict[str, Any]
 
 _SMOOTHING = 0.2
@@ -106,7 +108,7 @@ class Liveness:
 
     def uncommitted(self, trainer: str, now_s: float) -> tuple[int, float]:
         """What would be lost with it: records, and seconds of work."""
-        records = sum(self.trained(trainer).values())
+        records = capped(sum(self.trained(trainer).values()))
         if not records:
             return 0, 0.0
         return records, max(0.0, now_s - self._pulses[trainer].acknowledged_s)

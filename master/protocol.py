@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from master.bounds import MOST
 from master.errors import RefusedError
 
 Json = dict[str, Any]
@@ -17,8 +18,8 @@ MOST_BYTES = 8 << 20
 MOST_WAIT_S = 30.0
 
 Name = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$")]
-Count = Annotated[int, Field(ge=0, le=1 << 53)]
-Positive = Annotated[int, Field(ge=1, le=1 << 53)]
+Count = Annotated[int, Field(ge=0, le=MOST)]
+Positive = Annotated[int, Field(ge=1, le=MOST)]
 Text = Annotated[str, Field(max_length=2000)]
 TaskId = Annotated[str, Field(min_length=1, max_length=300)]
 Kind = Literal["training", "evaluation", "prediction", "export"]
@@ -137,7 +138,7 @@ class Description(_Body):
     """Records that are leased together."""
     epochs: Count = 1
     """For evaluation: rounds that run without being asked for, with model version 0."""
-    shuffle_seed: Annotated[int, Field(ge=-(1 << 53), le=1 << 53)] | None = None
+    shuffle_seed: Annotated[int, Field(ge=-MOST, le=MOST)] | None = None
     kind: Kind = "training"
     overlap: bool = False
     """Whether an epoch may begin while tasks of the one before are still leased."""
@@ -153,6 +154,18 @@ class Description(_Body):
             raise ValueError("epochs must be at least 1")
         if self.stream and self.epochs != 1:
             raise ValueError("epochs must be 1 for a stream, which never ends")
+        return self
+
+    @model_validator(mode="after")
+    def _in_range(self) -> Self:
+        records = sum(file.records for file in self.files or ()) or self.records or 0
+        if records > MOST:
+            raise ValueError(f"files add up to {records} records; {MOST} are the most")
+        if records * self.epochs > MOST:
+            raise ValueError(
+                f"epochs are {self.epochs} of {records} records each; {MOST} records in all "
+                "epochs together are the most"
+            )
         return self
 
     def shape(self) -> Json:
@@ -319,7 +332,7 @@ def check(kind: type[Body], raw: bytes) -> Body:
 
 
 _RULED = ("epochs", "records", "files")
-"""Fields of which a rule beyond their own may speak."""
+"""Fields of which a rule beyond their own may speak; it names first the one that is wrong."""
 
 
 def _refusal(error: ValidationError) -> RefusedError:
@@ -329,7 +342,8 @@ def _refusal(error: ValidationError) -> RefusedError:
         return RefusedError(400, f"the body is no JSON: {first['msg']}")
     message = first["msg"].removeprefix("Value error, ")
     if not where:
-        named = next((name for name in _RULED if name in message), None)
+        ruled = [name for name in _RULED if name in message]
+        named = min(ruled, key=message.index, default=None)
         return RefusedError(422, f"the body is wrong: {message}", named)
     if first["type"] == "extra_forbidden":
         message = "no such field"

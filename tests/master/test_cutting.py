@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from master.cutting import MOST_RECORDS, Cutting, Span
+from master.dataset import Dataset
 
 
 @pytest.mark.parametrize(
@@ -69,3 +70,12 @@ def test_every_record_is_in_one_task(sizes: list[int], step: int) -> None:
     found = [(span.file, record) for span in spans for record in range(span.start, span.end)]
     assert found == [(str(n), record) for n, size in enumerate(sizes) for record in range(size)]
     assert all(0 < span.size <= step for span in spans)
+
+
+def test_a_stream_ends_where_numbers_do() -> None:
+    """Its tasks are leased up to record 2^53 and no further."""
+    shape = {"stream": True, "task_records": MOST_RECORDS // 2, "epochs": 1, "kind": "training"}
+    stream = Dataset("s", {**shape, "shuffle_seed": 1, "overlap": False})
+
+    assert [one["end"] for one in stream.lease("a", 0, 9)] == [MOST_RECORDS // 2, MOST_RECORDS]
+    assert not stream.free

@@ -114,6 +114,12 @@ def test_books_too_large_for_a_configmap_are_an_error(api: FakeApi) -> None:
         _fence(api, "pod-1").write(1, {"noise": file.read(800_000).hex()}, "")
 
 
+def test_books_that_json_cannot_hold_are_an_error(api: FakeApi) -> None:
+    """It is tried again later; the master serves on."""
+    with pytest.raises(JournalError, match="as JSON"):
+        _fence(api, "pod-1").write(1, {"n": 1 << 64}, "")
+
+
 def test_a_damaged_snapshot_is_named(api: FakeApi) -> None:
     """Nobody starts from nothing by mistake."""
     body = {

@@ -176,6 +176,16 @@ def test_books_that_do_not_fit_leave_the_journal_in_use(directory: Path) -> None
     assert not list(directory.glob("*.part"))
 
 
+def test_books_that_json_cannot_hold_leave_the_journal_in_use(directory: Path) -> None:
+    """As where the disk is full."""
+    with _reading(directory) as found:
+        found.read()
+        with pytest.raises(JournalError, match="as JSON"):
+            found.replace({"n": 1 << 64})
+        found.append([line({"do": "more"})])
+        assert list(found.read().commands) == [*COMMANDS, {"do": "more"}]
+
+
 def _books(directory: Path) -> Books:
     return Books(Ledger("digits"), directory)
 

@@ -307,3 +307,40 @@ def test_books_are_small_whatever_the_data() -> None:
 
     assert ledger.datasets["train"].totals.records == 10**6
     assert len(orjson.dumps(ledger.dump())) < 5_000
+
+
+def _overflow(ledger: Ledger, kind: str) -> None:
+    """Trainers tell the most that they may of tasks with as many records as there may be, often."""
+    most = 1 << 53
+    for number in range(3):
+        whole = shape(records=most, task_records=most, kind=kind)
+        ledger.execute({"do": "describe", "name": f"{kind}-{number}", "shape": whole})
+        if kind == "evaluation":
+            about = {"dataset": f"{kind}-0", "model_version": number}
+            ledger.execute({"do": "evaluate", **about})
+        lease = work(ledger, "a", 1, kinds=[kind])["tasks"][0]
+        work(ledger, "a", back=[{**ref(lease), "trained": most}])
+        lease = work(ledger, "a", 1, kinds=[kind])["tasks"][0]
+        done(ledger, "a", [lease], steps=most, metrics={"loss": 1.0})
+
+
+def test_no_sum_of_what_trainers_tell_is_beyond_what_json_can_say() -> None:
+    """Steps and records of a trainer, of a data set, and of those that were lost or dropped."""
+    ledger = opened("a")
+    for kind in ("evaluation", "training"):
+        _overflow(ledger, kind)
+
+    assert ledger.steps == ledger.lost_records == 1 << 53
+    (trainer,) = ledger.members
+    assert trainer.steps == trainer.records == 1 << 53
+    assert orjson.loads(orjson.dumps(ledger.dump())) == ledger.dump()
+    assert _largest(ledger.dump()) <= 1 << 53
+
+
+def _largest(value: Any) -> int:
+    """The largest whole number in a JSON value."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return max(map(_largest, value), default=0)
+    return value if isinstance(value, int) else 0

@@ -56,6 +56,35 @@ def test_each_limit_is_allowed_and_what_is_beyond_is_named(
 
 
 @pytest.mark.parametrize(
+    ("given", "named", "bound"),
+    [
+        ({"files": [{"name": "f", "records": _MOST}] * 2}, "files", str(_MOST)),
+        ({"records": 1 << 30, "epochs": (1 << 23) + 1}, "epochs", str(_MOST)),
+        (
+            {"files": [{"name": "f", "records": 1 << 30}] * 2, "epochs": 1 << 23},
+            "epochs",
+            str(_MOST),
+        ),
+    ],
+)
+def test_a_data_set_beyond_what_numbers_can_say_is_refused(
+    given: Json, named: str, bound: str
+) -> None:
+    """Tasks and sums of it would be no whole numbers of JSON any more."""
+    error = _refused(protocol.Description, {"task_records": 1, **given})
+
+    assert (error.status, error.named) == (422, named)
+    assert bound in str(error)
+
+
+def test_the_largest_data_set_is_allowed() -> None:
+    """2^53 records in all epochs together."""
+    given = {"task_records": 1, "records": 1 << 30, "epochs": 1 << 23}
+
+    assert protocol.check(protocol.Description, json.dumps(given).encode()).epochs == 1 << 23
+
+
+@pytest.mark.parametrize(
     ("given", "kept"),
     [
         ({"records": 5}, {"records": 5}),

@@ -1,0 +1,9 @@
+"""Bounds of numbers that trainers tell: one trainer must not make them useless for all others. Pure."""
+
+MOST = 1 << 53
+"""Of any number: whole numbers up to here survive every JSON reader."""
+
+
+def capped(number: int) -> int:
+    """The number, in 0 to 2^53: a sum of numbers that are in range themselves may be beyond it."""
+    return max(0, min(MOST, number))
