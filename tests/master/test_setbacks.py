@@ -1,12 +1,15 @@
 """What trainers say of the whole job: that it fails, and what was lost with the model's state."""
 
+from hashlib import sha512
 from typing import NamedTuple
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from master.errors import RefusedError
+from master.fence import MOST_BYTES, pack
 from master.ledger import Ledger
 from master.setbacks import Setbacks
 from tests.master.books import Json, done, join, opened, ref, who, work
@@ -121,17 +124,85 @@ def test_what_only_a_trainer_knew_that_has_left_is_counted_by_versions() -> None
     assert (found.steps, found.records) == (6, 60)
 
 
-def test_a_late_share_of_an_old_setback_does_not_open_it_again() -> None:
-    """Books keep the shares of the newest three; of older ones the most that was told."""
-    found = Setbacks()
-    for number in range(5):
-        found.add("a", word(f"{number}", 2, "a", 2))
-    found.add("b", word("0", 1, "b", 1))
-    found.add("b", word("4", 1, "b", 1))
+def test_shares_of_every_setback_that_is_shown_add_up() -> None:
+    """One trainer was away, and tells of twenty at once; whoever repeats a word counts once."""
+    setbacks = Setbacks()
+    words = [word(f"{n}", 100, holder, 100) for holder in ("a", "b", "b", "a") for n in range(20)]
+    for each in words:
+        setbacks.add("t", each)
+        setbacks = Setbacks.load(setbacks.dump())
 
-    assert (found.count, found.steps) == (5, 11)
-    assert sorted(found.shares) == ["2", "3", "4"]
-    assert "shares" not in found.shown()
+    assert (setbacks.count, setbacks.steps, setbacks.records) == (20, 4_000, 40_000)
+    assert "shares" not in setbacks.shown()
+
+
+def test_a_word_on_a_setback_of_long_ago_counts_nothing() -> None:
+    """Its answer was lost, perhaps; also across another master's start."""
+    setbacks = Setbacks()
+    for number in range(100):
+        setbacks.add("t", word(f"{number}", 10, "a", 10))
+        setbacks = Setbacks.load(setbacks.dump())
+    for number in range(80):
+        setbacks.add("t", word(f"{number}", 10, "a", 10))
+
+    assert (setbacks.count, setbacks.steps, setbacks.records) == (100, 1_000, 10_000)
+    assert [event["event"] for event in setbacks.newest] == [f"{n}" for n in range(80, 100)]
+
+
+def test_setbacks_of_books_with_three_shares_go_on() -> None:
+    """A share of an older one is part of its cost: the most that was told of it counts."""
+    newest = [
+        {"by": "a", "event": f"{n}", "reason": "r", "steps": 5, "records": 50} for n in range(4)
+    ]
+    share = {"steps": 5, "records": 50, "pending_steps": 0, "pending_records": 0}
+    kept = {f"{n}": {"most": {"steps": 5, "records": 50}, "by": {"a": share}} for n in (1, 2, 3)}
+    dumped: Json = {"count": 4, "steps": 20, "records": 200, "newest": newest, "shares": kept}
+    setbacks = Setbacks.load(dumped)
+    setbacks.add("a", word("0", 5, "a", 5))
+    assert (setbacks.steps, setbacks.records) == (20, 200)
+    for number in (0, 3):
+        setbacks.add("b", word(f"{number}", 5, "b", 4))
+
+    assert (setbacks.count, setbacks.steps, setbacks.records) == (4, 28, 280)
+
+
+def test_many_holders_leave_the_books_small() -> None:
+    """With names as long as may be; their shares count all the same."""
+    ledger = opened("a")
+    for number in range(20):
+        for holder in range(200):
+            name = f"{sha512(b'%d' % holder).hexdigest()}{number}".ljust(253, "x")
+            ledger.execute({"do": "setback", **who("a"), **word(f"{number}", 0, name, 1, 1)})
+
+    assert ledger.setbacks.steps == 4_000
+    assert len(pack(ledger.dump())) < MOST_BYTES / 4
+
+
+def test_many_setbacks_leave_the_books_small() -> None:
+    """Those that are closed are remembered as a few bytes each, and not for ever."""
+    setbacks = Setbacks()
+    for number in range(3_000):
+        setbacks.add("t", word(f"{number}".rjust(253, "x"), 1, "a", 1))
+
+    assert setbacks.count == 3_000
+    assert len(orjson.dumps(setbacks.dump())) < 50_000
+
+
+def test_sums_of_setbacks_end_where_numbers_do() -> None:
+    """Neither many shares nor pushes on their way bring them beyond 2^53 or below 0."""
+    setbacks, most = Setbacks(), 1 << 53
+    for number in range(9):
+        for holder in range(150):
+            setbacks.add("t", word(f"{number % 3}", most, f"{holder}", most >> 4))
+    assert (setbacks.steps, setbacks.records) == (most, most)
+    assert max(setbacks.newest[0]["steps"], setbacks.newest[0]["records"]) == most
+    setbacks = Setbacks()
+    for number in range(9):
+        setbacks.add("t", word(f"{number}", most, "a", 0))
+    for number in range(9):
+        setbacks.add("t", word(f"{number}", most, "a", 0, pending=most))
+
+    assert (setbacks.steps, setbacks.records) == (0, 0)
 
 
 def test_books_of_before_have_no_setbacks() -> None:
