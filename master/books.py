@@ -8,7 +8,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from master import journal
+from master import checks, journal
 from master.errors import JournalError, RefusedError
 from master.journal import Journal
 from master.ledger import VERSION, Ledger
@@ -82,6 +82,7 @@ class Books:
         Raises:
             RefusedError: It changed nothing.
         """
+        checks.check(self.ledger, command)
         line = journal.line(command)  # first, so that what cannot be written changes nothing
         answer = self.ledger.execute(command)
         if _matters(command, answer):

@@ -2,6 +2,8 @@
 
 MOST = 1 << 53
 """Of any number: whole numbers up to here survive every JSON reader."""
+MOST_ROUNDS = 1024
+"""Evaluations of one data set that are kept, or are still to do."""
 
 
 def capped(number: int) -> int:

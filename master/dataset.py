@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
-from master.bounds import capped
+from master.bounds import MOST_ROUNDS, capped
 from master.cutting import Cutting, Span
 from master.epoch import Epoch
 from master.shuffle import Order
@@ -17,6 +17,13 @@ BUDGET = 3
 """Failures after which a task is dropped. Disruptions are none."""
 _MOST_OPEN = 8
 """Epochs that may overlap, where that was asked for."""
+_MOST_REACHED = 256
+"""Epochs that another master may have begun beyond the oldest open one, before its snapshot was
+kept. Evaluations hold metrics, and one comes after the other: of these, as many as may overlap."""
+_MOST_METRICS = 80
+"""Metrics of one evaluation: its tasks need not all have the same ones."""
+_MOST_KEPT_METRICS = 8_000
+"""Metrics of all evaluations of a data set together; the oldest evaluations are forgotten."""
 
 
 @dataclass(slots=True)
@@ -45,6 +52,8 @@ class Round:
         """A task's means, weighted by its records; None is a mean that was no number."""
         self.records = capped(self.records + records)
         for name, value in metrics.items():
+            if name not in self.sums and len(self.sums) >= _MOST_METRICS:
+                continue
             before = self.sums.get(name, 0.0)
             total = None if value is None or before is None else before + value * records
             self.sums[name] = total if total is not None and isfinite(total) else None
@@ -83,6 +92,7 @@ class Dataset:
         self.open: dict[int, Epoch] = {}
         self.totals = Totals()
         self.rounds: list[Round] = []
+        """The newest evaluations, one for each epoch up to the last."""
         self.terms = Terms()
         if self.kind == EVALUATION:
             self.rounds = [Round(0) for _ in range(self.epochs)]
@@ -97,7 +107,13 @@ class Dataset:
         """One more evaluation, after those asked for before."""
         self.rounds.append(Round(model_version))
         self.epochs += 1
+        self._forget_rounds()
         self.advance()
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so many evaluations are still to do that there is no place for one more."""
+        return sum(not each.complete for each in self.rounds) >= MOST_ROUNDS
 
     def lease(self, trainer: str, base: int, want: int) -> list[Json]:
         """The next tasks as the protocol tells them, without `lease_s`; of one epoch, some at least.
@@ -129,7 +145,7 @@ class Dataset:
         if span.file is not None:
             lease["file"] = span.file
         if self.kind == EVALUATION:
-            lease["model_version"] = self.rounds[epoch].model_version
+            lease["model_version"] = self._round(epoch).model_version
         return lease
 
     @property
@@ -158,7 +174,7 @@ class Dataset:
         self.totals.tasks += 1
         self.totals.records = capped(self.totals.records + size)
         if self.kind == EVALUATION:
-            self.rounds[epoch.number].add(metrics, size)
+            self._round(epoch.number).add(metrics, size)
         if epoch.complete:
             self.advance()
         return size
@@ -186,15 +202,31 @@ class Dataset:
         for number in [n for n, epoch in self.open.items() if epoch.complete]:
             del self.open[number]
             if self.kind == EVALUATION:
-                self.rounds[number].complete = True
+                self._round(number).complete = True
+                self._forget_rounds()
         while self.opened < self.epochs and self._may_begin():
             self._begin()
 
     def reach(self, number: int) -> Epoch | None:
         """An epoch, begun now if another master had begun it before its snapshot was kept."""
+        most = _MOST_OPEN if self.kind == EVALUATION else _MOST_REACHED
+        if number >= min(self.open, default=self.opened) + most:
+            return None
         while self.opened <= number < self.epochs:
             self._begin()
         return self.open.get(number)
+
+    def _round(self, number: int) -> Round:
+        """The evaluation that an open epoch is."""
+        return self.rounds[number - self.epochs]
+
+    def _forget_rounds(self) -> None:
+        """Forgets the oldest evaluations that are complete, where there are too many."""
+        metrics = sum(len(each.sums) for each in self.rounds)
+        while self.rounds[0].complete and (
+            len(self.rounds) > MOST_ROUNDS or metrics > _MOST_KEPT_METRICS
+        ):
+            metrics -= len(self.rounds.pop(0).sums)
 
     def _begin(self) -> None:
         self.open[self.opened] = self._epoch(self.opened)

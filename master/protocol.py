@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from master.bounds import MOST
+from master.bounds import MOST, MOST_ROUNDS
 from master.errors import RefusedError
 
 Json = dict[str, Any]
@@ -31,6 +31,9 @@ def _number(value: float | None) -> float | None:
 
 
 Metric = Annotated[Annotated[float, Field(allow_inf_nan=True)] | None, AfterValidator(_number)]
+MetricName = Annotated[str, Field(max_length=64)]
+MOST_METRICS = 64
+"""Of a task."""
 MOST_DIGITS = 15
 """Of a number in a path."""
 MOST_MEMBERS = 4096
@@ -76,7 +79,7 @@ class Done(Ref):
 
     records: Count = 0
     steps: Count = 0
-    metrics: dict[str, Metric] = Field(default_factory=dict)
+    metrics: dict[MetricName, Metric] = Field(default_factory=dict, max_length=MOST_METRICS)
     """Means over the task's records; null where one is no number, as a loss may be."""
 
 
@@ -154,6 +157,8 @@ class Description(_Body):
             raise ValueError("epochs must be at least 1")
         if self.stream and self.epochs != 1:
             raise ValueError("epochs must be 1 for a stream, which never ends")
+        if self.kind == "evaluation" and self.epochs > MOST_ROUNDS:
+            raise ValueError(f"epochs must be at most {MOST_ROUNDS} for an evaluation")
         return self
 
     @model_validator(mode="after")

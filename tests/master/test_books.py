@@ -12,7 +12,7 @@ from kube.fake import FakeApi
 from kube.request import Request
 from master import journal
 from master.books import Books
-from master.errors import FencedError, JournalError
+from master.errors import FencedError, JournalError, RefusedError
 from master.fence import ConfigMapFence, Kept
 from master.ledger import Ledger
 from master.opening import books_of
@@ -157,6 +157,22 @@ def test_what_cannot_be_written_changes_nothing(books: Books) -> None:
 
     assert books.ledger.dump() == before
     assert not books.waiting
+
+
+def test_evaluations_that_nobody_does_do_not_fill_the_books(books: Books, tmp_path: Path) -> None:
+    """One more than there is a place for is refused; a journal that holds more is replayed."""
+    test = shape(kind="evaluation", epochs=1024)
+    books.execute({"do": "describe", "name": "test", "shape": test})
+    ask = {"do": "evaluate", "dataset": "test", "model_version": 1}
+    with pytest.raises(RefusedError) as refused:
+        books.execute(ask)
+    assert (refused.value.status, refused.value.named) == (409, "dataset")
+    books.write([*books.take(), journal.line(ask)])
+    books = _again(books, tmp_path / "journal")
+    dataset = books.ledger.datasets["test"]
+    books.close()
+
+    assert (dataset.epochs, dataset.crowded) == (1025, True)
 
 
 def test_a_metric_that_is_no_number_survives(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """The tasks of one epoch, and which epochs of a data set are open."""
 
+import pytest
+
 from master.dataset import Dataset, Round
 from master.epoch import Epoch
 from master.shuffle import Order
@@ -79,6 +81,64 @@ def test_at_most_eight_epochs_overlap() -> None:
 
     assert list(data.open) == list(range(8))
     assert data.progress()["epoch"] == 0
+
+
+@pytest.mark.parametrize(("kind", "most"), [("training", 256), ("evaluation", 8)])
+def test_an_epoch_far_beyond_those_that_are_open_is_not_begun(kind: str, most: int) -> None:
+    """A trainer tells of one that no master before can have begun: it must not fill the books."""
+    dataset = Dataset("x", shape(records=10, epochs=1_000, kind=kind))
+
+    assert dataset.reach(most) is None
+    assert list(dataset.open) == [0]
+    for number in (most - 1, most, most + 99):
+        dataset.reach(number)
+    assert list(dataset.open) == list(range(most))
+
+
+def _evaluated(dataset: Dataset, tasks: int, metrics: int) -> None:
+    """Each of some tasks has other metrics than all before."""
+    for _ in range(tasks):
+        (lease,) = dataset.lease("a", 0, 1)
+        epoch = dataset.open[lease["epoch"]]
+        index = int(lease["task"].split("/")[2])
+        first = lease["epoch"] * 1_000 + index * metrics
+        dataset.accept(epoch, index, {f"{first + place}": 1.0 for place in range(metrics)})
+
+
+def test_an_evaluation_has_so_many_metrics_and_no_more() -> None:
+    """The first ones that its tasks tell."""
+    dataset = Dataset("x", shape(records=30, epochs=1, kind="evaluation"))
+    _evaluated(dataset, 3, 64)
+
+    assert list(dataset.rounds[0].sums) == [f"{name}" for name in range(80)]
+
+
+def test_the_oldest_evaluations_are_forgotten() -> None:
+    """Where they have too many metrics together; also in books that another master reads."""
+    dataset = Dataset("x", shape(records=10, epochs=0, kind="evaluation"))
+    for version in range(200):
+        dataset.ask(version)
+        _evaluated(dataset, 1, 64)
+        dataset = Dataset.load("x", dataset.dump())
+
+    assert [each.model_version for each in dataset.rounds] == list(range(75, 200))
+    assert all(each.complete and len(each.sums) == 64 for each in dataset.rounds)
+    assert dataset.progress()["epochs"] == dataset.opened == 200
+
+
+def test_evaluations_that_are_still_to_do_are_kept() -> None:
+    """Of those that are done, so many that they are 1 024 together."""
+    dataset = Dataset("x", shape(records=10, epochs=0, kind="evaluation"))
+    for version in range(1_000):
+        dataset.ask(version)
+    _evaluated(dataset, 500, 1)
+    assert not dataset.crowded
+    for version in range(1_000, 1_524):
+        dataset.ask(version)
+
+    assert [each.model_version for each in dataset.rounds] == list(range(500, 1_524))
+    assert dataset.crowded
+    assert dataset.lease("a", 0, 1)[0]["model_version"] == 500
 
 
 def test_means_are_weighted_by_records() -> None:

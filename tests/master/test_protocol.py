@@ -60,6 +60,7 @@ def test_each_limit_is_allowed_and_what_is_beyond_is_named(
     [
         ({"files": [{"name": "f", "records": _MOST}] * 2}, "files", str(_MOST)),
         ({"records": 1 << 30, "epochs": (1 << 23) + 1}, "epochs", str(_MOST)),
+        ({"records": 1, "epochs": 1025, "kind": "evaluation"}, "epochs", "1024"),
         (
             {"files": [{"name": "f", "records": 1 << 30}] * 2, "epochs": 1 << 23},
             "epochs",
@@ -118,6 +119,19 @@ def test_what_is_no_json_is_said_apart_from_what_is_wrong_in_it() -> None:
     assert (caught.value.status, caught.value.named) == (400, None)
     unknown = _refused(protocol.Join, {**_WHO, "more": 1})
     assert str(unknown) == "more: no such field"
+
+
+def test_a_task_has_few_metrics_with_short_names() -> None:
+    """The books hold them all."""
+    done: Json = {"task": "t", "attempt": 1}
+    most = {f"{number}".rjust(64, "x"): 0.5 for number in range(64)}
+
+    raw = json.dumps({**done, "metrics": most}).encode()
+    assert protocol.check(protocol.Done, raw).metrics == most
+    for metrics in ({**most, "one more": 0.5}, {"x" * 65: 0.5}):
+        error = _refused(protocol.Work, {**_WHO, "done": [{**done, "metrics": metrics}]})
+        assert (error.status, str(error.named)[:14]) == (422, "done.0.metrics")
+        assert "at most 64" in str(error)
 
 
 def test_a_mean_that_is_no_number_is_none() -> None:

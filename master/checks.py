@@ -1,0 +1,33 @@
+"""What a ledger would carry out, but is refused to those who call: it would spoil the books. Pure.
+
+Commands of a journal are not checked: they were answered, perhaps by a master without these bounds.
+"""
+
+from typing import Any
+
+from master.bounds import MOST_ROUNDS
+from master.errors import RefusedError
+from master.ledger import Ledger
+
+Json = dict[str, Any]
+
+
+def check(ledger: Ledger, command: Json) -> None:
+    """Looks at a command before it is carried out.
+
+    Raises:
+        RefusedError: It is beyond a bound; the field is named.
+    """
+    if command["do"] == "evaluate":
+        _check_place(ledger, command)
+
+
+def _check_place(ledger: Ledger, command: Json) -> None:
+    """There must be a place for one more evaluation."""
+    dataset = ledger.datasets.get(command["dataset"])
+    if dataset is not None and dataset.crowded:
+        raise RefusedError(
+            409,
+            f"{dataset.name} has {MOST_ROUNDS} evaluations still to do: ask again when some are done",
+            "dataset",
+        )
