@@ -5,7 +5,7 @@ Commands of a journal are not checked: they were answered, perhaps by a master w
 
 from typing import Any
 
-from master.bounds import MOST_ROUNDS
+from master.bounds import MOST_AHEAD, MOST_ROUNDS, check_given
 from master.errors import RefusedError
 from master.ledger import Ledger
 
@@ -18,8 +18,22 @@ def check(ledger: Ledger, command: Json) -> None:
     Raises:
         RefusedError: It is beyond a bound; the field is named.
     """
-    if command["do"] == "evaluate":
+    kind = command["do"]
+    if kind == "evaluate":
         _check_place(ledger, command)
+    elif kind == "join" and command.get("lead") is not None:
+        _check_term(ledger, command["lead"], "lead.term")
+    elif kind == "term":
+        _check_term(ledger, command, "term")
+    elif kind == "save":
+        check_given("newest", command.get("newest", 0), ledger.versions + MOST_AHEAD)
+
+
+def _check_term(ledger: Ledger, lead: Json, name: str) -> None:
+    """A term must not be far beyond the data set's newest."""
+    dataset = ledger.datasets.get(lead["dataset"])
+    if dataset is not None:
+        check_given(name, lead["term"], dataset.terms.newest + MOST_AHEAD)
 
 
 def _check_place(ledger: Ledger, command: Json) -> None:

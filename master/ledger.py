@@ -24,6 +24,9 @@ MOST_DROPPED = 16
 """Tasks that may be dropped before the job fails, unless told otherwise."""
 _GENERATION_ATTEMPTS = 1 << 20
 """A new master's attempts are greater than any that the one before may have given."""
+MOST_ATTEMPT = 1 << 52
+"""Of a lease that is taken over from a master before: later attempts of the task are greater, and
+trainers must be able to tell them, up to 2^53."""
 _MOST_FAILURES = 20
 _FIRST = {EVALUATION: 0, EXPORT: 2}
 """Evaluations come first, because somebody waits for them; the export comes last."""
@@ -502,9 +505,7 @@ class Ledger:
         if trainer.held.get(task_id) == attempt:
             return True
         place = self._reach(task_id)
-        if place is None:
-            return False
-        if _is_done(place):
+        if place is None or _is_done(place) or attempt > MOST_ATTEMPT:
             return False
         _, epoch, index = place
         task = epoch.outstanding.get(index)

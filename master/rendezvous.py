@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from master.attendance import Member, Probe, Remembered, Seat, Who, earliest
+from master.bounds import MOST_AHEAD, check_given
 from master.errors import RefusedError
 
 Json = dict[str, Any]
@@ -26,6 +27,8 @@ has reached it may take as long as for a step."""
 SETTLE_S = 3.0
 """How long a master that was restarted waits for somebody who knows the round."""
 STUCK_S = 120.0
+MOST_CLAIMED = 1 << 51
+"""The newest round that a master that knows of none believes. Calls tell rounds up to 2^52."""
 
 
 @dataclass(slots=True)
@@ -94,9 +97,11 @@ class Rendezvous:
         """A member says how it is; the answer comes from `answer`.
 
         Raises:
-            RefusedError: It runs another program, or was replaced by a newer process.
+            RefusedError: It runs another program, was replaced by a newer process, or tells of a
+                round that no master can have proclaimed.
         """
         who = call["trainer"], call["incarnation"]
+        self._check_numbers(call)
         self._claim(call, now_s)
         if who in self._replaced:
             raise RefusedError(
@@ -180,6 +185,21 @@ class Rendezvous:
     def _member(self, call: Json) -> Member | None:
         member = self._live.get(call["trainer"])
         return member if member and member.seat.incarnation == call["incarnation"] else None
+
+    def _check_numbers(self, call: Json) -> None:
+        """Later rounds are beyond every number that is believed, so none may be far beyond all others.
+
+        A master that has just started knows of no round. It believes any claim up to 2^51, and a
+        call with a claim tells no later round than the claim.
+        """
+        newest = max(self.round.number, self._floor)
+        most = newest + MOST_AHEAD
+        claim = call["claim"]
+        if claim is not None:
+            check_given("claim.round", claim["round"], most if newest else MOST_CLAIMED)
+            most = max(most, claim["round"])
+        for name in ("seen", "at"):
+            check_given(name, call[name], most)
 
     def _check_code(self, call: Json) -> None:
         """The first member's code counts, while there is any."""

@@ -12,9 +12,10 @@ from kube.fake import FakeApi
 from kube.request import Request
 from master import journal
 from master.books import Books
+from master.bounds import MOST_AHEAD
 from master.errors import FencedError, JournalError, RefusedError
 from master.fence import ConfigMapFence, Kept
-from master.ledger import Ledger
+from master.ledger import MOST_ATTEMPT, Ledger
 from master.opening import books_of
 from tests.master.books import ref, shape, who
 
@@ -173,6 +174,49 @@ def test_evaluations_that_nobody_does_do_not_fill_the_books(books: Books, tmp_pa
     books.close()
 
     assert (dataset.epochs, dataset.crowded) == (1025, True)
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ({"do": "term", "dataset": "train", "term": 0}, "term"),
+        ({"do": "join", "lead": {"dataset": "train", "term": 0, "begins": False}}, "lead.term"),
+        ({"do": "save", "newest": 0}, "newest"),
+    ],
+)
+def test_a_number_that_no_master_can_have_given_out_is_refused(
+    books: Books, command: Json, name: str
+) -> None:
+    """The next ones would be beyond what anybody may tell; smaller ones are believed."""
+    before = books.ledger.dump()
+    with pytest.raises(RefusedError) as refused:
+        books.execute(_naming({**who("a"), **command}, name, MOST_AHEAD + 1))
+    assert (refused.value.status, refused.value.named) == (422, name)
+    assert books.ledger.dump() == before
+    books.execute(_naming({**who("a"), **command}, name, MOST_AHEAD))
+    dumped = books.ledger.dump()
+
+    newest = max(dumped["versions"], dumped["datasets"]["train"]["terms"]["newest"])
+    assert newest >= MOST_AHEAD
+    books.execute(_naming({**who("a"), **command}, name, newest + MOST_AHEAD))
+
+
+def _naming(command: Json, name: str, number: int) -> Json:
+    """The command with a number in one field."""
+    if name == "lead.term":
+        return {**command, "lead": {**command["lead"], "term": number}}
+    return {**command, name: number}
+
+
+def test_a_lease_of_a_great_attempt_is_not_taken_over(books: Books) -> None:
+    """Whoever gets the task later must be able to tell its attempt, which is greater."""
+    held = [{"task": f"train/0/{n}", "attempt": MOST_ATTEMPT + n} for n in (0, 1)]
+    answer = books.execute({"do": "join", **who("b"), "held": held})
+    assert answer["lost"] == ["train/0/1"]
+    books.execute({"do": "leave", **who("b")})
+    leases = books.execute({"do": "work", **who("a"), "want": 4})["tasks"]
+
+    assert sorted(lease["attempt"] for lease in leases) == [1, 1, 1, MOST_ATTEMPT + 1]
 
 
 def test_a_metric_that_is_no_number_survives(tmp_path: Path) -> None:

@@ -1,11 +1,15 @@
 """Rounds of those who train together: when they come, who is in them, and who is not any more."""
 
+from typing import Any
+
 import pytest
 
 from master.attendance import HUNG_UP_S, PROBE_S, SILENT_S, Remembered
+from master.bounds import MOST_AHEAD
 from master.errors import RefusedError
 from master.rendezvous import (
     FORMING_S,
+    MOST_CLAIMED,
     MOST_WINDOW_S,
     SETTLE_S,
     SHORT_WINDOW_S,
@@ -14,6 +18,7 @@ from master.rendezvous import (
 )
 from tests.master.crowd import STEP_S, Crowd, meet
 
+Json = dict[str, Any]
 _SLACK_S = 2 * STEP_S + 1e-6
 
 
@@ -502,6 +507,44 @@ def test_a_claim_of_somebody_who_is_not_in_it_says_nothing_but_a_number() -> Non
 
     assert master.answer(meet("a"))["members"][0]["trainer"] == "a"
     assert master.round.number == 10
+
+
+@pytest.mark.parametrize("name", ["seen", "at", "claim.round"])
+def test_a_round_that_no_master_can_have_proclaimed_is_refused(name: str) -> None:
+    """Later rounds are beyond all that are believed: nobody could say their number any more."""
+    crowd = trained("a", "b")
+    most = 1 + MOST_AHEAD
+    calls = [_telling(name, most + 1), _telling(name, most)]
+    with pytest.raises(RefusedError) as refused:
+        crowd.master.call(calls[0], crowd.now_s)
+    assert (refused.value.status, refused.value.named) == (422, name)
+    crowd.run(2.0)
+    assert (crowd.number, crowd.names) == (1, ["a", "b"])
+    crowd.master.call(calls[1], crowd.now_s)
+    crowd.run(2.0)
+
+    assert crowd.number > (most if name != "claim.round" else 1)
+
+
+def _telling(name: str, number: int) -> Json:
+    """A call of a newcomer that tells a round's number in one field."""
+    seat = {"trainer": "c", "incarnation": "c-1", "address": "c:1"}
+    if name == "claim.round":
+        return meet("c", claim={"round": number, "members": [seat]})
+    return meet("c", **{name: number})
+
+
+@pytest.mark.parametrize("name", ["seen", "at", "claim.round"])
+def test_a_master_that_knows_of_no_round_believes_claims_only(name: str) -> None:
+    """Of members that are in a round: theirs may have any number that leaves place for later ones."""
+    number = MOST_CLAIMED if name == "claim.round" else MOST_AHEAD
+    with pytest.raises(RefusedError) as refused:
+        Rendezvous(0.0).call(_telling(name, number + 1), 0.0)
+    assert (refused.value.status, refused.value.named) == (422, name)
+    master = Rendezvous(0.0, settles=True)
+    call = {**_telling("claim.round", MOST_CLAIMED), "seen": MOST_CLAIMED, "at": MOST_CLAIMED}
+    master.call(call, 0.0)
+    assert master.round.number == MOST_CLAIMED
 
 
 def test_of_processes_of_the_past_only_the_newest_are_remembered() -> None:
