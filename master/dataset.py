@@ -50,14 +50,14 @@ class Round:
 
     def add(self, metrics: dict[str, float | None], records: int) -> None:
         """A task's means, weighted by its records; None is a mean that was no number."""
-        self.records = capped(self.records + records)
+        self.records += records
         for name, value in metrics.items():
             if name not in self.sums and len(self.sums) >= _MOST_METRICS:
                 continue
             before = self.sums.get(name, 0.0)
             total = None if value is None or before is None else before + value * records
             self.sums[name] = total if total is not None and isfinite(total) else None
-            self.weights[name] = capped(self.weights.get(name, 0) + records)
+            self.weights[name] = self.weights.get(name, 0) + records
 
     def told(self) -> Json:
         """For status and answers."""

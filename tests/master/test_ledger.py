@@ -337,6 +337,25 @@ def test_no_sum_of_what_trainers_tell_is_beyond_what_json_can_say() -> None:
     assert _largest(ledger.dump()) <= 1 << 53
 
 
+def test_no_sum_of_what_failed_or_came_twice_is_beyond_what_json_can_say() -> None:
+    """Three evaluations of a data set that is as large as may be."""
+    most = 1 << 53
+    ledger = opened("a", "b")
+    whole = shape(records=most, task_records=most, kind="evaluation", epochs=3)
+    ledger.execute({"do": "describe", "name": "test", "shape": whole})
+    for _ in range(2):
+        for _ in range(3):
+            lease = work(ledger, "a", 1, kinds=["evaluation"])["tasks"][0]
+            work(ledger, "a", failed=[{**ref(lease), "error": "no"}])
+    assert ledger.datasets["test"].totals.dropped_records == most
+    lease = work(ledger, "a", 1, kinds=["evaluation"])["tasks"][0]
+    done(ledger, "a", [lease])
+    for attempt in (7, 8):
+        join(ledger, "b", done=[{**ref(lease), "attempt": attempt}])
+
+    assert ledger.trained_again_records == most
+
+
 def _largest(value: Any) -> int:
     """The largest whole number in a JSON value."""
     if isinstance(value, dict):

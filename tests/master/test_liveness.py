@@ -141,3 +141,12 @@ def test_a_task_is_not_taken_away_while_the_answer_that_leased_it_is_under_way()
     told = [liveness.beat("a", [], at_s, ["t1"]) for at_s in (0.25, 0.5, 6.0, 6.25)]
 
     assert told == [[], [], [], ["t1"]]
+
+
+def test_what_would_be_lost_is_no_more_than_json_can_say() -> None:
+    """Whatever a trainer tells of its tasks."""
+    alive = Liveness(1.0)
+    held = [{"task": f"{number}", "trained": 1 << 53} for number in range(3)]
+    alive.beat("a", held, 0.0)
+
+    assert alive.uncommitted("a", 1.0)[0] == 1 << 53

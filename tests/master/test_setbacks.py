@@ -175,6 +175,7 @@ def test_many_holders_leave_the_books_small() -> None:
             ledger.execute({"do": "setback", **who("a"), **word(f"{number}", 0, name, 1, 1)})
 
     assert ledger.setbacks.steps == 4_000
+    assert {len(shares["by"]) for shares in ledger.setbacks.shares.values()} == {128}
     assert len(pack(ledger.dump())) < MOST_BYTES / 4
 
 
