@@ -26,6 +26,12 @@ def begun():
     Path(os.environ["EDL_BEGUN"], str(os.getpid())).touch()
 """
 
+HEARS_INTERRUPTS = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Runs a command as a terminal does: a shell's background jobs, such as this run, may ignore Ctrl-C."""
 PLUGINS = "-p xdist -p pytest_timeout -p tests.support.leftovers"
 
 Run = Callable[..., "subprocess.Popen[str]"]
@@ -48,7 +54,10 @@ def run(tmp_path: Path) -> Run:
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # some take seconds to import
         }
         return subprocess.Popen(  # noqa: S603 - pytest, on a file of ours
-            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_it.py", *options],
+            [
+                *(sys.executable, "-c", HEARS_INTERRUPTS, sys.executable),
+                *("-m", "pytest", "-p", "no:cacheprovider", "test_it.py", *options),
+            ],
             cwd=tmp_path,
             env={**os.environ, **variables},
             stdout=subprocess.PIPE,

@@ -130,7 +130,22 @@ def test_first_parameters_of_another_kind_are_refused(served: Served) -> None:
     """Whole numbers are no parameters."""
     body = framed(order().model_dump(), dense=np.zeros(8, np.int64))
 
-    assert ask(served, "POST", "/v1/settle", body)[0] == 422
+    status, answer = ask(served, "POST", "/v1/settle", body)
+    assert (status, answer["error"]["field"]) == (422, "dense")
+
+
+def test_one_trainer_at_a_time_may_settle_for_all(served: Served) -> None:
+    """Server 0 gives the ticket to the first who asks, and to the next once it is back."""
+    other = {**WHO, "trainer": "u", "incarnation": "j"}
+
+    def granted(who: Json, **more: Any) -> bool:
+        status, answer = ask(served, "POST", "/v1/tickets", {**who, "kind": "settle", **more})
+        assert status == 200, answer
+        return bool(answer["granted"])
+
+    assert [granted(WHO), granted(other)] == [True, False]
+    granted(WHO, back=True)
+    assert granted(other)
 
 
 def test_nothing_is_told_without_the_token(served: Served) -> None:

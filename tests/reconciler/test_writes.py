@@ -257,24 +257,6 @@ def test_an_eviction_that_is_refused_is_tried_again_later(bench: Bench) -> None:
     assert tried_s == [0, 1, 3, 7, 15]
 
 
-def test_evictions_that_end_at_once_are_all_looked_at(bench: Bench) -> None:
-    """One that went well says nothing of the next one, which a budget has refused."""
-    releases = []
-    for number in (0, 1):
-        made = bench.api.ask(request.create(PODS, "ml", objects.trainer("net", number, "n0")))
-        uid, name = made["metadata"]["uid"], f"net-trainer-{number}"
-        bench.index.put_pod(decode.pod(made))
-        releases.append(Release("ml/net", uid, "ml", name, "n0", Reason.SERVICES_FIRST, {}))
-    no = errors.TooManyRequests("budget")
-    bench.api.fake.faults.fail_next(no, match=of("POST", "/net-trainer-1/eviction"))
-    gone = bench.trainers.let_go(releases)
-    bench.pool.settle()
-    gone += bench.trainers.collect()
-
-    assert gone == releases[:1]
-    assert not bench.index.pods[releases[1].uid].deleting
-
-
 def test_success_of_one_tier_does_not_end_the_pause_of_the_other(bench: Bench) -> None:
     """Else a job whose class is missing would ask again in every round."""
     found = {"metadata": {"name": "edl-surplus"}, "value": -8, "preemptionPolicy": "Never"}
