@@ -65,7 +65,7 @@ def _settings(target: Path, room: Room) -> str:
         "only_mutate": _matches(target, room.sources),
         "do_not_mutate_patterns": [  # what a log says and a thread is called is for people
             r"^\s*log\.\w+\(",
-            r'\bname="(edl|leader)-',
+            r'\bname="[a-z-]+", daemon=|\bname="edl-',
         ],
         "also_copy": sorted(others),
         "pytest_add_cli_args_test_selection": list(room.tests),

@@ -107,6 +107,7 @@ def _again(sample: Iterable[str], workers: int) -> None:
     left = [name for name, code in codes.items() if verdicts.needs_second_try(code)]
     stats = files.read(_STATS)
     done: dict[str, int] = {}
+    files.write(files.SECOND_TRY, done)  # a room may have none
     with ThreadPoolExecutor(workers) as pool:
         for name, code in zip(left, pool.map(lambda name: _alone(name, stats), left), strict=True):
             done[name] = code

@@ -97,7 +97,9 @@ def test_ended_pods_are_kept_for_jobs_only(fake: FakeApi, cache: ClusterCache) -
 
 
 def test_the_policy_is_the_named_configmap(fake: FakeApi, cache: ClusterCache) -> None:
-    """Its text, and nothing once it is deleted."""
+    """Its text, and nothing once it is deleted; one of another namespace is none."""
+    other = {"metadata": {"name": "edl-policy", "namespace": "ml"}, "data": {"policy.yaml": "no"}}
+    fake.send(request.create(CONFIGMAPS, "ml", other))
     policy = cache.config_map
     assert policy is not None
     assert policy.data == {"policy.yaml": "edl-policy"}

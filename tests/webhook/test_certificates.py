@@ -63,6 +63,15 @@ def test_damaged_secret_is_no_store(store: Store, damage: dict[str, str | None])
     assert certificates.read({}) is None
 
 
+@pytest.mark.parametrize("name", ["ca.crt", "ca.key", "tls.crt", "tls.key"])
+def test_a_secret_that_somebody_edited_is_no_store(store: Store, name: str) -> None:
+    """A character that is no base64, however whole the rest is."""
+    data = dict(certificates.secret_data(store))
+    data[name] = f"{data[name][:8]}!{data[name][8:]}"
+
+    assert certificates.read({"data": data}) is None
+
+
 def test_mixed_up_pair_is_no_store(store: Store) -> None:
     """A key of another certificate would fail at every handshake."""
     mixed = Store(store.ca, certs.Pair(store.leaf.cert, store.ca.key))
@@ -206,7 +215,11 @@ def test_publishing_touches_the_bundle_only() -> None:
 
 def test_odd_bundles_are_empty() -> None:
     """A registration that somebody edited is read all the same."""
-    registration = {"webhooks": [{"name": "a"}, {"clientConfig": {"caBundle": "?"}}]}
+    odd = [
+        {"name": "a"},
+        {"clientConfig": {"caBundle": "?"}},
+        {"clientConfig": {"caBundle": "Y Q=="}},
+    ]
 
-    assert certificates.bundles(registration) == [b"", b""]
+    assert certificates.bundles({"webhooks": odd}) == [b"", b"", b""]
     assert certificates.bundles({}) == []

@@ -267,6 +267,7 @@ def test_everything_else_is_allowed() -> None:
     answers = [review.validate(bad.model_copy(update=update), STATE) for update in changes]
 
     assert all(answer.allowed for answer in answers)
+    assert {answer.uid for answer in answers} == {bad.uid}
     assert review.mutate(bad, STATE).outcome == "allowed"
     assert review.mutate(request("configmap-create-policy"), STATE).outcome == "allowed"
 
