@@ -35,11 +35,10 @@ class Cutting:
         self._step: int = shape["task_records"]
         self._records: int | None = shape.get("records")
         self._files: list[Json] | None = shape.get("files")
-        self._ends: list[int] = []
+        self._ends = list(accumulate(self._tasks_of(one["records"]) for one in self._files or ()))
         self.count: int | None = None
         """Number of tasks; None for a stream, which has no end."""
         if self._files is not None:
-            self._ends = list(accumulate(self._tasks_of(one["records"]) for one in self._files))
             self.count = self._ends[-1]
         elif self._records is not None:
             self.count = self._tasks_of(self._records)

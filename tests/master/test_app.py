@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from master import protocol
+from master.service import AGAIN_S
 from runtime import clock
 from tests.master.serving import LIMIT_S, TOKEN, Served
 from tests.master.test_journal import full_disk
@@ -246,9 +247,49 @@ def test_a_call_waits_until_something_is_free(served: Served, master: Master) ->
     one.work(back=[ref(lease)])
     waiting.join(LIMIT_S)
 
-    assert (waited["tasks"], waited["state"]) == ([], "wait")
+    assert (waited["tasks"], waited["state"], waited["again_s"]) == ([], "wait", AGAIN_S)
     assert took_s >= 0.3
     assert [task["task"] for answer in answers for task in answer["tasks"]] == ["one/0/0"]
+
+
+def test_a_call_that_waits_for_some_tasks_is_not_answered_by_others(
+    served: Served, master: Master
+) -> None:
+    """Those of another kind or another data set leave it waiting."""
+    for name in ("test", "later"):
+        master.describe(name, kind="evaluation", epochs=0, records=10)
+    master.ask("POST", "/v1/evaluations", {"model_version": 3, "dataset": "test"})
+    one, other = master.join("trainer-0"), master.join("trainer-1")
+    both: Json = {"datasets": ["train", "test"]}
+    leases = {lease["kind"]: lease for lease in one.work(5, kinds=None, **both)["tasks"]}
+    answers: list[Json] = []
+    call = partial(other.work, 1, wait_s=30.0, kinds=["evaluation"], **both)
+    waiting = threading.Thread(target=lambda: answers.append(call()))
+    waiting.start()
+    _wait_there(served, 1)
+    one.work(back=[ref(leases["training"])])
+    master.ask("POST", "/v1/evaluations", {"model_version": 4, "dataset": "later"})
+    one.work(back=[ref(leases["evaluation"])])
+    waiting.join(LIMIT_S)
+
+    assert [task["task"] for answer in answers for task in answer["tasks"]] == ["test/0/0"]
+    assert ["again_s" in answer for answer in answers] == [False]
+
+
+def test_a_task_that_fails_is_in_the_masters_log(
+    master: Master, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With what the trainer said, whether or not the task is tried again."""
+    one = master.join("trainer-0")
+    lease = one.work(1)["tasks"][0]
+    one.work(failed=[{**ref(lease), "error": "ValueError: no such image"}])
+    told = next(found for found in caplog.records if found.message == "task failed")
+
+    assert vars(told)["edl_keys"] == {
+        "task": lease["task"],
+        "trainer": "trainer-0",
+        "error": "ValueError: no such image",
+    }
 
 
 def test_trainers_that_fall_silent_are_gone(served: Served, master: Master) -> None:

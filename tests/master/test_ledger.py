@@ -153,16 +153,17 @@ def test_a_call_of_the_past_is_refused() -> None:
 
 
 def test_what_was_trained_and_lost_is_counted() -> None:
-    """With the trainer, with its incarnation, or handed back half trained."""
-    ledger = opened("a", "b", "c")
-    tasks = {name: work(ledger, name, 1)["tasks"][0] for name in "abc"}
+    """With the trainer, with its incarnation, handed back half trained, or held by one that leaves."""
+    ledger = opened("a", "b", "c", "d")
+    tasks = {name: work(ledger, name, 1)["tasks"][0] for name in "abcd"}
     gone = {"a": {tasks["a"]["task"]: 3}}
     ledger.execute({"do": "expire", "trainers": gone, "stuck": {}})
     newer = {"trainer": "b", "incarnation": "b-2"}
     ledger.execute({"do": "join", **newer, "trained": {tasks["b"]["task"]: 4}})
     work(ledger, "c", back=[{**ref(tasks["c"]), "trained": 5}])
+    ledger.execute({"do": "leave", **who("d"), "trained": {tasks["d"]["task"]: 6}})
 
-    assert ledger.lost_records == 12
+    assert ledger.lost_records == 3 + 4 + 5 + 6
 
 
 def test_evaluations_come_before_training() -> None:
@@ -218,8 +219,12 @@ def test_a_saver_that_is_gone_blocks_nobody() -> None:
     ledger.execute({**late, "ticket": second["ticket"], "ok": False})
 
     assert second["version"] > first["version"]
-    assert refused.status == 404
+    assert (refused.status, refused.named) == (404, "ticket")
     assert ledger.checkpoint is None
+    third = ledger.execute({"do": "save", **who("b")})
+    ledger.execute({**late, "ticket": third["ticket"]})
+    newest = {"version": third["version"], "by": "b", "path": "x", "step": 1}
+    assert ledger.checkpoint == newest
 
 
 def test_a_new_master_waits_for_the_trainers_of_the_one_before() -> None:

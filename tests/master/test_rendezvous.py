@@ -48,6 +48,10 @@ def test_those_who_arrive_together_make_one_round() -> None:
         "members": [{"trainer": one, "rank": i} for i, one in enumerate(["b", "a", "c"])],
     }
     assert all(one.formed for one in crowd.players.values())
+    assert [(event, told) for _, event, told in crowd.news if event.startswith("round ")] == [
+        ("round proclaimed", {"round": 1, "trainers": ["b", "a", "c"]}),
+        ("round has formed", {"round": 1}),
+    ]
 
 
 def test_a_round_comes_soon_after_the_last_change_and_never_long_after_the_first() -> None:
@@ -556,6 +560,8 @@ def test_of_processes_of_the_past_only_the_newest_are_remembered() -> None:
     assert past.get(("a", "1999")) == 1999
     assert ("a", "0") not in past
     assert sum(("a", str(number)) in past for number in range(2_000)) == 1024
+    past.add(("b", "1"))
+    assert past.get(("b", "1")) is True
 
 
 def test_leaving_twice_or_unknown_is_fine() -> None:
