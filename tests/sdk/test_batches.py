@@ -1,3 +1,4 @@
+import json
 import sys
 import threading
 from collections import Counter, deque
@@ -155,10 +156,14 @@ def test_a_wrong_token_ends_the_program_at_once(server: Server) -> None:
         flat(edl.batches(numbers(8), 4, member=member))
 
 
-def test_the_job_must_be_the_right_one(join: Join) -> None:
-    """EDL_JOB is checked against what the master serves."""
-    with pytest.raises(Refused, match="EDL_JOB is 'faces', but the master serves 'digits'"):
+def test_the_job_must_be_the_right_one(server: Server, join: Join) -> None:
+    """EDL_JOB is checked against what the master serves; the other job's is left at once."""
+    with pytest.raises(Refused) as caught:
         join(job="faces").join()
+
+    assert str(caught.value) == "EDL_JOB is 'faces', but the master serves 'digits' (409)"
+    assert (caught.value.status, caught.value.field) == (409, "job")
+    assert [body["back"] for body in server.told("/v1/leave")] == [[]]
 
 
 def test_metrics_are_means_over_the_records_of_a_task(server: Server, join: Join) -> None:
@@ -192,27 +197,35 @@ def test_one_loop_may_run_inside_another(server: Server, join: Join) -> None:
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        ({"batch_size": 0}, "batch_size is 0"),
-        ({"epochs": 0}, "epochs is 0"),
-        ({"prefetch": 0}, "prefetch is 0"),
-        ({"task_records": 0}, "task_records is 0"),
-        ({"kind": "guessing"}, "kind is 'guessing'"),
+        ({"batch_size": 0}, "batch_size is 0: it must be at least 1"),
+        ({"epochs": 0}, "epochs is 0: it must be at least 1"),
+        ({"epochs": -1, "kind": "evaluation"}, "epochs is -1: it must be at least 0"),
+        ({"prefetch": 0}, "prefetch is 0: it must be at least 1"),
+        ({"task_records": 0}, "task_records is 0: it must be at least 1"),
+        (
+            {"kind": "guessing"},
+            "kind is 'guessing': it must be one of training, evaluation, prediction",
+        ),
     ],
 )
 def test_arguments_that_cannot_be_are_named(join: Join, wrong: dict[str, Any], text: str) -> None:
     """One line says which one, and what it must be."""
-    with pytest.raises(DataError, match=text):
+    with pytest.raises(DataError) as caught:
         edl.batches(numbers(8), **{"batch_size": 4, "member": join(), **wrong})
+
+    assert str(caught.value) == text
 
 
 def test_what_is_about_the_batch_in_hand_needs_one(join: Join) -> None:
     """Outside of the loop there is none; and a loop runs once."""
     loop = edl.batches(numbers(8), 4, member=join())
-    with pytest.raises(DataError, match="no batch in hand"):
+    with pytest.raises(DataError) as caught:
         _ = loop.epoch
+    assert str(caught.value) == "there is no batch in hand: this is known inside the loop only"
     flat(loop)
-    with pytest.raises(DataError, match="has ended"):
+    with pytest.raises(DataError) as caught:
         flat(loop)
+    assert str(caught.value) == "this loop has ended: call edl.batches again for another"
 
 
 def test_a_lease_that_nobody_asked_for_ends_the_loop(server: Server, join: Join) -> None:
@@ -224,8 +237,10 @@ def test_a_lease_that_nobody_asked_for_ends_the_loop(server: Server, join: Join)
         return False
 
     server.faults["/v1/work"] = deque([foreign])
-    with pytest.raises(MasterError, match="not of this loop"):
+    with pytest.raises(MasterError) as caught:
         flat(edl.batches(numbers(8), 4, member=join()))
+
+    assert str(caught.value) == "the master leased train/0/0, which is not of this loop"
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -265,6 +280,35 @@ def test_tasks_fit_their_data_set() -> None:
         sizes[records] = loop.description["task_records"]
 
     assert sizes == {8: 4, 640: 8, 100_000: 32, None: 32}
+
+
+def test_a_data_set_is_described_by_what_was_asked_for() -> None:
+    """All trainers must say the same, so what nobody asked for is said too, always alike."""
+    plain = edl.batches(numbers(1000), 4, member=_NOBODY).description
+    changes: dict[str, Any] = {
+        "task_records": 7,
+        "epochs": 0,
+        "shuffle_seed": 3,
+        "kind": "evaluation",
+        "overlap": True,
+    }
+    changed = edl.batches(numbers(1000), 4, member=_NOBODY, **changes).description
+
+    assert json.dumps(plain) == (
+        '{"records": 1000, "task_records": 12, "epochs": 1, "shuffle_seed": null, '
+        '"kind": "training", "overlap": false}'
+    )
+    assert changed == {"records": 1000, **changes}
+
+
+def test_no_thread_keeps_a_program_from_its_end(join: Join) -> None:
+    """Whatever ends the main thread ends the process: ours wait for nothing."""
+    steps = iter(edl.batches(numbers(64), 4, task_records=4, prefetch=1, member=join()))
+    next(steps)
+    found = [one for one in threading.enumerate() if one.name.startswith("edl-")]
+
+    assert {"edl-heartbeat", "edl-courier", "edl-reader"} <= {one.name for one in found}
+    assert [one.name for one in found if not one.daemon] == []
 
 
 def test_an_idle_loop_says_so(server: Server, join: Join) -> None:

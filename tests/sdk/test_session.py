@@ -12,10 +12,13 @@ from typing import Any
 import edl
 import pytest
 from edl import Refused, SettingError, process, stopping
+from edl.book import Portion
 from edl.errors import RecordError, one_line
+from edl.wire import Lease
 
 from tests.sdk.books import Json
 from tests.sdk.conftest import Join
+from tests.sdk.contract import NUMBERS
 from tests.sdk.loops import LIMIT_S, until
 from tests.sdk.servers import TOKEN, Handler, Server, before_away
 
@@ -137,6 +140,42 @@ def test_a_session_leaves_once(server: Server, join: Join) -> None:
 
     assert len(server.told("/v1/leave")) == 1
     assert member.over
+
+
+@pytest.mark.parametrize(
+    ("away", "text"),
+    [
+        ("", ""),
+        ("/v1/work", "; the master did not hear all that was trained"),
+        ("/v1/leave", "; the master did not hear it and will miss this trainer's heartbeat"),
+    ],
+)
+def test_the_last_line_says_what_became_of_all_that_was_trained(
+    server: Server, join: Join, caplog: pytest.LogCaptureFixture, away: str, text: str
+) -> None:
+    """One task is done, another was begun; what the master did not hear, others train again."""
+    caplog.set_level(logging.INFO, "edl")
+    member = join()
+    member.join()
+    member.describe("train", {**NUMBERS, "records": 20})
+    first, second = (_lease(index) for index in range(2))
+    for one in (first, second):
+        member.book.take(one)
+    member.book.trained([Portion(first, 10), Portion(second, 4)], {})
+    server.faults[away] = deque([before_away])
+    member.leave()
+
+    acknowledged, vain, back = (0, 14, 2) if away == "/v1/work" else (10, 4, 1)
+    assert caplog.records[-1].message == (
+        f"trainer-0 left job digits: 14 records trained, {acknowledged} acknowledged, "
+        f"{vain} in vain, {back} tasks handed back{text}"
+    )
+    assert len(server.told("/v1/leave")[0]["back"]) == back
+
+
+def _lease(index: int) -> Lease:
+    start = 10 * index
+    return Lease(f"train/0/{index}", 1, "training", "train", 0, start, start + 10, None, 60.0)
 
 
 def test_a_forked_child_is_no_trainer(server: Server, join: Join) -> None:

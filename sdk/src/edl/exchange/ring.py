@@ -168,6 +168,10 @@ class Ring:
         self._run(_head("broadcast", source), begin)
         return found.meta, found.arrays
 
+    def receive(self, source: int) -> tuple[bytes, list[Array]]:
+        """A broadcast of somebody else's; raises what `broadcast` raises."""
+        return self.broadcast(None, b"", source)
+
     def close(self) -> None:
         """Leaves the round; the others' next operation ends with `RoundOver`."""
         links, self._links = self._links, None

@@ -36,7 +36,7 @@ class Stock:
         self.lock = threading.Lock()
         self.tell = threading.Condition(self.lock)
         self._came = threading.Condition(self.lock)
-        self._tasks: deque[tuple[Lease, int]] = deque()
+        self._tasks: deque[tuple[Lease, int]]
         """Leases, and from which record on they are not planned."""
         self._asked = 1
         """Records of the largest step that was asked for."""

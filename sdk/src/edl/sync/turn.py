@@ -97,7 +97,7 @@ class Turn:
             arrays, about = self._dumped()
             self._ring.broadcast(arrays, _raw(about), found.source)
             return
-        raw, arrays = self._ring.broadcast(None, b"", found.source)
+        raw, arrays = self._ring.receive(found.source)
         if self._round.rank not in found.needy:
             return
         about = json.loads(raw)
@@ -127,7 +127,7 @@ class Turn:
     def _follow(self) -> None:
         """Receives the term from the leader, and the checkpoint's state if there is one."""
         self._engine.drop_lead()
-        raw, arrays = self._ring.broadcast(None, b"", 0)
+        raw, arrays = self._ring.receive(0)
         about = json.loads(raw)
         if "names" in about:
             self._load(about, arrays)
