@@ -1,5 +1,8 @@
 """What a trainer holds, and what it tells of it."""
 
+import dataclasses
+import json
+
 import pytest
 from edl.book import Book, Portion
 from edl.wire import Lease
@@ -140,3 +143,78 @@ def test_what_was_acknowledged_is_told_by_a_successor_until_its_first_call_is_sa
     assert successor.unsafe() == report.done
     successor.safe(1)
     assert successor.unsafe() == []
+
+
+def test_a_book_travels_as_json_with_all_that_it_knows(book: Book) -> None:
+    """Tasks in hand with their metrics, what has ended, and what is not safe yet."""
+    for index in (1, 2, 3):
+        book.take(_lease(index))
+    book.trained([Portion(_lease(1), 10)], {})
+    book.answered(book.report(), ["accepted"], call=1)
+    book.trained([Portion(_lease(2), 10)], {"loss": 0.5})
+    book.fail(_lease(3), "x" * 501)
+    book.trained([Portion(_lease(), 4)], {"loss": 2.0})
+    dumped = json.loads(json.dumps(book.dump()))
+    other = Book()
+    other.take(_lease(9))
+    other.load(dumped)
+
+    assert dumped["failures"] == ["train/0/3"]
+    assert dumped["unsafe"] == [{"task": "train/0/1", "attempt": 1, "records": 10, "steps": 1}]
+    assert dumped["held"][0] == {
+        "lease": dataclasses.asdict(_lease()),
+        "trained": 4,
+        "steps": 1,
+        "sums": {"loss": 8.0},
+        "weights": {"loss": 4},
+    }
+    assert other.dump() == book.dump()
+    assert other.known() == {f"train/0/{index}" for index in range(4)}
+    failed = {"task": "train/0/3", "attempt": 1, "error": "x" * 500}
+    done = {"task": "train/0/2", "attempt": 1, "records": 10, "steps": 1, "metrics": {"loss": 0.5}}
+    assert (other.report().done, other.report().failed) == ([done], [failed])
+
+
+def test_a_successor_tells_what_is_done_and_what_is_held(book: Book) -> None:
+    """A task that failed is only held: the failure is told by a call. The answer books the rest."""
+    for index in (1, 2, 3):
+        book.take(_lease(index))
+    _train(book, _lease(), 10)
+    book.fail(_lease(1), "ValueError: no")
+    _train(book, _lease(3), 2)
+
+    done, held = book.inherit()
+    book.inherited(["train/0/3"])
+
+    assert done == [{"task": "train/0/0", "attempt": 1, "records": 10, "steps": 1}]
+    assert held == [{"task": f"train/0/{index}", "attempt": 1} for index in (1, 2, 3)]
+    assert book.unsafe() == done
+    assert [one["task"] for one in book.held()] == ["train/0/1", "train/0/2"]
+    assert (book.counts.trained, book.counts.wasted) == (12, 2)
+    book.safe(1)
+    assert book.unsafe() == []
+
+
+def test_settled_tasks_are_forgotten_and_nothing_of_them_was_in_vain(book: Book) -> None:
+    """Another member told the master of them."""
+    book.take(_lease(1))
+    _train(book, _lease(), 4)
+    book.settle(["train/0/0", "train/0/7"])
+
+    assert book.known() == {"train/0/1"}
+    assert book.counts.wasted == 0
+
+
+def test_answers_are_for_the_entries_in_their_order(book: Book) -> None:
+    """Done first, then failed, then handed back; only what is done counts as acknowledged."""
+    for index in (1, 2):
+        book.take(_lease(index))
+    _train(book, _lease(), 10)
+    book.fail(_lease(1), "ValueError: no")
+    report = book.report()
+    report.back = book.unfinished("train")
+
+    assert book.answered(report, ["accepted", "stale", "accepted"], call=1) == ["train/0/1"]
+    assert book.empty
+    assert (book.counts.acknowledged, book.counts.failed, book.counts.wasted) == (10, 1, 0)
+    assert [entry["task"] for entry in book.unsafe()] == ["train/0/0"]

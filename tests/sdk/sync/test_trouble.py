@@ -55,12 +55,13 @@ def test_a_loss_that_is_no_number_fails_the_job(master: Served) -> None:
 
     errors = {_one_line(one.error_of()) for one in members}
 
-    assert len(errors) == 1
-    assert errors.pop().startswith(
-        "TrainingError: step 4: trainer-1: loss is nan in micro-batch 3: the job fails"
+    text = (
+        "step 4: trainer-1: loss is nan in micro-batch 3: the job fails (on_nan=skip would leave "
+        "such steps out; a smaller learning rate may avoid them)"
     )
+    assert errors == {f"TrainingError: {text}"}
     assert master.service.status()["state"] == "failed"
-    assert "step 4: trainer-1: loss is nan" in _reason(master)
+    assert _reason(master) == f"trainer-0: {text}"
 
 
 def test_a_loss_that_is_no_number_can_be_left_out(master: Served) -> None:
@@ -84,7 +85,11 @@ def test_a_model_that_is_no_number_any_more_fails_the_job(master: Served) -> Non
 
     text = _one_line(crew.trainers[0].error_of())
 
-    assert text.startswith("TrainingError: step 26: trainer-0: loss is nan in micro-batch 3: 20 st")
+    assert text == (
+        "TrainingError: step 26: trainer-0: loss is nan in micro-batch 3: 20 steps in a row were "
+        "left out before, the parameters may be no numbers any more: the job fails (go on from a "
+        "checkpoint with a smaller learning rate)"
+    )
     assert master.service.status()["state"] == "failed"
 
 
@@ -237,10 +242,17 @@ def test_arguments_that_cannot_be_are_named(master: Served, tmp_path: Path) -> N
     crew = Crew(master)
     for changes, text in (
         ({"batch_size": 0}, "batch_size is 0: it must be at least 1"),
-        ({"micro_batches": 0}, "micro_batches is 0"),
-        ({"micro_batches": 64}, "micro_batches is 64, but a step has 32 records"),
+        ({"micro_batches": 0}, "micro_batches is 0: it must be at least 1"),
+        (
+            {"micro_batches": 33},
+            "micro_batches is 33, but a step has 32 records (batch_size): a micro-batch needs at "
+            "least one",
+        ),
         ({"on_nan": "ignore"}, "on_nan is 'ignore': write one of fail, skip"),
-        ({"checkpoint_steps": -1, "checkpoints": tmp_path}, "checkpoint_steps is -1"),
+        (
+            {"checkpoint_steps": -1, "checkpoints": tmp_path},
+            "checkpoint_steps is -1: it must be at least 0",
+        ),
         ({"checkpoint_steps": 5}, "checkpoint_steps is given, but no folder for checkpoints"),
     ):
-        assert text in crew.add(**changes).error_of()
+        assert crew.add(**changes).error_of() == f"DataError: {text}"
