@@ -54,11 +54,23 @@ def test_a_task_is_acknowledged_only_after_the_step_on_its_last_record(
 
 def test_the_first_call_leaves_work_for_others(server: Server, join: Join) -> None:
     """It leases what it may read ahead, not all that there is."""
-    loop = edl.batches(numbers(4000), 4, task_records=8, prefetch=4, member=join())
+    member = join()
+    loop = edl.batches(numbers(4000), 4, task_records=8, prefetch=4, member=member)
     next(iter(loop))
     loop.close()
 
-    assert server.told("/v1/work")[0]["want"] == 2
+    assert server.told("/v1/work")[0] == {
+        "trainer": "trainer-0",
+        "incarnation": member.incarnation,
+        "done": [],
+        "failed": [],
+        "back": [],
+        "want": 2,
+        "wait_s": 5.0,
+        "datasets": ["train"],
+        "kinds": ["training"],
+        "call": 1,
+    }
 
 
 def test_trainers_share_a_data_set(server: Server, join: Join) -> None:

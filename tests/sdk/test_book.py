@@ -210,11 +210,12 @@ def test_answers_are_for_the_entries_in_their_order(book: Book) -> None:
     for index in (1, 2):
         book.take(_lease(index))
     _train(book, _lease(), 10)
+    _train(book, _lease(1), 3)
     book.fail(_lease(1), "ValueError: no")
     report = book.report()
     report.back = book.unfinished("train")
 
-    assert book.answered(report, ["accepted", "stale", "accepted"], call=1) == ["train/0/1"]
+    assert book.answered(report, ["accepted", "accepted", "stale"], call=1) == ["train/0/2"]
     assert book.empty
-    assert (book.counts.acknowledged, book.counts.failed, book.counts.wasted) == (10, 1, 0)
+    assert (book.counts.acknowledged, book.counts.failed, book.counts.wasted) == (10, 1, 3)
     assert [entry["task"] for entry in book.unsafe()] == ["train/0/0"]

@@ -245,8 +245,10 @@ def test_arguments_that_cannot_be_are_named(master: Served, tmp_path: Path) -> N
         ({"micro_batches": 0}, "micro_batches is 0: it must be at least 1"),
         (
             {"micro_batches": 33},
-            "micro_batches is 33, but a step has 32 records (batch_size): a micro-batch needs at "
-            "least one",
+            (
+                "micro_batches is 33, but a step has 32 records (batch_size): a micro-batch needs "
+                "at least one"
+            ),
         ),
         ({"on_nan": "ignore"}, "on_nan is 'ignore': write one of fail, skip"),
         (

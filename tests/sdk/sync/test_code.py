@@ -1,0 +1,87 @@
+"""What must be alike in all members, and what is asked for where a program says nothing."""
+
+import inspect
+from types import SimpleNamespace
+from typing import Any
+
+import edl
+import pytest
+from edl.batches import describe
+from edl.sync.engine import Engine
+
+from tests.sdk.sync.replicas import data
+
+FILES: dict[str, Any] = {"files": [{"name": "a", "records": 3}, {"name": "b", "records": 4}]}
+
+
+def _code(*, constant: bool = True, name: str = "points", **about: Any) -> dict[str, str]:
+    options = SimpleNamespace(
+        batch_size=10, micro_batches=4, constant_batch=constant, code={"model": "a1"}
+    )
+    told = {"records": 512, "task_records": 8, "epochs": 2, "shuffle_seed": None, **about}
+    engine: Any = SimpleNamespace(
+        replica=SimpleNamespace(size=68),
+        options=options,
+        dataset=SimpleNamespace(name=name),
+        description=told,
+    )
+    return Engine._code(engine)  # noqa: SLF001 - an engine of its own would listen
+
+
+def test_members_compare_model_batch_data_and_what_the_program_says() -> None:
+    """Entry by entry, in words that a person can compare."""
+    assert _code() == {
+        "gradient": "68 numbers",
+        "batch": "10 records in 4 micro-batches",
+        "data": "points of 512 records, task_records 8, epochs 2, shuffle_seed None",
+        "model": "a1",
+    }
+
+
+def test_where_batches_follow_the_members_only_their_parts_must_be_alike() -> None:
+    """Rounded up, as they are cut."""
+    assert _code(constant=False)["batch"] == "micro-batches of 3 records"
+
+
+def test_files_count_with_all_their_records() -> None:
+    """The master takes no entry of more than 300 characters."""
+    assert _code(**FILES)["data"].startswith("points of 7 records, ")
+    assert len(_code(name="n" * 400)["data"]) == 300
+
+
+def test_what_a_program_does_not_say_is_always_the_same() -> None:
+    """As the documentation shows it."""
+    found = inspect.signature(edl.sync.train).parameters.values()
+
+    assert {one.name: one.default for one in found if one.default is not one.empty} == {
+        "micro_batches": 8,
+        "epochs": 1,
+        "shuffle_seed": None,
+        "task_records": None,
+        "constant_batch": True,
+        "code": None,
+        "checkpoints": None,
+        "checkpoint_steps": 0,
+        "on_nan": "fail",
+        "seed": 0,
+        "on_step": None,
+        "between": None,
+        "member": None,
+    }
+
+
+@pytest.mark.parametrize(("asked", "least"), [(None, 32), (5, 5)])
+def test_a_description_is_for_training_that_keeps_epochs_apart(
+    asked: int | None, least: int
+) -> None:
+    """Unless it says otherwise."""
+    found = describe(data(2048), 32, epochs=3, shuffle_seed=9, task_records=asked)
+
+    assert found == {
+        "records": 2048,
+        "task_records": least,
+        "epochs": 3,
+        "shuffle_seed": 9,
+        "kind": "training",
+        "overlap": False,
+    }
