@@ -80,6 +80,7 @@ _SDK_TESTS = (
     "tests/sdk/test_batches_and_master.py",
     "tests/sdk/test_book.py",
     "tests/sdk/test_checkpoints.py",
+    "tests/sdk/test_courier.py",
     "tests/sdk/test_progress.py",
     "tests/sdk/test_real_master.py",
     "tests/sdk/test_rendezvous.py",
