@@ -17,6 +17,7 @@ from policy.names import (
     ANNOTATION_MASTER_HEARTBEAT,
     ANNOTATION_MASTER_STEPS,
     LABEL_MASTER,
+    MASTER_PORT,
 )
 from policy.patch import Patch
 from tests.webhook.vectors import thing
@@ -245,7 +246,7 @@ def test_a_master_is_probed_and_bounded() -> None:
     pod, _ = _change(_trainer(carries=True, containers=[{"name": "main", "image": "x"}]))
 
     (master,) = pod["spec"]["initContainers"]
-    health = {"path": "/healthz", "port": sidecar.MASTER_PORT}
+    health = {"path": "/healthz", "port": MASTER_PORT}
     assert master["startupProbe"] == {
         "httpGet": health,
         "periodSeconds": 1,
@@ -253,7 +254,7 @@ def test_a_master_is_probed_and_bounded() -> None:
     }
     assert master["livenessProbe"] == {"httpGet": health, "periodSeconds": 10, "timeoutSeconds": 3}
     assert master["ports"] == [
-        {"name": "edl-master", "containerPort": sidecar.MASTER_PORT, "protocol": "TCP"}
+        {"name": "edl-master", "containerPort": MASTER_PORT, "protocol": "TCP"}
     ]
     assert master["resources"] == {
         "requests": {"cpu": "100m", "memory": "128Mi"},
