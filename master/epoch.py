@@ -4,7 +4,7 @@ Tasks come in a computed order, so it is enough to remember how far that was han
 few that are different: leased now, come back, dropped, or done out of turn.
 """
 
-from collections import deque
+from bisect import insort
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,8 +34,9 @@ class Epoch:
     cursor: int = 0
     """Places in the order that were handed out."""
     outstanding: dict[int, Outstanding] = field(default_factory=dict)
-    returned: deque[int] = field(default_factory=deque)
-    """Outstanding tasks that nobody has, in the order in which they came back."""
+    returned: list[int] = field(default_factory=list)
+    """Outstanding tasks that nobody has, in the epoch's order, whenever they came back: a group
+    whose leaders die one after the other trains them as if nothing had happened."""
     ahead: set[int] = field(default_factory=set)
     """Tasks that were handed out although the cursor has not come to them: by another master."""
     dropped: int = 0
@@ -77,7 +78,7 @@ class Epoch:
             Its index and its attempt.
         """
         if self.returned:
-            index = self.returned.popleft()
+            index = self.returned.pop(0)
             task = self.outstanding[index]
             task.attempt, task.holder = max(task.attempt, base) + 1, trainer
         else:
@@ -88,7 +89,7 @@ class Epoch:
     def give_back(self, index: int) -> None:
         """A leased task is to do again."""
         self.outstanding[index].holder = None
-        self.returned.append(index)
+        insort(self.returned, index, key=self.order.place)
 
     def finish(self, index: int, *, dropped: bool = False) -> None:
         """An outstanding task is done, or dropped."""
@@ -144,7 +145,7 @@ class Epoch:
             order,
             dumped["cursor"],
             {i: Outstanding(*rest) for i, *rest in dumped["outstanding"]},
-            deque(dumped["returned"]),
+            sorted(dumped["returned"], key=order.place),  # older books have another order
             set(dumped["ahead"]),
             dumped["dropped"],
         )

@@ -12,7 +12,7 @@ def _epoch(count: int) -> Epoch:
     return Epoch(0, count, Order(count, None, 0))
 
 
-def test_what_came_back_goes_out_first_and_in_that_order() -> None:
+def test_what_came_back_goes_out_first_and_in_the_epochs_order() -> None:
     """With an attempt that is greater than every one before, and than those of another master."""
     epoch = _epoch(4)
     for _ in range(3):
@@ -20,10 +20,27 @@ def test_what_came_back_goes_out_first_and_in_that_order() -> None:
     for index in (2, 0):
         epoch.give_back(index)
 
-    assert epoch.lease("b", 0) == (2, 2)
-    assert epoch.lease("b", 100) == (0, 101)
+    assert epoch.lease("b", 0) == (0, 2)
+    assert epoch.lease("b", 100) == (2, 101)
     assert epoch.lease("b", 0) == (3, 1)
     assert not epoch.free
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+def test_leaders_that_are_lost_one_after_the_other_change_no_order(seed: int | None) -> None:
+    """The second had only a part of what the first gave back, and gives that back again."""
+    epoch = Epoch(0, 64, Order(64, seed, 3))
+    expected = [epoch.order.at(place) for place in range(64)]
+    first = [epoch.lease("a", 0)[0] for _ in range(20)]
+    for index in first[4:]:
+        epoch.give_back(index)
+    second = [epoch.lease("b", 0)[0] for _ in range(6)]
+    for index in second[2:]:
+        epoch.give_back(index)
+    epoch = Epoch.load(epoch.dump(), 64, Order(64, seed, 3))
+
+    assert second == first[4:10]
+    assert [epoch.lease("c", 0)[0] for _ in range(58)] == expected[6:]
 
 
 def test_counts_follow_each_task() -> None:
