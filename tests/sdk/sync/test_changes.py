@@ -31,7 +31,7 @@ _GAP_S, _GROWTH_MB = 40.0, 10.0
 
 def _alone(folder: Path, epochs: int) -> dict[tuple[int, int], set[int]]:
     """The same job with one trainer that nobody disturbs: which records each micro-batch has."""
-    # heard so seldom that no lease ends: a task that comes back is trained later, out of its order
+    # heard so seldom that no lease ends on a slow machine: what is trained again would be more steps
     master, replica = Served(folder, heartbeat_s=_ALONE_S), Noting(Softmax())
     crew = Crew(master, dataset=data(RECORDS), epochs=epochs, **SHARES)
     assert crew.add(replica=replica).end(_ALONE_S).whole
