@@ -6,12 +6,15 @@ from pathlib import Path
 import pytest
 
 import webhook.server
+from kube import request
 from kube.errors import Forbidden
 from kube.fake import FakeApi
 from runtime import certs, clock
-from tests.webhook.cluster import with_classes, with_registrations
+from tests.webhook.cluster import put_policy, read, with_classes, with_registrations
 from tests.webhook.vectors import review
 from tests.webhook.waiting import until
+from webhook import selection
+from webhook.certificates import REGISTRATION
 from webhook.server import Server, first_certificate
 from webhook.settings import WebhookSettings
 
@@ -123,6 +126,24 @@ def test_with_a_client_ca_every_review_wants_a_certificate(
     ]
 
     assert [answer.status_code for answer in answers] == [403, 400]
+
+
+def test_a_policy_that_changes_is_published_at_once(settings: WebhookSettings) -> None:
+    """Which pods of other operators the API server shows; nobody waits for the next round."""
+    api = with_registrations()
+    server = Server(api, settings, managed=True)
+    server.start()
+
+    def shown() -> set[str]:
+        entries = read(api, request.MUTATINGWEBHOOKS, REGISTRATION)["webhooks"]
+        (entry,) = [entry for entry in entries if entry["name"] == selection.ENTRY]
+        return {condition["expression"] for condition in entry["matchConditions"]}
+
+    until(lambda: server.keeper is not None and server.keeper.kept.expires is not None)
+    assert "team" not in str(shown())
+    put_policy(api, "training: [{name: a, labels: {team: red}}]")
+    until(lambda: "object.metadata.labels['team'].matches('^red$')" in str(shown()))
+    server.stop()
 
 
 def test_the_certificate_is_for_the_service_and_more(api: FakeApi, tmp_path: Path) -> None:
