@@ -39,6 +39,7 @@ def test_a_task_is_done_when_all_its_records_were_trained(book: Book) -> None:
     assert book.answered(report, ["accepted"], call=3) == []
     assert book.empty
     assert book.counts.acknowledged == 10
+    assert book.of("train").steps == 2
     assert book.unsafe() == report.done
     book.safe(2)
     assert book.unsafe() == report.done
