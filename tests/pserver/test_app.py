@@ -42,7 +42,7 @@ def ask(
     served: Address, method: str, path: str, body: bytes | Json = b"", token: str = TOKEN
 ) -> tuple[int, Any]:
     """Status and body of an answer; the body as JSON or as a frame."""
-    link = http.client.HTTPConnection("127.0.0.1", served.port, timeout=25)
+    link = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
     raw = json.dumps(body).encode() if isinstance(body, dict) else body
     try:
         link.request(method, path, raw, {"Authorization": f"Bearer {token}"})
@@ -162,7 +162,7 @@ def test_a_body_must_say_how_long_it_is(served: Served) -> None:
         ("Transfer-Encoding: chunked", 411),
         (f"Content-Length: {1 << 40}", 413),
     ):
-        link = http.client.HTTPConnection("127.0.0.1", served.port, timeout=25)
+        link = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
         link.putrequest("POST", "/v1/pull")
         link.putheader("Authorization", f"Bearer {TOKEN}")
         link.putheader(*header.split(": "))
@@ -230,7 +230,7 @@ def test_who_waits_for_a_generation_hears_of_it_when_it_begins(
     monkeypatch.setattr(served.server, "enter", heard)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(ask, served, "POST", "/v1/enter", {**body, "wait_s": 24})
-        assert waits.wait(20)
+        assert waits.wait(60)
         begin(served)
         assert waiting.result(20)[1]["ready"] is True
 

@@ -10,7 +10,7 @@ from runtime import clock
 P = ParamSpec("P")
 T = TypeVar("T")
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 def until(fact: Callable[[], object]) -> None:

@@ -28,7 +28,7 @@ class Master:
 
     def ask(self, method: str, path: str, body: Json | None = None) -> tuple[int, Json]:
         """Status and body of an answer."""
-        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         try:
             link.request(method, path, None if body is None else json.dumps(body), headers)

@@ -10,7 +10,7 @@ from edl import clock
 from tests.sdk.books import Task
 from tests.sdk.servers import Server
 
-LIMIT_S = 25.0
+LIMIT_S = 60.0
 """Less than the time-out of a test, so that what was waited for is named."""
 
 

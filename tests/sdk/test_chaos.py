@@ -41,7 +41,7 @@ def test_every_record_is_acknowledged_once_whatever_happens(
     """Lost answers, restarts, lost leases and masters that take over: the books are right."""
     chance = random.Random(seed)  # noqa: S311 - the same disturbances in every run
     found: Counter[int] = Counter()
-    members = [join(f"trainer-{i}", patience_s=20.0) for i in range(3)]
+    members = [join(f"trainer-{i}", patience_s=60.0) for i in range(3)]
     server.books.keep()
 
     def train(member: edl.Session) -> None:

@@ -30,7 +30,7 @@ class Site:
     def join(self, trainer: str) -> edl.Session:
         """A trainer's session, which leaves after the test."""
         url = f"http://127.0.0.1:{self.served.port}"
-        self.members.append(edl.Session(edl.Settings(url, TOKEN, trainer, patience_s=20.0)))
+        self.members.append(edl.Session(edl.Settings(url, TOKEN, trainer, patience_s=60.0)))
         return self.members[-1]
 
     def restart(self) -> None:

@@ -165,11 +165,11 @@ def test_a_stale_batch_is_computed_again(two: Servers, join: Join) -> None:
     def wait(worker: Line) -> None:
         if len(worker.losses) == 2:
             gate.set()
-            assert other.wait(20)
+            assert other.wait(60)
 
     options = {"max_staleness": 0, "epochs": 2}
     slow = Trainer(join("slow", servers=two.urls), Line(before=wait), plane(), **options)
-    assert gate.wait(20)
+    assert gate.wait(60)
     extra = edl.from_arrays("extra", *points(seed=2, count=60))
     quick = servers.train(
         Line(), extra, 20, max_staleness=0, member=join("quick", servers=two.urls)
@@ -342,7 +342,7 @@ def test_who_only_reads_waits_for_somebody_who_trains(
     member = join("reader", servers=two.urls, patience_s=60.0)
     with ThreadPoolExecutor(1) as pool:
         reader = pool.submit(servers.fetch, member=member)
-        assert waits.wait(20)
+        assert waits.wait(60)
         servers.train(Line(), plane(count=20), 20, member=join(servers=two.urls))
         final = reader.result(20)
 

@@ -51,7 +51,7 @@ class Trainer:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def end(self, timeout_s: float = 25.0) -> Result:
+    def end(self, timeout_s: float = 60.0) -> Result:
         """Waits for its end."""
         self._thread.join(timeout_s)
         assert not self._thread.is_alive(), f"{self.name} hangs after {len(self.steps)} steps"
@@ -65,7 +65,7 @@ class Trainer:
         self._thread.join(timeout_s)
         assert not self._thread.is_alive(), f"{self.name} hangs after {len(self.steps)} steps"
 
-    def error_of(self, timeout_s: float = 25.0) -> str:
+    def error_of(self, timeout_s: float = 60.0) -> str:
         """Waits for its end, which must be an error; its kind and its text."""
         self._thread.join(timeout_s)
         assert not self._thread.is_alive(), f"{self.name} hangs after {len(self.steps)} steps"

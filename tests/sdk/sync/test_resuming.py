@@ -35,7 +35,7 @@ _WAIT_S = 60.0
 
 def _stop_all(members: list[Trainer], gate: Gate) -> None:
     """All leave, after the same step."""
-    assert gate.reached.wait(20)
+    assert gate.reached.wait(60)
     for one in members:
         one.member.stop()
     gate.open.set()
@@ -66,7 +66,7 @@ def test_one_who_leaves_while_it_waits_for_records_writes_too(
     crew = Crew(master, checkpoints=tmp_path / "kept", epochs=1, dataset=data(4096))
     gate = Gate(1, at=2)
     one = crew.add(gate)
-    assert gate.reached.wait(20)
+    assert gate.reached.wait(60)
     other = edl.Session(replace(one.member.settings, trainer="another"))
     other.join()
     client = other.client()

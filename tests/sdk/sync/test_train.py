@@ -40,7 +40,7 @@ def test_members_end_with_the_same_weights_as_one_alone(
     crew = Crew(master)
     for seed in range(world):
         crew.add(lambda one, step: together(one, step, world), Softmax(seed))
-        assert crew.trainers[0].began.wait(20)  # its weights are those that all begin with
+        assert crew.trainers[0].began.wait(60)  # its weights are those that all begin with
 
     results = [one.end() for one in crew.trainers]
 
@@ -78,7 +78,7 @@ class Slow(Session):
     def register(self, loop: Loop) -> None:
         """As in `Session`."""
         self.asked.set()
-        assert self.let_in.wait(20)
+        assert self.let_in.wait(60)
         super().register(loop)
 
 
@@ -86,10 +86,10 @@ def test_whoever_is_let_in_as_the_job_ends_has_nothing_to_do_either(master: Serv
     """It saw the job working when it came, and leads a round of its own when all others are gone."""
     crew, gate = Crew(master), Gate(1, at=6)
     first = crew.add(gate)
-    assert gate.reached.wait(20)
+    assert gate.reached.wait(60)
     slow = Slow(Settings(f"http://127.0.0.1:{master.port}", TOKEN, "slow"))
     late = crew.add(member=slow)
-    assert slow.asked.wait(20)
+    assert slow.asked.wait(60)
     gate.open.set()
     assert not first.end().late
     slow.let_in.set()

@@ -151,7 +151,7 @@ def test_a_newcomer_of_another_program_is_refused(
     """One line that names what differs; the others train on, undisturbed."""
     crew, gate = Crew(master, code={"model": "a1"}), Gate(2, at=6)
     members = crew.pair(gate)[:]
-    assert gate.reached.wait(20)
+    assert gate.reached.wait(60)
 
     text = _one_line(crew.add(**changes).error_of())
     gate.open.set()
@@ -166,7 +166,7 @@ def test_a_newcomer_whose_arrays_have_other_shapes_leaves_the_others_alone(maste
     """It cannot take the state over, says which array, and they go on."""
     crew, gate = Crew(master), Gate(2, at=6)
     members = crew.pair(gate)[:]
-    assert gate.reached.wait(20)
+    assert gate.reached.wait(60)
     newcomer = crew.add(replica=Turned())
     meet(members[0], 3)
     gate.open.set()
@@ -219,7 +219,7 @@ def test_a_trainer_started_anew_ends_the_one_before(master: Served) -> None:
     """Two processes of one name: the newer one counts, the older one says why it ends."""
     crew, gate = Crew(master), Gate(2, at=6)
     members = crew.pair(gate)[:]
-    assert gate.reached.wait(20)
+    assert gate.reached.wait(60)
     again = crew.add(name="trainer-1")
     assert _gone(members[1])
     gate.open.set()

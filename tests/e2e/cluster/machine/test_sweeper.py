@@ -34,7 +34,7 @@ def test_it_waits_until_its_starter_is_done(tmp_path: Path) -> None:
         assert process.poll() is None
         assert swept.exists()
         process.stdin.close()
-        code = process.wait(20)
+        code = process.wait(60)
 
     assert code == 0
     assert not swept.exists()
