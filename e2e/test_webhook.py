@@ -196,9 +196,16 @@ def _install(
 
 
 def _called(world: World) -> bool:
-    """Whether the API server calls the webhook by now: a dry run of a trainer gets patched."""
+    """Whether the API server calls the webhook by now, for both: it hears of each by itself.
+
+    A dry run of a trainer gets patched, and one of a Job without a maximum is refused.
+    """
     pod = world.send(_dry(_pod("probe", {"edl.training/job": "probe"})))
-    return "priorityClassName" in pod["spec"]
+    try:
+        world.send(_dry(_job("probe", {"edl.training/min-trainers": "9"})))
+    except Invalid:
+        return "priorityClassName" in pod["spec"]
+    return False
 
 
 def _dry(asked: request.Request) -> request.Request:
