@@ -226,7 +226,7 @@ def test_servers_stay_and_one_that_is_killed_comes_back_in_place(
     assert [len(life.pids) for life in run.lives] == [1] * (HIGH + SERVICES)
     assert {life.code for life in run.lives if life not in run.taken} == {0}
     assert len(lost) == 1
-    assert 0 < lost[0]["steps"] <= 2 * CHECKPOINT
+    assert lost[0]["steps"] <= 2 * CHECKPOINT  # none, where the kill comes right after a checkpoint
     falls = lives.means(run.steps, PARTS)
     assert falls == sorted(falls, reverse=True)
     assert accuracy >= CHANCE
