@@ -16,6 +16,7 @@ from kube import request
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from kube.request import CONFIGMAPS, Request
 from master.errors import FencedError, JournalError
+from master.journal import as_json
 
 Json = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -163,11 +164,7 @@ def pack(books: Json) -> str:
     Raises:
         JournalError: JSON cannot hold them.
     """
-    try:
-        text = orjson.dumps(books)
-    except TypeError as error:
-        raise JournalError(f"the books cannot be written as JSON: {error}") from error
-    return base64.b64encode(zlib.compress(text, 6)).decode()
+    return base64.b64encode(zlib.compress(as_json(books), 6)).decode()
 
 
 def unpack(text: str) -> Json:

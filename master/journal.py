@@ -105,7 +105,7 @@ class Journal:
         Raises:
             JournalError: It cannot be written; the old one stays in use.
         """
-        text = _text(books)
+        text = _framed(as_json(books))
         number = self._number + 1
         path = self._path("books", number)
         part = path.with_suffix(".part")
@@ -205,9 +205,14 @@ class Journal:
             self._file = -1
 
 
-def _text(books: Json) -> bytes:
+def as_json(books: Json) -> bytes:
+    """Books as text.
+
+    Raises:
+        JournalError: JSON cannot hold them.
+    """
     try:
-        return line(books)
+        return orjson.dumps(books)
     except TypeError as error:
         raise JournalError(f"the books cannot be written as JSON: {error}") from error
 
@@ -217,7 +222,10 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 def line(value: Json) -> bytes:
     """A value as the journal holds it: checksum, blank, JSON, line feed."""
-    text = orjson.dumps(value)
+    return _framed(orjson.dumps(value))
+
+
+def _framed(text: bytes) -> bytes:
     return b"%08x %s\n" % (crc32(text), text)
 
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import edl
@@ -16,6 +17,17 @@ from tests.sdk.sync.replicas import Softmax, data
 
 _MEET_S = 20.0
 Act = Callable[["Trainer", Step], None]
+
+
+def done_records(master: Served) -> int:
+    """Records that were acknowledged."""
+    return int(master.service.status()["datasets"]["points"]["done_records"])
+
+
+def kept_steps(folder: Path) -> list[int]:
+    """Steps of the checkpoints there are, the newest last."""
+    found = sorted(folder.glob("checkpoint-*"))
+    return [edl.read_checkpoint(path).step for path in found]
 
 
 class Watched(Session):

@@ -9,7 +9,7 @@ from typing import Any
 import edl
 import numpy as np
 import pytest
-from edl import Session, Settings, clock
+from edl import Session, Settings
 from edl.checkpoints import latest_checkpoint
 from edl.errors import RoundOver
 from edl.sync import Result, State, Step
@@ -17,7 +17,8 @@ from edl.sync.engine import Engine
 from edl.sync.leader import Leader
 
 from tests.master.serving import TOKEN, Served
-from tests.sdk.sync.crews import Crew, Trainer, Watched, meet, together
+from tests.sdk.loops import until
+from tests.sdk.sync.crews import Crew, Trainer, Watched, done_records, kept_steps, meet, together
 from tests.sdk.sync.lines import Line
 from tests.sdk.sync.replicas import Softmax
 
@@ -25,7 +26,6 @@ STEPS, AT, LATER = 32, 6, 20
 FLIGHT = AT + 1
 """The step whose exchange the others had begun may reach who stood still, when it goes on."""
 _HANG_S = 60.0
-_LOOK_S = 0.02
 
 
 class Freezer:
@@ -89,7 +89,7 @@ class Freezer:
     def die(self, trainer: Trainer, step: Step) -> None:
         """Is lost at step `LATER`, as by SIGKILL: the master hears nothing."""
         if step.step == LATER:
-            _until(lambda: _done(self._crew.master) > 16 * 32)  # more than any checkpoint has
+            until(lambda: done_records(self._crew.master) > 16 * 32)  # more than any checkpoint has
             self.lines[trainer].cut()
             raise RuntimeError("killed")
 
@@ -124,17 +124,6 @@ def _pair(freezer: Freezer, rank: int, other: Callable[[Trainer, Step], None]) -
     return [found[rank], found[1 - rank]]
 
 
-def _done(master: Served) -> int:
-    """Records that were acknowledged."""
-    return int(master.service.status()["datasets"]["points"]["done_records"])
-
-
-def _kept(folder: Path) -> list[int]:
-    """Steps of the checkpoints there are, the newest last."""
-    found = sorted(folder.glob("checkpoint-*"))
-    return [edl.read_checkpoint(path).step for path in found]
-
-
 def _after_saving(
     folder: Path, step: int, act: Callable[[Trainer, Step], None]
 ) -> Callable[[Trainer, Step], None]:
@@ -142,7 +131,7 @@ def _after_saving(
 
     def later(trainer: Trainer, now: Step) -> None:
         if now.step == step + 1:
-            _until(lambda: step in _kept(folder))
+            until(lambda: step in kept_steps(folder))
         act(trainer, now)
 
     return later
@@ -167,7 +156,7 @@ def test_whoever_comes_back_when_the_others_have_ended_is_late(
 
     assert _is_late(frozen.end())
     assert frozen.steps[-1].step in (AT, FLIGHT)
-    assert _kept(tmp_path)[-1] == STEPS
+    assert kept_steps(tmp_path)[-1] == STEPS
     assert sorted(tmp_path.rglob("*")) == before
     status = master.service.status()
     assert (status["state"], status["setbacks"]["count"]) == ("done", 0)
@@ -191,8 +180,8 @@ def test_whoever_comes_back_while_the_others_train_goes_on_with_their_model(
     assert isinstance(frozen.replica, Softmax)
     assert isinstance(other.replica, Softmax)
     assert np.array_equal(frozen.replica.weights, other.replica.weights)
-    assert _kept(tmp_path)[-1] == STEPS
-    assert _done(master) == STEPS * 32
+    assert kept_steps(tmp_path)[-1] == STEPS
+    assert done_records(master) == STEPS * 32
     assert master.service.status()["setbacks"]["count"] == 0
 
 
@@ -219,8 +208,8 @@ def test_one_that_was_alone_yields_to_a_newcomer_that_took_over(
         assert isinstance(newcomer.replica, Softmax)
         assert np.array_equal(frozen.replica.weights, newcomer.replica.weights)
     assert newcomer.steps[0].step == 5
-    assert _kept(tmp_path)[-1] == newcomer.end().steps
-    assert _done(master) == STEPS * 32
+    assert kept_steps(tmp_path)[-1] == newcomer.end().steps
+    assert done_records(master) == STEPS * 32
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -233,8 +222,8 @@ def test_whoever_comes_back_when_all_others_are_lost_says_what_is(
     die = _after_saving(tmp_path, 8, freezer.die) if kept else freezer.die
     frozen, other = _pair(freezer, 1, die)
     assert "killed" in other.error_of()
-    done = _done(master)
-    before, newest = max(step.round for step in other.steps), _kept(tmp_path)[-1:]
+    done = done_records(master)
+    before, newest = max(step.round for step in other.steps), kept_steps(tmp_path)[-1:]
 
     freezer.thaw()
 
@@ -295,7 +284,7 @@ def test_a_frozen_one_does_not_export_what_it_has_where_the_trained_model_is_los
     frozen, other = _pair(freezer, 1, lambda *_: None)
     assert not _is_late(other.end())
     exporter.leave()
-    _until(lambda: not master.service.status()["trainers"])
+    until(lambda: not master.service.status()["trainers"])
 
     freezer.thaw()
 
@@ -303,13 +292,6 @@ def test_a_frozen_one_does_not_export_what_it_has_where_the_trained_model_is_los
     assert text.startswith("TrainingError: the trained model was lost with all other trainers")
     assert any(f"newer than step {step}" in text for step in (AT, FLIGHT))
     assert master.service.status()["state"] == "failed"
-
-
-def _until(true: Callable[[], bool]) -> None:
-    until_s = clock.monotonic_s() + _HANG_S
-    while not true():
-        assert clock.monotonic_s() < until_s
-        threading.Event().wait(_LOOK_S)
 
 
 # -- frozen while it saves -----------------------------------------------------------------------
@@ -362,7 +344,7 @@ def test_whoever_is_replaced_while_it_saves_leaves_no_checkpoint(
     slow.end()
 
     assert "another process has this trainer's place" in str(slow.error)
-    assert _kept(tmp_path) == ([64] if saves else [])
+    assert kept_steps(tmp_path) == ([64] if saves else [])
     for one in (old, new):
         one.leave()
 
@@ -381,7 +363,7 @@ def test_a_checkpoint_that_is_late_is_older_than_those_of_later_tickets(
     assert newest is not None
     assert newest.step == 64
     assert slow.error is None  # the trainer has its place still: an older checkpoint may stay
-    assert _kept(tmp_path) == [8, 64]
+    assert kept_steps(tmp_path) == [8, 64]
     old.leave()
 
 

@@ -13,7 +13,8 @@ from edl.sync import Step
 from edl.sync.leader import GROUP
 
 from tests.master.serving import TOKEN, Served
-from tests.sdk.sync.crews import Crew, Gate, Trainer, Watched
+from tests.sdk.loops import until
+from tests.sdk.sync.crews import Crew, Gate, Trainer, Watched, done_records, kept_steps
 from tests.sdk.sync.fleets import Fleet
 from tests.sdk.sync.lines import Line
 from tests.sdk.sync.replicas import Softmax, data
@@ -113,9 +114,9 @@ def _train_then_die(crew: Crew, kept: Path, *, saved: int, done: int) -> None:
 
     def act(_: Trainer, step: Step) -> None:
         if step.step == saved + 1:
-            _until(lambda: bool(kept.is_dir() and _kept(kept)))
+            until(lambda: bool(kept.is_dir() and kept_steps(kept)))
         if step.step == done + 2:
-            _until(lambda: _done(crew.master) >= done * 32)
+            until(lambda: done_records(crew.master) >= done * 32)
             line.cut()
             raise RuntimeError("killed")
 
@@ -130,21 +131,6 @@ def _stopping(last: int) -> Callable[[Trainer, Step], None]:
             trainer.member.stop()
 
     return act
-
-
-def _kept(folder: Path) -> list[int]:
-    return sorted(edl.read_checkpoint(path).step for path in folder.glob("checkpoint-*"))
-
-
-def _done(master: Served) -> int:
-    return int(master.service.status()["datasets"]["points"]["done_records"])
-
-
-def _until(true: Callable[[], bool]) -> None:
-    until_s = clock.monotonic_s() + _WAIT_S
-    while not true():
-        assert clock.monotonic_s() < until_s
-        threading.Event().wait(0.02)
 
 
 def test_whoever_comes_while_others_export_does_not_begin_anew(master: Served) -> None:

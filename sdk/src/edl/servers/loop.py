@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any, Callable
+from typing import Any
 
 from edl import clock
 from edl.batches import Batches, batches
