@@ -4,9 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -75,6 +76,14 @@ def _serves(master: Master) -> bool:
         return False
 
 
+def _unless_gone(call: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
+    """A master's answer; None if it has already stopped, which no caller can rule out."""
+    try:
+        return call()
+    except OSError:
+        return None
+
+
 def _kept(client: Client) -> dict[str, str]:
     found: dict[str, str] = orjson.loads(client.send(request.get(CONFIGMAPS, NAMESPACE, NAME))).get(
         "data", {}
@@ -94,7 +103,7 @@ def test_another_master_takes_over_and_the_old_one_stops(
         begun_s = clock.monotonic_s()
         with _serving(cluster, tmp_path / "2") as (new, _):
             took_s = clock.monotonic_s() - begun_s
-            late = one.work(done=[done(second)])
+            late = _unless_gone(lambda: one.work(done=[done(second)]))
             until("fenced", process.poll, lambda code: code is not None, _PATIENCE_S)
             told = [done(first), done(second)]  # the snapshot may be a second old
             again = new.join("trainer-0", done=told, held=[ref(third)])
@@ -108,7 +117,7 @@ def test_another_master_takes_over_and_the_old_one_stops(
     assert took_s < _TAKEOVER_S
     assert again.told["generation"] == 2
     assert (rest["results"], len(rest["tasks"])) == (["accepted"], 1)
-    assert late["safe"] < one.calls
+    assert late is None or late["safe"] < one.calls
     assert last["state"] == "done"
     assert status["datasets"]["train"]["done_records"] == 40
     assert status["trained_again_records"] == 0

@@ -144,6 +144,20 @@ class Training:
         lines = re.findall(r"^trained (.*)$", text, re.MULTILINE)
         return [int(word) for line in lines for word in line.split()]
 
+    def story(self) -> str:
+        """Each pod with its containers' states and the end of its log."""
+        told = []
+        pods = orjson.loads(self.api.send(request.list_page(PODS, self.namespace)))["items"]
+        for pod in pods:
+            name, status = pod["metadata"]["name"], pod["status"]
+            told.append(f"{name}: {status['phase']} {status.get('containerStatuses')}")
+            try:
+                path = request.path_of(PODS, self.namespace, name)
+                told.append(self.api.send(Request("GET", f"{path}/log")).decode()[-2000:])
+            except KubeError as error:
+                told.append(str(error))
+        return "\n".join(told)
+
     def status(self, master: str) -> dict[str, Any]:
         """What a master says, asked at its pod's address; empty if it does not answer."""
         address = self.pod(master)["status"].get("podIP", "")
@@ -168,11 +182,11 @@ def training(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Train
         yield Training(api, name)
 
 
-def until(fact: Callable[[], bool], patience_s: float = 60.0) -> float:
-    """Waits until it is so; how long that took."""
+def until(training: Training, fact: Callable[[], bool], patience_s: float = 120.0) -> float:
+    """Waits until it is so; how long that took. Fails with what the job's pods say."""
     began_s = time.monotonic()
     while not fact():
-        assert time.monotonic() - began_s < patience_s, "it never came to be"
+        assert time.monotonic() - began_s < patience_s, training.story()
         time.sleep(0.1)
     return time.monotonic() - began_s
 
@@ -182,11 +196,13 @@ def test_a_deleted_master_goes_on_elsewhere(training: Training, report: Printer)
     first = training.master(FIRST)
     for name, node in (("trainer-0", FIRST), ("trainer-1", SECOND)):
         training.trainer(name, node)
-    until(lambda: len(training.trained("trainer-1")) >= RECORDS // 6)
+    until(training, lambda: len(training.trained("trainer-1")) >= RECORDS // 6)
     training.delete(first)
     second = training.master(SECOND)
-    took_s = until(lambda: bool(training.status(second).get("trainers")))
-    until(lambda: training.phase("trainer-0") == training.phase("trainer-1") == "Succeeded")
+    took_s = until(training, lambda: bool(training.status(second).get("trainers")))
+    until(
+        training, lambda: training.phase("trainer-0") == training.phase("trainer-1") == "Succeeded"
+    )
     seen = Counter(training.trained("trainer-0") + training.trained("trainer-1"))
     status = training.status(second)
 
@@ -203,14 +219,14 @@ def test_a_node_without_power_loses_no_record(
     first = training.master(FIRST)
     for name, node in (("trainer-0", FIRST), ("trainer-1", SECOND)):
         training.trainer(name, node)
-    until(lambda: len(training.trained("trainer-0")) >= RECORDS // 6)
+    until(training, lambda: len(training.trained("trainer-0")) >= RECORDS // 6)
     lost = training.trained("trainer-0")
     cluster.real_nodes[FIRST].kill()
     for name in (first, "trainer-0"):
         training.delete(name, grace_s=0)
     second = training.master(SECOND)
-    took_s = until(lambda: bool(training.status(second).get("trainers")))
-    until(lambda: training.phase("trainer-1") == "Succeeded")
+    took_s = until(training, lambda: bool(training.status(second).get("trainers")))
+    until(training, lambda: training.phase("trainer-1") == "Succeeded")
     seen = Counter(lost + training.trained("trainer-1"))
     status = training.status(second)
     cluster.real_nodes[FIRST].start()

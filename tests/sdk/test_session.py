@@ -2,6 +2,7 @@ import asyncio
 import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections import deque
@@ -219,6 +220,42 @@ def test_sigterm_is_taken_only_where_it_is_free() -> None:
     watch.remove()
 
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.usefixtures("free")
+def test_no_signal_is_written_into_a_file_after_the_watch_is_over() -> None:
+    """Though the program has a handler of its own by then: the pipe's number is another file's."""
+    watch = stopping.Watch(lambda: None)
+    assert watch.install()
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    watch.remove()
+
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_sigterm_ends_a_program_whose_other_thread_has_left() -> None:
+    """At once, as without EDL: only the main thread can give the signal back."""
+    program = """
+import threading, time
+from edl import stopping
+
+watch = stopping.Watch(lambda: print("heard", flush=True))
+assert watch.install()
+thread = threading.Thread(target=watch.remove)
+thread.start()
+thread.join()
+print("removed", flush=True)
+time.sleep(600)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "removed\n"
+        process.terminate()
+        rest, code = process.stdout.read(), process.wait(LIMIT_S)
+
+    assert (rest, code) == ("", 143)
 
 
 @pytest.mark.usefixtures("free")

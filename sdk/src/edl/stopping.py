@@ -56,7 +56,7 @@ class Watch:
         self._reading, self._writing = os.pipe()
         os.set_blocking(self._writing, False)
         self._installed = False
-        self._wakeup = -1
+        self._given_back = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="edl-sigterm", daemon=True)
         self._thread.start()
 
@@ -71,22 +71,34 @@ class Watch:
             return False
         if signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, None):
             return False  # None is a library's own, such as PaddlePaddle's: it exits at once
-        self._wakeup = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
-        if self._wakeup != -1:
-            signal.set_wakeup_fd(self._wakeup)  # asyncio's, for example; the handler has to do
+        before = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        if before != -1:
+            signal.set_wakeup_fd(before)  # asyncio's, for example; the handler has to do
         signal.signal(signal.SIGTERM, self._handle)
         self._installed = True
         return True
 
     def remove(self) -> None:
-        """Gives SIGTERM back and ends the thread."""
-        main = threading.current_thread() is threading.main_thread()
-        if self._installed and main and signal.getsignal(signal.SIGTERM) == self._handle:
+        """Gives SIGTERM back and ends the thread.
+
+        Only the main thread may give a signal back. Called from another, all stays as it is, but
+        SIGTERM ends the process at once, as it does in a program that has asked for nothing else.
+        """
+        if self._installed and threading.current_thread() is not threading.main_thread():
+            self._given_back.set()
+            return
+        if self._installed:
             self._installed = False
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            if self._wakeup == -1:
-                signal.set_wakeup_fd(-1)
+            if signal.getsignal(signal.SIGTERM) == self._handle:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            self._free_wakeup()
         self._write(0)
+
+    def _free_wakeup(self) -> None:
+        """A number of a closed file may be another file's soon: no signal may be written there."""
+        now = signal.set_wakeup_fd(-1)
+        if now not in (-1, self._writing):
+            signal.set_wakeup_fd(now)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if os.getpid() != self._pid:  # a child that was forked: it has no tasks to hand back
@@ -101,6 +113,8 @@ class Watch:
         while True:
             for number in os.read(self._reading, 64):
                 if number == signal.SIGTERM:
+                    if self._given_back.is_set():
+                        os._exit(EXIT_CODE)
                     self._heard()
                     return
                 if number == 0:
