@@ -247,7 +247,7 @@ thread.join()
 print("removed", flush=True)
 time.sleep(600)
 """
-    with subprocess.Popen(
+    with subprocess.Popen(  # noqa: S603 - our own program
         [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
