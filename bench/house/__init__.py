@@ -1,0 +1,1 @@
+"""How the tree measures up as a code base: sizes, types, layers, names, prose."""
