@@ -1,4 +1,4 @@
-"""`python -m extender`: answers kube-scheduler, or makes the certificates for both sides."""
+"""`python -m extender`: answers kube-scheduler, or creates the certificates for both sides."""
 
 import argparse
 import sys
@@ -21,7 +21,7 @@ _DESCRIPTION = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; the exit code is 1 after an error, 2 for bad usage."""
+    """Runs the command; the exit code is 1 after an error, 2 for invalid arguments."""
     parser = argparse.ArgumentParser(prog="python -m extender", description=_DESCRIPTION)
     ExtenderSettings.add_flags(parser)
     commands = parser.add_subparsers(dest="command", title="commands")
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.command == "certificates":
             return _certificates(arguments.out, tuple(arguments.host))
         settings = ExtenderSettings.from_parsed(arguments)
-        logs.setup(settings.room, level=settings.log_level, form=settings.log_format)
+        logs.setup(settings.component, level=settings.log_level, form=settings.log_format)
         connection = config.load(settings.kubeconfig)  # here, where an error is one line
         serve.run(settings, partial(build, settings, connection))
     except (OSError, ConfigError, serve.ServeError) as error:

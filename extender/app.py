@@ -1,4 +1,4 @@
-"""The extender's routes, and everything of one extender process but the process itself."""
+"""The extender's HTTP routes, and the assembly of its parts into a service."""
 
 import logging
 from collections import Counter
@@ -13,7 +13,7 @@ from werkzeug.exceptions import BadRequest, ServiceUnavailable
 
 from extender import handlers, wire
 from extender.settings import ExtenderSettings
-from extender.state import State
+from extender.state import ExtenderState
 from kube.active import ActivePolicy
 from kube.cache import ClusterCache
 from kube.client import Client
@@ -21,10 +21,10 @@ from kube.decode import Decoder
 from policy.names import POLICY_CONFIGMAP
 from policy.snapshot import Pod
 from runtime import clock, web
+from runtime.decision_log import DecisionLog, add_decisions_route
 from runtime.logs import keys
 from runtime.metrics import Metrics
-from runtime.records import Records, routes
-from runtime.serve import Service
+from runtime.serve import WebService
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,10 @@ _VERBS = ("filter", "prioritize", "preempt")
 
 
 class Extender:
-    """Answers kube-scheduler from memory; never calls the API server while it waits."""
+    """The extender's request handlers, which answer kube-scheduler from memory.
+
+    They never call the API server while kube-scheduler waits.
+    """
 
     def __init__(
         self,
@@ -47,8 +50,8 @@ class Extender:
         self._cache = cache
         self._policy = policy
         self._epoch_s = epoch_s
-        self._records = Records()
-        self._state = State(
+        self._decision_log = DecisionLog()
+        self._state = ExtenderState(
             cache, clock_s, lambda: policy.current.policy.stability.cool_down_seconds
         )
         verbs = [[verb] for verb in _VERBS]
@@ -59,10 +62,11 @@ class Extender:
         self._errors = metrics.counter(
             "errors_total", "Requests that were refused.", ["verb"], zeroed=verbs
         )
-        kept = metrics.gauge(
-            "decisions_dropped_count", "Decision records that made room for newer."
+        metrics.total(
+            "decisions_dropped_total",
+            "Decision records that made room for newer.",
+            lambda: self._decision_log.dropped,
         )
-        kept.set_function(lambda: self._records.dropped)
         self._victims = metrics.counter(
             "victims_total", "Training pods chosen as victims, by tier.", ["tier"]
         )
@@ -76,12 +80,12 @@ class Extender:
         }
         for verb, answer in answers.items():
             app.add_url_rule(f"/{verb}", verb, self._timed(verb, answer), methods=["POST"])
-        routes(app, self._records, "pod")
+        add_decisions_route(app, self._decision_log, "pod")
 
     def _timed(self, verb: str, answer: Callable[[], object]) -> Callable[[], Response]:
         def timed() -> Response:
             with self._time.labels(verb).time(), self._counting_errors(verb):
-                self._wants_sync()
+                self._require_sync()
                 return web.reply(answer())
 
         return timed
@@ -94,44 +98,44 @@ class Extender:
             self._errors.labels(verb).inc()
             raise
 
-    def _wants_sync(self) -> None:
+    def _require_sync(self) -> None:
         if not self._cache.synced:
-            raise ServiceUnavailable("the first lists are not in yet")
+            raise ServiceUnavailable("the first lists are not complete yet")
 
     def _filter(self) -> object:
         args = _read(wire.ExtenderArgs)
         pod = _pod(args.pod)
         with self._state.view() as view:
-            result = handlers.filter_nodes(
+            verdict = handlers.filter_nodes(
                 pod,
                 args.node_names,
-                view.index,
+                view.cluster,
                 self._policy.current.policy,
                 promises=view.promises,
                 cooling=view.cooling,
                 now_s=view.now_s,
             )
-            rejected = {**result.failed, **result.unresolvable}
+            rejected = {**verdict.failed, **verdict.unresolvable}
             decisions = handlers.rejections(
                 pod,
                 rejected,
-                view.index,
+                view.cluster,
                 promises=view.promises,
                 cooling=view.cooling,
                 now_s=view.now_s,
                 at_s=self._epoch_s(),
             )
             for decision in decisions:
-                self._records.note(pod.key, decision, strand=decision.code)
+                self._decision_log.record(pod.key, decision, series=decision.code)
         for reason, count in Counter(rejected.values()).items():
             self._nodes.labels(reason).inc(count)
-        return wire.filter_result(result.kept, result.failed, result.unresolvable)
+        return wire.filter_result(verdict.passed, verdict.failed, verdict.unresolvable)
 
     def _prioritize(self) -> object:
         args = _read(wire.ExtenderArgs)
         pod = _pod(args.pod)
         with self._state.view() as view:
-            scores = handlers.prioritize(pod, args.node_names, view.index)
+            scores = handlers.prioritize(pod, args.node_names, view.cluster)
         return wire.priorities(scores)
 
     def _preempt(self) -> object:
@@ -139,19 +143,23 @@ class Extender:
         pod = _pod(args.pod)
         policy = self._policy.current.policy
         with self._state.view() as view:
-            chosen = handlers.preempt(pod, args.candidates(), view.index, policy, view.promises)
-            if chosen is not None:
-                self._state.promise(pod, chosen, view.now_s)
-                self._note(pod, chosen.node, [view.index.pods.get(uid) for uid in chosen.uids])
-        return wire.preemption_result(chosen)
+            candidate = handlers.preempt(
+                pod, args.candidates(), view.cluster, policy, view.promises
+            )
+            if candidate is not None:
+                self._state.promise(pod, candidate, view.now_s)
+                self._note(
+                    pod, candidate.node, [view.cluster.pods.get(uid) for uid in candidate.uids]
+                )
+        return wire.preemption_result(candidate)
 
     def _note(self, pod: Pod, node: str, victims: list[Pod | None]) -> None:
-        known = [victim for victim in victims if victim is not None]
-        for victim in known:
+        known_victims = [victim for victim in victims if victim is not None]
+        for victim in known_victims:
             self._victims.labels(str(victim.tier or "none")).inc()
         log.info(
             "victims chosen",
-            extra=keys(pod=pod.key, node=node, victims=[victim.key for victim in known]),
+            extra=keys(pod=pod.key, node=node, victims=[victim.key for victim in known_victims]),
         )
 
 
@@ -168,10 +176,10 @@ def _read(model: type[T]) -> T:
 
 
 def _pod(obj: dict[str, object]) -> Pod:
-    """The pod that is asked about.
+    """Decodes the pod of a request.
 
     Raises:
-        BadRequest: it is no core/v1 Pod.
+        BadRequest: it is not a core/v1 Pod.
     """
     try:
         return Decoder().pod(obj)
@@ -182,13 +190,13 @@ def _pod(obj: dict[str, object]) -> Pod:
 def readiness(
     cache: ClusterCache, policy: ActivePolicy, now_s: float, stale_s: float
 ) -> web.Readiness:
-    """Whether answers may be given: the first lists are in, and no watch has gone silent.
+    """Whether the extender may answer: the first lists are complete, and no watch is stale.
 
     Args:
         cache: The watches.
-        policy: The policy in force.
-        now_s: On the clock of `cache`.
-        stale_s: With no word from the API server for so long, kube-scheduler is to go on alone.
+        policy: The active policy.
+        now_s: Current time on the clock of `cache`.
+        stale_s: Age of a watch from which kube-scheduler should continue without the extender.
     """
     age_s = cache.age_s(now_s)
     details = {
@@ -199,24 +207,24 @@ def readiness(
     return web.Readiness(cache.synced and age_s < stale_s, details)
 
 
-def build(settings: ExtenderSettings, connection: Configuration) -> Service:
-    """The service, not started yet; `connection` is how to reach the API server."""
+def build(settings: ExtenderSettings, connection: Configuration) -> WebService:
+    """Builds the service without starting it; `connection` configures access to the API server."""
     api = Client(connection, user_agent="edl-extender")
     cache = ClusterCache(api, config_map=(settings.namespace, POLICY_CONFIGMAP))
     policy = ActivePolicy()
     if cache.config is not None:
         policy.follow(cache.config)
     metrics = Metrics("extender")
-    age = metrics.gauge("watch_age_seconds", "Time since the quietest watch was heard of.")
+    age = metrics.gauge("watch_age_seconds", "Time since the last message of the quietest watch.")
     age.set_function(lambda: cache.age_s(clock.monotonic_s()))
     extender = Extender(cache, policy, metrics)
 
     app = web.application(
-        settings.room,
+        settings.component,
         registry=metrics,
         readiness=lambda: readiness(cache, policy, clock.monotonic_s(), settings.stale_seconds),
         max_body_bytes=settings.max_body_bytes,
-        clients_named=settings.client_ca is not None,
+        client_certs_required=settings.client_ca is not None,
     )
     extender.routes(app)
-    return Service(app, cache.start, cache.stop)
+    return WebService(app, cache.start, cache.stop)

@@ -1,7 +1,7 @@
 """Certificates between kube-scheduler and the extender: a CA and one leaf for each side.
 
 The scheduler reads its CA once at start, so the CA is long-lived and only leaves change; the
-server takes up a renewed leaf by itself.
+server loads a renewed leaf by itself.
 """
 
 from datetime import datetime
@@ -12,15 +12,15 @@ from runtime import certs
 SERVICE = "edl-extender"
 
 
-def names(namespace: str, more: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """What the extender is called by inside a cluster, and `more`."""
-    return (f"{SERVICE}.{namespace}.svc", f"{SERVICE}.{namespace}", "127.0.0.1", *more)
+def names(namespace: str, extra_hosts: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The extender's host names inside a cluster, and `extra_hosts`."""
+    return (f"{SERVICE}.{namespace}.svc", f"{SERVICE}.{namespace}", "127.0.0.1", *extra_hosts)
 
 
-def files(namespace: str, more: tuple[str, ...], now: datetime) -> dict[str, bytes]:
+def files(namespace: str, extra_hosts: tuple[str, ...], now: datetime) -> dict[str, bytes]:
     """File name -> PEM: ca.crt, tls.crt and tls.key of the server, client.crt and client.key."""
     ca = certs.new_ca(SERVICE, now)
-    server = certs.issue(ca, SERVICE, now, hosts=names(namespace, more))
+    server = certs.issue(ca, SERVICE, now, hosts=names(namespace, extra_hosts))
     client = certs.issue(ca, "kube-scheduler", now)
     return {
         "ca.crt": ca.cert,
@@ -32,17 +32,17 @@ def files(namespace: str, more: tuple[str, ...], now: datetime) -> dict[str, byt
     }
 
 
-def write(directory: Path, found: dict[str, bytes]) -> None:
+def write(directory: Path, contents: dict[str, bytes]) -> None:
     """Writes the files, readable by their owner alone.
 
     Raises:
-        FileExistsError: one is there already; nothing is overwritten.
+        FileExistsError: a file exists already; nothing is overwritten.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    for name in found:
+    for name in contents:
         if (directory / name).exists():
-            raise FileExistsError(f"{directory / name} is there already; name another directory")
-    for name, pem in found.items():
+            raise FileExistsError(f"{directory / name} exists already; name another directory")
+    for name, pem in contents.items():
         path = directory / name
         path.touch(mode=0o600)
         path.write_bytes(pem)

@@ -1,8 +1,8 @@
-"""What the extender knows: the index, the room it has promised, the nodes that cool down.
+"""The extender's state: the cluster, promised capacity, and nodes that cool down.
 
-kube-scheduler asks one thing at a time, but two schedulers may overlap, so every answer is
-made under one lock, from memory alone. Everything is rebuilt from watches after a restart;
-only promises of the last seconds are lost, which costs at most a few extra victims.
+kube-scheduler sends one request at a time, but two schedulers may overlap, so every answer is
+computed under one lock, from memory alone. After a restart the watches rebuild the state; only
+promises of the last seconds are lost, which costs at most a few extra victims.
 """
 
 import threading
@@ -11,39 +11,39 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kube.cache import ClusterCache
-from kube.live import Change, LiveIndex
-from policy.index import Index
+from kube.state_feed import ClusterStateFeed, ObjectChange
+from policy.cluster_state import ClusterState
 from policy.snapshot import Pod
 from policy.victims import Candidate, Promise
 
 PROMISE_S = 5.0
-"""How long a promise stands before the pod it was given to must have shown up."""
+"""Lifetime of a promise, within which its pod must have been bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one answer is made from; only valid while it is held."""
+    """The state for one answer; valid only inside `ExtenderState.view`."""
 
-    index: Index
+    cluster: ClusterState
     promises: tuple[Promise, ...]
     cooling: Mapping[str, float]
     now_s: float
 
 
-class State:
-    """Shared by the request threads."""
+class ExtenderState:
+    """The state that request threads share; all access is through `view`, under a lock."""
 
     def __init__(
         self, cache: ClusterCache, clock_s: Callable[[], float], cool_down_s: Callable[[], float]
     ) -> None:
-        """Listens to `cache`.
+        """Subscribes to `cache`.
 
         Args:
             cache: The watches.
-            clock_s: Monotonic.
-            cool_down_s: The policy's cool-down, asked anew each time.
+            clock_s: A monotonic clock.
+            cool_down_s: Returns the cool-down of the active policy.
         """
-        self._live = LiveIndex(cache)
+        self._state_feed = ClusterStateFeed(cache)
         self._clock_s = clock_s
         self._cool_down_s = cool_down_s
         self._lock = threading.Lock()
@@ -52,23 +52,25 @@ class State:
 
     @contextmanager
     def view(self) -> Iterator[View]:
-        """The cluster as of now, held still until the block ends."""
+        """The current state, which does not change until the block ends."""
         with self._lock:
             now_s = self._clock_s()
-            pods, _ = self._live.drain()
-            self._settle(pods, now_s)
+            pods, _ = self._state_feed.drain()
+            self._expire(pods, now_s)
             promises = tuple(promise for promise, _ in self._promises.values())
-            yield View(self._live.index, promises, self._cooling, now_s)
+            yield View(self._state_feed.state, promises, self._cooling, now_s)
 
-    def promise(self, pod: Pod, chosen: Candidate, now_s: float) -> None:
-        """Room on a node goes to `pod`; its victims are as good as gone. Inside `view` only."""
-        promise = Promise(pod.uid, chosen.node, pod.requests, pod.priority, frozenset(chosen.uids))
+    def promise(self, pod: Pod, candidate: Candidate, now_s: float) -> None:
+        """Promises capacity of a node to `pod`, counting victims as gone. Inside `view` only."""
+        promise = Promise(
+            pod.uid, candidate.node, pod.requests, pod.priority, frozenset(candidate.uids)
+        )
         self._promises[pod.uid] = (promise, now_s + PROMISE_S)
-        self._cooling[chosen.node] = now_s + self._cool_down_s()
+        self._cooling[candidate.node] = now_s + self._cool_down_s()
 
-    def _settle(self, changes: Mapping[str, Change[Pod]], now_s: float) -> None:
-        """Promises end when their pod is bound or gone, or too long after."""
-        for uid in self._ended(changes):
+    def _expire(self, changes: Mapping[str, ObjectChange[Pod]], now_s: float) -> None:
+        """Removes promises whose pod is bound or deleted, or that timed out, and old cool-downs."""
+        for uid in self._bound_or_deleted(changes):
             self._promises.pop(uid, None)
         for uid in [uid for uid, (_, until) in self._promises.items() if until <= now_s]:
             del self._promises[uid]
@@ -76,5 +78,5 @@ class State:
             del self._cooling[node]
 
     @staticmethod
-    def _ended(changes: Mapping[str, Change[Pod]]) -> Iterable[str]:
+    def _bound_or_deleted(changes: Mapping[str, ObjectChange[Pod]]) -> Iterable[str]:
         return (uid for uid, change in changes.items() if change.new is None or change.new.node)

@@ -1,7 +1,7 @@
-"""The extender's JSON, as k8s.io/kube-scheduler/extender/v1 has it.
+"""The extender's JSON, as defined by k8s.io/kube-scheduler/extender/v1.
 
-The upstream structs carry no JSON tags, so keys are PascalCase. Integers stay integers, and
-nothing is ever null inside an answer: kube-scheduler dereferences it.
+The upstream structs have no JSON tags, so keys are PascalCase. Integers stay integers, and no
+field of an answer is null, because kube-scheduler dereferences all of them.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_pascal
 from policy.victims import Candidate
 
 MAX_NODES = 20_000
-"""kube-scheduler itself is tested to 5 000 nodes; more names than this are no honest request."""
+"""kube-scheduler is tested to 5 000 nodes; a request with more names than this is not genuine."""
 
 
 class _Wire(BaseModel):
@@ -53,7 +53,7 @@ class PreemptionArgs(_Wire):
     node_name_to_meta_victims: Annotated[dict[str, MetaVictims], Field(max_length=MAX_NODES)]
 
     def candidates(self) -> tuple[Candidate, ...]:
-        """The core's form."""
+        """The candidates as `policy.victims` expects them."""
         return tuple(
             Candidate(node, tuple(pod.uid for pod in victims.pods or ()), victims.violations)
             for node, victims in self.node_name_to_meta_victims.items()
@@ -61,11 +61,11 @@ class PreemptionArgs(_Wire):
 
 
 def filter_result(
-    kept: list[str], failed: Mapping[str, str], unresolvable: Mapping[str, str]
+    passed: list[str], failed: Mapping[str, str], unresolvable: Mapping[str, str]
 ) -> dict[str, object]:
-    """extender/v1 `ExtenderFilterResult`; every node asked about is in exactly one of the three."""
+    """extender/v1 `ExtenderFilterResult`; each requested node is in exactly one of the three."""
     return {
-        "NodeNames": kept,
+        "NodeNames": passed,
         "FailedNodes": failed,
         "FailedAndUnresolvableNodes": unresolvable,
         "Error": "",
@@ -77,12 +77,12 @@ def priorities(scores: Mapping[str, int]) -> list[dict[str, object]]:
     return [{"Host": node, "Score": value} for node, value in scores.items()]
 
 
-def preemption_result(chosen: Candidate | None) -> dict[str, object]:
+def preemption_result(candidate: Candidate | None) -> dict[str, object]:
     """extender/v1 `ExtenderPreemptionResult`; no node at all means "no candidate"."""
-    if chosen is None:
+    if candidate is None:
         return {"NodeNameToMetaVictims": {}}
     victims = {
-        "Pods": [{"UID": uid} for uid in chosen.uids],
-        "NumPDBViolations": chosen.violations,
+        "Pods": [{"UID": uid} for uid in candidate.uids],
+        "NumPDBViolations": candidate.violations,
     }
-    return {"NodeNameToMetaVictims": {chosen.node: victims}}
+    return {"NodeNameToMetaVictims": {candidate.node: victims}}

@@ -12,18 +12,18 @@ def add(total: MutableMapping[str, int], amounts: Resources) -> None:
 
 
 def subtract(total: MutableMapping[str, int], amounts: Resources) -> None:
-    """Takes `amounts` from `total` in place; it may become negative."""
+    """Subtracts `amounts` from `total` in place; it may become negative."""
     for name, amount in amounts.items():
         total[name] = total.get(name, 0) - amount
 
 
 def within(amounts: Resources, free: Mapping[str, int]) -> bool:
-    """Whether every amount that is asked for is there; asking for 0 asks for nothing."""
+    """Whether every requested amount is free; a request of 0 requests nothing."""
     return all(amount <= free.get(name, 0) for name, amount in amounts.items() if amount > 0)
 
 
 def times(amounts: Resources, free: Mapping[str, int]) -> int:
-    """How many times `amounts` goes into `free`; 0 where it asks for nothing at all."""
+    """Number of times that `amounts` fits into `free`; 0 where it requests nothing."""
     return max(
         0,
         min(
@@ -34,9 +34,9 @@ def times(amounts: Resources, free: Mapping[str, int]) -> int:
 
 
 def dominant(amounts: Resources, total: Resources) -> float:
-    """The largest share of `total` that `amounts` takes of any resource (DRF, Ghodsi 2011).
+    """The dominant share: the largest share of `total` over all resources (DRF, Ghodsi 2011).
 
-    "pods" is a slot count and no resource anybody competes for, so it does not count.
+    "pods" is a number of slots for which nobody competes, so it does not count.
     """
     return max(
         (

@@ -1,6 +1,6 @@
-"""How much training may take at most: load limits, quotas, allowed sizes.
+"""Upper limits on training: load limits, quotas, allowed sizes.
 
-The plan asks before every trainer it adds. Nothing here looks at nodes.
+The plan checks them before every trainer it adds. They are cluster-wide; nodes do not matter here.
 """
 
 from collections.abc import Mapping
@@ -9,14 +9,14 @@ from fnmatch import fnmatchcase
 from zoneinfo import ZoneInfo
 
 from policy import amounts, quantity
+from policy.cluster_state import ClusterState
 from policy.decisions import NONE, Figures
-from policy.index import Index
 from policy.model import WEEKDAYS, Policy, Quota, Window
 from policy.snapshot import Job, Resources
 
 
 def active_window(policy: Policy, now: datetime) -> Window | None:
-    """The first time window of the policy that holds at `now` (aware), or None."""
+    """The first time window of the policy that is open at `now` (aware), or None."""
     return next((window for window in policy.windows if _inside(window, now)), None)
 
 
@@ -32,21 +32,21 @@ def _inside(window: Window, now: datetime) -> bool:
 
 
 def load_limits(policy: Policy, total: Resources, now: datetime) -> dict[str, int]:
-    """Resource -> the most that all pods together may request before training must not grow.
+    """Resource -> total requests of all pods above which training must not grow.
 
-    max_load of the active window or of the reserve, less the headroom. Resources that the
-    policy does not name, or allows whole, have no limit but the nodes.
+    This is maxLoad of the active window or of the reserve, less the headroom. Resources that the
+    policy does not name, or allows entirely, are limited by the nodes alone.
     """
     window = active_window(policy, now)
     shares = window.max_load if window else policy.reserve.max_load
     limits = {n: int(total.get(n, 0) * share) for n, share in shares.items() if share < 1}
     for name, text in policy.reserve.headroom.items():
-        kept = (
+        headroom = (
             total.get(name, 0) * int(text[:-1]) // 100
             if text.endswith("%")
             else quantity.parse(name, text)
         )
-        limits[name] = max(0, limits.get(name, total.get(name, 0)) - kept)
+        limits[name] = max(0, limits.get(name, total.get(name, 0)) - headroom)
     return limits
 
 
@@ -56,108 +56,115 @@ _LIMITS = "limits."
 
 
 class Quotas:
-    """What is left of each quota while a plan is made.
+    """The unused part (balance) of each quota while a plan is made.
 
-    Trainers count, and the parameter servers that EDL makes: services and fixed pods have
-    ResourceQuota for that. Where a pod has no limit, its request counts as one.
+    Trainers and the parameter servers that EDL creates count; services and fixed pods have
+    ResourceQuota for that. Where a pod has no limit, its request counts as its limit.
     """
 
-    def __init__(self, policy: Policy, index: Index) -> None:
+    def __init__(self, policy: Policy, cluster: ClusterState) -> None:
         self._quotas = policy.quotas
         self._total = [_ceilings(quota) for quota in policy.quotas]
-        self._left = [dict(total) for total in self._total]
-        self._counted: dict[str, Resources] = {}
-        """Job key -> what one trainer takes."""
-        self._by_job: dict[str, list[dict[str, int]]] = {}
-        """Job key -> those of `_left` that count it."""
-        for job in index.jobs.values() if policy.quotas else ():
-            self.take(job, len(index.trainers(job)), index.serving(job))
+        self._balances = [dict(total) for total in self._total]
+        self._per_trainer_by_job: dict[str, Resources] = {}
+        """Job key -> amounts of one trainer."""
+        self._balances_by_job: dict[str, list[dict[str, int]]] = {}
+        """Job key -> those of `_balances` whose quota covers the job."""
+        for job in cluster.jobs.values() if policy.quotas else ():
+            self.reserve(job, len(cluster.trainers(job)), cluster.server_count(job))
 
     def scope(self, job: Job) -> tuple[int, ...]:
-        """Which quotas count a job."""
-        return tuple(i for i, quota in enumerate(self._quotas) if _counts(quota, job))
+        """Indices of the quotas that cover a job."""
+        return tuple(i for i, quota in enumerate(self._quotas) if _covers(quota, job))
 
-    def _left_for(self, job: Job) -> list[dict[str, int]]:
+    def _balances_for(self, job: Job) -> list[dict[str, int]]:
         if not self._quotas:
             return []
-        found = self._by_job.get(job.key)
-        if found is None:
-            pairs = zip(self._quotas, self._left, strict=True)
-            found = [left for quota, left in pairs if _counts(quota, job)]
-            self._by_job[job.key] = found
-        return found
+        balances = self._balances_by_job.get(job.key)
+        if balances is None:
+            pairs = zip(self._quotas, self._balances, strict=True)
+            balances = [balance for quota, balance in pairs if _covers(quota, job)]
+            self._balances_by_job[job.key] = balances
+        return balances
 
-    def _one(self, job: Job) -> Resources:
-        """What one trainer takes: requests by name, limits with the prefix of ResourceQuota."""
-        if job.key not in self._counted:
-            self._counted[job.key] = _with_limits(job.requests, job.limits)
-        return self._counted[job.key]
+    def _per_trainer(self, job: Job) -> Resources:
+        """Amounts of one trainer: requests by name, limits with the prefix of ResourceQuota."""
+        if job.key not in self._per_trainer_by_job:
+            self._per_trainer_by_job[job.key] = _with_limits(job.requests, job.limits)
+        return self._per_trainer_by_job[job.key]
 
-    def _all(self, job: Job, count: int, servers: int) -> Resources:
-        """What `count` trainers and `servers` parameter servers take."""
-        taken = {name: amount * count for name, amount in self._one(job).items()}
+    def _sum(self, job: Job, count: int, servers: int) -> Resources:
+        """Amounts of `count` trainers and `servers` parameter servers."""
+        amounts_needed = {name: amount * count for name, amount in self._per_trainer(job).items()}
         if servers and job.servers is not None:
-            # Their memory's limit is what they request; of CPU they may use more.
+            # Parameter servers have their memory request as limit, and no limit of CPU.
             for name, amount in _with_limits(job.servers.requests, _NOTHING).items():
-                taken[name] = taken.get(name, 0) + amount * servers
-        return taken
+                amounts_needed[name] = amounts_needed.get(name, 0) + amount * servers
+        return amounts_needed
 
     def allow(self, job: Job, count: int = 1, servers: int = 0) -> bool:
-        """Whether so many more pods of `job` stay inside every quota that counts it."""
-        found = self._left_for(job)
-        if not found:
+        """Whether this number of further pods of `job` stays inside every quota that covers it."""
+        balances = self._balances_for(job)
+        if not balances:
             return True
-        asked = self._all(job, count, servers)
+        amounts_needed = self._sum(job, count, servers)
         return all(
-            amount <= left[name] for left in found for name, amount in asked.items() if name in left
+            amount <= balance[name]
+            for balance in balances
+            for name, amount in amounts_needed.items()
+            if name in balance
         )
 
     def lack(self, job: Job, count: int, servers: int = 0) -> Figures:
-        """Which quota has no room for so many more pods of `job`, and by how much.
+        """The first quota that these further pods of `job` would exceed, and by how much.
 
-        With no pods at all: which one is overdrawn. Empty where none is in the way.
+        With no pods at all: the first quota that is exceeded already. Empty where none is.
         """
-        asked = self._all(job, count, servers)
-        for quota, left, total in zip(self._quotas, self._left, self._total, strict=True):
-            for name, amount in asked.items() if _counts(quota, job) else ():
-                if name in left and amount > left[name]:
-                    return _lack(quota, name, total[name], amount - left[name])
+        amounts_needed = self._sum(job, count, servers)
+        for quota, balance, total in zip(self._quotas, self._balances, self._total, strict=True):
+            for name, amount in amounts_needed.items() if _covers(quota, job) else ():
+                if name in balance and amount > balance[name]:
+                    return _lack(quota, name, total[name], amount - balance[name])
         return NONE
 
-    def take(self, job: Job, count: int = 1, servers: int = 0) -> None:
-        """Counts trainers and parameter servers (negative: gives them back)."""
-        found = self._left_for(job)
-        taken = self._all(job, count, servers) if found else _NOTHING
-        for left in found:
-            for name in left:
-                left[name] -= taken.get(name, 0)
+    def reserve(self, job: Job, count: int = 1, servers: int = 0) -> None:
+        """Counts trainers and parameter servers of `job` in every quota that covers it."""
+        balances = self._balances_for(job)
+        amounts_needed = self._sum(job, count, servers) if balances else _NOTHING
+        for balance in balances:
+            for name in balance:
+                balance[name] -= amounts_needed.get(name, 0)
+
+    def unreserve(self, job: Job, count: int = 1, servers: int = 0) -> None:
+        """Undoes `reserve`."""
+        self.reserve(job, -count, -servers)
 
     def relieves(self, job: Job, count: int, giver: Job, servers: int = 0) -> bool:
-        """Whether one trainer less of `giver` helps where so many pods of `job` are too many."""
-        asked = self._all(job, count, servers)
+        """Whether releasing a trainer of `giver` helps against a quota that stops pods of `job`."""
+        amounts_needed = self._sum(job, count, servers)
         return any(
-            amount > left.get(name, amount) and self._one(giver).get(name, 0) > 0
-            for left in self._left_for(job)
-            if any(left is other for other in self._left_for(giver))
-            for name, amount in asked.items()
+            amount > balance.get(name, amount) and self._per_trainer(giver).get(name, 0) > 0
+            for balance in self._balances_for(job)
+            if any(balance is shared_balance for shared_balance in self._balances_for(giver))
+            for name, amount in amounts_needed.items()
         )
 
     def exceeded(self, job: Job) -> bool:
-        """Whether a quota that counts `job` is already overdrawn."""
+        """Whether a quota that covers `job` is exceeded already."""
         return any(
-            left[name] < 0
-            for left in self._left_for(job)
-            for name in left
-            if self._one(job).get(name, 0) > 0
+            balance[name] < 0
+            for balance in self._balances_for(job)
+            for name in balance
+            if self._per_trainer(job).get(name, 0) > 0
         )
 
 
 def _with_limits(requests: Resources, limits: Resources) -> Resources:
-    every = {**requests, **limits}
-    return {**requests, **{_LIMITS + name: amount for name, amount in every.items()}}
+    effective = {**requests, **limits}
+    return {**requests, **{_LIMITS + name: amount for name, amount in effective.items()}}
 
 
-def _counts(quota: Quota, job: Job) -> bool:
+def _covers(quota: Quota, job: Job) -> bool:
     return job.queue == quota.queue or job.namespace == quota.namespace
 
 
@@ -177,7 +184,7 @@ def _lack(quota: Quota, name: str, total: int, missing: int) -> Figures:
 
 
 def next_size(policy: Policy, job: Job, trainers: int) -> int:
-    """The smallest allowed number of trainers above `trainers`; `trainers` itself where none is."""
+    """The smallest allowed number of trainers above `trainers`, or `trainers` if there is none."""
     rule = _sizes(policy, job)
     upper = job.max_trainers
     if rule is None:
@@ -213,53 +220,53 @@ def _sizes(policy: Policy, job: Job) -> tuple[int, ...] | None:
 
 
 class Load:
-    """What is requested in the whole cluster against the load limits, while a plan is made."""
+    """Total requests of the cluster, compared with the load limits, while a plan is made."""
 
     def __init__(self, limits: Mapping[str, int], used: Mapping[str, int]) -> None:
         self._limits = limits
         self._used = dict(used)
         self._leaving: dict[str, int] = {}
 
-    def take(self, requests: Resources) -> None:
-        """Counts a pod."""
+    def reserve(self, requests: Resources) -> None:
+        """Adds a pod's requests."""
         amounts.add(self._used, requests)
 
-    def give(self, requests: Resources) -> None:
-        """Uncounts a pod."""
+    def unreserve(self, requests: Resources) -> None:
+        """Undoes `reserve`."""
         amounts.subtract(self._used, requests)
 
-    def leave(self, requests: Resources) -> None:
-        """Counts something as on its way out: in use now, but not later."""
+    def add_leaving(self, requests: Resources) -> None:
+        """Counts requests as leaving: in use now, but not later."""
         amounts.add(self._leaving, requests)
 
-    def expect(self, requests: Resources) -> None:
-        """Counts a pod that comes when others have left."""
+    def add_expected(self, requests: Resources) -> None:
+        """Counts a pod that starts once leaving pods have ended."""
         amounts.subtract(self._leaving, requests)
 
     def allow(self, requests: Resources, count: int = 1) -> bool:
-        """Whether `count` more such pods stay inside every limit, now and beside those expected."""
+        """Whether `count` more such pods stay inside every limit, now and with expected pods."""
         return all(
             max(self._used.get(name, 0), self._later(name)) + requests[name] * count <= limit
             for name, limit in self._limits.items()
             if requests.get(name, 0) > 0
         )
 
-    def allow_later(self, requests: Resources, beside: Resources, count: int = 1) -> bool:
-        """Whether `count` more such pods stay inside every limit when all that leaves has left.
+    def allow_later(self, requests: Resources, freed: Resources, count: int = 1) -> bool:
+        """Whether `count` more such pods stay inside every limit once all leaving pods have ended.
 
         Args:
-            requests: Of one pod.
-            beside: What leaves too.
-            count: How many.
+            requests: Requests of one pod.
+            freed: Requests of further pods that would be released.
+            count: Number of pods.
         """
         return all(
-            self._later(name) - beside.get(name, 0) + requests[name] * count <= limit
+            self._later(name) - freed.get(name, 0) + requests[name] * count <= limit
             for name, limit in self._limits.items()
             if requests.get(name, 0) > 0
         )
 
     def lack(self, requests: Resources, count: int) -> Figures:
-        """The first limit that `count` more such pods would pass, and what is in use of it."""
+        """The first limit that `count` more such pods would exceed, and the amount in use."""
         for name, limit in self._limits.items():
             used = max(self._used.get(name, 0), self._later(name))
             if requests.get(name, 0) > 0 and used + requests[name] * count > limit:
@@ -267,9 +274,9 @@ class Load:
         return NONE
 
     def excess(self) -> Figures:
-        """The first limit that is passed even when all that leaves has left."""
-        over = self.over()
-        return self._figures(over[0], self._later(over[0])) if over else NONE
+        """The first limit that is exceeded even once all leaving pods have ended."""
+        exceeded = self.exceeded()
+        return self._figures(exceeded[0], self._later(exceeded[0])) if exceeded else NONE
 
     def _figures(self, name: str, used: int) -> Figures:
         limit = self._limits[name]
@@ -279,8 +286,8 @@ class Load:
             "limit": quantity.show(name, limit),
         }
 
-    def over(self) -> tuple[str, ...]:
-        """The resources whose limit is passed even when all that leaves has left, by name."""
+    def exceeded(self) -> tuple[str, ...]:
+        """Names of the resources whose limit is exceeded even once all leaving pods have ended."""
         return tuple(sorted(n for n, limit in self._limits.items() if self._later(n) > limit))
 
     def _later(self, name: str) -> int:

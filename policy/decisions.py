@@ -1,7 +1,7 @@
-"""Decision records: what was decided, under a stable code, with the figures behind it.
+"""Decision records: a stable code, and the figures on which the decision rests.
 
-The sentence that people read in events and conditions is made from code and figures here and
-nowhere else, so the two cannot disagree (docs/reasons.md, docs/decisions/0005).
+The sentence in events and conditions is formatted from code and figures in this module only, so
+the two cannot disagree (docs/reasons.md, docs/decisions/0005).
 """
 
 from collections.abc import Mapping
@@ -54,10 +54,10 @@ SENTENCES: Mapping[Reason, tuple[str, ...]] = {
     Reason.ABOVE_MAX: ("{live} live, {wanted} wanted",),
     Reason.JOB_STOPPED: ("{live} live, {wanted} wanted",),
     Reason.MASTER_MOVES: (
-        "the job's master starts anew on {new_node}, with a new trainer",
+        "the job's master restarts on {new_node}, with a new trainer",
         "it carries the job's master, and its node {lost_node} is not ready",
     ),
-    Reason.SERVER_MOVES: ("parameter server {server} starts anew on {new_node}",),
+    Reason.SERVER_MOVES: ("parameter server {server} restarts on {new_node}",),
     Reason.SERVICES_FIRST: ("{service} waits for {needs}",),
     Reason.RESERVE_RESTORED: ("{used} {resource} in use, {limit} allowed by the reserve",),
     Reason.FAIR_SHARE: (
@@ -68,12 +68,12 @@ SENTENCES: Mapping[Reason, tuple[str, ...]] = {
     Reason.NODE_PROMISED: ("{free} free, {promised} promised, {needs} needed",),
     Reason.NODE_COOLING_DOWN: ("for another {left_s} s",),
 }
-"""Code -> sentences over its figures; the first one whose figures are all there is used."""
+"""Code -> sentence templates; the first one whose figures are all present is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One decision as it is kept."""
+    """One recorded decision."""
 
     about: str
     """`job`, `pod` or `node`, a space, and namespace/name or the node's name."""
@@ -84,11 +84,11 @@ class Decision:
 
     @property
     def text(self) -> str:
-        """For people."""
+        """The decision as a sentence."""
         return sentence(self.code, self.figures)
 
-    def shown(self) -> dict[str, object]:
-        """For JSON; amounts as Kubernetes writes them."""
+    def to_json(self) -> dict[str, object]:
+        """The record as a JSON object; amounts as Kubernetes writes them."""
         figures = {name: plain(figure) for name, figure in self.figures.items()}
         return {
             "about": self.about,
@@ -100,35 +100,36 @@ class Decision:
 
 
 def sentence(code: Reason, figures: Figures) -> str:
-    """What a person reads; "" for a code that says all by itself."""
-    shown = {name: _said(figure) for name, figure in figures.items()}
-    for text in SENTENCES.get(code, ()):
-        if fields(text) <= shown.keys():
-            return text.format_map(shown)
+    """The sentence for a decision; "" for a code that needs none."""
+    texts = {name: _format(figure) for name, figure in figures.items()}
+    for template in SENTENCES.get(code, ()):
+        if fields(template) <= texts.keys():
+            return template.format_map(texts)
     return ""
 
 
 def time(epoch_s: float) -> str:
-    """A moment as a figure: it stays the same while it is waited for, seconds left do not."""
+    """A time as a figure. Unlike the seconds left it does not change while it is waited for."""
     return datetime.fromtimestamp(ceil(epoch_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def fields(text: str) -> frozenset[str]:
-    """The figures that a sentence speaks of."""
-    return frozenset(name for _, name, _, _ in Formatter().parse(text) if name)
+def fields(template: str) -> frozenset[str]:
+    """The names of the figures in a sentence template."""
+    return frozenset(name for _, name, _, _ in Formatter().parse(template) if name)
 
 
 def plain(figure: Figure) -> object:
-    """A figure as JSON has it."""
+    """A figure as a JSON value."""
     if isinstance(figure, Mapping):
         return {name: quantity.show(name, amount) for name, amount in figure.items()}
     return round(figure, 4) if isinstance(figure, float) else figure
 
 
-def _said(figure: Figure) -> str:
+def _format(figure: Figure) -> str:
     if isinstance(figure, Mapping):
         counted = {name: amount for name, amount in figure.items() if name != "pods"}
         if not any(counted.values()):
             return "nothing"
-        return ", ".join(f"{quantity.show(name, each)} {name}" for name, each in counted.items())
+        texts = [f"{quantity.show(name, amount)} {name}" for name, amount in counted.items()]
+        return ", ".join(texts)
     return f"{figure:.4g}" if isinstance(figure, float) else str(figure)

@@ -1,4 +1,4 @@
-"""Reads the policy document: YAML text in, an active `Policy` or one clear line out."""
+"""Parses the policy document: YAML text to a `Policy`, or an error of one line."""
 
 from hashlib import sha256
 
@@ -12,11 +12,11 @@ MAX_BYTES = 256 * 1024
 
 
 def parse(text: str) -> Policy:
-    """The policy that `text` says; an empty document is the default policy.
+    """The policy in `text`; an empty document is the default policy.
 
     Raises:
-        DocumentError: no YAML, not a mapping, too long, an unknown field, a bad value. The
-            message names every field at fault.
+        DocumentError: not YAML, not a mapping, too long, an unknown field, an invalid value. The
+            message names every invalid field.
     """
     if len(_bytes(text)) > MAX_BYTES:
         raise DocumentError(f"the policy is longer than {MAX_BYTES} bytes")
@@ -37,12 +37,12 @@ def parse(text: str) -> Policy:
 
 
 def fingerprint(text: str) -> str:
-    """Twelve hex digits that name this version of the document in logs, events and metrics."""
+    """Twelve hex digits that identify this version of the document in logs, events and metrics."""
     return sha256(_bytes(text)).hexdigest()[:12]
 
 
 def _problems(error: ValidationError) -> list[str]:
-    """One `field: what is wrong` per fault, in document order."""
+    """One `field: problem` per error, in document order."""
     problems = []
     for fault in error.errors(include_url=False, include_context=False):
         field = ".".join(str(part) for part in fault["loc"]) or "policy"
@@ -54,7 +54,7 @@ def _problems(error: ValidationError) -> list[str]:
 
 
 def _bytes(text: str) -> bytes:
-    """UTF-8; half a surrogate pair, which JSON can carry, is kept for the YAML reader to refuse."""
+    """UTF-8; half a surrogate pair, which JSON allows, is passed on for the YAML parser to reject."""
     return text.encode(errors="surrogatepass")
 
 

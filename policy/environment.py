@@ -1,15 +1,15 @@
-"""What the containers of a job with a master are told in their environment.
+"""The environment variables of containers in a job with a master.
 
-Admission adds it to every trainer: where master and parameter servers are, who it is itself, and
-how other trainers reach it. Pure. Who calls: `policy.mutation`, `policy.sidecar`, and `reconciler`
-for the parameter servers.
+Admission adds them to every trainer: addresses of master and parameter servers, the trainer's id,
+and how other trainers reach it. Pure. Called by `policy.mutation`, `policy.sidecar`, and by
+`reconciler` for the parameter servers.
 """
 
 from collections.abc import Mapping
 
-from policy import reading
+from policy import unstructured
 from policy.names import (
-    ANNOTATION_KEPT,
+    ANNOTATION_KEPT_ENVIRONMENT,
     ANNOTATION_MASTER_ADDRESS,
     ANNOTATION_MAX,
     ANNOTATION_SERVER_ADDRESSES,
@@ -27,7 +27,7 @@ Variable = dict[str, object]
 
 
 def of_job(job: str) -> list[Variable]:
-    """What all of a job are told alike: its name and its token."""
+    """The variables that all containers of a job share: the job's name and its token."""
     secret = {"name": object_name(job, MASTER_SUFFIX), "key": MASTER_TOKEN_KEY}
     return [
         {"name": "EDL_JOB", "value": job},
@@ -36,14 +36,15 @@ def of_job(job: str) -> list[Variable]:
 
 
 def add(patch: Patch, pod: Mapping[str, object]) -> list[str]:
-    """Tells every container of a pod that knows its master's address.
+    """Adds the variables to every container of a pod that has its master's address.
 
-    Variables that the user has set stay; an annotation on the pod names those that differ.
+    Variables that the user has set stay; an annotation on the pod lists those that differ.
 
     Returns:
-        One warning where some were kept.
+        One warning where such variables differ.
     """
-    labels, annotations = reading.texts(pod, "labels"), reading.texts(pod, "annotations")
+    labels = unstructured.string_map(pod, "labels")
+    annotations = unstructured.string_map(pod, "annotations")
     address, job = annotations.get(ANNOTATION_MASTER_ADDRESS), labels.get(LABEL_JOB)
     if not address or not job:
         return []
@@ -51,32 +52,34 @@ def add(patch: Patch, pod: Mapping[str, object]) -> list[str]:
     variables += [*of_job(job), *_of_peers(annotations)]
     if number := labels.get(LABEL_TRAINER_ID):
         variables.append({"name": "EDL_TRAINER", "value": f"trainer-{number}"})
-    kept: list[str] = []
-    for place, container in enumerate(reading.entries(reading.spec(pod), "containers")):
-        path = ("spec", "containers", place, "env")
-        kept += _add_variables(patch, path, container, variables)
-    if not kept:
+    user_set: list[str] = []
+    for position, container in enumerate(
+        unstructured.objects(unstructured.spec(pod), "containers")
+    ):
+        path = ("spec", "containers", position, "env")
+        user_set += _add_variables(patch, path, container, variables)
+    if not user_set:
         return []
-    names = ",".join(kept)
-    patch.put(("metadata", "annotations", ANNOTATION_KEPT), names)
+    names = ",".join(user_set)
+    patch.put(("metadata", "annotations", ANNOTATION_KEPT_ENVIRONMENT), names)
     return [f"kept as you set them, so they may miss the job's master: {names}"]
 
 
 def _of_peers(annotations: Mapping[str, str]) -> list[Variable]:
-    """How others reach it, and whom it can reach beside the master.
+    """The trainer's own address, and those of the parameter servers.
 
-    The reference is written as the API server stores it, or it would differ in the next look.
+    The reference is written as the API server stores it, so that a later comparison finds it equal.
     """
     own = {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}
-    told: list[Variable] = [
+    variables: list[Variable] = [
         {"name": "EDL_ADDRESS", "valueFrom": own},
         {"name": "EDL_EXCHANGE_PORT", "value": str(EXCHANGE_PORT)},
     ]
-    found = {
+    optional = {
         "EDL_MAX_TRAINERS": annotations.get(ANNOTATION_MAX),
         "EDL_PARAMETER_SERVERS": annotations.get(ANNOTATION_SERVER_ADDRESSES),
     }
-    return told + [{"name": name, "value": value} for name, value in found.items() if value]
+    return variables + [{"name": name, "value": value} for name, value in optional.items() if value]
 
 
 def _add_variables(
@@ -85,13 +88,13 @@ def _add_variables(
     container: Mapping[str, object],
     variables: list[Variable],
 ) -> list[str]:
-    """Adds what is missing; which of those that are there differ, as container/NAME."""
-    there = {str(entry.get("name")): entry for entry in reading.entries(container, "env")}
+    """Adds missing variables; returns the existing ones that differ, as container/NAME."""
+    existing = {str(entry.get("name")): entry for entry in unstructured.objects(container, "env")}
     for variable in variables:
-        if variable["name"] not in there:
+        if variable["name"] not in existing:
             patch.push(path, variable)
     return [
         f"{container.get('name')}/{variable['name']}"
         for variable in variables
-        if there.get(str(variable["name"]), variable) != variable
+        if existing.get(str(variable["name"]), variable) != variable
     ]

@@ -1,25 +1,25 @@
-"""Errors of the core.
+"""Errors of policy decisions.
 
 ```
 PolicyError(ValueError)
-├── QuantityError   a resource quantity that cannot be read
-├── DocumentError   a policy document that is refused, naming the field
-└── JobError        annotations or a spec that contradict elasticity, naming the field
+├── QuantityError   an invalid resource quantity
+├── DocumentError   an invalid policy document; names the field
+└── JobError        annotations or a spec that contradict elasticity; names the field
 ```
 """
 
 
 class PolicyError(ValueError):
-    """Bad input to a decision; the text is one line that names the field and the way out."""
+    """Invalid input to a decision; the message is one line with the field and a correction."""
 
 
 class QuantityError(PolicyError):
-    """A Kubernetes resource quantity that cannot be read."""
+    """An invalid Kubernetes resource quantity."""
 
 
 class DocumentError(PolicyError):
-    """A policy document that is refused."""
+    """An invalid policy document."""
 
 
 class JobError(PolicyError):
-    """A Job that cannot be elastic as it is written."""
+    """A Job with annotations or a spec that contradict elasticity."""

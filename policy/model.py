@@ -1,7 +1,7 @@
-"""The policy document: what a cluster admin writes, one YAML document in one ConfigMap.
+"""The policy document of a cluster admin: one YAML document in one ConfigMap.
 
-Every field has a default, so an empty document is a valid policy. Unknown fields are refused
-by name. Who reads it: every room, through the active `Policy` value; nobody reads the YAML.
+Every field has a default, so an empty document is a valid policy. Unknown fields are rejected by
+name. All components read it through the active `Policy` value and not as YAML.
 """
 
 import re
@@ -33,11 +33,11 @@ Seconds = Annotated[float, Field(ge=0.0, le=86_400.0)]
 
 
 def _check_amount(text: str) -> str:
-    """A quantity, or a share of the cluster such as "5%"; raises QuantityError (a ValueError)."""
+    """Validates a quantity, or a share of the cluster such as "5%"; raises ValueError."""
     if text.endswith("%"):
         share = text[:-1]
         if not share.isdecimal() or int(share) > 100:  # noqa: PLR2004 - per cent
-            raise ValueError(f"{text!r} is no share; write 0% to 100%")
+            raise ValueError(f"{text!r} is not a share; write 0% to 100%")
         return text
     if quantity.parse("memory", text) < 0:
         raise ValueError(f"{text!r} is negative")
@@ -55,7 +55,7 @@ Quantity = Annotated[str, AfterValidator(_check_quantity)]
 
 
 class _Model(BaseModel):
-    """Frozen, camelCase outside and snake_case inside, no unknown fields."""
+    """Base of all parts of the document: frozen, camelCase in YAML, without unknown fields."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -68,14 +68,14 @@ class _Model(BaseModel):
 
 
 class Selector(_Model):
-    """Names pods by namespace and labels; both must match. `*` and `?` are wildcards."""
+    """Selects pods by namespace and labels; both must match. `*` and `?` are wildcards."""
 
     namespaces: tuple[Name, ...] = ("*",)
     labels: dict[Name, str] = Field(default_factory=dict)
     """Label -> pattern; every one must be present and match."""
 
     def matches(self, namespace: str, labels: dict[str, str]) -> bool:
-        """Whether a pod of `namespace` with `labels` is meant."""
+        """Whether it selects a pod of `namespace` with `labels`."""
         return any(fnmatchcase(namespace, pattern) for pattern in self.namespaces) and all(
             name in labels and fnmatchcase(labels[name], pattern)
             for name, pattern in self.labels.items()
@@ -83,7 +83,7 @@ class Selector(_Model):
 
 
 class Training(Selector):
-    """Pods of other operators that are training: made low-priority and preemptible too."""
+    """A selector of other operators' training pods, which become low-priority and preemptible."""
 
     name: Name
     role: Role = Role.TRAINER
@@ -98,57 +98,57 @@ class Training(Selector):
 
 
 class Tiers(_Model):
-    """How training pods give way."""
+    """Settings of the preemption of training pods."""
 
     grace_seconds: Annotated[int, Field(ge=1, le=600)] = 10
-    """Cap on terminationGracePeriodSeconds of training pods: reclaim waits for it."""
+    """Cap on terminationGracePeriodSeconds of training pods, because reclaim waits for it."""
 
 
 class Reserve(_Model):
-    """Capacity that training leaves free, so that small bursts need no reclaim at all."""
+    """Capacity that training leaves free, so that small bursts need no reclaim."""
 
     max_load: dict[Name, Fraction] = Field(default_factory=lambda: {"cpu": 0.97})
-    """Resource -> share of the cluster's allocatable that training may fill up to."""
+    """Resource -> share of the cluster's allocatable above which training must not grow."""
     headroom: dict[Name, Amount] = Field(default_factory=dict)
-    """Resource -> amount, or share such as "5%", kept free on top of max_load."""
+    """Resource -> amount, or share such as "5%", that stays free in addition to max_load."""
 
 
 class FairnessBy(StrEnum):
-    """What is made equal between jobs."""
+    """The measure that fairness equalises between jobs."""
 
     DOMINANT_SHARE = "dominantShare"
     FULFILMENT = "fulfilment"
 
 
 class Fairness(_Model):
-    """How surplus is shared: weighted max-min by one of two measures."""
+    """Settings of the sharing of surplus: weighted max-min fairness by one of two measures."""
 
     by: FairnessBy = FairnessBy.DOMINANT_SHARE
     queue_weights: dict[Name, Annotated[int, Field(ge=1, le=1000)]] = Field(default_factory=dict)
-    """Queue -> weight, multiplied with a job's own; a queue not named weighs 1."""
+    """Queue -> weight, multiplied by a job's own; an unlisted queue has weight 1."""
 
 
 class Quota(_Model):
-    """A ceiling on what the trainers of one namespace or queue may have together."""
+    """A ceiling on the total resources of the trainers of one namespace or queue."""
 
     namespace: Name | None = None
     queue: Name | None = None
     requests: dict[Name, Quantity] = Field(default_factory=dict)
-    """Resource -> the most that they request."""
+    """Resource -> ceiling on the sum of their requests."""
     limits: dict[Name, Quantity] = Field(default_factory=dict)
-    """Resource -> the most that their limits come to; where one has none, its request counts."""
+    """Resource -> ceiling on the sum of their limits; without a limit the request counts."""
 
     @model_validator(mode="after")
     def _one_scope(self) -> "Quota":
         if (self.namespace is None) == (self.queue is None):
             raise ValueError("name exactly one of namespace and queue")
         if not (self.requests or self.limits):
-            raise ValueError("bounds nothing; give requests, limits or both")
+            raise ValueError("sets no ceiling; give requests, limits or both")
         return self
 
 
 class Sizes(_Model):
-    """Which numbers of trainers jobs may have, for frameworks that want even splits."""
+    """Allowed numbers of trainers, for frameworks that need even splits."""
 
     namespaces: tuple[Name, ...] = ("*",)
     allowed: tuple[Annotated[int, Field(ge=1)], ...] = ()
@@ -169,10 +169,10 @@ WEEKDAYS: tuple[Weekday, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun"
 
 
 class Window(_Model):
-    """A daily span in which other load limits hold: day for serving, night for training.
+    """A daily period with load limits of its own, such as a night for training.
 
-    A span whose end is not after its start runs past midnight and belongs to the day it
-    starts on.
+    A period whose end is not after its start runs past midnight and belongs to the day on which
+    it starts.
     """
 
     name: Name
@@ -181,7 +181,7 @@ class Window(_Model):
     end: time
     time_zone: Name = "UTC"
     max_load: dict[Name, Annotated[float, Field(ge=0.0, le=1.0)]]
-    """Replaces reserve.maxLoad inside the span; 0 lets no surplus trainer run."""
+    """Replaces reserve.maxLoad during the period; 0 allows no surplus trainer."""
 
     @field_validator("start", "end", mode="before")
     @classmethod
@@ -189,7 +189,7 @@ class Window(_Model):
         # YAML 1.1 reads 22:00 without quotes as the number 1320: 22 minutes past midnight.
         if (isinstance(value, str) and _CLOCK_TIME.fullmatch(value)) or isinstance(value, time):
             return value
-        raise ValueError(f'{value!r} is no time of day; write it in quotes: "22:00"')
+        raise ValueError(f'{value!r} is not a time of day; write it in quotes: "22:00"')
 
     @field_validator("time_zone")
     @classmethod
@@ -198,35 +198,35 @@ class Window(_Model):
             ZoneInfo(zone)
         except (ZoneInfoNotFoundError, ValueError) as error:
             raise ValueError(
-                f"{zone!r} is no time zone; write for example Asia/Shanghai"
+                f"{zone!r} is not a time zone; write for example Asia/Shanghai"
             ) from error
         return zone
 
 
 class Stability(_Model):
-    """What keeps trainers where they are."""
+    """Limits on moving trainers between jobs."""
 
     gain_threshold: Annotated[float, Field(ge=0.0, le=10.0)] = 0.2
-    """A trainer moves between jobs only where the giver has this much more, relatively."""
+    """A trainer moves between jobs only where the donor's share is larger by this fraction."""
     min_run_seconds: Seconds = 15.0
     """A trainer younger than this is not moved for fairness."""
     cool_down_seconds: Seconds = 5.0
-    """After a node gave capacity back, no trainer is added there for this long."""
+    """Time after a reclaim on a node during which no trainer is added there."""
     max_moves: Annotated[float, Field(gt=0.0, le=1.0)] = 0.1
-    """Share of all trainers that may be on the move for fairness at one time (at least 1)."""
+    """Fraction of all trainers that may be on the move for fairness at one time (at least 1)."""
     withdraw_after_seconds: Seconds = 3.0
-    """A surplus trainer that found no node for this long is taken back."""
+    """A surplus trainer that waits for a node longer than this is released."""
 
 
 class NodePool(_Model):
-    """Nodes that trainers may use. With no pool at all, they may use every node."""
+    """A set of nodes that trainers may use. Without any pool they may use every node."""
 
     name: Name
     labels: dict[Name, str] = Field(default_factory=dict)
 
 
 class Policy(_Model):
-    """The whole document."""
+    """The whole policy document."""
 
     api_version: Literal["edl.training/v1"] = VERSION
     kind: Literal["Policy"] = "Policy"
@@ -243,7 +243,7 @@ class Policy(_Model):
     """Namespaces whose pods are never training, whatever labels they carry."""
 
     def protects(self, namespace: str) -> bool:
-        """Whether pods of `namespace` are out of reach."""
+        """Whether pods of `namespace` are protected."""
         return any(fnmatchcase(namespace, pattern) for pattern in self.protected_namespaces)
 
     def training_role(self, namespace: str, labels: dict[str, str]) -> Role | None:

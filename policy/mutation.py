@@ -1,15 +1,14 @@
-"""What admission changes: pods that train become low-priority and preemptible, Jobs become ours.
+"""Admission mutations: training pods become low-priority and preemptible, elastic Jobs managed.
 
-Who calls: `webhook.review`, and `reconciler` where it repairs what admission missed. Pure:
-object, policy and live priority classes in, JSON Patch operations and their reasons out.
-Applying a patch and asking again gives no operations.
+Called by `webhook.review`. Pure: takes the object, the policy and the live priority classes, and
+returns JSON Patch operations with warnings. A patched object needs no further operations.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from policy import elastic, environment, servers, sidecar
+from policy import environment, job_spec, servers, sidecar
 from policy.model import Policy
 from policy.names import (
     ANNOTATION_MASTER,
@@ -32,19 +31,19 @@ _DEFAULT_GRACE_S = 30
 _LONGEST_LABEL = 63
 
 
-class PriorityClass(NamedTuple):
-    """scheduling.k8s.io/v1 `PriorityClass`, the part that must be copied into pods."""
+class PriorityClassValues(NamedTuple):
+    """The fields of a scheduling.k8s.io/v1 `PriorityClass` that must be copied into pods."""
 
     value: int
     preemption_policy: str = "PreemptLowerPriority"
     is_default: bool = False
-    """Pods that name no class get this one from the API server."""
+    """Whether the API server assigns this class to pods that name none."""
 
 
-EDL_CLASSES: Mapping[str, PriorityClass] = {
-    CLASS_SURPLUS: PriorityClass(-1000, "Never"),
-    CLASS_GUARANTEED: PriorityClass(-8),
-    CLASS_SUPPORT: PriorityClass(-5),
+EDL_CLASSES: Mapping[str, PriorityClassValues] = {
+    CLASS_SURPLUS: PriorityClassValues(-1000, "Never"),
+    CLASS_GUARANTEED: PriorityClassValues(-8),
+    CLASS_SUPPORT: PriorityClassValues(-5),
 }
 """The classes as EDL creates them (design: priority tiers). A patch copies the live ones."""
 
@@ -57,13 +56,13 @@ _CLASS_OF = {
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """What to change, and what a person should know about it.
+    """The changes to an object, and warnings for its author.
 
     Attributes:
-        operations: JSON Patch, empty where nothing is to change.
-        role: The pod's role in training; None for pods that are none of ours.
-        tier: Its tier; None likewise.
-        warnings: One line each, for `kubectl` to show.
+        operations: JSON Patch, empty where nothing changes.
+        role: The pod's role in training; None for pods that are not training.
+        tier: Its tier; None for pods that are not training.
+        warnings: One line each, which `kubectl` prints.
     """
 
     operations: tuple[Operation, ...] = ()
@@ -74,7 +73,7 @@ class Mutation:
 
 UNTOUCHED = Mutation()
 NO_IMAGE = (
-    f"{ANNOTATION_MASTER}: EDL's webhook knows no image for masters: start it with --master-image"
+    f"{ANNOTATION_MASTER}: EDL's webhook has no image for masters: start it with --master-image"
 )
 
 
@@ -82,20 +81,20 @@ def pod_patch(
     pod: Mapping[str, object],
     namespace: str,
     policy: Policy,
-    classes: Mapping[str, PriorityClass],
+    classes: Mapping[str, PriorityClassValues],
     master_image: str = "",
 ) -> Mutation:
-    """Makes a training pod give way: labels, priority, grace and the trainer resource.
+    """Makes a training pod preemptible: labels, priority, grace period and the trainer resource.
 
-    A pod trains if it carries the job label, or if a selector of the policy names it (pods of
-    other operators: always surplus). Pods of protected namespaces never do.
+    A pod is training if it has the job label, or if a selector of the policy matches it (pods of
+    other operators, which are always surplus). Pods of protected namespaces are never training.
 
     Args:
-        pod: core/v1 Pod as admission sees it: defaulted, priority filled in.
-        namespace: Of the request; the object's own may be empty.
-        policy: The active one.
+        pod: core/v1 Pod as admission receives it: defaulted, with its priority filled in.
+        namespace: Namespace of the request; the object's own may be empty.
+        policy: The active policy.
         classes: Live PriorityClasses by name.
-        master_image: What masters and parameter servers run; "" for none known.
+        master_image: Image of masters and parameter servers; "" where none is configured.
     """
     labels = _texts(_mapping(pod.get("metadata")).get("labels"))
     if policy.protects(namespace):
@@ -121,17 +120,17 @@ def pod_patch(
 
 
 def job_patch(job: Mapping[str, object], namespace: str, policy: Policy) -> Mutation:
-    """Hands an elastic batch/v1 Job to the reconciler; only at creation, managedBy is immutable.
+    """Hands an elastic batch/v1 Job to the reconciler; only at creation, as managedBy is immutable.
 
-    `parallelism` becomes min: what `kubectl get jobs` shows as wanted at least. Jobs that are
-    not elastic, and all of protected namespaces, stay as they are.
+    `parallelism` becomes min, which `kubectl get jobs` then shows. Jobs that are not elastic, and
+    all Jobs of protected namespaces, stay unchanged.
 
     Raises:
-        JobError: the annotations or the spec contradict elasticity; naming the field.
+        JobError: the annotations or the spec contradict elasticity; the message names the field.
     """
     metadata = _mapping(job.get("metadata"))
     annotations = _texts(metadata.get("annotations"))
-    if not elastic.is_elastic(annotations):
+    if not job_spec.is_elastic(annotations):
         return UNTOUCHED
     if policy.protects(namespace):
         warning = (
@@ -143,7 +142,7 @@ def job_patch(job: Mapping[str, object], namespace: str, policy: Policy) -> Muta
     patch = Patch(job)
     if spec.get("managedBy") is None:
         patch.put(("spec", "managedBy"), MANAGER)
-    if "completions" in spec and elastic.defaulted_completions(spec):
+    if "completions" in spec and job_spec.defaulted_completions(spec):
         patch.drop(("spec", "completions"))
     patch.put(("spec", "parallelism"), low)
     name = metadata.get("name")
@@ -154,23 +153,23 @@ def job_patch(job: Mapping[str, object], namespace: str, policy: Policy) -> Muta
 
 
 def check_job(annotations: Mapping[str, str], spec: Mapping[str, object]) -> tuple[int, int]:
-    """(min, max) trainers of an elastic Job in which everything is right.
+    """(min, max) trainers of a valid elastic Job.
 
     Raises:
-        JobError: the first thing that is not, naming the field and what would be right.
+        JobError: the first error; the message names the field and what would be valid.
     """
-    found = elastic.bounds(annotations)
-    elastic.weight(annotations)
-    elastic.queue(annotations)
-    elastic.master(annotations)
-    elastic.master_settings(annotations)
-    servers.asked(annotations)
-    elastic.check_spec(spec)
-    return found
+    trainer_bounds = job_spec.bounds(annotations)
+    job_spec.weight(annotations)
+    job_spec.queue(annotations)
+    job_spec.master(annotations)
+    job_spec.master_settings(annotations)
+    servers.requested(annotations)
+    job_spec.check_spec(spec)
+    return trainer_bounds
 
 
 def _role(labels: Mapping[str, str], warnings: list[str]) -> Role:
-    """The role that the label names; a trainer where it names none."""
+    """The role in the label; trainer where the label is missing or invalid."""
     named = labels.get(LABEL_ROLE, Role.TRAINER.value)
     try:
         return Role(named)
@@ -182,9 +181,9 @@ def _role(labels: Mapping[str, str], warnings: list[str]) -> Role:
 
 
 def _tier(role: Role, labels: Mapping[str, str]) -> Tier:
-    """A trainer is surplus until the reconciler says guaranteed; the rest is support.
+    """Surplus for a trainer unless labelled guaranteed; support for the other roles.
 
-    A user who writes guaranteed gains little: that class is below every service too.
+    A user who sets the guaranteed label gains little: that class is below every service too.
     """
     if role is not Role.TRAINER:
         return Tier.SUPPORT
@@ -192,7 +191,7 @@ def _tier(role: Role, labels: Mapping[str, str]) -> Tier:
 
 
 def _preemptible(tier: Tier) -> str:
-    """Whether EDL itself may take the pod. Support pods fall to kube-scheduler alone, and last."""
+    """Whether EDL itself may evict the pod. Only kube-scheduler preempts support pods, and last."""
     return "false" if tier is Tier.SUPPORT else "true"
 
 
@@ -200,61 +199,61 @@ def _put_priority(
     patch: Patch,
     spec: Mapping[str, object],
     name: str,
-    classes: Mapping[str, PriorityClass],
+    classes: Mapping[str, PriorityClassValues],
     warnings: list[str],
 ) -> None:
-    """Writes class, value and preemptionPolicy together.
+    """Sets class, value and preemptionPolicy together.
 
-    The Priority plugin has filled the last two in already and runs again after us; it refuses
-    the pod if any of the three is not what the class says.
+    The Priority plugin has filled in the last two already and runs again after us; it rejects the
+    pod if any of the three differs from the class.
     """
-    wanted = classes.get(name)
-    if wanted is None:
+    priority_class = classes.get(name)
+    if priority_class is None:
         warnings.append(f"PriorityClass {name} does not exist (yet): the pod keeps its priority")
         return
-    asked = spec.get("priorityClassName")
-    if asked not in (None, "", name) and not _is_default(str(asked), classes):
+    requested = spec.get("priorityClassName")
+    if requested not in (None, "", name) and not _is_default(str(requested), classes):
         warnings.append(
-            f"priorityClassName {str(asked)[:40]} became {name}: training gives way to services"
+            f"priorityClassName {str(requested)[:40]} became {name}: training gives way to services"
         )
     patch.put(("spec", "priorityClassName"), name)
-    patch.put(("spec", "priority"), wanted.value)
-    patch.put(("spec", "preemptionPolicy"), wanted.preemption_policy)
+    patch.put(("spec", "priority"), priority_class.value)
+    patch.put(("spec", "preemptionPolicy"), priority_class.preemption_policy)
 
 
-def _is_default(name: str, classes: Mapping[str, PriorityClass]) -> bool:
-    found = classes.get(name)
-    return found is not None and found.is_default
+def _is_default(name: str, classes: Mapping[str, PriorityClassValues]) -> bool:
+    priority_class = classes.get(name)
+    return priority_class is not None and priority_class.is_default
 
 
 def _put_grace(patch: Patch, spec: Mapping[str, object], cap_s: int) -> None:
-    """Caps the stop time: reclaim waits for it."""
-    asked = spec.get("terminationGracePeriodSeconds")
-    grace_s = asked if isinstance(asked, int) else _DEFAULT_GRACE_S
+    """Caps the termination grace period, because reclaim waits for it."""
+    requested = spec.get("terminationGracePeriodSeconds")
+    grace_s = requested if isinstance(requested, int) else _DEFAULT_GRACE_S
     if grace_s > cap_s:
         patch.put(("spec", "terminationGracePeriodSeconds"), cap_s)
 
 
 def _put_resource(patch: Patch, spec: Mapping[str, object]) -> None:
-    """Requests one trainer on the first container, which makes kube-scheduler ask the extender."""
+    """Requests one trainer resource, for which kube-scheduler calls the extender."""
     containers = _items(spec.get("containers"))
     if not containers or not isinstance(containers[0], Mapping):
         return
-    held = [_mapping(_mapping(container).get("resources")) for container in containers]
-    if any(TRAINER_RESOURCE in _mapping(r.get("limits")) for r in held):
+    resources = [_mapping(_mapping(container).get("resources")) for container in containers]
+    if any(TRAINER_RESOURCE in _mapping(r.get("limits")) for r in resources):
         return
     for kind in ("limits", "requests"):
         patch.put(("spec", "containers", 0, "resources", kind, TRAINER_RESOURCE), "1")
 
 
 def _put_master(patch: Patch, pod: Mapping[str, object], namespace: str, image: str) -> list[str]:
-    """Adds what only admission knows: the job's master, the image of its parameter servers.
+    """Adds what only admission has: the master's sidecar, the image of parameter servers.
 
-    Trainers are told where both are.
+    Trainers get the addresses of both as environment variables.
     """
     labels = _texts(_mapping(pod.get("metadata")).get("labels"))
     warnings = environment.add(patch, pod)
-    master, server = sidecar.wanted(labels), servers.wanted(labels)
+    master, server = sidecar.is_master_host(labels), servers.is_server(labels)
     if (master or server) and not image:
         return [*warnings, NO_IMAGE]
     if master:
@@ -273,5 +272,5 @@ def _items(value: object) -> list[object]:
 
 
 def _texts(value: object) -> dict[str, str]:
-    """A map of labels or annotations; anything else in it is left out."""
+    """A map of labels or annotations; values other than strings are left out."""
     return {k: v for k, v in _mapping(value).items() if isinstance(v, str)}

@@ -1,6 +1,6 @@
-"""Names that EDL writes on Kubernetes objects: one place, so that every room means the same.
+"""Names that EDL writes on Kubernetes objects, shared by all components.
 
-They are an interface: pods and Jobs in a cluster carry them across restarts and upgrades.
+They are an interface: pods and Jobs in a cluster keep them across restarts and upgrades.
 """
 
 import re
@@ -12,36 +12,36 @@ MANAGER = "edl.training/reconciler"
 """Value of `spec.managedBy` on Jobs whose pods the reconciler owns."""
 
 TRAINER_RESOURCE = "edl.training/trainer"
-"""Extended resource that makes kube-scheduler ask the extender (`managedResources`)."""
+"""Extended resource for which kube-scheduler calls the extender (`managedResources`)."""
 
 ANNOTATION_MIN = "edl.training/min-trainers"
 ANNOTATION_MAX = "edl.training/max-trainers"
 ANNOTATION_QUEUE = "edl.training/queue"
 ANNOTATION_WEIGHT = "edl.training/weight"
 ANNOTATION_MASTER = "edl.training/master"
-"""On a Job: "true" asks for a master that hands out its data."""
+"""On a Job: "true" requests a master, which distributes the training data."""
 ANNOTATION_MASTER_STEPS = "edl.training/master-max-steps"
-"""On such a Job, and on the pod that carries its master: training ends after so many steps."""
+"""On such a Job, and on its master's host: the number of steps after which training ends."""
 ANNOTATION_MASTER_HEARTBEAT = "edl.training/master-heartbeat-seconds"
-"""There too: how often the master wants to hear of a trainer."""
+"""On the same objects: interval of the trainers' heartbeats."""
 ANNOTATION_SERVERS = "edl.training/parameter-servers"
-"""On a Job with a master: how many parameter servers it wants."""
+"""On a Job with a master: the number of its parameter servers."""
 ANNOTATION_SERVER_CPU = "edl.training/parameter-server-cpu"
 ANNOTATION_SERVER_MEMORY = "edl.training/parameter-server-memory"
 ANNOTATION_CLAIM = "edl.training/checkpoint-claim"
-"""On a Job with parameter servers: the PersistentVolumeClaim that their checkpoints go to."""
+"""On a Job with parameter servers: the PersistentVolumeClaim for their checkpoints."""
 ANNOTATION_SERVER_ADDRESSES = "edl.training/parameter-server-addresses"
-"""On a trainer of such a job: where it reaches them, in order of index, with commas between."""
+"""On a trainer of such a job: addresses of the servers in order of index, separated by commas."""
 ANNOTATION_MASTER_ADDRESS = "edl.training/master-address"
-"""On a pod of such a job: where it reaches the master, whichever pod carries it."""
-ANNOTATION_KEPT = "edl.training/kept-environment"
-"""On a pod: variables (container/NAME) that the user had set and EDL would have set otherwise."""
+"""On a pod of such a job: address of the master, the same whichever pod hosts it."""
+ANNOTATION_KEPT_ENVIRONMENT = "edl.training/kept-environment"
+"""On a pod: variables (container/NAME) that the user set to other values than EDL would."""
 ANNOTATION_PLANNED_NODE = "edl.training/planned-node"
-"""On a trainer: where the plan that made it had room for it; the extender prefers that node."""
+"""On a trainer: the node on which the plan reserved capacity; the extender prefers that node."""
 ANNOTATION_UNCOMMITTED = "edl.training/uncommitted-seconds"
-"""On a trainer: how much of its training would be lost with it, as its job's master says."""
+"""On a trainer: seconds of training that would be lost with it, as its job's master reports."""
 ANNOTATION_BOOKS = "edl.training/books"
-"""JSON on a Job: which trainer ids exist and how the others ended (reconciler.books)."""
+"""JSON on a Job: its open trainer ids, and how the others ended (`policy.trainer_accounting`)."""
 
 LABEL_JOB = "edl.training/job"
 LABEL_ROLE = "edl.training/role"
@@ -49,9 +49,9 @@ LABEL_TRAINER_ID = "edl.training/trainer-id"
 LABEL_TIER = "edl.training/tier"
 LABEL_PREEMPTIBLE = "edl.training/preemptible"
 LABEL_MASTER = "edl.training/master"
-"""On the one pod of a job that carries its master: "true"."""
+"""On the one pod of a job that hosts its master: "true"."""
 LABEL_SERVER = "edl.training/parameter-server"
-"""On a parameter server that EDL made: its index."""
+"""On a parameter server that EDL created: its index."""
 
 CLASS_SURPLUS = "edl-surplus"
 CLASS_GUARANTEED = "edl-guaranteed"
@@ -71,11 +71,11 @@ EXCHANGE_PORT = 8792
 
 _LONGEST = 63
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-"""RFC 1035: what a Service may be called."""
+"""RFC 1035 label: the valid names of a Service."""
 
 
 class Role(StrEnum):
-    """What a pod does in its job. Pods of other operators that train count as trainers."""
+    """The role of a pod in its job. Training pods of other operators count as trainers."""
 
     TRAINER = "trainer"
     PSERVER = "pserver"
@@ -83,7 +83,7 @@ class Role(StrEnum):
 
 
 class Tier(StrEnum):
-    """Who gives way first: surplus, then guaranteed, then support (design: priority tiers)."""
+    """Order of preemption: surplus, then guaranteed, then support (design: priority tiers)."""
 
     SURPLUS = "surplus"
     GUARANTEED = "guaranteed"
@@ -91,9 +91,9 @@ class Tier(StrEnum):
 
 
 def object_name(job: str, suffix: str) -> str:
-    """What an object of a job is called: `<job><suffix>` where that can name a Service.
+    """The name of an object of a job: `<job><suffix>` where that is a valid name of a Service.
 
-    Else a name made of the job's and a part of its hash, which ends with `suffix` as well.
+    Otherwise a name built from the job's name and a hash of it, which also ends with `suffix`.
     """
     name = job + suffix
     if len(name) <= _LONGEST and _LABEL.fullmatch(name):

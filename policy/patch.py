@@ -1,6 +1,6 @@
-"""JSON Patch (RFC 6902) as the API server takes it: missing parents first, names escaped.
+"""JSON Patch (RFC 6902) as the API server expects it: missing parents first, names escaped.
 
-Pure. Who calls: `policy.mutation`.
+Pure. Called by `policy.mutation`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,28 +10,28 @@ Operation = Mapping[str, object]
 
 
 class Patch:
-    """Collects operations against one document; missing parents are made first, once."""
+    """A list of operations on one document; missing parents are created first, once."""
 
     def __init__(self, document: Mapping[str, object]) -> None:
         self._document = document
-        self._made: set[tuple[str | int, ...]] = set()
+        self._created: set[tuple[str | int, ...]] = set()
         self._operations: list[Operation] = []
 
     def put(self, path: tuple[str | int, ...], value: object) -> None:
-        """Makes `path` hold `value`; nothing if it does."""
+        """Sets `path` to `value`; adds no operation where it has that value already."""
         for depth in range(1, len(path)):
             parent = path[:depth]
-            wanted = list if isinstance(path[depth], int) else Mapping
-            if parent not in self._made and not isinstance(self._at(parent), wanted):
-                self._made.add(parent)
+            container_type = list if isinstance(path[depth], int) else Mapping
+            if parent not in self._created and not isinstance(self._at(parent), container_type):
+                self._created.add(parent)
                 self._add(parent, {})
         if self._at(path) != value or type(self._at(path)) is not type(value):
             self._add(path, value)
 
     def push(self, path: tuple[str | int, ...], value: object, *, first: bool = False) -> None:
-        """Adds `value` to the list at `path`, at its end or first; the list is made if missing."""
-        if path not in self._made and not isinstance(self._at(path), list):
-            self._made.add(path)
+        """Adds `value` to the list at `path`, at its end or first; a missing list is created."""
+        if path not in self._created and not isinstance(self._at(path), list):
+            self._created.add(path)
             self._add(path, [])
         self._add((*path, 0 if first else "-"), value)
 
@@ -40,7 +40,7 @@ class Patch:
         self._operations.append({"op": "remove", "path": _pointer(path)})
 
     def operations(self) -> tuple[Operation, ...]:
-        """Everything collected, in order."""
+        """All operations, in order."""
         return tuple(self._operations)
 
     def _add(self, path: tuple[str | int, ...], value: object) -> None:
@@ -48,16 +48,16 @@ class Patch:
         self._operations.append({"op": "add", "path": _pointer(path), "value": value})
 
     def _at(self, path: tuple[str | int, ...]) -> object:
-        """What the original document holds there; None for nothing."""
-        here: object = self._document
+        """The value at `path` in the original document; None where there is none."""
+        node: object = self._document
         for part in path:
-            if isinstance(here, Mapping) and isinstance(part, str):
-                here = here.get(part)
-            elif isinstance(here, list) and isinstance(part, int) and part < len(here):
-                here = here[part]
+            if isinstance(node, Mapping) and isinstance(part, str):
+                node = node.get(part)
+            elif isinstance(node, list) and isinstance(part, int) and part < len(node):
+                node = node[part]
             else:
                 return None
-        return here
+        return node
 
 
 def _pointer(path: Sequence[str | int]) -> str:

@@ -1,15 +1,16 @@
-"""Where a pod can go and where it goes best, on one node at a time.
+"""Whether a node admits a pod, and what placing the pod there costs; one node at a time.
 
-The plan and the extender both ask here, so that what the plan promises the scheduler also
-does. Amounts are counted as kube-scheduler's NodeResourcesFit counts them; a sum over the
-cluster decides nothing.
+The plan and the extender both use this module, so that kube-scheduler places trainers where the
+plan reserved capacity. Amounts are counted as kube-scheduler's NodeResourcesFit counts them;
+cluster-wide sums play no part.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from math import gcd
 
 from policy import amounts
+from policy.decisions import Figures
 from policy.model import NodePool
 from policy.reasons import Reason
 from policy.snapshot import Constraints, Node, Requirement, Resources, Taint, Toleration
@@ -18,9 +19,9 @@ _HARD_EFFECTS = ("NoSchedule", "NoExecute")
 
 
 def admits(node: Node, constraints: Constraints, pools: tuple[NodePool, ...] = ()) -> Reason | None:
-    """Why `node` is closed to a pod whatever is free there, or None where it is open.
+    """Why `node` admits no such pod regardless of what is free there, or None where it does.
 
-    Mirrors the filters NodeUnschedulable, NodeAffinity and TaintToleration, plus our pools.
+    Mirrors the filters NodeUnschedulable, NodeAffinity and TaintToleration, plus EDL's node pools.
     """
     if not node.ready:
         return Reason.NODE_NOT_READY
@@ -50,7 +51,7 @@ def _matches(node: Node, term: tuple[Requirement, ...]) -> bool:
 
 
 def _holds(node: Node, requirement: Requirement) -> bool:
-    """One requirement of node affinity; an unknown operator holds nowhere."""
+    """Whether a node meets a requirement of node affinity; with an unknown operator none does."""
     key, values = requirement.key, requirement.values
     actual = node.name if key == "metadata.name" else node.labels.get(key)
     match requirement.operator:
@@ -70,57 +71,56 @@ def _holds(node: Node, requirement: Requirement) -> bool:
 
 def _compares(operator: str, actual: str | None, values: tuple[str, ...]) -> bool:
     try:
-        have, bound = int(actual or ""), int(values[0] if values else "")
+        actual_number, bound = int(actual or ""), int(values[0] if values else "")
     except ValueError:
         return False
-    return have > bound if operator == "Gt" else have < bound
+    return actual_number > bound if operator == "Gt" else actual_number < bound
 
 
-_ALIKE = 4
+_LARGEST_SET = 4
 _TWELFTHS = 12
-"""The least number that 1 to `_ALIKE` all divide."""
+"""The least common multiple of 1 to `_LARGEST_SET`."""
 
 
-_MOST_WORTH = 1000
-_MOST_ALIKE = 64
-"""Trainers of one shape on a node up to which fillings are exact."""
-_MOST_KNOWN = 262_144
-"""Fillings that are remembered, some 50 MB; nodes with the same room share them."""
+_LARGEST_WORTH = 1000
+_MAX_EXACT = 64
+"""Number of trainers of one shape on a node up to which fillings are optimal."""
+_CACHE_SIZE = 262_144
+"""Cached fillings, some 50 MB; nodes with the same free amounts share them."""
 
 CHEAPEST = (-(2**62), 0)
-"""Below the cost of any place."""
+"""Lower than the cost of any placement."""
 
 
 class Packing:
-    """Knows the shapes of trainers in use and what a placement would spoil for them.
+    """The fragmentation cost of placements, for the shapes of trainers in use.
 
-    The value of free room is the most that whole trainers could still use of it, each counted by
-    its dominant share. A placement costs what it takes away
-    from that value beyond itself, so whole slots stay free: a pod of 4 CPU goes where 9 are
-    free and 5 remain, not where 8.5 are.
+    The value of free capacity is the largest sum of worths of whole trainers that fit into it;
+    the worth of a trainer is its dominant share. A placement costs the value that it destroys, so
+    whole slots stay free: a pod of 4 CPU goes where 9 are free and 5 remain, not where 8.5 are.
     """
 
-    _MOST_SHAPES = 4
+    _MAX_SHAPES = 4
 
     def __init__(self, shapes: Iterable[Resources], total: Resources) -> None:
-        """Nothing is priced yet.
+        """Prepares the shapes.
 
         Args:
-            shapes: In order of weight; beyond the first four different ones none is looked at.
-            total: Allocatable of the cluster: it says which resource of a shape is the scarce one.
+            shapes: In order of importance; only the first four different ones are used.
+            total: Allocatable of the cluster, which determines the dominant resource of a shape.
         """
         distinct: dict[tuple[tuple[str, int], ...], None] = {}
         for shape in shapes:
             needs = tuple(sorted((n, a) for n, a in shape.items() if a > 0 and n != "pods"))
             if needs:
                 distinct[needs] = None
-        self.shapes = tuple(distinct)[: self._MOST_SHAPES]
-        """Those that count, as (resource, amount) pairs by name."""
+        self.shapes = tuple(distinct)[: self._MAX_SHAPES]
+        """The shapes in use, as (resource, amount) pairs sorted by name."""
         self._names = tuple(sorted({name for shape in self.shapes for name, _ in shape}))
         self._units = tuple(
             gcd(*(dict(shape).get(name, 0) for shape in self.shapes)) for name in self._names
         )
-        """What free amounts are rounded down to: less than a unit is of no use to any shape."""
+        """Free amounts are rounded down to these units: no shape can use a smaller remainder."""
         self._vectors = tuple(
             tuple(
                 dict(shape).get(name, 0) // unit
@@ -131,56 +131,56 @@ class Packing:
         shares = [amounts.dominant(dict(shape), total) for shape in self.shapes]
         most = max(shares, default=0.0)
         self.worths = tuple(
-            max(1, round(_MOST_WORTH * share / most)) if most else 1 for share in shares
+            max(1, round(_LARGEST_WORTH * share / most)) if most else 1 for share in shares
         )
-        """What one trainer of each shape counts: its dominant share, the largest being 1 000.
+        """Worth of one trainer of each shape: its dominant share, scaled so that the largest is 1 000.
 
-        Rounded, so that a node more in a large cluster leaves all prices as they are.
+        Rounded, so that adding a node to a large cluster leaves all costs unchanged.
         """
-        self._best = lru_cache(maxsize=_MOST_KNOWN)(self._fill_from)
+        self._best = lru_cache(maxsize=_CACHE_SIZE)(self._fill_from)
 
     def value(self, free: Mapping[str, int]) -> int:
-        """The most that whole trainers could use of `free`, as the sum of their worths."""
+        """The largest sum of worths of whole trainers that fit into `free`."""
         return self._value(self._rounded({}, free, 0))
 
     def _value(self, free: tuple[int, ...]) -> int:
         return self._best(0, free) if self._vectors else 0
 
     def _fill_from(self, first: int, free: tuple[int, ...]) -> int:
-        """The best filling with the shapes from `first` on: one of that shape more, or none.
+        """Value of the best filling with the shapes from `first` on: one more of it, or none.
 
-        Exact while a shape goes in at most `_MOST_ALIKE` times; of small shapes in large rooms
-        the number beyond that is taken as given.
+        Optimal while a shape fits at most `_MAX_EXACT` times; of small shapes on large nodes the
+        number beyond that is assumed to be part of the filling.
         """
         shape, worth = self._vectors[first], self.worths[first]
         most = min(f // s for f, s in zip(free, shape, strict=True) if s)
         if first + 1 == len(self._vectors):
             return most * worth
-        given = max(0, most - _MOST_ALIKE)
-        if given:
-            free = tuple(f - given * s for f, s in zip(free, shape, strict=True))
+        certain = max(0, most - _MAX_EXACT)
+        if certain:
+            free = tuple(f - certain * s for f, s in zip(free, shape, strict=True))
         best = self._best(first + 1, free)
         if most:
-            rest = tuple(f - s for f, s in zip(free, shape, strict=True))
-            best = max(best, worth + self._best(first, rest))
-        return best + given * worth
+            remaining = tuple(f - s for f, s in zip(free, shape, strict=True))
+            best = max(best, worth + self._best(first, remaining))
+        return best + certain * worth
 
     def cost(self, requests: Resources, free: Mapping[str, int]) -> tuple[int, int]:
-        """(what the placement spoils, what is left of the CPU); lower is better.
+        """(fragmentation cost, free CPU that remains) of a placement; lower is better.
 
-        Pods come in sets of alike ones, so what counts is what each of up to four would spoil
-        on average: two of 4 CPU spoil one trainer of 5 on a node of 18, but two on one of 17.
-        Counted in twelfths, which keeps averages whole. `requests` must fit into `free`.
+        Pods arrive in sets of equal ones, so the cost is the lowest average over one to four such
+        pods: two of 4 CPU cost one trainer of 5 on a node of 18, but two trainers on one of 17.
+        In twelfths, which keeps averages whole. `requests` must fit into `free`.
         """
         before = self._value(self._rounded(requests, free, 0))
-        spoiled = min(
+        fragmented = min(
             (before - self._value(self._rounded(requests, free, count))) * _TWELFTHS // count
-            for count in range(1, 1 + max(1, min(_ALIKE, amounts.times(requests, free))))
+            for count in range(1, 1 + max(1, min(_LARGEST_SET, amounts.times(requests, free))))
         )
-        return spoiled, free.get("cpu", 0) - requests.get("cpu", 0)
+        return fragmented, free.get("cpu", 0) - requests.get("cpu", 0)
 
     def _rounded(self, requests: Resources, free: Mapping[str, int], count: int) -> tuple[int, ...]:
-        """What is left when `count` such pods are placed, as shapes can use it."""
+        """What remains free, in units, once `count` such pods are placed."""
         return tuple(
             max(0, free.get(name, 0) - count * requests.get(name, 0)) // unit
             for name, unit in zip(self._names, self._units, strict=True)
@@ -190,8 +190,32 @@ class Packing:
 def score(costs: Mapping[str, tuple[int, int]]) -> dict[str, int]:
     """Node -> 0..10 (extender/v1 MaxExtenderPriority), 10 for the lowest cost.
 
-    Costs are ranked, not scaled: with few distinct costs each keeps a level of its own.
+    Costs are ranked, not scaled: with few distinct costs each has a score of its own.
     """
     ranks = {cost: rank for rank, cost in enumerate(sorted(set(costs.values())))}
     worst = max(len(ranks) - 1, 1)
     return {node: 10 - (10 * ranks[cost] + worst - 1) // worst for node, cost in costs.items()}
+
+
+def closest_fit(
+    requests: Resources, nodes: Collection[str], available: Mapping[str, Resources]
+) -> Figures:
+    """The number of nodes, and the one closest to fitting a pod with what is free there.
+
+    These are figures for the record of a decision. On the closest node the scarcest resource, as a
+    fraction of the pod's request, is the least scarce. O(nodes).
+
+    Args:
+        requests: Requests of the pod.
+        nodes: Nodes that admit it.
+        available: Node -> what is free there, by the scheduler's count; may be negative.
+    """
+    if not nodes:
+        return {"nodes": 0}
+    requested = [(name, amount) for name, amount in sorted(requests.items()) if amount > 0]
+    _, closest = max(
+        (min((available[n].get(r, 0) / amount for r, amount in requested), default=0.0), n)
+        for n in nodes
+    )
+    free = {name: max(0, available[closest].get(name, 0)) for name, _ in requested}
+    return {"nodes": len(nodes), "nearest": closest, "free": free}

@@ -54,7 +54,7 @@ def parse(resource: str, text: str) -> int:
     """The amount that `text` means for `resource`: millicores for cpu, units for the rest.
 
     Raises:
-        QuantityError: `text` is no quantity; the message shows it and an example.
+        QuantityError: `text` is not a quantity; the message shows it and an example.
     """
     match = _NUMBER.fullmatch(text) if len(text) <= 64 else None  # noqa: PLR2004 - upstream's longest
     if match is None:
@@ -74,18 +74,18 @@ def parse_all(amounts: Mapping[str, object]) -> dict[str, int]:
     """Resource name -> amount, for a whole `requests` or `allocatable` map.
 
     Raises:
-        QuantityError: one of the values is no quantity.
+        QuantityError: one of the values is not a quantity.
     """
     return {name: parse(name, str(value)) for name, value in amounts.items()}
 
 
 def show(resource: str, amount: int) -> str:
-    """`amount` the way people write it: "5", "500m", "8Gi"; `parse` reads it back exactly."""
+    """`amount` in the shortest usual form: "5", "500m", "8Gi"; `parse` restores it exactly."""
     if resource == "cpu":
-        whole, rest = divmod(amount, _MILLI)
-        return f"{amount}m" if rest else str(whole)
+        whole, remainder = divmod(amount, _MILLI)
+        return f"{amount}m" if remainder else str(whole)
     for suffix in ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki"):
-        whole, rest = divmod(amount, int(_SUFFIXES[suffix]))
-        if whole and not rest:
+        whole, remainder = divmod(amount, int(_SUFFIXES[suffix]))
+        if whole and not remainder:
             return f"{whole}{suffix}"
     return str(amount)

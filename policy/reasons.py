@@ -1,10 +1,10 @@
-"""Stable codes for every decision: the same word in results, events, logs and metric labels."""
+"""Stable codes for every decision: the same in results, events, logs and metric labels."""
 
 from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """Why something is so. Values are an interface: never renamed, only added."""
+    """The reason for a decision. Values are an interface: never renamed, only added."""
 
     # why a job has the target it has
     AT_MAX = "AtMax"
@@ -21,7 +21,7 @@ class Reason(StrEnum):
     BACKING_OFF = "BackingOff"
     INVALID = "Invalid"
 
-    # why a trainer is given up
+    # why a trainer is released
     ABOVE_MAX = "AboveMax"
     SERVICES_FIRST = "ServicesFirst"
     RESERVE_RESTORED = "ReserveRestored"
@@ -31,21 +31,19 @@ class Reason(StrEnum):
     MASTER_MOVES = "MasterMoves"
     SERVER_MOVES = "ServerMoves"
 
-    # why a trainer was not made
+    # why a trainer was not created
     REFUSED = "Refused"
 
-    # why a trainer is made
+    # why a trainer is created
     GUARANTEED = "Guaranteed"
     SURPLUS = "Surplus"
 
-    # why a node is no place for a pod
+    # why a pod cannot run on a node
     NODE_UNKNOWN = "NodeUnknown"
     NODE_NOT_READY = "NodeNotReady"
     NODE_UNSCHEDULABLE = "NodeUnschedulable"
     NODE_TAINTED = "NodeTainted"
     NODE_SELECTOR = "NodeSelectorMismatch"
     NODE_POOL = "OutsideNodePools"
-    NODE_TOO_SMALL = "NodeTooSmall"
-    NODE_FULL = "NodeFull"
     NODE_PROMISED = "NodePromisedToService"
     NODE_COOLING_DOWN = "NodeCoolingDown"

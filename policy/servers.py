@@ -1,14 +1,14 @@
-"""A job's parameter servers: what it asks for, what they are called, and what admission adds to them.
+"""A job's parameter servers: the request in its annotations, their names, and their admission.
 
-The reconciler makes their pods whole but for the image, which admission knows: the API server
-takes no pod without one, so none can start in a cluster whose webhook is away. Pure. Who calls:
+The reconciler creates their pods without an image, which admission adds: the API server accepts no
+pod without one, so none can start in a cluster whose webhook is down. Pure. Called by
 `policy.mutation`, `kube.decode`, `policy.rules.servers`, and `reconciler`.
 """
 
 import re
 from collections.abc import Mapping
 
-from policy import elastic, quantity, reading
+from policy import job_spec, quantity, unstructured
 from policy.errors import JobError, QuantityError
 from policy.names import (
     ANNOTATION_CLAIM,
@@ -21,58 +21,58 @@ from policy.names import (
     object_name,
 )
 from policy.patch import Patch
-from policy.snapshot import Servers
+from policy.snapshot import ServerSpec
 
-MOST = 64
-"""More than this in one job is a slip of the pen: each trainer talks to all of them."""
-LEAST_MEMORY = "128Mi"
-"""What an empty server takes; "512m" is half a byte."""
+MAX_SERVERS = 64
+"""A larger number in one job is taken for a typing error: each trainer connects to all of them."""
+MIN_MEMORY = "128Mi"
+"""Memory of an empty server; it also catches "512m", which is half a byte."""
 _DEFAULT_CPU = "500m"
 _DEFAULT_MEMORY = "1Gi"
 _DETAILS = (ANNOTATION_SERVER_CPU, ANNOTATION_SERVER_MEMORY, ANNOTATION_CLAIM)
 ANNOTATIONS = (ANNOTATION_SERVERS, *_DETAILS)
-"""All that a Job says about them."""
+"""All annotations of a Job about its parameter servers."""
 _LONGEST = 253
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-"""RFC 1123: what a PersistentVolumeClaim may be called."""
+"""RFC 1123 subdomain: the valid names of a PersistentVolumeClaim."""
 
 
-def asked(annotations: Mapping[str, str]) -> Servers | None:
-    """The parameter servers that a Job asks for; None for none.
+def requested(annotations: Mapping[str, str]) -> ServerSpec | None:
+    """The parameter servers that a Job requests; None where it requests none.
 
     Raises:
-        JobError: the annotation that is wrong, and what would be right.
+        JobError: an annotation is invalid; the message names it and what would be valid.
     """
     if ANNOTATION_SERVERS not in annotations:
         for name in _DETAILS:
             if name in annotations:
                 raise JobError(
-                    f"{name} says something about parameter servers, and the Job asks for none: "
+                    f"{name} applies to parameter servers, and the Job requests none: "
                     f'write {ANNOTATION_SERVERS}: "2" or the like, or leave it out'
                 )
         return None
-    elastic.need_master(annotations, ANNOTATION_SERVERS)
+    job_spec.need_master(annotations, ANNOTATION_SERVERS)
     requests = {
         "cpu": _amount(annotations, ANNOTATION_SERVER_CPU, "cpu", _DEFAULT_CPU, "1m"),
         "memory": _amount(
-            annotations, ANNOTATION_SERVER_MEMORY, "memory", _DEFAULT_MEMORY, LEAST_MEMORY
+            annotations, ANNOTATION_SERVER_MEMORY, "memory", _DEFAULT_MEMORY, MIN_MEMORY
         ),
         "pods": 1,
     }
-    count = elastic.number(annotations, ANNOTATION_SERVERS, MOST)
-    return Servers(count, requests, _claim(annotations))
+    count = job_spec.number(annotations, ANNOTATION_SERVERS, MAX_SERVERS)
+    return ServerSpec(count, requests, _claim(annotations))
 
 
 def _amount(
-    annotations: Mapping[str, str], name: str, resource: str, default: str, least: str
+    annotations: Mapping[str, str], name: str, resource: str, default: str, minimum: str
 ) -> int:
     text = annotations.get(name, default)
     try:
         amount = quantity.parse(resource, text)
     except QuantityError as error:
         raise JobError(f"{name}: {error}") from error
-    if amount < quantity.parse(resource, least):
-        raise JobError(f"{name} is {text[:40]!r}: a parameter server needs at least {least}")
+    if amount < quantity.parse(resource, minimum):
+        raise JobError(f"{name} is {text[:40]!r}: a parameter server needs at least {minimum}")
     return amount
 
 
@@ -89,17 +89,19 @@ def _claim(annotations: Mapping[str, str]) -> str:
 
 
 def name_of(job: str, number: int) -> str:
-    """What a server's pod and Service are called; a pod that is lost comes back under it."""
+    """The name of a server's pod and Service; the replacement of a lost pod has the same name."""
     return object_name(job, f"-ps-{number}")
 
 
-def wanted(labels: Mapping[str, str]) -> bool:
-    """Whether a pod is a parameter server of EDL's making."""
+def is_server(labels: Mapping[str, str]) -> bool:
+    """Whether a pod is a parameter server that EDL created."""
     return bool(labels.get(LABEL_SERVER)) and bool(labels.get(LABEL_JOB))
 
 
 def add_image(patch: Patch, pod: Mapping[str, object], image: str) -> None:
-    """Says what the server's container runs; nothing where that is said already."""
-    for place, container in enumerate(reading.entries(reading.spec(pod), "containers")):
+    """Sets the image of the server's container; nothing where it has one already."""
+    for position, container in enumerate(
+        unstructured.objects(unstructured.spec(pod), "containers")
+    ):
         if container.get("name") == SERVER_CONTAINER and not container.get("image"):
-            patch.put(("spec", "containers", place, "image"), image)
+            patch.put(("spec", "containers", position, "image"), image)

@@ -1,14 +1,14 @@
-"""The master beside a trainer: what admission adds to the pods of a job that asked for one.
+"""The master's sidecar: what admission adds to the pods of a job that requested a master.
 
-The pod that carries the master gets it as a native sidecar (an init container that is restarted
-for as long as the pod lives: KEP-753); every trainer gets the address and the job's token. Names
-of the objects that go with it come from here too, so that webhook and reconciler mean the same.
-Pure. Who calls: `policy.mutation`, and `reconciler` for the names.
+The pod that hosts the master gets it as a native sidecar (an init container that is restarted
+for as long as the pod lives: KEP-753); every trainer gets the address and the job's token. The
+names of the accompanying objects are defined here too, for both webhook and reconciler.
+Pure. Called by `policy.mutation`, and by `reconciler` for the names.
 """
 
 from collections.abc import Mapping
 
-from policy import environment, names, quantity, reading
+from policy import environment, names, quantity, unstructured
 from policy.names import (
     ANNOTATION_MASTER_HEARTBEAT,
     ANNOTATION_MASTER_STEPS,
@@ -26,17 +26,17 @@ REQUESTS: Resources = {
     "cpu": quantity.parse("cpu", CPU_REQUEST),
     "memory": quantity.parse("memory", MEMORY_REQUEST),
 }
-"""What the pod that carries it needs more than the others."""
+"""Requests of the sidecar, which its host needs in addition to those of a trainer."""
 
 _MEMORY_LIMIT = "512Mi"
-"""A million tasks take less than 200 MB; the rest is for their snapshot."""
+"""A million tasks take less than 200 MB; the remainder is for their snapshot."""
 _JOURNAL = "/var/lib/edl-master"
 _JOURNAL_VOLUME = "edl-master"
 _JOURNAL_LIMIT = "1Gi"
 _ACCESS = "/var/run/secrets/kubernetes.io/serviceaccount"
 _ACCESS_VOLUME = "edl-master-access"
 _TOKEN_LIFE_S = 3607
-"""What the API server gives pods by default; the kubelet renews it."""
+"""The API server's default for pods; the kubelet renews the token."""
 USER = 65532
 STRICT: Mapping[str, object] = {
     "allowPrivilegeEscalation": False,
@@ -46,7 +46,7 @@ STRICT: Mapping[str, object] = {
     "capabilities": {"drop": ["ALL"]},
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-"""core/v1 SecurityContext of containers that EDL adds or makes."""
+"""core/v1 SecurityContext of containers that EDL adds or creates."""
 _FLAGS = {
     ANNOTATION_MASTER_STEPS: "--max-steps",
     ANNOTATION_MASTER_HEARTBEAT: "--heartbeat-seconds",
@@ -54,49 +54,51 @@ _FLAGS = {
 
 
 def object_name(job: str) -> str:
-    """What Service, Secret, ConfigMap, Role and RoleBinding of a job's master are called."""
+    """The name of Service, Secret, ConfigMap, Role and RoleBinding of a job's master."""
     return names.object_name(job, environment.MASTER_SUFFIX)
 
 
-def wanted(labels: Mapping[str, str]) -> bool:
-    """Whether a pod is marked to carry its job's master."""
+def is_master_host(labels: Mapping[str, str]) -> bool:
+    """Whether a pod is labelled to host its job's master."""
     return labels.get(LABEL_MASTER) == "true" and bool(labels.get(LABEL_JOB))
 
 
-def carried(pod: Mapping[str, object]) -> bool:
+def has_sidecar(pod: Mapping[str, object]) -> bool:
     """Whether a pod has the sidecar."""
-    return reading.named(reading.entries(reading.spec(pod), "initContainers"), MASTER_CONTAINER)
+    return unstructured.has_name(
+        unstructured.objects(unstructured.spec(pod), "initContainers"), MASTER_CONTAINER
+    )
 
 
 def add_master(patch: Patch, pod: Mapping[str, object], namespace: str, image: str) -> None:
-    """Adds the sidecar and its volumes; nothing where it is there already.
+    """Adds the sidecar and its volumes; nothing where the pod has the sidecar already.
 
-    It comes before the user's init containers: none of them may keep a job without its master.
+    It comes before the user's init containers, so that none of them can delay the master.
 
     Args:
-        patch: Takes the operations.
-        pod: As admission sees it, marked to carry the master.
-        namespace: Of the request.
-        image: What the sidecar runs.
+        patch: Receives the operations.
+        pod: The pod as admission receives it, labelled to host the master.
+        namespace: Namespace of the request.
+        image: Image of the sidecar.
     """
-    if carried(pod):
+    if has_sidecar(pod):
         return
-    job = reading.texts(pod, "labels")[LABEL_JOB]
-    flags = _flags(reading.texts(pod, "annotations"))
+    job = unstructured.string_map(pod, "labels")[LABEL_JOB]
+    flags = _flags(unstructured.string_map(pod, "annotations"))
     patch.push(("spec", "initContainers"), _container(job, namespace, image, flags), first=True)
-    there = reading.entries(reading.spec(pod), "volumes")
+    volumes = unstructured.objects(unstructured.spec(pod), "volumes")
     for volume in (_journal_volume(), _access_volume()):
-        if not reading.named(there, str(volume["name"])):
+        if not unstructured.has_name(volumes, str(volume["name"])):
             patch.push(("spec", "volumes"), volume)
 
 
 def _flags(annotations: Mapping[str, str]) -> list[str]:
-    """What the Job says about its master; `elastic.master_settings` has checked it."""
+    """The Job's settings of its master; `job_spec.master_settings` has validated them."""
     return [f"{flag}={annotations[name]}" for name, flag in _FLAGS.items() if name in annotations]
 
 
 def _container(job: str, namespace: str, image: str, flags: list[str]) -> dict[str, object]:
-    """core/v1 Container of the master; as strict as EDL's own servers."""
+    """core/v1 Container of the master, with the same restrictions as EDL's own servers."""
     health = {"path": "/healthz", "port": MASTER_PORT}
     return {
         "name": MASTER_CONTAINER,
@@ -130,9 +132,9 @@ def _journal_volume() -> dict[str, object]:
 
 
 def _access_volume() -> dict[str, object]:
-    """What the ServiceAccount admission plugin mounts, for the sidecar alone.
+    """The volume that the ServiceAccount admission plugin mounts, for the sidecar alone.
 
-    So the sidecar reaches the API server where the user's containers are kept from it.
+    It lets the sidecar reach the API server where the user's containers may not.
     """
     namespace = {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}
     sources: list[dict[str, object]] = [

@@ -1,7 +1,7 @@
-"""The core's own view of a cluster: small frozen records, not API objects.
+"""Frozen records of nodes, pods and jobs: the data that decisions are based on, not API objects.
 
-`kube.decode` makes them from API JSON; everything in `policy` decides on them. Amounts are
-integers in the units of `policy.quantity`. Times are seconds since the epoch.
+`kube.decode` creates them from API JSON. Amounts are integers in the units of `policy.quantity`.
+Times are seconds since the epoch.
 """
 
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ ANYWHERE = Constraints()
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as the scheduler sees it. `allocatable` includes "pods"."""
+    """A node, with the fields that scheduling uses. `allocatable` includes "pods"."""
 
     name: str
     allocatable: Resources
@@ -80,7 +80,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod, trimmed. `requests` is what the scheduler counts, "pods": 1 included."""
+    """A pod, with the fields that decisions use.
+
+    `requests` has the amounts that the scheduler counts, including "pods": 1.
+    """
 
     namespace: str
     name: str
@@ -90,11 +93,11 @@ class Pod:
     preempts: bool = True
     """False for `preemptionPolicy: Never`."""
     node: str = ""
-    """Where it is bound; "" while unscheduled."""
+    """The node it is bound to; "" while unscheduled."""
     planned: str = ""
-    """Where the plan that made it had room for it: a wish, not a claim."""
+    """Node on which the plan that created it reserved capacity: a preference only."""
     nominated: str = ""
-    """`status.nominatedNodeName`: where it waits for victims to leave."""
+    """`status.nominatedNodeName`: the node where it waits for victims to end."""
     phase: Phase = Phase.PENDING
     ready: bool = False
     gated: bool = False
@@ -103,9 +106,9 @@ class Pod:
     """Condition DisruptionTarget is true: preempted, evicted, drained. Never a failure."""
     created_s: float = 0.0
     started_s: float = 0.0
-    """`status.startTime`, or 0 before the node took it."""
+    """`status.startTime`, or 0 before the kubelet accepted it."""
     uncommitted_s: float = 0.0
-    """Seconds of training that would be lost with it, as its job's master says."""
+    """Seconds of training that would be lost with it, as its job's master reports."""
     ended_s: float = 0.0
     """When its containers ended, or 0 while they run."""
     owner_uid: str = ""
@@ -117,11 +120,11 @@ class Pod:
     tier: Tier | None = None
     trainer_id: int = -1
     master: bool = False
-    """Label `edl.training/master`: it carries its job's master."""
+    """Label `edl.training/master`: it hosts its job's master."""
     server: int = -1
-    """Label `edl.training/parameter-server`: which of its job's servers it is; -1 for none."""
+    """Label `edl.training/parameter-server`: its index among the job's servers; -1 for none."""
     address: str = ""
-    """`status.podIP` of a pod that carries a master; the others' are not kept."""
+    """`status.podIP` of a master's host; "" for other pods."""
     constraints: Constraints = ANYWHERE
     scheduler: str = "default-scheduler"
 
@@ -132,21 +135,21 @@ class Pod:
 
     @property
     def terminal(self) -> bool:
-        """Its containers have ended; it holds no capacity any more."""
+        """Whether its containers have ended, so that it holds no capacity."""
         return self.phase in (Phase.SUCCEEDED, Phase.FAILED)
 
     @property
     def is_training(self) -> bool:
-        """Whether it is one of ours to move; every other pod is a service (or system) pod."""
+        """Whether it belongs to training; every other pod is a service (or system) pod."""
         return self.role is not None
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
-    """What became of every trainer id of a job (annotation `edl.training/books`).
+class TrainerAccounting:
+    """The accounting of a job's trainer ids (annotation `edl.training/books`).
 
-    `next_id` grows only. `open` are the ids whose pods have not been accounted for yet. Each
-    id below `next_id` is in `open` or counted in exactly one of the four sums.
+    `next_id` only grows. `open` has the ids whose end is not counted yet. Each id below `next_id`
+    is in `open` or counted in exactly one of the four sums.
     """
 
     next_id: int = 0
@@ -156,7 +159,7 @@ class Books:
     disrupted: int = 0
     """Preempted, evicted, drained, or gone with a node."""
     released: int = 0
-    """Given up by the plan or by the user (scaled down, suspended)."""
+    """Released by the plan or by the user (scaled down, suspended)."""
     failures_in_row: int = 0
     last_failure_s: float = 0.0
 
@@ -187,22 +190,22 @@ class JobStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Servers:
-    """The parameter servers that a job asked for."""
+class ServerSpec:
+    """The parameter servers that a job requests."""
 
     count: int
     requests: Resources
-    """Of one of them, "pods" included."""
+    """Requests of one server, including "pods"."""
     claim: str = ""
-    """PersistentVolumeClaim for their checkpoints; "" where each keeps its own beside it."""
+    """PersistentVolumeClaim for their checkpoints; "" for a local directory of each server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """An elastic job: an annotated batch/v1 Job today, a TrainingJob later.
+    """An elastic job: an annotated batch/v1 Job.
 
-    `template` is the pod template as the user wrote it and opaque to the core; `requests`
-    and `constraints` are what the scheduler will count for one trainer made from it.
+    `template` is the user's pod template, which decisions do not read; `requests` and
+    `constraints` are those that the scheduler will count for one trainer created from it.
     """
 
     namespace: str
@@ -213,20 +216,20 @@ class Job:
     requests: Resources
     constraints: Constraints = ANYWHERE
     limits: Resources = field(default_factory=dict)
-    """What one trainer may use at most; a resource without a limit is missing."""
+    """Limits of one trainer; a resource without a limit is missing."""
     weight: int = 1
     queue: str = ""
     master: bool = False
-    """It asks for a master: annotation `edl.training/master`."""
+    """Whether it requests a master: annotation `edl.training/master`."""
     master_settings: Mapping[str, str] = field(default_factory=dict)
-    """Annotations that say how its master is to be started."""
-    servers: Servers | None = None
-    """The parameter servers it asks for."""
+    """Annotations with settings of its master."""
+    servers: ServerSpec | None = None
+    """The parameter servers that it requests."""
     account: str = "default"
     """Service account of its pods."""
     created_s: float = 0.0
     managed: bool = True
-    """`spec.managedBy` names us; False: the built-in controller has its pods."""
+    """Whether `spec.managedBy` names EDL; otherwise the built-in controller manages its pods."""
     parallelism: int = 0
     suspended: bool = False
     deleting: bool = False
@@ -234,13 +237,13 @@ class Job:
     deadline_s: int = 0
     """`activeDeadlineSeconds`, 0 for none."""
     status: JobStatus = JobStatus()
-    books: Books = Books()
-    books_text: str = ""
-    """The annotation as it stands, "" if absent: what an optimistic write must find."""
+    accounting: TrainerAccounting = TrainerAccounting()
+    accounting_text: str = ""
+    """The annotation's text, "" if absent: the expected old value of an optimistic write."""
     resource_version: str = ""
     template: Mapping[str, object] = field(default_factory=dict, hash=False, compare=False)
     error: str = ""
-    """Why this job cannot be elastic as it is; such a job is reported, never planned."""
+    """Why the job is invalid; such a job is reported but not planned."""
 
     @property
     def key(self) -> str:
@@ -249,7 +252,7 @@ class Job:
 
     @property
     def over(self) -> bool:
-        """Its end is decided: it has finished, or its trainers are being stopped for it."""
+        """Whether its end is decided: it has finished, or its trainers are being stopped."""
         ends = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
         return any(c.type in ends and c.status == "True" for c in self.status.conditions)
 
@@ -260,7 +263,7 @@ class Job:
 
     @property
     def finished(self) -> bool:
-        """It carries a Complete or Failed condition: nothing of it may change any more."""
+        """Whether it has a Complete or Failed condition, so that its status is final."""
         return any(
             c.type in ("Complete", "Failed") and c.status == "True" for c in self.status.conditions
         )
@@ -268,9 +271,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything a plan may look at. The order of the tuples carries no meaning."""
+    """The complete input of a plan. The order of the tuples has no meaning."""
 
     nodes: tuple[Node, ...] = ()
     pods: tuple[Pod, ...] = ()
-    """Pods that hold or want capacity: terminal ones of jobs included, others left out."""
+    """Pods that hold or request capacity, and terminal pods of jobs."""
     jobs: tuple[Job, ...] = ()

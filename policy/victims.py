@@ -1,10 +1,9 @@
-"""Which training pods give way, in the plan and for kube-scheduler's preemption alike.
+"""Chooses the training pods to preempt, for the plan and for kube-scheduler's preemption.
 
-Order: surplus before guaranteed before support (a master never goes while trainers can; nor does
-the trainer that carries one while others of its tier can), then
-the jobs that hold most for their weight, then the least uncommitted work, then the youngest.
-For a pending service, the node where the fewest guaranteed trainers and then the fewest trainers
-at all die for each service that then fits; pods that are leaving already cost nothing.
+Order: surplus before guaranteed before support (a master never before a trainer, and its host
+last in its tier), then the jobs with the largest weighted share, then the least uncommitted work,
+then the youngest. For a pending service: the node where the fewest guaranteed trainers, and then
+the fewest trainers in all, end for each service that then fits; leaving pods cost nothing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,27 +11,27 @@ from dataclasses import dataclass
 from itertools import islice
 
 from policy import amounts
-from policy.crew import tier_rank
-from policy.index import Index, job_key
+from policy.cluster_state import ClusterState, job_key
+from policy.live_trainers import tier_rank
 from policy.names import Tier
 from policy.snapshot import Pod, Resources
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What kube-scheduler found for one node (extender/v1 `MetaVictims`)."""
+    """A node with the victims proposed there (extender/v1 `MetaVictims`)."""
 
     node: str
     uids: tuple[str, ...]
     violations: int = 0
-    """Budgets that this choice would violate (`NumPDBViolations`)."""
+    """Number of disruption budget violations (`NumPDBViolations`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """Room on a node that a pod was given and has not taken yet.
+    """Capacity of a node that was promised to a pod which is not bound there yet.
 
-    Bridges the moment between an answer to kube-scheduler and the watch events about it.
+    Covers the time between an answer to kube-scheduler and the watch events that follow from it.
     """
 
     uid: str
@@ -43,91 +42,94 @@ class Promise:
 
 
 class Shares:
-    """Job key -> what it holds for its weight, without the trainers that are leaving."""
+    """The weighted shares of jobs, without leaving trainers; cached by job key."""
 
     def __init__(
-        self, index: Index, weights: Mapping[str, int], leaving: frozenset[str] = frozenset()
+        self,
+        cluster: ClusterState,
+        weights: Mapping[str, int],
+        leaving: frozenset[str] = frozenset(),
     ) -> None:
-        self._index = index
+        self._cluster = cluster
         self._weights = weights
         self._leaving = leaving
-        self._known: dict[str, float] = {}
+        self._by_job: dict[str, float] = {}
 
     def of(self, pod: Pod) -> float:
-        """The share of the job that a pod belongs to; a pod without a job is its own."""
+        """The share of a pod's job; a pod without a job has its own dominant share."""
         key = job_key(pod)
-        job = self._index.jobs.get(key)
+        job = self._cluster.jobs.get(key)
         if job is None:
-            return amounts.dominant(pod.requests, self._index.allocatable)
-        if key not in self._known:
-            live = self._index.trainers(job)
+            return amounts.dominant(pod.requests, self._cluster.allocatable)
+        if key not in self._by_job:
+            live = self._cluster.trainers(job)
             count = len(live)
             if self._leaving:
                 count -= sum(1 for p in live if p.uid in self._leaving)
-            share = self._index.share(job, count, self._weights)
-            if self._index.serving(job):
-                share += self._index.servers_share(job, self._weights)
-            self._known[key] = share
-        return self._known[key]
+            share = self._cluster.share(job, count, self._weights)
+            if self._cluster.server_count(job):
+                share += self._cluster.servers_share(job, self._weights)
+            self._by_job[key] = share
+        return self._by_job[key]
 
 
 def choose(
     preemptor: Pod,
     candidates: Iterable[Candidate],
-    index: Index,
+    cluster: ClusterState,
     promises: Iterable[Promise] = (),
     weights: Mapping[str, int] | None = None,
 ) -> Candidate | None:
-    """The one candidate, with the victims on it, that costs training least.
+    """The candidate node, with victims of our choice, that costs training least.
 
     Args:
-        preemptor: The pod that needs room; only pods of lower priority are taken.
-        candidates: kube-scheduler's proposals, one a node, each with at least one victim.
-        index: The cluster.
-        promises: Room given away that the index may not show yet.
+        preemptor: The pod that needs capacity; only pods of lower priority are preempted.
+        candidates: kube-scheduler's proposals, one for each node, each with at least one victim.
+        cluster: The cluster.
+        promises: Capacity promised to other pods that `cluster` may not show yet.
         weights: Queue -> weight.
 
     Returns:
-        None where no candidate has a victim. A node that the index does not know keeps the
-        victims it came with, but is taken only where nothing better is.
+        None where no candidate has a victim. A node that `cluster` lacks keeps the proposed
+        victims, and is chosen only where there is no other.
     """
     search = _Search(
-        preemptor, index, tuple(p for p in promises if p.uid != preemptor.uid), weights
+        preemptor, cluster, tuple(p for p in promises if p.uid != preemptor.uid), weights
     )
     rated = [search.rate(candidate) for candidate in candidates if candidate.uids]
     return min(rated, key=lambda pair: pair[0])[1] if rated else None
 
 
 LOOK_AHEAD = 3
-"""Further victims on a node that are looked at; a fourth rarely makes a set fit better."""
+"""Further victims of a node that are examined; a fourth rarely makes a set fit better."""
 
 _Rank = tuple[int, int, int, float, float, float, float, str]
-"""Unknown to us, support pods lost, guaranteed trainers lost, trainers lost for each service that
-then fits, how far above the others the jobs are, uncommitted work, age, node."""
+"""Unknown node or pod, support pods lost, guaranteed trainers lost, trainers lost for each service
+that then fits, largest share of a victim's job (negated), uncommitted work, age, node."""
 
 
 class _Search:
-    """What stays the same while candidates for one preemptor are rated."""
+    """A search for the best candidate for one preemptor."""
 
     def __init__(
         self,
         preemptor: Pod,
-        index: Index,
+        cluster: ClusterState,
         promises: tuple[Promise, ...],
         weights: Mapping[str, int] | None,
     ) -> None:
         self._preemptor = preemptor
-        self._index = index
+        self._cluster = cluster
         self._leaving = frozenset(uid for promise in promises for uid in promise.victims)
-        self._shares = Shares(index, weights or {}, self._leaving)
-        self._alike = 1
+        self._shares = Shares(cluster, weights or {}, self._leaving)
+        self._equal_pods = 1
         self._before: dict[str, list[Pod]] = {}
-        """Node -> pods that were nominated there and come before the preemptor."""
-        for pod in index.waiting.values():
+        """Node -> nominated pods of at least the preemptor's priority."""
+        for pod in cluster.waiting.values():
             if pod.uid == preemptor.uid:
                 continue
             if not pod.nominated:
-                self._alike += _alike(pod, preemptor)
+                self._equal_pods += _same_request(pod, preemptor)
             elif pod.priority >= preemptor.priority:
                 self._before.setdefault(pod.nominated, []).append(pod)
         self._promised: dict[str, list[Promise]] = {}
@@ -136,82 +138,97 @@ class _Search:
                 self._promised.setdefault(promise.node, []).append(promise)
 
     def rate(self, candidate: Candidate) -> tuple[_Rank, Candidate]:
-        """A candidate with our victims on it, and its rank; the lowest rank is the best."""
-        here = self._index.bound.get(candidate.node, {})
-        if candidate.node not in self._index.nodes or any(u not in here for u in candidate.uids):
+        """The rank of a candidate, lowest first, and the candidate with victims of our choice."""
+        bound = self._cluster.bound.get(candidate.node, {})
+        if candidate.node not in self._cluster.nodes or any(u not in bound for u in candidate.uids):
             return (1, 0, 0, float(len(candidate.uids)), 0.0, 0.0, 0.0, candidate.node), candidate
-        room = self._room_after_leavers(candidate.node)
-        gone = [pod for pod in here.values() if pod.deleting or pod.uid in self._leaving]
-        takeable = [
+        free = self._free_after_leaving(candidate.node)
+        leaving = [pod for pod in bound.values() if pod.deleting or pod.uid in self._leaving]
+        preemptible = [
             pod
-            for pod in here.values()
+            for pod in bound.values()
             if pod.is_training
             and pod.priority < self._preemptor.priority
             and not pod.deleting
             and pod.uid not in self._leaving
         ]
-        taken = _take(self._preemptor, room, takeable, self._shares)
-        if taken is None or not (taken or gone):
-            kept = [here[uid] for uid in candidate.uids]
-            return (1, *_damage(kept), float(len(kept)), 0.0, 0.0, 0.0, candidate.node), candidate
-        each = self._lost_for_each(room, taken, takeable)
-        most = max((self._shares.of(pod) for pod in taken), default=0.0)
-        uids = tuple(sorted(pod.uid for pod in (taken or gone)))
-        chosen = Candidate(candidate.node, uids, _violations(candidate, taken))
-        lost_s = sum(pod.uncommitted_s for pod in taken)
-        oldest = -min((pod.started_s for pod in taken), default=0.0)
-        rank = (0, *_damage(taken), each, -most, lost_s, oldest, candidate.node)
-        return rank, chosen
+        victims = _choose_victims(self._preemptor, free, preemptible, self._shares)
+        if victims is None or not (victims or leaving):
+            proposed = [bound[uid] for uid in candidate.uids]
+            return (
+                1,
+                *_damage(proposed),
+                float(len(proposed)),
+                0.0,
+                0.0,
+                0.0,
+                candidate.node,
+            ), candidate
+        lost_per_pod = self._lost_per_pod(free, victims, preemptible)
+        richest = max((self._shares.of(pod) for pod in victims), default=0.0)
+        uids = tuple(sorted(pod.uid for pod in (victims or leaving)))
+        choice = Candidate(candidate.node, uids, _violations(candidate, victims))
+        lost_s = sum(pod.uncommitted_s for pod in victims)
+        oldest = -min((pod.started_s for pod in victims), default=0.0)
+        rank = (0, *_damage(victims), lost_per_pod, -richest, lost_s, oldest, candidate.node)
+        return rank, choice
 
-    def _lost_for_each(
-        self, room: Mapping[str, int], taken: list[Pod], takeable: Iterable[Pod]
+    def _lost_per_pod(
+        self, free: Mapping[str, int], victims: list[Pod], preemptible: Iterable[Pod]
     ) -> float:
-        """Trainers lost for each pod like the preemptor, if such pods go on coming to the node.
+        """Trainers lost for each pod like the preemptor, if such pods keep arriving at the node.
 
-        A node of 17 with three trainers of 5 takes one pod of 4 for the first that goes, but
-        three for two; more than what is needed now is only counted, not taken.
+        A node of 17 with three trainers of 5 fits one pod of 4 for the first trainer released, but
+        three for two. Victims beyond those needed now are only counted, not chosen.
         """
-        if not taken:
+        if not victims:
             return 0.0
-        after = dict(room)
-        for pod in taken:
+        after = dict(free)
+        for pod in victims:
             amounts.add(after, pod.requests)
-        lost = len(taken)
+        lost = len(victims)
         best = lost / self._fits(after)
-        rest = (pod for pod in takeable if tier_rank(pod) == 0 and pod not in taken)
-        for pod in islice(rest, LOOK_AHEAD):
+        further = (pod for pod in preemptible if tier_rank(pod) == 0 and pod not in victims)
+        for pod in islice(further, LOOK_AHEAD):
             amounts.add(after, pod.requests)
             lost += 1
             best = min(best, lost / self._fits(after))
         return best
 
-    def _fits(self, room: Mapping[str, int]) -> int:
-        return max(1, min(self._alike, amounts.times(self._preemptor.requests, room)))
+    def _fits(self, free: Mapping[str, int]) -> int:
+        return max(1, min(self._equal_pods, amounts.times(self._preemptor.requests, free)))
 
-    def _room_after_leavers(self, node: str) -> dict[str, int]:
-        """Free on a node once its leavers are gone and those before us have moved in."""
-        bound = self._index.bound.get(node, {})
-        room = self._index.free(node)
+    def _free_after_leaving(self, node: str) -> dict[str, int]:
+        """Free on a node once leaving pods have ended and promised pods have been bound."""
+        bound = self._cluster.bound.get(node, {})
+        free = self._cluster.free(node)
         for pod in bound.values():
             if pod.deleting or pod.uid in self._leaving:
-                amounts.add(room, pod.requests)
+                amounts.add(free, pod.requests)
         nominated = self._before.get(node, ())
         for pod in nominated:
-            amounts.subtract(room, pod.requests)
+            amounts.subtract(free, pod.requests)
         for promise in self._promised.get(node, ()):
             if promise.uid not in bound and all(promise.uid != pod.uid for pod in nominated):
-                amounts.subtract(room, promise.requests)
-        return room
+                amounts.subtract(free, promise.requests)
+        return free
 
 
-def _take(
-    preemptor: Pod, room: Mapping[str, int], takeable: Iterable[Pod], shares: Shares
+def _choose_victims(
+    preemptor: Pod, available: Mapping[str, int], preemptible: Iterable[Pod], shares: Shares
 ) -> list[Pod] | None:
-    """The cheapest of `takeable` whose going makes room, or None where not even all do."""
-    free = dict(room)
-    taken: list[Pod] = []
+    """The cheapest of `preemptible` that free enough capacity, or None where not even all do.
+
+    Args:
+        preemptor: The pod that needs capacity.
+        available: What is free on the node, counting leaving pods as gone.
+        preemptible: Pods of the node that may be preempted.
+        shares: Shares of their jobs.
+    """
+    free = dict(available)
+    victims: list[Pod] = []
     for pod in sorted(
-        takeable,
+        preemptible,
         key=lambda pod: (
             tier_rank(pod),
             pod.master,
@@ -224,20 +241,20 @@ def _take(
         if amounts.within(preemptor.requests, free):
             break
         amounts.add(free, pod.requests)
-        taken.append(pod)
+        victims.append(pod)
     if not amounts.within(preemptor.requests, free):
         return None
-    for pod in reversed(tuple(taken)):
+    for pod in reversed(tuple(victims)):
         amounts.subtract(free, pod.requests)
         if amounts.within(preemptor.requests, free):
-            taken.remove(pod)
+            victims.remove(pod)
         else:
             amounts.add(free, pod.requests)
-    return taken
+    return victims
 
 
-def _alike(pod: Pod, preemptor: Pod) -> bool:
-    """Whether a waiting pod will ask for the same as soon as its turn comes."""
+def _same_request(pod: Pod, preemptor: Pod) -> bool:
+    """Whether a waiting pod makes the same request as the preemptor."""
     return (
         pod.role is preemptor.role
         and pod.priority >= preemptor.priority
@@ -246,16 +263,16 @@ def _alike(pod: Pod, preemptor: Pod) -> bool:
 
 
 def _damage(pods: Iterable[Pod]) -> tuple[int, int]:
-    """(support or foreign pods lost, guaranteed trainers lost; with a master one counts twice)."""
-    found = list(pods)
-    ranks = [tier_rank(pod) for pod in found]
-    masters = sum(1 for pod in found if pod.master)
-    return sum(1 for rank in ranks if rank > 1), ranks.count(1) + masters
+    """(support and foreign pods lost, guaranteed trainers lost; a master's host counts twice)."""
+    losses = [(tier_rank(pod), pod.master) for pod in pods]
+    guaranteed = sum(1 for rank, _ in losses if rank == 1)
+    masters = sum(1 for _, master in losses if master)
+    return sum(1 for rank, _ in losses if rank > 1), guaranteed + masters
 
 
-def _violations(candidate: Candidate, taken: Iterable[Pod]) -> int:
-    """Budgets violated by our choice: a job's budget covers its guaranteed trainers."""
-    uids = {pod.uid for pod in taken}
+def _violations(candidate: Candidate, victims: Iterable[Pod]) -> int:
+    """Disruption budget violations of our choice: budgets cover guaranteed trainers."""
+    uids = {pod.uid for pod in victims}
     if uids <= set(candidate.uids):
         return min(candidate.violations, len(uids))
-    return sum(1 for pod in taken if pod.tier is Tier.GUARANTEED)
+    return sum(1 for pod in victims if pod.tier is Tier.GUARANTEED)

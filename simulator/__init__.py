@@ -1,5 +1,5 @@
-"""A cluster in virtual time: the policy code of the servers, with everything around it played.
+"""A cluster in virtual time: runs the servers' policy code, and simulates everything around it.
 
-A workload in, every change of every pod out, the same each time. Pure: no clock, no threads,
-no network; 500 seconds of a cluster take a few seconds.
+Takes a workload and returns every change of every pod, the same each time. Pure: no clock, no
+threads, no network; 500 seconds of a cluster take a few seconds.
 """

@@ -1,4 +1,4 @@
-"""Virtual time: what is to happen, in order."""
+"""Virtual time: a queue of scheduled actions."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -7,25 +7,25 @@ Action = Callable[[], None]
 
 
 class Clock:
-    """Moves from event to event; what is due at one moment happens in the order it was asked for."""
+    """A clock that jumps from action to action; those due at one time run in scheduling order."""
 
     def __init__(self, start_s: float) -> None:
         """`start_s`: seconds since the epoch, as decisions see them."""
         self.now_s = start_s
         self._queue: list[tuple[float, int, Action]] = []
-        self._asked = 0
+        self._scheduled = 0
 
     def at(self, time_s: float, action: Action) -> None:
-        """Does `action` then, or now where that is past."""
-        self._asked += 1
-        heappush(self._queue, (max(time_s, self.now_s), self._asked, action))
+        """Schedules `action` at that time, or now where it is past."""
+        self._scheduled += 1
+        heappush(self._queue, (max(time_s, self.now_s), self._scheduled, action))
 
     def after(self, delay_s: float, action: Action) -> None:
-        """Does `action` that much later."""
+        """Schedules `action` after that delay."""
         self.at(self.now_s + delay_s, action)
 
     def run(self, until_s: float) -> None:
-        """Lets time pass; what is due at `until_s` itself still happens."""
+        """Runs all actions due up to and including `until_s`."""
         while self._queue and self._queue[0][0] <= until_s:
             self.now_s, _, action = heappop(self._queue)
             action()

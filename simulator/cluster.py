@@ -1,108 +1,118 @@
-"""The API server of virtual time: objects, and who is told when they change."""
+"""The simulated API server: objects, and the watchers that are notified of their changes."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from policy.index import Index
+from policy.cluster_state import ClusterState
 from policy.snapshot import Job, Node, Phase, Pod
 from simulator.clock import Clock
 
 
-class Why(StrEnum):
-    """Why a pod was told to stop: reasons of the condition DisruptionTarget."""
+class DisruptionReason(StrEnum):
+    """Why a pod is being deleted: reasons of the condition DisruptionTarget."""
 
     PREEMPTED = "PreemptionByScheduler"
     EVICTED = "EvictionByEvictionAPI"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A pod came (`old` is None), changed, or went (`new` is None)."""
+class PodChange:
+    """An event of the pod watch: created (`old` is None), changed, or deleted (`new` is None)."""
 
     at_s: float
     pod: Pod
-    """As it is now, or as it last was."""
+    """The current record, or the last one."""
     old: Pod | None
-    gone: bool = False
-    why: Why | None = None
-    """Why it is leaving, once it is."""
+    deleted: bool = False
+    disruption: DisruptionReason | None = None
+    """Why it is being deleted; None while it is not."""
 
     @property
     def new(self) -> Pod | None:
-        """As it is now."""
-        return None if self.gone else self.pod
+        """The current record; None if the pod was deleted."""
+        return None if self.deleted else self.pod
 
 
-class Cluster:
-    """Pods, jobs and nodes, as everybody sees them at once: watches have no delay here."""
+class SimulatedCluster:
+    """The objects of the simulated API server, with watches that have no delay."""
 
     def __init__(self, clock: Clock, nodes: Iterable[Node]) -> None:
         self.clock = clock
-        self.index = Index()
-        self._why: dict[str, Why] = {}
-        self._pod_watchers: list[Callable[[Change], None]] = []
+        self.state = ClusterState()
+        self._disruptions: dict[str, DisruptionReason] = {}
+        self._pod_watchers: list[Callable[[PodChange], None]] = []
         self._job_watchers: list[Callable[[Job], None]] = []
         for node in nodes:
-            self.index.put_node(node)
+            self.state.put_node(node)
 
-    def watch_pods(self, tell: Callable[[Change], None]) -> None:
-        """Tells of every change of a pod from now on."""
-        self._pod_watchers.append(tell)
+    def watch_pods(self, listener: Callable[[PodChange], None]) -> None:
+        """Calls `listener` for every later change of a pod."""
+        self._pod_watchers.append(listener)
 
-    def watch_jobs(self, tell: Callable[[Job], None]) -> None:
-        """Tells of every new job."""
-        self._job_watchers.append(tell)
+    def watch_jobs(self, listener: Callable[[Job], None]) -> None:
+        """Calls `listener` for every later new job."""
+        self._job_watchers.append(listener)
 
     def submit(self, job: Job) -> None:
-        """A job comes."""
+        """Creates a job."""
         job = replace(job, created_s=self._stamp())
-        self.index.put_job(job)
-        for tell in self._job_watchers:
-            tell(job)
+        self.state.put_job(job)
+        for listener in self._job_watchers:
+            listener(job)
 
     def create(self, pod: Pod) -> None:
-        """A pod comes."""
+        """Creates a pod."""
         self._put(replace(pod, created_s=self._stamp()))
 
     def bind(self, uid: str, node: str) -> None:
-        """kube-scheduler has chosen."""
-        self._put(replace(self.index.pods[uid], node=node, nominated=""))
+        """Binds a pod to a node."""
+        self._put(replace(self.state.pods[uid], node=node, nominated=""))
 
     def nominate(self, uid: str, node: str) -> None:
-        """kube-scheduler has made room there."""
-        self._put(replace(self.index.pods[uid], nominated=node))
+        """Sets the nominated node of a pod."""
+        self._put(replace(self.state.pods[uid], nominated=node))
 
     def run(self, uid: str) -> None:
-        """A pod's containers run."""
-        pod = self.index.pods[uid]
+        """Marks a pod as running and ready."""
+        pod = self.state.pods[uid]
         self._put(replace(pod, phase=Phase.RUNNING, ready=True, started_s=self._stamp()))
 
-    def stop(self, uid: str, why: Why) -> None:
-        """A pod is told to stop; one without a node is gone at once. Unknown uids are fine."""
-        pod = self.index.pods.get(uid)
+    def stop(self, uid: str, reason: DisruptionReason) -> None:
+        """Starts a pod's deletion; one without a node is removed at once. Ignores unknown uids."""
+        pod = self.state.pods.get(uid)
         if pod is None or pod.deleting:
             return
-        self._why[uid] = why
+        self._disruptions[uid] = reason
         self._put(replace(pod, deleting=True, disrupted=True))
         if not pod.node:
             self.remove(uid)
 
     def remove(self, uid: str) -> None:
-        """A pod's containers have ended."""
-        pod = self.index.pods[uid]
-        self.index.drop_pod(uid)
-        self._tell(Change(self.clock.now_s, pod, pod, gone=True, why=self._why.pop(uid, None)))
+        """Removes a pod whose containers have ended."""
+        pod = self.state.pods[uid]
+        self.state.drop_pod(uid)
+        self._notify(
+            PodChange(
+                self.clock.now_s,
+                pod,
+                pod,
+                deleted=True,
+                disruption=self._disruptions.pop(uid, None),
+            )
+        )
 
     def _put(self, pod: Pod) -> None:
-        old = self.index.pods.get(pod.uid)
-        self.index.put_pod(pod)
-        self._tell(Change(self.clock.now_s, pod, old, why=self._why.get(pod.uid)))
+        old = self.state.pods.get(pod.uid)
+        self.state.put_pod(pod)
+        self._notify(
+            PodChange(self.clock.now_s, pod, old, disruption=self._disruptions.get(pod.uid))
+        )
 
-    def _tell(self, change: Change) -> None:
-        for tell in self._pod_watchers:
-            tell(change)
+    def _notify(self, change: PodChange) -> None:
+        for listener in self._pod_watchers:
+            listener(change)
 
     def _stamp(self) -> float:
-        """Timestamps of the API have whole seconds."""
+        """The current time in whole seconds, like the API's timestamps."""
         return float(int(self.clock.now_s))

@@ -1,22 +1,22 @@
-"""The kubelets of all nodes: bound pods start, pods told to stop end."""
+"""The simulated kubelets: start bound pods, and end pods that are being deleted."""
 
 from functools import partial
 
-from simulator.cluster import Change, Cluster
+from simulator.cluster import PodChange, SimulatedCluster
 from simulator.timing import Timing
 
 
-class Kubelets:
-    """Start and end of containers, each a fixed time after its cause."""
+class SimulatedKubelets:
+    """The kubelets of all nodes; containers start and end a fixed time after the cause."""
 
-    def __init__(self, cluster: Cluster, timing: Timing) -> None:
+    def __init__(self, cluster: SimulatedCluster, timing: Timing) -> None:
         self._cluster = cluster
         self._timing = timing
         cluster.watch_pods(self._changed)
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: PodChange) -> None:
         old, pod = change.old, change.pod
-        if change.gone or not pod.node:
+        if change.deleted or not pod.node:
             return
         clock, timing = self._cluster.clock, self._timing
         if old is None or not old.node:
@@ -25,6 +25,6 @@ class Kubelets:
             clock.after(timing.stop_s, partial(self._cluster.remove, pod.uid))
 
     def _start(self, uid: str) -> None:
-        pod = self._cluster.index.pods.get(uid)
+        pod = self._cluster.state.pods.get(uid)
         if pod is not None and not pod.deleting:
             self._cluster.run(uid)

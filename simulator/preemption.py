@@ -1,53 +1,57 @@
-"""What kube-scheduler's DefaultPreemption proposes, and the room it keeps for nominated pods."""
+"""kube-scheduler's DefaultPreemption: its proposals, and the capacity of nominated pods."""
 
 from collections.abc import Iterator
 
 from policy import amounts
-from policy.index import Index
+from policy.cluster_state import ClusterState
 from policy.model import NodePool
 from policy.names import Role, Tier
 from policy.snapshot import Pod
 from policy.victims import Candidate
 
 
-def promised(pod: Pod, index: Index) -> dict[str, dict[str, int]]:
-    """Node -> requests of the pods nominated there that `pod` must leave room for."""
-    taken: dict[str, dict[str, int]] = {}
-    for other in index.waiting.values():
+def promised(pod: Pod, state: ClusterState) -> dict[str, dict[str, int]]:
+    """Node -> requests of the pods nominated there whose capacity `pod` must not use."""
+    reserved: dict[str, dict[str, int]] = {}
+    for other in state.waiting.values():
         if other.nominated and other.uid != pod.uid and other.priority >= pod.priority:
-            amounts.add(taken.setdefault(other.nominated, {}), other.requests)
-    return taken
+            amounts.add(reserved.setdefault(other.nominated, {}), other.requests)
+    return reserved
 
 
-def makes_way(pod: Pod, index: Index) -> bool:
-    """Whether victims are still leaving the node that a pod was nominated for."""
-    return any(other.deleting for other in index.bound.get(pod.nominated, {}).values())
+def waits_for_victims(pod: Pod, state: ClusterState) -> bool:
+    """Whether victims are still being deleted on the node that a pod is nominated for."""
+    return any(bound_pod.deleting for bound_pod in state.bound.get(pod.nominated, {}).values())
 
 
-def propose(pod: Pod, index: Index, pools: tuple[NodePool, ...]) -> Iterator[Candidate]:
-    """One candidate for each node where taking pods of lower priority away makes room."""
-    taken = promised(pod, index)
+def propose(pod: Pod, state: ClusterState, pools: tuple[NodePool, ...]) -> Iterator[Candidate]:
+    """One candidate for each node where preempting pods of lower priority frees enough."""
+    reserved = promised(pod, state)
     pools = pools if pod.role is Role.TRAINER else ()
-    for name in sorted(index.open_nodes(pod.constraints, pools)):
-        free = index.free(name)
-        amounts.subtract(free, taken.get(name, {}))
-        victims = _victims(pod, index, name, free)
+    for name in sorted(state.open_nodes(pod.constraints, pools)):
+        free = state.free(name)
+        amounts.subtract(free, reserved.get(name, {}))
+        victims = _victims(pod, state, name, free)
         if victims:
             violations = sum(victim.tier is Tier.GUARANTEED for victim in victims)
             yield Candidate(name, tuple(victim.uid for victim in victims), violations)
 
 
-def _victims(pod: Pod, index: Index, name: str, free: dict[str, int]) -> list[Pod]:
-    """Takes all of lower priority away, then gives back, the most important first, what fits."""
-    lower = [other for other in index.bound.get(name, {}).values() if other.priority < pod.priority]
-    for other in lower:
-        amounts.add(free, other.requests)
+def _victims(pod: Pod, state: ClusterState, name: str, free: dict[str, int]) -> list[Pod]:
+    """Removes all pods of lower priority, then reprieves those that fit, by importance."""
+    lower = [
+        victim for victim in state.bound.get(name, {}).values() if victim.priority < pod.priority
+    ]
+    for victim in lower:
+        amounts.add(free, victim.requests)
     if not amounts.within(pod.requests, free):
         return []
     victims = []
-    for other in sorted(lower, key=lambda other: (-other.priority, other.started_s, other.uid)):
-        amounts.subtract(free, other.requests)
+    for victim in sorted(
+        lower, key=lambda victim: (-victim.priority, victim.started_s, victim.uid)
+    ):
+        amounts.subtract(free, victim.requests)
         if not amounts.within(pod.requests, free):
-            amounts.add(free, other.requests)
-            victims.append(other)
+            amounts.add(free, victim.requests)
+            victims.append(victim)
     return victims

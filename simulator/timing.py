@@ -1,6 +1,6 @@
-"""How long things take. The defaults are those of the local control plane of `e2e.cluster`.
+"""Durations of simulated operations, as measured on the local control plane of `e2e.cluster`.
 
-Measured on 2 cores that ran all of it: see docs/measurements.md, "The first experiment".
+Two cores ran the whole control plane: see docs/measurements.md, "The first experiment".
 """
 
 from dataclasses import dataclass
@@ -8,24 +8,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds each."""
+    """Durations of the simulated operations, in seconds."""
 
     bind_s: float = 0.012
-    """One pod through kube-scheduler: filter, score, the extender's two answers, the bind."""
+    """Scheduling one pod: filter, score, the extender's two answers, the bind."""
     preempt_s: float = 0.060
-    """A pod that finds no room: dry run on all nodes, the extender's choice, two patches."""
+    """Preemption: dry run on all nodes, the extender's choice, two patches."""
     start_s: float = 0.1
     """From the bind until the pod runs."""
     stop_s: float = 1.06
-    """From the word to stop until the pod is gone."""
+    """From the start of a deletion until the pod is removed."""
     write_s: float = 0.015
-    """One write to the API server, of those that go side by side."""
+    """One write to the API server, where several run in parallel."""
     gather_s: float = 0.1
     """`ReconcilerSettings.gather_seconds`."""
     plan_s: float = 0.2
-    """Hearing of a change, making a plan, and entering new ids in the books."""
+    """Receiving a change, planning, and recording new trainer ids."""
     tick_s: float = 5.0
     """`ReconcilerSettings.tick_seconds`."""
     backoff_s: float = 1.0
-    """A pod that found no room is tried again this much later at the earliest; doubles each time."""
+    """Minimum delay before a pod that fitted nowhere is tried again; doubles each time."""
     backoff_most_s: float = 10.0

@@ -1,4 +1,4 @@
-"""What a simulation is given: nodes, pods and jobs with the moments at which they come."""
+"""The input of a simulation: nodes, and pods and jobs with their arrival times."""
 
 from dataclasses import dataclass
 
@@ -7,19 +7,19 @@ from policy.snapshot import Job, Node, Pod
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Something that a user submits."""
+    """Objects that a user submits at one time."""
 
     at_s: float
     """Seconds from the start of the simulation."""
     pods: tuple[Pod, ...] = ()
-    """Made one after another, without a node: parameter servers, masters, services."""
+    """Pods without a node, created one after another: parameter servers, masters, services."""
     job: Job | None = None
-    """Its trainers are made by the reconciler."""
+    """A job, whose trainers the reconciler creates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A cluster and what comes to it."""
+    """A cluster and the arrivals in it."""
 
     nodes: tuple[Node, ...]
     arrivals: tuple[Arrival, ...]

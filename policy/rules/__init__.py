@@ -1,4 +1,4 @@
-"""The rules of the plan, one module each, applied in the order of `policy.elasticity.plan`.
+"""The rules of the plan, one module each, applied in the order of `policy.planner.plan`.
 
-Each takes the `Work` of the plan and changes nothing else; the sums it needs are in `Work`.
+Each rule reads and changes the `CycleState` of the plan and nothing else.
 """

@@ -1,144 +1,154 @@
-"""Rule 4, admission: a job's first guaranteed trainers come all together or not at all.
+"""Rule 5, admission: a job's first guaranteed trainers are created all together or not at all.
 
-So two halves of jobs never block each other; the parameter servers of a job that starts are part
-of it. Surplus of others counts as reclaimable: a new
-job starts at once on a full cluster.
+So partly started jobs never block each other. The parameter servers of a starting job are part
+of the gang. Surplus of other jobs counts as reclaimable: a new job starts at once on a full
+cluster.
 """
 
 from collections import Counter
 
 from policy import amounts
+from policy.cycle_state import CycleState, JobDraft
 from policy.decisions import Figure, time
 from policy.names import Tier
 from policy.reasons import Reason
-from policy.rules import placing, servers
-from policy.rules.placing import Place
+from policy.rules import reservations, servers
+from policy.rules.reservations import Reservation
 from policy.snapshot import Pod
-from policy.work import Share, Work
 
 _FIRST_BACKOFF_S = 10.0
 _LAST_BACKOFF_S = 360.0
 
 
 def backoff_s(failures_in_row: int) -> float:
-    """How long after the newest of so many failures no trainer is made: 10 s doubling to 6 min.
+    """Seconds without creations after the last of several failures: 10 s, doubling to 6 min.
 
-    The figures are those of the built-in Job controller.
+    These are the delays of the built-in Job controller.
     """
     if failures_in_row < 1:
         return 0.0
     return min(_LAST_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** min(failures_in_row - 1, 10))
 
 
-def backing_off(work: Work, share: Share) -> bool:
-    """Whether a job's trainers failed so recently that none is made now."""
-    books = share.job.books
-    until_s = books.last_failure_s + backoff_s(books.failures_in_row)
-    if until_s <= work.now_s:
+def backing_off(state: CycleState, draft: JobDraft) -> bool:
+    """Whether a job's trainers failed so recently that none is created now; records that reason."""
+    accounting = draft.job.accounting
+    until_s = accounting.last_failure_s + backoff_s(accounting.failures_in_row)
+    if until_s <= state.now_s:
         return False
-    share.set(Reason.BACKING_OFF, {"failures": books.failures_in_row, "until": time(until_s)})
+    draft.set_reason(
+        Reason.BACKING_OFF, {"failures": accounting.failures_in_row, "until": time(until_s)}
+    )
     return True
 
 
-def admit(work: Work) -> None:
-    """Makes missing guaranteed trainers, the oldest job first."""
-    for share in sorted(work.shares, key=lambda s: (s.job.created_s, s.key)):
-        standing = share.guaranteed - share.stranded if share.job.managed else share.count
-        missing = share.job.min_trainers - standing
-        if share.grows and missing > 0 and not backing_off(work, share):
-            share.make(Tier.GUARANTEED, _place(work, share, missing))
+def admit(state: CycleState) -> None:
+    """Creates missing guaranteed trainers, the oldest job first."""
+    for draft in sorted(state.drafts, key=lambda s: (s.job.created_s, s.key)):
+        present = draft.guaranteed - draft.stranded if draft.job.managed else draft.count
+        missing = draft.job.min_trainers - present
+        if draft.grows and missing > 0 and not backing_off(state, draft):
+            draft.add_creates(Tier.GUARANTEED, _reserve_job(state, draft, missing))
 
 
-def _place(work: Work, share: Share, missing: int) -> list[str]:
-    """The nodes of those of the missing that are made; their room is taken.
+def _reserve_job(state: CycleState, draft: JobDraft, missing: int) -> list[str]:
+    """Reserves capacity for a job's missing trainers; returns the nodes of those to create.
 
-    The parameter servers of a job that starts come with them. Surplus in the same quota counts as
-    reclaimable too: it goes if all of the missing then fit.
+    The parameter servers of a starting job are created with them. Surplus in the same quota
+    counts as reclaimable too: it is released if all missing trainers then fit.
     """
-    owed = _owed(work, share, missing)
-    for giver, _ in owed:
-        work.quotas.take(giver.job, -1)
-    serving = servers.start(work, share, missing)
-    places = [] if serving is None else _find_places(work, share, missing)
-    for giver, _ in owed:
-        work.quotas.take(giver.job)
-    if serving is None or len(places) < missing:
-        _explain(work, share, missing - len(places), served=serving is not None)
-        if owed or not share.live:
-            placing.give_back(work, places)
-            work.quotas.take(share.job, -len(places))
-            servers.call_off(work, share, serving or [])
+    victims = _quota_victims(state, draft, missing)
+    for donor, _ in victims:
+        state.quotas.unreserve(donor.job)
+    server_reservations = servers.reserve_initial(state, draft, missing)
+    trainer_reservations = (
+        [] if server_reservations is None else _reserve_trainers(state, draft, missing)
+    )
+    for donor, _ in victims:
+        state.quotas.reserve(donor.job)
+    if server_reservations is None or len(trainer_reservations) < missing:
+        _explain(
+            state,
+            draft,
+            missing - len(trainer_reservations),
+            served=server_reservations is not None,
+        )
+        if victims or not draft.live:
+            reservations.unreserve(state, trainer_reservations)
+            state.quotas.unreserve(draft.job, len(trainer_reservations))
+            servers.unreserve_initial(state, draft, server_reservations or [])
             return []
-    for giver, pod in owed:
-        work.release(giver, pod, Reason.QUOTA_REACHED, {"job": share.key})
-    placing.settle(work, places)
-    servers.begin(work, share, serving or [])
-    return [place.node for place in places]
+    for donor, pod in victims:
+        state.release(donor, pod, Reason.QUOTA_REACHED, {"job": draft.key})
+    reservations.confirm(state, trainer_reservations)
+    servers.confirm_initial(state, draft, server_reservations or [])
+    return [reservation.node for reservation in trainer_reservations]
 
 
-def _find_places(work: Work, share: Share, missing: int) -> list[Place]:
-    """Places for up to `missing` trainers; the room is taken."""
-    job = share.job
-    places: list[Place] = []
-    while len(places) < missing and work.quotas.allow(job):
-        requests = share.requests(first=not places)
-        place = placing.find(work, requests, job.constraints, pooled=True)
-        if place is None:
+def _reserve_trainers(state: CycleState, draft: JobDraft, missing: int) -> list[Reservation]:
+    """Reserves capacity and quota for up to `missing` trainers."""
+    job = draft.job
+    trainer_reservations: list[Reservation] = []
+    while len(trainer_reservations) < missing and state.quotas.allow(job):
+        requests = draft.requests(first=not trainer_reservations)
+        reservation = reservations.reserve(state, requests, job.constraints, pooled=True)
+        if reservation is None:
             break
-        places.append(place)
-        work.quotas.take(job)
-    return places
+        trainer_reservations.append(reservation)
+        state.quotas.reserve(job)
+    return trainer_reservations
 
 
-def _owed(work: Work, share: Share, missing: int) -> list[tuple[Share, Pod]]:
-    """Surplus, the richest jobs' first, that must go so that the quotas allow `missing` more.
+def _quota_victims(state: CycleState, draft: JobDraft, missing: int) -> list[tuple[JobDraft, Pod]]:
+    """Surplus to release so that the quotas allow `missing` more trainers, richest jobs first.
 
-    Empty where nothing must go, and where all surplus is not enough. Of the job itself all may
-    go: each makes room for a guaranteed one.
+    Empty where nothing must be released, and where all surplus is not enough. All surplus of the
+    job itself may be released, as each trainer is replaced by a guaranteed one.
     """
-    owed: list[tuple[Share, Pod]] = []
-    job, serving = share.job, share.unserved
-    if work.quotas.allow(job, missing, serving):
-        return owed
-    waiting = {s.key: s.surplus if s.job is job else s.spare for s in work.shares}
-    while not work.quotas.allow(job, missing, serving):
-        givers = [
-            other
-            for other in work.shares
-            if waiting[other.key] and work.quotas.relieves(job, missing, other.job, serving)
+    victims: list[tuple[JobDraft, Pod]] = []
+    job, server_count = draft.job, draft.servers_to_start
+    if state.quotas.allow(job, missing, server_count):
+        return victims
+    candidates = {s.key: s.surplus if s.job is job else s.spare for s in state.drafts}
+    while not state.quotas.allow(job, missing, server_count):
+        donors = [
+            candidate
+            for candidate in state.drafts
+            if candidates[candidate.key]
+            and state.quotas.relieves(job, missing, candidate.job, server_count)
         ]
-        if not givers:
+        if not donors:
             break
-        gone = Counter(giver.key for giver, _ in owed)
-        giver = max(givers, key=lambda s: (work.measure(s, s.count - gone[s.key]), s.key))
-        owed.append((giver, waiting[giver.key].pop(0)))
-        work.quotas.take(giver.job, -1)
-    enough = work.quotas.allow(job, missing, serving)
-    for giver, _ in owed:
-        work.quotas.take(giver.job)
-    return owed if enough else []
+        victim_counts = Counter(donor.key for donor, _ in victims)
+        donor = max(donors, key=lambda s: (state.measure(s, s.count - victim_counts[s.key]), s.key))
+        victims.append((donor, candidates[donor.key].pop(0)))
+        state.quotas.unreserve(donor.job)
+    enough = state.quotas.allow(job, missing, server_count)
+    for donor, _ in victims:
+        state.quotas.reserve(donor.job)
+    return victims if enough else []
 
 
-def _explain(work: Work, share: Share, missing: int, *, served: bool) -> None:
-    job, needs = share.job, share.requests(first=True)
-    serving = 0 if served else share.unserved
-    if not work.quotas.allow(job, missing if serving else 1, serving):
-        lack = work.quotas.lack(job, missing, serving)
-        share.set(Reason.QUOTA_REACHED, {**lack, "missing": missing})
+def _explain(state: CycleState, draft: JobDraft, missing: int, *, served: bool) -> None:
+    job, needs = draft.job, draft.requests(first=True)
+    server_count = 0 if served else draft.servers_to_start
+    if not state.quotas.allow(job, missing if server_count else 1, server_count):
+        lack = state.quotas.lack(job, missing, server_count)
+        draft.set_reason(Reason.QUOTA_REACHED, {**lack, "missing": missing})
         return
-    if job.servers is not None and serving:
-        wanted: dict[str, Figure] = {"servers": serving, "needs": job.servers.requests}
-        share.set(Reason.WAITING_FOR_ROOM, wanted)
+    if job.servers is not None and server_count:
+        server_figures: dict[str, Figure] = {"servers": server_count, "needs": job.servers.requests}
+        draft.set_reason(Reason.WAITING_FOR_ROOM, server_figures)
         return
-    names = work.room.open_nodes(job.constraints, pooled=True)
-    largest = work.largest(job.constraints)
+    names = state.capacity.open_nodes(job.constraints, pooled=True)
+    largest = state.largest(job.constraints)
     if amounts.within(needs, largest) and any(
-        amounts.within(needs, work.index.nodes[name].allocatable) for name in names
+        amounts.within(needs, state.cluster.nodes[name].allocatable) for name in names
     ):
-        share.set(Reason.WAITING_FOR_ROOM, {"missing": missing, "needs": needs})
+        draft.set_reason(Reason.WAITING_FOR_ROOM, {"missing": missing, "needs": needs})
         return
     figures: dict[str, Figure] = {"needs": needs, "nodes": len(names)}
     if names:
         needed = sorted(needs.keys() - {"pods"})
         figures["largest"] = {name: largest.get(name, 0) for name in needed}
-    share.set(Reason.FITS_NO_NODE, figures)
+    draft.set_reason(Reason.FITS_NO_NODE, figures)

@@ -1,83 +1,84 @@
-"""Rules 2 and 3, reserve and ceilings, where they take: what is too much is given up."""
+"""Rules 2, 8 and 10, limits, allowed sizes and reserve: releases trainers above a limit."""
 
 from heapq import heapify, heappop, heappush
 
 from policy import ceilings
+from policy.cycle_state import CycleState, JobDraft
 from policy.reasons import Reason
-from policy.work import Share, Work
 
 
-def trim(work: Work) -> None:
-    """Releases what a job must not have: stopped, above max, above quota.
+def release_excess(state: CycleState) -> None:
+    """Releases trainers of stopped jobs, and those above max or quota.
 
-    For a quota no job falls below its minimum.
-
-    A job whose annotations became unreadable keeps what it has until somebody corrects them.
+    A quota takes no job below its minimum. A job whose annotations became invalid keeps its
+    trainers until they are corrected.
     """
-    for share in work.shares:
-        if share.job.error and not share.stopped:
+    for draft in state.drafts:
+        if draft.job.error and not draft.stopped:
             continue
-        wanted = _wanted(share)
-        reason = Reason.JOB_STOPPED if share.stopped else Reason.ABOVE_MAX
-        _forgo(work, share, min(share.absent, max(0, share.count - wanted)))
-        for pod in share.live[: max(0, len(share.live) - wanted)]:
-            work.release(share, pod, reason, {"live": share.found, "wanted": wanted})
+        allowed = _allowed_count(draft)
+        reason = Reason.JOB_STOPPED if draft.stopped else Reason.ABOVE_MAX
+        _cancel_absent(state, draft, min(draft.absent, max(0, draft.count - allowed)))
+        for pod in draft.live[: max(0, len(draft.live) - allowed)]:
+            state.release(draft, pod, reason, {"live": draft.initial_count, "wanted": allowed})
         while (
-            share.absent
-            and share.count > share.job.min_trainers
-            and work.quotas.exceeded(share.job)
+            draft.absent
+            and draft.count > draft.job.min_trainers
+            and state.quotas.exceeded(draft.job)
         ):
-            _forgo(work, share, 1)
-        while share.spare and work.quotas.exceeded(share.job):
-            work.release(
-                share, share.spare[0], Reason.QUOTA_REACHED, work.quotas.lack(share.job, 0)
+            _cancel_absent(state, draft, 1)
+        while draft.spare and state.quotas.exceeded(draft.job):
+            state.release(
+                draft, draft.spare[0], Reason.QUOTA_REACHED, state.quotas.lack(draft.job, 0)
             )
 
 
-def _forgo(work: Work, share: Share, absent: int) -> None:
-    """Takes back what the built-in controller was told to make and has not made."""
-    share.forgo(absent)
-    work.quotas.take(share.job, -absent)
+def _cancel_absent(state: CycleState, draft: JobDraft, absent: int) -> None:
+    """Takes back trainers that the built-in controller should create and has not created yet."""
+    draft.cancel_absent(absent)
+    state.quotas.unreserve(draft.job, absent)
 
 
-def _wanted(share: Share) -> int:
-    """The most of its live trainers that a job may keep: guaranteed ones to come count too."""
-    if share.stopped:
+def _allowed_count(draft: JobDraft) -> int:
+    """Number of live trainers that a job may keep: missing guaranteed ones count against it."""
+    if draft.stopped:
         return 0
-    if not share.job.managed:
-        return share.job.max_trainers
-    standing = share.guaranteed - share.stranded
-    missing = max(0, share.job.min_trainers - standing) if share.grows else 0
-    return share.job.max_trainers + share.stranded - missing
+    if not draft.job.managed:
+        return draft.job.max_trainers
+    present = draft.guaranteed - draft.stranded
+    missing = max(0, draft.job.min_trainers - present) if draft.grows else 0
+    return draft.job.max_trainers + draft.stranded - missing
 
 
-def settle_sizes(work: Work) -> None:
-    """Releases down to an allowed size where a job has a number of trainers between two."""
-    for share in work.shares:
-        size = ceilings.floor_size(work.policy, share.job, share.count)
-        excess = share.count - size
-        if share.grows and share.job.managed:
-            for pod in share.surplus[:excess]:
-                figures = {"live": share.found, "size": size}
-                work.release(share, pod, Reason.SIZE_NOT_ALLOWED, figures)
+def release_to_allowed_size(state: CycleState) -> None:
+    """Releases surplus of jobs whose number of trainers lies between two allowed sizes."""
+    for draft in state.drafts:
+        size = ceilings.floor_size(state.policy, draft.job, draft.count)
+        excess = draft.count - size
+        if draft.grows and draft.job.managed:
+            for pod in draft.surplus[:excess]:
+                figures = {"live": draft.initial_count, "size": size}
+                state.release(draft, pod, Reason.SIZE_NOT_ALLOWED, figures)
 
 
-def restore_reserve(work: Work) -> None:
-    """Releases surplus, a few at a time, while more is in use than the reserve allows.
+def restore_reserve(state: CycleState) -> None:
+    """Releases surplus, a few trainers at a time, while more is in use than the reserve allows.
 
-    Not while a burst is on: what services take now they take through preemption, and what is
-    left over is known when they run.
+    Not during a burst: services then get capacity through preemption, and only once they run is
+    it known how much remains.
     """
-    if work.burst:
+    if state.burst:
         return
-    moves = work.moves if work.load.over() else 0
-    rich = [(-work.expected(share), place) for place, share in enumerate(work.shares)]
-    heapify(rich)
-    while moves > 0 and rich and (over := work.load.over()):
-        _, place = heappop(rich)
-        share = work.shares[place]
-        if not (share.spare and any(share.job.requests.get(name, 0) > 0 for name in over)):
+    moves = state.moves if state.load.exceeded() else 0
+    richest = [
+        (-state.expected_measure(draft), position) for position, draft in enumerate(state.drafts)
+    ]
+    heapify(richest)
+    while moves > 0 and richest and (exceeded := state.load.exceeded()):
+        _, position = heappop(richest)
+        draft = state.drafts[position]
+        if not (draft.spare and any(draft.job.requests.get(name, 0) > 0 for name in exceeded)):
             continue
-        work.release(share, share.spare[0], Reason.RESERVE_RESTORED, work.load.excess())
-        heappush(rich, (-work.expected(share), place))
+        state.release(draft, draft.spare[0], Reason.RESERVE_RESTORED, state.load.excess())
+        heappush(richest, (-state.expected_measure(draft), position))
         moves -= 1

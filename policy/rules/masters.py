@@ -1,61 +1,68 @@
-"""Rule 9, masters: a job that asked for a master gets it back, even at the cost of a trainer.
+"""Rule 6, masters: a job that requested a master gets it back, even at the cost of a trainer.
 
-A master is a sidecar and cannot be added to a living pod, so it comes with a new guaranteed
-trainer. Mostly the one that carried it is missing and is replaced by rule 4. Where that rule makes
-none, because no node has room or nobody is missing, a living trainer gives way here: without
-their master the others would soon have nothing to do (docs/decisions/0009).
+A master is a sidecar and cannot be added to a running pod, so it is created with a new guaranteed
+trainer. Usually its former host is missing and rule 5 replaces it. Where that rule creates no
+trainer, because no node has capacity or no trainer is missing, this rule releases a live one:
+without their master the others would soon have nothing to do (docs/decisions/0009).
 """
 
+from policy.cycle_state import CycleState, JobDraft
 from policy.names import Tier
 from policy.reasons import Reason
-from policy.rules import giving
+from policy.rules import self_preemption
 from policy.rules.admission import backing_off
 from policy.snapshot import Pod
-from policy.work import Share, Work
 
 
-def restore(work: Work) -> None:
-    """Makes, or makes room for, the trainer that brings the master back where a job runs without."""
-    for share in work.shares:
-        if not (share.job.master and share.grows and share.live):
+def restore_masters(state: CycleState) -> None:
+    """Where a running job has no master, creates the trainer that hosts it, or frees capacity."""
+    for draft in state.drafts:
+        if not (draft.job.master and draft.grows and draft.live):
             continue
-        carrier = work.index.carrier(share.job)
-        if carrier is not None:
-            _help(work, share, carrier)
-        elif share.headless and not (share.creates[Tier.GUARANTEED] or backing_off(work, share)):
-            _replace(work, share)
+        host = state.cluster.master_host(draft.job)
+        if host is not None:
+            _maintain(state, draft, host)
+        elif draft.masterless and not (draft.creates[Tier.GUARANTEED] or backing_off(state, draft)):
+            _replace(state, draft)
 
 
-def _help(work: Work, share: Share, carrier: Pod) -> None:
-    """Lets a carrier go whose node is lost, minutes before Kubernetes gives it up."""
-    node = work.index.nodes.get(carrier.node)
-    if carrier in work.roomless:
-        _make_room(work, share, carrier)
-    elif node is not None and not node.ready and carrier in share.live:
-        work.release(share, carrier, Reason.MASTER_MOVES, {"lost_node": node.name})
+def _maintain(state: CycleState, draft: JobDraft, host: Pod) -> None:
+    """Frees capacity for a waiting host; releases a host whose node is not ready.
+
+    Kubernetes itself would give up such a node only after minutes.
+    """
+    node = state.cluster.nodes.get(host.node)
+    if host in state.unschedulable_pods:
+        _make_room(state, draft, host)
+    elif node is not None and not node.ready and host in draft.live:
+        state.release(draft, host, Reason.MASTER_MOVES, {"lost_node": node.name})
 
 
-def _make_room(work: Work, share: Share, carrier: Pod) -> None:
-    """For one that is made already, and that somebody else took the room of."""
-    node, leaving = giving.way(work, share, carrier.requests, pooled=True, carriers=True)
-    _release(work, share, leaving, node)
-    if leaving:
-        work.room.take(node, carrier.requests)
+def _make_room(state: CycleState, draft: JobDraft, host: Pod) -> None:
+    """Releases trainers for a host that exists and whose capacity another pod has taken."""
+    node, victims = self_preemption.fewest_victims(
+        state, draft, host.requests, pooled=True, allow_master_host=True
+    )
+    _release(state, draft, victims, node)
+    if victims:
+        state.capacity.reserve(node, host.requests)
 
 
-def _replace(work: Work, share: Share) -> None:
-    """One guaranteed trainer more, and at least one less of those that live."""
-    job, requests = share.job, share.requests(first=True)
-    node, _ = work.room.place(requests, job.constraints, pooled=True)
-    leaving = share.live[:1] if node else []
+def _replace(state: CycleState, draft: JobDraft) -> None:
+    """Creates one guaranteed trainer, and releases at least one live trainer for it."""
+    job, requests = draft.job, draft.requests(first=True)
+    node, _ = state.capacity.choose_node(requests, job.constraints, pooled=True)
+    victims = draft.live[:1] if node else []
     if not node:
-        node, leaving = giving.way(work, share, requests, pooled=True, carriers=True)
-    _release(work, share, leaving, node)
-    if leaving:
-        work.take(job, node, requests)
-        share.make(Tier.GUARANTEED, [node])
+        node, victims = self_preemption.fewest_victims(
+            state, draft, requests, pooled=True, allow_master_host=True
+        )
+    _release(state, draft, victims, node)
+    if victims:
+        state.reserve(job, node, requests)
+        draft.add_creates(Tier.GUARANTEED, [node])
 
 
-def _release(work: Work, share: Share, leaving: list[Pod], node: str) -> None:
-    for pod in leaving:
-        work.release(share, pod, Reason.MASTER_MOVES, {"new_node": node})
+def _release(state: CycleState, draft: JobDraft, victims: list[Pod], node: str) -> None:
+    for pod in victims:
+        state.release(draft, pod, Reason.MASTER_MOVES, {"new_node": node})

@@ -1,124 +1,144 @@
-"""Rule 10, parameter servers: those of jobs that run are kept, before anybody else gets room.
+"""Rule 3, parameter servers: those of running jobs get capacity before all other pods of jobs.
 
-Without one of its servers a job stands still, so a missing one is made again under the same index,
-even at the cost of a trainer of its own. The first ones come with the first trainers, all or nothing
-(`policy.rules.admission`), and the last trainer goes before they do (docs/decisions/0013).
+Without one of its servers a job makes no progress, so a missing one is created again under the same
+index, even at the cost of one of the job's trainers. The first servers are created with the first
+trainers, all or nothing (`policy.rules.admission`), and are deleted after the last trainer has
+ended (docs/decisions/0013).
 """
 
+from policy.cycle_state import CycleState, JobDraft
 from policy.decisions import Figure
-from policy.planning import Retire
+from policy.plan import ReleaseServer
 from policy.reasons import Reason
-from policy.rules import giving, placing
-from policy.rules.placing import Place
-from policy.snapshot import Pod, Servers
-from policy.work import Share, Work
+from policy.rules import reservations, self_preemption
+from policy.rules.reservations import Reservation
+from policy.snapshot import Pod, ServerSpec
 
 
-def keep(work: Work) -> None:
-    """Retires servers that have ended, are lost or not wanted any more; takes room for missing ones."""
-    for share in work.shares:
-        pods = work.index.servers_of(share.job)
-        if share.stopped:
-            _end(work, share, pods)
-        elif share.grows and share.serving and share.job.servers is not None:
-            _retire_lost(work, share, pods)
-            _restore(work, share, share.job.servers, pods)
+def maintain(state: CycleState) -> None:
+    """Deletes servers that have ended, are lost or no longer needed; replaces missing ones."""
+    for draft in state.drafts:
+        pods = state.cluster.servers_of(draft.job)
+        if draft.stopped:
+            _release_all(state, draft, pods)
+        elif draft.grows and draft.server_count and draft.job.servers is not None:
+            _release_lost(state, draft, pods)
+            _replace_missing(state, draft, draft.job.servers, pods)
 
 
-def start(work: Work, share: Share, trainers: int) -> list[Place] | None:
-    """Places for the servers that a job starts with, beside so many trainers; their room is taken.
+def reserve_initial(state: CycleState, draft: JobDraft, trainers: int) -> list[Reservation] | None:
+    """Reserves capacity for the servers that a job starts with.
+
+    Args:
+        state: The plan so far.
+        draft: The job.
+        trainers: Number of trainers that start with them.
 
     Returns:
-        None where there are not enough of them, or the quotas do not allow them and the trainers.
+        None where not all servers fit, or the quotas do not allow them and the trainers.
     """
-    wanted, count = share.job.servers, share.unserved
-    if wanted is None or not count:
+    spec, count = draft.job.servers, draft.servers_to_start
+    if spec is None or not count:
         return []
-    if not work.quotas.allow(share.job, trainers, count):
+    if not state.quotas.allow(draft.job, trainers, count):
         return None
-    places: list[Place] = []
+    server_reservations: list[Reservation] = []
     for _ in range(count):
-        place = _find(work, share, wanted)
-        if place is None:
-            placing.give_back(work, places)
+        reservation = _reserve(state, draft, spec)
+        if reservation is None:
+            reservations.unreserve(state, server_reservations)
             return None
-        places.append(place)
-    work.quotas.take(share.job, 0, count)
-    return places
+        server_reservations.append(reservation)
+    state.quotas.reserve(draft.job, 0, count)
+    return server_reservations
 
 
-def call_off(work: Work, share: Share, places: list[Place]) -> None:
-    """Undoes `start`."""
-    placing.give_back(work, places)
-    work.quotas.take(share.job, 0, -len(places))
+def unreserve_initial(
+    state: CycleState, draft: JobDraft, server_reservations: list[Reservation]
+) -> None:
+    """Undoes `reserve_initial`."""
+    reservations.unreserve(state, server_reservations)
+    state.quotas.unreserve(draft.job, 0, len(server_reservations))
 
 
-def begin(work: Work, share: Share, places: list[Place]) -> None:
-    """The job starts with them: from now on they count as its."""
-    placing.settle(work, places)
-    share.serving += len(places)
-    share.serves.update(enumerate(place.node for place in places))
+def confirm_initial(
+    state: CycleState, draft: JobDraft, server_reservations: list[Reservation]
+) -> None:
+    """Plans the creation of a starting job's servers; from now on they count as the job's."""
+    reservations.confirm(state, server_reservations)
+    draft.server_count += len(server_reservations)
+    draft.server_creates.update(enumerate(reservation.node for reservation in server_reservations))
 
 
-def _find(work: Work, share: Share, wanted: Servers) -> Place | None:
-    return placing.find(work, wanted.requests, share.job.constraints, pooled=False)
+def _reserve(state: CycleState, draft: JobDraft, spec: ServerSpec) -> Reservation | None:
+    return reservations.reserve(state, spec.requests, draft.job.constraints, pooled=False)
 
 
-def _end(work: Work, share: Share, pods: list[Pod]) -> None:
-    """Once the last trainer has ended: until then somebody may fetch the parameters."""
-    trainers = work.index.members.get(share.key, {}).values()
-    if any(not pod.terminal and pod.owner_uid == share.job.uid for pod in trainers):
+def _release_all(state: CycleState, draft: JobDraft, pods: list[Pod]) -> None:
+    """Deletes all servers once the last trainer has ended, as trainers may fetch parameters."""
+    trainers = state.cluster.members.get(draft.key, {}).values()
+    if any(not pod.terminal and pod.owner_uid == draft.job.uid for pod in trainers):
         return
     for pod in pods:
         if not pod.deleting:
-            work.retires.append(_retire(share, pod, Reason.JOB_STOPPED))
+            state.server_releases.append(_server_release(draft, pod, Reason.JOB_STOPPED))
 
 
-def _retire_lost(work: Work, share: Share, pods: list[Pod]) -> None:
-    """Pods that will not serve again, and whose name the next one needs."""
+def _release_lost(state: CycleState, draft: JobDraft, pods: list[Pod]) -> None:
+    """Deletes pods that will not serve again and whose name their replacement needs."""
     for pod in pods:
-        lost = _is_lost(work, pod)
-        if lost or (pod.terminal and not pod.deleting):
-            work.retires.append(_retire(share, pod, Reason.SERVER_MOVES, lost=lost))
+        node_lost = _is_node_lost(state, pod)
+        if node_lost or (pod.terminal and not pod.deleting):
+            state.server_releases.append(
+                _server_release(draft, pod, Reason.SERVER_MOVES, node_lost=node_lost)
+            )
 
 
-def _is_lost(work: Work, pod: Pod) -> bool:
-    """Whether its node does not answer: Kubernetes itself would wait five minutes, and longer."""
-    node = work.index.nodes.get(pod.node)
+def _is_node_lost(state: CycleState, pod: Pod) -> bool:
+    """Whether a pod's node is not ready; Kubernetes itself would wait five minutes or longer."""
+    node = state.cluster.nodes.get(pod.node)
     return node is not None and not node.ready
 
 
-def _retire(share: Share, pod: Pod, reason: Reason, *, lost: bool = False) -> Retire:
-    return Retire(share.key, pod.uid, pod.namespace, pod.name, reason, lost)
+def _server_release(
+    draft: JobDraft, pod: Pod, reason: Reason, *, node_lost: bool = False
+) -> ReleaseServer:
+    return ReleaseServer(draft.key, pod.uid, pod.namespace, pod.name, reason, node_lost)
 
 
-def _restore(work: Work, share: Share, wanted: Servers, pods: list[Pod]) -> None:
-    """Takes room for every server that does not stand; makes those whose name is free.
+def _replace_missing(state: CycleState, draft: JobDraft, spec: ServerSpec, pods: list[Pod]) -> None:
+    """Reserves capacity for every missing server; creates those whose name is free.
 
-    The room of one that is about to come back is for nobody else meanwhile.
+    A server whose old pod is still being deleted keeps its reservation meanwhile.
     """
-    named = {pod.server for pod in pods}
-    standing = {
-        pod.server for pod in pods if not (pod.terminal or pod.deleting or _is_lost(work, pod))
+    existing = {pod.server for pod in pods}
+    running = {
+        pod.server
+        for pod in pods
+        if not (pod.terminal or pod.deleting or _is_node_lost(state, pod))
     }
-    for number in range(wanted.count):
-        if number in standing:
+    for number in range(spec.count):
+        if number in running:
             continue
-        place = _find(work, share, wanted)
-        if place is not None:
-            placing.settle(work, [place])
-        node = place.node if place is not None else _make_way(work, share, wanted, number)
-        if node and number not in named:
-            share.serves[number] = node
+        reservation = _reserve(state, draft, spec)
+        if reservation is not None:
+            reservations.confirm(state, [reservation])
+        node = (
+            reservation.node if reservation is not None else _make_room(state, draft, spec, number)
+        )
+        if node and number not in existing:
+            draft.server_creates[number] = node
 
 
-def _make_way(work: Work, share: Share, wanted: Servers, number: int) -> str:
-    """The node that trainers of the job itself leave for a server; "" where that does not help."""
-    node, leaving = giving.way(work, share, wanted.requests, pooled=False, carriers=False)
-    for pod in leaving:
+def _make_room(state: CycleState, draft: JobDraft, spec: ServerSpec, number: int) -> str:
+    """Releases trainers of the job for a server; its node, or "" where that does not help."""
+    node, victims = self_preemption.fewest_victims(
+        state, draft, spec.requests, pooled=False, allow_master_host=False
+    )
+    for pod in victims:
         figures: dict[str, Figure] = {"new_node": node, "server": number}
-        work.release(share, pod, Reason.SERVER_MOVES, figures)
-    if leaving:
-        work.room.take(node, wanted.requests)
-        work.load.take(wanted.requests)
+        state.release(draft, pod, Reason.SERVER_MOVES, figures)
+    if victims:
+        state.capacity.reserve(node, spec.requests)
+        state.load.reserve(spec.requests)
     return node

@@ -1,4 +1,4 @@
-"""Rule 5, sharing: what is left goes, trainer by trainer, to the job with the least share.
+"""Rules 4 and 7, sharing: remaining capacity goes, trainer by trainer, to the job with the least share.
 
 Weighted max-min fairness by progressive filling (Bertsekas and Gallager, "Data Networks");
 with the dominant share as measure it is DRF (Ghodsi et al. 2011).
@@ -7,190 +7,193 @@ with the dominant share as measure it is DRF (Ghodsi et al. 2011).
 from heapq import heapify, heappop, heappush
 
 from policy import amounts, ceilings
+from policy.cycle_state import CycleState, JobDraft
+from policy.free_capacity import When
 from policy.names import Tier
 from policy.reasons import Reason
-from policy.room import When
 from policy.rules.admission import backing_off
 from policy.snapshot import Pod
-from policy.work import Share, Work
 
 _LEAST_IN_FLIGHT = 8
 _IN_FLIGHT = 0.04
-"""Share of the trainers wanted that may wait for the scheduler at one time: no pile, ever."""
+"""Fraction of all target trainers that may wait for the scheduler at one time (at least 8)."""
 _DIGITS = 12
 """Shares are sums of floats; equal ones may differ in the last digits."""
-_PUT_ASIDE = 4
-"""So many times the patience with a trainer without room is the patience with one that has some."""
+_IGNORED_FACTOR = 4
+"""A waiting trainer that fits on a node is withdrawn after this multiple of the normal delay."""
 
 
-def settle_waiting(work: Work) -> None:
-    """Gives waiting surplus trainers their slots; takes those back that found none in time.
+def place_waiting(state: CycleState) -> None:
+    """Reserves capacity for waiting surplus trainers; withdraws those that waited too long.
 
-    One that has room may have been put aside by kube-scheduler, which tries such pods again only
-    after minutes; a new one comes to the front of its queue.
+    kube-scheduler may have parked a trainer that fits somewhere, and retries such pods only after
+    minutes; a newly created one enters its active queue at once.
     """
-    patience = work.policy.stability.withdraw_after_seconds
-    for share in work.shares:
-        for pod in share.waiting:
-            node = _slot_of(work, pod)
-            waited_s = work.now_s - pod.created_s if share.job.managed else 0.0
-            if node and not 0 < _PUT_ASIDE * patience <= waited_s:
-                work.room.take(node, pod.requests)
-                work.load.take(pod.requests)
-                work.promised.add(pod.uid)
+    delay_s = state.policy.stability.withdraw_after_seconds
+    for draft in state.drafts:
+        for pod in draft.waiting:
+            node = _node_of_waiting(state, pod)
+            waited_s = state.now_s - pod.created_s if draft.job.managed else 0.0
+            if node and not 0 < _IGNORED_FACTOR * delay_s <= waited_s:
+                state.capacity.reserve(node, pod.requests)
+                state.load.reserve(pod.requests)
+                state.promised.add(pod.uid)
             elif node:
-                why = "kube-scheduler did not take the room"
-                _withdraw(work, share, pod, why, waited_s)
-            elif waited_s >= patience and share.job.managed:
-                _withdraw(work, share, pod, "no node had room", waited_s)
+                cause = "kube-scheduler did not use the free capacity"
+                _withdraw(state, draft, pod, cause, waited_s)
+            elif waited_s >= delay_s and draft.job.managed:
+                _withdraw(state, draft, pod, "no node had room", waited_s)
 
 
-def _withdraw(work: Work, share: Share, pod: Pod, why: str, waited_s: float) -> None:
-    work.release(share, pod, Reason.NOT_SCHEDULED, {"why": why, "waited_s": int(waited_s)})
+def _withdraw(state: CycleState, draft: JobDraft, pod: Pod, cause: str, waited_s: float) -> None:
+    state.release(draft, pod, Reason.NOT_SCHEDULED, {"why": cause, "waited_s": int(waited_s)})
 
 
-def _slot_of(work: Work, pod: Pod) -> str:
-    """Where a waiting trainer has room: where it was planned, or elsewhere; "" for nowhere."""
-    where = pod.planned
-    open_nodes = work.room.open_nodes(pod.constraints, pooled=True)
-    usable = where in open_nodes and where not in work.cooling
-    if usable and amounts.within(pod.requests, work.room.now(where)):
-        return where
-    return work.room.slot(pod.requests, pod.constraints, work.cooling)
+def _node_of_waiting(state: CycleState, pod: Pod) -> str:
+    """A node that a waiting trainer fits on: its planned node, or another; "" for none."""
+    planned_node = pod.planned
+    open_nodes = state.capacity.open_nodes(pod.constraints, pooled=True)
+    usable = planned_node in open_nodes and planned_node not in state.cooling
+    if usable and amounts.within(pod.requests, state.capacity.free_now(planned_node)):
+        return planned_node
+    return state.capacity.cheapest_node(pod.requests, pod.constraints, state.cooling)
 
 
-def grow(work: Work) -> bool:
-    """Adds surplus trainers where there is room now.
+def grow(state: CycleState) -> bool:
+    """Creates surplus trainers where capacity is free now.
 
     Returns:
-        False where more could be made, but enough are on their way for now.
+        False where more could be created, but enough trainers wait for the scheduler already.
     """
-    budget = max(_LEAST_IN_FLIGHT, int(_IN_FLIGHT * work.trainers))
-    in_flight = sum(len(share.waiting) for share in work.shares)
+    budget = max(_LEAST_IN_FLIGHT, int(_IN_FLIGHT * state.trainers))
+    in_flight = sum(len(draft.waiting) for draft in state.drafts)
     allowed = budget - in_flight
-    heap = [(*_rank(work, share), i) for i, share in enumerate(work.shares)]
+    heap = [(*_rank(state, draft), position) for position, draft in enumerate(state.drafts)]
     heapify(heap)
     while heap:
-        *_, i = heappop(heap)
-        share = work.shares[i]
-        step = 0 if share.expected else _next_step(work, share)
+        *_, position = heappop(heap)
+        draft = state.drafts[position]
+        step = 0 if draft.expected_count else _next_step(state, draft)
         if step and allowed < min(step, budget):
-            paused = [share, *(work.shares[entry[-1]] for entry in heap)]
-            _explain_pause(work, paused, budget - allowed)
+            paused = [draft, *(state.drafts[entry[-1]] for entry in heap)]
+            _explain_pause(state, paused, budget - allowed)
             return False
-        if step and _add(work, share, step):
+        if step and _add_surplus(state, draft, step):
             allowed -= step
-        elif not _await(work, share):
+        elif not _reserve_leaving(state, draft):
             continue
-        heappush(heap, (*_rank(work, share), i))
+        heappush(heap, (*_rank(state, draft), position))
     return True
 
 
-def _rank(work: Work, share: Share) -> tuple[float, float, float, str]:
-    """The least share first.
+def _rank(state: CycleState, draft: JobDraft) -> tuple[float, float, float, str]:
+    """Sort key of jobs: the least share first.
 
-    Among equals the one that gains most by a trainer, which is what lexicographic max-min asks
-    for; then the one that has least of its own wish, then the key.
+    Among equals the job whose share rises most by one trainer, as lexicographic max-min demands;
+    then the one with the smallest fraction of its own maximum, then the key.
     """
-    wish = (share.count + share.expected) / max(1, share.job.max_trainers)
-    return round(work.expected(share), _DIGITS), -share.unit, wish, share.key
+    fulfilment = (draft.count + draft.expected_count) / max(1, draft.job.max_trainers)
+    return round(state.expected_measure(draft), _DIGITS), -draft.unit, fulfilment, draft.key
 
 
-def _next_step(work: Work, share: Share) -> int:
-    """How many trainers its next size needs; 0, with the reason, where it must not grow."""
-    job = share.job
-    if not share.grows:
-        _explain_stop(share)
-    elif share.count < job.min_trainers or backing_off(work, share):
+def _next_step(state: CycleState, draft: JobDraft) -> int:
+    """Number of trainers to the next size; 0, with the reason recorded, where it must not grow."""
+    job = draft.job
+    if not draft.grows:
+        _explain_stop(draft)
+    elif draft.count < job.min_trainers or backing_off(state, draft):
         pass  # the reason is set already
-    elif (step := ceilings.next_size(work.policy, job, share.count) - share.count) <= 0:
-        at_max = share.count >= job.max_trainers
-        figures = {"trainers": share.count, "max": job.max_trainers}
-        share.set(Reason.AT_MAX if at_max else Reason.AT_CEILING, figures)
-    elif not work.quotas.allow(job, step):
-        share.set(Reason.QUOTA_REACHED, work.quotas.lack(job, step))
-    elif not work.load.allow(job.requests, step):
-        share.set(Reason.RESERVE_HELD, work.load.lack(job.requests, step))
+    elif (step := ceilings.next_size(state.policy, job, draft.count) - draft.count) <= 0:
+        at_max = draft.count >= job.max_trainers
+        figures = {"trainers": draft.count, "max": job.max_trainers}
+        draft.set_reason(Reason.AT_MAX if at_max else Reason.AT_CEILING, figures)
+    elif not state.quotas.allow(job, step):
+        draft.set_reason(Reason.QUOTA_REACHED, state.quotas.lack(job, step))
+    elif not state.load.allow(job.requests, step):
+        draft.set_reason(Reason.RESERVE_HELD, state.load.lack(job.requests, step))
     else:
         return step
     return 0
 
 
-def _await(work: Work, share: Share) -> bool:
-    """Keeps for a job, in its turn, what leaving pods will free; False where nothing comes.
+def _reserve_leaving(state: CycleState, draft: JobDraft) -> bool:
+    """Reserves capacity that leaving pods will free for a job, when it is the job's turn.
 
-    Without this a richer job would take it, and would have to give it back.
+    Otherwise a richer job would get it and would have to release it again.
+
+    Returns:
+        False where leaving pods free too little for the job's next size.
     """
-    if share.reason not in (Reason.NO_ROOM, Reason.RESERVE_HELD) or not share.admitted:
+    if draft.reason not in (Reason.NO_ROOM, Reason.RESERVE_HELD) or not draft.admitted:
         return False
-    job, wanted = share.job, share.count + share.expected
-    step = ceilings.next_size(work.policy, job, wanted) - wanted
-    if step <= 0 or not work.quotas.allow(job, step):
+    job, expected_count = draft.job, draft.count + draft.expected_count
+    step = ceilings.next_size(state.policy, job, expected_count) - expected_count
+    if step <= 0 or not state.quotas.allow(job, step):
         return False
-    if not work.load.allow_later(job.requests, {}, step):
+    if not state.load.allow_later(job.requests, {}, step):
         return False
     nodes: list[str] = []
-    while len(nodes) < step and (node := _coming_slot(work, share, step)):
-        work.room.take(node, job.requests)
+    while len(nodes) < step and (node := _leaving_slot(state, draft, step)):
+        state.capacity.reserve(node, job.requests)
         nodes.append(node)
     for node in nodes:
-        work.room.give(node, job.requests)
+        state.capacity.unreserve(node, job.requests)
     if len(nodes) < step:
         return False
     for node in nodes:
-        work.expect(share, node)
+        state.add_expected(draft, node)
     return True
 
 
-def _coming_slot(work: Work, share: Share, step: int) -> str:
-    """Where one more trainer of a job fits when all that leaves has left; "" for nowhere.
+def _leaving_slot(state: CycleState, draft: JobDraft, step: int) -> str:
+    """A node where one more trainer fits once leaving pods have ended; "" for none.
 
-    Where its next size takes several, some of them may have room already.
+    Where the next size takes several trainers, some of them may fit now.
     """
-    job = share.job
-    coming = work.room.slot(job.requests, job.constraints, when=When.LATER)
-    if coming or step == 1:
-        return coming or free_slot(work, share)
-    return work.room.slot(job.requests, job.constraints, work.cooling)
+    job = draft.job
+    node = state.capacity.cheapest_node(job.requests, job.constraints, when=When.LATER)
+    if node or step == 1:
+        return node or free_slot(state, draft)
+    return state.capacity.cheapest_node(job.requests, job.constraints, state.cooling)
 
 
-def free_slot(work: Work, share: Share) -> str:
-    """Where a job that lacks no room, but load or quota, has room now; "" for nowhere."""
-    if share.reason is Reason.NO_ROOM:
+def free_slot(state: CycleState, draft: JobDraft) -> str:
+    """A node with free capacity for a job that only load or quota stops; "" for none."""
+    if draft.reason is Reason.NO_ROOM:
         return ""
-    return work.room.slot(share.job.requests, share.job.constraints, work.cooling)
+    return state.capacity.cheapest_node(draft.job.requests, draft.job.constraints, state.cooling)
 
 
-def _explain_pause(work: Work, shares: list[Share], waiting: int) -> None:
-    """Says of the jobs that could have more that they will, and of the others why not."""
-    for share in shares:
-        if _next_step(work, share):
-            share.set(Reason.GROWING, {"waiting": waiting})
+def _explain_pause(state: CycleState, drafts: list[JobDraft], waiting: int) -> None:
+    """Records Growing for the jobs that could grow now, and the reason for each other job."""
+    for draft in drafts:
+        if _next_step(state, draft):
+            draft.set_reason(Reason.GROWING, {"waiting": waiting})
 
 
-def _explain_stop(share: Share) -> None:
-    if share.job.error:
-        share.set(Reason.INVALID, {"error": share.job.error})
-    elif share.job.suspended:
-        share.set(Reason.SUSPENDED)
-    elif share.ending:
-        share.set(Reason.ENDING, {"succeeded": max(1, share.job.books.succeeded)})
+def _explain_stop(draft: JobDraft) -> None:
+    if draft.job.error:
+        draft.set_reason(Reason.INVALID, {"error": draft.job.error})
+    elif draft.job.suspended:
+        draft.set_reason(Reason.SUSPENDED)
+    elif draft.ending:
+        draft.set_reason(Reason.ENDING, {"succeeded": max(1, draft.job.accounting.succeeded)})
     else:
-        share.set(Reason.ENDING)
+        draft.set_reason(Reason.ENDING)
 
 
-def _add(work: Work, share: Share, step: int) -> bool:
-    """Gives a job `step` more trainers, all or none."""
-    job = share.job
+def _add_surplus(state: CycleState, draft: JobDraft, step: int) -> bool:
+    """Creates `step` more trainers of a job, all or none."""
+    job = draft.job
     nodes: list[str] = []
     while len(nodes) < step:
-        node = work.room.slot(job.requests, job.constraints, work.cooling)
+        node = state.capacity.cheapest_node(job.requests, job.constraints, state.cooling)
         if not node:
-            for taken in nodes:
-                work.untake(job, taken)
-            share.set(Reason.NO_ROOM, {"trainers": share.count, "needs": job.requests})
+            for reserved_node in nodes:
+                state.unreserve(job, reserved_node)
+            draft.set_reason(Reason.NO_ROOM, {"trainers": draft.count, "needs": job.requests})
             return False
         nodes.append(node)
-        work.take(job, node)
-    share.make(Tier.SURPLUS, nodes)
+        state.reserve(job, node)
+    draft.add_creates(Tier.SURPLUS, nodes)
     return True

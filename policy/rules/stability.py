@@ -1,8 +1,8 @@
-"""Rule 6, stability: trainers move between jobs only for a clear gain, a few at a time.
+"""Rule 9, stability: trainers move between jobs only for a clear gain, a few at a time.
 
-A move ends trainers, so it must pay: the giver stays at or above the taker, the gap is wider
-than the threshold, and the trainers have run for a while. Each move makes the two more equal,
-so moves cannot go round in circles.
+A move ends trainers, so it must be worth it: the donor stays at or above the receiver, the gap
+exceeds the threshold, and the trainers have run for a minimum time. Each move makes the two jobs
+more equal, so moves cannot cycle.
 """
 
 from bisect import bisect_left, insort
@@ -12,340 +12,348 @@ from heapq import heapify, heappop, heappush
 from itertools import takewhile
 
 from policy import amounts, ceilings
-from policy.crew import is_surplus, loss
+from policy.cluster_state import job_key
+from policy.cycle_state import CycleState, JobDraft
 from policy.decisions import Figure
-from policy.index import job_key
-from policy.planning import Futile, Wish
+from policy.free_capacity import When
+from policy.live_trainers import is_surplus, loss
+from policy.plan import FailedMove, MoveKey
 from policy.reasons import Reason
-from policy.room import When
 from policy.rules.sharing import free_slot
 from policy.snapshot import Pod
-from policy.work import Share, Work
 
 _SLACK = 1e-9
 """Shares are sums of floats; equal ones may differ in the last digit."""
-_MOST_LOOKS = 1_000
-"""Nodes that one plan looks at for wishes that came to nothing before: some 15 ms."""
-_WANTS = (Reason.NO_ROOM, Reason.RESERVE_HELD, Reason.QUOTA_REACHED)
-"""Reasons that go away when another job has less."""
+_MAX_NODES_EXAMINED = 1_000
+"""Nodes that one plan examines for moves that failed before; they take some 15 ms."""
+_CURED_BY_MOVE = (Reason.NO_ROOM, Reason.RESERVE_HELD, Reason.QUOTA_REACHED)
+"""Reasons that another job's release can remove."""
 
 
-def rebalance(work: Work) -> None:
-    """Moves trainers from jobs with much to jobs with little.
+def rebalance(state: CycleState) -> None:
+    """Moves trainers from the jobs with the largest share to those with the smallest.
 
-    Not while services take capacity back: they decide what there is to share. At most
-    `work.moves` trainers are on the move at one time, but for one job's step to its next
+    Not while services reclaim capacity, because they decide how much is left to share. At most
+    `state.moves` trainers are on the move at one time, except for one job's step to its next
     allowed size.
     """
-    if work.burst:
+    if state.burst:
         return
-    leaving = sum(1 for pod in work.index.leaving.values() if is_surplus(pod))
-    moves = work.moves - leaving
+    leaving = sum(1 for pod in state.cluster.leaving.values() if is_surplus(pod))
+    moves = state.moves - leaving
     poor = [
-        (work.expected(share), share.key, share)
-        for share in work.shares
-        if share.reason in _WANTS and share.admitted
+        (state.expected_measure(draft), draft.key, draft)
+        for draft in state.drafts
+        if draft.reason in _CURED_BY_MOVE and draft.admitted
     ]
     heapify(poor)
-    donors = _Donors(work)
-    postponed = _postponed(work)
-    helpless: dict[Wish, set[str]] = {}
+    donors = _Donors(state)
+    deferred = _failed_recently(state)
+    ruled_out_nodes: dict[MoveKey, set[str]] = {}
     while moves > 0 and poor:
         *_, receiver = heappop(poor)
-        wish = _wish(work, receiver)
-        if wish in work.futile:
+        key = _move_key(state, receiver)
+        if key in state.failed_moves:
             continue
-        if wish in postponed:
-            work.futile[wish] = postponed[wish]
-            work.postponed = True
+        if key in deferred:
+            state.failed_moves[key] = deferred[key]
+            state.deferred = True
             continue
-        deal = _Deal(work, receiver, donors, helpless.setdefault(wish, set()))
-        if not deal.found:
-            work.futile[wish] = Futile(work.now_s, deal.cost)
-        elif len(deal.gone) > moves and moves < work.moves:
-            return  # others are on the move still; then this one
+        move = _Move(state, receiver, donors, ruled_out_nodes.setdefault(key, set()))
+        if not move.possible:
+            state.failed_moves[key] = FailedMove(state.now_s, move.nodes_examined)
+        elif len(move.victims) > moves and moves < state.moves:
+            return  # earlier moves must finish first
         else:
-            deal.close()
-            moves -= len(deal.gone)
-            for donor in {share.key: share for share, _ in deal.gone}.values():
+            move.carry_out()
+            moves -= len(move.victims)
+            for donor in {draft.key: draft for draft, _ in move.victims}.values():
                 donors.changed(donor)
-            heappush(poor, (work.expected(receiver), receiver.key, receiver))
+            heappush(poor, (state.expected_measure(receiver), receiver.key, receiver))
 
 
-def _postponed(work: Work) -> dict[Wish, Futile]:
-    """Wishes that came to nothing lately and are not looked into again by this plan.
+def _failed_recently(state: CycleState) -> dict[MoveKey, FailedMove]:
+    """Moves that failed recently and that this plan does not try again.
 
-    Those that wait longest are looked into first, as many as one plan has time for: on a cluster
-    of some hundred nodes that is all of them.
+    The oldest failures are tried again first, as many as one plan has time for. On a cluster of
+    some hundred nodes that is all of them.
     """
-    left = _MOST_LOOKS
-    postponed: dict[Wish, Futile] = {}
-    futile = work.history.futile
-    oldest_first = sorted(futile, key=lambda w: (futile[w].at_s, futile[w].looks, repr(w)))
-    for place, wish in enumerate(oldest_first):
-        left -= futile[wish].looks
-        if place and left < 0:
-            postponed[wish] = futile[wish]
-    return postponed
+    budget = _MAX_NODES_EXAMINED
+    deferred: dict[MoveKey, FailedMove] = {}
+    failed = state.history.failed_moves
+    oldest_first = sorted(failed, key=lambda w: (failed[w].at_s, failed[w].nodes_examined, repr(w)))
+    for position, key in enumerate(oldest_first):
+        budget -= failed[key].nodes_examined
+        if position and budget < 0:
+            deferred[key] = failed[key]
+    return deferred
 
 
 class _Donors:
-    """The jobs that have trainers to spare, the richest first."""
+    """The jobs that have spare trainers, sorted with the largest share first."""
 
-    def __init__(self, work: Work) -> None:
-        self._work = work
-        shares = (share for share in work.shares if share.spare and not share.stopped)
-        self._entries = {share.key: self._entry(share) for share in shares}
+    def __init__(self, state: CycleState) -> None:
+        self._state = state
+        drafts = (draft for draft in state.drafts if draft.spare and not draft.stopped)
+        self._entries = {draft.key: self._entry(draft) for draft in drafts}
         self._sorted = sorted(self._entries.values())
 
-    def _entry(self, share: Share) -> tuple[float, str, Share]:
-        return -self._work.expected(share), share.key, share
+    def _entry(self, draft: JobDraft) -> tuple[float, str, JobDraft]:
+        return -self._state.expected_measure(draft), draft.key, draft
 
-    def changed(self, share: Share) -> None:
-        """Puts a donor that gave where it belongs now."""
-        old = self._entries.pop(share.key)
+    def changed(self, draft: JobDraft) -> None:
+        """Sorts a donor again after it released trainers."""
+        old = self._entries.pop(draft.key)
         del self._sorted[bisect_left(self._sorted, old)]
-        if share.spare:
-            self._entries[share.key] = self._entry(share)
-            insort(self._sorted, self._entries[share.key])
+        if draft.spare:
+            self._entries[draft.key] = self._entry(draft)
+            insort(self._sorted, self._entries[draft.key])
 
-    def above(self, least: float) -> dict[str, Share]:
-        """Job key -> those with at least so much, the richest first."""
-        rich = takewhile(lambda entry: -entry[0] >= least, self._sorted)
-        return {key: share for _, key, share in rich}
+    def above(self, least: float) -> dict[str, JobDraft]:
+        """Job key -> donors with a measure of at least `least`, the largest first."""
+        richest = takewhile(lambda entry: -entry[0] >= least, self._sorted)
+        return {key: draft for _, key, draft in richest}
 
 
-def _wish(work: Work, receiver: Share) -> Wish:
-    """What a deal for a job depends on: where one fails, those of richer jobs fail too."""
+def _move_key(state: CycleState, receiver: JobDraft) -> MoveKey:
+    """All that a move depends on: if it fails for one job, it fails for richer jobs too."""
     job = receiver.job
     shape = tuple(sorted(job.requests.items()))
-    scope = work.quotas.scope(job)
-    return shape, job.constraints, receiver.reason, _step(work, receiver), receiver.unit, scope
+    scope = state.quotas.scope(job)
+    return shape, job.constraints, receiver.reason, _step(state, receiver), receiver.unit, scope
 
 
-def _step(work: Work, receiver: Share) -> int:
-    """How many trainers it lacks to its next allowed size; 0 where there is none."""
-    wanted = receiver.count + receiver.expected
-    return ceilings.next_size(work.policy, receiver.job, wanted) - wanted
+def _step(state: CycleState, receiver: JobDraft) -> int:
+    """Number of trainers that it lacks to its next allowed size; 0 where there is none."""
+    expected_count = receiver.count + receiver.expected_count
+    return ceilings.next_size(state.policy, receiver.job, expected_count) - expected_count
 
 
-class _Deal:
-    """Enough trainers of richer jobs that one job reaches its next size.
+class _Move:
+    """A move: trainers of richer jobs whose release lets one job reach its next allowed size.
 
-    Nothing is done before `close`.
+    The constructor searches for them; nothing changes before `carry_out`.
     """
 
-    def __init__(self, work: Work, receiver: Share, donors: _Donors, helpless: set[str]) -> None:
-        """Looks for it.
+    def __init__(
+        self, state: CycleState, receiver: JobDraft, donors: _Donors, ruled_out_nodes: set[str]
+    ) -> None:
+        """Searches for the trainers to release.
 
         Args:
-            work: The plan so far.
-            receiver: Who gets the trainers.
-            donors: Who may give.
-            helpless: Nodes that cannot help this wish; more are added. It stays true within a
-                plan: receivers only become richer, so fewer and fewer may give.
+            state: The plan so far.
+            receiver: The job that gets the trainers.
+            donors: The jobs that may release trainers.
+            ruled_out_nodes: Nodes that cannot help this move; the search adds to them. They stay
+                ruled out within a plan: receivers only become richer, so ever fewer jobs may give.
         """
-        self._work = work
-        self._helpless = helpless
-        self.cost = 0
-        """How many nodes were looked at."""
+        self._state = state
+        self._ruled_out_nodes = ruled_out_nodes
+        self.nodes_examined = 0
+        """Number of nodes examined."""
         self._receiver = receiver
         self._requests = receiver.job.requests
-        self._step = _step(work, receiver)
-        gain = 1 + work.policy.stability.gain_threshold
-        least = max(work.expected(receiver) * gain, work.expected(receiver, self._step))
-        self._rich = donors.above(least - _SLACK)
-        self._anywhere = bool(free_slot(work, receiver))
-        """Whether room is not what it lacks, so that it matters little who goes."""
-        self._plain = any(not donor.job.managed for donor in self._rich.values())
-        """Whether some donors' trainers carry no role in the index."""
-        self._helpful: set[str] = set()
-        self._open = work.room.open_nodes(receiver.job.constraints, pooled=True)
-        self._in_quota = work.quotas.allow(receiver.job, self._step)
+        self._step = _step(state, receiver)
+        gain = 1 + state.policy.stability.gain_threshold
+        least = max(
+            state.expected_measure(receiver) * gain, state.expected_measure(receiver, self._step)
+        )
+        self._donors = donors.above(least - _SLACK)
+        self._any_node_helps = bool(free_slot(state, receiver))
+        """Whether the receiver lacks quota or load and not a node, so that any release helps."""
+        self._unlabelled = any(not donor.job.managed for donor in self._donors.values())
+        """Whether some donors' trainers have no role label (those of the built-in controller)."""
+        self._suitable_nodes: set[str] = set()
+        self._open = state.capacity.open_nodes(receiver.job.constraints, pooled=True)
+        self._in_quota = state.quotas.allow(receiver.job, self._step)
         self._freed: dict[str, dict[str, int]] = {}
-        self._given: Counter[str] = Counter()
+        self._victim_counts: Counter[str] = Counter()
         self._nodes: list[str] = []
-        """Where the receiver's new trainers would run."""
-        self.gone: list[tuple[Share, Pod]] = []
-        """Who would go."""
-        enough = self._step > 0 and any(self._seek(donor) for donor in self._rich.values())
-        self.found = enough and self._allowed()
+        """Nodes where the receiver's new trainers would run."""
+        self.victims: list[tuple[JobDraft, Pod]] = []
+        """(donor, trainer) pairs to release."""
+        enough = self._step > 0 and any(self._take_from(donor) for donor in self._donors.values())
+        self.possible = enough and self._allowed()
 
-    def _seek(self, donor: Share) -> bool:
-        """Takes what helps from one more donor, richest donors first; whether it is enough."""
-        relieves = self._in_quota or self._work.quotas.relieves(
+    def _take_from(self, donor: JobDraft) -> bool:
+        """Adds the trainers of a donor that help; returns whether the move is complete."""
+        relieves = self._in_quota or self._state.quotas.relieves(
             self._receiver.job, self._step, donor.job
         )
-        for pods in self._steps_down(donor) if relieves else ():
-            self._offer(donor, pods)
+        for pods in self._victim_groups(donor) if relieves else ():
+            self._consider(donor, pods)
             if len(self._nodes) == self._step:
                 return True
         return False
 
-    def _steps_down(self, donor: Share) -> Iterator[list[Pod]]:
-        """The trainers that a donor would give together: one by one, or a whole step each time."""
-        helpless = self._helpless
+    def _victim_groups(self, donor: JobDraft) -> Iterator[list[Pod]]:
+        """Groups of trainers that a donor may release together: single ones, or whole steps."""
+        ruled_out_nodes = self._ruled_out_nodes
         old_enough = [
             pod
             for pod in donor.spare
-            if pod.node not in helpless and self._helps(pod.node) and _movable(self._work, pod)
+            if pod.node not in ruled_out_nodes
+            and self._is_suitable(pod.node)
+            and _may_move(self._state, pod)
         ]
         while True:
-            has = donor.count - self._given[donor.key]
-            step = has - ceilings.floor_size(self._work.policy, donor.job, has - 1)
+            remaining = donor.count - self._victim_counts[donor.key]
+            step = remaining - ceilings.floor_size(self._state.policy, donor.job, remaining - 1)
             if step < 1 or not self._may_give(donor, step):
                 return
             if step == 1:
-                left = [pod for pod in old_enough if not self._is_gone(pod)]
-                yield from ([pod] for pod in left)
+                candidates = [pod for pod in old_enough if not self._is_victim(pod)]
+                yield from ([pod] for pod in candidates)
                 return
             if len(old_enough) < step:
                 return
             yield old_enough[:step]
             old_enough = old_enough[step:]
 
-    def _helps(self, node: str) -> bool:
-        """Whether the receiver would fit there if all that donors could give there went.
+    def _is_suitable(self, node: str) -> bool:
+        """Whether the receiver would fit on a node if donors released all they may there.
 
-        Most nodes are out of the question for a shape; this is asked once for each.
+        Most nodes are unsuitable for a shape; each is examined once.
         """
-        if self._anywhere:
+        if self._any_node_helps:
             return bool(node)
-        if node not in self._helpful:
-            self.cost += 1
+        if node not in self._suitable_nodes:
+            self.nodes_examined += 1
             fits = self._fits_without_donors(node)
-            (self._helpful if fits else self._helpless).add(node)
+            (self._suitable_nodes if fits else self._ruled_out_nodes).add(node)
             return fits
         return True
 
     def _fits_without_donors(self, node: str) -> bool:
-        work = self._work
-        if node not in self._open or node in work.cooling:
+        state = self._state
+        if node not in self._open or node in state.cooling:
             return False
-        if not amounts.within(self._requests, work.room.after(node, When.RECLAIMED)):
+        if not amounts.within(self._requests, state.capacity.free_at(node, When.RECLAIMED)):
             return False
-        if self._plain:
+        if self._unlabelled:
             return True
-        room = work.room.later(node)
-        for pod in work.index.bound.get(node, {}).values():
-            if is_surplus(pod) and not pod.deleting and pod.uid not in work.released:
-                donor = self._rich.get(job_key(pod))
-                if donor is not None and _movable(work, pod):
-                    amounts.add(room, pod.requests)
-        return amounts.within(self._requests, room)
+        free = state.capacity.free_later(node)
+        for pod in state.cluster.bound.get(node, {}).values():
+            if is_surplus(pod) and not pod.deleting and pod.uid not in state.released:
+                donor = self._donors.get(job_key(pod))
+                if donor is not None and _may_move(state, pod):
+                    amounts.add(free, pod.requests)
+        return amounts.within(self._requests, free)
 
-    def _may_give(self, donor: Share, count: int) -> bool:
-        """Whether the move makes the two more equal: the giver stays at or above the taker."""
+    def _may_give(self, donor: JobDraft, count: int) -> bool:
+        """Whether the move makes the two more equal: the donor stays at or above the receiver."""
         if donor is self._receiver:
             return False
-        after = self._work.expected(donor, -self._given[donor.key] - count)
-        return after >= self._work.expected(self._receiver, self._step) - _SLACK
+        after = self._state.expected_measure(donor, -self._victim_counts[donor.key] - count)
+        return after >= self._state.expected_measure(self._receiver, self._step) - _SLACK
 
-    def _is_gone(self, pod: Pod) -> bool:
-        return any(other is pod for _, other in self.gone)
+    def _is_victim(self, pod: Pod) -> bool:
+        return any(victim is pod for _, victim in self.victims)
 
-    def _offer(self, donor: Share, pods: list[Pod]) -> None:
-        """Takes trainers into the deal if room for the receiver comes of it."""
-        if any(self._is_gone(pod) for pod in pods) or not self._may_give(donor, len(pods)):
+    def _consider(self, donor: JobDraft, pods: list[Pod]) -> None:
+        """Adds trainers to the victims if their release frees a place for the receiver."""
+        if any(self._is_victim(pod) for pod in pods) or not self._may_give(donor, len(pods)):
             return
-        gone = [(donor, pod) for pod in pods]
-        for pod in () if self._anywhere else pods:
-            gone += self._beside(pod, gone)
-        self._add(gone, 1)
+        victims = [(donor, pod) for pod in pods]
+        for pod in () if self._any_node_helps else pods:
+            victims += self._victims_beside(pod, victims)
+        self._count_victims(victims, 1)
         before = len(self._nodes)
-        while len(self._nodes) < self._step and (node := self._slot(pods)):
+        while len(self._nodes) < self._step and (node := self._next_node(pods)):
             self._nodes.append(node)
         if len(self._nodes) == before:
-            self._add(gone, -1)
+            self._count_victims(victims, -1)
 
-    def _beside(self, pod: Pod, gone: list[tuple[Share, Pod]]) -> list[tuple[Share, Pod]]:
-        """Further small trainers on a node that must go with one before a large one fits."""
-        room = self._room(pod.node)
-        taken = {id(other) for _, other in gone}
-        for _, other in gone:
-            if other.node == pod.node:
-                amounts.add(room, other.requests)
-        more: list[tuple[Share, Pod]] = []
-        if amounts.within(self._requests, room):
-            return more
-        for other in sorted(self._work.index.bound[pod.node].values(), key=loss):
-            owner = self._work.owner(other) if is_surplus(other) else None
-            if owner is None or id(other) in taken or other.uid in self._work.released:
+    def _victims_beside(
+        self, pod: Pod, victims: list[tuple[JobDraft, Pod]]
+    ) -> list[tuple[JobDraft, Pod]]:
+        """Further small trainers of the node to release with `pod` so that a large one fits."""
+        free = self._free_on(pod.node)
+        chosen = {id(neighbour) for _, neighbour in victims}
+        for _, neighbour in victims:
+            if neighbour.node == pod.node:
+                amounts.add(free, neighbour.requests)
+        additional: list[tuple[JobDraft, Pod]] = []
+        if amounts.within(self._requests, free):
+            return additional
+        for neighbour in sorted(self._state.cluster.bound[pod.node].values(), key=loss):
+            owner = self._state.owner(neighbour) if is_surplus(neighbour) else None
+            if owner is None or id(neighbour) in chosen or neighbour.uid in self._state.released:
                 continue
-            count = 1 + sum(share is owner for share, _ in [*gone, *more])
-            if self._is_gone(other) or not self._gives_one(owner, other, count):
+            count = 1 + sum(draft is owner for draft, _ in [*victims, *additional])
+            if self._is_victim(neighbour) or not self._gives_one(owner, neighbour, count):
                 continue
-            more.append((owner, other))
-            amounts.add(room, other.requests)
-            if amounts.within(self._requests, room):
-                return more
+            additional.append((owner, neighbour))
+            amounts.add(free, neighbour.requests)
+            if amounts.within(self._requests, free):
+                return additional
         return []
 
-    def _gives_one(self, owner: Share, pod: Pod, count: int) -> bool:
-        """Whether a job may lose `count` trainers one by one, this one among them."""
-        has = owner.count - self._given[owner.key] - count
+    def _gives_one(self, owner: JobDraft, pod: Pod, count: int) -> bool:
+        """Whether a job may release `count` trainers one by one, this one among them."""
+        remaining = owner.count - self._victim_counts[owner.key] - count
         return (
             not pod.deleting
-            and _movable(self._work, pod)
-            and has >= owner.job.min_trainers
-            and ceilings.floor_size(self._work.policy, owner.job, has) == has
+            and _may_move(self._state, pod)
+            and remaining >= owner.job.min_trainers
+            and ceilings.floor_size(self._state.policy, owner.job, remaining) == remaining
             and self._may_give(owner, count)
         )
 
-    def _slot(self, pods: list[Pod]) -> str:
-        """Where one more trainer of the receiver fits now; "" for nowhere."""
+    def _next_node(self, pods: list[Pod]) -> str:
+        """A node where one more trainer of the receiver fits now; "" for none."""
         for pod in pods:
-            usable = pod.node in self._open and pod.node not in self._work.cooling
-            if usable and amounts.within(self._requests, self._room(pod.node)):
+            usable = pod.node in self._open and pod.node not in self._state.cooling
+            if usable and amounts.within(self._requests, self._free_on(pod.node)):
                 return pod.node
         if self._nodes or not any(pod.node for pod in pods):
             return ""
-        return free_slot(self._work, self._receiver)
+        return free_slot(self._state, self._receiver)
 
-    def _room(self, node: str) -> dict[str, int]:
-        room = self._work.room.later(node)
-        amounts.add(room, self._freed.get(node, {}))
-        for taken in self._nodes:
-            if taken == node:
-                amounts.subtract(room, self._requests)
-        return room
+    def _free_on(self, node: str) -> dict[str, int]:
+        free = self._state.capacity.free_later(node)
+        amounts.add(free, self._freed.get(node, {}))
+        for reserved_node in self._nodes:
+            if reserved_node == node:
+                amounts.subtract(free, self._requests)
+        return free
 
-    def _add(self, gone: list[tuple[Share, Pod]], sign: int) -> None:
-        for donor, pod in gone:
+    def _count_victims(self, victims: list[tuple[JobDraft, Pod]], sign: int) -> None:
+        for donor, pod in victims:
             freed = self._freed.setdefault(pod.node, {})
             (amounts.add if sign > 0 else amounts.subtract)(freed, pod.requests)
-            self._given[donor.key] += sign
-        self.gone = self.gone + gone if sign > 0 else self.gone[: -len(gone)]
+            self._victim_counts[donor.key] += sign
+        self.victims = self.victims + victims if sign > 0 else self.victims[: -len(victims)]
 
     def _allowed(self) -> bool:
-        """Whether quotas and reserve hold once it is done."""
-        work, job = self._work, self._receiver.job
+        """Whether quotas and reserve hold after the move."""
+        state, job = self._state, self._receiver.job
         freed: dict[str, int] = {}
-        for donor, pod in self.gone:
+        for donor, pod in self.victims:
             amounts.add(freed, pod.requests)
-            work.quotas.take(donor.job, -1)
-        allowed = work.quotas.allow(job, self._step)
-        for donor, _ in self.gone:
-            work.quotas.take(donor.job)
-        return allowed and work.load.allow_later(job.requests, freed, self._step)
+            state.quotas.unreserve(donor.job)
+        allowed = state.quotas.allow(job, self._step)
+        for donor, _ in self.victims:
+            state.quotas.reserve(donor.job)
+        return allowed and state.load.allow_later(job.requests, freed, self._step)
 
-    def close(self) -> None:
-        """Releases the givers' trainers and keeps their room for the receiver."""
+    def carry_out(self) -> None:
+        """Releases the donors' trainers and reserves their capacity for the receiver."""
         receiver = self._receiver
-        for donor, pod in self.gone:
+        for donor, pod in self.victims:
             figures: dict[str, Figure] = {
                 "to": receiver.key,
                 "to_trainers": receiver.count,
-                "to_share": self._work.expected(receiver),
+                "to_share": self._state.expected_measure(receiver),
                 "of": donor.key,
                 "of_trainers": donor.count,
-                "of_share": self._work.expected(donor),
+                "of_share": self._state.expected_measure(donor),
             }
-            self._work.release(donor, pod, Reason.FAIR_SHARE, figures)
+            self._state.release(donor, pod, Reason.FAIR_SHARE, figures)
         for node in self._nodes:
-            self._work.expect(receiver, node)
+            self._state.add_expected(receiver, node)
 
 
-def _movable(work: Work, pod: Pod) -> bool:
-    age_s = work.now_s - (pod.started_s or pod.created_s)
-    return bool(pod.node) and age_s >= work.policy.stability.min_run_seconds
+def _may_move(state: CycleState, pod: Pod) -> bool:
+    age_s = state.now_s - (pod.started_s or pod.created_s)
+    return bool(pod.node) and age_s >= state.policy.stability.min_run_seconds

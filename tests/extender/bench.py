@@ -91,17 +91,17 @@ class Bench:
 
     def preempts(self, pod: Any, **victims: list[Any]) -> dict[str, list[str]]:
         """Node -> uids that the extender chooses, given pods on nodes to choose from."""
-        found = {
+        headers = {
             node: {"Pods": [{"UID": v["metadata"]["uid"]} for v in pods], "NumPDBViolations": 0}
             for node, pods in victims.items()
         }
-        answer = self.ask("preempt", {"Pod": pod, "NodeNameToMetaVictims": found})
+        answer = self.ask("preempt", {"Pod": pod, "NodeNameToMetaVictims": headers})
         return {
             node: [victim["UID"] for victim in chosen["Pods"]]
             for node, chosen in answer["NodeNameToMetaVictims"].items()
         }
 
     def value(self, line: str) -> str:
-        """What the scrape says under a name (labels included)."""
+        """The value of a sample in the scrape, by name and labels."""
         lines = self.metrics.text().decode().splitlines()
-        return next(found.rpartition(" ")[2] for found in lines if found.startswith(line + " "))
+        return next(sample.rpartition(" ")[2] for sample in lines if sample.startswith(line + " "))

@@ -1,29 +1,20 @@
+"""The extender's answers to kube-scheduler, to bad requests and to probes."""
+
 from typing import Any
 
 import pytest
 
 from kube import request
 from kube.request import JOBS
-from policy.names import Role, Tier
-from tests.extender.bench import EPOCH_S, MOST_BYTES, NO_COOLING, Bench
+from tests.extender.bench import MOST_BYTES, Bench
 from tests.extender.vectors import sent
 from tests.reconciler import objects
 
 
 def uid(pod: Any) -> str:
     """Of a pod as the API server has it."""
-    found: str = pod["metadata"]["uid"]
-    return found
-
-
-@pytest.fixture
-def bench() -> Bench:
-    """Two nodes: room for one trainer and one CPU more, and an empty one."""
-    made = Bench()
-    made.add_node("n0", 6)
-    made.add_node("n1", 18)
-    made.look()
-    return made
+    pod_uid: str = pod["metadata"]["uid"]
+    return pod_uid
 
 
 def test_filter_answers_for_every_node(bench: Bench) -> None:
@@ -58,7 +49,7 @@ def test_preempt_knows_candidates_that_the_watch_has_not_shown(bench: Bench) -> 
 
 
 def test_preempt_without_victims_has_no_candidate(bench: Bench) -> None:
-    """An empty map, which is no error; and nothing is promised."""
+    """The answer is an empty map, not an error, and nothing is promised."""
     answer = bench.ask("preempt", sent("preempt-empty"))
     trainer = bench.add_pod(objects.trainer("net", 0))
 
@@ -111,96 +102,19 @@ def test_a_third_service_needs_a_victim_of_its_own(bench: Bench) -> None:
     assert list(bench.preempts(services[2], n0=[victim], n1=others[:1])) == ["n1"]
 
 
-def _promised(policy: str = NO_COOLING) -> tuple[Bench, Any, Any]:
-    """An extender that promised n0 to a service, the service, and a trainer that waits."""
-    bench = Bench(policy)
-    bench.add_node("n0", 6)
-    web = bench.add_pod(objects.pod("web", 6))
-    victim = bench.add_pod(objects.trainer("net", 0, "n0"))
-    waiting = bench.add_pod(objects.trainer("net", 1))
-    bench.look()
-    bench.preempts(web, n0=[victim])
-    bench.drop_pod(victim)
-    bench.look()
-    assert bench.keeps(waiting, "n0") == []
-    return bench, web, waiting
-
-
-def test_a_promise_ends_when_its_pod_is_gone() -> None:
-    """Its room is free for others."""
-    bench, web, waiting = _promised()
-    bench.drop_pod(web)
-    bench.look()
-
-    assert bench.keeps(waiting, "n0") == ["n0"]
-
-
-def test_a_promise_ends_when_its_pod_is_bound() -> None:
-    """To another node, even: from then on the index knows."""
-    bench, web, waiting = _promised()
-    bench.add_node("n1", 18)
-    bench.change_pod(web, {"spec": {"nodeName": "n1"}})
-    bench.look()
-
-    assert bench.keeps(waiting, "n0") == ["n0"]
-
-
-def test_a_promise_ends_after_a_while() -> None:
-    """Its pod was never seen to come; the scheduler may have thought better of it."""
-    bench, _, waiting = _promised()
-    bench.clock.advance(4.9)
-    before = bench.keeps(waiting, "n0")
-    bench.clock.advance(0.2)
-
-    assert before == []
-    assert bench.keeps(waiting, "n0") == ["n0"]
-
-
-def test_a_promise_outlives_other_changes_of_its_pod() -> None:
-    """A nomination is the first that is seen of it, and then holds the room itself."""
-    bench, web, waiting = _promised()
-    bench.change_pod(web, {"status": {"nominatedNodeName": "n0"}}, "status")
-    bench.look()
-    bench.clock.advance(60)
-
-    assert bench.keeps(waiting, "n0") == []
-
-
-def test_a_node_that_gave_capacity_cools_down() -> None:
-    """Even if the promise has ended; while services wait, for as long as the policy says."""
-    bench, web, waiting = _promised('{"stability": {"coolDownSeconds": 20}}')
-    bench.add_pod(objects.pod("next", 6))
-    bench.drop_pod(web)
-    bench.look()
-    bench.clock.advance(19)
-    before = bench.ask("filter", {"Pod": waiting, "NodeNames": ["n0"]})["FailedNodes"]
-    bench.clock.advance(2)
-
-    assert before == {"n0": "NodeCoolingDown"}
-    assert bench.keeps(waiting, "n0") == ["n0"]
-
-
-def test_support_pods_are_not_held_back() -> None:
-    """A parameter server goes where a surplus trainer may not."""
-    bench, _, _ = _promised()
-    server = bench.add_pod(objects.member("net", "ps-0", Role.PSERVER, Tier.SUPPORT))
-
-    assert bench.keeps(server, "n0") == ["n0"]
-
-
 def test_packing_follows_the_jobs(bench: Bench) -> None:
-    """Which slot a pod spoils depends on the trainers that are wanted now."""
+    """Which slot a pod fragments depends on the current shapes of trainers."""
     bench.add_node("n2", 10)
     odd = bench.add_pod(objects.trainer("other", 0, cpu=3))
-    asked = {"Pod": odd, "NodeNames": ["n1", "n2"]}
+    body = {"Pod": odd, "NodeNames": ["n1", "n2"]}
     bench.add_job("net")
     bench.look()
-    with_fives = bench.ask("prioritize", asked)
+    with_fives = bench.ask("prioritize", body)
     bench.api.ask(request.delete(JOBS, "ml", "net"))
     bench.look()
 
     assert with_fives == [{"Host": "n1", "Score": 10}, {"Host": "n2", "Score": 0}]
-    assert bench.ask("prioritize", asked) == [
+    assert bench.ask("prioritize", body) == [
         {"Host": "n1", "Score": 0},
         {"Host": "n2", "Score": 10},
     ]
@@ -227,7 +141,7 @@ def test_packing_follows_the_jobs(bench: Bench) -> None:
 def test_bad_requests_are_refused_in_one_line(
     bench: Bench, verb: str, body: bytes, status: int, says: str
 ) -> None:
-    """A 4xx that says what is wrong, counted, without a traceback; the next one is answered."""
+    """A 4xx with the problem, counted, without a traceback; the next request is answered."""
     answer = bench.client.post(f"/{verb}", data=body, content_type="application/json")
 
     assert answer.status_code == status
@@ -292,7 +206,7 @@ def test_before_the_first_lists_it_does_not_answer() -> None:
 
     assert answer.status_code == 503
     assert answer.json is not None
-    assert answer.json["error"]["message"] == "the first lists are not in yet"
+    assert answer.json["error"]["message"] == "the first lists are not complete yet"
 
 
 def _ready(bench: Bench) -> tuple[int, dict[str, Any]]:
@@ -353,86 +267,24 @@ def test_time_and_errors_are_there_from_the_start(bench: Bench) -> None:
     assert bench.value('edl_extender_answer_seconds_count{verb="filter"}') == "1.0"
 
 
-def _why(bench: Bench, pod: Any) -> Any:
-    """What is kept about a pod."""
-    key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-    answer = bench.client.get(f"/decisions?pod={key}")
-    assert answer.status_code == 200, answer.text
-    assert answer.json is not None
-    return answer.json["decisions"]
-
-
-def test_rejected_nodes_are_kept_by_reason() -> None:
-    """How many, a few of them by name, and the figures of those."""
-    bench, _, waiting = _promised()
-    unknown = [f"n{number}" for number in range(5, 10)]
-    bench.keeps(waiting, "n0", *unknown)
-
-    found = {one["code"]: one["figures"] for one in _why(bench, waiting)}
-    assert found["NodeUnknown"] == {"nodes": 5, "n5": "", "n6": "", "n7": ""}
-    assert found["NodePromisedToService"]["nodes"] == 1
-    assert "6 cpu promised, 5 cpu needed" in found["NodePromisedToService"]["n0"]
-
-
-def test_a_pod_that_is_asked_about_again_leaves_one_record_for_each_reason() -> None:
-    """kube-scheduler asks for the same pod many times."""
-    bench, _, waiting = _promised()
-    for _ in range(40):
-        bench.keeps(waiting, "n0", "n5")
-
-    codes = [one["code"] for one in _why(bench, waiting)]
-    assert sorted(codes) == ["NodePromisedToService", "NodeUnknown"]
-
-
-def test_a_node_that_cools_down_says_for_how_long() -> None:
-    """From now on."""
-    bench, web, waiting = _promised('{"stability": {"coolDownSeconds": 20}}')
-    bench.add_pod(objects.pod("next", 6))
-    bench.drop_pod(web)
-    bench.look()
-    bench.clock.advance(5)
-    bench.keeps(waiting, "n0")
-
-    found = {one["code"]: one["figures"] for one in _why(bench, waiting)}
-    assert found["NodeCoolingDown"] == {"nodes": 1, "n0": "for another 15 s"}
-
-
-def test_a_record_has_the_time_of_day(bench: Bench) -> None:
-    """Not that of the clock that promises go by."""
-    waiting = bench.add_pod(objects.trainer("net", 1))
-    bench.keeps(waiting, "n5")
-    (found,) = _why(bench, waiting)
-
-    assert found["at"] == EPOCH_S
-    assert found["about"] == "pod ml/net-trainer-1"
-
-
 def test_victims_are_counted_by_tier_and_logged(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Those that are known; of one that is not there is nothing to count."""
     web = bench.add_pod(objects.pod("web", 18))
-    known = bench.add_pod(objects.trainer("net", 0, "n1"))
+    victim = bench.add_pod(objects.trainer("net", 0, "n1"))
     bench.look()
     unknown = {"metadata": {"uid": "nobody"}}
     with caplog.at_level("INFO"):
-        chosen = bench.preempts(web, n1=[known, unknown])
-    (record,) = [found for found in caplog.records if found.message == "victims chosen"]
+        chosen = bench.preempts(web, n1=[victim, unknown])
+    (record,) = [
+        log_record for log_record in caplog.records if log_record.message == "victims chosen"
+    ]
 
-    assert uid(known) in chosen["n1"]
+    assert uid(victim) in chosen["n1"]
     assert vars(record)["edl_keys"] == {
         "pod": "shop/web",
         "node": "n1",
         "victims": ["ml/net-trainer-0"],
     }
     assert bench.value('edl_extender_victims_total{tier="surplus"}') == "1.0"
-
-
-def test_a_pod_that_was_never_turned_away_has_no_records(bench: Bench) -> None:
-    """404, with what to write."""
-    waiting = bench.add_pod(objects.trainer("net", 1))
-    bench.keeps(waiting, "n0", "n1")
-    answer = bench.client.get("/decisions?pod=ml/net-trainer-1")
-
-    assert answer.status_code == 404
-    assert bench.value("edl_extender_decisions_dropped_count") == "0.0"

@@ -26,9 +26,9 @@ MEANING = {
     "answer_seconds": "Time to answer.",
     "nodes_rejected_total": "Nodes that filter rejected, by reason.",
     "errors_total": "Requests that were refused.",
-    "decisions_dropped_count": "Decision records that made room for newer.",
+    "decisions_dropped_total": "Decision records that made room for newer.",
     "victims_total": "Training pods chosen as victims, by tier.",
-    "watch_age_seconds": "Time since the quietest watch was heard of.",
+    "watch_age_seconds": "Time since the last message of the quietest watch.",
 }
 
 Start = Callable[[ExtenderSettings], FlaskClient]
@@ -83,10 +83,10 @@ def test_every_figure_says_what_it_is(start: Start) -> None:
     until(lambda: client.get("/readyz").status_code == 200)
     lines = client.get("/metrics").text.splitlines()
     helps = [line for line in lines if line.startswith("# HELP edl_extender_")]
-    told = dict(line.removeprefix("# HELP edl_extender_").split(" ", 1) for line in helps)
+    help_texts = dict(line.removeprefix("# HELP edl_extender_").split(" ", 1) for line in helps)
     (age,) = [line for line in lines if line.startswith("edl_extender_watch_age_seconds ")]
 
-    assert {name: told[name] for name in MEANING} == MEANING
+    assert {name: help_texts[name] for name in MEANING} == MEANING
     assert 0.0 <= float(age.partition(" ")[2]) < 180.0
 
 
@@ -125,7 +125,7 @@ def test_the_command_serves_what_it_was_told_to(
     monkeypatch.setattr(config, "load", load)
     monkeypatch.setattr(logs, "setup", setup)
     monkeypatch.setattr(serve, "run", lambda settings, build: served.append((settings, build)))
-    monkeypatch.setattr(command, "build", lambda *given: given)
+    monkeypatch.setattr(command, "build", lambda *arguments: arguments)
     where = tmp_path / "kubeconfig"
     flags = ["--namespace=edl", "--log-level=debug", "--log-format=text", f"--kubeconfig={where}"]
     code = command.main(flags)

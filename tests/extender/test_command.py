@@ -23,7 +23,7 @@ NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
 @pytest.fixture(autouse=True)
 def _own_root() -> Iterator[None]:
-    """Gives the root logger back as it was: a command sets it up anew."""
+    """Restores the root logger, which a command configures."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -34,9 +34,9 @@ def _own_root() -> Iterator[None]:
 @pytest.fixture
 def nowhere(tmp_path: Path) -> Iterator[Path]:
     """A kubeconfig of an API server that is not there: a port that is taken and not listened to."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        url = f"https://127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
         document = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -51,17 +51,17 @@ def nowhere(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_process_without_an_api_server_is_not_ready(nowhere: Path) -> None:
-    """It says why, answers no question, and stops when it is told to."""
+    """It reports why, rejects requests, and `stop` ends all of its threads."""
     before = set(threading.enumerate())
     service = app.build(ExtenderSettings(), config.load(nowhere))
     service.start()
     client = service.app.test_client()
-    ready, asked = client.get("/readyz"), client.post("/filter", json={})
+    ready, filtered = client.get("/readyz"), client.post("/filter", json={})
     scrape = client.get("/metrics").text
     service.stop()
     until(lambda: set(threading.enumerate()) <= before)
 
-    assert (ready.status_code, asked.status_code) == (503, 503)
+    assert (ready.status_code, filtered.status_code) == (503, 503)
     assert ready.json is not None
     assert ready.json["synced"] is False
     assert ready.json["policy"]["source"] == "default"
@@ -85,7 +85,7 @@ def test_a_missing_kubeconfig_is_one_line(
 
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert code == 1
-    assert line.startswith(f"extender: {tmp_path / 'none'}: no way to the API server")
+    assert line.startswith(f"extender: {tmp_path / 'none'}: no usable API server configuration")
 
 
 def _names(leaf: x509.Certificate) -> list[str]:
@@ -95,8 +95,8 @@ def _names(leaf: x509.Certificate) -> list[str]:
 
 
 def _common(name: x509.Name) -> str:
-    (found,) = name.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
-    return str(found.value)
+    (attribute,) = name.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+    return str(attribute.value)
 
 
 def test_certificates_name_both_sides() -> None:
@@ -112,7 +112,7 @@ def test_certificates_name_both_sides() -> None:
         "127.0.0.1",
         "scheduler.example",
     ]
-    subjects = [_common(found.subject) for found in (ca, leaf, client)]
+    subjects = [_common(certificate.subject) for certificate in (ca, leaf, client)]
     assert subjects == ["edl-extender", "edl-extender", "kube-scheduler"]
     assert leaf.issuer == client.issuer == ca.subject
     assert ca.not_valid_after_utc > leaf.not_valid_after_utc
@@ -159,7 +159,7 @@ def test_certificates_are_never_overwritten(
 
     (line,) = capsys.readouterr().err.splitlines()
     assert code == 1
-    assert line == (f"extender: {tmp_path / 'tls.key'} is there already; name another directory")
+    assert line == (f"extender: {tmp_path / 'tls.key'} exists already; name another directory")
     assert [path.name for path in tmp_path.iterdir()] == ["tls.key"]
 
 
@@ -189,8 +189,8 @@ def test_an_address_that_is_taken_is_one_line(
     nowhere: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It names the setting, and the exit code is 1."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        where = f"--listen=127.0.0.1:{taken.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        where = f"--listen=127.0.0.1:{listener.getsockname()[1]}"
         code = main([where, f"--kubeconfig={nowhere}"])
 
     (line,) = capsys.readouterr().err.strip().splitlines()

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender import handlers
-from extender.handlers import Filtered
-from policy.index import Index
+from extender.handlers import FilterVerdict
+from policy.cluster_state import ClusterState
 from policy.model import NodePool, Policy
 from policy.names import Tier
 from policy.reasons import Reason
 from policy.snapshot import Pod
 from policy.victims import Candidate, Promise
-from tests.support.builders import NOW_S, index, job, node, service, shape, support, trainer
+from tests.support.builders import NOW_S, cluster_state, job, node, service, shape, support, trainer
 from tests.support.strategies import CALM
 
 JOB = job("net", 2, 20)
@@ -25,12 +25,12 @@ PROMISE = Promise("uid-web", "n0", shape(3), 0, frozenset())
 
 def _filter(
     pod: Pod,
-    cluster: Index,
+    cluster: ClusterState,
     *names: str,
     policy: Policy | None = None,
     promises: tuple[Promise, ...] = (),
     cooling: Mapping[str, float] | None = None,
-) -> Filtered:
+) -> FilterVerdict:
     return handlers.filter_nodes(
         pod,
         names,
@@ -44,40 +44,40 @@ def _filter(
 
 def test_nodes_are_kept_where_nothing_speaks_against_them() -> None:
     """kube-scheduler has looked at room, taints and selectors already."""
-    cluster = index([node("n0"), node("n1", cpu=1)])
+    cluster = cluster_state([node("n0"), node("n1", cpu=1)])
 
-    assert _filter(SURPLUS, cluster, "n0", "n1") == Filtered(["n0", "n1"], {}, {})
+    assert _filter(SURPLUS, cluster, "n0", "n1") == FilterVerdict(["n0", "n1"], {}, {})
 
 
 def test_a_node_that_is_not_known_yet_may_be_tried_later() -> None:
     """Its watch event is on the way."""
-    assert _filter(SURPLUS, index(), "n0").failed == {"n0": "NodeUnknown"}
+    assert _filter(SURPLUS, cluster_state(), "n0").failed == {"n0": "NodeUnknown"}
 
 
 def test_nodes_outside_the_pools_are_no_use_at_all() -> None:
     """Preemption would not help there."""
-    cluster = index([node("n0", labels={"pool": "a"}), node("n1", labels={"pool": "b"})])
+    cluster = cluster_state([node("n0", labels={"pool": "a"}), node("n1", labels={"pool": "b"})])
     policy = Policy(node_pools=(NodePool(name="a", labels={"pool": "a"}),))
-    found = _filter(SURPLUS, cluster, "n0", "n1", policy=policy)
+    verdict = _filter(SURPLUS, cluster, "n0", "n1", policy=policy)
 
-    assert found == Filtered(["n0"], {}, {"n1": "OutsideNodePools"})
+    assert verdict == FilterVerdict(["n0"], {}, {"n1": "OutsideNodePools"})
 
 
 def test_pools_bind_trainers_of_both_tiers_alone() -> None:
     """A master may run anywhere."""
-    cluster = index([node("n0")])
+    cluster = cluster_state([node("n0")])
     policy = Policy(node_pools=(NodePool(name="a", labels={"pool": "a"}),))
 
     assert _filter(GUARANTEED, cluster, "n0", policy=policy).unresolvable
-    assert _filter(MASTER, cluster, "n0", policy=policy).kept == ["n0"]
+    assert _filter(MASTER, cluster, "n0", policy=policy).passed == ["n0"]
 
 
 def test_a_node_that_gave_capacity_back_gets_no_surplus_for_a_while() -> None:
     """The rest of what was freed is for the next service."""
-    cluster = index([node("n0"), node("n1")], pods=[service("web")])
+    cluster = cluster_state([node("n0"), node("n1")], pods=[service("web")])
     cooling = {"n0": NOW_S + 1, "n1": NOW_S}
 
-    assert _filter(SURPLUS, cluster, "n0", "n1", cooling=cooling) == Filtered(
+    assert _filter(SURPLUS, cluster, "n0", "n1", cooling=cooling) == FilterVerdict(
         ["n1"], {"n0": "NodeCoolingDown"}, {}
     )
 
@@ -85,22 +85,22 @@ def test_a_node_that_gave_capacity_back_gets_no_surplus_for_a_while() -> None:
 def test_nothing_cools_down_when_no_service_waits() -> None:
     """No event would wake the trainer when the time is over."""
     gated = replace(service("later"), gated=True)
-    cluster = index([node("n0")], pods=[gated])
+    cluster = cluster_state([node("n0")], pods=[gated])
 
-    assert _filter(SURPLUS, cluster, "n0", cooling={"n0": NOW_S + 9}).kept == ["n0"]
+    assert _filter(SURPLUS, cluster, "n0", cooling={"n0": NOW_S + 9}).passed == ["n0"]
 
 
 def test_nothing_cools_down_for_those_that_outrank_nobody() -> None:
-    """Surplus that waits beside surplus is no reason to keep a node free."""
-    cluster = index([node("n0")], pods=[trainer(JOB, 1)])
+    """Waiting surplus is not a reason to keep a node free from other surplus."""
+    cluster = cluster_state([node("n0")], pods=[trainer(JOB, 1)])
 
-    assert _filter(SURPLUS, cluster, "n0", cooling={"n0": NOW_S + 9}).kept == ["n0"]
+    assert _filter(SURPLUS, cluster, "n0", cooling={"n0": NOW_S + 9}).passed == ["n0"]
 
 
 def test_what_is_left_of_a_cool_down_is_told_in_tenths() -> None:
     """A person reads it."""
-    cluster = index([node("n0")], pods=[service("web")])
-    (found,) = handlers.rejections(
+    cluster = cluster_state([node("n0")], pods=[service("web")])
+    (decision,) = handlers.rejections(
         SURPLUS,
         {"n0": Reason.NODE_COOLING_DOWN},
         cluster,
@@ -110,24 +110,24 @@ def test_what_is_left_of_a_cool_down_is_told_in_tenths() -> None:
         at_s=7.0,
     )
 
-    assert found.figures == {"nodes": 1, "n0": "for another 1.3 s"}
-    assert found.at_s == 7.0
+    assert decision.figures == {"nodes": 1, "n0": "for another 1.3 s"}
+    assert decision.at_s == 7.0
 
 
 def test_promised_room_is_not_given_away_again() -> None:
     """A trainer fits beside a promise, or it does not."""
-    cluster = index([node("n0", 7), node("n1", 8), node("n2", 7)])
+    cluster = cluster_state([node("n0", 7), node("n1", 8), node("n2", 7)])
     promises = (PROMISE, replace(PROMISE, uid="other", node="n1"))
-    found = _filter(SURPLUS, cluster, "n0", "n1", "n2", promises=promises)
+    verdict = _filter(SURPLUS, cluster, "n0", "n1", "n2", promises=promises)
 
-    assert found == Filtered(["n1", "n2"], {"n0": "NodePromisedToService"}, {})
+    assert verdict == FilterVerdict(["n1", "n2"], {"n0": "NodePromisedToService"}, {})
 
 
 def test_a_nominated_pod_holds_its_room() -> None:
     """kube-scheduler never tells extenders of nominations."""
     web = service("web", nominated="n0")
 
-    assert _filter(SURPLUS, index([node("n0", 7)], pods=[web]), "n0").failed == {
+    assert _filter(SURPLUS, cluster_state([node("n0", 7)], pods=[web]), "n0").failed == {
         "n0": Reason.NODE_PROMISED
     }
 
@@ -135,16 +135,16 @@ def test_a_nominated_pod_holds_its_room() -> None:
 def test_what_the_watch_shows_counts_once() -> None:
     """A nomination and the promise that led to it are the same room."""
     web = service("web", nominated="n0")
-    cluster = index([node("n0", 8)], pods=[web])
+    cluster = cluster_state([node("n0", 8)], pods=[web])
 
-    assert _filter(SURPLUS, cluster, "n0", promises=(PROMISE,)).kept == ["n0"]
+    assert _filter(SURPLUS, cluster, "n0", promises=(PROMISE,)).passed == ["n0"]
     assert handlers.promised(cluster, (PROMISE,), -1000) == {"n0": shape(3)}
 
 
 def test_room_of_lower_pods_is_not_held_against_higher_ones() -> None:
     """Only what outranks a pod takes its room."""
     other = service("web", nominated="n0", priority=-5000)
-    cluster = index([node("n0")], pods=[other, service("idle")])
+    cluster = cluster_state([node("n0")], pods=[other, service("idle")])
 
     assert handlers.promised(cluster, (replace(PROMISE, priority=-1000),), -1000) == {}
 
@@ -152,7 +152,7 @@ def test_room_of_lower_pods_is_not_held_against_higher_ones() -> None:
 def test_a_nomination_of_the_same_rank_holds_no_room() -> None:
     """Surplus never preempts: who came first among equals is the scheduler's to say."""
     equal = service("idle", nominated="n0", priority=SURPLUS.priority)
-    cluster = index([node("n0", 7)], pods=[equal])
+    cluster = cluster_state([node("n0", 7)], pods=[equal])
 
     assert handlers.promised(cluster, (), SURPLUS.priority) == {}
 
@@ -160,20 +160,22 @@ def test_a_nomination_of_the_same_rank_holds_no_room() -> None:
 def test_what_is_given_away_on_one_node_adds_up() -> None:
     """Promises, and nominations that the watch shows already."""
     pods = [service(f"web-{i}", nominated="n0") for i in range(2)]
-    more = replace(PROMISE, uid="uid-more")
+    second_promise = replace(PROMISE, uid="uid-more")
 
-    found = handlers.promised(index([node("n0", 20)], pods=pods), (more,), SURPLUS.priority)
+    promised_amounts = handlers.promised(
+        cluster_state([node("n0", 20)], pods=pods), (second_promise,), SURPLUS.priority
+    )
 
-    assert found["n0"]["cpu"] == 9000
+    assert promised_amounts["n0"]["cpu"] == 9000
 
 
 @pytest.mark.parametrize("pod", [GUARANTEED, MASTER])
 def test_pods_that_outrank_surplus_are_not_held_back(pod: Pod) -> None:
     """A job's start is worth more than a service's elbow room."""
-    cluster = index([node("n0", 7)])
-    found = _filter(pod, cluster, "n0", promises=(PROMISE,), cooling={"n0": NOW_S + 9})
+    cluster = cluster_state([node("n0", 7)])
+    verdict = _filter(pod, cluster, "n0", promises=(PROMISE,), cooling={"n0": NOW_S + 9})
 
-    assert found.kept == ["n0"]
+    assert verdict.passed == ["n0"]
 
 
 _NAMES = [f"n{i}" for i in range(6)]
@@ -188,28 +190,30 @@ _NAMES = [f"n{i}" for i in range(6)]
     st.sampled_from([SURPLUS, GUARANTEED, MASTER]),
 )
 def test_every_node_is_in_exactly_one_place(
-    known: set[str], cooling: set[str], promised: set[str], asked: list[str], pod: Pod
+    known_nodes: set[str], cooling: set[str], promised: set[str], names: list[str], pod: Pod
 ) -> None:
     """One in none would count as absent; reasons are constant words."""
-    cluster = index([node(name, 7, labels={"pool": "a" if name < "n4" else "b"}) for name in known])
-    found = _filter(
+    cluster = cluster_state(
+        [node(name, 7, labels={"pool": "a" if name < "n4" else "b"}) for name in known_nodes]
+    )
+    verdict = _filter(
         pod,
         cluster,
-        *asked,
+        *names,
         policy=Policy(node_pools=(NodePool(name="a", labels={"pool": "a"}),)),
         promises=tuple(replace(PROMISE, uid=name, node=name) for name in promised),
         cooling=dict.fromkeys(cooling, NOW_S + 1),
     )
-    places = [*found.kept, *found.failed, *found.unresolvable]
+    places = [*verdict.passed, *verdict.failed, *verdict.unresolvable]
 
     assert sorted(places) == _NAMES
-    assert found.kept == [name for name in asked if name in found.kept]
-    assert {*found.failed.values(), *found.unresolvable.values()} <= set(Reason)
+    assert verdict.passed == [name for name in names if name in verdict.passed]
+    assert {*verdict.failed.values(), *verdict.unresolvable.values()} <= set(Reason)
 
 
-def test_trainers_go_where_they_spoil_least() -> None:
+def test_trainers_go_where_they_fragment_least() -> None:
     """10 where they fit best, 0 where worst; nodes that are not known get 0."""
-    cluster = index([node("n0", 10), node("n1", 14), node("n2", 9)], [job("a", cpu=5)])
+    cluster = cluster_state([node("n0", 10), node("n1", 14), node("n2", 9)], [job("a", cpu=5)])
     pod = service("odd", 4)
 
     assert handlers.prioritize(pod, ["n0", "n1", "n2", "n3"], cluster) == {
@@ -222,7 +226,7 @@ def test_trainers_go_where_they_spoil_least() -> None:
 
 def test_without_nodes_there_are_no_scores() -> None:
     """Nothing is divided by nothing."""
-    assert handlers.prioritize(SURPLUS, [], index()) == {}
+    assert handlers.prioritize(SURPLUS, [], cluster_state()) == {}
 
 
 def test_victims_are_those_of_the_richer_job() -> None:
@@ -232,7 +236,7 @@ def test_victims_are_those_of_the_richer_job() -> None:
         trainer(poor, 0, "n0"),
         *(trainer(rich, i, "n0") for i in (0, 1)),
     ]
-    cluster = index([node("n0", 15)], [poor, rich], pods)
+    cluster = cluster_state([node("n0", 15)], [poor, rich], pods)
     proposal = Candidate("n0", ("poor-000",))
     chosen = handlers.preempt(service("web"), (proposal,), cluster, Policy(), ())
 
@@ -244,7 +248,7 @@ def test_queue_weights_decide_who_is_rich() -> None:
     """A queue of weight 10 may hold ten times as much."""
     heavy, light = job("heavy", queue="q"), job("light")
     pods = [trainer(light, 0, "n0"), *(trainer(heavy, i, "n0") for i in (0, 1))]
-    cluster = index([node("n0", 15)], [heavy, light], pods)
+    cluster = cluster_state([node("n0", 15)], [heavy, light], pods)
     policy = Policy.model_validate({"fairness": {"queueWeights": {"q": 10}}})
     proposal = Candidate("n0", ("heavy-000",))
 

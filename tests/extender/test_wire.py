@@ -53,10 +53,10 @@ def test_candidates_may_have_no_victims() -> None:
 
 def test_unknown_keys_are_ignored() -> None:
     """A newer kube-scheduler may send more."""
-    more = sent("preempt") | {"Profile": "default", "PodGroup": None}
-    more["NodeNameToMetaVictims"]["n0"]["Reason"] = "new"
+    body = sent("preempt") | {"Profile": "default", "PodGroup": None}
+    body["NodeNameToMetaVictims"]["n0"]["Reason"] = "new"
 
-    assert len(wire.PreemptionArgs.model_validate(more).candidates()) == 2
+    assert len(wire.PreemptionArgs.model_validate(body).candidates()) == 2
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ def test_sums_know_missing_resources() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "free", "fits"),
+    ("requested", "free", "fits"),
     [
         ({"cpu": 2}, {"cpu": 2}, True),
         ({"cpu": 3}, {"cpu": 2}, False),
@@ -23,15 +23,15 @@ def test_sums_know_missing_resources() -> None:
         ({}, {}, True),
     ],
 )
-def test_every_amount_asked_for_must_be_there(
-    wanted: dict[str, int], free: dict[str, int], *, fits: bool
+def test_every_requested_amount_must_be_free(
+    requested: dict[str, int], free: dict[str, int], *, fits: bool
 ) -> None:
     """Asking for 0 asks for nothing, even where less than nothing is free."""
-    assert amounts.within(wanted, free) is fits
+    assert amounts.within(requested, free) is fits
 
 
 @pytest.mark.parametrize(
-    ("wanted", "free", "count"),
+    ("requested", "free", "count"),
     [
         ({"cpu": 5, "memory": 8}, {"cpu": 18, "memory": 20}, 2),
         ({"cpu": 5}, {"cpu": -1}, 0),
@@ -40,15 +40,15 @@ def test_every_amount_asked_for_must_be_there(
         ({}, {"cpu": 18}, 0),
     ],
 )
-def test_the_scarcest_resource_says_how_often(
-    wanted: dict[str, int], free: dict[str, int], count: int
+def test_the_scarcest_resource_limits_the_number(
+    requested: dict[str, int], free: dict[str, int], count: int
 ) -> None:
     """Whole times only; what asks for nothing goes in 0 times and not for ever."""
-    assert amounts.times(wanted, free) == count
+    assert amounts.times(requested, free) == count
 
 
 @pytest.mark.parametrize(
-    ("wanted", "total", "share"),
+    ("requested", "total", "share"),
     [
         ({"cpu": 5, "memory": 1}, {"cpu": 50, "memory": 100}, 0.1),
         ({"cpu": 5, "memory": 50}, {"cpu": 50, "memory": 100}, 0.5),
@@ -58,7 +58,7 @@ def test_the_scarcest_resource_says_how_often(
     ],
 )
 def test_the_dominant_share_is_the_largest(
-    wanted: dict[str, int], total: dict[str, int], share: float
+    requested: dict[str, int], total: dict[str, int], share: float
 ) -> None:
-    """Pod slots are nothing that anybody competes for, and what no node has is no share."""
-    assert amounts.dominant(wanted, total) == pytest.approx(share)
+    """Pod slots do not count, nor does a resource that no node has."""
+    assert amounts.dominant(requested, total) == pytest.approx(share)

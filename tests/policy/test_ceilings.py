@@ -6,7 +6,7 @@ import pytest
 from policy import ceilings
 from policy.model import Policy, Quota, Reserve, Sizes, Window
 from policy.snapshot import Job
-from tests.support.builders import index, job, node, servers, service, shape, trainers
+from tests.support.builders import cluster_state, job, node, servers, service, shape, trainers
 
 _TOTAL = {"cpu": 100_000, "memory": 1_000}
 
@@ -50,9 +50,9 @@ def test_windows_hold_in_their_own_time_zone(
     window: Window, now: datetime, *, inside: bool
 ) -> None:
     """A span past midnight belongs to the day it starts on."""
-    found = ceilings.active_window(Policy(windows=(window,)), now)
+    active = ceilings.active_window(Policy(windows=(window,)), now)
 
-    assert found == (window if inside else None)
+    assert active == (window if inside else None)
 
 
 def test_the_first_window_that_holds_counts() -> None:
@@ -93,29 +93,33 @@ def test_a_window_replaces_the_load_limit() -> None:
 
 def _quotas(*quotas: Quota, jobs: tuple[Job, ...] = ()) -> ceilings.Quotas:
     pods = [pod for owner in jobs for pod in trainers(owner, ["n0"] * 2)]
-    return ceilings.Quotas(Policy(quotas=quotas), index([node("n0")], jobs, pods))
+    return ceilings.Quotas(Policy(quotas=quotas), cluster_state([node("n0")], jobs, pods))
 
 
 def test_quotas_count_the_trainers_there_are() -> None:
     """By queue or by namespace; other jobs do not matter."""
-    mine, other = job("a", queue="night"), job("b", namespace="other", uid="b")
-    by_queue = _quotas(Quota(queue="night", requests={"cpu": "20"}), jobs=(mine, other))
-    by_namespace = _quotas(Quota(namespace="other", requests={"cpu": "10"}), jobs=(mine, other))
+    covered, other = job("a", queue="night"), job("b", namespace="other", uid="b")
+    by_queue = _quotas(Quota(queue="night", requests={"cpu": "20"}), jobs=(covered, other))
+    by_namespace = _quotas(Quota(namespace="other", requests={"cpu": "10"}), jobs=(covered, other))
 
-    assert by_queue.allow(mine, 2)
-    assert not by_queue.allow(mine, 3)
+    assert by_queue.allow(covered, 2)
+    assert not by_queue.allow(covered, 3)
     assert by_queue.allow(other, 1000)
     assert not by_namespace.allow(other)
-    assert by_namespace.allow(mine, 1000)
+    assert by_namespace.allow(covered, 1000)
 
 
 def test_a_quota_below_what_is_there_is_overdrawn() -> None:
     """Only resources that the job asks for count."""
-    mine = job("a", queue="night")
+    covered = job("a", queue="night")
 
-    assert _quotas(Quota(queue="night", requests={"cpu": "5"}), jobs=(mine,)).exceeded(mine)
-    assert not _quotas(Quota(queue="night", requests={"cpu": "10"}), jobs=(mine,)).exceeded(mine)
-    assert not _quotas(Quota(queue="night", requests={"gpu": "0"}), jobs=(mine,)).exceeded(mine)
+    assert _quotas(Quota(queue="night", requests={"cpu": "5"}), jobs=(covered,)).exceeded(covered)
+    assert not _quotas(Quota(queue="night", requests={"cpu": "10"}), jobs=(covered,)).exceeded(
+        covered
+    )
+    assert not _quotas(Quota(queue="night", requests={"gpu": "0"}), jobs=(covered,)).exceeded(
+        covered
+    )
 
 
 def test_one_trainer_for_another_inside_a_quota() -> None:
@@ -155,10 +159,10 @@ def test_one_trainer_for_another_inside_a_quota() -> None:
 def test_allowed_sizes(rule: Sizes | None, trainers_now: int, upper: int, lower: int) -> None:
     """A job of 2 to 10: the next size up, or the same; the size to fall back to. Min is allowed."""
     policy = Policy(sizes=(rule,) if rule else ())
-    mine = job("a", 2, 10)
+    elastic_job = job("a", 2, 10)
 
-    assert ceilings.next_size(policy, mine, trainers_now) == upper
-    assert ceilings.floor_size(policy, mine, trainers_now) == lower
+    assert ceilings.next_size(policy, elastic_job, trainers_now) == upper
+    assert ceilings.floor_size(policy, elastic_job, trainers_now) == lower
 
 
 def test_load_is_checked_resource_by_resource() -> None:
@@ -168,33 +172,33 @@ def test_load_is_checked_resource_by_resource() -> None:
     assert load.allow(shape(3), 2)
     assert not load.allow(shape(3), 3)
     assert load.allow(shape(memory=1_000))
-    load.take(shape(6))
+    load.reserve(shape(6))
     assert not load.allow(shape(1))
-    load.give(shape(6))
+    load.unreserve(shape(6))
     assert load.allow(shape(6))
 
 
 def test_what_leaves_counts_now_and_not_later() -> None:
     """Growth waits until it is gone; the reserve does not ask for more to go meanwhile."""
     load = ceilings.Load({"cpu": 10_000}, {"cpu": 12_000})
-    assert load.over() == ("cpu",)
+    assert load.exceeded() == ("cpu",)
 
-    load.leave(shape(5))
+    load.add_leaving(shape(5))
 
-    assert load.over() == ()
+    assert load.exceeded() == ()
     assert not load.allow(shape(1))
     assert load.allow_later(shape(3), {})
     assert not load.allow_later(shape(4), {})
     assert load.allow_later(shape(4), shape(1))
-    load.expect(shape(3))
+    load.add_expected(shape(3))
     assert not load.allow_later(shape(1), {})
 
 
 def test_what_is_expected_binds_those_that_come_first() -> None:
     """Nobody else takes load that a job was promised beyond what leaves."""
     load = ceilings.Load({"cpu": 10_000}, {"cpu": 6_000})
-    load.leave(shape(2))
-    load.expect(shape(5))
+    load.add_leaving(shape(2))
+    load.add_expected(shape(5))
 
     assert load.allow(shape(1))
     assert not load.allow(shape(2))
@@ -210,12 +214,14 @@ def test_utc_is_what_windows_mean_by_default() -> None:
 
 def test_services_are_not_counted_in_quotas() -> None:
     """Only trainers are."""
-    mine = job("a", queue="night")
-    kept = index([node("n0")], [mine], [service("s", where="n0", namespace="ml")])
+    covered = job("a", queue="night")
+    cluster = cluster_state([node("n0")], [covered], [service("s", where="n0", namespace="ml")])
 
-    quotas = ceilings.Quotas(Policy(quotas=(Quota(namespace="ml", requests={"cpu": "5"}),)), kept)
+    quotas = ceilings.Quotas(
+        Policy(quotas=(Quota(namespace="ml", requests={"cpu": "5"}),)), cluster
+    )
 
-    assert quotas.allow(mine)
+    assert quotas.allow(covered)
 
 
 def test_what_is_allowed_lacks_nothing() -> None:

@@ -45,12 +45,12 @@ def test_every_figure_of_a_sentence_is_documented(reason: Reason) -> None:
 @pytest.mark.parametrize("reason", SENTENCES, ids=str)
 def test_every_sentence_can_be_said(reason: Reason) -> None:
     """No sentence is hidden by one before it that wants fewer figures, and none has a gap."""
-    wanted = [fields(text) for text in SENTENCES[reason]]
-    said = [sentence(reason, {name: FIGURES[name] for name in names}) for names in wanted]
+    field_sets = [fields(text) for text in SENTENCES[reason]]
+    sentences = [sentence(reason, {name: FIGURES[name] for name in names}) for names in field_sets]
 
-    assert len(set(said)) == len(said)
-    assert all(said)
-    assert "{" not in "".join(said)
+    assert len(set(sentences)) == len(sentences)
+    assert all(sentences)
+    assert "{" not in "".join(sentences)
 
 
 def test_a_code_without_a_sentence_says_all_by_itself() -> None:
@@ -64,7 +64,7 @@ def test_amounts_are_written_as_kubernetes_writes_them() -> None:
     decision = Decision("job ml/net", Reason.WAITING_FOR_ROOM, {"missing": 2, "needs": shape(5, 8)})
 
     assert decision.text == "no room for 2 guaranteed trainers (5 cpu, 8Gi memory each)"
-    assert decision.shown() == {
+    assert decision.to_json() == {
         "about": "job ml/net",
         "code": "WaitingForRoom",
         "text": decision.text,

@@ -48,7 +48,7 @@ def test_every_section_can_be_written() -> None:
         ("reserve: {maxLoad: {cpu: 1.2}}", "reserve.maxLoad.cpu: .*less than or equal to 1"),
         ("reserve: {maxLoad: {cpu: 0}}", "reserve.maxLoad.cpu: .*greater than 0"),
         ("reserve: {maxLoad: {cpu: .nan}}", "reserve.maxLoad.cpu: .*finite"),
-        ("reserve: {headroom: {cpu: 120%}}", "reserve.headroom.cpu: '120%' is no share"),
+        ("reserve: {headroom: {cpu: 120%}}", "reserve.headroom.cpu: '120%' is not a share"),
         ("reserve: {headroom: {cpu: -1}}", "reserve.headroom.cpu: '-1' is negative"),
         ("reserve: {headroom: {cpu: lots}}", "reserve.headroom.cpu: .*not a quantity"),
         ("tiers: {graceSeconds: 0}", "tiers.graceSeconds: .*greater than or equal to 1"),
@@ -60,7 +60,7 @@ def test_every_section_can_be_written() -> None:
             "quotas: [{namespace: a, queue: b, requests: {cpu: 1}}]",
             "quotas.0: name exactly one of namespace and queue",
         ),
-        ("quotas: [{queue: a}]", "quotas.0: bounds nothing; give requests"),
+        ("quotas: [{queue: a}]", "quotas.0: sets no ceiling; give requests"),
         ("quotas: [{queue: a, requests: {cpu: 5%}}]", "quotas.0.requests.cpu: '5%': a quota is an"),
         ("sizes: [{}]", "sizes.0: give exactly one of allowed"),
         ("sizes: [{step: 2, powersOfTwo: true}]", "sizes.0: give exactly one of allowed"),
@@ -68,7 +68,7 @@ def test_every_section_can_be_written() -> None:
         ("training: [{name: all}]", "training.0: would make every pod .*; name labels"),
         (
             'windows: [{name: d, start: "9", end: "10:00", maxLoad: {}}]',
-            "windows.0.start: '9' is no time of day; .*in quotes: \"22:00\"",
+            "windows.0.start: '9' is not a time of day; .*in quotes: \"22:00\"",
         ),
         (
             'windows: [{name: d, start: 22:00, end: "10:00", maxLoad: {}}]',
@@ -76,15 +76,15 @@ def test_every_section_can_be_written() -> None:
         ),
         (
             'windows: [{name: d, start: "22:00", end: "10:00+02:00", maxLoad: {}}]',
-            "windows.0.end: .* is no time of day",
+            "windows.0.end: .* is not a time of day",
         ),
         (
             'windows: [{name: d, start: "22:00", end: "10:00", maxLoad: {}, timeZone: Mars}]',
-            "windows.0.timeZone: 'Mars' is no time zone; write for example Asia/Shanghai",
+            "windows.0.timeZone: 'Mars' is not a time zone; write for example Asia/Shanghai",
         ),
         (
             'windows: [{name: d, start: "22:00", end: "10:00", maxLoad: {}, timeZone: ../etc}]',
-            "windows.0.timeZone: '../etc' is no time zone",
+            "windows.0.timeZone: '../etc' is not a time zone",
         ),
         ("stability: {maxMoves: 0}", "stability.maxMoves: .*greater than 0"),
         ("stability: {minRunSeconds: -1}", "stability.minRunSeconds: .*greater than or equal"),
@@ -101,7 +101,7 @@ def test_every_section_can_be_written() -> None:
     ],
 )
 def test_faults_are_named(text: str, words: str) -> None:
-    """A refusal is one line that names the field as it is written and says what is wrong."""
+    """An error is one line with the field as it is written and the problem."""
     with pytest.raises(DocumentError, match=words) as refusal:
         document.parse(text)
     assert "\n" not in str(refusal.value)

@@ -5,7 +5,7 @@ import jsonpatch
 from policy.model import Policy
 from policy.mutation import EDL_CLASSES, pod_patch
 from policy.names import (
-    ANNOTATION_KEPT,
+    ANNOTATION_KEPT_ENVIRONMENT,
     ANNOTATION_MASTER_ADDRESS,
     ANNOTATION_MAX,
     ANNOTATION_SERVER_ADDRESSES,
@@ -16,7 +16,7 @@ ADDRESS = "http://10.96.0.7:8790"
 SERVERS = "http://10.96.0.8:8791,http://10.96.0.9:8791"
 
 
-def _told(**annotations: str) -> dict[str, Any]:
+def _variables(**annotations: str) -> dict[str, Any]:
     """The environment of a trainer with these annotations, as admission leaves it."""
     changed = _changed(_trainer(**annotations))
     entries = changed["spec"]["containers"][0].get("env", [])
@@ -42,23 +42,23 @@ def _changed(pod: dict[str, Any]) -> dict[str, Any]:
 
 def test_trainers_know_how_others_reach_them() -> None:
     """By the pod's own address, at one port, and how many others there may be."""
-    found = _told(master=ADDRESS, most="8")
+    variables = _variables(master=ADDRESS, most="8")
 
-    assert found["EDL_ADDRESS"] == {
+    assert variables["EDL_ADDRESS"] == {
         "fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"},
     }
-    assert (found["EDL_EXCHANGE_PORT"], found["EDL_MAX_TRAINERS"]) == ("8792", "8")
-    assert "EDL_PARAMETER_SERVERS" not in found
+    assert (variables["EDL_EXCHANGE_PORT"], variables["EDL_MAX_TRAINERS"]) == ("8792", "8")
+    assert "EDL_PARAMETER_SERVERS" not in variables
 
 
 def test_trainers_know_their_parameter_servers() -> None:
     """In order of index, where their job has some."""
-    assert _told(master=ADDRESS, servers=SERVERS)["EDL_PARAMETER_SERVERS"] == SERVERS
+    assert _variables(master=ADDRESS, servers=SERVERS)["EDL_PARAMETER_SERVERS"] == SERVERS
 
 
 def test_without_a_master_nothing_is_told() -> None:
     """Whatever else the annotations say."""
-    assert _told(servers=SERVERS, most="8") == {}
+    assert _variables(servers=SERVERS, most="8") == {}
 
 
 def test_a_pod_that_was_told_is_not_told_again() -> None:
@@ -66,7 +66,7 @@ def test_a_pod_that_was_told_is_not_told_again() -> None:
     once = _changed(_trainer(master=ADDRESS, servers=SERVERS, most="8"))
 
     assert _changed(once) == once
-    assert ANNOTATION_KEPT not in once["metadata"]["annotations"]
+    assert ANNOTATION_KEPT_ENVIRONMENT not in once["metadata"]["annotations"]
 
 
 def test_an_address_of_the_users_own_is_kept_and_said() -> None:
@@ -74,4 +74,6 @@ def test_an_address_of_the_users_own_is_kept_and_said() -> None:
     pod = _trainer(master=ADDRESS)
     pod["spec"]["containers"][0]["env"] = [{"name": "EDL_ADDRESS", "value": "10.0.0.1"}]
 
-    assert _changed(pod)["metadata"]["annotations"][ANNOTATION_KEPT].endswith("/EDL_ADDRESS")
+    assert _changed(pod)["metadata"]["annotations"][ANNOTATION_KEPT_ENVIRONMENT].endswith(
+        "/EDL_ADDRESS"
+    )

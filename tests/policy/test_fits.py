@@ -9,7 +9,7 @@ from policy.snapshot import Constraints, Requirement
 from tests.support.builders import node, shape
 
 _NODES = {f"n{i}": node(f"n{i}", 10, labels={"pool": "ab"[i % 2]}) for i in range(4)}
-_FREE = {name: each.allocatable for name, each in _NODES.items()}
+_FREE = {name: node_.allocatable for name, node_ in _NODES.items()}
 
 
 def _pool(value: str) -> NodePool:
@@ -19,7 +19,7 @@ def _pool(value: str) -> NodePool:
 def _prices() -> fits.Prices:
     prices = fits.Prices(_NODES, _FREE)
     for name in _NODES:
-        prices.touched.add(name, exists=True)
+        prices.changes.add(name, exists=True)
     prices.pack_by(Packing((), {}))
     return prices
 
@@ -35,7 +35,7 @@ def test_another_policy_opens_other_nodes() -> None:
 
 
 def test_the_shapes_asked_about_longest_ago_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prices have a bound, and whoever asks again gets the same answer as before."""
+    """The cache is bounded, and evicted shapes are priced again with the same result."""
     monkeypatch.setattr(fits, "_MOST_PRICES", 9)
     prices = _prices()
 
@@ -50,7 +50,7 @@ def test_the_shapes_asked_about_longest_ago_are_forgotten(monkeypatch: pytest.Mo
 
 
 def test_open_nodes_have_the_same_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Constraints beyond it start anew instead of growing for ever."""
+    """Constraints beyond the bound clear the cache, so it does not grow for ever."""
     monkeypatch.setattr(fits, "_MOST_PRICES", 9)
     prices = _prices()
 
@@ -65,15 +65,15 @@ def test_what_changed_is_priced_again() -> None:
     free = dict(_FREE)
     prices = fits.Prices(_NODES, free)
     for name in _NODES:
-        prices.touched.add(name, exists=True)
+        prices.changes.add(name, exists=True)
     prices.pack_by(Packing((), {}))
     open_to = (shape(3), Constraints(), ())
     assert set(prices.fits(*open_to).costs) == set(_NODES)
 
     free["n1"] = shape(2)
-    prices.touched.add("n1", exists=True)
+    prices.changes.add("n1", exists=True)
     assert set(prices.fits(*open_to).costs) == {"n0", "n2", "n3"}
 
     free["n1"] = _FREE["n1"]
-    prices.touched.add("n1", exists=True)
+    prices.changes.add("n1", exists=True)
     assert set(prices.fits(*open_to).costs) == set(_NODES)

@@ -26,7 +26,7 @@ def test_selectors_match_namespace_and_all_labels(
 
 
 def test_the_first_matching_selector_gives_the_role() -> None:
-    """Order in the document decides; a pod that none matches is no training pod."""
+    """The first match decides; a pod that no selector matches is not a training pod."""
     policy = Policy(
         training=(
             Training(name="servers", labels={"app": "ps-*"}, role=Role.PSERVER),

@@ -12,7 +12,7 @@ from policy.mutation import (
     EDL_CLASSES,
     UNTOUCHED,
     Mutation,
-    PriorityClass,
+    PriorityClassValues,
     check_job,
     job_patch,
     pod_patch,
@@ -23,7 +23,7 @@ from tests.webhook.vectors import thing
 SELECTING = Policy(
     training=(Training(name="kubeflow", labels={"training.kubeflow.org/job-name": "*"}),)
 )
-Classes = Mapping[str, PriorityClass]
+Classes = Mapping[str, PriorityClassValues]
 
 
 def _mutated(pod: dict[str, Any], change: Mutation) -> dict[str, Any]:
@@ -58,12 +58,12 @@ def test_training_pods_get_labels_and_priority(
     pod, change = _changed(thing(name))
 
     spec, labels = pod["spec"], pod["metadata"]["labels"]
-    wanted = EDL_CLASSES[class_name]
+    priority_class = EDL_CLASSES[class_name]
     assert (change.role, change.tier, change.warnings) == (role, tier, ())
     assert labels["edl.training/role"] == role
     assert labels["edl.training/tier"] == tier
     assert spec["priorityClassName"] == class_name
-    assert (spec["priority"], spec["preemptionPolicy"]) == wanted[:2]
+    assert (spec["priority"], spec["preemptionPolicy"]) == priority_class[:2]
 
 
 def test_only_support_pods_are_not_preemptible() -> None:
@@ -77,7 +77,7 @@ def test_only_support_pods_are_not_preemptible() -> None:
 
 
 def test_other_pods_are_left_alone() -> None:
-    """A service pod, and one without labels, are no training pods."""
+    """A service pod, and a pod without labels, are not training pods."""
     for name in ("pod-create-service", "pod-create-no-labels"):
         assert pod_patch(thing(name), "services", SELECTING, EDL_CLASSES) is UNTOUCHED
 
@@ -167,7 +167,7 @@ def test_missing_class_leaves_priority_alone() -> None:
 
 def test_live_values_win_over_shipped_ones() -> None:
     """An admin who changed the class gets pods that the Priority plugin accepts."""
-    classes = {CLASS_SURPLUS: PriorityClass(-50, "PreemptLowerPriority")}
+    classes = {CLASS_SURPLUS: PriorityClassValues(-50, "PreemptLowerPriority")}
 
     spec = _changed(thing("pod-create-builtin-job"), classes=classes)[0]["spec"]
 
@@ -188,11 +188,13 @@ def test_own_class_is_replaced_with_a_warning() -> None:
 
 
 def test_default_class_is_replaced_in_silence() -> None:
-    """Nobody asked for the cluster's default class, so nobody is told that it went."""
+    """The user did not choose the cluster's default class, so replacing it gives no warning."""
     pod = thing("pod-create-builtin-job")
     pod["spec"] |= {"priorityClassName": "normal", "priority": 10}
 
-    change = _changed(pod, classes={**EDL_CLASSES, "normal": PriorityClass(10, "Never", True)})[1]
+    change = _changed(
+        pod, classes={**EDL_CLASSES, "normal": PriorityClassValues(10, "Never", True)}
+    )[1]
 
     assert change.warnings == ()
 

@@ -26,7 +26,7 @@ def test_whole_slots_stay_free() -> None:
     assert _cheapest(_packing(shape(5)), shape(4), {"a": 8.5, "b": 9}) == "b"
 
 
-def test_a_pod_goes_where_it_spoils_nothing() -> None:
+def test_a_pod_goes_where_it_fragments_nothing() -> None:
     """3 CPU go beside three trainers of 5 on the node of 18, not where they cost one."""
     packing = _packing(shape(5))
 
@@ -34,7 +34,7 @@ def test_a_pod_goes_where_it_spoils_nothing() -> None:
     assert _cheapest(packing, shape(3), {"empty": 15, "whole": 18}) == "whole"
 
 
-def test_pods_that_come_in_sets_go_where_the_set_spoils_least() -> None:
+def test_pods_that_come_in_sets_go_where_the_set_fragments_least() -> None:
     """Two of 4 CPU cost one trainer on a node of 18; on one of 17 the second costs another."""
     assert _cheapest(_packing(shape(5)), shape(4), {"a": 17, "b": 18}) == "b"
 
@@ -55,7 +55,7 @@ def test_mixtures_of_shapes_are_counted_exactly() -> None:
 
 
 def test_all_resources_bind() -> None:
-    """Room for CPU is no room where memory or devices are missing."""
+    """Free CPU does not help where memory or devices are missing."""
     packing = _packing(shape(5, memory=8, gpus=1))
 
     assert packing.value(shape(15, memory=20, gpus=8)) == 2_000
@@ -80,7 +80,7 @@ def test_a_node_more_in_a_large_cluster_changes_no_price() -> None:
     assert Packing(shapes, before).worths == Packing(shapes, after).worths
 
 
-def test_without_shapes_nothing_is_spoiled() -> None:
+def test_without_shapes_nothing_is_fragmented() -> None:
     """No elastic job, or shapes of nothing: then only what is left counts."""
     for packing in (_packing(), _packing({}, {"pods": 1}, {"cpu": 0})):
         assert packing.cost(shape(2), shape(5)) == (0, 3_000)
@@ -108,13 +108,17 @@ def test_the_value_of_room_is_the_best_filling(sizes: list[int], free: int) -> N
     st.integers(1, 200),
     st.integers(1, 40),
 )
-def test_taking_room_never_adds_value(sizes: list[int], free: int, taken: int) -> None:
+def test_taking_room_never_adds_value(sizes: list[int], free: int, requested: int) -> None:
     """What a placement costs is between nothing and all there was."""
     packing = _packing(*[shape(size) for size in sizes])
-    if taken <= free:
-        spoiled, left = packing.cost(shape(taken), shape(free))
-        assert spoiled / 12 <= packing.value(shape(free)) <= 1000 * free / max(sizes[:4]) + 5 * free
-        assert left == 1000 * (free - taken)
+    if requested <= free:
+        fragmentation, remaining_cpu = packing.cost(shape(requested), shape(free))
+        assert (
+            fragmentation / 12
+            <= packing.value(shape(free))
+            <= 1000 * free / max(sizes[:4]) + 5 * free
+        )
+        assert remaining_cpu == 1000 * (free - requested)
 
 
 def test_many_small_shapes_on_a_large_node_are_quick() -> None:
@@ -136,17 +140,17 @@ def test_amounts_in_use_stay_as_they_are() -> None:
 @given(st.dictionaries(st.text(max_size=3), st.tuples(st.integers(), st.integers())))
 def test_scores_keep_range_and_order(costs: dict[str, tuple[int, int]]) -> None:
     """0 to 10, the cheapest node always 10, and never more for a dearer node."""
-    found = score(costs)
+    scores = score(costs)
 
-    assert found.keys() == costs.keys()
-    assert all(0 <= value <= 10 for value in found.values())
-    ordered = [found[name] for name in sorted(costs, key=lambda name: costs[name])]
+    assert scores.keys() == costs.keys()
+    assert all(0 <= value <= 10 for value in scores.values())
+    ordered = [scores[name] for name in sorted(costs, key=lambda name: costs[name])]
     assert ordered == sorted(ordered, reverse=True)
-    assert not found or max(found.values()) == 10
+    assert not scores or max(scores.values()) == 10
 
 
 def test_few_costs_keep_levels_of_their_own() -> None:
     """Up to eleven different costs, no two of them share a score."""
-    found = score({str(i): (i * i, 0) for i in range(11)})
+    scores = score({str(i): (i * i, 0) for i in range(11)})
 
-    assert len(set(found.values())) == 11
+    assert len(set(scores.values())) == 11

@@ -15,7 +15,7 @@ def test_missing_parents_come_first_and_once() -> None:
 
 
 def test_names_are_escaped() -> None:
-    """A slash or tilde in a name is no path separator."""
+    """A slash or tilde in a name is escaped."""
     document = {"metadata": {"labels": {"x/y~z": "old"}}}
     patch = Patch(document)
     patch.put(("metadata", "labels", "x/y~z"), "new")

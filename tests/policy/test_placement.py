@@ -25,7 +25,7 @@ def _wanting(key: str, operator: str, *values: str) -> Constraints:
     ],
 )
 def test_a_node_is_open_or_says_why_not(place: Node, reason: Reason | None) -> None:
-    """Not ready, cordoned and tainted nodes take no new pod; a soft taint is only a wish."""
+    """Not ready, cordoned and tainted nodes take no new pod; a soft taint is only a preference."""
     assert admits(place, ANYWHERE) is reason
 
 
@@ -53,11 +53,11 @@ def test_tolerations_are_read_as_upstream_does(
 def test_every_taint_needs_a_toleration() -> None:
     """One that is not tolerated closes the node."""
     place = node("n0", taints=(_TAINT, Taint("spot", "", "NoSchedule")))
-    one = Toleration("dedicated", "Exists", "", "")
+    toleration = Toleration("dedicated", "Exists", "", "")
     two = Toleration("spot", "Exists", "", "")
 
-    assert admits(place, Constraints(tolerations=(one,))) is Reason.NODE_TAINTED
-    assert admits(place, Constraints(tolerations=(one, two))) is None
+    assert admits(place, Constraints(tolerations=(toleration,))) is Reason.NODE_TAINTED
+    assert admits(place, Constraints(tolerations=(toleration, two))) is None
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 """Jobs that the built-in controller runs: their pods carry no role and no tier."""
 
-from policy.elasticity import plan
-from policy.index import Index
+from policy.cluster_state import ClusterState
 from policy.model import Policy
 from policy.names import Role, Tier
+from policy.planner import plan
 from policy.reasons import Reason
 from policy.snapshot import Phase, Pod, Snapshot
 from tests.support.builders import NOW_S, job, node, shape, trainers
@@ -29,9 +29,9 @@ def plain_pod(number: int, where: str) -> Pod:
 def test_the_oldest_count_as_guaranteed() -> None:
     """The first `min` of its pods are guaranteed, the others surplus, all of them trainers."""
     pods = tuple(plain_pod(i, "n0") for i in range(3))
-    found = Index.of(Snapshot((node("n0", 18),), pods, (_PLAIN,))).trainers(_PLAIN)
+    live = ClusterState.of(Snapshot((node("n0", 18),), pods, (_PLAIN,))).trainers(_PLAIN)
 
-    assert [(pod.role, pod.tier) for pod in found] == [
+    assert [(pod.role, pod.tier) for pod in live] == [
         (Role.TRAINER, Tier.SURPLUS),
         (Role.TRAINER, Tier.SURPLUS),
         (Role.TRAINER, Tier.GUARANTEED),
@@ -40,30 +40,30 @@ def test_the_oldest_count_as_guaranteed() -> None:
 
 def test_pods_that_left_are_forgotten() -> None:
     """Dropping one after the other leaves no trace of their owner."""
-    index = Index.of(Snapshot((node("n0", 18),), (plain_pod(0, "n0"), plain_pod(1, "n0"))))
+    cluster = ClusterState.of(Snapshot((node("n0", 18),), (plain_pod(0, "n0"), plain_pod(1, "n0"))))
 
-    index.drop_pod("uid-0")
-    assert list(index.owned[_PLAIN.uid]) == ["uid-1"]
-    index.drop_pod("uid-1")
-    assert index.owned == {}
+    cluster.drop_pod("uid-0")
+    assert list(cluster.owned[_PLAIN.uid]) == ["uid-1"]
+    cluster.drop_pod("uid-1")
+    assert cluster.owned == {}
 
 
 def test_its_number_moves_by_its_pods_wherever_they_are() -> None:
     """Pods on no node, or on one that is gone, count as trainers but hold no room."""
     pods = (plain_pod(0, "n0"), plain_pod(1, "gone"), plain_pod(2, ""))
-    index = Index.of(Snapshot((node("n0", 23),), pods, (_PLAIN,)))
+    cluster = ClusterState.of(Snapshot((node("n0", 23),), pods, (_PLAIN,)))
 
-    (wanted,) = plan(index, _FREE, NOW_S).jobs
+    (job_plan,) = plan(cluster, _FREE, NOW_S).jobs
 
-    assert (wanted.live, wanted.target) == (3, 4)
+    assert (job_plan.live, job_plan.target) == (3, 4)
 
 
 def test_a_pause_in_growth_is_told_only_to_those_it_holds() -> None:
     """While enough trainers are on their way, a job at its max is at its max."""
     full, hungry = job("full", 20, 20), job("hungry", 1, 60)
     pods = [*trainers(full, ["n0"] * 20), *trainers(hungry, ["n0"])]
-    index = Index.of(Snapshot((node("n0", 200),), tuple(pods), (full, hungry)))
+    cluster = ClusterState.of(Snapshot((node("n0", 200),), tuple(pods), (full, hungry)))
 
-    reasons = {wanted.key: wanted.reason for wanted in plan(index, _FREE, NOW_S).jobs}
+    reasons = {job_plan.key: job_plan.reason for job_plan in plan(cluster, _FREE, NOW_S).jobs}
 
     assert reasons == {"ml/full": Reason.AT_MAX, "ml/hungry": Reason.GROWING}

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy import amounts, ceilings
-from policy.crew import is_surplus
-from policy.elasticity import plan
-from policy.index import Index
+from policy.cluster_state import ClusterState
+from policy.live_trainers import is_surplus
 from policy.model import Policy, Reserve, Stability
 from policy.names import Tier
-from policy.planning import Plan
+from policy.plan import Plan
+from policy.planner import plan
 from policy.reasons import Reason
 from policy.snapshot import Snapshot
 from tests.support.builders import NOW_S, job, node, trainers
@@ -22,9 +22,9 @@ _ROUNDS = 120
 """More than any of these small clusters needs to come to rest."""
 
 
-def _plan(case: Case) -> tuple[Index, Plan]:
-    index = Index.of(case.snapshot)
-    return index, plan(index, case.policy, NOW_S)
+def _plan(case: Case) -> tuple[ClusterState, Plan]:
+    state = ClusterState.of(case.snapshot)
+    return state, plan(state, case.policy, NOW_S)
 
 
 def _cluster(case: Case) -> Cluster:
@@ -35,24 +35,24 @@ def _cluster(case: Case) -> Cluster:
 @given(cases(), st.randoms(use_true_random=False))
 def test_the_order_of_the_input_changes_nothing(case: Case, random: Random) -> None:
     """Nodes, pods and jobs may come in any order: the plan is the same."""
-    found = case.snapshot
+    snapshot = case.snapshot
     shuffled = Snapshot(
-        nodes=tuple(random.sample(found.nodes, len(found.nodes))),
-        pods=tuple(random.sample(found.pods, len(found.pods))),
-        jobs=tuple(random.sample(found.jobs, len(found.jobs))),
+        nodes=tuple(random.sample(snapshot.nodes, len(snapshot.nodes))),
+        pods=tuple(random.sample(snapshot.pods, len(snapshot.pods))),
+        jobs=tuple(random.sample(snapshot.jobs, len(snapshot.jobs))),
     )
 
-    assert plan(Index.of(shuffled), case.policy, NOW_S) == _plan(case)[1]
+    assert plan(ClusterState.of(shuffled), case.policy, NOW_S) == _plan(case)[1]
 
 
 @CALM
 @given(cases())
 def test_a_plan_changes_nothing_it_reads(case: Case) -> None:
-    """The index after a plan is the index before it."""
-    index, _ = _plan(case)
-    fresh = Index.of(case.snapshot)
+    """A plan does not change the state."""
+    state, _ = _plan(case)
+    fresh = ClusterState.of(case.snapshot)
 
-    assert (index.used, index.bound, index.allocatable) == (
+    assert (state.used, state.bound, state.allocatable) == (
         fresh.used,
         fresh.bound,
         fresh.allocatable,
@@ -63,19 +63,19 @@ def test_a_plan_changes_nothing_it_reads(case: Case) -> None:
 @given(cases())
 def test_surplus_is_made_only_where_whole_slots_are_free(case: Case) -> None:
     """All surplus creations, and surplus that waits, fit into the room that is free now."""
-    index, made = _plan(case)
-    wanted = {c.job: c.count for c in made.creates if c.tier is Tier.SURPLUS}
+    state, new_plan = _plan(case)
+    surplus_counts = {c.job: c.count for c in new_plan.creates if c.tier is Tier.SURPLUS}
 
-    for key, count in wanted.items():
-        slots = sum(amounts.times(index.jobs[key].requests, index.free(n)) for n in index.nodes)
+    for key, count in surplus_counts.items():
+        slots = sum(amounts.times(state.jobs[key].requests, state.free(n)) for n in state.nodes)
         assert count <= slots
     need: dict[str, int] = {}
-    for key, count in wanted.items():
+    for key, count in surplus_counts.items():
         for _ in range(count):
-            amounts.add(need, index.jobs[key].requests)
+            amounts.add(need, state.jobs[key].requests)
     free: dict[str, int] = {}
-    for name in index.nodes:
-        amounts.add(free, {n: max(0, a) for n, a in index.free(name).items()})
+    for name in state.nodes:
+        amounts.add(free, {n: max(0, a) for n, a in state.free(name).items()})
     assert amounts.within(need, free)
 
 
@@ -83,15 +83,15 @@ def test_surplus_is_made_only_where_whole_slots_are_free(case: Case) -> None:
 @given(cases())
 def test_surplus_respects_the_reserve(case: Case) -> None:
     """Nothing is added above the load limit of any resource."""
-    index, made = _plan(case)
-    used = index.total_used()
+    state, new_plan = _plan(case)
+    used = state.total_used()
     grown = False
-    for create in made.creates:
+    for create in new_plan.creates:
         grown = grown or create.tier is Tier.SURPLUS
         for _ in range(create.count if create.tier is Tier.SURPLUS else 0):
-            amounts.add(used, index.jobs[create.job].requests)
+            amounts.add(used, state.jobs[create.job].requests)
 
-    limit = case.policy.reserve.max_load["cpu"] * index.allocatable["cpu"]
+    limit = case.policy.reserve.max_load["cpu"] * state.allocatable["cpu"]
     assert not grown or used["cpu"] <= limit
 
 
@@ -102,33 +102,33 @@ def test_no_job_is_planned_above_its_ceilings(case: Case) -> None:
 
     Guaranteed trainers on cordoned nodes are on top while their replacements are made.
     """
-    index, made = _plan(case)
-    created = {c.job for c in made.creates}
-    left = ceilings.Quotas(case.policy, index)
-    for wanted in made.jobs:
-        owner = index.jobs[wanted.key]
-        left.take(owner, wanted.target - wanted.live)
+    state, new_plan = _plan(case)
+    created = {c.job for c in new_plan.creates}
+    quotas = ceilings.Quotas(case.policy, state)
+    for job_plan in new_plan.jobs:
+        owner = state.jobs[job_plan.key]
+        quotas.reserve(owner, job_plan.target - job_plan.live)
         stranded = sum(
             1
-            for pod in index.trainers(owner)
+            for pod in state.trainers(owner)
             if pod.tier is Tier.GUARANTEED
-            and pod.node in index.nodes
-            and index.nodes[pod.node].unschedulable
+            and pod.node in state.nodes
+            and state.nodes[pod.node].unschedulable
         )
-        assert wanted.target <= owner.max_trainers + stranded
-        assert wanted.target >= 0
+        assert job_plan.target <= owner.max_trainers + stranded
+        assert job_plan.target >= 0
     for key in created:
-        assert not left.exceeded(index.jobs[key])
+        assert not quotas.exceeded(state.jobs[key])
 
 
 @CALM
 @given(cases())
 def test_guaranteed_trainers_are_never_released_to_share(case: Case) -> None:
     """Only a stop, or a max below what is there, ends a guaranteed trainer."""
-    index, made = _plan(case)
+    state, new_plan = _plan(case)
 
-    for release in made.releases:
-        if not is_surplus(index.pods[release.uid]):
+    for release in new_plan.releases:
+        if not is_surplus(state.pods[release.uid]):
             assert release.reason in (Reason.JOB_STOPPED, Reason.ABOVE_MAX)
 
 
@@ -150,8 +150,8 @@ def test_nodes_are_never_overfull(case: Case) -> None:
     cluster = _cluster(case)
     for _ in range(12):
         cluster.round(case.policy)
-        index = cluster.index()
-        assert all(amount >= 0 for n in index.nodes for amount in index.free(n).values())
+        state = cluster.state()
+        assert all(amount >= 0 for n in state.nodes for amount in state.free(n).values())
 
 
 @CALM
@@ -171,26 +171,26 @@ def test_nobody_is_below_min_while_surplus_holds_its_room(case: Case) -> None:
     """At rest, a job that waits for its minimum could not start even if all surplus went."""
     cluster = _cluster(case)
     cluster.settle(case.policy, _ROUNDS)
-    index = cluster.index()
+    state = cluster.state()
 
-    for wanted in cluster.plan(case.policy).jobs:
-        owner = index.jobs[wanted.key]
-        if wanted.reason is Reason.WAITING_FOR_ROOM:
+    for job_plan in cluster.plan(case.policy).jobs:
+        owner = state.jobs[job_plan.key]
+        if job_plan.reason is Reason.WAITING_FOR_ROOM:
             assert _slots_without_surplus(cluster, owner.key) < owner.min_trainers
-        elif wanted.reason not in (Reason.FITS_NO_NODE, Reason.SUSPENDED, Reason.QUOTA_REACHED):
-            assert wanted.target >= owner.min_trainers
+        elif job_plan.reason not in (Reason.FITS_NO_NODE, Reason.SUSPENDED, Reason.QUOTA_REACHED):
+            assert job_plan.target >= owner.min_trainers
 
 
 def _slots_without_surplus(cluster: Cluster, key: str) -> int:
     """How many trainers of a job there are, and could be made if all surplus went away."""
-    index = cluster.index()
-    owner = index.jobs[key]
-    slots = sum(not is_surplus(pod) for pod in index.trainers(owner))
-    for pod in [p for p in index.pods.values() if is_surplus(p)]:
-        index.drop_pod(pod.uid)
-    for name, place in index.nodes.items():
+    state = cluster.state()
+    owner = state.jobs[key]
+    slots = sum(not is_surplus(pod) for pod in state.trainers(owner))
+    for pod in [p for p in state.pods.values() if is_surplus(p)]:
+        state.drop_pod(pod.uid)
+    for name, place in state.nodes.items():
         if place.ready and not place.unschedulable:
-            slots += amounts.times(owner.requests, index.free(name))
+            slots += amounts.times(owner.requests, state.free(name))
     return slots
 
 
@@ -213,11 +213,11 @@ def test_a_node_more_starves_nobody(case: Case, cpu: int) -> None:
 @CALM
 @given(st.integers(1, 12), st.integers(1, 12))
 def test_two_jobs_never_take_from_each_other_in_turns(first: int, second: int) -> None:
-    """From any split of a full cluster, trainers move one way until the shares are alike."""
+    """From any split of a full cluster, trainers move one way until the shares are equal."""
     a, b = job("a", 1, 12), job("b", 1, 12)
     places = [f"n{i % 6}" for i in range(12)]
-    held = places[: min(first, 11)]
-    pods = [*trainers(a, held), *trainers(b, places[len(held) :][:second])]
+    occupied = places[: min(first, 11)]
+    pods = [*trainers(a, occupied), *trainers(b, places[len(occupied) :][:second])]
     policy = Policy(reserve=Reserve(max_load={"cpu": 1.0}), stability=Stability(max_moves=1.0))
     cluster = Cluster([node(f"n{i}", 10) for i in range(6)], [a, b], pods)
     counts = [cluster.counts()]
@@ -241,8 +241,8 @@ def test_churn_never_makes_trainers_go_round(case: Case, changes: list[int]) -> 
             uid = services[change]
             pod = cluster.pods.get(uid)
             if pod is None:
-                found = next(p for p in case.snapshot.pods if p.uid == uid)
-                cluster.pods[uid] = replace(found, node="", deleting=False)
+                victim = next(p for p in case.snapshot.pods if p.uid == uid)
+                cluster.pods[uid] = replace(victim, node="", deleting=False)
             else:
                 cluster.pods[uid] = replace(pod, deleting=True)
         cluster.round(case.policy)

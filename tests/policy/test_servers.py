@@ -18,13 +18,13 @@ from policy.names import (
     LABEL_JOB,
     LABEL_SERVER,
 )
-from policy.snapshot import Servers
+from policy.snapshot import ServerSpec
 from tests.support.builders import GI
 
 _LABELS = {LABEL_JOB: "net", LABEL_SERVER: "0", "edl.training/role": "pserver"}
 
 
-def _asked(**changes: str | None) -> Servers | None:
+def _requested(**changes: str | None) -> ServerSpec | None:
     """What two servers of a job with a master are, with annotations set (None removes)."""
     annotations = {ANNOTATION_MASTER: "true", ANNOTATION_SERVERS: "2"}
     for name, value in changes.items():
@@ -33,34 +33,34 @@ def _asked(**changes: str | None) -> Servers | None:
             annotations.pop(key)
         else:
             annotations[key] = value
-    return servers.asked(annotations)
+    return servers.requested(annotations)
 
 
 def test_a_job_that_says_nothing_has_none() -> None:
     """Nor does one with a master alone."""
-    assert servers.asked({}) is None
-    assert _asked(parameter_servers=None) is None
+    assert servers.requested({}) is None
+    assert _requested(parameter_servers=None) is None
 
 
 def test_a_number_is_enough() -> None:
     """Half a CPU and a GiB for each, and checkpoints beside it."""
-    assert _asked() == Servers(2, {"cpu": 500, "memory": GI, "pods": 1})
+    assert _requested() == ServerSpec(2, {"cpu": 500, "memory": GI, "pods": 1})
 
 
 def test_all_of_it_can_be_said() -> None:
     """Amounts as Kubernetes writes them; the claim by its name."""
-    found = _asked(
+    spec = _requested(
         parameter_servers="64",
         parameter_server_cpu="2",
         parameter_server_memory="8Gi",
         checkpoint_claim="nets.shared",
     )
 
-    assert found == Servers(64, {"cpu": 2000, "memory": 8 * GI, "pods": 1}, "nets.shared")
+    assert spec == ServerSpec(64, {"cpu": 2000, "memory": 8 * GI, "pods": 1}, "nets.shared")
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         (
             {"parameter_servers": "0"},
@@ -85,17 +85,19 @@ def test_all_of_it_can_be_said() -> None:
         ({"checkpoint_claim": "a" * 254}, f"{ANNOTATION_CLAIM} is 'aaa"),
     ],
 )
-def test_wrong_wishes_are_refused_by_name(changes: dict[str, str | None], said: str) -> None:
+def test_invalid_requests_are_rejected_by_name(
+    changes: dict[str, str | None], message: str
+) -> None:
     """The annotation, and what would be right."""
-    with pytest.raises(JobError, match=said):
-        _asked(**changes)
+    with pytest.raises(JobError, match=message):
+        _requested(**changes)
 
 
 @pytest.mark.parametrize("name", ["parameter_server_cpu", "parameter_server_memory"])
 def test_details_of_servers_that_nobody_asked_for_are_a_slip(name: str) -> None:
     """Their number is missing, not meant to be none."""
-    with pytest.raises(JobError, match="the Job asks for none"):
-        _asked(parameter_servers=None, **{name: "1Gi"})
+    with pytest.raises(JobError, match="the Job requests none"):
+        _requested(parameter_servers=None, **{name: "1Gi"})
 
 
 @given(st.text(max_size=12), st.sampled_from(servers.ANNOTATIONS))
@@ -103,12 +105,12 @@ def test_odd_text_is_refused_or_understood(text: str, name: str) -> None:
     """Never a crash, and never a server that asks for nothing."""
     annotations = {ANNOTATION_MASTER: "true", ANNOTATION_SERVERS: "2", name: text}
     try:
-        found = servers.asked(annotations)
+        spec = servers.requested(annotations)
     except JobError as error:
         assert str(error).startswith(name)  # noqa: PT017 - a refusal is one of two right answers
     else:
-        assert found is not None
-        assert found.requests["memory"] >= quantity.parse("memory", servers.LEAST_MEMORY)
+        assert spec is not None
+        assert spec.requests["memory"] >= quantity.parse("memory", servers.MIN_MEMORY)
 
 
 def test_pods_and_services_share_a_name() -> None:

@@ -12,7 +12,7 @@ from policy import environment, sidecar
 from policy.model import Policy
 from policy.mutation import EDL_CLASSES, NO_IMAGE, Mutation, pod_patch
 from policy.names import (
-    ANNOTATION_KEPT,
+    ANNOTATION_KEPT_ENVIRONMENT,
     ANNOTATION_MASTER_ADDRESS,
     ANNOTATION_MASTER_HEARTBEAT,
     ANNOTATION_MASTER_STEPS,
@@ -53,17 +53,17 @@ def test_a_trainer_is_told_where_its_master_is() -> None:
     """Address, token by reference, its own name and its job's."""
     pod, change = _change(_trainer())
 
-    found = _environment(pod)
-    assert found["EDL_MASTER"] == ADDRESS
-    assert found["EDL_TRAINER"] == "trainer-3"
-    assert found["EDL_JOB"] == "resnet"
-    assert found["EDL_TOKEN"] == {"secretKeyRef": {"name": "resnet-master", "key": "token"}}
+    variables = _environment(pod)
+    assert variables["EDL_MASTER"] == ADDRESS
+    assert variables["EDL_TRAINER"] == "trainer-3"
+    assert variables["EDL_JOB"] == "resnet"
+    assert variables["EDL_TOKEN"] == {"secretKeyRef": {"name": "resnet-master", "key": "token"}}
     assert change.warnings == ()
-    assert not sidecar.carried(pod)
+    assert not sidecar.has_sidecar(pod)
 
 
 def test_a_pod_without_an_id_gets_no_name() -> None:
-    """A support pod that knows the address may talk to the master under a name of its own."""
+    """A support pod with the address may call the master under a name of its own."""
     trainer = _trainer()
     del trainer["metadata"]["labels"]["edl.training/trainer-id"]
     pod, _ = _change(trainer)
@@ -87,7 +87,7 @@ def test_what_the_user_set_is_kept_and_said() -> None:
 
     assert _environment(pod)["EDL_TOKEN"] == "mine"  # noqa: S105 - a test's
     assert _environment(pod)["EDL_MASTER"] == ADDRESS
-    assert pod["metadata"]["annotations"][ANNOTATION_KEPT] == "main/EDL_TOKEN"
+    assert pod["metadata"]["annotations"][ANNOTATION_KEPT_ENVIRONMENT] == "main/EDL_TOKEN"
     assert len(change.warnings) == 1
     assert change.warnings[0].endswith("main/EDL_TOKEN")
 
@@ -116,9 +116,9 @@ def test_a_master_is_started_as_its_job_says() -> None:
     pod, _ = _change(trainer)
 
     command = pod["spec"]["initContainers"][0]["command"]
-    found = MasterSettings.from_command_line("", command[3:], {})
+    settings = MasterSettings.from_command_line("", command[3:], {})
     assert command[-2:] == ["--max-steps=500", "--heartbeat-seconds=0.5"]
-    assert (found.max_steps, found.heartbeat_seconds) == (500, 0.5)
+    assert (settings.max_steps, settings.heartbeat_seconds) == (500, 0.5)
 
 
 def test_a_pod_of_role_master_may_carry_it_without_an_address() -> None:
@@ -128,13 +128,13 @@ def test_a_pod_of_role_master_may_carry_it_without_an_address() -> None:
     pod["metadata"]["labels"] = labels
     changed, _ = _change(pod)
 
-    assert sidecar.carried(changed)
+    assert sidecar.has_sidecar(changed)
     assert changed["spec"]["containers"][0].get("env") == pod["spec"]["containers"][0].get("env")
 
 
 @pytest.mark.parametrize("carries", [False, True])
 def test_a_changed_pod_is_not_changed_again(carries: bool) -> None:
-    """The API server may ask twice (reinvocation), and a kept variable is no news then."""
+    """The API server may call twice (reinvocation); a user's variable gives no second warning."""
     containers = [{"name": "main", "image": "x", "env": [{"name": "EDL_JOB", "value": "other"}]}]
     pod, _ = _change(_trainer(carries=carries, containers=containers))
     _, again = _change(pod)
@@ -143,10 +143,10 @@ def test_a_changed_pod_is_not_changed_again(carries: bool) -> None:
 
 
 def test_without_an_image_there_is_no_master_but_a_warning() -> None:
-    """The trainer runs, and whoever looks learns why it finds nobody."""
+    """The trainer runs, and a warning explains why it has no master."""
     pod, change = _change(_trainer(carries=True), image="")
 
-    assert not sidecar.carried(pod)
+    assert not sidecar.has_sidecar(pod)
     assert change.warnings == (NO_IMAGE,)
 
 
@@ -171,18 +171,18 @@ def test_the_scheduler_counts_what_the_plan_counts() -> None:
     """The sidecar adds exactly the requests that the plan leaves room for."""
     pod, _ = _change(_trainer(carries=True, containers=[{"name": "main", "image": "x"}]))
 
-    found = dict(podspec.requests(pod["spec"]).resources)
-    assert found == {**sidecar.REQUESTS, "pods": 1}
+    requests = dict(podspec.requests(pod["spec"]).resources)
+    assert requests == {**sidecar.REQUESTS, "pods": 1}
 
 
 @pytest.mark.parametrize("name", ["digits", "a" * 56, "a" * 57, "a" * 63, "9-lives", "net.v1"])
 def test_names_of_objects_can_name_a_service(name: str) -> None:
     """Whatever the Job is called, and apart for Jobs that differ late."""
-    found = sidecar.object_name(name)
+    object_name = sidecar.object_name(name)
 
-    assert _DNS_LABEL.fullmatch(found)
-    assert found.endswith("-master")
-    assert found != sidecar.object_name(name + "b")
+    assert _DNS_LABEL.fullmatch(object_name)
+    assert object_name.endswith("-master")
+    assert object_name != sidecar.object_name(name + "b")
 
 
 def test_plain_names_stay_readable() -> None:
@@ -222,7 +222,7 @@ def test_odd_metadata_is_no_crash(metadata: Any) -> None:
 
     assert environment.add(patch, pod) == []
     assert patch.operations() == ()
-    assert not sidecar.carried(pod)
+    assert not sidecar.has_sidecar(pod)
 
 
 def test_a_master_reaches_the_api_server_as_any_pod_does() -> None:

@@ -16,9 +16,9 @@ def experiment() -> Experiment:
 
 def test_every_bar_holds(experiment: Experiment) -> None:
     """Start-up, fairness, number of trainers, minimums, pending and killed ones."""
-    bars = experiment.bars(short=False)
-    assert [bar for bar in bars if not bar.holds] == []
-    assert sum(bar.limit is not None for bar in bars) == 9
+    criteria = experiment.criteria(short=False)
+    assert [criterion for criterion in criteria if not criterion.holds] == []
+    assert sum(criterion.limit is not None for criterion in criteria) == 9
 
 
 def test_shares_are_fair_whenever_the_next_job_comes(experiment: Experiment) -> None:
@@ -33,6 +33,6 @@ def test_shares_are_fair_whenever_the_next_job_comes(experiment: Experiment) -> 
 def test_nobody_moves_once_the_last_job_has_its_share(experiment: Experiment) -> None:
     """From 60 s after the last submission on no trainer is made or stopped."""
     settled_s = max(experiment.curves.timeline.submitted_s.values()) + 60.0
-    for life in experiment.curves.timeline.lives:
-        assert life.created_s < settled_s
-        assert life.deleting_s is None or life.deleting_s < settled_s
+    for lifetime in experiment.curves.timeline.lifetimes:
+        assert lifetime.created_s < settled_s
+        assert lifetime.deleting_s is None or lifetime.deleting_s < settled_s

@@ -6,7 +6,7 @@ from dataclasses import replace
 from policy.model import Policy, Reserve
 from policy.names import Tier
 from policy.snapshot import Phase
-from simulator.cluster import Change, Why
+from simulator.cluster import DisruptionReason, PodChange
 from simulator.run import play
 from simulator.timing import Timing
 from simulator.workload import Arrival, Workload
@@ -25,8 +25,8 @@ def _workload(end_s: float = 60.0) -> Workload:
     )
 
 
-def _running(changes: tuple[Change, ...], at_s: float) -> dict[str, int]:
-    """Job -> trainers that run and were not told to stop."""
+def _running(changes: tuple[PodChange, ...], at_s: float) -> dict[str, int]:
+    """Job -> running trainers that are not being deleted."""
     pods = {change.pod.uid: change.new for change in changes if change.at_s <= at_s}
     counts: dict[str, int] = {}
     for last in pods.values():
@@ -49,8 +49,8 @@ def test_the_scheduler_makes_room_for_what_outranks_and_the_plan_for_fair_shares
         replace(_workload().arrivals[1], pods=(service("web", 5),)),
     )
     changes = play(replace(_workload(), arrivals=arrivals), Policy(reserve=Reserve(max_load={})))
-    whys = Counter(change.why for change in changes if change.new is None)
-    assert whys == {Why.EVICTED: 1, Why.PREEMPTED: 2}
+    whys = Counter(change.disruption for change in changes if change.new is None)
+    assert whys == {DisruptionReason.EVICTED: 1, DisruptionReason.PREEMPTED: 2}
     assert sorted(_running(changes, 60.0).values()) == [2, 3]
 
 
@@ -89,5 +89,5 @@ def test_services_get_room_that_is_released_ahead_of_the_scheduler() -> None:
     bound = {change.new.name for change in changes if change.new and change.new.node}
     assert {pod.name for pod in burst} <= bound
     assert _running(changes, 60.0) == {"a": 2}
-    whys = [change.why for change in changes if change.new is None]
-    assert whys.count(Why.EVICTED) >= 2
+    whys = [change.disruption for change in changes if change.new is None]
+    assert whys.count(DisruptionReason.EVICTED) >= 2

@@ -5,9 +5,9 @@ from dataclasses import replace
 from policy.model import Policy, Stability
 from policy.snapshot import Node, Phase, Pod
 from simulator.clock import Clock
-from simulator.cluster import Change, Cluster, Why
-from simulator.kubelet import Kubelets
-from simulator.scheduler import Scheduler
+from simulator.cluster import DisruptionReason, PodChange, SimulatedCluster
+from simulator.kubelet import SimulatedKubelets
+from simulator.scheduler import SimulatedScheduler
 from simulator.timing import Timing
 from tests.support.builders import NOW_S, job, node, service, support, trainer
 
@@ -19,11 +19,11 @@ class _Site:
 
     def __init__(self, *nodes: Node, policy: Policy | None = None) -> None:
         self.clock = Clock(NOW_S)
-        self.cluster = Cluster(self.clock, nodes)
-        self.changes: list[Change] = []
+        self.cluster = SimulatedCluster(self.clock, nodes)
+        self.changes: list[PodChange] = []
         self.cluster.watch_pods(self.changes.append)
-        Kubelets(self.cluster, TIMING)
-        Scheduler(self.cluster, policy or Policy(), TIMING)
+        SimulatedKubelets(self.cluster, TIMING)
+        SimulatedScheduler(self.cluster, policy or Policy(), TIMING)
 
     def add(self, *pods: Pod) -> None:
         """Creates pods now."""
@@ -36,8 +36,8 @@ class _Site:
 
     def node_of(self, pod: Pod) -> str | None:
         """Where a pod is, None where it is gone."""
-        found = self.cluster.index.pods.get(pod.uid)
-        return None if found is None else found.node
+        new_pod = self.cluster.state.pods.get(pod.uid)
+        return None if new_pod is None else new_pod.node
 
 
 def test_pods_are_bound_one_by_one_and_then_start() -> None:
@@ -46,12 +46,12 @@ def test_pods_are_bound_one_by_one_and_then_start() -> None:
     first, second = service("a"), service("b")
     site.add(first, second)
     site.run(5.0)
-    found = {
+    nodes = {
         (change.new.name, change.new.phase): change.at_s - NOW_S
         for change in site.changes
         if change.new is not None and change.new.node
     }
-    assert {key: round(at_s, 3) for key, at_s in found.items()} == {
+    assert {key: round(at_s, 3) for key, at_s in nodes.items()} == {
         ("a", Phase.PENDING): 0.01,
         ("b", Phase.PENDING): 0.02,
         ("a", Phase.RUNNING): 0.51,
@@ -70,7 +70,7 @@ def test_who_outranks_goes_first() -> None:
 
 
 def test_training_packs_and_services_spread() -> None:
-    """Training goes where it spoils least for trainers, a service where most is free."""
+    """Training goes where it fragments least, a service where most is free."""
     owner = job("a")
     site = _Site(node("n1", 9), node("n2", 18))
     master, web = support(owner, "m", cpu=4), service("web", 4)
@@ -84,7 +84,7 @@ def test_training_packs_and_services_spread() -> None:
 
 
 def test_a_service_preempts_surplus_and_moves_in_when_it_is_gone() -> None:
-    """The victim is told to stop, ends after its stop time, and the pod is bound then."""
+    """The victim is deleted, ends after its stop time, and then the pod is bound."""
     owner = job("a", low=1)
     site = _Site(node("n1", 5))
     site.cluster.submit(owner)
@@ -93,12 +93,12 @@ def test_a_service_preempts_surplus_and_moves_in_when_it_is_gone() -> None:
     site.run(2.0)
     site.add(web)
     site.run(0.1)
-    assert site.cluster.index.pods[victim.uid].deleting
-    assert site.cluster.index.pods[web.uid].nominated == "n1"
+    assert site.cluster.state.pods[victim.uid].deleting
+    assert site.cluster.state.pods[web.uid].nominated == "n1"
     site.run(1.0)
     assert (site.node_of(victim), site.node_of(web)) == (None, "n1")
-    whys = [change.why for change in site.changes if change.new is None]
-    assert whys == [Why.PREEMPTED]
+    whys = [change.disruption for change in site.changes if change.new is None]
+    assert whys == [DisruptionReason.PREEMPTED]
 
 
 def test_surplus_never_preempts_and_waits_for_somebody_to_leave() -> None:
@@ -113,7 +113,7 @@ def test_surplus_never_preempts_and_waits_for_somebody_to_leave() -> None:
     before = len(site.changes)
     site.run(60.0)
     assert (site.node_of(waiting), len(site.changes)) == ("", before)
-    site.cluster.stop(web.uid, Why.EVICTED)
+    site.cluster.stop(web.uid, DisruptionReason.EVICTED)
     site.run(2.0)
     assert site.node_of(waiting) == "n1"
 
@@ -159,12 +159,12 @@ def test_surplus_keeps_off_a_cooling_node_while_somebody_waits() -> None:
     site.add(web, huge)
     site.run(3.0)
     freed = site.node_of(web)
-    site.cluster.stop(web.uid, Why.EVICTED)
+    site.cluster.stop(web.uid, DisruptionReason.EVICTED)
     late = trainer(owner, 3)
     site.add(late)
     site.run(3.0)
     assert site.node_of(late) == ""
-    site.cluster.stop(huge.uid, Why.EVICTED)
+    site.cluster.stop(huge.uid, DisruptionReason.EVICTED)
     other = trainer(owner, 4)
     site.add(other)
     site.run(3.0)
@@ -177,8 +177,8 @@ def test_a_pod_that_is_told_to_stop_before_it_runs_never_runs() -> None:
     pod = service("a")
     site.add(pod)
     site.run(0.1)
-    site.cluster.stop(pod.uid, Why.EVICTED)
-    site.cluster.stop(pod.uid, Why.EVICTED)
+    site.cluster.stop(pod.uid, DisruptionReason.EVICTED)
+    site.cluster.stop(pod.uid, DisruptionReason.EVICTED)
     site.run(5.0)
     phases = [change.new.phase for change in site.changes if change.new is not None]
     assert set(phases) == {Phase.PENDING}
@@ -186,11 +186,11 @@ def test_a_pod_that_is_told_to_stop_before_it_runs_never_runs() -> None:
 
 
 def test_a_pod_that_was_withdrawn_while_its_turn_was_on_is_not_bound() -> None:
-    """A waiting pod that is told to stop is gone at once, also for the scheduler."""
+    """A waiting pod that is deleted is removed at once, also from the scheduler's queue."""
     site = _Site(node("n1", 18))
     pod = service("a")
     site.add(pod)
-    site.clock.after(0.005, lambda: site.cluster.stop(pod.uid, Why.EVICTED))
+    site.clock.after(0.005, lambda: site.cluster.stop(pod.uid, DisruptionReason.EVICTED))
     site.run(1.0)
     assert site.node_of(pod) is None
     assert all(change.new is None or not change.new.node for change in site.changes)
@@ -199,17 +199,17 @@ def test_a_pod_that_was_withdrawn_while_its_turn_was_on_is_not_bound() -> None:
 def test_a_pod_that_goes_as_it_comes_leaves_the_scheduler_idle() -> None:
     """Nothing is left to decide when its turn comes, and the next pod is taken as always."""
     site = _Site(node("n1", 18))
-    gone, stays = service("a"), service("b")
-    site.add(gone)
-    site.cluster.stop(gone.uid, Why.EVICTED)
+    deleted, stays = service("a"), service("b")
+    site.add(deleted)
+    site.cluster.stop(deleted.uid, DisruptionReason.EVICTED)
     site.run(1.0)
     site.add(stays)
     site.run(1.0)
-    assert (site.node_of(gone), site.node_of(stays)) == (None, "n1")
+    assert (site.node_of(deleted), site.node_of(stays)) == (None, "n1")
 
 
 def test_node_size_in_memory_may_be_unknown() -> None:
-    """A node that says nothing of its CPU and memory scores nothing and harms nobody."""
+    """A node without CPU and memory in its status scores 0 and causes no error."""
     bare = replace(node("n1"), allocatable={"pods": 10})
     pod = replace(service("a"), requests={"pods": 1})
     site = _Site(bare)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from policy.index import Index
+from policy.cluster_state import ClusterState
 from policy.names import Role, Tier
-from policy.snapshot import Job, Node, Phase, Pod, Servers, Snapshot
+from policy.snapshot import Job, Node, Phase, Pod, ServerSpec, Snapshot
 
 GI = 2**30
 NOW_S = 100_000.0
@@ -20,13 +20,13 @@ PRIORITIES = {Tier.SURPLUS: -1000, Tier.GUARANTEED: -8, Tier.SUPPORT: -5}
 
 def shape(cpu: float = 0, memory: float = 0, gpus: int = 0) -> dict[str, int]:
     """Requests of one pod; what is 0 is left out."""
-    wanted = {
+    requests = {
         "cpu": round(cpu * 1000),
         "memory": round(memory * GI),
         "nvidia.com/gpu": gpus,
         "pods": 1,
     }
-    return {name: amount for name, amount in wanted.items() if amount}
+    return {name: amount for name, amount in requests.items() if amount}
 
 
 def node(
@@ -117,9 +117,9 @@ def support(owner: Job, name: str, where: str = "", cpu: float = 1) -> Pod:
     )
 
 
-def servers(count: int = 2, cpu: float = 1, memory: float = 0, claim: str = "") -> Servers:
+def servers(count: int = 2, cpu: float = 1, memory: float = 0, claim: str = "") -> ServerSpec:
     """Parameter servers that a job asks for."""
-    return Servers(count, shape(cpu, memory), claim)
+    return ServerSpec(count, shape(cpu, memory), claim)
 
 
 def server(owner: Job, number: int, where: str = "", **fields: Any) -> Pod:
@@ -137,6 +137,8 @@ def server(owner: Job, number: int, where: str = "", **fields: Any) -> Pod:
     return replace(support(owner, "", where), **values | fields)
 
 
-def index(nodes: Sequence[Node] = (), jobs: Sequence[Job] = (), pods: Sequence[Pod] = ()) -> Index:
+def cluster_state(
+    nodes: Sequence[Node] = (), jobs: Sequence[Job] = (), pods: Sequence[Pod] = ()
+) -> ClusterState:
     """A cluster."""
-    return Index.of(Snapshot(nodes=tuple(nodes), pods=tuple(pods), jobs=tuple(jobs)))
+    return ClusterState.of(Snapshot(nodes=tuple(nodes), pods=tuple(pods), jobs=tuple(jobs)))

@@ -50,9 +50,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """The run is over: what is left of it ends now, and is named."""
     if _is_worker(config):
         return
-    if left := processes():
-        print(f"\nended what the run had left behind:\n{_table(left)}", file=sys.stderr)  # noqa: T201
-        end(left)
+    if remaining := processes():
+        print(f"\nended what the run had left behind:\n{_table(remaining)}", file=sys.stderr)  # noqa: T201
+        end(remaining)
     shutil.rmtree(config.stash[_folder], ignore_errors=True)
 
 
@@ -63,9 +63,9 @@ def pytest_runtest_makereport(
     """A test that did not end in time: its processes are named and ended."""
     report = yield
     if call.excinfo is not None and _is_timeout(call.excinfo.value):
-        left = processes()
-        report.sections.append((f"processes of {item.nodeid}", _table(left) or "none"))
-        end(left)
+        remaining = processes()
+        report.sections.append((f"processes of {item.nodeid}", _table(remaining) or "none"))
+        end(remaining)
     return report
 
 
@@ -74,14 +74,14 @@ def pytest_runtest_teardown(
     item: pytest.Item, nextitem: pytest.Item | None
 ) -> Generator[None, None, None]:
     """The last test of a file must have ended all processes that the file's tests have started."""
-    left = ""
+    report = ""
     try:
         yield
     finally:
         if nextitem is None or nextitem.path != item.path:  # or fixtures still need theirs
-            left = _ended()
-    if left:
-        pytest.fail(f"tests of {item.path.name} left processes behind:\n{left}", pytrace=False)
+            report = _ended()
+    if report:
+        pytest.fail(f"tests of {item.path.name} left processes behind:\n{report}", pytrace=False)
 
 
 def _ended() -> str:
@@ -101,12 +101,12 @@ def processes() -> list[psutil.Process]:
     return [process for process in {*children, *marked} if not _is_over(process)]
 
 
-def end(left: Iterable[psutil.Process]) -> None:
+def end(remaining: Iterable[psutil.Process]) -> None:
     """Sends SIGTERM to these, then SIGKILL to all of the run that are still there.
 
     Several times, since they may start others; not for ever, since one may hang in the kernel.
     """
-    alive = list(left)
+    alive = list(remaining)
     _send(alive, signal.SIGTERM)
     psutil.wait_procs(alive, timeout=_GRACE_S)
     for _ in range(_ROUNDS):
@@ -162,8 +162,8 @@ def _send(alive: Iterable[psutil.Process], number: signal.Signals) -> None:
             continue
 
 
-def _table(left: Iterable[psutil.Process]) -> str:
-    return "\n".join(_row(process) for process in left)
+def _table(remaining: Iterable[psutil.Process]) -> str:
+    return "\n".join(_row(process) for process in remaining)
 
 
 def _row(process: psutil.Process) -> str:

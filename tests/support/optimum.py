@@ -18,15 +18,15 @@ Counts = tuple[int, ...]
 
 def placeable(nodes: Sequence[Node], jobs: Sequence[Job]) -> set[Counts]:
     """All numbers of trainers, up to each job's max, for which a placement exists."""
-    found: set[Counts] = {(0,) * len(jobs)}
+    counts: set[Counts] = {(0,) * len(jobs)}
     for node in nodes:
         fillings = list(_fillings(node.allocatable, jobs))
-        found = {
+        counts = {
             tuple(min(a + b, job.max_trainers) for a, b, job in zip(old, new, jobs, strict=True))
-            for old in found
+            for old in counts
             for new in fillings
         }
-    return found
+    return counts
 
 
 def _fillings(free: Resources, jobs: Sequence[Job]) -> Iterable[Counts]:

@@ -22,7 +22,6 @@ from policy.model import (
 )
 from policy.names import Tier
 from policy.snapshot import (
-    Books,
     Constraints,
     Job,
     Node,
@@ -31,6 +30,7 @@ from policy.snapshot import (
     Snapshot,
     Taint,
     Toleration,
+    TrainerAccounting,
 )
 from tests.support.builders import NOW_S, job, node, service, shape, trainer
 from tests.support.strategies import Case
@@ -50,12 +50,12 @@ def wants(label: str, value: str) -> Constraints:
 @st.composite
 def nodes(draw: st.DrawFn, most: int = 5) -> list[Node]:
     """CPU nodes, memory-bound ones, and nodes of 8 GPUs of two types; some are closed."""
-    found = []
+    drawn = []
     for i in range(draw(st.integers(1, most))):
         state = draw(st.integers(0, 11))
         gpu = draw(st.sampled_from(["", "", *_TYPES]))
         labels = {"zone": draw(st.sampled_from(["x", "y"]))} | ({"gpu": gpu} if gpu else {})
-        found.append(
+        drawn.append(
             node(
                 f"n{i}",
                 draw(st.integers(16, 40) if gpu else st.integers(2, 20)),
@@ -68,7 +68,7 @@ def nodes(draw: st.DrawFn, most: int = 5) -> list[Node]:
                 ready=state != 1,
             )
         )
-    return found
+    return drawn
 
 
 _CPU_SHAPES = st.sampled_from([(5, 0, 0), (4, 8, 0), (2, 0, 0), (1, 8, 0), (3, 4, 0)])
@@ -78,7 +78,7 @@ _GPU_SHAPES = st.sampled_from([(2, 0, 1), (4, 4, 2), (4, 0, 4), (1, 0, 8), (2, 0
 @st.composite
 def jobs(draw: st.DrawFn, most: int = 4, *, plain: bool = False) -> list[Job]:
     """Jobs of several namespaces and queues, with limits, selectors and bad luck."""
-    made = []
+    new_jobs = []
     for i in range(draw(st.integers(1, most))):
         low = draw(st.integers(1, 3))
         gpus = draw(st.integers(0, 2)) == 0
@@ -86,7 +86,7 @@ def jobs(draw: st.DrawFn, most: int = 4, *, plain: bool = False) -> list[Job]:
         anywhere = st.sampled_from([Constraints(), Constraints((), _TOLERANT), wants("zone", "x")])
         typed = st.sampled_from(_TYPES).map(lambda kind: wants("gpu", kind))
         managed = not plain or draw(st.integers(0, 3)) > 0
-        made.append(
+        new_jobs.append(
             job(
                 f"j{i}",
                 low,
@@ -101,10 +101,14 @@ def jobs(draw: st.DrawFn, most: int = 4, *, plain: bool = False) -> list[Job]:
                 suspended=draw(st.integers(0, 11)) == 0,
                 managed=managed,
                 parallelism=0 if managed else draw(st.integers(0, 9)),
-                books=draw(st.sampled_from([Books()] * 9 + [Books(1, frozenset(), 1)])),
+                accounting=draw(
+                    st.sampled_from(
+                        [TrainerAccounting()] * 9 + [TrainerAccounting(1, frozenset(), 1)]
+                    )
+                ),
             )
         )
-    return made
+    return new_jobs
 
 
 _AMOUNTS = st.sampled_from(
@@ -163,9 +167,9 @@ def policies(draw: st.DrawFn) -> Policy:
 @st.composite
 def cases(draw: st.DrawFn, *, plain: bool = False) -> Case:
     """Clusters in the middle of things: some of everything runs, waits and leaves."""
-    found = draw(nodes())
-    wanted = draw(jobs(plain=plain))
-    room = {n.name: dict(n.allocatable) for n in found}
+    drawn_nodes = draw(nodes())
+    drawn_jobs = draw(jobs(plain=plain))
+    room = {n.name: dict(n.allocatable) for n in drawn_nodes}
     pods = [
         _somewhere(
             draw,
@@ -174,7 +178,7 @@ def cases(draw: st.DrawFn, *, plain: bool = False) -> Case:
         )
         for i in range(draw(st.integers(0, 6)))
     ]
-    for owner in wanted:
+    for owner in drawn_jobs:
         for i in range(draw(st.integers(0, owner.max_trainers))):
             tier = Tier.GUARANTEED if i < owner.min_trainers else Tier.SURPLUS
             pod = trainer(owner, 100 + i, tier=tier)
@@ -183,7 +187,7 @@ def cases(draw: st.DrawFn, *, plain: bool = False) -> Case:
             placed = _somewhere(draw, room, pod)
             young = placed.node and draw(st.integers(0, 3)) == 0
             pods.append(replace(placed, started_s=NOW_S - 2) if young else placed)
-    return Case(Snapshot(tuple(found), tuple(pods), tuple(wanted)), draw(policies()))
+    return Case(Snapshot(tuple(drawn_nodes), tuple(pods), tuple(drawn_jobs)), draw(policies()))
 
 
 def _somewhere(draw: st.DrawFn, room: dict[str, dict[str, int]], pod: Pod) -> Pod:
@@ -197,12 +201,12 @@ def _somewhere(draw: st.DrawFn, room: dict[str, dict[str, int]], pod: Pod) -> Po
 
 
 @st.composite
-def spoiled(draw: st.DrawFn) -> Case:
+def with_odd_records(draw: st.DrawFn) -> Case:
     """A cluster with odd records among good ones: what a broken client or node can write."""
     case = draw(cases(plain=True))
-    found = case.snapshot
+    snapshot = case.snapshot
     odd_nodes = [Node("none", {}), Node("minus", {"cpu": -4000, "pods": -1}), Node("n0", shape(3))]
-    first = found.jobs[0]
+    first = snapshot.jobs[0]
     odd_jobs = [
         replace(first, name="vast", uid="vast", requests=shape(10**6, 10**6, 10**3)),
         replace(first, name="minus", uid="minus", requests={"cpu": -5000, "pods": 1}),
@@ -228,9 +232,9 @@ def spoiled(draw: st.DrawFn) -> Case:
 
     return Case(
         Snapshot(
-            (*found.nodes, *some(odd_nodes)),
-            (*found.pods, *some(odd_pods)),
-            (*found.jobs, *some(odd_jobs)),
+            (*snapshot.nodes, *some(odd_nodes)),
+            (*snapshot.pods, *some(odd_pods)),
+            (*snapshot.jobs, *some(odd_jobs)),
         ),
         case.policy,
     )

@@ -29,11 +29,11 @@ _TRAINERS_FROM = 100
 
 def nodes(least: int = 1, most: int = 4) -> st.SearchStrategy[list[Node]]:
     """Nodes of 2 to 20 CPU; now and then one takes no new pods."""
-    one = st.tuples(st.integers(2, 20), st.sampled_from([16, 64]), st.integers(0, 9))
-    return st.lists(one, min_size=least, max_size=most).map(
-        lambda found: [
+    node_shape = st.tuples(st.integers(2, 20), st.sampled_from([16, 64]), st.integers(0, 9))
+    return st.lists(node_shape, min_size=least, max_size=most).map(
+        lambda shapes: [
             node(f"n{i}", cpu, memory=memory, unschedulable=state == 0, ready=state != 1)
-            for i, (cpu, memory, state) in enumerate(found)
+            for i, (cpu, memory, state) in enumerate(shapes)
         ]
     )
 
@@ -41,11 +41,11 @@ def nodes(least: int = 1, most: int = 4) -> st.SearchStrategy[list[Node]]:
 @st.composite
 def jobs(draw: st.DrawFn, most: int = 4) -> list[Job]:
     """Jobs of up to 8 trainers, some of them heavier, in other queues, suspended or over."""
-    made = []
+    new_jobs = []
     for i in range(draw(st.integers(1, most))):
         low = draw(st.integers(1, 3))
         cpu, memory = draw(st.sampled_from(_SHAPES))
-        made.append(
+        new_jobs.append(
             job(
                 f"j{i}",
                 low,
@@ -58,7 +58,7 @@ def jobs(draw: st.DrawFn, most: int = 4) -> list[Job]:
                 suspended=draw(st.integers(0, 9)) == 0,
             )
         )
-    return made
+    return new_jobs
 
 
 @st.composite
@@ -109,19 +109,19 @@ class Case:
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     """Clusters in the middle of things: services run and wait, trainers run, wait and leave."""
-    found = draw(nodes())
-    wanted = draw(jobs())
-    room = {n.name: dict(n.allocatable) for n in found}
+    drawn_nodes = draw(nodes())
+    drawn_jobs = draw(jobs())
+    room = {n.name: dict(n.allocatable) for n in drawn_nodes}
     pods = [
         _somewhere(draw, room, service(f"s{i}", draw(st.integers(1, 9))))
         for i in range(draw(st.integers(0, 8)))
     ]
-    for owner in wanted:
+    for owner in drawn_jobs:
         for i in range(draw(st.integers(0, owner.max_trainers))):
             tier = Tier.GUARANTEED if i < owner.min_trainers else Tier.SURPLUS
             pod = trainer(owner, _TRAINERS_FROM + i, tier=tier)
             pods.append(_somewhere(draw, room, pod))
-    return Case(Snapshot(tuple(found), tuple(pods), tuple(wanted)), draw(policies()))
+    return Case(Snapshot(tuple(drawn_nodes), tuple(pods), tuple(drawn_jobs)), draw(policies()))
 
 
 def _somewhere(draw: st.DrawFn, room: dict[str, dict[str, int]], pod: Pod) -> Pod:

@@ -17,7 +17,7 @@ async def accepted() -> None:
 async def ended() -> None:
     """After a server's end: what it still has open ends at once, as with its process."""
     await accepted()
-    known = getattr(asyncio.get_running_loop(), "_transports", {})
-    for transport in list(known.values()):
+    transports = getattr(asyncio.get_running_loop(), "_transports", {})
+    for transport in list(transports.values()):
         transport.abort()
     await asyncio.sleep(0.05)

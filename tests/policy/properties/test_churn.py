@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy.model import Policy
-from policy.planning import Plan
+from policy.plan import Plan
 from policy.reasons import Reason
 from tests.support.builders import job, node, service
 from tests.support.simulate import Cluster
@@ -36,9 +36,9 @@ class Churn:
         if self.random.random() < 0.3:
             self.events += 1
             self.random.choice(self._happenings)()
-        made = self.cluster.round(self.policy)
-        self.moves += sum(release.reason in _FAIR for release in made.releases)
-        return made
+        new_plan = self.cluster.round(self.policy)
+        self.moves += sum(release.reason in _FAIR for release in new_plan.releases)
+        return new_plan
 
     def _name(self, kind: str) -> str:
         self._named += 1
@@ -57,7 +57,7 @@ class Churn:
     def _submit(self) -> None:
         if len(self.cluster.jobs) < 6:
             low = self.random.randint(1, 3)
-            made = job(
+            new_job = job(
                 self._name("j"),
                 low,
                 self.random.randint(low, 12),
@@ -65,7 +65,7 @@ class Churn:
                 weight=self.random.choice([1, 1, 2]),
                 created_s=self.cluster.now_s,
             )
-            self.cluster.jobs[made.key] = made
+            self.cluster.jobs[new_job.key] = new_job
 
     def _end(self) -> None:
         if self.cluster.jobs:

@@ -1,6 +1,6 @@
 """What plans come to from an empty cluster, against the best there is.
 
-The optimum is defined in `tests.support.optimum`. With one shape and alike nodes progressive
+The optimum is defined in `tests.support.optimum`. With one shape and equal nodes progressive
 filling reaches it always. With several shapes it need not: a trainer placed earlier can block a
 node for a shape that would fill it better, and trainers are not moved from node to node. How
 often and how much is checked as measured.
@@ -40,10 +40,10 @@ def _shares(cluster: Cluster, by: str, counts: Counts) -> tuple[float, ...]:
 
 
 def _share(cluster: Cluster, by: str, owner: Job, count: int) -> float:
-    """The measure of one job, if it had so many trainers."""
+    """The measure of one job with `count` trainers."""
     span = max(1, owner.max_trainers - owner.min_trainers) * owner.weight
     fulfilment = (count - owner.min_trainers) / span
-    share = cluster.index().share(owner, count, {})
+    share = cluster.state().share(owner, count, {})
     return round(fulfilment if by == "fulfilment" else share, 9)
 
 
@@ -75,11 +75,12 @@ def _settled(nodes: list[Node], owners: list[Job], by: str) -> tuple[Cluster, Co
     st.sampled_from(sorted(_POLICIES)),
 )
 def test_with_one_shape_the_plan_is_exact(
-    count: int, cpu: int, wishes: list[tuple[int, int, int]], by: str
+    count: int, cpu: int, bounds: list[tuple[int, int, int]], by: str
 ) -> None:
     """Alike nodes: the least share is the largest possible, max-min, and no trainer is missing."""
     owners = [
-        job(f"j{i}", low, low + more, weight=weight) for i, (low, more, weight) in enumerate(wishes)
+        job(f"j{i}", low, low + surplus, weight=weight)
+        for i, (low, surplus, weight) in enumerate(bounds)
     ]
     cluster, counts = _settled([node(f"n{i}", cpu) for i in range(count)], owners, by)
 
@@ -93,13 +94,13 @@ def test_with_one_shape_the_plan_is_exact(
 def _is_max_min(cluster: Cluster, by: str, counts: Counts) -> bool:
     """Whether no trainer given to another job would raise a smaller share than it lowers.
 
-    Among equal shares whoever gets the odd last trainer is as good: the policy gives it to the
-    job that has least of its own wish.
+    Among equal shares any job may get the odd last trainer: the policy gives it to the
+    job that has the smallest fraction of its maximum.
     """
     owners = list(cluster.jobs.values())
 
-    def share(at: int, more: int) -> float:
-        return _share(cluster, by, owners[at], counts[at] + more)
+    def share(at: int, added: int) -> float:
+        return _share(cluster, by, owners[at], counts[at] + added)
 
     return all(
         share(giver, -1) <= share(taker, 0) + 1e-9
@@ -162,11 +163,11 @@ def measure(by: str, cases: int, seed: int) -> dict[str, float]:
 @pytest.mark.parametrize("cases", _CASES)
 def test_with_several_shapes_the_plan_is_near(by: str, cases: int) -> None:
     """As often exact, and as near elsewhere, as was measured."""
-    found = measure(by, cases, 7)
+    differences = measure(by, cases, 7)
 
-    assert found["exact"] >= EXACT, found
-    assert found["least"] >= LEAST, found
-    assert found["mean_filled"] >= FILLED, found
+    assert differences["exact"] >= EXACT, differences
+    assert differences["least"] >= LEAST, differences
+    assert differences["mean_filled"] >= FILLED, differences
 
 
 EXACT, LEAST, FILLED = 0.91, 0.96, 0.99
@@ -197,12 +198,12 @@ def test_large_clusters_are_packed(nodes: int, shapes: list[tuple[int, int]]) ->
         for cpu, memory in [shapes[i % len(shapes)]]
     ]
     cluster = Cluster(places, owners, pods)
-    index = cluster.index()
-    kinds = {tuple(sorted(index.free(place.name).items())) for place in places}
+    state = cluster.state()
+    kinds = {tuple(sorted(state.free(place.name).items())) for place in places}
     distinct = [owner.requests for owner in owners[: len(shapes)]]
     weighed = [(requests, requests["cpu"]) for requests in distinct]
     best = {kind: most_filled(dict(kind), weighed) for kind in kinds}
-    bound = sum(best[tuple(sorted(index.free(place.name).items()))] for place in places)
+    bound = sum(best[tuple(sorted(state.free(place.name).items()))] for place in places)
 
     cluster.settle(_POLICIES["dominantShare"], _ROUNDS)
 

@@ -2,14 +2,14 @@ from dataclasses import replace
 
 import pytest
 
-from policy.elasticity import plan
 from policy.model import NodePool, Policy, Quota, Reserve
 from policy.names import Tier
-from policy.planning import History, Plan
+from policy.plan import History, Plan
+from policy.planner import plan
 from policy.reasons import Reason
 from policy.rules.admission import backoff_s
-from policy.snapshot import Books, Job, Node, Pod
-from tests.support.builders import NOW_S, index, job, node, service, trainer, trainers
+from policy.snapshot import Job, Node, Pod, TrainerAccounting
+from tests.support.builders import NOW_S, cluster_state, job, node, service, trainer, trainers
 
 _FREE = Policy(reserve=Reserve(max_load={}))
 _A = job("a", 1, 9)
@@ -17,60 +17,60 @@ _NEW = job("new", 2, 2)
 
 
 def _plan(nodes: list[Node], jobs: list[Job], pods: list[Pod], policy: Policy = _FREE) -> Plan:
-    return plan(index(nodes, jobs, pods), policy, NOW_S)
+    return plan(cluster_state(nodes, jobs, pods), policy, NOW_S)
 
 
-def _made(made: Plan, key: str) -> dict[Tier, int]:
-    return {create.tier: create.count for create in made.creates if create.job == key}
+def _created(new_plan: Plan, key: str) -> dict[Tier, int]:
+    return {create.tier: create.count for create in new_plan.creates if create.job == key}
 
 
-def _reason(made: Plan, key: str) -> Reason:
-    return next(wanted.reason for wanted in made.jobs if wanted.key == key)
+def _reason(new_plan: Plan, key: str) -> Reason:
+    return next(job_plan.reason for job_plan in new_plan.jobs if job_plan.key == key)
 
 
 def test_a_job_starts_with_its_whole_minimum() -> None:
     """On free room."""
-    made = _plan([node("n0", 10)], [_NEW], [])
+    new_plan = _plan([node("n0", 10)], [_NEW], [])
 
-    assert _made(made, "ml/new") == {Tier.GUARANTEED: 2}
-    assert made.creates[0].reason is Reason.GUARANTEED
+    assert _created(new_plan, "ml/new") == {Tier.GUARANTEED: 2}
+    assert new_plan.creates[0].reason is Reason.GUARANTEED
 
 
 def test_a_job_starts_on_what_surplus_holds() -> None:
     """A full cluster starts it at once; kube-scheduler preempts for its pods."""
-    made = _plan([node("n0", 15)], [_A, _NEW], trainers(_A, ["n0"] * 3))
+    new_plan = _plan([node("n0", 15)], [_A, _NEW], trainers(_A, ["n0"] * 3))
 
-    assert _made(made, "ml/new") == {Tier.GUARANTEED: 2}
-    assert not made.releases
+    assert _created(new_plan, "ml/new") == {Tier.GUARANTEED: 2}
+    assert not new_plan.releases
 
 
 def test_all_or_nothing() -> None:
     """Half a minimum is not started, and what it would have taken is not held back."""
-    made = _plan([node("n0", 8)], [_NEW, _A], [])
+    new_plan = _plan([node("n0", 8)], [_NEW, _A], [])
 
-    assert not _made(made, "ml/new")
-    assert _made(made, "ml/a") == {Tier.GUARANTEED: 1}
-    assert _reason(made, "ml/new") is Reason.WAITING_FOR_ROOM
+    assert not _created(new_plan, "ml/new")
+    assert _created(new_plan, "ml/a") == {Tier.GUARANTEED: 1}
+    assert _reason(new_plan, "ml/new") is Reason.WAITING_FOR_ROOM
 
 
 def test_the_oldest_job_is_first() -> None:
     """Whatever its name."""
     old = replace(_NEW, name="z", created_s=1.0)
 
-    made = _plan([node("n0", 10)], [_NEW, old], [])
+    new_plan = _plan([node("n0", 10)], [_NEW, old], [])
 
-    assert _made(made, "ml/z") == {Tier.GUARANTEED: 2}
-    assert not _made(made, "ml/new")
+    assert _created(new_plan, "ml/z") == {Tier.GUARANTEED: 2}
+    assert not _created(new_plan, "ml/new")
 
 
 def test_a_running_job_gets_back_what_it_lost() -> None:
     """One guaranteed trainer of two is missing: it is made even where both would not fit."""
     lost = job("lost", 3, 3)
 
-    made = _plan([node("n0", 12)], [lost], trainers(lost, ["n0"]))
+    new_plan = _plan([node("n0", 12)], [lost], trainers(lost, ["n0"]))
 
-    assert _made(made, "ml/lost") == {Tier.GUARANTEED: 1}
-    assert made.jobs[0].detail == "no room for 1 guaranteed trainers (5 cpu each)"
+    assert _created(new_plan, "ml/lost") == {Tier.GUARANTEED: 1}
+    assert new_plan.jobs[0].detail == "no room for 1 guaranteed trainers (5 cpu each)"
 
 
 def test_waiting_guaranteed_trainers_are_not_made_twice() -> None:
@@ -94,10 +94,10 @@ def test_a_quota_can_hold_a_job_back() -> None:
     """Quotas below min are a reason, never a half-started job."""
     policy = Policy(quotas=(Quota(namespace="ml", requests={"cpu": "8"}),))
 
-    made = _plan([node("n0", 20)], [_NEW], [], policy)
+    new_plan = _plan([node("n0", 20)], [_NEW], [], policy)
 
-    assert made.empty
-    assert _reason(made, "ml/new") is Reason.QUOTA_REACHED
+    assert new_plan.empty
+    assert _reason(new_plan, "ml/new") is Reason.QUOTA_REACHED
 
 
 def test_a_start_that_is_called_off_takes_nothing_of_the_quota() -> None:
@@ -105,27 +105,27 @@ def test_a_start_that_is_called_off_takes_nothing_of_the_quota() -> None:
     policy = Policy(reserve=_FREE.reserve, quotas=(Quota(namespace="ml", requests={"cpu": "15"}),))
     large = job("large", 3, 3)
 
-    made = _plan([node("n0", 10)], [large, job("z", 1, 9, created_s=NOW_S)], [], policy)
+    new_plan = _plan([node("n0", 10)], [large, job("z", 1, 9, created_s=NOW_S)], [], policy)
 
-    assert not _made(made, "ml/large")
-    assert _made(made, "ml/z") == {Tier.GUARANTEED: 1, Tier.SURPLUS: 1}
-    assert _reason(made, "ml/z") is Reason.NO_ROOM
+    assert not _created(new_plan, "ml/large")
+    assert _created(new_plan, "ml/z") == {Tier.GUARANTEED: 1, Tier.SURPLUS: 1}
+    assert _reason(new_plan, "ml/z") is Reason.NO_ROOM
 
 
 def test_surplus_in_the_same_quota_makes_way_for_a_minimum() -> None:
-    """The richest job gives as much as is needed, and the plan says for whom."""
+    """The richest job releases what is needed, and the figures name the job that gets it."""
     policy = Policy(reserve=_FREE.reserve, quotas=(Quota(namespace="ml", requests={"cpu": "25"}),))
     other = job("b", 1, 9)
     pods = [*trainers(_A, ["n0"] * 3), *trainers(other, ["n0"] * 2)]
 
-    made = _plan([node("n0", 50)], [_A, other, _NEW], pods, policy)
+    new_plan = _plan([node("n0", 50)], [_A, other, _NEW], pods, policy)
 
-    assert [(r.uid, r.reason) for r in made.releases] == [
+    assert [(r.uid, r.reason) for r in new_plan.releases] == [
         ("a-002", Reason.QUOTA_REACHED),
         ("b-001", Reason.QUOTA_REACHED),
     ]
-    assert made.releases[0].detail == "ml/new starts in the same quota"
-    assert _made(made, "ml/new") == {Tier.GUARANTEED: 2}
+    assert new_plan.releases[0].detail == "ml/new starts in the same quota"
+    assert _created(new_plan, "ml/new") == {Tier.GUARANTEED: 2}
 
 
 @pytest.mark.parametrize(("quota", "cpu"), [("10", 50), ("15", 15)])
@@ -138,10 +138,10 @@ def test_surplus_stays_where_its_going_would_not_help(quota: str, cpu: int) -> N
         pods.pop()
         wide = job("wide", 3, 3, cpu=5)
 
-    made = _plan([node("n0", cpu)], [_A, wide], pods, policy)
+    new_plan = _plan([node("n0", cpu)], [_A, wide], pods, policy)
 
-    assert made.empty
-    assert _reason(made, "ml/wide") in (Reason.QUOTA_REACHED, Reason.WAITING_FOR_ROOM)
+    assert new_plan.empty
+    assert _reason(new_plan, "ml/wide") in (Reason.QUOTA_REACHED, Reason.WAITING_FOR_ROOM)
 
 
 @pytest.mark.parametrize(
@@ -154,14 +154,16 @@ def test_failures_in_a_row_are_waited_out(failures: int, wait_s: float) -> None:
 
 def test_a_job_that_backs_off_makes_no_trainer() -> None:
     """Neither guaranteed nor surplus; afterwards it does."""
-    failing = replace(_A, books=Books(failures_in_row=2, last_failure_s=NOW_S - 19.0))
-    over = replace(_A, books=Books(failures_in_row=2, last_failure_s=NOW_S - 20.0))
+    failing = replace(
+        _A, accounting=TrainerAccounting(failures_in_row=2, last_failure_s=NOW_S - 19.0)
+    )
+    over = replace(_A, accounting=TrainerAccounting(failures_in_row=2, last_failure_s=NOW_S - 20.0))
 
-    made = _plan([node("n0", 20)], [failing], [])
+    new_plan = _plan([node("n0", 20)], [failing], [])
 
-    assert made.empty
-    assert made.jobs[0].reason is Reason.BACKING_OFF
-    assert made.jobs[0].detail == "2 failures in a row, the next try at 1970-01-02T03:46:41Z"
+    assert new_plan.empty
+    assert new_plan.jobs[0].reason is Reason.BACKING_OFF
+    assert new_plan.jobs[0].detail == "2 failures in a row, the next try at 1970-01-02T03:46:41Z"
     grown = _plan([node("n0", 20)], [failing], trainers(failing, ["n0"]))
     assert (grown.empty, grown.jobs[0].reason) == (True, Reason.BACKING_OFF)
     assert _plan([node("n0", 20)], [over], []).jobs[0].target == 4
@@ -172,40 +174,42 @@ def test_a_job_that_backs_off_makes_no_trainer() -> None:
     [
         (replace(_A, error="min is 5 and max is 4"), Reason.INVALID),
         (replace(_A, suspended=True), Reason.SUSPENDED),
-        (replace(_A, books=Books(succeeded=1)), Reason.ENDING),
+        (replace(_A, accounting=TrainerAccounting(succeeded=1)), Reason.ENDING),
     ],
 )
 def test_some_jobs_get_nothing(odd: Job, reason: Reason) -> None:
-    """Invalid, suspended, or with the work done: the reason says which."""
-    made = _plan([node("n0", 20)], [odd], [])
+    """Invalid, suspended, or with the work done: the reason tells these apart."""
+    new_plan = _plan([node("n0", 20)], [odd], [])
 
-    assert made.empty
-    assert made.jobs[0].reason is reason
+    assert new_plan.empty
+    assert new_plan.jobs[0].reason is reason
 
 
 def test_jobs_of_the_builtin_controller_are_told_their_number() -> None:
-    """What it has been told to make counts as there."""
+    """Trainers that it should create count as existing."""
     plain = job("plain", 2, 3, managed=False, parallelism=1)
 
-    made = _plan([node("n0", 20)], [plain], [])
+    new_plan = _plan([node("n0", 20)], [plain], [])
 
-    assert (made.jobs[0].live, made.jobs[0].target) == (1, 3)
+    assert (new_plan.jobs[0].live, new_plan.jobs[0].target) == (1, 3)
 
 
 def test_cooling_nodes_are_open_to_guaranteed_trainers() -> None:
     """They outrank the patience that surplus must have."""
-    kept = index([node("n0", 20)], [_A])
+    cluster = cluster_state([node("n0", 20)], [_A])
 
-    made = plan(kept, _FREE, NOW_S, History(cooling={"n0": NOW_S + 1}))
+    new_plan = plan(cluster, _FREE, NOW_S, History(cooling={"n0": NOW_S + 1}))
 
-    assert _made(made, "ml/a") == {Tier.GUARANTEED: 1}
+    assert _created(new_plan, "ml/a") == {Tier.GUARANTEED: 1}
 
 
 def test_jobs_in_protected_namespaces_are_not_planned() -> None:
     """Whatever they ask for: what is out of reach is neither grown nor shrunk."""
     away = job("away", 1, 4, namespace="kube-system")
 
-    made = plan(index([node("n0")], [away], ()), Policy(protected_namespaces=("kube-*",)), NOW_S)
+    new_plan = plan(
+        cluster_state([node("n0")], [away], ()), Policy(protected_namespaces=("kube-*",)), NOW_S
+    )
 
-    assert made.empty
-    assert not made.jobs
+    assert new_plan.empty
+    assert not new_plan.jobs

@@ -1,14 +1,14 @@
 from dataclasses import replace
 
-from policy.elasticity import plan
 from policy.model import Fairness, FairnessBy, Policy, Quota, Reserve
 from policy.names import Tier
-from policy.planning import Plan
+from policy.plan import Plan
+from policy.planner import plan
 from policy.reasons import Reason
 from policy.snapshot import Job, JobCondition, JobStatus, Node, Phase, Pod
 from tests.support.builders import (
     NOW_S,
-    index,
+    cluster_state,
     job,
     node,
     server,
@@ -24,11 +24,11 @@ _JOB = job("net", 2, 2, servers=servers(2, 2))
 
 
 def _plan(nodes: list[Node], jobs: list[Job], pods: list[Pod], policy: Policy = _FREE) -> Plan:
-    return plan(index(nodes, jobs, pods), policy, NOW_S)
+    return plan(cluster_state(nodes, jobs, pods), policy, NOW_S)
 
 
-def _served(made: Plan) -> list[tuple[str, tuple[int, ...], tuple[str, ...]]]:
-    return [(serve.job, serve.numbers, serve.nodes) for serve in made.serves]
+def _server_creates(new_plan: Plan) -> list[tuple[str, tuple[int, ...], tuple[str, ...]]]:
+    return [(serve.job, serve.numbers, serve.nodes) for serve in new_plan.server_creates]
 
 
 def _serving(owner: Job, *places: str) -> list[Pod]:
@@ -36,8 +36,8 @@ def _serving(owner: Job, *places: str) -> list[Pod]:
     return [server(owner, number, where) for number, where in enumerate(places)]
 
 
-def _made(made: Plan) -> int:
-    return sum(create.count for create in made.creates)
+def _created_trainers(new_plan: Plan) -> int:
+    return sum(create.count for create in new_plan.creates)
 
 
 def _quota(cpu: str) -> Policy:
@@ -48,121 +48,121 @@ def _quota(cpu: str) -> Policy:
 
 def test_a_job_starts_with_all_its_servers() -> None:
     """They are made in the plan that makes the first trainers."""
-    made = _plan([node("n0", 14)], [_JOB], [])
+    new_plan = _plan([node("n0", 14)], [_JOB], [])
 
-    assert _served(made) == [("ml/net", (0, 1), ("n0", "n0"))]
-    assert _made(made) == 2
+    assert _server_creates(new_plan) == [("ml/net", (0, 1), ("n0", "n0"))]
+    assert _created_trainers(new_plan) == 2
 
 
 def test_servers_and_minimum_start_all_or_nothing() -> None:
     """A CPU too few for the last trainer, and neither servers nor trainers are made."""
-    made = _plan([node("n0", 13)], [_JOB], [])
+    new_plan = _plan([node("n0", 13)], [_JOB], [])
 
-    assert made.empty
-    assert made.jobs[0].reason is Reason.WAITING_FOR_ROOM
-    assert "no room for 1 guaranteed trainers" in made.jobs[0].detail
+    assert new_plan.empty
+    assert new_plan.jobs[0].reason is Reason.WAITING_FOR_ROOM
+    assert "no room for 1 guaranteed trainers" in new_plan.jobs[0].detail
 
 
 def test_a_start_that_fails_leaves_its_room_to_others() -> None:
     """What was looked at for servers and trainers is free again."""
     small = job("small", 1, 2, cpu=6, created_s=NOW_S)
-    made = _plan([node("n0", 13)], [_JOB, small], [])
+    new_plan = _plan([node("n0", 13)], [_JOB, small], [])
 
-    assert [(create.job, create.count) for create in made.creates] == [
+    assert [(create.job, create.count) for create in new_plan.creates] == [
         ("ml/small", 1),
         ("ml/small", 1),
     ]
-    assert made.serves == ()
+    assert new_plan.server_creates == ()
 
 
 def test_no_room_for_servers_is_said() -> None:
     """With what they need, not what trainers need."""
-    made = _plan([node("n0", 3)], [_JOB], [])
+    new_plan = _plan([node("n0", 3)], [_JOB], [])
 
-    assert made.empty
-    assert made.jobs[0].detail == "no room for 2 parameter servers (2 cpu each)"
+    assert new_plan.empty
+    assert new_plan.jobs[0].detail == "no room for 2 parameter servers (2 cpu each)"
 
 
 def test_servers_take_the_room_of_surplus() -> None:
     """kube-scheduler preempts it, as it does for guaranteed trainers."""
     rich = job("rich", 1, 3)
-    made = _plan([node("n0", 18)], [rich, _JOB], trainers(rich, ["n0", "n0", "n0"]))
+    new_plan = _plan([node("n0", 18)], [rich, _JOB], trainers(rich, ["n0", "n0", "n0"]))
     tight = _plan([node("n0", 20)], [rich, _JOB], trainers(rich, ["n0", "n0", "n0"]))
 
-    assert made.empty  # 13 CPU without surplus
-    assert _served(tight) == [("ml/net", (0, 1), ("n0", "n0"))]
+    assert new_plan.empty  # 13 CPU without surplus
+    assert _server_creates(tight) == [("ml/net", (0, 1), ("n0", "n0"))]
 
 
 def test_a_missing_server_comes_back_before_surplus_grows() -> None:
     """Its room is taken first, under its own index."""
     elastic = replace(_JOB, max_trainers=9)
-    crew = trainers(elastic, ["n0", "n0"])
-    made = _plan([node("n0", 19)], [elastic], [*crew, server(elastic, 0, "n0")])
+    job_pods = trainers(elastic, ["n0", "n0"])
+    new_plan = _plan([node("n0", 19)], [elastic], [*job_pods, server(elastic, 0, "n0")])
 
-    assert _served(made) == [("ml/net", (1,), ("n0",))]
-    assert _made(made) == 1  # 5 of the 7 CPU that are left; 2 are the server's
+    assert _server_creates(new_plan) == [("ml/net", (1,), ("n0",))]
+    assert _created_trainers(new_plan) == 1  # 5 of the 7 CPU that are left; 2 are the server's
 
 
 def test_a_name_that_is_taken_is_waited_for() -> None:
     """A server that leaves keeps its index until it is gone, and its room after that."""
     elastic = replace(_JOB, max_trainers=9)
-    crew = trainers(elastic, ["n0", "n0"])
+    job_pods = trainers(elastic, ["n0", "n0"])
     leaving = server(elastic, 1, "n0", deleting=True)
-    made = _plan([node("n0", 17)], [elastic], [*crew, server(elastic, 0, "n0"), leaving])
+    new_plan = _plan([node("n0", 17)], [elastic], [*job_pods, server(elastic, 0, "n0"), leaving])
 
-    assert made.empty
+    assert new_plan.empty
 
 
 def test_a_server_that_waits_for_its_node_is_not_made_again() -> None:
     """kube-scheduler has it in hand."""
-    crew = trainers(_JOB, ["n0", "n0"])
-    made = _plan([node("n0", 14)], [_JOB], [*crew, *_serving(_JOB, "n0", "")])
+    job_pods = trainers(_JOB, ["n0", "n0"])
+    new_plan = _plan([node("n0", 14)], [_JOB], [*job_pods, *_serving(_JOB, "n0", "")])
 
-    assert made.empty
+    assert new_plan.empty
 
 
 def test_without_room_a_trainer_of_the_job_gives_way() -> None:
-    """The others would stand still without the server; the carrier of the master stays."""
-    crew = [
+    """The others would stand still without the server; the host of the master stays."""
+    job_pods = [
         trainer(_JOB, 0, "n0", Tier.GUARANTEED, master=True),
         trainer(_JOB, 1, "n0", Tier.GUARANTEED),
     ]
-    pods = [*crew, server(_JOB, 0, "n0"), service("web", 3, "n0")]
-    made = _plan([node("n0", 15)], [_JOB], pods)
+    pods = [*job_pods, server(_JOB, 0, "n0"), service("web", 3, "n0")]
+    new_plan = _plan([node("n0", 15)], [_JOB], pods)
 
-    assert [(release.pod, release.reason) for release in made.releases] == [
+    assert [(release.pod, release.reason) for release in new_plan.releases] == [
         ("net-trainer-1", Reason.SERVER_MOVES)
     ]
-    assert made.releases[0].detail == "parameter server 1 starts anew on n0"
-    assert _served(made) == [("ml/net", (1,), ("n0",))]
+    assert new_plan.releases[0].detail == "parameter server 1 restarts on n0"
+    assert _server_creates(new_plan) == [("ml/net", (1,), ("n0",))]
 
 
 def test_where_no_trainer_helps_the_server_waits() -> None:
     """Nothing is made that would take guaranteed trainers from other jobs."""
     other = job("other", 2, 2)
-    crew = [trainer(_JOB, 0, "n0", Tier.GUARANTEED, master=True)]
-    pods = [*crew, server(_JOB, 0, "n0"), *trainers(other, ["n0", "n0"])]
-    made = _plan([node("n0", 18)], [replace(_JOB, min_trainers=1), other], pods)
+    job_pods = [trainer(_JOB, 0, "n0", Tier.GUARANTEED, master=True)]
+    pods = [*job_pods, server(_JOB, 0, "n0"), *trainers(other, ["n0", "n0"])]
+    new_plan = _plan([node("n0", 18)], [replace(_JOB, min_trainers=1), other], pods)
 
-    assert (made.serves, made.releases) == ((), ())
+    assert (new_plan.server_creates, new_plan.releases) == ((), ())
 
 
 def test_a_server_that_has_ended_makes_way_for_the_next() -> None:
     """Evicted by its kubelet: its pod is deleted, for the next has its name."""
     ended = server(_JOB, 1, "n0", phase=Phase.FAILED)
     pods = [*trainers(_JOB, ["n0", "n0"]), server(_JOB, 0, "n0"), ended]
-    made = _plan([node("n0", 14)], [_JOB], pods)
+    new_plan = _plan([node("n0", 14)], [_JOB], pods)
     again = _plan([node("n0", 14)], [_JOB], [*pods[:-1], replace(ended, deleting=True)])
 
-    assert [(r.pod, r.reason, r.lost) for r in made.retires] == [
+    assert [(r.pod, r.reason, r.node_lost) for r in new_plan.server_releases] == [
         ("net-ps-1", Reason.SERVER_MOVES, False)
     ]
-    assert made.serves == ()
-    assert again.retires == ()
+    assert new_plan.server_creates == ()
+    assert again.server_releases == ()
 
 
 def test_a_server_on_a_lost_node_is_let_go_at_once() -> None:
-    """Even one that was told to stop: nobody there would say that it has."""
+    """Even a server that is being deleted: no kubelet would confirm it."""
     lost = replace(node("n0"), ready=False)
     for leaving in (False, True):
         pods = [
@@ -170,9 +170,9 @@ def test_a_server_on_a_lost_node_is_let_go_at_once() -> None:
             server(_JOB, 0, "n1"),
             server(_JOB, 1, "n0", deleting=leaving),
         ]
-        made = _plan([lost, node("n1")], [_JOB], pods)
+        new_plan = _plan([lost, node("n1")], [_JOB], pods)
 
-        assert [(r.pod, r.reason, r.lost) for r in made.retires] == [
+        assert [(r.pod, r.reason, r.node_lost) for r in new_plan.server_releases] == [
             ("net-ps-1", Reason.SERVER_MOVES, True)
         ]
 
@@ -186,8 +186,8 @@ def test_servers_outlive_the_last_trainer() -> None:
     before = _plan([node("n0")], [over], [leaving, *serving])
     after = _plan([node("n0")], [over], [ended, *serving])
 
-    assert before.retires == ()
-    assert [(r.pod, r.reason, r.lost) for r in after.retires] == [
+    assert before.server_releases == ()
+    assert [(r.pod, r.reason, r.node_lost) for r in after.server_releases] == [
         ("net-ps-0", Reason.JOB_STOPPED, False)
     ]
 
@@ -195,42 +195,42 @@ def test_servers_outlive_the_last_trainer() -> None:
 def test_a_suspended_job_has_no_servers() -> None:
     """It starts again with new ones, all or nothing."""
     paused = replace(_JOB, suspended=True)
-    made = _plan([node("n0")], [paused], _serving(paused, "n0", "n0"))
+    new_plan = _plan([node("n0")], [paused], _serving(paused, "n0", "n0"))
 
-    assert len(made.retires) == 2
-    assert made.serves == ()
+    assert len(new_plan.server_releases) == 2
+    assert new_plan.server_creates == ()
 
 
 def test_servers_of_a_job_that_is_wrong_stay() -> None:
     """Until somebody has corrected it."""
     wrong = replace(_JOB, error="no")
-    made = _plan([node("n0")], [wrong], [server(wrong, 0, "n0", phase=Phase.FAILED)])
+    new_plan = _plan([node("n0")], [wrong], [server(wrong, 0, "n0", phase=Phase.FAILED)])
 
-    assert made.empty
+    assert new_plan.empty
 
 
 def test_servers_of_an_earlier_job_of_the_name_are_none_of_it() -> None:
     """They go with their own Job."""
     old = replace(server(_JOB, 0, "n0"), owner_uid="before", uid="old")
-    made = _plan([node("n0", 18)], [_JOB], [old])
+    new_plan = _plan([node("n0", 18)], [_JOB], [old])
 
-    assert _served(made) == [("ml/net", (0, 1), ("n0", "n0"))]
+    assert _server_creates(new_plan) == [("ml/net", (0, 1), ("n0", "n0"))]
 
 
 def test_jobs_of_the_built_in_controller_get_none() -> None:
-    """Their trainers could not be told of them."""
+    """Their trainers could not get the addresses."""
     plain = replace(_JOB, managed=False)
-    made = _plan([node("n0")], [plain], [])
+    new_plan = _plan([node("n0")], [plain], [])
 
-    assert made.serves == ()
+    assert new_plan.server_creates == ()
 
 
 def test_a_job_whose_trainers_are_gone_keeps_its_servers() -> None:
     """They hold what was trained; its trainers start without new ones."""
-    made = _plan([node("n0", 14)], [_JOB], _serving(_JOB, "n0", "n0"))
+    new_plan = _plan([node("n0", 14)], [_JOB], _serving(_JOB, "n0", "n0"))
 
-    assert (made.serves, made.retires) == ((), ())
-    assert _made(made) == 2
+    assert (new_plan.server_creates, new_plan.server_releases) == ((), ())
+    assert _created_trainers(new_plan) == 2
 
 
 def test_servers_count_in_quotas() -> None:
@@ -238,25 +238,31 @@ def test_servers_count_in_quotas() -> None:
     elastic = replace(_JOB, max_trainers=9)
     start = _plan([node("n0", 40)], [elastic], [], _quota("13"))
     exact = _plan([node("n0", 40)], [elastic], [], _quota("14"))
-    crew = [*trainers(elastic, ["n0", "n0"]), server(elastic, 0, "n0")]
-    running = _plan([node("n0", 40)], [elastic], crew, _quota("18"))
+    job_pods = [*trainers(elastic, ["n0", "n0"]), server(elastic, 0, "n0")]
+    running = _plan([node("n0", 40)], [elastic], job_pods, _quota("18"))
 
     assert start.empty
     assert start.jobs[0].reason is Reason.QUOTA_REACHED
-    assert (_served(exact), _made(exact)) == ([("ml/net", (0, 1), ("n0", "n0"))], 2)
-    assert (_served(running), _made(running)) == ([("ml/net", (1,), ("n0",))], 0)
+    assert (_server_creates(exact), _created_trainers(exact)) == (
+        [("ml/net", (0, 1), ("n0", "n0"))],
+        2,
+    )
+    assert (_server_creates(running), _created_trainers(running)) == (
+        [("ml/net", (1,), ("n0",))],
+        0,
+    )
 
 
 def test_surplus_in_the_same_quota_goes_for_servers_too() -> None:
     """As much as servers and trainers that start need, and not for less than all of them."""
     rich = job("rich", 1, 4)
-    crew = trainers(rich, ["n0", "n0", "n0"])
-    made = _plan([node("n0", 40)], [rich, _JOB], crew, _quota("19"))
-    never = _plan([node("n0", 40)], [rich, _JOB], crew, _quota("18"))
+    job_pods = trainers(rich, ["n0", "n0", "n0"])
+    new_plan = _plan([node("n0", 40)], [rich, _JOB], job_pods, _quota("19"))
+    never = _plan([node("n0", 40)], [rich, _JOB], job_pods, _quota("18"))
 
-    assert [release.reason for release in made.releases] == [Reason.QUOTA_REACHED] * 2
-    assert len(made.serves) == 1
-    assert (never.serves, never.releases) == ((), ())
+    assert [release.reason for release in new_plan.releases] == [Reason.QUOTA_REACHED] * 2
+    assert len(new_plan.server_creates) == 1
+    assert (never.server_creates, never.releases) == ((), ())
 
 
 def test_memory_of_servers_counts_against_limits() -> None:
@@ -277,10 +283,10 @@ def test_servers_count_in_shares() -> None:
         *_serving(served, "n0", "n0"),
         *trainers(plain, ["n0"]),
     ]
-    made = _plan([node("n0", 19)], [served, plain], pods)
+    new_plan = _plan([node("n0", 19)], [served, plain], pods)
 
-    assert [(create.job, create.count) for create in made.creates] == [("ml/zplain", 1)]
-    shares = {wanted.key: wanted.share for wanted in made.jobs}
+    assert [(create.job, create.count) for create in new_plan.creates] == [("ml/zplain", 1)]
+    shares = {job_plan.key: job_plan.share for job_plan in new_plan.jobs}
     assert shares["ml/served"] > 5 / 19
 
 
@@ -288,20 +294,20 @@ def test_fulfilment_is_about_trainers_alone() -> None:
     """Servers are the same at every size."""
     policy = _FREE.model_copy(update={"fairness": Fairness(by=FairnessBy.FULFILMENT)})
     pods = [*trainers(_JOB, ["n0", "n0"]), *_serving(_JOB, "n0", "n0")]
-    made = _plan([node("n0")], [_JOB], pods, policy)
+    new_plan = _plan([node("n0")], [_JOB], pods, policy)
 
-    assert made.jobs[0].share == 0.0
+    assert new_plan.jobs[0].share == 0.0
 
 
 def test_servers_may_leave_the_pools_of_trainers() -> None:
-    """Pools bind trainers; what the template says of nodes binds servers as well."""
+    """Pools apply to trainers only; the template's constraints apply to servers too."""
     policy = _FREE.model_copy(
         update={"node_pools": Policy.model_validate({"nodePools": [_POOL]}).node_pools}
     )
     nodes = [node("gpu", 10, labels={"pool": "gpu"}), node("plain", 4)]
-    made = _plan(nodes, [_JOB], [], policy)
+    new_plan = _plan(nodes, [_JOB], [], policy)
 
-    assert _served(made) == [("ml/net", (0, 1), ("plain", "plain"))]
+    assert _server_creates(new_plan) == [("ml/net", (0, 1), ("plain", "plain"))]
 
 
 _POOL = {"name": "gpu", "labels": {"pool": "gpu"}}
@@ -309,17 +315,17 @@ _POOL = {"name": "gpu", "labels": {"pool": "gpu"}}
 
 def test_a_rest_is_a_rest() -> None:
     """A job with everything it asks for is planned without a word."""
-    made = _plan(
+    new_plan = _plan(
         [node("n0", 14)], [_JOB], [*trainers(_JOB, ["n0", "n0"]), *_serving(_JOB, "n0", "n0")]
     )
 
-    assert made.empty
-    assert made.jobs[0].reason is Reason.AT_MAX
+    assert new_plan.empty
+    assert new_plan.jobs[0].reason is Reason.AT_MAX
 
 
 def test_a_start_that_fails_leaves_its_quota_to_others() -> None:
     """What servers would have taken of it is back: 14 CPU, of which another job may use 7."""
     small = job("small", 1, 1, cpu=7, created_s=NOW_S)
-    made = _plan([node("n0", 13)], [_JOB, small], [], _quota("14"))
+    new_plan = _plan([node("n0", 13)], [_JOB, small], [], _quota("14"))
 
-    assert [create.job for create in made.creates] == ["ml/small"]
+    assert [create.job for create in new_plan.creates] == ["ml/small"]

@@ -1,12 +1,12 @@
 from dataclasses import replace
 
-from policy.elasticity import plan
 from policy.model import Fairness, FairnessBy, Policy, Reserve, Sizes
 from policy.names import Tier
-from policy.planning import History, Plan
+from policy.plan import History, Plan
+from policy.planner import plan
 from policy.reasons import Reason
 from policy.snapshot import Job, Node, Pod
-from tests.support.builders import NOW_S, index, job, node, service, trainer, trainers
+from tests.support.builders import NOW_S, cluster_state, job, node, service, trainer, trainers
 
 _FREE = Policy(reserve=Reserve(max_load={}))
 _A, _B = job("a", 1, 9), job("b", 1, 9)
@@ -19,35 +19,37 @@ def _plan(
     policy: Policy = _FREE,
     history: History | None = None,
 ) -> Plan:
-    return plan(index(nodes, jobs, pods), policy, NOW_S, history)
+    return plan(cluster_state(nodes, jobs, pods), policy, NOW_S, history)
 
 
-def _targets(made: Plan) -> dict[str, int]:
-    return {wanted.key: wanted.target for wanted in made.jobs}
+def _targets(new_plan: Plan) -> dict[str, int]:
+    return {job_plan.key: job_plan.target for job_plan in new_plan.jobs}
 
 
-def _reasons(made: Plan) -> dict[str, Reason]:
-    return {wanted.key: wanted.reason for wanted in made.jobs}
+def _reasons(new_plan: Plan) -> dict[str, Reason]:
+    return {job_plan.key: job_plan.reason for job_plan in new_plan.jobs}
 
 
 def test_the_least_share_grows_first() -> None:
     """Free slots go to the job that has least until both have the same."""
     pods = [*trainers(_A, ["n0"] * 3), *trainers(_B, ["n0"])]
 
-    made = _plan([node("n0", 20), node("n1", 20)], [_A, _B], pods)
+    new_plan = _plan([node("n0", 20), node("n1", 20)], [_A, _B], pods)
 
-    assert _targets(made) == {"ml/a": 4, "ml/b": 4}
-    assert _reasons(made) == {"ml/a": Reason.NO_ROOM, "ml/b": Reason.NO_ROOM}
-    assert {create.tier for create in made.creates} == {Tier.SURPLUS}
+    assert _targets(new_plan) == {"ml/a": 4, "ml/b": 4}
+    assert _reasons(new_plan) == {"ml/a": Reason.NO_ROOM, "ml/b": Reason.NO_ROOM}
+    assert {create.tier for create in new_plan.creates} == {Tier.SURPLUS}
 
 
 def test_weights_scale_shares() -> None:
     """Thrice the weight, thrice the trainers."""
     heavy = replace(_B, weight=3)
 
-    made = _plan([node("n0", 40)], [_A, heavy], [*trainers(_A, ["n0"]), *trainers(heavy, ["n0"])])
+    new_plan = _plan(
+        [node("n0", 40)], [_A, heavy], [*trainers(_A, ["n0"]), *trainers(heavy, ["n0"])]
+    )
 
-    assert _targets(made) == {"ml/a": 2, "ml/b": 6}
+    assert _targets(new_plan) == {"ml/a": 2, "ml/b": 6}
 
 
 def test_the_dominant_resource_counts() -> None:
@@ -55,25 +57,25 @@ def test_the_dominant_resource_counts() -> None:
     hungry = job("hungry", 1, 9, cpu=1, memory=16)
     pods = [*trainers(_A, ["n0", "n0"]), *trainers(hungry, ["n0"])]
 
-    made = _plan([node("n0", 35, memory=64)], [_A, hungry], pods)
+    new_plan = _plan([node("n0", 35, memory=64)], [_A, hungry], pods)
 
-    assert _targets(made) == {"ml/a": 6, "ml/hungry": 4}
+    assert _targets(new_plan) == {"ml/a": 6, "ml/hungry": 4}
 
 
-def test_fulfilment_counts_what_jobs_wish() -> None:
+def test_fulfilment_counts_what_jobs_request() -> None:
     """The seeds' measure: each gets the same part of what it could have."""
     small, large = job("a", 1, 5), job("b", 1, 9)
     policy = Policy(reserve=_FREE.reserve, fairness=Fairness(by=FairnessBy.FULFILMENT))
     pods = [*trainers(small, ["n0"]), *trainers(large, ["n0"])]
 
-    made = _plan([node("n0", 40)], [small, large], pods, policy)
+    new_plan = _plan([node("n0", 40)], [small, large], pods, policy)
 
-    assert _targets(made) == {"ml/a": 3, "ml/b": 5}
-    assert [wanted.share for wanted in made.jobs] == [0.5, 0.5]
+    assert _targets(new_plan) == {"ml/a": 3, "ml/b": 5}
+    assert [job_plan.share for job_plan in new_plan.jobs] == [0.5, 0.5]
 
 
 def test_at_max_a_job_is_done() -> None:
-    """The reason says so, or that the next allowed size is too large for it."""
+    """The reason is the maximum, or that the next allowed size exceeds it."""
     policy = Policy(reserve=_FREE.reserve, sizes=(Sizes(allowed=(2, 50)),))
 
     full = _plan([node("n0", 90)], [_A], trainers(_A, ["n0"] * 9))
@@ -89,19 +91,19 @@ def test_steps_are_taken_whole() -> None:
     other = job("o", 1, 9, namespace="other")
     pods = [*trainers(_A, ["n0"] * 2), *trainers(other, ["n0"] * 3)]
 
-    made = _plan([node("n0", 30)], [_A, other], pods, policy)
+    new_plan = _plan([node("n0", 30)], [_A, other], pods, policy)
 
-    assert _targets(made) == {"ml/a": 2, "other/o": 4}
+    assert _targets(new_plan) == {"ml/a": 2, "other/o": 4}
 
 
 def test_the_reserve_stays_free() -> None:
     """There is room, but services are to find it free."""
     policy = Policy(reserve=Reserve(max_load={"cpu": 0.5}))
 
-    made = _plan([node("n0", 40)], [_A], trainers(_A, ["n0"]), policy)
+    new_plan = _plan([node("n0", 40)], [_A], trainers(_A, ["n0"]), policy)
 
-    assert _targets(made) == {"ml/a": 4}
-    assert _reasons(made) == {"ml/a": Reason.RESERVE_HELD}
+    assert _targets(new_plan) == {"ml/a": 4}
+    assert _reasons(new_plan) == {"ml/a": Reason.RESERVE_HELD}
 
 
 def test_cooling_nodes_get_no_surplus() -> None:
@@ -109,9 +111,9 @@ def test_cooling_nodes_get_no_surplus() -> None:
     pods = trainers(_A, ["n0"])
     nodes = [node("n0", 5), node("n1", 5)]
 
-    made = _plan(nodes, [_A], pods, history=History(cooling={"n1": NOW_S + 1}))
+    new_plan = _plan(nodes, [_A], pods, history=History(cooling={"n1": NOW_S + 1}))
 
-    assert (made.empty, _reasons(made)["ml/a"]) == (True, Reason.NO_ROOM)
+    assert (new_plan.empty, _reasons(new_plan)["ml/a"]) == (True, Reason.NO_ROOM)
     over = _plan(nodes, [_A], pods, history=History(cooling={"n1": NOW_S}))
     assert _targets(over) == {"ml/a": 2}
 
@@ -121,19 +123,19 @@ def test_no_pile_of_waiting_trainers() -> None:
     big, done = job("big", 1, 40), job("done", 1, 1)
     pods = [*trainers(big, ["n0"]), *trainers(done, ["n0"])]
 
-    made = _plan([node("n0", 300)], [big, done], pods)
+    new_plan = _plan([node("n0", 300)], [big, done], pods)
 
-    assert [create.count for create in made.creates] == [8]
-    assert _reasons(made) == {"ml/big": Reason.GROWING, "ml/done": Reason.AT_MAX}
+    assert [create.count for create in new_plan.creates] == [8]
+    assert _reasons(new_plan) == {"ml/big": Reason.GROWING, "ml/done": Reason.AT_MAX}
 
 
 def test_waiting_trainers_hold_their_slots() -> None:
     """They are on their way: their room is not given away, and they count as in flight."""
     waiting = [trainer(_A, i, created_s=NOW_S) for i in range(10, 18)]
 
-    made = _plan([node("n0", 90)], [_A], [*trainers(_A, ["n0"]), *waiting])
+    new_plan = _plan([node("n0", 90)], [_A], [*trainers(_A, ["n0"]), *waiting])
 
-    assert made.empty
+    assert new_plan.empty
 
 
 def test_waiting_trainers_without_room_are_taken_back() -> None:
@@ -155,10 +157,10 @@ def test_a_richer_job_does_not_take_what_a_poorer_one_waits_for() -> None:
     leaving = [service("s", 4, "n0", deleting=True)]
     policy = Policy(reserve=Reserve(max_load={"cpu": 0.84}))
 
-    made = _plan([node("n0", 25)], [large, small], [*pods, *leaving], policy)
+    new_plan = _plan([node("n0", 25)], [large, small], [*pods, *leaving], policy)
 
-    assert made.empty
-    assert _reasons(made)["ml/large"] is Reason.RESERVE_HELD
+    assert new_plan.empty
+    assert _reasons(new_plan)["ml/large"] is Reason.RESERVE_HELD
 
 
 def test_room_that_is_coming_is_dealt_in_turn() -> None:

@@ -3,13 +3,13 @@ from typing import Any
 
 import pytest
 
-from policy.elasticity import plan
 from policy.model import Policy, Sizes
 from policy.names import Tier
-from policy.planning import Futile, History, Plan
+from policy.plan import FailedMove, History, Plan
+from policy.planner import plan
 from policy.reasons import Reason
 from policy.snapshot import Constraints, Job, Node, Pod, Requirement
-from tests.support.builders import NOW_S, index, job, node, service, trainer, trainers
+from tests.support.builders import NOW_S, cluster_state, job, node, service, trainer, trainers
 
 _A, _B = job("a", 1, 9), job("b", 1, 9)
 _FULL = [node("n0", 30)]
@@ -28,7 +28,7 @@ def _plan(
     policy: Policy | None = None,
     history: History | None = None,
 ) -> Plan:
-    return plan(index(nodes, jobs, pods), policy or _policy(), NOW_S, history)
+    return plan(cluster_state(nodes, jobs, pods), policy or _policy(), NOW_S, history)
 
 
 def _split(first: int, second: int, **fields: Any) -> list[Pod]:
@@ -55,20 +55,20 @@ def test_trainers_move_for_a_clear_gain_only(
     """The giver must stay at or above the taker, and have more by the threshold."""
     pods = _split(first, second)
 
-    made = _plan(
+    new_plan = _plan(
         [node("n0", 5 * (first + second))], [_A, _B], pods, _policy(gainThreshold=threshold)
     )
 
-    assert [release.reason for release in made.releases] == [Reason.FAIR_SHARE] * moves
-    assert not made.creates
+    assert [release.reason for release in new_plan.releases] == [Reason.FAIR_SHARE] * moves
+    assert not new_plan.creates
 
 
 def test_the_plan_says_between_whom() -> None:
     """With what each has."""
-    made = _plan(_FULL, [_A, _B], _split(5, 1))
+    new_plan = _plan(_FULL, [_A, _B], _split(5, 1))
 
-    assert made.releases[0].detail == ("ml/b has 1 (share 0.1667), ml/a has 5 (share 0.8333)")
-    assert made.releases[0].uid == "a-004"
+    assert new_plan.releases[0].detail == ("ml/b has 1 (share 0.1667), ml/a has 5 (share 0.8333)")
+    assert new_plan.releases[0].uid == "a-004"
 
 
 def test_young_trainers_stay() -> None:
@@ -84,10 +84,10 @@ def test_few_trainers_are_on_the_move_at_one_time() -> None:
     pods = [*trainers(a, ["n0"] * 29), *trainers(b, ["n0"])]
     leaving = [trainer(a, 90 + i, "n0", deleting=True) for i in range(2)]
 
-    made = _plan([node("n0", 150)], [a, b], pods)
+    new_plan = _plan([node("n0", 150)], [a, b], pods)
     fewer = _plan([node("n0", 160)], [a, b], [*pods, *leaving])
 
-    assert len(made.releases) == 3
+    assert len(new_plan.releases) == 3
     assert len(fewer.releases) == 1
 
 
@@ -106,9 +106,9 @@ def test_the_receiver_must_fit_where_the_giver_leaves() -> None:
     pods = trainers(_A, ["n0"] * 5)
 
     for receiver, cpu in ((picky, 6), (large, 26)):
-        there = [*pods, *trainers(receiver, ["n1"])]
+        all_pods = [*pods, *trainers(receiver, ["n1"])]
         beside = node("n1", cpu, labels={"zone": "b"})
-        assert _plan([node("n0", 25), beside], [_A, receiver], there).empty
+        assert _plan([node("n0", 25), beside], [_A, receiver], all_pods).empty
     cooling = History(cooling={"n0": NOW_S + 1})
     assert _plan(_FULL, [_A, _B], _split(5, 1), history=cooling).empty
 
@@ -118,9 +118,9 @@ def test_small_trainers_go_together_for_a_large_one() -> None:
     large = job("large", 1, 9, cpu=8)
     pods = [*trainers(_A, ["n0"] * 6), *trainers(large, ["n1"])]
 
-    made = _plan([node("n0", 30), node("n1", 8)], [_A, large], pods)
+    new_plan = _plan([node("n0", 30), node("n1", 8)], [_A, large], pods)
 
-    assert [release.uid for release in made.releases] == ["a-005", "a-004"]
+    assert [release.uid for release in new_plan.releases] == ["a-005", "a-004"]
     assert _plan([node("n0", 15), node("n1", 8)], [_A, large], [*pods[:3], pods[-1]]).empty
 
 
@@ -130,17 +130,17 @@ def test_a_job_takes_a_whole_step_to_its_next_allowed_size() -> None:
     rich, poor = job("rich", 1, 8), job("poor", 2, 8)
     pods = [*trainers(rich, ["n0"] * 8), *trainers(poor, ["n0"] * 2)]
 
-    made = _plan([node("n0", 50)], [rich, poor], pods, policy)
+    new_plan = _plan([node("n0", 50)], [rich, poor], pods, policy)
 
-    assert len(made.releases) == 4
-    assert {release.job for release in made.releases} == {rich.key}
+    assert len(new_plan.releases) == 4
+    assert {release.job for release in new_plan.releases} == {rich.key}
 
 
 def test_where_the_reserve_is_the_bound_trainers_move_too() -> None:
     """Nodes have room, but the load limit is reached: shares become equal all the same."""
-    made = _plan([node("n0", 60)], [_A, _B], _split(5, 1), _policy(0.5))
+    new_plan = _plan([node("n0", 60)], [_A, _B], _split(5, 1), _policy(0.5))
 
-    assert [release.uid for release in made.releases] == ["a-004"]
+    assert [release.uid for release in new_plan.releases] == ["a-004"]
 
 
 def test_where_the_reserve_is_the_bound_any_free_node_will_do() -> None:
@@ -148,9 +148,9 @@ def test_where_the_reserve_is_the_bound_any_free_node_will_do() -> None:
     large = job("large", 1, 9, cpu=6)
     pods = [*trainers(_A, ["n0"] * 6), *trainers(large, ["n1"])]
 
-    made = _plan([node("n0", 30), node("n1", 60)], [_A, large], pods, _policy(0.42))
+    new_plan = _plan([node("n0", 30), node("n1", 60)], [_A, large], pods, _policy(0.42))
 
-    assert [release.job for release in made.releases] == ["ml/a"]
+    assert [release.job for release in new_plan.releases] == ["ml/a"]
 
 
 def test_a_move_that_would_break_the_reserve_is_none() -> None:
@@ -158,11 +158,11 @@ def test_a_move_that_would_break_the_reserve_is_none() -> None:
     large = job("large", 1, 9, cpu=10)
     pods = [*trainers(job("a", 1, 30, cpu=1), ["n0"] * 25), *trainers(large, ["n1"])]
 
-    made = _plan(
+    new_plan = _plan(
         [node("n0", 25), node("n1", 25)], [job("a", 1, 30, cpu=1), large], pods, _policy(0.7)
     )
 
-    assert made.empty
+    assert new_plan.empty
 
 
 def test_where_a_quota_is_the_bound_trainers_move_inside_it() -> None:
@@ -176,9 +176,9 @@ def test_where_a_quota_is_the_bound_trainers_move_inside_it() -> None:
     )
     pods = [*_split(5, 1), *trainers(outside, ["n0"] * 8)]
 
-    made = _plan([node("n0", 70)], [_A, _B, outside], pods, policy)
+    new_plan = _plan([node("n0", 70)], [_A, _B, outside], pods, policy)
 
-    assert [release.uid for release in made.releases] == ["a-004"]
+    assert [release.uid for release in new_plan.releases] == ["a-004"]
 
 
 def test_moves_inside_a_quota_never_take_from_outside_of_it() -> None:
@@ -193,18 +193,18 @@ def test_moves_inside_a_quota_never_take_from_outside_of_it() -> None:
     )
     pods = [*_split(5, 1), *trainers(outside, ["n0"] * 8)]
 
-    made = _plan([node("n0", 70)], [_A, _B, outside], pods, policy)
+    new_plan = _plan([node("n0", 70)], [_A, _B, outside], pods, policy)
 
-    assert [release.uid for release in made.releases] == ["a-004", "a-003"]
+    assert [release.uid for release in new_plan.releases] == ["a-004", "a-003"]
 
 
 def test_only_jobs_that_started_receive() -> None:
     """Nobody gives for a job that waits for its minimum: admission sees to it."""
     waiting = job("w", 9, 9, cpu=9)
 
-    made = _plan(_FULL, [_A, waiting], trainers(_A, ["n0"] * 6))
+    new_plan = _plan(_FULL, [_A, waiting], trainers(_A, ["n0"] * 6))
 
-    assert made.empty
+    assert new_plan.empty
 
 
 def test_guaranteed_trainers_do_not_move() -> None:
@@ -237,9 +237,12 @@ def test_jobs_of_the_builtin_controller_give_and_take() -> None:
     plain = job("plain", 1, 9, managed=False, parallelism=5)
     pods = [service(f"p{i}", 5, "n0", owner_uid=plain.uid) for i in range(5)]
 
-    made = _plan(_FULL, [plain, _B], [*pods, *trainers(_B, ["n0"])])
+    new_plan = _plan(_FULL, [plain, _B], [*pods, *trainers(_B, ["n0"])])
 
-    assert {wanted.key: wanted.target for wanted in made.jobs} == {"ml/plain": 4, "ml/b": 1}
+    assert {job_plan.key: job_plan.target for job_plan in new_plan.jobs} == {
+        "ml/plain": 4,
+        "ml/b": 1,
+    }
 
 
 def test_a_waiting_trainer_gives_nothing() -> None:
@@ -281,11 +284,11 @@ def test_a_step_that_too_few_trainers_are_old_enough_for_is_not_made() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cpu", "places", "gone"),
+    ("cpu", "places", "released_count"),
     [(5, ["n0", "n1"] * 6, 2), (3, [*["n0"] * 4, *["n1"] * 6, *["n0"] * 2], 4)],
 )
 def test_a_step_may_come_from_several_nodes_and_several_steps(
-    cpu: int, places: list[str], gone: int
+    cpu: int, places: list[str], released_count: int
 ) -> None:
     """Room for two on two nodes: from one step across both, or from one step on each."""
     rich, poor = job("rich", 2, 12, cpu=cpu), job("poor", 2, 12)
@@ -293,10 +296,10 @@ def test_a_step_may_come_from_several_nodes_and_several_steps(
     pods = [*trainers(rich, places), *trainers(poor, ["n2"] * 2)]
     nodes = [node("n0", 6 * cpu), node("n1", 6 * cpu), node("n2", 10)]
 
-    made = _plan(nodes, [rich, poor], pods, policy)
+    new_plan = _plan(nodes, [rich, poor], pods, policy)
 
-    assert sorted(release.uid for release in made.releases) == [
-        f"rich-{number:03}" for number in range(12 - gone, 12)
+    assert sorted(release.uid for release in new_plan.releases) == [
+        f"rich-{number:03}" for number in range(12 - released_count, 12)
     ]
 
 
@@ -307,29 +310,29 @@ def test_trainers_that_go_together_go_once() -> None:
     policy = _policy().model_copy(update={"sizes": (Sizes(namespaces=("even",), step=2),)})
     pods = [*trainers(small, ["n0"] * 12), *trainers(large, ["n1"] * 2)]
 
-    made = _plan([node("n0", 60), node("n1", 16)], [small, large], pods, policy)
+    new_plan = _plan([node("n0", 60), node("n1", 16)], [small, large], pods, policy)
 
-    gone = [release.uid for release in made.releases]
-    assert len(gone) == len(set(gone)) == 4
+    released = [release.uid for release in new_plan.releases]
+    assert len(released) == len(set(released)) == 4
 
 
-def test_wishes_that_came_to_nothing_take_turns() -> None:
+def test_failed_moves_are_tried_again_in_turns() -> None:
     """Only as many are looked into again as a plan has time for, the oldest first."""
     first, second = job("b", 1, 9, cpu=26), job("c", 1, 9, cpu=27)
     nodes = [node("n0", 30), node("n1", 26), node("n2", 27)]
     pods = [*trainers(_A, ["n0"] * 6), *trainers(first, ["n1"]), *trainers(second, ["n2"])]
     before = _plan(nodes, [_A, first, second], pods)
-    oldest, *others = before.futile
-    futile = {wish: Futile(NOW_S - 5, 900) for wish in others}
-    futile[oldest] = Futile(NOW_S - 9, 900)
+    oldest, *others = before.failed_moves
+    failed = {key: FailedMove(NOW_S - 5, 900) for key in others}
+    failed[oldest] = FailedMove(NOW_S - 9, 900)
 
-    made = _plan(nodes, [_A, first, second], pods, history=History(futile=futile))
+    new_plan = _plan(nodes, [_A, first, second], pods, history=History(failed_moves=failed))
 
-    assert not before.postponed
-    assert made.postponed
+    assert not before.deferred
+    assert new_plan.deferred
     assert others
-    assert made.futile[oldest].at_s == NOW_S
-    assert [made.futile[wish] for wish in others] == [futile[wish] for wish in others]
+    assert new_plan.failed_moves[oldest].at_s == NOW_S
+    assert [new_plan.failed_moves[key] for key in others] == [failed[key] for key in others]
 
 
 def test_trainers_that_go_together_leave_their_job_its_minimum() -> None:
@@ -339,6 +342,6 @@ def test_trainers_that_go_together_leave_their_job_its_minimum() -> None:
     policy = _policy().model_copy(update={"sizes": (Sizes(namespaces=("even",), step=2),)})
     pods = [*trainers(small, ["n0"] * 12), *trainers(large, ["n1"] * 2)]
 
-    made = _plan([node("n0", 60), node("n1", 16)], [small, large], pods, policy)
+    new_plan = _plan([node("n0", 60), node("n1", 16)], [small, large], pods, policy)
 
-    assert made.releases == ()
+    assert new_plan.releases == ()

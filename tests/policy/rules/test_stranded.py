@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from policy.elasticity import plan
-from policy.index import Index
+from policy.cluster_state import ClusterState
 from policy.model import Policy
 from policy.names import Role, Tier
+from policy.planner import plan
 from policy.snapshot import Job, Node, Phase, Pod, Snapshot
 
 TRAINER = {"cpu": 5000, "pods": 1}
 
 
-def cluster(*, cordoned: bool, maximum: int = 2) -> Index:
+def cluster(*, cordoned: bool, maximum: int = 2) -> ClusterState:
     """Two nodes of two slots; both guaranteed trainers of the one job on the first."""
     room = {"cpu": 10_500, "pods": 110}
     nodes = (Node("n0", room, unschedulable=cordoned), Node("n1", room))
@@ -34,25 +34,25 @@ def cluster(*, cordoned: bool, maximum: int = 2) -> Index:
         )
         for i in range(2)
     )
-    return Index.of(Snapshot(nodes, pods, (job,)))
+    return ClusterState.of(Snapshot(nodes, pods, (job,)))
 
 
 def test_a_cordon_makes_replacements_first() -> None:
     """Both guaranteed trainers of a cordoned node get a replacement, none is released."""
-    found = plan(cluster(cordoned=True), Policy(), 1000.0)
+    new_plan = plan(cluster(cordoned=True), Policy(), 1000.0)
 
-    assert [(c.tier, c.count) for c in found.creates] == [(Tier.GUARANTEED, 2)]
-    assert found.releases == ()
+    assert [(c.tier, c.count) for c in new_plan.creates] == [(Tier.GUARANTEED, 2)]
+    assert new_plan.releases == ()
 
 
 def test_the_replacements_stay_while_the_cordon_lasts() -> None:
     """A job at its max keeps both the stranded trainers and their replacements: no flapping."""
-    index = cluster(cordoned=True)
+    state = cluster(cordoned=True)
     for i in (2, 3):
-        old = index.pods["uid-0"]
-        index.put_pod(replace(old, uid=f"uid-{i}", name=f"a-trainer-{i}", trainer_id=i, node="n1"))
+        old = state.pods["uid-0"]
+        state.put_pod(replace(old, uid=f"uid-{i}", name=f"a-trainer-{i}", trainer_id=i, node="n1"))
 
-    assert plan(index, Policy(), 1000.0).empty
+    assert plan(state, Policy(), 1000.0).empty
 
 
 def test_without_a_cordon_nothing_is_made() -> None:

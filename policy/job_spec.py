@@ -1,7 +1,7 @@
-"""What makes a Job elastic: its annotations and the parts of its spec that must agree.
+"""The specification of an elastic Job: its annotations, and the spec fields that must agree.
 
-Who calls: the webhook, to refuse a bad Job at admission, and `kube.decode`, to read a good
-one. Both say the same because both ask here.
+Called by the webhook, to reject an invalid Job at admission, and by `kube.decode`, to read a valid
+one, so that both apply the same checks.
 """
 
 import re
@@ -19,17 +19,17 @@ from policy.names import (
 )
 
 MAX_TRAINERS = 10_000
-"""More trainers than this in one job is a slip of the pen, not a wish."""
+"""A larger number of trainers in one job is taken for a typing error."""
 MAX_WEIGHT = 1000
 MAX_STEPS = 999_999_999
 _SHORTEST_HEARTBEAT_S, _LONGEST_HEARTBEAT_S = 0.05, 60.0
-"""What a master takes."""
+"""The range that a master accepts."""
 _SECONDS = re.compile(r"\d{1,2}(\.\d{1,6})?", re.ASCII)
 _MAX_NAME = 63
 
 
 def is_elastic(annotations: Mapping[str, str]) -> bool:
-    """Whether a Job asks to be elastic: it carries either bound."""
+    """Whether a Job is meant to be elastic: it has at least one of the two bounds."""
     return ANNOTATION_MIN in annotations or ANNOTATION_MAX in annotations
 
 
@@ -60,7 +60,7 @@ def weight(annotations: Mapping[str, str]) -> int:
 
 
 def queue(annotations: Mapping[str, str]) -> str:
-    """The queue the job counts in; "" where none is given.
+    """The job's queue; "" where none is given.
 
     Raises:
         JobError: longer than a label value may be.
@@ -72,7 +72,7 @@ def queue(annotations: Mapping[str, str]) -> str:
 
 
 def master(annotations: Mapping[str, str]) -> bool:
-    """Whether the job asks for a master; no where nothing is said.
+    """Whether the job requests a master; False where the annotation is missing.
 
     Raises:
         JobError: neither "true" nor "false".
@@ -86,14 +86,14 @@ def master(annotations: Mapping[str, str]) -> bool:
 
 
 def master_settings(annotations: Mapping[str, str]) -> dict[str, str]:
-    """What the Job says about its master, as annotations for the pod that carries it.
+    """The Job's settings of its master, as annotations for the pod that hosts it.
 
     Raises:
-        JobError: a value that no master takes, or there is no master to take it.
+        JobError: a value that no master accepts, or settings without a master.
     """
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     if ANNOTATION_MASTER_STEPS in annotations:
-        found[ANNOTATION_MASTER_STEPS] = str(
+        settings[ANNOTATION_MASTER_STEPS] = str(
             number(annotations, ANNOTATION_MASTER_STEPS, MAX_STEPS)
         )
     text = annotations.get(ANNOTATION_MASTER_HEARTBEAT)
@@ -104,14 +104,14 @@ def master_settings(annotations: Mapping[str, str]) -> dict[str, str]:
                 f"{ANNOTATION_MASTER_HEARTBEAT} is {text[:40]!r}: write seconds from "
                 f"{_SHORTEST_HEARTBEAT_S:g} to {_LONGEST_HEARTBEAT_S:g}"
             )
-        found[ANNOTATION_MASTER_HEARTBEAT] = text
-    for name in found:
+        settings[ANNOTATION_MASTER_HEARTBEAT] = text
+    for name in settings:
         need_master(annotations, name)
-    return found
+    return settings
 
 
 def need_master(annotations: Mapping[str, str], name: str) -> None:
-    """Refuses an annotation that means nothing without a master.
+    """Rejects an annotation that has no effect without a master.
 
     Raises:
         JobError: the job has none.
@@ -123,7 +123,7 @@ def need_master(annotations: Mapping[str, str], name: str) -> None:
 
 
 def check_spec(spec: Mapping[str, object]) -> None:
-    """Refuses the parts of a batch/v1 JobSpec that contradict elasticity.
+    """Rejects the fields of a batch/v1 JobSpec that contradict elasticity.
 
     The API server fills in `completions: 1, parallelism: 1` where a user gives neither, so that
     pair is taken as "not given" (the webhook removes it).
@@ -151,16 +151,16 @@ def check_spec(spec: Mapping[str, object]) -> None:
 
 
 def check_stored(spec: Mapping[str, object]) -> None:
-    """Refuses what only admission could have mended in a Job that is stored already.
+    """Rejects fields of a stored Job that only admission could have corrected.
 
     Raises:
-        JobError: the built-in controller has it, and makes no more pods than `completions`.
+        JobError: the built-in controller manages it, and creates only `completions` pods.
     """
     completions = spec.get("completions")
     if completions is not None and spec.get("managedBy") is None:
         raise JobError(
-            f"spec.completions is {completions}: the Job came in while EDL's webhook was away, "
-            "and the built-in controller makes no more pods than that"
+            f"spec.completions is {completions}: the Job was created while EDL's webhook was down, "
+            "and the built-in controller creates no more pods than that"
         )
 
 
@@ -169,7 +169,7 @@ def defaulted_completions(spec: Mapping[str, object]) -> bool:
     return spec.get("completions") == 1 and spec.get("parallelism") in (None, 1)
 
 
-def number(annotations: Mapping[str, str], name: str, biggest: int) -> int:
+def number(annotations: Mapping[str, str], name: str, largest: int) -> int:
     """The whole number from 1 to `biggest` that an annotation holds.
 
     Raises:
@@ -182,7 +182,7 @@ def number(annotations: Mapping[str, str], name: str, biggest: int) -> int:
         )
     digits = text.strip()
     if not (digits.isascii() and digits.isdecimal()):
-        raise JobError(f"{name} is {text[:40]!r}: write a whole number from 1 to {biggest}")
-    if len(digits) > 9 or not 1 <= int(digits) <= biggest:  # noqa: PLR2004 - int() of any length is slow
-        raise JobError(f"{name} is {text[:40]}: write a whole number from 1 to {biggest}")
+        raise JobError(f"{name} is {text[:40]!r}: write a whole number from 1 to {largest}")
+    if len(digits) > 9 or not 1 <= int(digits) <= largest:  # noqa: PLR2004 - int() of any length is slow
+        raise JobError(f"{name} is {text[:40]}: write a whole number from 1 to {largest}")
     return int(digits)

@@ -5,17 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy import books
-from policy.snapshot import Books
+from policy import trainer_accounting
+from policy.snapshot import TrainerAccounting
 from tests.support.strategies import CALM
 
 
 @st.composite
-def _books(draw: st.DrawFn) -> Books:
+def _books(draw: st.DrawFn) -> TrainerAccounting:
     next_id = draw(st.integers(0, 300))
     count = st.integers(0, 10**6)
     failures = draw(st.integers(0, 20))
-    return Books(
+    return TrainerAccounting(
         next_id=next_id,
         open=frozenset(draw(st.sets(st.integers(0, next_id - 1)))) if next_id else frozenset(),
         succeeded=draw(count),
@@ -29,16 +29,16 @@ def _books(draw: st.DrawFn) -> Books:
 
 @CALM
 @given(_books())
-def test_books_read_back(kept: Books) -> None:
-    """What is written on a Job is read as the same books."""
-    assert books.parse(books.show(kept)) == kept
+def test_accounting_round_trips(accounting: TrainerAccounting) -> None:
+    """What is written on a Job is read as the same accounting."""
+    assert trainer_accounting.parse(trainer_accounting.serialize(accounting)) == accounting
 
 
 def test_books_are_short() -> None:
     """Neighbouring ids are one range, and sums of nothing are left out."""
-    kept = Books(next_id=9, open=frozenset({0, 1, 2, 5, 7, 8}), released=3)
+    accounting = TrainerAccounting(next_id=9, open=frozenset({0, 1, 2, 5, 7, 8}), released=3)
 
-    assert books.show(kept) == '{"next":9,"open":"0-2,5,7-8","released":3}'
+    assert trainer_accounting.serialize(accounting) == '{"next":9,"open":"0-2,5,7-8","released":3}'
 
 
 @pytest.mark.parametrize(
@@ -62,28 +62,28 @@ def test_books_are_short() -> None:
 )
 def test_nonsense_gives_empty_books(text: str) -> None:
     """An annotation is a user's to edit: what cannot be read must not stop a job."""
-    assert books.parse(text) == Books()
+    assert trainer_accounting.parse(text) == TrainerAccounting()
 
 
 def test_impossible_values_are_mended() -> None:
     """Negative sums count as none, and ids that were never handed out are dropped."""
     text = json.dumps({"next": 3, "open": "1-1000000000000", "failed": -4, "failuresInRow": -1})
 
-    assert books.parse(text) == Books(next_id=3, open=frozenset({1, 2}))
+    assert trainer_accounting.parse(text) == TrainerAccounting(next_id=3, open=frozenset({1, 2}))
 
 
 def test_long_nonsense_is_given_up_before_it_fills_the_memory() -> None:
     """Ranges for a hundred million ids: of them some hundred thousand are read, a few megabytes."""
     text = json.dumps({"next": 10**9, "open": ",".join(["0-1999999"] * 50)})
-    books.parse(text)
+    trainer_accounting.parse(text)
     tracemalloc.start()
     try:
-        kept = books.parse(text)
+        accounting = trainer_accounting.parse(text)
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
 
-    assert kept == Books()
+    assert accounting == TrainerAccounting()
     assert peak_bytes < 20_000_000
 
 
@@ -91,16 +91,22 @@ def test_as_many_ids_as_a_job_can_have_are_read() -> None:
     """A hundred thousand; one more is nonsense."""
     most = 100_000
 
-    assert len(books.parse(json.dumps({"next": most + 9, "open": f"0-{most - 1}"})).open) == most
-    assert books.parse(json.dumps({"next": most + 9, "open": f"0-{most - 1},{most}"})) == Books()
+    assert (
+        len(trainer_accounting.parse(json.dumps({"next": most + 9, "open": f"0-{most - 1}"})).open)
+        == most
+    )
+    assert (
+        trainer_accounting.parse(json.dumps({"next": most + 9, "open": f"0-{most - 1},{most}"}))
+        == TrainerAccounting()
+    )
 
 
 def test_reserved_ids_are_new_and_open() -> None:
     """Ids only grow; asking for none changes nothing."""
-    kept = Books(next_id=4, open=frozenset({2}))
+    accounting = TrainerAccounting(next_id=4, open=frozenset({2}))
 
-    after, ids = books.reserve(kept, 2)
+    after, ids = trainer_accounting.reserve(accounting, 2)
 
     assert ids == (4, 5)
-    assert after == Books(next_id=6, open=frozenset({2, 4, 5}))
-    assert books.reserve(kept, 0) == (kept, ())
+    assert after == TrainerAccounting(next_id=6, open=frozenset({2, 4, 5}))
+    assert trainer_accounting.reserve(accounting, 0) == (accounting, ())

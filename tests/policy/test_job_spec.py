@@ -1,6 +1,6 @@
 import pytest
 
-from policy import elastic
+from policy import job_spec
 from policy.errors import JobError
 from policy.names import (
     ANNOTATION_MASTER,
@@ -19,15 +19,15 @@ def _bounds(low: str, high: str) -> dict[str, str]:
 
 def test_either_bound_makes_a_job_elastic() -> None:
     """A Job with one bound only is meant to be elastic, and refused for what is missing."""
-    assert elastic.is_elastic({ANNOTATION_MIN: "1"})
-    assert elastic.is_elastic({ANNOTATION_MAX: "1"})
-    assert not elastic.is_elastic({"other": "1"})
+    assert job_spec.is_elastic({ANNOTATION_MIN: "1"})
+    assert job_spec.is_elastic({ANNOTATION_MAX: "1"})
+    assert not job_spec.is_elastic({"other": "1"})
 
 
 @pytest.mark.parametrize(("low", "high"), [("2", "60"), ("1", "1"), (" 3 ", "10000")])
 def test_good_bounds_are_read(low: str, high: str) -> None:
     """Whole numbers from 1 to 10000, spaces around them forgiven."""
-    assert elastic.bounds(_bounds(low, high)) == (int(low), int(high))
+    assert job_spec.bounds(_bounds(low, high)) == (int(low), int(high))
 
 
 @pytest.mark.parametrize(
@@ -40,49 +40,49 @@ def test_bad_bounds_are_refused(name: str, text: str) -> None:
     annotations = _bounds("1", "10000") | {name: text}
 
     with pytest.raises(JobError, match=f"^{name} is .*write a whole number from 1 to") as refusal:
-        elastic.bounds(annotations)
+        job_spec.bounds(annotations)
     assert len(str(refusal.value)) < 200
 
 
 @pytest.mark.parametrize(
-    ("there", "missing"), [(ANNOTATION_MIN, ANNOTATION_MAX), (ANNOTATION_MAX, ANNOTATION_MIN)]
+    ("present", "missing"), [(ANNOTATION_MIN, ANNOTATION_MAX), (ANNOTATION_MAX, ANNOTATION_MIN)]
 )
-def test_both_bounds_are_needed(there: str, missing: str) -> None:
+def test_both_bounds_are_needed(present: str, missing: str) -> None:
     """The one that is missing is named."""
     with pytest.raises(JobError, match=f"^{missing} is missing"):
-        elastic.bounds({there: "2"})
+        job_spec.bounds({present: "2"})
 
 
 def test_min_above_max_is_refused() -> None:
     """Both annotations and both numbers are named."""
     with pytest.raises(JobError, match=f"{ANNOTATION_MIN} is 5 and {ANNOTATION_MAX} is 4"):
-        elastic.bounds(_bounds("5", "4"))
+        job_spec.bounds(_bounds("5", "4"))
 
 
 def test_weight_is_one_unless_given() -> None:
     """A weight is a whole number from 1 to 1000."""
-    assert elastic.weight({}) == 1
-    assert elastic.weight({ANNOTATION_WEIGHT: "7"}) == 7
+    assert job_spec.weight({}) == 1
+    assert job_spec.weight({ANNOTATION_WEIGHT: "7"}) == 7
     with pytest.raises(JobError, match=f"{ANNOTATION_WEIGHT} is 1001"):
-        elastic.weight({ANNOTATION_WEIGHT: "1001"})
+        job_spec.weight({ANNOTATION_WEIGHT: "1001"})
 
 
 def test_a_master_is_asked_for_by_true() -> None:
     """Absent and "false" mean none; anything else is refused by name."""
-    assert elastic.master({ANNOTATION_MASTER: "true"})
-    assert not elastic.master({ANNOTATION_MASTER: "false"})
-    assert not elastic.master({})
+    assert job_spec.master({ANNOTATION_MASTER: "true"})
+    assert not job_spec.master({ANNOTATION_MASTER: "false"})
+    assert not job_spec.master({})
     with pytest.raises(JobError, match=r"edl.training/master is 'yes': write \"true\""):
-        elastic.master({ANNOTATION_MASTER: "yes"})
+        job_spec.master({ANNOTATION_MASTER: "yes"})
 
 
 def test_a_master_may_be_told_how_to_run() -> None:
     """As annotations for the pod that carries it."""
-    said = {ANNOTATION_MASTER_STEPS: " 500 ", ANNOTATION_MASTER_HEARTBEAT: "0.5"}
-    found = elastic.master_settings({ANNOTATION_MASTER: "true", **said})
+    settings = {ANNOTATION_MASTER_STEPS: " 500 ", ANNOTATION_MASTER_HEARTBEAT: "0.5"}
+    parsed = job_spec.master_settings({ANNOTATION_MASTER: "true", **settings})
 
-    assert found == {ANNOTATION_MASTER_STEPS: "500", ANNOTATION_MASTER_HEARTBEAT: "0.5"}
-    assert elastic.master_settings({}) == {}
+    assert parsed == {ANNOTATION_MASTER_STEPS: "500", ANNOTATION_MASTER_HEARTBEAT: "0.5"}
+    assert job_spec.master_settings({}) == {}
 
 
 @pytest.mark.parametrize(
@@ -99,22 +99,22 @@ def test_a_master_may_be_told_how_to_run() -> None:
 def test_what_no_master_takes_is_refused(name: str, text: str, words: str) -> None:
     """Before a pod starts that would end at once."""
     with pytest.raises(JobError, match=f"^{name} is .*{words}"):
-        elastic.master_settings({ANNOTATION_MASTER: "true", name: text})
+        job_spec.master_settings({ANNOTATION_MASTER: "true", name: text})
 
 
 @pytest.mark.parametrize("name", [ANNOTATION_MASTER_STEPS, ANNOTATION_MASTER_HEARTBEAT])
 def test_settings_of_a_master_need_one(name: str) -> None:
     """They would be lost in silence."""
     with pytest.raises(JobError, match=f"^{name} needs a master"):
-        elastic.master_settings({name: "5"})
+        job_spec.master_settings({name: "5"})
 
 
 def test_a_queue_is_a_short_name() -> None:
     """No queue is the empty one; what is longer than a label value is refused."""
-    assert elastic.queue({}) == ""
-    assert elastic.queue({ANNOTATION_QUEUE: "night"}) == "night"
+    assert job_spec.queue({}) == ""
+    assert job_spec.queue({ANNOTATION_QUEUE: "night"}) == "night"
     with pytest.raises(JobError, match=f"{ANNOTATION_QUEUE} is longer than 63"):
-        elastic.queue({ANNOTATION_QUEUE: "q" * 64})
+        job_spec.queue({ANNOTATION_QUEUE: "q" * 64})
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_queue_is_a_short_name() -> None:
 )
 def test_specs_that_agree_with_elasticity_pass(spec: dict[str, object]) -> None:
     """What the API server fills in by itself is taken as not given."""
-    elastic.check_spec(spec)
+    job_spec.check_spec(spec)
 
 
 @pytest.mark.parametrize(
@@ -145,13 +145,13 @@ def test_specs_that_agree_with_elasticity_pass(spec: dict[str, object]) -> None:
 def test_specs_that_contradict_elasticity_are_refused(spec: dict[str, object], words: str) -> None:
     """The message names the field and the way out."""
     with pytest.raises(JobError, match=words):
-        elastic.check_spec(spec)
+        job_spec.check_spec(spec)
 
 
 def test_a_stored_default_job_cannot_be_elastic() -> None:
     """With the API server's completions of 1 and the built-in controller it can be one pod only."""
-    with pytest.raises(JobError, match=r"spec\.completions is 1: .*webhook was away"):
-        elastic.check_stored({"completions": 1, "parallelism": 1})
+    with pytest.raises(JobError, match=r"spec\.completions is 1: .*webhook was down"):
+        job_spec.check_stored({"completions": 1, "parallelism": 1})
 
-    elastic.check_stored({"parallelism": 1})
-    elastic.check_stored({"completions": 1, "managedBy": "edl.training/reconciler"})
+    job_spec.check_stored({"parallelism": 1})
+    job_spec.check_stored({"completions": 1, "managedBy": "edl.training/reconciler"})

@@ -1,7 +1,7 @@
-"""The live trainers of one job, counted once and kept until one of them changes.
+"""The live trainers of one job, sorted and counted once and cached until one of them changes.
 
-A plan looks at every job many times; between two plans few trainers change. `policy.index`
-keeps one crew for each job.
+A plan looks at every job many times; between two plans few trainers change.
+`policy.cluster_state` caches one `LiveTrainers` for each job.
 """
 
 from collections.abc import Iterable
@@ -15,25 +15,22 @@ _FOREIGN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
-    """Trainers that belong to one very Job object, bound or waiting, not deleting."""
+class LiveTrainers:
+    """The trainers of one Job object that are bound or waiting and not being deleted."""
 
-    live: tuple[Pod, ...] = ()
+    pods: tuple[Pod, ...] = ()
     """In order of `loss`: surplus first, and among them those without a node first."""
     surplus: int = 0
-    """How many of them are surplus: the first so many."""
+    """Number of surplus trainers: these come first in `pods`."""
     waiting: int = 0
-    """How many of the surplus have no node yet: the first so many."""
+    """Number of surplus trainers without a node: these come first of all."""
     guaranteed: tuple[Pod, ...] = ()
     succeeded: bool = False
-    """One of its trainers ended well, which ends the work of a job that has no master."""
-
-
-EMPTY = Crew()
+    """Whether a trainer has succeeded, which completes a job that has no master."""
 
 
 def tier_rank(pod: Pod) -> int:
-    """0 surplus, 1 guaranteed, 2 support, 3 no training pod at all."""
+    """0 for surplus, 1 for guaranteed, 2 for support, 3 for a pod that is not training."""
     if pod.role is None:
         return _FOREIGN
     if pod.tier is None:
@@ -42,15 +39,15 @@ def tier_rank(pod: Pod) -> int:
 
 
 def is_surplus(pod: Pod) -> bool:
-    """Whether a pod is the first to give way."""
+    """Whether a pod is a surplus trainer, which is preempted first."""
     return pod.role is Role.TRAINER and pod.tier is Tier.SURPLUS
 
 
 def loss(pod: Pod) -> tuple[int, bool, bool, bool, float, float, int]:
-    """Orders trainers of one job by what is lost with them; the least first.
+    """Sort key of the trainers of one job, by what is lost when one ends; the least first.
 
-    Surplus first, the one that carries the master last in its tier, then those that do not run
-    yet, then the least uncommitted work, then the youngest.
+    Surplus first, the master's host last in its tier, then trainers that do not run yet, then
+    the least uncommitted work, then the youngest.
     """
     return (
         tier_rank(pod),
@@ -63,13 +60,13 @@ def loss(pod: Pod) -> tuple[int, bool, bool, bool, float, float, int]:
     )
 
 
-def crew(job: Job, pods: Iterable[Pod]) -> Crew:
-    """The crew of a job.
+def live_trainers(job: Job, pods: Iterable[Pod]) -> LiveTrainers:
+    """The live trainers of a job.
 
     Args:
-        job: Whose.
-        pods: All pods that carry its name, or, where the built-in controller has them, that
-            its uid owns; those of an earlier Job of that name are left out.
+        job: The job.
+        pods: All pods with the job's label, or, where the built-in controller manages the job,
+            all pods that its uid owns. Pods of an earlier Job of that name are ignored.
     """
     own = [pod for pod in pods if pod.owner_uid == job.uid]
     live = [pod for pod in own if not pod.terminal and not pod.deleting]
@@ -77,8 +74,8 @@ def crew(job: Job, pods: Iterable[Pod]) -> Crew:
         live = _tiered(job, live)
     live.sort(key=loss)
     surplus = sum(1 for pod in live if is_surplus(pod))
-    return Crew(
-        live=tuple(live),
+    return LiveTrainers(
+        pods=tuple(live),
         surplus=surplus,
         waiting=sum(1 for pod in live[:surplus] if not pod.node),
         guaranteed=tuple(pod for pod in live if pod.tier is Tier.GUARANTEED),
@@ -89,7 +86,7 @@ def crew(job: Job, pods: Iterable[Pod]) -> Crew:
 
 
 def _tiered(job: Job, live: Iterable[Pod]) -> list[Pod]:
-    """Pods of the built-in controller with the tiers they lack: its oldest `min` are guaranteed."""
+    """Gives pods of the built-in controller a tier: the oldest `min` are guaranteed."""
     oldest = sorted(live, key=lambda pod: (not pod.node, pod.created_s, pod.uid))
     return [
         replace(

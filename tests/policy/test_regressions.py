@@ -6,13 +6,22 @@ from datetime import UTC, datetime
 import pytest
 
 from policy import ceilings
-from policy.elasticity import plan
 from policy.model import Policy, Window
 from policy.names import Tier
-from policy.planning import Plan
+from policy.plan import Plan
+from policy.planner import plan
 from policy.reasons import Reason
 from policy.snapshot import Job, Node, Pod
-from tests.support.builders import LONG_AGO_S, NOW_S, index, job, node, service, trainer, trainers
+from tests.support.builders import (
+    LONG_AGO_S,
+    NOW_S,
+    cluster_state,
+    job,
+    node,
+    service,
+    trainer,
+    trainers,
+)
 from tests.support.simulate import Cluster
 
 _A, _B = job("a", 1, 9), job("b", 1, 9)
@@ -23,7 +32,7 @@ def _policy(**fields: object) -> Policy:
 
 
 def _plan(nodes: list[Node], jobs: list[Job], pods: list[Pod], policy: Policy) -> Plan:
-    return plan(index(nodes, jobs, pods), policy, NOW_S)
+    return plan(cluster_state(nodes, jobs, pods), policy, NOW_S)
 
 
 def _short(owner: Job) -> list[Pod]:
@@ -36,20 +45,20 @@ def test_the_reserve_leaves_a_minimum_that_surplus_stands_in_for() -> None:
     short = job("short", 3, 9)
     policy = Policy.model_validate({"reserve": {"maxLoad": {"cpu": 0.1}}})
     failing = replace(
-        short, books=replace(short.books, failures_in_row=3, last_failure_s=NOW_S - 1)
+        short, accounting=replace(short.accounting, failures_in_row=3, last_failure_s=NOW_S - 1)
     )
 
-    made = _plan([node("n0", 20)], [failing], _short(failing), policy)
+    new_plan = _plan([node("n0", 20)], [failing], _short(failing), policy)
 
-    assert made.empty
-    assert made.jobs[0].target == 3
+    assert new_plan.empty
+    assert new_plan.jobs[0].target == 3
 
 
 def test_a_quota_leaves_a_minimum_that_surplus_stands_in_for() -> None:
     """Nor for a quota that was lowered, nor for another job that starts in it."""
     short, new = job("short", 3, 9), job("new", 1, 1)
     failing = replace(
-        short, books=replace(short.books, failures_in_row=3, last_failure_s=NOW_S - 1)
+        short, accounting=replace(short.accounting, failures_in_row=3, last_failure_s=NOW_S - 1)
     )
 
     for cpu in ("5", "15"):
@@ -91,28 +100,31 @@ def test_no_quota_lacks_nothing() -> None:
     """Where all quotas have room there is nothing to say."""
     policy = _policy(quotas=[{"queue": "night", "requests": {"cpu": "8"}}])
 
-    assert ceilings.Quotas(policy, index()).lack(_A, 100) == {}
+    assert ceilings.Quotas(policy, cluster_state()).lack(_A, 100) == {}
 
 
 def test_trainers_told_to_be_made_count_in_quotas() -> None:
-    """The built-in controller is told a number; it counts before its pods are there."""
+    """The number set for the built-in controller counts before its pods exist."""
     policy = _policy(quotas=[{"namespace": "ml", "requests": {"cpu": "10"}}])
     plain = job("plain", 1, 3, managed=False, parallelism=3)
 
-    made = _plan([node("n0", 40)], [plain, _A], [], policy)
+    new_plan = _plan([node("n0", 40)], [plain, _A], [], policy)
 
-    assert {wanted.key: wanted.target for wanted in made.jobs} == {"ml/a": 0, "ml/plain": 2}
+    assert {job_plan.key: job_plan.target for job_plan in new_plan.jobs} == {
+        "ml/a": 0,
+        "ml/plain": 2,
+    }
 
 
-@pytest.mark.parametrize(("age_s", "gone"), [(11.9, False), (12.0, True)])
-def test_a_trainer_that_was_put_aside_is_taken_back(age_s: float, *, gone: bool) -> None:
+@pytest.mark.parametrize(("age_s", "released"), [(11.9, False), (12.0, True)])
+def test_a_trainer_that_was_put_aside_is_taken_back(age_s: float, *, released: bool) -> None:
     """It has room, but kube-scheduler does not look at it again: after four times the patience."""
     waiting = trainer(_A, 5, created_s=NOW_S - age_s)
 
-    made = _plan([node("n0", 10)], [_A], [*trainers(_A, ["n0"]), waiting], _policy())
+    new_plan = _plan([node("n0", 10)], [_A], [*trainers(_A, ["n0"]), waiting], _policy())
 
-    details = [release.detail for release in made.releases]
-    assert details == ["kube-scheduler did not take the room for 12 s"] * gone
+    details = [release.detail for release in new_plan.releases]
+    assert details == ["kube-scheduler did not use the free capacity for 12 s"] * released
 
 
 def test_a_step_is_awaited_whole() -> None:
@@ -122,9 +134,9 @@ def test_a_step_is_awaited_whole() -> None:
     leaving = service("s", 5, "n0", deleting=True)
     pods = [*trainers(even, ["n0"] * 2), *trainers(odd, ["n1"] * 3), leaving]
 
-    made = _plan([node("n0", 20), node("n1", 15)], [even, odd], pods, policy)
+    new_plan = _plan([node("n0", 20), node("n1", 15)], [even, odd], pods, policy)
 
-    assert made.empty
+    assert new_plan.empty
 
 
 def test_a_step_that_comes_only_in_part_is_not_awaited() -> None:
@@ -134,13 +146,13 @@ def test_a_step_that_comes_only_in_part_is_not_awaited() -> None:
     leaving = service("s", 5, "n0", deleting=True)
     pods = [*trainers(even, ["n0"] * 2), *trainers(odd, ["n1"] * 3), leaving]
 
-    made = _plan([node("n0", 20), node("n1", 15)], [even, odd], pods, policy)
+    new_plan = _plan([node("n0", 20), node("n1", 15)], [even, odd], pods, policy)
 
-    assert [(create.job, create.count) for create in made.creates] == [("other/odd", 1)]
+    assert [(create.job, create.count) for create in new_plan.creates] == [("other/odd", 1)]
 
 
 def test_guaranteed_trainers_of_a_full_job_are_enough() -> None:
-    """Spare is what is above the minimum, whoever holds it."""
+    """Trainers above the minimum are spare, in whatever tier."""
     pods = trainers(job("a", 2, 9), ["n0"] * 4)
 
     assert [pod.tier for pod in pods].count(Tier.SURPLUS) == 2
@@ -217,9 +229,9 @@ def test_the_quota_counts_those_that_wait_and_leaves_a_minimum_of_them() -> None
     waiting = [trainer(owner, number, created_s=LONG_AGO_S) for number in range(3)]
     quota = _policy(quotas=[{"namespace": "ml", "requests": {"cpu": 11}}])
 
-    made = _plan([node("n0", 2)], [owner], waiting, quota)
+    new_plan = _plan([node("n0", 2)], [owner], waiting, quota)
 
-    assert sorted(release.reason for release in made.releases) == [
+    assert sorted(release.reason for release in new_plan.releases) == [
         Reason.NOT_SCHEDULED,
         Reason.NOT_SCHEDULED,
         Reason.QUOTA_REACHED,

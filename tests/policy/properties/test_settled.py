@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy import amounts, ceilings
-from policy.crew import is_surplus
-from policy.index import Index
+from policy.cluster_state import ClusterState
+from policy.live_trainers import is_surplus
 from policy.model import Policy
 from policy.reasons import Reason
 from policy.snapshot import Job
@@ -49,11 +49,11 @@ def test_nodes_devices_and_quotas_hold(case: Case) -> None:
     for _ in range(12):
         before = cluster.counts()
         cluster.round(case.policy)
-        index = cluster.index()
-        assert all(amount >= 0 for n in index.nodes for amount in index.free(n).values())
-        left = ceilings.Quotas(case.policy, index)
+        state = cluster.state()
+        assert all(amount >= 0 for n in state.nodes for amount in state.free(n).values())
+        quotas = ceilings.Quotas(case.policy, state)
         for key, count in cluster.counts().items():
-            assert count <= before[key] or not left.exceeded(index.jobs[key])
+            assert count <= before[key] or not quotas.exceeded(state.jobs[key])
 
 
 @CALM
@@ -62,16 +62,16 @@ def test_nobody_waits_for_min_while_surplus_holds_its_room(case: Case) -> None:
     """At rest, a job below its minimum could not start even if all surplus went."""
     cluster = _cluster(case)
     cluster.settle(case.policy, _ROUNDS)
-    index = cluster.index()
+    state = cluster.state()
 
-    for wanted in cluster.plan(case.policy).jobs:
-        owner = index.jobs[wanted.key]
-        if wanted.target >= owner.min_trainers:
+    for job_plan in cluster.plan(case.policy).jobs:
+        owner = state.jobs[job_plan.key]
+        if job_plan.target >= owner.min_trainers:
             continue
-        if wanted.reason is Reason.WAITING_FOR_ROOM:
-            assert _slots_without_surplus(cluster.index(), case, owner) < owner.min_trainers
+        if job_plan.reason is Reason.WAITING_FOR_ROOM:
+            assert _slots_without_surplus(cluster.state(), case, owner) < owner.min_trainers
         else:
-            assert wanted.reason in (
+            assert job_plan.reason in (
                 Reason.FITS_NO_NODE,
                 Reason.SUSPENDED,
                 Reason.ENDING,
@@ -79,13 +79,13 @@ def test_nobody_waits_for_min_while_surplus_holds_its_room(case: Case) -> None:
             )
 
 
-def _slots_without_surplus(index: Index, case: Case, owner: Job) -> int:
+def _slots_without_surplus(state: ClusterState, case: Case, owner: Job) -> int:
     """How many trainers of a job there are, and could be made if all surplus went away."""
-    slots = sum(not is_surplus(pod) for pod in index.trainers(owner))
-    for pod in [p for p in index.pods.values() if is_surplus(p)]:
-        index.drop_pod(pod.uid)
-    usable = index.open_nodes(owner.constraints, case.policy.node_pools)
-    return slots + sum(amounts.times(owner.requests, index.free(name)) for name in usable)
+    slots = sum(not is_surplus(pod) for pod in state.trainers(owner))
+    for pod in [p for p in state.pods.values() if is_surplus(p)]:
+        state.drop_pod(pod.uid)
+    usable = state.open_nodes(owner.constraints, case.policy.node_pools)
+    return slots + sum(amounts.times(owner.requests, state.free(name)) for name in usable)
 
 
 @CALM
@@ -94,20 +94,20 @@ def test_nothing_usable_is_left_over(case: Case) -> None:
     """At rest no job could have its next size: room, load and quota are used as far as they go."""
     cluster = _cluster(case)
     cluster.settle(case.policy, _ROUNDS)
-    index, policy = cluster.index(), case.policy
-    left = ceilings.Quotas(policy, index)
-    limits = ceilings.load_limits(policy, index.allocatable, datetime.fromtimestamp(NOW_S, UTC))
-    load = ceilings.Load(limits, index.total_used())
-    waiting = {pod.job for pod in index.waiting.values() if pod.job}
+    state, policy = cluster.state(), case.policy
+    quotas = ceilings.Quotas(policy, state)
+    limits = ceilings.load_limits(policy, state.allocatable, datetime.fromtimestamp(NOW_S, UTC))
+    load = ceilings.Load(limits, state.total_used())
+    waiting = {pod.job for pod in state.waiting.values() if pod.job}
 
-    for wanted in cluster.plan(policy).jobs:
-        owner = index.jobs[wanted.key]
-        step = ceilings.next_size(policy, owner, wanted.target) - wanted.target
-        if wanted.reason is not Reason.NO_ROOM or not step or waiting or index.waiting:
+    for job_plan in cluster.plan(policy).jobs:
+        owner = state.jobs[job_plan.key]
+        step = ceilings.next_size(policy, owner, job_plan.target) - job_plan.target
+        if job_plan.reason is not Reason.NO_ROOM or not step or waiting or state.waiting:
             continue
-        if left.allow(owner, step) and load.allow(owner.requests, step):
-            usable = index.open_nodes(owner.constraints, policy.node_pools)
-            slots = sum(amounts.times(owner.requests, index.free(name)) for name in usable)
+        if quotas.allow(owner, step) and load.allow(owner.requests, step):
+            usable = state.open_nodes(owner.constraints, policy.node_pools)
+            slots = sum(amounts.times(owner.requests, state.free(name)) for name in usable)
             assert slots < step
 
 
@@ -132,9 +132,9 @@ def test_more_capacity_costs_nobody_the_minimum(case: Case, cpu: int) -> None:
     st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=1, max_size=4),
     st.integers(1, 6),
 )
-def test_more_capacity_shrinks_no_share(wishes: list[tuple[int, int]], count: int) -> None:
+def test_more_capacity_shrinks_no_share(bounds: list[tuple[int, int]], count: int) -> None:
     """Alike nodes and one shape: with a node more, no job has over one trainer fewer."""
-    owners = [job(f"j{i}", low, 12, weight=weight) for i, (low, weight) in enumerate(wishes)]
+    owners = [job(f"j{i}", low, 12, weight=weight) for i, (low, weight) in enumerate(bounds)]
     settled = []
     for nodes in (count, count + 1):
         cluster = Cluster([node(f"n{i}", 18) for i in range(nodes)], owners)

@@ -3,13 +3,13 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy.crew import is_surplus
-from policy.index import Index, job_key
+from policy.cluster_state import ClusterState, job_key
+from policy.live_trainers import is_surplus
 from policy.names import Tier
 from policy.snapshot import Node, Phase, Pod
 from tests.support.builders import (
     NOW_S,
-    index,
+    cluster_state,
     job,
     node,
     server,
@@ -63,51 +63,53 @@ _changes = st.lists(
 )
 
 
-def _apply(kept: Index, change: _Change) -> None:
+def _apply(cluster: ClusterState, change: _Change) -> None:
     match change:
         case Node():
-            kept.put_node(change)
+            cluster.put_node(change)
         case Pod():
-            kept.put_pod(change)
+            cluster.put_pod(change)
         case str():
-            kept.drop_node(change)
-            kept.drop_pod(change)
-            kept.drop_job(change)
+            cluster.drop_node(change)
+            cluster.drop_pod(change)
+            cluster.drop_job(change)
 
 
-def _seen(kept: Index) -> dict[str, object]:
-    """What decisions can see of an index; amounts of 0 are no amounts."""
+def _sums(cluster: ClusterState) -> dict[str, object]:
+    """All that decisions read of the state; amounts of 0 do not count."""
 
     def trim(amounts: dict[str, int]) -> dict[str, int]:
         return {name: amount for name, amount in amounts.items() if amount}
 
     return {
-        "nodes": kept.nodes,
-        "pods": kept.pods,
-        "jobs": kept.jobs,
-        "used": {name: trim(used) for name, used in kept.used.items()},
-        "bound": kept.bound,
-        "waiting": kept.waiting,
-        "members": kept.members,
-        "carriers": kept.carriers,
-        "servers": kept.servers,
-        "owned": kept.owned,
-        "allocatable": trim(kept.allocatable),
-        "total": trim(kept.total_used()),
+        "nodes": cluster.nodes,
+        "pods": cluster.pods,
+        "jobs": cluster.jobs,
+        "used": {name: trim(used) for name, used in cluster.used.items()},
+        "bound": cluster.bound,
+        "waiting": cluster.waiting,
+        "members": cluster.members,
+        "master_hosts": cluster.master_hosts,
+        "servers": cluster.servers,
+        "owned": cluster.owned,
+        "allocatable": trim(cluster.allocatable),
+        "total": trim(cluster.total_used()),
     }
 
 
 @CALM
 @given(_changes)
 def test_changes_one_by_one_are_the_same_as_a_recount(changes: list[_Change]) -> None:
-    """After any sequence of changes the sums are those of an index made anew."""
-    kept = Index()
-    kept.put_job(_JOB)
+    """After any sequence of changes the sums are those of a new state."""
+    cluster = ClusterState()
+    cluster.put_job(_JOB)
     for change in changes:
-        _apply(kept, change)
+        _apply(cluster, change)
 
-    fresh = index(list(kept.nodes.values()), list(kept.jobs.values()), list(kept.pods.values()))
-    assert _seen(kept) == _seen(fresh)
+    fresh = cluster_state(
+        list(cluster.nodes.values()), list(cluster.jobs.values()), list(cluster.pods.values())
+    )
+    assert _sums(cluster) == _sums(fresh)
 
 
 def test_leaving_pods_hold_their_room() -> None:
@@ -117,26 +119,28 @@ def test_leaving_pods_hold_their_room() -> None:
         service("done", 4, "n0", phase=Phase.SUCCEEDED),
         service("failed", 4, "n0", phase=Phase.FAILED),
     ]
-    kept = index([node("n0", 10)], pods=pods)
+    cluster = cluster_state([node("n0", 10)], pods=pods)
 
-    assert kept.free("n0")["cpu"] == 7_000
-    assert kept.total_used()["cpu"] == 3_000
+    assert cluster.free("n0")["cpu"] == 7_000
+    assert cluster.total_used()["cpu"] == 3_000
 
 
 def test_pods_on_unknown_nodes_use_nothing() -> None:
     """A pod may name a node that is gone, or not seen yet: no sum of the cluster counts it."""
-    kept = index([node("n0")], pods=[service("lost", 3, "gone")])
+    cluster = cluster_state([node("n0")], pods=[service("lost", 3, "gone")])
 
-    assert kept.total_used() == {}
-    kept.put_node(node("gone", 10))
-    assert kept.free("gone")["cpu"] == 7_000
+    assert cluster.total_used() == {}
+    cluster.put_node(node("gone", 10))
+    assert cluster.free("gone")["cpu"] == 7_000
 
 
 def test_only_pods_that_want_a_node_wait() -> None:
     """Deleted ones do not."""
-    kept = index(pods=[service("a"), service("b", deleting=True), service("c", where="n0")])
+    cluster = cluster_state(
+        pods=[service("a"), service("b", deleting=True), service("c", where="n0")]
+    )
 
-    assert set(kept.waiting) == {"uid-a"}
+    assert set(cluster.waiting) == {"uid-a"}
 
 
 def test_trainers_belong_to_this_very_job() -> None:
@@ -148,7 +152,7 @@ def test_trainers_belong_to_this_very_job() -> None:
         trainer(_JOB, 4, "n0", deleting=True),
     ]
 
-    assert index([node("n0")], [_JOB], [live, *others]).trainers(_JOB) == (live,)
+    assert cluster_state([node("n0")], [_JOB], [live, *others]).trainers(_JOB) == (live,)
 
 
 def test_pods_of_the_builtin_controller_get_tiers_by_age() -> None:
@@ -160,9 +164,9 @@ def test_pods_of_the_builtin_controller_get_tiers_by_age() -> None:
         service("gone", where="n0", owner_uid=_PLAIN.uid, deleting=True),
     ]
 
-    found = index([node("n0")], [_PLAIN], pods).trainers(_PLAIN)
+    live = cluster_state([node("n0")], [_PLAIN], pods).trainers(_PLAIN)
 
-    assert [(pod.name, pod.tier) for pod in found] == [
+    assert [(pod.name, pod.tier) for pod in live] == [
         ("waits", Tier.SURPLUS),
         ("new", Tier.SURPLUS),
         ("old", Tier.GUARANTEED),
@@ -171,11 +175,11 @@ def test_pods_of_the_builtin_controller_get_tiers_by_age() -> None:
 
 def test_a_share_is_weighed_by_job_and_queue() -> None:
     """Twice the weight makes half the share."""
-    kept = index([node("n0", 50)])
+    cluster = cluster_state([node("n0", 50)])
     heavy = job("a", weight=2, queue="night")
 
-    assert kept.share(_JOB, 5, {}) == 0.5
-    assert kept.share(heavy, 5, {"night": 5}) == 0.05
+    assert cluster.share(_JOB, 5, {}) == 0.5
+    assert cluster.share(heavy, 5, {"night": 5}) == 0.05
 
 
 def test_servers_count_from_a_jobs_first_pod_on() -> None:
@@ -184,21 +188,21 @@ def test_servers_count_from_a_jobs_first_pod_on() -> None:
     other = server(_SERVED, 0, "n0", owner_uid="uid-before")
     nodes = [node("n0", 50)]
 
-    assert index(nodes, [_SERVED], [other]).serving(_SERVED) == 0
-    assert index(nodes, [_SERVED], [first]).serving(_SERVED) == 2
-    assert index(nodes, [_SERVED], [server(_SERVED, 1, "n0")]).serving(_SERVED) == 2
-    assert index(nodes, [_JOB], [trainer(_JOB, 0, "n0")]).serving(_JOB) == 0
+    assert cluster_state(nodes, [_SERVED], [other]).server_count(_SERVED) == 0
+    assert cluster_state(nodes, [_SERVED], [first]).server_count(_SERVED) == 2
+    assert cluster_state(nodes, [_SERVED], [server(_SERVED, 1, "n0")]).server_count(_SERVED) == 2
+    assert cluster_state(nodes, [_JOB], [trainer(_JOB, 0, "n0")]).server_count(_JOB) == 0
     for stopped in (replace(_SERVED, suspended=True), replace(_SERVED, managed=False)):
-        assert index(nodes, [stopped], [first]).serving(stopped) == 0
+        assert cluster_state(nodes, [stopped], [first]).server_count(stopped) == 0
 
 
 def test_servers_are_part_of_a_share() -> None:
     """Weighed as trainers are."""
-    kept = index([node("n0", 50)])
+    cluster = cluster_state([node("n0", 50)])
 
-    assert kept.servers_share(_SERVED, {}) == 0.2
-    assert kept.servers_share(replace(_SERVED, weight=2), {}) == 0.1
-    assert kept.servers_share(_JOB, {}) == 0.0
+    assert cluster.servers_share(_SERVED, {}) == 0.2
+    assert cluster.servers_share(replace(_SERVED, weight=2), {}) == 0.1
+    assert cluster.servers_share(_JOB, {}) == 0.0
 
 
 def test_surplus_is_a_tier_of_trainers() -> None:
@@ -211,7 +215,7 @@ def test_surplus_is_a_tier_of_trainers() -> None:
     assert job_key(first) == _JOB.key
 
 
-def test_the_carrier_of_a_master_is_known_while_it_stays() -> None:
+def test_the_host_of_a_master_counts_until_it_is_deleted() -> None:
     """Told to stop, ended, of an earlier Job or of another job: none of these carries it."""
     owner = job("net", 2, 2, master=True)
     pod = trainer(owner, 0, "n0", Tier.GUARANTEED, master=True)
@@ -223,20 +227,22 @@ def test_the_carrier_of_a_master_is_known_while_it_stays() -> None:
         replace(pod, job=""),
         replace(pod, master=False),
     )
-    found = index(jobs=[owner], pods=[pod])
+    cluster = cluster_state(jobs=[owner], pods=[pod])
 
-    assert found.carrier(owner) == pod
-    assert [index(jobs=[owner], pods=[other]).carrier(owner) for other in others] == [None] * 6
-    found.drop_pod(pod.uid)
-    assert found.carrier(owner) is None
-    assert found.carriers == {}
+    assert cluster.master_host(owner) == pod
+    assert [cluster_state(jobs=[owner], pods=[other]).master_host(owner) for other in others] == [
+        None
+    ] * 6
+    cluster.drop_pod(pod.uid)
+    assert cluster.master_host(owner) is None
+    assert cluster.master_hosts == {}
 
 
-def test_of_several_carriers_one_counts() -> None:
-    """A pod of role master, whoever made it; else the youngest trainer."""
+def test_of_several_hosts_one_counts() -> None:
+    """A pod of role master, created by EDL or not; otherwise the youngest trainer."""
     owner = job("net", 2, 2, master=True)
     first, second = (trainer(owner, i, "n0", Tier.GUARANTEED, master=True) for i in range(2))
     master = replace(support(owner, "net-master", "n0"), master=True)
 
-    assert index(jobs=[owner], pods=[first, second]).carrier(owner) == second
-    assert index(jobs=[owner], pods=[first, second, master]).carrier(owner) == master
+    assert cluster_state(jobs=[owner], pods=[first, second]).master_host(owner) == second
+    assert cluster_state(jobs=[owner], pods=[first, second, master]).master_host(owner) == master

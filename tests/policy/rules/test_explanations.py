@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from policy.elasticity import plan
 from policy.model import Policy, Quota, Reserve, Sizes
-from policy.planning import Plan
-from policy.snapshot import Books, Job, Node, Phase, Pod
-from tests.support.builders import NOW_S, index, job, node, service, trainer, trainers
+from policy.plan import Plan
+from policy.planner import plan
+from policy.snapshot import Job, Node, Phase, Pod, TrainerAccounting
+from tests.support.builders import NOW_S, cluster_state, job, node, service, trainer, trainers
 
 _FREE = Policy(reserve=Reserve(max_load={}))
 _A = job("a", 1, 9)
@@ -26,13 +26,13 @@ class Case:
     @property
     def plan(self) -> Plan:
         """What is planned for it."""
-        return plan(index(self.nodes, [self.job], self.pods), self.policy, NOW_S)
+        return plan(cluster_state(self.nodes, [self.job], self.pods), self.policy, NOW_S)
 
 
 def _case(
     owner: Job, running: int, cpu: float, policy: Policy = _FREE, *, beside: tuple[Pod, ...] = ()
 ) -> Case:
-    """On one node of so many CPU, with so many trainers."""
+    """A cluster of one node with `cpu` CPU, and a job with `running` trainers."""
     return Case(owner, (*trainers(owner, ["n0"] * running), *beside), (node("n0", cpu),), policy)
 
 
@@ -51,7 +51,7 @@ _TWO_NODES = (node("n0", 20, memory=64), node("n1", 10, memory=128))
 
 
 @pytest.mark.parametrize(
-    ("case", "said"),
+    ("case", "expected"),
     [
         (_case(_A, 9, 90), "AtMax: it has all of its 9 trainers"),
         (
@@ -111,7 +111,7 @@ _TWO_NODES = (node("n0", 20, memory=64), node("n1", 10, memory=128))
         (_case(replace(_A, suspended=True), 0, 5), "Suspended: spec.suspend is true"),
         (_case(replace(_A, error="min is 5"), 0, 5), "Invalid: min is 5"),
         (
-            _case(replace(_A, books=Books(succeeded=2)), 0, 5),
+            _case(replace(_A, accounting=TrainerAccounting(succeeded=2)), 0, 5),
             "Ending: trainers that finished the work: 2",
         ),
         (_case(_A, 0, 5, beside=(_DONE,)), "Ending: trainers that finished the work: 1"),
@@ -121,15 +121,15 @@ _TWO_NODES = (node("n0", 20, memory=64), node("n1", 10, memory=128))
         ),
     ],
 )
-def test_a_job_says_why_it_has_what_it_has(case: Case, said: str) -> None:
+def test_a_job_says_why_it_has_what_it_has(case: Case, expected: str) -> None:
     """With the figures that an admin can act on."""
     (about,) = case.plan.jobs
 
-    assert f"{about.reason}: {about.detail}" == said
+    assert f"{about.reason}: {about.detail}" == expected
 
 
 @pytest.mark.parametrize(
-    ("case", "said"),
+    ("case", "expected"),
     [
         (
             _case(_A, 3, 18, _sizes(2, 4, 8)),
@@ -148,8 +148,8 @@ def test_a_job_says_why_it_has_what_it_has(case: Case, said: str) -> None:
         ),
     ],
 )
-def test_a_trainer_that_goes_says_why(case: Case, said: str) -> None:
+def test_a_trainer_that_goes_says_why(case: Case, expected: str) -> None:
     """In the event of its pod."""
-    (gone,) = case.plan.releases
+    (release,) = case.plan.releases
 
-    assert f"{gone.reason}: {gone.detail}" == said
+    assert f"{release.reason}: {release.detail}" == expected

@@ -1,0 +1,373 @@
+"""The mutable state of one planning cycle, which the rules read and write.
+
+It holds the sums and the decisions so far; the rules themselves are in `policy.rules`.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import takewhile
+
+from policy import amounts, ceilings, sidecar
+from policy.cluster_state import ClusterState, job_key
+from policy.decisions import NONE, Figures
+from policy.free_capacity import FreeCapacity, When
+from policy.live_trainers import LiveTrainers
+from policy.model import FairnessBy, Policy
+from policy.names import Tier
+from policy.plan import (
+    Create,
+    CreateServers,
+    FailedMove,
+    History,
+    JobPlan,
+    MoveKey,
+    Plan,
+    Release,
+    ReleaseServer,
+)
+from policy.reasons import Reason
+from policy.snapshot import Constraints, Job, Pod, Resources
+
+_REASON_OF = {Tier.GUARANTEED: Reason.GUARANTEED, Tier.SURPLUS: Reason.SURPLUS}
+
+
+class JobDraft:
+    """The mutable draft of one job's plan: remaining trainers, planned creations, and the reason."""
+
+    def __init__(
+        self,
+        job: Job,
+        live_trainers: LiveTrainers,
+        *,
+        unit: float,
+        stranded: int,
+        masterless: bool = False,
+        server_count: int = 0,
+        base: float = 0.0,
+    ) -> None:
+        """Starts from the job as it is in the cluster, with nothing planned.
+
+        Args:
+            job: The job.
+            live_trainers: Its trainers.
+            unit: Fairness measure of one trainer; see `CycleState.measure`.
+            stranded: Guaranteed trainers on cordoned nodes.
+            masterless: Whether it asked for a master and no pod hosts one.
+            server_count: Parameter servers that count as the job's.
+            base: Fairness measure of all parameter servers that the job asks for.
+        """
+        self.job = job
+        self.key = job.key
+        self.live = list(live_trainers.pods)
+        """Trainers that remain, in order of loss: surplus before guaranteed."""
+        self.unit = unit
+        self.server_count = server_count
+        """Parameter servers that count as the job's: all requested ones, or 0 before it starts."""
+        self._base = base
+        self._surplus = live_trainers.surplus
+        self._waiting = live_trainers.waiting > 0
+        self.guaranteed = len(live_trainers.guaranteed)
+        """Live trainers of the guaranteed tier."""
+        self.absent = 0 if job.managed else max(0, job.parallelism - len(live_trainers.pods))
+        """Trainers that the built-in controller should create and has not created yet."""
+        self.initial_count = len(live_trainers.pods) + self.absent
+        """Trainers before this plan."""
+        self.count = self.initial_count
+        """Trainers after this plan."""
+        self.stranded = stranded
+        """Guaranteed trainers on cordoned nodes: replaced ahead of the expected drain."""
+        self.masterless = masterless
+        """Whether its master is missing; the next guaranteed trainer will host it."""
+        succeeded = live_trainers.succeeded or (job.accounting.succeeded > 0 and not job.master)
+        self.ending = job.managed and succeeded
+        """A trainer succeeded, and there is no master to decide instead: no more creations."""
+        self.creates: dict[Tier, list[str]] = {Tier.GUARANTEED: [], Tier.SURPLUS: []}
+        """Tier -> nodes of the trainers to create."""
+        self.server_creates: dict[int, str] = {}
+        """Index -> node of a parameter server to create."""
+        self.expected_count = 0
+        """Trainers for which capacity is reserved that leaving pods will free."""
+        self.reason = Reason.AT_MAX
+        self.figures: Figures = {"max": job.max_trainers}
+        self.stopped = job.stopped
+        """Whether it should have no trainers at all."""
+        self.grows = not (self.stopped or self.ending or job.error)
+        """Whether trainers may be created for it."""
+
+    @property
+    def base(self) -> float:
+        """Fairness measure of its parameter servers."""
+        return self._base if self.server_count else 0.0
+
+    @property
+    def servers_to_start(self) -> int:
+        """Number of parameter servers that must be created with its first trainers."""
+        server_spec = self.job.servers if self.job.managed else None
+        return server_spec.count if server_spec is not None and not self.server_count else 0
+
+    @property
+    def surplus(self) -> list[Pod]:
+        """Live trainers of the surplus tier, in order of loss."""
+        return self.live[: self._surplus]
+
+    @property
+    def waiting(self) -> list[Pod]:
+        """Surplus trainers that have no node yet."""
+        if not self._waiting:
+            return []
+        return list(takewhile(lambda pod: not pod.node, self.surplus))
+
+    def add_creates(self, tier: Tier, nodes: Sequence[str]) -> None:
+        """Plans the creation of trainers, one on each node."""
+        self.creates[tier] += nodes
+        self.count += len(nodes)
+
+    def cancel_absent(self, absent: int) -> None:
+        """Takes back trainers that the built-in controller has not created yet."""
+        self.absent -= absent
+        self.count -= absent
+
+    def remove(self, pod: Pod) -> None:
+        """Removes a live trainer from the count."""
+        self.count -= 1
+        position = [trainer.uid for trainer in self.live].index(pod.uid)
+        del self.live[position]
+        if position < self._surplus:
+            self._surplus -= 1
+        else:
+            self.guaranteed -= pod.tier is Tier.GUARANTEED
+
+    def requests(self, *, first: bool) -> Resources:
+        """Requests of a new trainer; the first guaranteed one also hosts a missing master."""
+        if not (first and self.masterless):
+            return self.job.requests
+        with_master = dict(self.job.requests)
+        amounts.add(with_master, sidecar.REQUESTS)
+        return with_master
+
+    @property
+    def spare(self) -> list[Pod]:
+        """Surplus trainers that may be released without taking the job below its minimum.
+
+        In order of loss. Where guaranteed trainers are missing, surplus ones count towards the
+        minimum.
+        """
+        return self.surplus[: max(0, self.count - self.job.min_trainers)]
+
+    @property
+    def admitted(self) -> bool:
+        """Whether it has started, so that it may have more than its minimum."""
+        return self.grows and self.count >= self.job.min_trainers
+
+    def set_reason(self, reason: Reason, figures: Figures = NONE) -> None:
+        """Records why the job has its target; a later call overrides an earlier one."""
+        self.reason, self.figures = reason, figures
+
+
+class CycleState:
+    """The state of one planning cycle: inputs, accounting so far, and decisions so far.
+
+    Mutable and never reused; `to_plan` gives the frozen result.
+    """
+
+    def __init__(
+        self, cluster: ClusterState, policy: Policy, now_s: float, history: History
+    ) -> None:
+        self.cluster = cluster
+        self.policy = policy
+        self.now_s = now_s
+        self.history = history
+        self.packing = cluster.packing
+        self.capacity = FreeCapacity(cluster, policy.node_pools)
+        self.drafts = self._new_drafts()
+        self.quotas = ceilings.Quotas(policy, cluster)
+        for draft in self.drafts:
+            self.quotas.reserve(draft.job, draft.absent)
+        now = datetime.fromtimestamp(now_s, UTC)
+        limits = ceilings.load_limits(policy, cluster.allocatable, now)
+        self.load = ceilings.Load(limits, cluster.total_used())
+        for node in self.capacity.nodes_with(When.LATER):
+            self.load.add_leaving(cluster.releasing[node])
+        self.cooling = frozenset(n for n, until in history.cooling.items() if until > now_s)
+        self.burst = False
+        """Whether services wait for capacity that only leaving pods can free."""
+        self.reclaimed_for: set[str] = set()
+        """uids of service pods for which this plan releases trainers."""
+        self.promised: set[str] = set()
+        """uids of waiting trainers for which capacity is reserved."""
+        self.unschedulable_pods: list[Pod] = []
+        """Waiting pods that fit on no node, even without surplus trainers."""
+        self.released: set[str] = set()
+        """uids of trainers that this plan releases."""
+        self.server_releases: list[ReleaseServer] = []
+        """Parameter servers to delete."""
+        self.failed_moves: dict[MoveKey, FailedMove] = {}
+        """Moves for which no donor was found, in this plan or recently."""
+        self.deferred = False
+        """Whether some moves were not tried and are left to the next plan."""
+        self._releases: list[Release] = []
+        self._largest: dict[Constraints, dict[str, int]] = {}
+        self._by_key = {draft.key: draft for draft in self.drafts}
+
+    def _new_drafts(self) -> list[JobDraft]:
+        jobs = [job for _, job in sorted(self.cluster.jobs.items())]
+        protected = {ns: self.policy.protects(ns) for ns in {job.namespace for job in jobs}}
+        cordoned = frozenset(n for n, node in self.cluster.nodes.items() if node.unschedulable)
+        drafts = []
+        for job in jobs:
+            if protected[job.namespace]:
+                continue
+            live_trainers = self.cluster.live_trainers(job)
+            guaranteed = live_trainers.guaranteed if cordoned else ()
+            stranded = sum(1 for pod in guaranteed if pod.node in cordoned)
+            masterless = job.master and job.managed and self.cluster.master_host(job) is None
+            draft = JobDraft(
+                job,
+                live_trainers,
+                unit=self._unit(job),
+                stranded=stranded,
+                masterless=masterless,
+                server_count=self.cluster.server_count(job),
+                base=self._base(job),
+            )
+            drafts.append(draft)
+            if not job.managed:
+                # Pods of the built-in controller have no tier label, so the sums lack them.
+                for pod in draft.surplus:
+                    self.capacity.add_reclaimable(pod)
+        return drafts
+
+    def _unit(self, job: Job) -> float:
+        """Fairness measure of one trainer."""
+        weights = self.policy.fairness.queue_weights
+        if self.policy.fairness.by is FairnessBy.FULFILMENT:
+            span = max(1, job.max_trainers - job.min_trainers)
+            return 1 / span / (job.weight * weights.get(job.queue, 1))
+        return self.cluster.share(job, 1, weights)
+
+    def _base(self, job: Job) -> float:
+        """Fairness measure of the parameter servers; fulfilment counts trainers only."""
+        if self.policy.fairness.by is FairnessBy.FULFILMENT:
+            return 0.0
+        return self.cluster.servers_share(job, self.policy.fairness.queue_weights)
+
+    def largest(self, constraints: Constraints) -> Resources:
+        """Resource -> largest allocatable amount of one node, among nodes open to such trainers.
+
+        The first call for some constraints costs O(nodes); waiting jobs often share theirs.
+        """
+        most = self._largest.get(constraints)
+        if most is None:
+            most = self._largest[constraints] = {}
+            for name in self.capacity.open_nodes(constraints, pooled=True):
+                for resource, amount in self.cluster.nodes[name].allocatable.items():
+                    if amount > most.get(resource, 0):
+                        most[resource] = amount
+        return most
+
+    @property
+    def trainers(self) -> int:
+        """Trainers of all jobs after this plan."""
+        return sum(draft.count for draft in self.drafts)
+
+    @property
+    def moves(self) -> int:
+        """Number of trainers that may be on the move at one time."""
+        return max(1, int(self.policy.stability.max_moves * self.trainers))
+
+    def measure(self, draft: JobDraft, trainers: int) -> float:
+        """The measure that fairness equalises, for a job with this number of trainers.
+
+        The weighted dominant share, or the weighted fulfilment (0 at the job's minimum).
+        """
+        if self.policy.fairness.by is FairnessBy.FULFILMENT:
+            trainers -= draft.job.min_trainers
+        return trainers * draft.unit + draft.base
+
+    def expected_measure(self, draft: JobDraft, additional: int = 0) -> float:
+        """The measure once the expected trainers, and `additional` ones, have started."""
+        return self.measure(draft, draft.count + draft.expected_count + additional)
+
+    def owner(self, trainer: Pod) -> JobDraft | None:
+        """The job that owns this trainer; None where an earlier Job of the same name owned it."""
+        draft = self._by_key.get(job_key(trainer))
+        return draft if draft is not None and draft.job.uid == trainer.owner_uid else None
+
+    def reserve(self, job: Job, node: str, requests: Resources | None = None) -> None:
+        """Reserves node capacity, quota and load for a new trainer.
+
+        Args:
+            job: The trainer's job.
+            node: Node of the trainer.
+            requests: Its requests, where they exceed those of the job's other trainers.
+        """
+        pod_requests = job.requests if requests is None else requests
+        self.capacity.reserve(node, pod_requests)
+        self.quotas.reserve(job)
+        self.load.reserve(pod_requests)
+
+    def unreserve(self, job: Job, node: str, requests: Resources | None = None) -> None:
+        """Undoes `reserve`."""
+        pod_requests = job.requests if requests is None else requests
+        self.capacity.unreserve(node, pod_requests)
+        self.quotas.unreserve(job)
+        self.load.unreserve(pod_requests)
+
+    def add_expected(self, draft: JobDraft, node: str) -> None:
+        """Reserves capacity on `node` for a trainer that starts once leaving pods have ended."""
+        self.capacity.reserve(node, draft.job.requests)
+        self.load.add_expected(draft.job.requests)
+        self.quotas.reserve(draft.job)
+        draft.expected_count += 1
+
+    def release(self, draft: JobDraft, pod: Pod, reason: Reason, figures: Figures) -> None:
+        """Releases a live trainer. Its capacity becomes free only when the pod has ended."""
+        draft.remove(pod)
+        self.released.add(pod.uid)
+        self.quotas.unreserve(draft.job)
+        self.capacity.add_leaving(pod)
+        if pod.node in self.cluster.nodes or pod.uid in self.promised:
+            self.load.add_leaving(pod.requests)
+        self._releases.append(
+            Release(draft.key, pod.uid, pod.namespace, pod.name, pod.node, reason, figures)
+        )
+
+    def to_plan(self) -> Plan:
+        """The finished plan."""
+        return Plan(
+            jobs=tuple(
+                JobPlan(
+                    key=draft.key,
+                    live=draft.initial_count,
+                    target=draft.count,
+                    reason=draft.reason,
+                    figures=draft.figures,
+                    share=self.measure(draft, draft.count),
+                )
+                for draft in self.drafts
+            ),
+            creates=tuple(
+                Create(
+                    draft.key,
+                    tier,
+                    tuple(nodes),
+                    _REASON_OF[tier],
+                    master=draft.masterless and tier is Tier.GUARANTEED,
+                )
+                for draft in self.drafts
+                for tier, nodes in draft.creates.items()
+                if nodes
+            ),
+            releases=tuple(self._releases),
+            server_creates=tuple(
+                CreateServers(
+                    draft.key, tuple(draft.server_creates), tuple(draft.server_creates.values())
+                )
+                for draft in self.drafts
+                if draft.server_creates
+            ),
+            server_releases=tuple(self.server_releases),
+            reclaimed_for=frozenset(self.reclaimed_for),
+            failed_moves=self.failed_moves,
+            deferred=self.deferred,
+        )

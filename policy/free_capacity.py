@@ -1,0 +1,232 @@
+"""Free capacity per node while one plan is made: free now, and free once leaving pods end.
+
+Capacity counts as free only when pods have ended, so trainers are created on what is free now.
+Capacity that leaving pods will free needs no further release. A plan writes to its own copy of
+the few nodes it changes; the others are read from the cluster's state.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from enum import IntEnum
+from heapq import heapify, heappop, heappush
+
+from policy import amounts
+from policy.cluster_state import ClusterState
+from policy.fits import Cost, Entry
+from policy.live_trainers import is_surplus
+from policy.model import NodePool
+from policy.placement import CHEAPEST
+from policy.snapshot import Constraints, Pod, Resources
+
+NOWHERE: frozenset[str] = frozenset()
+
+
+class When(IntEnum):
+    """The time at which capacity is free, in order of preference."""
+
+    NOW = 0
+    LATER = 1
+    """Once the pods that are being deleted have ended."""
+    RECLAIMED = 2
+    """Once surplus trainers have been preempted as well."""
+
+
+_Key = tuple[When, tuple[tuple[str, int], ...], Constraints, frozenset[str], bool]
+
+
+class FreeCapacity:
+    """The free capacity of each node during one plan: a mutable overlay of the cluster's state."""
+
+    def __init__(self, cluster: ClusterState, pools: tuple[NodePool, ...]) -> None:
+        self._cluster = cluster
+        self._pools = pools
+        self._now = _CopyOnWrite(cluster.available)
+        self._releasing = _CopyOnWrite(cluster.releasing)
+        self._surplus = _CopyOnWrite(cluster.surplus)
+        self._versions: dict[str, int] = {}
+        self._version = 0
+        self._heaps: dict[_Key, _Heap] = {}
+
+    def free_now(self, node: str) -> Resources:
+        """What is free on a node now; negative where more is reserved than free."""
+        return self._now[node]
+
+    def free_later(self, node: str) -> dict[str, int]:
+        """What is free on a node once its leaving pods have ended; a copy."""
+        free = dict(self._now[node])
+        amounts.add(free, self._releasing[node])
+        return free
+
+    def free_at(self, node: str, when: When) -> Resources:
+        """What is free on a node at that time."""
+        if when is When.NOW:
+            return self._now[node]
+        free = self.free_later(node)
+        if when is When.RECLAIMED:
+            amounts.add(free, self._surplus[node])
+        return free
+
+    def nodes_with(self, when: When) -> Iterator[str]:
+        """Nodes where more is free at that time than before it."""
+        amounts_by_node = self._releasing.keys() if when is When.LATER else self._surplus.keys()
+        return (name for name in amounts_by_node if name in self._cluster.nodes)
+
+    def open_nodes(self, constraints: Constraints, *, pooled: bool) -> Collection[str]:
+        """Names of the nodes that admit such a pod, in no order; `pooled` applies node pools."""
+        return self._cluster.open_nodes(constraints, self._pools if pooled else ())
+
+    def add_reclaimable(self, pod: Pod) -> None:
+        """Counts a surplus trainer that the cluster's state does not count as one."""
+        if pod.node in self._cluster.nodes:
+            amounts.add(self._surplus.writable(pod.node), pod.requests)
+            self._changed(pod.node)
+
+    def reserve(self, node: str, requests: Resources) -> None:
+        """Reserves capacity for a pod on a node; what is free there may become negative."""
+        amounts.subtract(self._now.writable(node), requests)
+        self._changed(node)
+
+    def unreserve(self, node: str, requests: Resources) -> None:
+        """Releases a pod's reservation."""
+        amounts.add(self._now.writable(node), requests)
+        self._changed(node)
+
+    def add_leaving(self, pod: Pod) -> None:
+        """Counts a pod as leaving: its capacity is free later, and no longer reclaimable."""
+        if pod.node in self._cluster.nodes:
+            amounts.add(self._releasing.writable(pod.node), pod.requests)
+            if is_surplus(pod):
+                amounts.subtract(self._surplus.writable(pod.node), pod.requests)
+            self._changed(pod.node)
+
+    def cheapest_node(
+        self,
+        requests: Resources,
+        constraints: Constraints,
+        closed: frozenset[str] = NOWHERE,
+        *,
+        pooled: bool = True,
+        when: When = When.NOW,
+    ) -> str:
+        """The node where a pod of this shape costs least at that time, or "" where it fits nowhere.
+
+        Amortised O(log nodes) a call: candidates are in a heap for each shape, and an entry whose
+        node has changed is priced again when it reaches the top.
+        """
+        key = (when, tuple(sorted(requests.items())), constraints, closed, pooled)
+        heap = self._heaps.get(key)
+        if heap is None:
+            heap = self._heaps[key] = self._heap(key, requests)
+        return heap.first()
+
+    def choose_node(
+        self, requests: Resources, constraints: Constraints, *, pooled: bool
+    ) -> tuple[str, bool]:
+        """The node for a pod that outranks surplus: (node or "", whether it must preempt there).
+
+        In order of preference: capacity that is free, that leaving pods will free, and that
+        surplus trainers hold. Among equals the node where the pod fragments capacity least.
+        """
+        for when in When:
+            node = self.cheapest_node(requests, constraints, pooled=pooled, when=when)
+            if node:
+                return node, when is When.RECLAIMED
+        return "", False
+
+    def _heap(self, key: _Key, requests: Resources) -> "_Heap":
+        when, _, constraints, closed, pooled = key
+        open_nodes = self.open_nodes(constraints, pooled=pooled)
+        packing = self._cluster.packing
+
+        def price(node: str) -> Cost | None:
+            if node in closed or node not in open_nodes:
+                return None
+            if not amounts.within(requests, self.free_at(node, when)):
+                return None
+            return packing.cost(requests, self._now[node])
+
+        if when is When.NOW:
+            pools = self._pools if pooled else ()
+            entries = self._cluster.fits(requests, constraints, pools).heap()
+            if closed:
+                entries = [entry for entry in entries if entry[1] not in closed]
+                heapify(entries)
+            heap = _Heap(entries, price, self._version_of)
+            for node in self._versions:
+                heap.reprice(node)
+            return heap
+        priced = ((price(node), node) for node in self.nodes_with(when))
+        entries = [
+            (cost, node, self._version_of(node)) for cost, node in priced if cost is not None
+        ]
+        heapify(entries)
+        return _Heap(entries, price, self._version_of)
+
+    def _version_of(self, node: str) -> int:
+        """The version of a node; negative where this plan changed it, so that versions differ."""
+        own_version = self._versions.get(node)
+        return self._cluster.versions.get(node, 0) if own_version is None else own_version
+
+    def _changed(self, node: str) -> None:
+        """Reprices a node: its cost may rise or fall, as what remains may fit a trainer exactly."""
+        self._version -= 1
+        self._versions[node] = self._version
+        for heap in self._heaps.values():
+            heap.reprice(node)
+
+
+class _Heap:
+    """A priority queue of nodes for pods of one shape, the cheapest first."""
+
+    def __init__(
+        self,
+        entries: list[Entry],
+        price: Callable[[str], Cost | None],
+        version_of: Callable[[str], int],
+    ) -> None:
+        self._entries = entries
+        self._price = price
+        self._version_of = version_of
+
+    def reprice(self, node: str) -> None:
+        """Queues a node before all others, to be priced again."""
+        heappush(self._entries, (CHEAPEST, node, _UNPRICED))
+
+    def first(self) -> str:
+        """The node with the lowest cost; "" where the queue is empty."""
+        entries = self._entries
+        while entries:
+            _, node, version = entries[0]
+            newest = self._version_of(node)
+            if version == newest:
+                return node
+            heappop(entries)
+            if newest <= _UNPRICED and (cost := self._price(node)) is not None:
+                heappush(entries, (cost, node, newest))
+        return ""
+
+
+class _CopyOnWrite:
+    """Amounts per node: those of the cluster's state, or a copy where the plan changed them."""
+
+    def __init__(self, base: Mapping[str, Resources]) -> None:
+        self._base = base
+        self._own: dict[str, dict[str, int]] = {}
+
+    def __getitem__(self, node: str) -> Resources:
+        amounts_copy = self._own.get(node)
+        return self._base.get(node, _NOTHING) if amounts_copy is None else amounts_copy
+
+    def writable(self, node: str) -> dict[str, int]:
+        """The plan's own copy, for the caller to change."""
+        if node not in self._own:
+            self._own[node] = dict(self._base.get(node, _NOTHING))
+        return self._own[node]
+
+    def keys(self) -> Iterable[str]:
+        """Names of the nodes that have amounts."""
+        return self._base.keys() | self._own.keys()
+
+
+_NOTHING: Resources = {}
+_UNPRICED = 0
+"""Lies between the versions of the cluster's state (positive) and those of plans (negative)."""

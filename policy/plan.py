@@ -1,0 +1,136 @@
+"""The types of a plan: its history as input, and its decisions as output."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+from policy.decisions import Figures, sentence
+from policy.names import Tier
+from policy.reasons import Reason
+
+MoveKey = Hashable
+"""Identifies moves between jobs that succeed or fail together; only compared for equality."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedMove:
+    """A move for which no richer job could give a trainer."""
+
+    at_s: float
+    nodes_examined: int
+    """Number of nodes examined for the move."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Facts of earlier plans that a plan uses. Losing them in a restart only delays moves."""
+
+    cooling: Mapping[str, float] = field(default_factory=dict)
+    """Node -> time until which no trainer is added there, because it just gave capacity back."""
+    reclaimed_for: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    """uid of a service pod -> (number, time of the last) of releases for it."""
+    failed_moves: Mapping[MoveKey, FailedMove] = field(default_factory=dict)
+    """As the previous plan returned them."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """A job's target number of trainers, and why it is not higher.
+
+    `live` counts trainers that exist and are not leaving; `target` is `live` plus creations less
+    releases. `share` is the job's weighted share at `target`.
+    """
+
+    key: str
+    live: int
+    target: int
+    reason: Reason
+    figures: Figures
+    share: float
+
+    @property
+    def detail(self) -> str:
+        """The reason in words."""
+        return sentence(self.reason, self.figures)
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """The creation of trainers of a job in one tier.
+
+    `nodes` has one node for each trainer: one with free capacity, or with surplus to preempt.
+    """
+
+    job: str
+    tier: Tier
+    nodes: tuple[str, ...]
+    reason: Reason
+    master: bool = False
+    """Whether the first of them hosts the job's master."""
+
+    @property
+    def count(self) -> int:
+        """Number of trainers."""
+        return len(self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The release of one trainer: its eviction, for the given reason."""
+
+    job: str
+    uid: str
+    namespace: str
+    pod: str
+    node: str
+    reason: Reason
+    figures: Figures
+
+    @property
+    def detail(self) -> str:
+        """The reason in words."""
+        return sentence(self.reason, self.figures)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateServers:
+    """The creation of a job's parameter servers, each on a node with reserved capacity."""
+
+    job: str
+    numbers: tuple[int, ...]
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseServer:
+    """The deletion of a parameter server's pod."""
+
+    job: str
+    uid: str
+    namespace: str
+    pod: str
+    reason: Reason
+    """JobStopped, or ServerMoves where the pod has ended or its node is not ready."""
+    node_lost: bool = False
+    """Whether its node is not ready, so that no kubelet would confirm the deletion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All actions to take now, in order of job key; empty where nothing is to be done."""
+
+    jobs: tuple[JobPlan, ...] = ()
+    creates: tuple[Create, ...] = ()
+    releases: tuple[Release, ...] = ()
+    server_creates: tuple[CreateServers, ...] = ()
+    server_releases: tuple[ReleaseServer, ...] = ()
+    reclaimed_for: frozenset[str] = frozenset()
+    """uids of service pods for which this plan releases trainers."""
+    failed_moves: Mapping[MoveKey, FailedMove] = field(default_factory=dict, compare=False)
+    """For the next plan's history."""
+    deferred: bool = False
+    """Whether moves were left untried for the next plan, which should follow soon."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not (self.creates or self.releases or self.server_creates or self.server_releases)

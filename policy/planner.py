@@ -1,0 +1,51 @@
+"""The planner: how many trainers each job should have now, and which to create or release.
+
+Pure: takes the cluster's state, a policy and a time, and returns a plan. The rules are in
+`policy.rules` and are applied in the order of their numbers (docs/decisions/0003). All of them place
+pods with `policy.free_capacity` and choose victims with `policy.victims`. Planning always terminates: each loop creates or releases one of a bounded number of trainers, or removes a job
+from its list.
+"""
+
+from policy.cluster_state import ClusterState
+from policy.cycle_state import CycleState
+from policy.model import Policy
+from policy.plan import History, Plan
+from policy.rules import admission, limits, masters, servers, services, sharing, stability
+
+
+def plan(
+    cluster: ClusterState, policy: Policy, now_s: float, history: History | None = None
+) -> Plan:
+    """What to do now.
+
+    Args:
+        cluster: The cluster; it is not changed.
+        policy: The active policy.
+        now_s: Seconds since the epoch.
+        history: Recent reclaims, cool-downs and failed moves.
+
+    Returns:
+        The plan. Planning again on its outcome gives nothing more to do.
+    """
+    state = CycleState(cluster, policy, now_s, history or History())
+    # 1. Services first: reserve capacity for waiting pods that outrank surplus.
+    services.reserve_places(state)
+    # 2. Limits: release trainers above a maximum or a quota, and those of stopped jobs.
+    limits.release_excess(state)
+    # 3. Parameter servers: replace those that running jobs have lost.
+    servers.maintain(state)
+    # 4. Waiting trainers: keep the capacity they wait for, withdraw those that waited too long.
+    sharing.place_waiting(state)
+    # 5. Admission: create the first trainers of a job, all or none.
+    admission.admit(state)
+    # 6. Masters: give a job its master back.
+    masters.restore_masters(state)
+    # 7. Sharing: add surplus trainers; rules 8 and 9 wait until no more can be added.
+    if sharing.grow(state):
+        # 8. Allowed sizes: release trainers that are too few for the next size.
+        limits.release_to_allowed_size(state)
+        # 9. Stability: move trainers between jobs for a clear gain.
+        stability.rebalance(state)
+    # 10. Reserve: release surplus above what the policy keeps for services.
+    limits.restore_reserve(state)
+    return state.to_plan()

@@ -1,0 +1,80 @@
+"""Trainer accounting: which trainer ids of a job are open and how the others ended.
+
+It is stored as one JSON annotation on the Job, so that one atomic write counts an ending exactly
+once and a restart loses nothing. Pure; `reconciler` decides what to record.
+"""
+
+import json
+from dataclasses import replace
+from math import isfinite
+
+from policy.snapshot import TrainerAccounting
+
+_SUMS = ("succeeded", "failed", "disrupted", "released")
+_MOST_OPEN = 100_000
+"""A larger number of open ids is taken for a corrupt annotation; it would be slow to parse."""
+
+
+def parse(text: str) -> TrainerAccounting:
+    """The accounting in `text`; empty or invalid text gives an empty accounting.
+
+    Users can edit annotations, so invalid text must not stop a job. Ids at or above `next` cannot
+    have been assigned and are dropped.
+    """
+    try:
+        document = json.loads(text) if text else {}
+        next_id = max(0, int(document.get("next", 0)))
+        last_failure_s = float(document.get("lastFailure", 0.0))
+        if not isfinite(last_failure_s):
+            return TrainerAccounting()
+        sums = {name: max(0, int(document.get(name, 0))) for name in _SUMS}
+        return TrainerAccounting(
+            next_id=next_id,
+            open=_read_ids(str(document.get("open", "")), next_id),
+            failures_in_row=max(0, int(document.get("failuresInRow", 0))),
+            last_failure_s=max(0.0, last_failure_s),
+            **sums,
+        )
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+        return TrainerAccounting()
+
+
+def serialize(accounting: TrainerAccounting) -> str:
+    """The annotation's text; `parse(serialize(a)) == a`."""
+    document: dict[str, object] = {"next": accounting.next_id, "open": _write_ids(accounting.open)}
+    document |= {name: getattr(accounting, name) for name in _SUMS if getattr(accounting, name)}
+    if accounting.failures_in_row:
+        document |= {
+            "failuresInRow": accounting.failures_in_row,
+            "lastFailure": accounting.last_failure_s,
+        }
+    return json.dumps(document, separators=(",", ":"))
+
+
+def reserve(accounting: TrainerAccounting, count: int) -> tuple[TrainerAccounting, tuple[int, ...]]:
+    """The accounting with `count` more open ids, and those ids."""
+    ids = tuple(range(accounting.next_id, accounting.next_id + count))
+    return replace(
+        accounting, next_id=accounting.next_id + count, open=accounting.open | set(ids)
+    ), ids
+
+
+def _read_ids(text: str, next_id: int) -> frozenset[int]:
+    """Parses ranges such as "0-3,7" to ids below `next_id`; raises ValueError on other text."""
+    ids: list[int] = []
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        ids += range(int(first), min(int(last or first) + 1, next_id))[:_MOST_OPEN]
+        if len(ids) > _MOST_OPEN:
+            raise ValueError(f"more than {_MOST_OPEN} ids")
+    return frozenset(ids)
+
+
+def _write_ids(ids: frozenset[int]) -> str:
+    ranges: list[list[int]] = []
+    for number in sorted(ids):
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ",".join(f"{a}-{b}" if a != b else str(a) for a, b in ranges)
