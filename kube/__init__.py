@@ -1,1 +1,1 @@
-"""The only door to the API server: requests, errors, the watch cache, leases, and a fake."""
+"""All access to the API server: requests, errors, the watch cache, leases, and a fake server."""

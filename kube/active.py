@@ -1,8 +1,8 @@
-"""The policy in force: the last good document of the ConfigMap, whatever else is in there now.
+"""The active policy: the last valid document of the policy ConfigMap.
 
-Who calls: webhook, extender and reconciler alike, so that all three go by the same rule. A
-document that cannot be read changes nothing but `error`; so does deleting the ConfigMap, since
-nobody means "forget every quota" by that. Without one from the start, the default policy rules.
+Who calls: webhook, extender and reconciler, so that all three use the same policy. An invalid
+document changes only `error`; so does deleting the ConfigMap, because a deletion is never meant
+to drop every quota. If there was no ConfigMap from the start, the default policy applies.
 """
 
 import logging
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from kube import decode, request
-from kube.client import Api
+from kube.api import Api
 from kube.decode import ConfigMap
 from kube.reflector import Reflector
 from policy import document
@@ -23,65 +23,65 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Active:
-    """A policy, where it came from, and what is wrong with anything newer."""
+class LoadedPolicy:
+    """A policy document in force: its source, and the error of a newer document that is invalid."""
 
     policy: Policy = field(default_factory=Policy)
     version: str = document.fingerprint("")
-    """Twelve hex digits of the document; of the empty one for the default."""
+    """First twelve hex digits of the document's hash; of the empty document for the default."""
     source: Literal["default", "configmap"] = "default"
     error: str = ""
-    """Why the document in the cluster is not the one in force; "" while it is."""
+    """Why the document in the cluster is not in force; "" if it is."""
 
     def details(self) -> dict[str, str]:
-        """For /readyz, logs and status: version, source, and the error."""
+        """Version, source and error, for /readyz, logs and status."""
         return {"version": self.version, "source": self.source, "error": self.error}
 
     def labels(self) -> dict[str, str]:
-        """For a metric: version, source, and whether the cluster's document is the active one."""
+        """Metric labels: version, source, and whether the cluster's document is not in force."""
         stale = "true" if self.error else "false"
         return {"version": self.version, "source": self.source, "stale": stale}
 
 
 class ActivePolicy:
-    """Holds the policy in force and follows the ConfigMap; reading it needs no lock."""
+    """The policy in force, updated from the ConfigMap; reading it needs no lock."""
 
     def __init__(self) -> None:
-        self.current = Active()
-        """Replaced as a whole on every change; take it once per decision."""
+        self.current = LoadedPolicy()
+        """Replaced as a whole on every change; read it once per decision."""
 
     def follow(self, reflector: Reflector[ConfigMap]) -> None:
-        """Keeps to what `reflector` sees; it must watch the policy ConfigMap and nothing else."""
+        """Listens to `reflector`, which must watch the policy ConfigMap and nothing else."""
         reflector.listen(self.changed)
 
     def changed(self, _: ConfigMap | None, new: ConfigMap | None) -> None:
-        """Takes over a new document if it is good (a listener of the reflector)."""
+        """Activates a new document if it is valid (a listener of the reflector)."""
         if new is None:
-            self._keep(f"ConfigMap {POLICY_CONFIGMAP} is gone: create it again")
+            self._reject(f"ConfigMap {POLICY_CONFIGMAP} is deleted: recreate it")
             return
         text = new.data.get(POLICY_KEY)
         if not isinstance(text, str):
-            self._keep(
+            self._reject(
                 f"ConfigMap {POLICY_CONFIGMAP} has no key {POLICY_KEY}: write the policy under it"
             )
             return
         try:
             policy = document.parse(text)
         except DocumentError as error:
-            self._keep(f"ConfigMap {POLICY_CONFIGMAP}: {error}")
+            self._reject(f"ConfigMap {POLICY_CONFIGMAP}: {error}")
             return
         version = document.fingerprint(text)
         if self.current.error or version != self.current.version:
             log.info("policy in force", extra=keys(version=version))
-        self.current = Active(policy, version, "configmap")
+        self.current = LoadedPolicy(policy, version, "configmap")
 
-    def _keep(self, error: str) -> None:
-        log.warning("policy unusable, last good one stays", extra=keys(error=error))
+    def _reject(self, error: str) -> None:
+        log.warning("policy invalid, keeping the previous one", extra=keys(error=error))
         self.current = replace(self.current, error=error)
 
 
 def policy_reflector(api: Api, namespace: str) -> Reflector[ConfigMap]:
-    """A watch of the policy ConfigMap alone, for rooms without a `ClusterCache`."""
+    """A watch of the policy ConfigMap alone, for components without a `ClusterCache`."""
     return Reflector(
         api,
         request.CONFIGMAPS,

@@ -1,16 +1,16 @@
 """The cluster in memory: nodes, pods and elastic jobs, and the policy ConfigMap.
 
 Who calls: extender and reconciler, for snapshots and changes. Three or four watches share one
-lock and one counter, so a snapshot never shows a list half applied. The watches are separate
-streams: a pod can be seen a moment before its node.
+lock and one counter, so a snapshot never shows a partly applied list. The watches are separate
+streams: a pod may appear before its node.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from kube import decode, request
+from kube.api import Api
 from kube.changes import Changes
-from kube.client import Api
 from kube.reflector import Reflector
 from policy.snapshot import Job, Node, Pod, Snapshot
 from runtime import clock
@@ -19,9 +19,9 @@ _ENDED = ("Succeeded", "Failed")
 
 
 class ClusterCache:
-    """Nodes, pods, jobs and, where asked, one ConfigMap.
+    """A watch cache of nodes, pods, elastic jobs and, optionally, one ConfigMap.
 
-    `pods`, `nodes`, `jobs` and `config` are reflectors: listen to them for single changes.
+    `pods`, `nodes`, `jobs` and `config` are reflectors; listen to them for single changes.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class ClusterCache:
 
         Args:
             api: The API server.
-            config_map: (namespace, name) of a ConfigMap to follow as well.
+            config_map: (namespace, name) of a ConfigMap to watch as well.
             clock_s: A monotonic clock.
         """
         self.changes = Changes()
@@ -70,31 +70,31 @@ class ClusterCache:
 
     @property
     def synced(self) -> bool:
-        """Whether every first list is in; before, a snapshot is not the cluster."""
+        """Whether every first list is complete; before that, a snapshot is not the cluster."""
         return all(reflector.synced for reflector in self.reflectors.values())
 
     @property
     def version(self) -> int:
-        """Grows with every change of any record."""
+        """A counter that grows with every change of any record."""
         return self.changes.version
 
     @property
     def config_map(self) -> decode.ConfigMap | None:
-        """The ConfigMap as it stands; None where it does not exist or was not asked for."""
+        """The current ConfigMap; None if it does not exist or is not watched."""
         records = self.config.records() if self.config is not None else ()
         return records[0] if records else None
 
     def age_s(self, now_s: float) -> float:
-        """Seconds since the watch that has been silent longest was last heard of."""
+        """Seconds since the last message of the watch that has been silent longest."""
         return max(reflector.age_s(now_s) for reflector in self.reflectors.values())
 
     def start(self) -> None:
-        """Begins to watch; once only."""
+        """Starts the watches; call it once."""
         for reflector in self.reflectors.values():
             reflector.start()
 
     def stop(self) -> None:
-        """Ends all watches and wakes all that wait for changes."""
+        """Stops all watches and wakes all threads that wait for changes."""
         self.changes.close()
         for reflector in self.reflectors.values():
             reflector.request_stop()
@@ -102,15 +102,15 @@ class ClusterCache:
             reflector.stop()
 
     def wait_synced(self, timeout_s: float) -> bool:
-        """Waits for every first list; False if one is still missing."""
+        """Waits until every first list is complete; False if one is still missing."""
         return self.changes.wait_for(lambda: self.synced, timeout_s)
 
     def wait_change(self, after: int, timeout_s: float, gather_s: float = 0.0) -> int:
-        """The version once it is above `after` (see `Changes.wait`); at once after `stop`."""
+        """Waits for a version above `after` (see `Changes.wait`); returns at once after `stop`."""
         return self.changes.wait(after, timeout_s, gather_s)
 
     def snapshot(self) -> Snapshot:
-        """The cluster now; the same object until something changes."""
+        """The current state of the cluster; the same object until something changes."""
         with self.changes.condition:
             if self._snapshot_version != self.changes.version:
                 self._snapshot = Snapshot(
@@ -120,7 +120,10 @@ class ClusterCache:
             return self._snapshot
 
     def _pod(self, obj: decode.Object) -> Pod | None:
-        """Pods that hold or want capacity, and ended ones of jobs, which are still to count."""
+        """Decodes a pod; None for an ended pod of no job, which neither holds nor needs capacity.
+
+        Ended pods of jobs are kept, because their results must still be counted.
+        """
         if (obj.get("status") or {}).get("phase") in _ENDED:
             ended = self.decoder.pod(obj)
             return ended if ended.job else None

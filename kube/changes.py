@@ -1,14 +1,14 @@
-"""One lock and one counter for everything that is watched together."""
+"""The lock and the version counter that several reflectors share."""
 
 import threading
 from collections.abc import Callable
 
 
 class Changes:
-    """Counts changes and lets others wait for the next one.
+    """A version counter with a condition: threads can wait for the next change.
 
-    `condition` guards the records of all reflectors that share it: who holds it sees them
-    between two changes, never half-way through one. It may be taken again by its holder.
+    `condition` guards the records of all reflectors that share it: its holder sees them between
+    two changes, never in the middle of one. The lock is reentrant.
     """
 
     def __init__(self) -> None:
@@ -18,32 +18,32 @@ class Changes:
 
     @property
     def version(self) -> int:
-        """Grows with every change."""
+        """A counter that grows with every change."""
         return self._version
 
     def bump(self) -> None:
-        """Something changed; wakes all that wait."""
+        """Counts one change and wakes all waiting threads."""
         with self.condition:
             self._version += 1
             self.condition.notify_all()
 
     def close(self) -> None:
-        """No more changes will come; nobody waits any longer."""
+        """Ends all waits, present and future: no more changes will come."""
         with self.condition:
             self._closed = True
             self.condition.notify_all()
 
     def wait_for(self, predicate: Callable[[], bool], timeout_s: float) -> bool:
-        """Waits until `predicate` (called with the lock held) is true; False if it is not."""
+        """Waits until `predicate` (called with the lock held) is true; False after a time-out."""
         with self.condition:
             self.condition.wait_for(lambda: self._closed or predicate(), timeout_s)
             return predicate()
 
     def wait(self, after: int, timeout_s: float, gather_s: float = 0.0) -> int:
-        """The version once it is above `after`, or as it is after `timeout_s`.
+        """Waits for a version above `after`, at most `timeout_s`; returns the current version.
 
-        Changes in between are seen as one. `gather_s` waits on after the first, so that a
-        burst becomes one answer.
+        Changes in between count as one. After the first change it waits another `gather_s`, so
+        that a burst of changes ends one wait.
         """
         if self.wait_for(lambda: self._version > after, timeout_s) and gather_s > 0:
             self.wait_for(lambda: False, gather_s)

@@ -1,14 +1,13 @@
-"""The one seam: everything that leaves for the API server leaves through `Client`.
+"""The HTTP client of the API server; every request is sent through `Client`.
 
-Raw bytes in both directions; no retries (callers know what may be repeated), every timeout
-set. The pool of the kubernetes package does TLS, proxies and connection reuse; its models,
-which cost 400 us per pod and lose unknown fields, are not used.
+Raw bytes in both directions; no retries (callers know what may be repeated); every request has a
+timeout. The connection pool of the kubernetes package does TLS, proxies and connection reuse. Its
+models are not used: they cost 400 us per pod and drop unknown fields.
 """
 
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Protocol
+from contextlib import contextmanager, suppress
 
 import urllib3
 from kubernetes.client.configuration import Configuration
@@ -16,6 +15,7 @@ from kubernetes.client.rest import RESTClientObject
 from kubernetes.config import ConfigException
 
 from kube import errors
+from kube.api import Stream
 from kube.request import Request
 
 CONNECT_TIMEOUT_S = 5.0
@@ -23,43 +23,15 @@ _CHUNK = 1 << 16
 _OK = range(200, 300)
 
 
-class Stream(Iterator[bytes], Protocol):
-    """Lines of a watch. Ends when the server ends it or after `close`."""
-
-    def close(self) -> None:
-        """Ends the iteration at once; safe from any thread, any number of times."""
-
-
-class Api(Protocol):
-    """What the rooms need of an API server: `Client` and `kube.fake.FakeApi` are ones.
-
-    Both methods are safe to call from several threads at once.
-    """
-
-    def send(self, request: Request) -> bytes:
-        """The answer's body.
-
-        Raises:
-            KubeError: any answer other than 2xx, or none.
-        """
-
-    def stream(self, request: Request) -> AbstractContextManager[Stream]:
-        """A watch's lines, as they come.
-
-        Raises:
-            KubeError: on entering: refused; while iterating: broken off.
-        """
-
-
 class Client:
-    """The API server over HTTPS."""
+    """An API server reached over HTTPS."""
 
     def __init__(self, configuration: Configuration, *, user_agent: str = "edl") -> None:
         """Opens no connection yet.
 
         Args:
             configuration: From `kube.config.load`.
-            user_agent: Shown in the API server's audit log.
+            user_agent: Appears in the API server's audit log.
         """
         self._configuration = configuration
         self._pool: urllib3.PoolManager = RESTClientObject(configuration).pool_manager
@@ -68,7 +40,7 @@ class Client:
         self._token_lock = threading.Lock()
 
     def send(self, request: Request) -> bytes:
-        """See `Api.send`."""
+        """See `kube.api.Api.send`."""
         response = self._open(request)
         try:
             return _body(response, request)
@@ -77,7 +49,7 @@ class Client:
 
     @contextmanager
     def stream(self, request: Request) -> Iterator[Stream]:
-        """See `Api.stream`."""
+        """See `kube.api.Api.stream`."""
         lines = _Lines(self._open(request), request)
         try:
             yield lines
@@ -85,7 +57,7 @@ class Client:
             lines.release()
 
     def close(self) -> None:
-        """Drops idle connections."""
+        """Closes idle connections."""
         self._pool.clear()
 
     def _open(self, request: Request) -> urllib3.BaseHTTPResponse:
@@ -101,7 +73,7 @@ class Client:
             )
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise _no_answer(request, error) from error
-        if response.status in _OK:  # a redirect is none: the token stays with this host
+        if response.status in _OK:  # redirects are not followed: the token stays with this host
             return response
         try:
             body = _body(response, request)
@@ -120,7 +92,7 @@ class Client:
         return headers
 
     def _token(self, request: Request) -> object:
-        """The token as it is now: its file is read again, or its command run, when due."""
+        """The current token; its file is read again, or its command run, when that is due."""
         try:
             with self._token_lock:
                 return self._configuration.get_api_key_with_prefix("BearerToken", "authorization")
@@ -129,7 +101,7 @@ class Client:
 
 
 class _Lines:
-    """Splits an HTTP body into lines as its chunks arrive."""
+    """An iterator over the lines of an HTTP body, as its chunks arrive."""
 
     def __init__(self, response: urllib3.BaseHTTPResponse, request: Request) -> None:
         self._response = response
@@ -144,26 +116,26 @@ class _Lines:
         try:
             return next(self._lines)
         except (urllib3.exceptions.HTTPError, OSError, ValueError, AttributeError) as error:
-            # Once closed from another thread, the library may trip over what it finds.
+            # After `close` from another thread the library may fail in various ways.
             if self._closed:
                 raise StopIteration from error
             raise _no_answer(self._request, error) from error
 
     def close(self) -> None:
-        """Wakes a reader that is blocked in it; the connection is not used again."""
+        """Wakes a reader that is blocked; the connection is not reused."""
         self._closed = True
         with suppress(ValueError, OSError, RuntimeError):  # not connected any more
             self._response.shutdown()
 
     def release(self) -> None:
-        """Gives everything back; only for the thread that reads."""
+        """Closes the response and its connection; only for the thread that reads."""
         self.close()
         self._response.close()
 
     def _split(self) -> Iterator[bytes]:
-        rest = b""
+        partial_line = b""
         for chunk in self._response.stream(_CHUNK):
-            *lines, rest = (rest + chunk).split(b"\n")
+            *lines, partial_line = (partial_line + chunk).split(b"\n")
             yield from filter(None, lines)
 
 

@@ -1,4 +1,4 @@
-"""How to reach the API server: a kubeconfig, or the service account inside a pod."""
+"""Connection settings of the API server: from a kubeconfig, or a pod's service account."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,29 +9,29 @@ from kubernetes.config import ConfigException, load_incluster_config, load_kube_
 
 from kube.errors import ConfigError
 
-_load_file: Callable[..., None] = load_kube_config  # these two carry no types of their own
+_load_file: Callable[..., None] = load_kube_config  # these two functions are untyped
 _load_in_cluster: Callable[..., None] = load_incluster_config
 
 POOL_SIZE = 16
-"""Connections kept open: a few watches and some writers at once."""
+"""Connections kept open: enough for a few watches and some writers at once."""
 
 
 def load(
     kubeconfig: Path | None = None, context: str | None = None, *, pool_size: int = POOL_SIZE
 ) -> Configuration:
-    """The connection to use.
+    """Loads the connection settings.
 
     Args:
-        kubeconfig: A file; None means the pod's service account and, outside of a cluster,
-            the user's own kubeconfig.
-        context: Which context of it; None means its current one.
-        pool_size: How many connections are kept.
+        kubeconfig: A file; None means the pod's service account or, outside of a cluster, the
+            user's own kubeconfig.
+        context: The context to use; None means the current one.
+        pool_size: How many connections are kept open.
 
     Raises:
-        ConfigError: nothing usable there; the text names the file.
+        ConfigError: there is no usable configuration; the text names the file.
     """
     configuration = Configuration()
-    configuration.keep_alive = True  # a half-open connection is found by probes
+    configuration.keep_alive = True  # TCP probes detect half-open connections
     configuration.connection_pool_maxsize = pool_size
     if kubeconfig is None and context is None and _in_cluster(configuration):
         return configuration
@@ -41,12 +41,12 @@ def load(
             config_file=None if kubeconfig is None else str(kubeconfig),
             context=context,
             client_configuration=configuration,
-            persist_config=False,  # tokens of a user's login are not ours to rewrite
+            persist_config=False,  # do not rewrite tokens in the user's kubeconfig
         )
     except (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, KeyError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ConfigError(
-            f"{place}: no way to the API server in it ({reason}); name a kubeconfig, or run "
+            f"{place}: no usable API server configuration ({reason}); name a kubeconfig, or run "
             "in a pod with a service account"
         ) from error
     return configuration

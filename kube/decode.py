@@ -1,9 +1,8 @@
-"""API objects (JSON as dicts) to the core's records.
+"""Decodes API objects (JSON as dicts) into the records of `policy.snapshot`.
 
-Pure. Who calls: the watch cache for every object, the extender for the pod it is asked about.
-Input is what an API server sends, so types are as published; missing and null fields are
-normal. Quantities that cannot be read count as 0 and are counted in `malformed`; nothing here
-raises for them.
+Pure. Who calls: the watch cache for every object, the extender for the pod in a request. The
+input comes from an API server, so types are as published; missing and null fields are normal.
+Malformed quantities are read as 0 and counted in `malformed`; nothing here raises for them.
 """
 
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from sys import intern
 from typing import Any
 
 from kube import podspec
-from policy import books, elastic, servers
+from policy import job_spec, servers, trainer_accounting
 from policy.errors import JobError
 from policy.names import (
     ANNOTATION_BOOKS,
@@ -31,7 +30,7 @@ from policy.names import (
     Role,
     Tier,
 )
-from policy.snapshot import Job, JobCondition, JobStatus, Node, Phase, Pod, Servers, Taint
+from policy.snapshot import Job, JobCondition, JobStatus, Node, Phase, Pod, ServerSpec, Taint
 
 Object = Mapping[str, Any]
 
@@ -43,7 +42,7 @@ _LONGEST_ID = 9
 
 @dataclass(frozen=True, slots=True)
 class ConfigMap:
-    """core/v1 `ConfigMap`, its text part."""
+    """A core/v1 `ConfigMap` without its binary data."""
 
     namespace: str
     name: str
@@ -54,7 +53,7 @@ class ConfigMap:
 
 @dataclass(frozen=True, slots=True)
 class PriorityClass:
-    """scheduling.k8s.io/v1 `PriorityClass`."""
+    """A scheduling.k8s.io/v1 `PriorityClass`."""
 
     name: str
     uid: str
@@ -64,21 +63,21 @@ class PriorityClass:
 
 
 class Decoder:
-    """Decodes and counts what could not be read. One per cache; one thread at a time."""
+    """A decoder that counts malformed quantities. One per cache; one thread at a time."""
 
     def __init__(self) -> None:
         self.malformed = 0
-        """Quantities that could not be read and were taken as 0."""
+        """Quantities that could not be parsed and were read as 0."""
 
     def pod(self, obj: Object) -> Pod:
-        """A core/v1 Pod; `requests` as the scheduler counts them."""
+        """Decodes a core/v1 Pod; `requests` as kube-scheduler counts them."""
         meta = obj["metadata"]
         spec = obj["spec"]
         status = obj.get("status") or {}
         labels = meta.get("labels") or {}
         annotations = meta.get("annotations") or {}
-        asked = podspec.requests(spec)
-        self.malformed += asked.malformed
+        requests = podspec.requests(spec)
+        self.malformed += requests.malformed
         phase = _PHASES.get(status.get("phase") or "Pending", Phase.UNKNOWN)
         ready, disrupted = _pod_conditions(status.get("conditions"))
         terminal = phase is Phase.SUCCEEDED or phase is Phase.FAILED
@@ -87,7 +86,7 @@ class Decoder:
             namespace=intern(meta["namespace"]),
             name=meta["name"],
             uid=meta["uid"],
-            requests=asked.resources,
+            requests=requests.resources,
             priority=spec.get("priority") or 0,
             preempts=spec.get("preemptionPolicy") != "Never",
             node=intern(spec.get("nodeName") or ""),
@@ -115,7 +114,7 @@ class Decoder:
         )
 
     def node(self, obj: Object) -> Node:
-        """A core/v1 Node."""
+        """Decodes a core/v1 Node."""
         meta = obj["metadata"]
         spec = obj.get("spec") or {}
         status = obj.get("status") or {}
@@ -133,65 +132,65 @@ class Decoder:
         )
 
     def job(self, obj: Object) -> Job | None:
-        """A batch/v1 Job; None when it carries neither bound, so is none of ours."""
+        """Decodes a batch/v1 Job; None if it has neither bound, so is not an elastic job."""
         meta = obj["metadata"]
         annotations = meta.get("annotations") or {}
-        if not elastic.is_elastic(annotations):
+        if not job_spec.is_elastic(annotations):
             return None
         spec = obj["spec"]
         template = spec.get("template") or {}
-        asked = podspec.requests(template.get("spec") or {})
-        self.malformed += asked.malformed
-        wish = _wish(annotations, spec)
+        requests = podspec.requests(template.get("spec") or {})
+        self.malformed += requests.malformed
+        elastic_spec = _elastic_spec(annotations, spec)
         books_text = annotations.get(ANNOTATION_BOOKS) or ""
         return Job(
             namespace=intern(meta["namespace"]),
             name=meta["name"],
             uid=meta["uid"],
-            min_trainers=wish.low,
-            max_trainers=wish.high,
-            requests=asked.resources,
+            min_trainers=elastic_spec.low,
+            max_trainers=elastic_spec.high,
+            requests=requests.resources,
             constraints=podspec.constraints(template.get("spec") or {}),
             limits=podspec.limits(template.get("spec") or {}),
-            weight=wish.weight,
-            queue=wish.queue,
-            master=wish.master,
-            master_settings=wish.master_settings,
-            servers=wish.servers,
+            weight=elastic_spec.weight,
+            queue=elastic_spec.queue,
+            master=elastic_spec.master,
+            master_settings=elastic_spec.master_settings,
+            servers=elastic_spec.servers,
             account=(template.get("spec") or {}).get("serviceAccountName") or "default",
             created_s=seconds(meta.get("creationTimestamp")),
             managed=spec.get("managedBy") == MANAGER,
-            parallelism=_or(spec.get("parallelism"), 1),
+            parallelism=_or_default(spec.get("parallelism"), 1),
             suspended=bool(spec.get("suspend")),
             deleting="deletionTimestamp" in meta,
-            backoff_limit=_or(spec.get("backoffLimit"), 6),
-            deadline_s=_or(spec.get("activeDeadlineSeconds"), 0),
+            backoff_limit=_or_default(spec.get("backoffLimit"), 6),
+            deadline_s=_or_default(spec.get("activeDeadlineSeconds"), 0),
             status=_job_status(obj.get("status") or {}),
-            books=books.parse(books_text),
-            books_text=books_text,
+            accounting=trainer_accounting.parse(books_text),
+            accounting_text=books_text,
             resource_version=meta.get("resourceVersion") or "",
             template=template,
-            error=wish.error,
+            error=elastic_spec.error,
         )
 
 
 def pod(obj: Object) -> Pod:
-    """One core/v1 Pod."""
+    """Decodes a core/v1 Pod."""
     return Decoder().pod(obj)
 
 
 def node(obj: Object) -> Node:
-    """One core/v1 Node."""
+    """Decodes a core/v1 Node."""
     return Decoder().node(obj)
 
 
 def job(obj: Object) -> Job | None:
-    """One batch/v1 Job; None when it carries neither bound."""
+    """Decodes a batch/v1 Job; None if it has neither bound."""
     return Decoder().job(obj)
 
 
 def configmap(obj: Object) -> ConfigMap:
-    """One core/v1 ConfigMap."""
+    """Decodes a core/v1 ConfigMap."""
     meta = obj["metadata"]
     return ConfigMap(
         meta["namespace"],
@@ -203,7 +202,7 @@ def configmap(obj: Object) -> ConfigMap:
 
 
 def priority_class(obj: Object) -> PriorityClass:
-    """One scheduling.k8s.io/v1 PriorityClass."""
+    """Decodes a scheduling.k8s.io/v1 PriorityClass."""
     meta = obj["metadata"]
     policy = obj.get("preemptionPolicy") or "PreemptLowerPriority"
     return PriorityClass(meta["name"], meta["uid"], int(obj.get("value") or 0), policy)
@@ -211,7 +210,7 @@ def priority_class(obj: Object) -> PriorityClass:
 
 @lru_cache(maxsize=8192)
 def seconds(text: str | None) -> float:
-    """RFC 3339 to seconds since the epoch; 0 for nothing, and for what cannot be read."""
+    """Converts RFC 3339 to seconds since the epoch; 0 for None, "" and unparsable text."""
     if not text:
         return 0.0
     try:
@@ -222,41 +221,41 @@ def seconds(text: str | None) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _ElasticSpec:
     low: int = 0
     high: int = 0
     weight: int = 1
     queue: str = ""
     master: bool = False
     master_settings: Mapping[str, str] = field(default_factory=dict)
-    servers: Servers | None = None
+    servers: ServerSpec | None = None
     error: str = ""
 
 
-def _wish(annotations: Mapping[str, str], spec: Object) -> _Wish:
+def _elastic_spec(annotations: Mapping[str, str], spec: Object) -> _ElasticSpec:
     try:
-        elastic.check_spec(spec)
-        elastic.check_stored(spec)
-        low, high = elastic.bounds(annotations)
-        return _Wish(
+        job_spec.check_spec(spec)
+        job_spec.check_stored(spec)
+        low, high = job_spec.bounds(annotations)
+        return _ElasticSpec(
             low,
             high,
-            elastic.weight(annotations),
-            elastic.queue(annotations),
-            elastic.master(annotations),
-            elastic.master_settings(annotations),
-            servers.asked(annotations),
+            job_spec.weight(annotations),
+            job_spec.queue(annotations),
+            job_spec.master(annotations),
+            job_spec.master_settings(annotations),
+            servers.requested(annotations),
         )
     except JobError as error:
-        return _Wish(error=str(error))
+        return _ElasticSpec(error=str(error))
 
 
-def _or(number: int | None, default: int) -> int:
+def _or_default(number: int | None, default: int) -> int:
     return default if number is None else number
 
 
 def _pod_conditions(conditions: list[Object] | None) -> tuple[bool, bool]:
-    """(Ready, DisruptionTarget)."""
+    """Whether the conditions Ready and DisruptionTarget are true."""
     ready = disrupted = False
     for condition in conditions or ():
         if condition.get("status") == "True":
@@ -273,7 +272,10 @@ def _is_true(conditions: list[Object] | None, kind: str) -> bool:
 
 
 def _ended_s(status: Object) -> float:
-    """When the last container ended; a pod refused by its node never had any: its last change."""
+    """When the last container ended.
+
+    A pod that its node refused never had containers: then the time of its last condition change.
+    """
     ends = [
         seconds(((c.get("state") or {}).get("terminated") or {}).get("finishedAt"))
         for c in status.get("containerStatuses") or ()
@@ -290,19 +292,19 @@ def _controller(references: list[Object] | None) -> str:
 
 
 def _number(text: str | None) -> int:
-    """An id or index; -1 for none."""
+    """Parses an id or index; -1 if there is none."""
     if text and len(text) <= _LONGEST_ID and text.isascii() and text.isdecimal():
         return int(text)
     return -1
 
 
 def _uncommitted_s(text: str | None) -> float:
-    """0 where nobody says, or says no number of seconds."""
+    """Parses a number of seconds; 0 if it is missing or not a finite number."""
     try:
-        found = float(text or 0.0)
+        uncommitted_s = float(text or 0.0)
     except ValueError:
         return 0.0
-    return max(0.0, found) if isfinite(found) else 0.0
+    return max(0.0, uncommitted_s) if isfinite(uncommitted_s) else 0.0
 
 
 def _job_status(status: Object) -> JobStatus:

@@ -1,4 +1,4 @@
-"""What the API server, or the way to it, can answer instead of the thing asked for.
+"""Errors of requests to the API server.
 
 ```
 Exception
@@ -15,8 +15,8 @@ Exception
     └── Unavailable     5xx, no connection, no answer in time (status 0): may have happened!
 ```
 
-Other statuses (400, 405, 415) are plain KubeErrors: our own mistakes. The library's error is
-chained as the cause. Texts are one line and cut, so that no body gets into logs in full.
+Other statuses (400, 405, 415) are plain KubeErrors: they are bugs of the caller. The library's
+error is chained as the cause. Texts are one truncated line, so that no whole body gets into logs.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ _REQUEST_TIMEOUT = 408
 
 
 class ConfigError(Exception):
-    """No usable way to the API server; the text says what is missing and where."""
+    """There is no usable API server configuration; the text names what is missing and where."""
 
 
 class KubeError(Exception):
@@ -46,14 +46,14 @@ class KubeError(Exception):
         request: str = "",
         retry_after_s: float = 0.0,
     ) -> None:
-        """Describes the failure.
+        """Stores the details of the failure.
 
         Args:
-            message: What the server said; cut to a line.
-            status: HTTP status; 0 when there was no answer.
+            message: The server's message; truncated to one line.
+            status: HTTP status; 0 if there was no response.
             reason: The API's Status reason, such as "NotFound".
             request: Method and path.
-            retry_after_s: What the server asks to wait; 0 for nothing said.
+            retry_after_s: The wait that the server asks for; 0 if it gives none.
         """
         self.message = " ".join(message.split())[:_LONGEST]
         self.status = status
@@ -89,15 +89,15 @@ class Conflict(KubeError):  # noqa: N818 - see above
 
 
 class AlreadyExists(KubeError):  # noqa: N818 - see above
-    """409: the name is taken."""
+    """409: an object of this name exists."""
 
 
 class Gone(KubeError):  # noqa: N818 - see above
-    """410: what was asked from is compacted away."""
+    """410: the requested resource version has been compacted."""
 
 
 class Invalid(KubeError):  # noqa: N818 - see above
-    """422: refused by validation, or by a patch's `test`."""
+    """422: rejected by validation, or by a patch's `test`."""
 
 
 class TooManyRequests(KubeError):  # noqa: N818 - see above
@@ -105,7 +105,7 @@ class TooManyRequests(KubeError):  # noqa: N818 - see above
 
 
 class Unavailable(KubeError):  # noqa: N818 - see above
-    """The server failed or did not answer; whether a write took effect is unknown."""
+    """The server failed or did not respond; whether a write took effect is unknown."""
 
 
 _BY_STATUS: Mapping[int, type[KubeError]] = {
@@ -121,12 +121,12 @@ _BY_STATUS: Mapping[int, type[KubeError]] = {
 
 
 def from_status(status: Mapping[str, Any], request: str = "", *, code: int = 0) -> KubeError:
-    """The error that a metav1 `Status` object describes.
+    """Returns the error that a metav1 `Status` object describes.
 
     Args:
         status: The object; a watch sends one in an ERROR event.
         request: Method and path.
-        code: The HTTP status where the object does not say it.
+        code: The HTTP status, used if the object has none.
     """
     code = int(status.get("code") or code or _SERVER_SIDE)
     reason = str(status.get("reason") or "")
@@ -144,13 +144,13 @@ def from_status(status: Mapping[str, Any], request: str = "", *, code: int = 0) 
 
 
 def from_response(code: int, body: bytes, request: str, retry_after: str = "") -> KubeError:
-    """The error behind an HTTP answer other than 2xx.
+    """Returns the error for an HTTP response other than 2xx.
 
     Args:
         code: HTTP status.
-        body: Usually a Status object; a proxy in between may send anything.
+        body: Usually a Status object; a proxy may send anything.
         request: Method and path.
-        retry_after: The header's text; only seconds are understood.
+        retry_after: The Retry-After header; only a number of seconds is supported.
     """
     try:
         status = orjson.loads(body)

@@ -1,10 +1,11 @@
-"""Who leads: one holder of a coordination.k8s.io/v1 Lease at a time.
+"""Leader election: a coordination.k8s.io/v1 Lease has at most one holder at a time.
 
-Safe without synchronised clocks: a leader stops believing in itself `renew_s` after it *sent*
-its last good renewal; others take over only `lease_s` after they *saw* the last change, both
-on their own monotonic clock, and `renew_s` < `lease_s`. Every write carries the resource
-version it was decided on, so two can not win at once. A leader that is stopped between asking
-`is_leader` and acting can still be late: writes that matter carry versions of their own.
+Safe without synchronised clocks: a leader stops leading `renew_s` after it *sent* its last
+successful renewal; others take over only `lease_s` after they *observed* the last change. Both
+times are measured on the process's own monotonic clock, and `renew_s` < `lease_s`. Every write
+carries the resource version it is based on, so two writers cannot both succeed. A leader that is
+paused between reading `is_leader` and acting can still act late: writes that matter carry
+preconditions of their own.
 Source: client-go `tools/leaderelection`.
 """
 
@@ -21,7 +22,7 @@ from typing import Any
 import orjson
 
 from kube import errors, request
-from kube.client import Api
+from kube.api import Api
 from runtime import clock
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ RETRY_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """coordination.k8s.io/v1 `LeaseSpec`, and the version it was read at."""
+    """A coordination.k8s.io/v1 `LeaseSpec`, with the resource version of its Lease."""
 
     holder: str
     duration_s: float
@@ -43,35 +44,38 @@ class Lease:
     resource_version: str
 
 
-class Step(Enum):
-    """What to do about a lease now."""
+class LeaseAction(Enum):
+    """The next action of an elector, with its reason."""
 
-    CREATE = "there is none"
-    RENEW = "it is ours"
-    TAKE = "it is free, or its holder has been silent for too long"
-    WAIT = "somebody else holds it"
+    CREATE = "there is no lease"
+    RENEW = "this process holds the lease"
+    ACQUIRE = "the lease is free, or its holder has not renewed it in time"
+    WAIT = "another process holds the lease"
 
 
-def decide(lease: Lease | None, identity: str, observed_s: float, now_s: float) -> Step:
-    """What `identity` does about `lease`.
+def decide(lease: Lease | None, identity: str, observed_s: float, now_s: float) -> LeaseAction:
+    """Decides what `identity` does about `lease`.
 
     Args:
-        lease: As last read; None if there is none.
-        identity: Who asks.
-        observed_s: When its present version was first seen, on the asker's clock.
-        now_s: The same clock now.
+        lease: The lease as last read; None if there is none.
+        identity: The process that asks.
+        observed_s: When this process first observed the lease's version, on its own clock.
+        now_s: The current time of that clock.
     """
     if lease is None:
-        return Step.CREATE
+        return LeaseAction.CREATE
     if lease.holder == identity:
-        return Step.RENEW
+        return LeaseAction.RENEW
     if not lease.holder or now_s >= observed_s + lease.duration_s:
-        return Step.TAKE
-    return Step.WAIT
+        return LeaseAction.ACQUIRE
+    return LeaseAction.WAIT
 
 
 class Elector:
-    """Tries to lead, from a thread of its own; ask `is_leader` before every action."""
+    """A candidate for leadership with a thread that acquires and renews the lease.
+
+    Check `is_leader` before every action.
+    """
 
     def __init__(
         self,
@@ -90,17 +94,17 @@ class Elector:
 
         Args:
             api: The API server.
-            namespace: Of the lease.
-            name: Of the lease.
-            identity: Unique to this process: a restarted one must not take itself for the old.
-            lease_s: How long others wait for a sign of life; rounded up to whole seconds.
-            renew_s: How long after its last good renewal a leader still leads.
-            retry_s: Between two tries.
-            clock_s: A monotonic clock; decides.
-            wall: The wall clock; only written into the lease, for people.
+            namespace: The namespace of the Lease.
+            name: The name of the Lease.
+            identity: Unique to this process: a restarted process must use another one.
+            lease_s: How long others wait for a renewal; rounded up to whole seconds.
+            renew_s: How long a leader leads after its last successful renewal.
+            retry_s: The interval between two attempts.
+            clock_s: The monotonic clock for all decisions.
+            wall: The wall clock; only written into the lease, for readers.
 
         Raises:
-            ValueError: the times do not keep two leaders apart.
+            ValueError: the times would allow two leaders.
         """
         if not (0 < retry_s < renew_s < lease_s and lease_s >= 1):
             raise ValueError(f"0 < retry {retry_s} < renew {renew_s} < lease {lease_s} must hold")
@@ -114,7 +118,7 @@ class Elector:
         self._clock_s = clock_s
         self._wall = wall
         self._lease: Lease | None = None
-        self._known = False
+        self._lease_is_current = False
         self._observed_s = clock_s()
         self._leads_until_s: float | None = None
         self._random = Random()  # noqa: S311 - jitter keeps no secret
@@ -123,7 +127,7 @@ class Elector:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this process may act now; turns False by itself when renewals fail."""
+        """Whether this process may act now; becomes False by itself when renewals fail."""
         until_s = self._leads_until_s
         if until_s is None or self._stopping.is_set():
             return False
@@ -131,45 +135,45 @@ class Elector:
 
     @property
     def holder(self) -> str:
-        """Who was last seen holding the lease; "" for nobody."""
+        """The last observed holder of the lease; "" if there is none."""
         lease = self._lease
         return lease.holder if lease is not None else ""
 
     def start(self) -> None:
-        """Begins to try; once only."""
+        """Starts the thread; call it once."""
         self._thread = threading.Thread(target=self._run, name="leader-election", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops leading, then gives the lease away so that another can take over at once.
+        """Stops leading, then releases the lease so that another process can acquire it at once.
 
-        Whoever acts on `is_leader` must have stopped acting before.
+        Code that acts on `is_leader` must have stopped before.
         """
         self._stopping.set()
         if self._thread is not None:
-            self._thread.join(self._renew_s)  # a request gives up in half of that
+            self._thread.join(self._renew_s)  # a request times out after half of that
             if self._thread.is_alive():
-                return  # a write is on its way; the lease runs out by itself
+                return  # a write is in flight; the lease expires by itself
         self.release()
 
     def tick(self) -> None:
-        """One try: read where needed, decide, write. Failures are logged; the next try is due."""
+        """Makes one attempt: reads if needed, decides, writes. Failures are logged."""
         was_leader = self.is_leader
         try:
-            if not self._known:
+            if not self._lease_is_current:
                 self._read()
             self._act(decide(self._lease, self._identity, self._observed_s, self._clock_s()))
         except (errors.Conflict, errors.AlreadyExists, errors.NotFound):
-            self._known = False  # somebody was quicker; look again
-        except (errors.KubeError, ValueError, KeyError, TypeError) as error:  # or a garbled answer
-            self._known = False
+            self._lease_is_current = False  # another process was faster: read again
+        except (errors.KubeError, ValueError, KeyError, TypeError) as error:  # or malformed JSON
+            self._lease_is_current = False
             log.warning("lease not renewed", extra={"lease": self._name, "error": str(error)})
         if was_leader != self.is_leader:
-            state = "leading" if self.is_leader else "not leading any more"
+            state = "leading" if self.is_leader else "no longer leading"
             log.info(state, extra={"lease": self._name, "identity": self._identity})
 
     def release(self) -> None:
-        """Stops leading; clears the holder if it was this process."""
+        """Stops leading; clears the lease's holder if it is this process."""
         led = self._leads_until_s is not None
         self._leads_until_s = None
         lease = self._lease
@@ -187,24 +191,24 @@ class Elector:
             jitter = 1.0 if self.is_leader else self._random.uniform(1.0, 1.2)
             self._stopping.wait(self._retry_s * jitter)
 
-    def _act(self, step: Step) -> None:
+    def _act(self, action: LeaseAction) -> None:
         begun_s = self._clock_s()
-        if step is Step.WAIT:
-            self._known = False  # nothing to write: the next try looks again
+        if action is LeaseAction.WAIT:
+            self._lease_is_current = False  # nothing to write: the next attempt reads again
             self._leads_until_s = None
             return
-        self._write(self._mine(step))
-        # From before the write was sent: others may have seen it from then on.
+        self._write(self._desired(action))
+        # Counted from before the write was sent: others may have observed it since then.
         self._leads_until_s = begun_s + self._renew_s
 
-    def _mine(self, step: Step) -> Lease:
-        """The lease as this process wants it."""
+    def _desired(self, action: LeaseAction) -> Lease:
+        """The lease that this process writes."""
         now = self._stamp()
         old = self._lease
         if old is None:
             return Lease(self._identity, self._lease_s, now, now, 0, "")
         ours = replace(old, holder=self._identity, duration_s=self._lease_s, renewed=now)
-        if step is Step.RENEW:
+        if action is LeaseAction.RENEW:
             return ours
         return replace(ours, acquired=now, transitions=old.transitions + 1)
 
@@ -212,24 +216,24 @@ class Elector:
         return self._wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
     def _read(self) -> None:
-        asked = request.get(request.LEASES, self._namespace, self._name)
+        get_request = request.get(request.LEASES, self._namespace, self._name)
         try:
-            self._observe(self._send(asked))
+            self._observe(self._send(get_request))
         except errors.NotFound:
             self._lease = None
-        self._known = True
+        self._lease_is_current = True
 
     def _write(self, lease: Lease) -> None:
         body = _body(self._name, lease)
         if self._lease is None:
-            asked = request.create(request.LEASES, self._namespace, body)
+            write_request = request.create(request.LEASES, self._namespace, body)
         else:
-            asked = request.replace(request.LEASES, self._namespace, self._name, body)
-        self._observe(self._send(asked))
+            write_request = request.replace(request.LEASES, self._namespace, self._name, body)
+        self._observe(self._send(write_request))
 
-    def _send(self, asked: request.Request) -> Mapping[str, Any]:
-        """Sends within half the deadline, so that a hung connection leaves time for another."""
-        answer = self._api.send(replace(asked, timeout_s=self._renew_s / 2))
+    def _send(self, api_request: request.Request) -> Mapping[str, Any]:
+        """Sends with half the deadline, so that there is time for a second attempt."""
+        answer = self._api.send(replace(api_request, timeout_s=self._renew_s / 2))
         obj: Mapping[str, Any] = orjson.loads(answer)
         return obj
 

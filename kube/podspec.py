@@ -1,9 +1,8 @@
-"""What a pod asks of a node, read from its spec the way kube-scheduler reads it.
+"""Requests, limits and scheduling constraints of a pod spec, computed as kube-scheduler does.
 
 Pure. Source: k8s.io/component-helpers `resource.PodRequests`, k8s.io/component-helpers
-`nodeaffinity`. Thousands of pods come from a few templates, so both answers are remembered by
-the raw JSON they were read from and shared between all pods that look alike: that saves the
-time as well as the memory.
+`nodeaffinity`. Thousands of pods come from a few templates, so results are cached by the raw JSON
+of the spec and shared between pods with the same spec, which saves time and memory.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,25 +18,25 @@ from policy.names import TRAINER_RESOURCE
 from policy.snapshot import ANYWHERE, Constraints, Requirement, Resources, Toleration
 
 _SHAPES = 4096
-"""Different shapes of pods remembered at once."""
+"""Entries of each cache: different pod specs at one time."""
 _POD_LEVEL = ("cpu", "memory")
 _NOWHERE = (Requirement("metadata.name", "In", ()),)
-"""A term that no node matches: what upstream makes of a selector with empty terms only."""
+"""A term that no node matches: the meaning upstream of a selector that has only empty terms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """Resource name -> amount, and how many of the quantities could not be read."""
+    """Amounts by resource name, and how many of the quantities were malformed."""
 
     resources: Resources
     malformed: int = 0
 
 
 def requests(spec: Mapping[str, Any]) -> Amounts:
-    """What the scheduler counts for a pod of this spec: containers, sidecars, overhead, "pods".
+    """The requests that kube-scheduler counts: containers, sidecars, overhead and "pods".
 
-    Limits stand in for missing requests, as the API server's defaults do. EDL's marker resource
-    is left out (`ignoredByScheduler`). A quantity that cannot be read counts as 0.
+    Limits replace missing requests, as the API server's defaulting does. EDL's marker resource is
+    left out (`ignoredByScheduler`). A malformed quantity counts as 0.
     """
     return _requests(
         orjson.dumps(
@@ -55,25 +54,29 @@ def requests(spec: Mapping[str, Any]) -> Amounts:
 
 
 def limits(spec: Mapping[str, Any]) -> Resources:
-    """What a pod of this spec may use at most, added up as core/v1 `ResourceQuota` does.
+    """The limits of a pod of this spec, added up as core/v1 `ResourceQuota` does.
 
-    A resource that one container has no limit for is left out: the pod has none either.
-    A quantity that cannot be read counts as no limit.
+    A resource without a limit in one of the containers is left out: the pod has no limit either.
+    A malformed quantity counts as no limit.
     """
     containers = spec.get("containers") or ()
     sidecars = [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
-    each = [
+    container_limits = [
         amounts((c.get("resources") or {}).get("limits") or {}).resources
         for c in (*containers, *sidecars)
     ]
     named = amounts((spec.get("resources") or {}).get("limits") or {}).resources
-    whole = set.intersection(*(set(found) for found in each)) if each else set()
-    total = {name: sum(found[name] for found in each) for name in whole}
+    whole = (
+        set.intersection(*(set(resources) for resources in container_limits))
+        if container_limits
+        else set()
+    )
+    total = {name: sum(resources[name] for resources in container_limits) for name in whole}
     return total | {name: most for name, most in named.items() if name in _POD_LEVEL}
 
 
 def constraints(spec: Mapping[str, Any]) -> Constraints:
-    """Node selector, required node affinity and tolerations of a pod of this spec."""
+    """The node selector, required node affinity and tolerations of a pod of this spec."""
     affinity = spec.get("affinity")
     required = None
     if affinity:
@@ -84,15 +87,15 @@ def constraints(spec: Mapping[str, Any]) -> Constraints:
 
 
 def amounts(quantities: Mapping[str, Any]) -> Amounts:
-    """A whole map of quantities; what cannot be read counts as 0."""
-    found: dict[str, int] = {}
+    """Parses a map of quantities; malformed ones count as 0."""
+    parsed: dict[str, int] = {}
     malformed = 0
     for name, text in quantities.items():
         try:
-            found[name] = quantity.parse(name, str(text))
+            parsed[name] = quantity.parse(name, str(text))
         except QuantityError:
             malformed += 1
-    return Amounts(found, malformed)
+    return Amounts(parsed, malformed)
 
 
 @lru_cache(maxsize=_SHAPES)
@@ -101,18 +104,18 @@ def _requests(raw: bytes) -> Amounts:
     counter = _Counter()
     total: dict[str, int] = {}
     for resources in containers:
-        _add(total, counter.asked(resources))
+        _add(total, counter.requested(resources))
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
     for resources, restart_policy in init:
-        asked = counter.asked(resources)
+        requested = counter.requested(resources)
         if restart_policy == "Always":
-            _add(total, asked)
-            _add(sidecars, asked)
+            _add(total, requested)
+            _add(sidecars, requested)
             _raise_to(peak, sidecars)
         else:
-            _add(asked, sidecars)
-            _raise_to(peak, asked)
+            _add(requested, sidecars)
+            _raise_to(peak, requested)
     _raise_to(total, peak)
     _override(total, counter, pod_level or {})
     _add(total, counter.read(overhead))
@@ -128,25 +131,25 @@ def _shared_amounts(items: tuple[tuple[str, int], ...]) -> Resources:
 
 
 class _Counter:
-    """Reads quantity maps and counts what cannot be read."""
+    """A parser of quantity maps that counts malformed quantities."""
 
     def __init__(self) -> None:
         self.malformed = 0
 
     def read(self, quantities: Mapping[str, Any] | None) -> dict[str, int]:
-        """A map of quantities; None is empty."""
+        """Parses a map of quantities; None is an empty one."""
         read = amounts(quantities or {})
         self.malformed += read.malformed
         return dict(read.resources)
 
-    def asked(self, resources: Mapping[str, Any] | None) -> dict[str, int]:
-        """What a core/v1 `ResourceRequirements` asks for."""
+    def requested(self, resources: Mapping[str, Any] | None) -> dict[str, int]:
+        """The requests of a core/v1 `ResourceRequirements`."""
         resources = resources or {}
         return self.read({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
 
 
 def _override(total: dict[str, int], counter: _Counter, pod_level: Mapping[str, Any]) -> None:
-    """Pod-level requests replace the containers' sum; pod-level limits only fill a gap in it."""
+    """Pod-level requests replace the containers' sum; pod-level limits only fill gaps in it."""
     requested = counter.read(pod_level.get("requests"))
     limits = counter.read(pod_level.get("limits"))
     for name in (*requested, *limits):
@@ -154,8 +157,8 @@ def _override(total: dict[str, int], counter: _Counter, pod_level: Mapping[str, 
             total[name] = requested[name] if name in requested else total.get(name, limits[name])
 
 
-def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
-    for name, amount in more.items():
+def _add(total: dict[str, int], addend: Mapping[str, int]) -> None:
+    for name, amount in addend.items():
         total[name] = total.get(name, 0) + amount
 
 
@@ -167,13 +170,13 @@ def _raise_to(total: dict[str, int], floor: Mapping[str, int]) -> None:
 @lru_cache(maxsize=_SHAPES)
 def _constraints(raw: bytes) -> Constraints:
     selector, required, tolerations = orjson.loads(raw)
-    found = Constraints(_terms(selector or {}, required), _tolerations(tolerations or ()))
-    return ANYWHERE if found == ANYWHERE else _shared_constraints(found)
+    pod_constraints = Constraints(_terms(selector or {}, required), _tolerations(tolerations or ()))
+    return ANYWHERE if pod_constraints == ANYWHERE else _shared_constraints(pod_constraints)
 
 
 @lru_cache(maxsize=_SHAPES)
-def _shared_constraints(found: Constraints) -> Constraints:
-    return found
+def _shared_constraints(pod_constraints: Constraints) -> Constraints:
+    return pod_constraints
 
 
 def _terms(
@@ -187,7 +190,7 @@ def _terms(
 
 
 def _term(term: Mapping[str, Any]) -> tuple[Requirement, ...]:
-    """One `NodeSelectorTerm`; empty if it has no requirements, and then it matches no node."""
+    """Converts a `NodeSelectorTerm`; an empty one has no requirements and matches no node."""
     entries = (*(term.get("matchExpressions") or ()), *(term.get("matchFields") or ()))
     return tuple(
         Requirement(e["key"], e["operator"], tuple(e.get("values") or ())) for e in entries

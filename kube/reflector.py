@@ -1,9 +1,8 @@
-"""One kind of object, kept as records in memory: list once, then follow the changes.
+"""Keeps the objects of one kind in memory as records: lists once, then watches.
 
-Who calls: `kube.cache` for the cluster, the webhook for what it needs to know. A thread per
-reflector does all of it; readers take the lock of `Changes`. An answer of 410, over HTTP or
-inside the stream, means listing again; any other failure means watching on from where it
-broke, after a back-off.
+Who calls: `kube.cache` and the webhook. Each reflector has its own thread; readers take the lock
+of `Changes`. After a 410, over HTTP or inside the stream, it lists again; after any other failure
+it resumes the watch from the last resource version, after a back-off.
 """
 
 import logging
@@ -18,10 +17,10 @@ from typing import Any, Generic, TypeVar
 import orjson
 
 from kube import errors, request
+from kube.api import Api, Stream
 from kube.backoff import Backoff
 from kube.changes import Changes
-from kube.client import Api, Stream
-from kube.records import Records
+from kube.store import Store
 from runtime import clock
 
 T = TypeVar("T")
@@ -30,31 +29,31 @@ Object = Mapping[str, Any]
 log = logging.getLogger(__name__)
 
 HEALTHY_S = 60.0
-"""A watch that held this long was well; the back-off starts small again."""
+"""A watch that lasted this long was healthy; the back-off is reset."""
 _WATCH_S = (240, 300)
 _STOP_S = 5.0
 _LONGEST_PAUSE_S = 5.0
-"""Between two tries: an API server that was away for seconds must not leave us blind for 30."""
+"""Between two attempts: after an outage of seconds the cache must not stay stale for 30 s."""
 _RELIST_AFTER = 5
-"""Failed watches in a row after which the resource version itself is suspected."""
+"""Failed watches in a row after which the resource version is no longer trusted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """What a reflector has done since it started."""
+class ReflectorCounts:
+    """Counters of a reflector since its start."""
 
     lists: int = 0
     watches: int = 0
     events: int = 0
     """Bookmarks included."""
     errors: Mapping[str, int] = field(default_factory=dict)
-    """By `KubeError.kind`; "decode" for objects that could not be read, "listener" for ours."""
+    """By `KubeError.kind`; "decode" for malformed objects, "listener" for failed listeners."""
 
 
 class Reflector(Generic[T]):
-    """Records of one kind, as the API server has them a moment ago.
+    """A watch of one kind of object with a store of its records.
 
-    Records are kept by uid, so that an object made again under the same name is another one.
+    Records are stored by uid: an object recreated under the same name is another object.
     """
 
     def __init__(
@@ -73,13 +72,13 @@ class Reflector(Generic[T]):
 
         Args:
             api: The API server.
-            resource: What to follow.
-            decode: Object -> record; None for what is not to be kept. Equal records are no
-                change. Called on the watch thread only.
-            namespace: None for all.
+            resource: The kind to watch.
+            decode: Converts an object to a record, or to None if it is not to be stored. Equal
+                records do not count as changes. Called on the watch thread only.
+            namespace: The namespace; None for all.
             field_selector: Evaluated by the server.
             label_selector: Evaluated by the server.
-            changes: Shared lock and counter; None for one of its own.
+            changes: Shared lock and counter; by default the reflector has its own.
             clock_s: A monotonic clock.
         """
         self.changes = changes or Changes()
@@ -91,10 +90,10 @@ class Reflector(Generic[T]):
         self._labels = label_selector
         self._clock_s = clock_s
         self._random = Random()  # noqa: S311 - jitter keeps no secret
-        self._records: Records[T] = Records(resource.plural, self.changes)
-        self._resume = ""
+        self._store: Store[T] = Store(resource.plural, self.changes)
+        self._resume_version = ""
         self._synced = False
-        self._fresh_s = clock_s()
+        self._last_contact_s = clock_s()
         self._failed_watches = 0
         self._counts: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
@@ -106,80 +105,80 @@ class Reflector(Generic[T]):
 
     @property
     def synced(self) -> bool:
-        """Whether the first list is in."""
+        """Whether the first list is complete."""
         return self._synced
 
     @property
     def resource_version(self) -> str:
-        """Up to where the server's history has been seen."""
-        return self._resume
+        """The resource version from which the next watch continues."""
+        return self._resume_version
 
     @property
-    def counts(self) -> Counts:
-        """What happened so far, for metrics."""
+    def counts(self) -> ReflectorCounts:
+        """The counters so far, for metrics."""
         with self.changes.condition:
             broken = Counter(self._errors)
-            broken["listener"] = self._records.listener_errors
-            return Counts(**self._counts, errors={k: n for k, n in broken.items() if n})
+            broken["listener"] = self._store.listener_errors
+            return ReflectorCounts(**self._counts, errors={k: n for k, n in broken.items() if n})
 
     def age_s(self, now_s: float) -> float:
-        """Seconds since the server was last heard of, on this reflector's clock."""
-        return max(0.0, now_s - self._fresh_s)
+        """Seconds since the last message of the server, on this reflector's clock."""
+        return max(0.0, now_s - self._last_contact_s)
 
     def records(self) -> tuple[T, ...]:
-        """All records, in no order; the same tuple until something changes."""
-        return self._records.all()
+        """Returns all records, unordered; the same tuple until something changes."""
+        return self._store.all()
 
     def get(self, uid: str) -> T | None:
-        """The record of one object."""
-        return self._records.get(uid)
+        """Returns the record of one object, or None."""
+        return self._store.get(uid)
 
     def listen(self, listener: Callable[[T | None, T | None], None]) -> None:
         """Calls `listener(old, new)` for every change from now on, in the stream's order.
 
-        First for every record there is, as (None, record). The call comes on the watch thread
-        with the lock held: it must be short, must not raise, and must take no lock under which
-        anybody asks for records.
+        Existing records come first, as (None, record). The listener runs on the watch thread with
+        the lock held: it must be short, must not raise, and must not take a lock that another
+        thread holds while it reads records.
         """
-        self._records.listen(listener)
+        self._store.listen(listener)
 
     # Running: owner's thread.
 
     def start(self) -> None:
-        """Begins to list and watch; once only."""
+        """Starts to list and watch; call it once."""
         name = f"watch-{self._resource.plural}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends it at once, even inside a blocked read."""
+        """Stops the thread at once, even inside a blocked read."""
         self.request_stop()
         if self._thread is not None:
             self._thread.join(_STOP_S)
 
     def request_stop(self) -> None:
-        """The first half of `stop`: does not wait."""
+        """Requests the stop without waiting for the thread."""
         self._stopping.set()
         stream = self._stream
         if stream is not None:
             stream.close()
 
     def follow_once(self) -> bool:
-        """One list where needed, then one watch to its end; True if it failed.
+        """Lists if needed, then follows one watch to its end; True if one of them failed.
 
-        The thread calls it over and over; a caller with a loop of its own may do so instead.
+        The thread calls it in a loop; a caller with its own loop may do so instead.
         """
         try:
-            if not self._resume:
+            if not self._resume_version:
                 self._list()
             if not self._stopping.is_set():
                 self._follow()
         except errors.KubeError as error:
             self._failed(error)
-        except Exception:  # a watch thread that dies in silence serves old records for ever
+        except Exception:  # a watch thread that ends silently would leave stale records for ever
             self._count_error("internal")
             log.exception("watch failed", extra={"resource": self._resource.plural})
-            self._resume = ""
+            self._resume_version = ""
         else:
             self._failed_watches = 0
             return False
@@ -190,14 +189,16 @@ class Reflector(Generic[T]):
     def _run(self) -> None:
         backoff = Backoff(self._random, longest_s=_LONGEST_PAUSE_S)
         while not self._stopping.is_set():
-            begun_s, seen = self._clock_s(), self._counts["events"]
+            begun_s, events_before = self._clock_s(), self._counts["events"]
             failed = self.follow_once()
-            # A busy API server ends watches whose small buffer is full, in the middle of a burst:
-            # one that brought events is resumed at once, or we were blind when it matters most.
-            healthy = self._clock_s() - begun_s >= HEALTHY_S or self._counts["events"] > seen
+            # A busy API server ends watches whose small buffer is full, in the middle of a burst.
+            # A watch that delivered events is therefore resumed at once.
+            healthy = (
+                self._clock_s() - begun_s >= HEALTHY_S or self._counts["events"] > events_before
+            )
             if healthy:
                 backoff.reset()
-            if failed or not healthy:  # also where a server ends every watch at once
+            if failed or not healthy:  # also if a server ends every watch immediately
                 self._stopping.wait(backoff.next_s())
 
     def _failed(self, error: errors.KubeError) -> None:
@@ -207,7 +208,7 @@ class Reflector(Generic[T]):
         self._failed_watches += 1
         server_side = isinstance(error, errors.Unavailable | errors.TooManyRequests)
         if not server_side or self._failed_watches >= _RELIST_AFTER:
-            self._resume = ""
+            self._resume_version = ""
             self._failed_watches = 0
         log.warning(
             "watch broken",
@@ -215,57 +216,57 @@ class Reflector(Generic[T]):
         )
 
     def _list(self) -> None:
-        found: dict[str, T] = {}
+        records: dict[str, T] = {}
         token = ""
         while True:
-            asked = request.list_page(
+            list_request = request.list_page(
                 self._resource,
                 self._namespace,
                 token=token,
                 field_selector=self._fields,
                 label_selector=self._labels,
             )
-            page = orjson.loads(self._api.send(asked))
+            page = orjson.loads(self._api.send(list_request))
             for item in page["items"] or ():
                 record = self._read(item)
                 if record is not None:
-                    found[item["metadata"]["uid"]] = record
+                    records[item["metadata"]["uid"]] = record
             token = page["metadata"].get("continue") or ""
             if not token:
                 break
             if self._stopping.is_set():
                 return
             time.sleep(0)  # let request threads have the GIL between two pages
-        self._swap(found, page["metadata"]["resourceVersion"])
+        self._replace(records, page["metadata"]["resourceVersion"])
 
-    def _swap(self, found: dict[str, T], resource_version: str) -> None:
-        """Takes a whole list as the truth: what it lacks is gone, in one step for readers."""
+    def _replace(self, records: dict[str, T], resource_version: str) -> None:
+        """Replaces all records by a complete list, atomically for readers."""
         with self.changes.condition:
-            self._records.swap(found)
-            self._resume = resource_version
+            self._store.replace(records)
+            self._resume_version = resource_version
             self._counts["lists"] += 1
-            self._fresh_s = self._clock_s()
+            self._last_contact_s = self._clock_s()
             if not self._synced:
                 self._synced = True
                 self.changes.bump()
 
     def _follow(self) -> None:
-        asked = request.watch(
+        watch_request = request.watch(
             self._resource,
             self._namespace,
-            resource_version=self._resume,
+            resource_version=self._resume_version,
             timeout_s=self._random.randint(*_WATCH_S),
             field_selector=self._fields,
             label_selector=self._labels,
         )
-        with self._api.stream(asked) as stream:
+        with self._api.stream(watch_request) as stream:
             self._counts["watches"] += 1
             self._stream = stream
             try:
                 for line in stream:
                     if self._stopping.is_set():
                         return
-                    self._event(line, asked.line)
+                    self._event(line, watch_request.line)
             finally:
                 self._stream = None
 
@@ -281,17 +282,17 @@ class Reflector(Generic[T]):
         record = self._read(obj) if event["type"] in ("ADDED", "MODIFIED") else None
         with self.changes.condition:
             self._counts["events"] += 1
-            self._fresh_s = self._clock_s()
+            self._last_contact_s = self._clock_s()
             self._failed_watches = 0
-            if event["type"] != "BOOKMARK" and not self._seen(resource_version):
-                self._records.put(obj["metadata"]["uid"], record)
-            self._resume = resource_version
+            if event["type"] != "BOOKMARK" and not self._is_old_event(resource_version):
+                self._store.put(obj["metadata"]["uid"], record)
+            self._resume_version = resource_version
 
-    def _seen(self, resource_version: str) -> bool:
-        """Whether an event is an old one over again; versions of one kind only grow."""
-        if resource_version.isdecimal() and self._resume.isdecimal():
-            return int(resource_version) <= int(self._resume)
-        return resource_version == self._resume
+    def _is_old_event(self, resource_version: str) -> bool:
+        """Whether an event repeats an earlier one; versions of one kind only grow."""
+        if resource_version.isdecimal() and self._resume_version.isdecimal():
+            return int(resource_version) <= int(self._resume_version)
+        return resource_version == self._resume_version
 
     def _read(self, obj: Object) -> T | None:
         try:

@@ -1,7 +1,7 @@
-"""API requests as values: what to ask is decided here, `kube.client` only sends it.
+"""API requests as values: built here, sent by `kube.client`.
 
-Pure. Who calls: everybody who talks to the API server. A request can be compared, printed and
-kept, so a dry run shows exactly what a real run sends.
+Pure. Who calls: all code that accesses the API server. Requests can be compared and printed, so
+a dry run shows exactly what a real run sends.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,14 +16,14 @@ JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 SEND_TIMEOUT_S = 30.0
 WATCH_TIMEOUT_S = 90.0
-"""Above the gap between two bookmarks (about a minute): a silent watch is a dead one."""
+"""Above the interval of bookmarks (about a minute): a watch silent for longer is dead."""
 PAGE = 500
-"""Objects per page: parsing more in one go stalls other threads (GIL) for too long."""
+"""Objects per page: parsing more at once blocks other threads (GIL) for too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind of object by its place in the API's paths; `group` is "" for core/v1."""
+    """A resource of the API: group, version, plural and kind; `group` is "" for core/v1."""
 
     group: str
     version: str
@@ -33,7 +33,7 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """What its objects carry in `apiVersion`."""
+        """The value of `apiVersion` in its objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
@@ -73,12 +73,12 @@ RESOURCES = (
     *(SERVICES, ROLES, ROLEBINDINGS),
     *(LEASES, PODDISRUPTIONBUDGETS, PRIORITYCLASSES, MUTATINGWEBHOOKS, VALIDATINGWEBHOOKS),
 )
-"""Every kind that EDL touches."""
+"""Every kind that EDL uses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request to the API server, without its address and credentials."""
+    """An HTTP request to the API server, without address and credentials."""
 
     method: str
     path: str
@@ -86,32 +86,32 @@ class Request:
     body: bytes = b""
     content_type: str = JSON
     timeout_s: float = SEND_TIMEOUT_S
-    """How long the server may be silent before the request counts as failed."""
+    """How long the server may be silent before the request fails."""
 
     @property
     def target(self) -> str:
-        """Path and query as they stand in the request line."""
+        """Path and query of the request line."""
         return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
 
     @property
     def line(self) -> str:
-        """For messages: method and path; queries (long tokens) and bodies stay out of logs."""
+        """Method and path, for messages: queries (long tokens) and bodies stay out of logs."""
         return f"{self.method} {self.path}"
 
 
 def path_of(
     resource: Resource, namespace: str | None, name: str | None = None, subresource: str = ""
 ) -> str:
-    """Where an object (or, without a name, a collection) lives.
+    """The path of an object or, without a name, of a collection.
 
     Args:
         resource: The kind.
-        namespace: None for kinds without namespaces, and for collections over all of them.
+        namespace: None for cluster-scoped kinds, and for collections of all namespaces.
         name: None for the collection.
         subresource: "status", "eviction", "binding"; "" for the object itself.
 
     Raises:
-        ValueError: a namespace or name that would mean another path.
+        ValueError: a namespace or name is missing, or would change the path.
     """
     root = f"/apis/{resource.group}" if resource.group else "/api"
     parts = [root, resource.version]
@@ -160,7 +160,7 @@ def watch(
     field_selector: str = "",
     label_selector: str = "",
 ) -> Request:
-    """Follows a collection from `resource_version` on, with bookmarks, for `timeout_s`."""
+    """Watches a collection from `resource_version`, with bookmarks, for `timeout_s`."""
     query = _query(
         watch="true",
         allowWatchBookmarks="true",
@@ -173,7 +173,7 @@ def watch(
 
 
 def create(resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Request:
-    """Creates an object; `apiVersion` and `kind` are filled in."""
+    """Creates an object; sets `apiVersion` and `kind`."""
     if resource.namespaced and namespace is None:
         raise ValueError(f"create {resource.plural}: a namespace is missing")
     return Request("POST", path_of(resource, namespace), body=_object(resource, body))
@@ -187,7 +187,7 @@ def replace(
     *,
     subresource: str = "",
 ) -> Request:
-    """Writes a whole object; with `metadata.resourceVersion` only over that version."""
+    """Replaces an object; only over `metadata.resourceVersion` if the body has one."""
     path = path_of(resource, namespace, name, subresource)
     return Request("PUT", path, body=_object(resource, body))
 
@@ -202,7 +202,7 @@ def delete(
     grace_s: int | None = None,
     propagation: str = "Background",
 ) -> Request:
-    """Deletes an object; with `uid` only that one, not a namesake made since."""
+    """Deletes an object; with `uid` only that one, not a later object of the same name."""
     options = _options("meta.k8s.io/v1", uid, resource_version, grace_s)
     options["propagationPolicy"] = propagation
     path = path_of(resource, namespace, name)
@@ -217,7 +217,7 @@ def json_patch(
     *,
     subresource: str = "",
 ) -> Request:
-    """Applies RFC 6902 operations; a `test` that fails refuses all of them (Invalid)."""
+    """Applies RFC 6902 operations; if a `test` fails, none is applied (Invalid)."""
     path = path_of(resource, namespace, name, subresource)
     return Request("PATCH", path, body=orjson.dumps(list(ops)), content_type=JSON_PATCH)
 
@@ -236,7 +236,7 @@ def merge_patch(
 
 
 def evict(namespace: str, name: str, *, uid: str = "", grace_s: int | None = None) -> Request:
-    """Asks to remove a pod in the way that honours budgets and marks it as disrupted."""
+    """Evicts a pod: respects disruption budgets and marks the pod as disrupted."""
     body = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -267,7 +267,7 @@ def _query(**pairs: str) -> tuple[tuple[str, str], ...]:
 
 
 def _segment(text: str) -> str:
-    """One path segment; the API's names never need quoting, hostile ones must not escape."""
+    """Quotes one path segment: API names never need it, but hostile names must not escape."""
     if text in ("", ".", ".."):
-        raise ValueError(f"{text!r} is no name of an object")
+        raise ValueError(f"{text!r} is not a valid object name")
     return quote(text, safe="")

@@ -1,1 +1,1 @@
-"""Process plumbing that knows no domain: settings, HTTPS serving, certificates, logs, metrics."""
+"""Infrastructure of processes: settings, HTTPS serving, certificates, logs, metrics, signals."""

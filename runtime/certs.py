@@ -1,8 +1,8 @@
-"""Certificates of our own: a long-lived CA and leaves that are renewed under it.
+"""EDL's own certificates: a long-lived CA and the leaves that it issues.
 
-Pure but for key generation. Who calls: the webhook and the extender for their serving
-certificates, the local cluster of `e2e` for everything. Keys are ECDSA P-256: small, quick
-to make, and spoken by every TLS 1.2+ peer.
+Pure except for key generation. Who calls: webhook and extender for their serving certificates,
+the local cluster of `e2e` for all certificates. Keys are ECDSA P-256: small, quick to generate,
+and supported by every TLS 1.2+ peer.
 """
 
 import ipaddress
@@ -23,13 +23,13 @@ _CLOCK_SKEW = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A certificate and its private key, both PEM. Never log `key`."""
+    """A certificate and its private key, both as PEM. Never log `key`."""
 
     cert: bytes
     key: bytes
 
     def __repr__(self) -> str:
-        """Shows no key."""
+        """Hides the key."""
         return f"Pair(cert={len(self.cert)} bytes, key=hidden)"
 
 
@@ -49,7 +49,7 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def new_ca(common_name: str, now: datetime, life: timedelta = CA_LIFE) -> Pair:
-    """A self-signed CA valid from `now` (aware) for `life`."""
+    """Creates a self-signed CA that is valid from `now` (aware) for `life`."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name(common_name)
     builder = (
@@ -77,15 +77,15 @@ def issue(
     hosts: tuple[str, ...] = (),
     life: timedelta = LEAF_LIFE,
 ) -> Pair:
-    """A leaf under `ca` for a client (no `hosts`) or a server (`hosts` are its SANs).
+    """Issues a leaf for a client (no `hosts`) or a server (`hosts` are its SANs).
 
     Args:
         ca: The issuing pair.
-        common_name: For clients the Kubernetes user name.
+        common_name: The Kubernetes user name, for clients.
         now: Aware; the leaf is valid from then for `life`.
-        organization: For clients the Kubernetes group.
+        organization: The Kubernetes group, for clients.
         hosts: DNS names and IP addresses; Go ignores the CN, so a server needs them.
-        life: How long it is valid.
+        life: The validity period.
     """
     issuer = x509.load_pem_x509_certificate(ca.cert)
     signer = serialization.load_pem_private_key(ca.key, password=None)
@@ -117,22 +117,22 @@ def issue(
 
 
 def expires(cert: bytes) -> datetime:
-    """When the first certificate in the PEM ends (aware, UTC)."""
+    """When the first certificate in the PEM expires (aware, UTC)."""
     return x509.load_pem_x509_certificate(cert).not_valid_after_utc
 
 
 def needs_renewal(cert: bytes, now: datetime, before: timedelta = RENEW_BEFORE) -> bool:
-    """Whether less than `before` is left of it."""
+    """Whether the certificate expires in less than `before`."""
     return expires(cert) - now < before
 
 
 def begins(cert: bytes) -> datetime:
-    """From when the first certificate in the PEM is meant to hold (aware, UTC)."""
+    """When the first certificate in the PEM was issued (aware, UTC), without the clock skew."""
     return x509.load_pem_x509_certificate(cert).not_valid_before_utc + _CLOCK_SKEW
 
 
 def hosts(cert: bytes) -> tuple[str, ...]:
-    """DNS names and addresses that the first certificate in the PEM is for."""
+    """The DNS names and addresses (SANs) of the first certificate in the PEM."""
     try:
         names = x509.load_pem_x509_certificate(cert).extensions.get_extension_for_class(
             x509.SubjectAlternativeName
@@ -154,10 +154,10 @@ def issued_by(cert: bytes, ca: bytes) -> bool:
 
 
 def matches(pair: Pair) -> bool:
-    """Whether the key is the certificate's.
+    """Whether the key belongs to the certificate.
 
     Raises:
-        ValueError: either is no PEM.
+        ValueError: one of them is not valid PEM.
     """
     key = serialization.load_pem_private_key(pair.key, password=None)
     return key.public_key() == x509.load_pem_x509_certificate(pair.cert).public_key()

@@ -1,11 +1,11 @@
-"""The one place that reads clocks; decisions take `now` as an argument instead."""
+"""The only module that reads clocks; decisions take `now` as an argument instead."""
 
 import time
 from datetime import UTC, datetime
 
 
 def now() -> datetime:
-    """The wall clock, aware, UTC."""
+    """The wall clock as an aware UTC datetime."""
     return datetime.now(UTC)
 
 
@@ -15,5 +15,5 @@ def epoch_s() -> float:
 
 
 def monotonic_s() -> float:
-    """A clock that never goes back; only differences mean something."""
+    """A monotonic clock; only differences are meaningful."""
     return time.monotonic()

@@ -1,9 +1,9 @@
-"""Logs: a constant lower-case phrase and keys, one line each, on stderr.
+"""Structured logs: one line per record on stderr, with a constant lower-case message and keys.
 
     log.info("pod changed", extra=keys(pod="training/a-0", reason="surplus"))
 
-Keys are `pod`, `node`, `job`, `reason`, `duration_s` and the like. Secrets never are. `keys`
-lets them have any name; a plain `extra={...}` works too where no name is one of logging's own.
+Typical keys are `pod`, `node`, `job`, `reason` and `duration_s`; never log secrets. With `keys`
+they may have any name; a plain `extra={...}` works unless a name is an attribute of LogRecord.
 """
 
 import logging
@@ -15,27 +15,27 @@ import orjson
 
 _KEYS = "edl_keys"
 _OWN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", _KEYS}
-"""Attributes that every record has; all others are keys."""
+"""Attributes of every LogRecord; all others are keys."""
 
 
 def keys(**values: object) -> dict[str, object]:
-    """What `extra=` of a log call takes, so that keys cannot collide with logging's own."""
+    """Wraps keys for `extra=` of a log call, so that they cannot collide with LogRecord's."""
     return {_KEYS: values}
 
 
-def setup(room: str, *, level: str, form: str, stream: TextIO | None = None) -> None:
-    """Sends everything that is logged to `stream` (stderr by default).
+def setup(component: str, *, level: str, form: str, stream: TextIO | None = None) -> None:
+    """Sends all log records to `stream` (stderr by default).
 
     Args:
-        room: Shown on every JSON line.
-        level: Least urgent level, lower case.
+        component: The name of the process; the field `room` of every JSON line.
+        level: The lowest level that is logged, lower case.
         form: "json", "text", or "auto": text on a terminal, JSON otherwise.
-        stream: Where to; stderr if None.
+        stream: The output; stderr if None.
     """
     target = sys.stderr if stream is None else stream
     text = form == "text" or (form == "auto" and target.isatty())
     handler = logging.StreamHandler(target)
-    handler.setFormatter(TextFormatter() if text else JsonFormatter(room))
+    handler.setFormatter(TextFormatter() if text else JsonFormatter(component))
     root = logging.getLogger()
     for old in list(root.handlers):
         root.removeHandler(old)
@@ -44,18 +44,18 @@ def setup(room: str, *, level: str, form: str, stream: TextIO | None = None) -> 
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, room, message, keys, and where there is one, the error."""
+    """A formatter to JSON lines: time, level, room, message, keys, and the error if any."""
 
-    def __init__(self, room: str) -> None:
+    def __init__(self, component: str) -> None:
         super().__init__()
-        self._room = room
+        self._component = component
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line for `record`; values JSON does not know are shown as text."""
+        """Formats one record; values of other types than JSON's are converted to text."""
         line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
-            "room": self._room,
+            "room": self._component,
             "message": record.getMessage(),
         }
         line |= {key: value for key, value in _keys(record).items() if key not in line}
@@ -66,10 +66,10 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """`12:00:01 info pod changed pod=training/a-0`, with the trace below where there is one."""
+    """A formatter to text such as `12:00:01 info pod changed pod=training/a-0`, then the trace."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The text for `record`."""
+        """Formats one record."""
         when = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
         parts = [when, record.levelname.lower(), record.getMessage()]
         parts += [f"{key}={value}" for key, value in _keys(record).items()]
@@ -80,10 +80,10 @@ class TextFormatter(logging.Formatter):
 
 
 def one_line(error: BaseException) -> str:
-    """`Type: text` on one line, without a trace."""
+    """Formats an error as `Type: text` on one line, without a trace."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _keys(record: logging.LogRecord) -> dict[str, object]:
-    found = {name: value for name, value in vars(record).items() if name not in _OWN}
-    return found | getattr(record, _KEYS, {})
+    extras = {name: value for name, value in vars(record).items() if name not in _OWN}
+    return extras | getattr(record, _KEYS, {})

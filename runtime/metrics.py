@@ -1,12 +1,12 @@
-"""Metrics of one process: names follow `edl_<room>_<thing>_<unit>`, or are refused.
+"""Metrics of one process, called `edl_<component>_<name>`; `runtime.metric_names` has the rules.
 
-Every room makes one `Metrics` and passes it on; there is no global registry, so that tests
-and rooms do not share counters. Labels come from closed sets (reasons, outcomes), never from
-names of pods or jobs.
+Every component creates one `Metrics` and passes it on; there is no global registry, so that tests
+and components do not share counters. Labels come from closed sets (reasons, outcomes), never from
+names of pods or jobs. docs/metrics.md lists all metrics; `make metrics-page` writes it.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from prometheus_client import (
     CollectorRegistry,
@@ -17,92 +17,176 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+
+from runtime import metric_names
+from runtime.metric_names import MetricType
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-"""For answers that a caller waits for: the bars are 5 and 10 ms, the callers' patience 1 to 2 s."""
+"""For synchronous answers: the limits are 5 and 10 ms, callers time out after 1 to 2 s."""
 SLOW_BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 6.0, 10.0, 30.0, 60.0, 300.0)
-"""For things that a cluster does: reclaim, growth, start of a job."""
+"""For processes in the cluster: reclaim, growth, start of a job."""
 
-_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
-_UNITS = ("_seconds", "_bytes", "_ratio", "_info", "_count", "_cores")
+
+@dataclass(frozen=True, slots=True, order=True)
+class MetricDescription:
+    """What the reference page says about a metric."""
+
+    name: str
+    """The full name, as in a scrape."""
+    type: MetricType
+    labels: tuple[str, ...]
+    documentation: str
 
 
 class Metrics:
-    """Counters, gauges and histograms of one room, and the text that a scrape gets."""
+    """The metric registry of one component."""
 
-    def __init__(self, room: str) -> None:
-        self._room = room
+    def __init__(self, component: str) -> None:
+        self._component = component
+        self._descriptions: list[MetricDescription] = []
         self.registry = CollectorRegistry(auto_describe=True)
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
 
+    @property
+    def descriptions(self) -> list[MetricDescription]:
+        """The component's own metrics by name, without those of process and interpreter."""
+        return sorted(self._descriptions)
+
     def counter(
         self,
         name: str,
-        meaning: str,
+        documentation: str,
         labels: Sequence[str] = (),
         zeroed: Iterable[Sequence[str]] = (),
     ) -> Counter:
-        """A counter `edl_<room>_<name>`; `name` ends in `_total`.
+        """Creates a counter `edl_<component>_<name>`; `name` ends in `_total`.
 
         Args:
-            name: Without prefix.
-            meaning: One sentence for whoever reads the scrape.
+            name: The name without prefix.
+            documentation: The help text, one sentence.
             labels: Label names.
-            zeroed: Label values that exist from the start, so that a rate sees the first event.
+            zeroed: Label values exported from the start, so that a rate includes the first event.
         """
-        metric = Counter(self._full(name, ("_total",)), meaning, labels, registry=self.registry)
+        full = self._describe(MetricType.COUNTER, name, documentation, labels)
+        metric = Counter(full, documentation, labels, registry=self.registry)
         for values in zeroed:
             metric.labels(*values)
         return metric
 
-    def gauge(self, name: str, meaning: str, labels: Sequence[str] = ()) -> Gauge:
-        """A gauge `edl_<room>_<name>`; `name` ends in a unit."""
-        return Gauge(self._full(name, _UNITS), meaning, labels, registry=self.registry)
+    def total(self, name: str, documentation: str, read_total: Callable[[], float]) -> None:
+        """Creates a counter whose value `read_total` returns at every scrape."""
+        self._register_totals(name, documentation, (), lambda: {(): read_total()})
+
+    def totals(
+        self,
+        name: str,
+        documentation: str,
+        label: str,
+        read_totals: Callable[[], Mapping[str, float]],
+    ) -> None:
+        """Creates a counter with one label; `read_totals` returns its values at every scrape."""
+        self._register_totals(
+            name,
+            documentation,
+            (label,),
+            lambda: {(value,): total for value, total in read_totals().items()},
+        )
+
+    def gauge(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Gauge:
+        """Creates a gauge `edl_<component>_<name>`; `name` says what it holds now."""
+        full = self._describe(MetricType.GAUGE, name, documentation, labels)
+        return Gauge(full, documentation, labels, registry=self.registry)
 
     def histogram(
         self,
         name: str,
-        meaning: str,
+        documentation: str,
         labels: Sequence[str] = (),
         buckets: Sequence[float] = LATENCY_BUCKETS_S,
     ) -> Histogram:
-        """A histogram `edl_<room>_<name>`; `name` ends in a unit."""
-        full = self._full(name, _UNITS)
-        return Histogram(full, meaning, labels, registry=self.registry, buckets=buckets)
+        """Creates a histogram `edl_<component>_<name>`; `name` ends in a base unit."""
+        full = self._describe(MetricType.HISTOGRAM, name, documentation, labels)
+        return Histogram(full, documentation, labels, registry=self.registry, buckets=buckets)
 
-    def info(self, name: str, meaning: str, ask: Callable[[], Mapping[str, str]]) -> None:
-        """A gauge of 1 whose labels `ask` gives at every scrape, such as an active version."""
-        self.registry.register(_Info(self._full(name, ("_info",)), meaning, ask))
+    def info(
+        self,
+        name: str,
+        documentation: str,
+        labels: Sequence[str],
+        read_labels: Callable[[], Mapping[str, str]],
+    ) -> None:
+        """Creates a gauge of 1 with the label values that `read_labels` returns at every scrape.
+
+        Args:
+            name: The name without prefix; it ends in `_info`.
+            documentation: The help text, one sentence.
+            labels: Label names, the keys of `read_labels`.
+            read_labels: Returns the label values.
+        """
+        if not name.endswith("_info"):
+            raise metric_names.MetricNameError(f"{name!r} must end in _info")
+        full = self._describe(MetricType.GAUGE, name, documentation, labels)
+
+        def collect() -> GaugeMetricFamily:
+            family = GaugeMetricFamily(full, documentation, labels=labels)
+            values = read_labels()
+            family.add_metric([values[label] for label in labels], 1.0)
+            return family
+
+        self.registry.register(_Family(GaugeMetricFamily(full, documentation), collect))
 
     def text(self) -> bytes:
-        """The scrape, in Prometheus' text format (CONTENT_TYPE)."""
+        """All metrics in Prometheus' text format (CONTENT_TYPE)."""
         return generate_latest(self.registry)
 
-    def _full(self, name: str, endings: tuple[str, ...]) -> str:
-        if not _NAME.fullmatch(name) or not name.endswith(endings):
-            raise ValueError(
-                f"metric {name!r} must be lower_case and end in one of {', '.join(endings)}"
-            )
-        return f"edl_{self._room}_{name}"
+    def _register_totals(
+        self,
+        name: str,
+        documentation: str,
+        labels: Sequence[str],
+        read_totals: Callable[[], Mapping[tuple[str, ...], float]],
+    ) -> None:
+        full = self._describe(MetricType.COUNTER, name, documentation, labels)
+
+        def collect() -> CounterMetricFamily:
+            family = CounterMetricFamily(full, documentation, labels=labels)
+            for values, total in read_totals().items():
+                family.add_metric(values, total)
+            return family
+
+        self.registry.register(_Family(CounterMetricFamily(full, documentation), collect))
+
+    def _describe(
+        self, metric_type: MetricType, name: str, documentation: str, labels: Sequence[str]
+    ) -> str:
+        """Checks the name and notes the metric for the reference page.
+
+        Returns:
+            The full name.
+        """
+        metric_names.check(metric_type, name, labels)
+        full = f"edl_{self._component}_{name}"
+        self._descriptions.append(
+            MetricDescription(full, metric_type, tuple(labels), documentation)
+        )
+        return full
 
 
-class _Info(Collector):
-    """One sample, always 1; what it says is in the labels, and only today's are shown."""
+class _Family(Collector):
+    """A collector of one metric family, which is read at every scrape."""
 
-    def __init__(self, name: str, meaning: str, ask: Callable[[], Mapping[str, str]]) -> None:
-        self._name, self._meaning, self._ask = name, meaning, ask
+    def __init__(self, empty: Metric, collect: Callable[[], Metric]) -> None:
+        self._empty, self._collect = empty, collect
 
-    def describe(self) -> list[GaugeMetricFamily]:
-        """The family without samples: registering must not ask."""
-        return [GaugeMetricFamily(self._name, self._meaning)]
+    def describe(self) -> list[Metric]:
+        """Returns the family without samples: registration must not read values."""
+        return [self._empty]
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """The family with today's labels."""
-        labels = self._ask()
-        family = GaugeMetricFamily(self._name, self._meaning, labels=list(labels))
-        family.add_metric(list(labels.values()), 1.0)
-        yield family
+    def collect(self) -> Iterator[Metric]:
+        """Yields the family with the current samples."""
+        yield self._collect()

@@ -1,9 +1,9 @@
-"""HTTPS serving: gunicorn with one worker process and a few threads around a Flask application.
+"""HTTPS serving: gunicorn runs a Flask application in one worker process with a few threads.
 
-One worker, because caches and counters live in it; gthread, because it keeps connections open
-and asks for the TLS context anew for each one. The master restarts a worker that dies or
-hangs; a worker whose master dies goes with it at once (`runtime.worker`). Who calls:
-`__main__.py` of extender and webhook.
+One worker, because caches and counters live in it; gthread, because it keeps connections open and
+requests the TLS context for each new one. The master restarts a worker that dies or hangs; if the
+master dies, its worker is killed at once (`runtime.worker`). Who calls: `__main__.py` of extender,
+webhook and reconciler.
 """
 
 import logging
@@ -29,54 +29,54 @@ from runtime.worker import GunicornLog, Worker, end_with_parent
 log = logging.getLogger(__name__)
 
 _KEEPALIVE_S = 120
-"""Above the 90 s after which the API server drops idle connections, so that it never meets a closed one."""
+"""Above the 90 s after which the API server closes idle connections: it never uses a closed one."""
 _GRACE_S = 10
 _HANG_S = 30
 _BACKLOG = 512
 
 
 class ServeSettings(Settings):
-    """What every serving room can be told."""
+    """Settings of every component that serves HTTPS."""
 
     listen: Address = "0.0.0.0:8443"
-    """Address and port to serve on; port 0 takes a free one."""
+    """Address and port to serve on; port 0 selects a free one."""
     announce_file: Path | None = None
-    """File that gets the address really served on, once it is."""
+    """File to which the actual address is written once the server listens."""
     threads: Annotated[int, Field(ge=1, le=64)] = 4
-    """Requests answered at one time."""
+    """Requests answered concurrently."""
     drain_seconds: Annotated[float, Field(ge=0, le=60)] = 5.0
-    """After SIGTERM, how long to go on answering while readiness already says no."""
+    """After SIGTERM, how long requests are still answered while readiness already fails."""
     max_body_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 3 * 1024 * 1024
-    """A body of this length gets 413; the API server stores no object half as long."""
+    """A body of this length gets 413; the API server's limit for objects is less than half."""
     tls_cert: Path | None = None
-    """PEM file of the serving certificate; the key may be in it too."""
+    """PEM file of the serving certificate; it may include the key."""
     tls_key: Path | None = None
-    """PEM file of the key, where it is a file of its own."""
+    """PEM file of the key, if it is a separate file."""
     client_ca: Path | None = None
-    """PEM file of a CA: callers (not probes) must then show a certificate of it."""
+    """PEM file of a CA: callers (except probes) must then present a certificate of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
-    """What a room serves: built in the worker, after the fork, so that threads may run."""
+class WebService:
+    """A Flask application with its start and stop; built after the fork, so it may use threads."""
 
     app: Flask
     start: Callable[[], None] = lambda: None
-    """Starts watches and other threads; called once, before the first request."""
+    """Starts watches and other threads; called once before the first request."""
     stop: Callable[[], None] = lambda: None
-    """Ends them; called once, after the last request."""
+    """Stops them; called once after the last request."""
 
 
 class ServeError(RuntimeError):
     """The server cannot start; the text is one line that names the setting."""
 
 
-def run(settings: ServeSettings, build: Callable[[], Service]) -> None:
+def run(settings: ServeSettings, build: Callable[[], WebService]) -> None:
     """Serves until SIGTERM or SIGINT, then exits the process (0 after a clean stop).
 
     Args:
-        settings: Where and how.
-        build: Makes the service in the worker process. An error there ends the server.
+        settings: The serving settings.
+        build: Creates the service in the worker process. If it fails, the server exits.
 
     Raises:
         ServeError: the address or the certificate cannot be used.
@@ -108,24 +108,24 @@ def _bind(listen: str) -> socket.socket:
 
 
 class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn ships no types
-    """Tells gunicorn how to serve one room."""
+    """The gunicorn application of one component."""
 
     def __init__(
         self,
         settings: ServeSettings,
-        build: Callable[[], Service],
+        build: Callable[[], WebService],
         certificates: tls.Certificates | None,
         listener: socket.socket,
     ) -> None:
         self.settings = settings
-        self.service: Service | None = None
+        self.service: WebService | None = None
         self._build = build
         self._certificates = certificates
         self._descriptor = listener.detach()
         super().__init__()
 
     def load_config(self) -> None:
-        """Sets every option we depend on, so that a new default of gunicorn's changes nothing."""
+        """Sets every option that matters, so that changed defaults of gunicorn have no effect."""
         for name, value in self._options().items():
             self.cfg.set(name, value)
 
@@ -134,7 +134,7 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn ships no 
         try:
             self.service = self._build()
         except Exception as error:
-            # The master ends too when a worker cannot be built: the reason belongs in the log once.
+            # The master exits too if a worker cannot be built: log the reason once.
             log.critical("service cannot be built", exc_info=error)
             raise SystemExit(Arbiter.APP_LOAD_ERROR) from error
         return self.service.app
@@ -145,19 +145,19 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn ships no 
             "bind": [f"fd://{self._descriptor}"],
             "backlog": _BACKLOG,
             "worker_class": Worker,
-            "workers": 1,  # two would be two caches and two sets of counters
+            "workers": 1,  # each worker would have its own cache and counters
             "threads": settings.threads,
             "keepalive": _KEEPALIVE_S,
             "timeout": _HANG_S,
             "graceful_timeout": int(_GRACE_S + settings.drain_seconds),
-            "control_socket_disable": True,  # wants a writable directory and serves nobody
+            "control_socket_disable": True,  # unused, and needs a writable directory
             "http_protocols": "h1",
             "limit_request_line": 4094,
             "limit_request_fields": 64,
             "limit_request_field_size": 8190,
             "logger_class": GunicornLog,
             "loglevel": "warning",
-            "proc_name": settings.room,
+            "proc_name": settings.component,
             "post_fork": _after_fork,
             "post_worker_init": self._start,
             "worker_exit": _stop,
@@ -171,7 +171,7 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn ships no 
         return options
 
     def _start(self, worker: Worker) -> None:
-        """Starts the service, then says that it answers; in the worker, also in one that replaces another."""
+        """Starts the service in a new worker, then writes the address."""
         if self.service is not None:
             self.service.start()
         host, port = worker.sockets[0].getsockname()[:2]
@@ -186,13 +186,13 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn ships no 
 def _after_fork(_: Arbiter, worker: Worker) -> None:
     if not end_with_parent(worker.ppid):
         sys.exit(0)
-    # Until the worker has handlers of its own, a stop must end it; its parent's would only take note.
+    # The parent's handlers only queue signals: a signal must end a worker without its own handlers.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
 
 
 def _stop(_: Arbiter, worker: Worker) -> None:
-    service: Service | None = worker.app.service
+    service: WebService | None = worker.app.service
     if service is not None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         service.stop()

@@ -1,8 +1,8 @@
-"""Settings of a room: command line flags first, then the environment, then the default.
+"""Settings of a component: from command line flags, then the environment, then defaults.
 
-Who calls: every `__main__.py`, once, at start; the value is passed down from there. Nothing
-else in the project reads the environment. A field is declared once, with its meaning as the
-docstring below it; flag, environment variable, help and check all follow from that.
+Who calls: every `__main__.py`, once at start; the settings are passed down from there. No other
+code reads the environment. A field is declared once, with its meaning as the docstring below it;
+flag, environment variable, help text and validation are derived from the declaration.
 """
 
 import argparse
@@ -16,20 +16,20 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 
-_TAKEN = ("port_", "service_")
-"""Kubernetes gives containers EDL_WEBHOOK_PORT and EDL_WEBHOOK_SERVICE_* for a Service edl-webhook."""
+_RESERVED_PREFIXES = ("port_", "service_")
+"""For a Service edl-webhook, Kubernetes sets EDL_WEBHOOK_PORT and EDL_WEBHOOK_SERVICE_*."""
 
-_SHOWN = ((int, "N"), (float, "N"), (Path, "PATH"))
+_METAVARS = ((int, "N"), (float, "N"), (Path, "PATH"))
 
 
 _MAX_PORT = 65_535
 
 
 def address(text: str) -> tuple[str, int]:
-    """(host, port) of "127.0.0.1:8443", "[::1]:0" or ":8443" (every address).
+    """Parses "127.0.0.1:8443", "[::1]:0" or ":8443" (every address) to (host, port).
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: the text has another form.
     """
     match = re.fullmatch(
         r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[^\[\]:]*)):(?P<port>\d{1,5})", text
@@ -45,43 +45,43 @@ def _check_address(text: str) -> str:
 
 
 Address = Annotated[str, AfterValidator(_check_address)]
-"""Of a setting: where to serve."""
+"""The type of a setting that is an address to serve on."""
 
 
 class SettingsError(ValueError):
-    """A setting that cannot be used; the text is one line that names flag or variable."""
+    """A setting is invalid; the text is one line that names the flag or variable."""
 
 
 class Settings(BaseModel):
-    """Base of every room's settings; subclasses set `room` and add fields with docstrings.
+    """Base of the settings of components; subclasses set `component` and add documented fields.
 
     Attributes:
-        room: Names the environment variables, `EDL_<ROOM>_<FIELD>`.
+        component: The prefix of the environment variables, `EDL_<COMPONENT>_<FIELD>`.
     """
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
     )
-    room: ClassVar[str] = "edl"
+    component: ClassVar[str] = "edl"
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least urgent level that is logged."""
+    """Lowest level that is logged."""
     log_format: Literal["auto", "json", "text"] = "auto"
-    """JSON lines, or text for people; auto means text on a terminal."""
+    """JSON lines or readable text; auto means text on a terminal."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
-        """Refuses field names whose variable Kubernetes sets by itself."""
+        """Rejects field names whose environment variable Kubernetes sets."""
         for name in cls.model_fields:
-            if f"{name}_".startswith(_TAKEN) and name != "service":
+            if f"{name}_".startswith(_RESERVED_PREFIXES) and name != "service":
                 raise TypeError(
-                    f"{cls.__name__}.{name}: {_variable(cls.room, name)} is set by Kubernetes for Services; choose another name"
+                    f"{cls.__name__}.{name}: {_variable(cls.component, name)} is set by Kubernetes for Services; choose another name"
                 )
 
     @field_validator("*", mode="before")
     @classmethod
     def _split(cls, value: object, info: Any) -> object:
-        """A list arrives as one comma-separated text."""
+        """Splits a comma-separated text into a tuple, for fields that are tuples."""
         field = cls.model_fields[info.field_name]
         if isinstance(value, str) and get_origin(field.annotation) is tuple:
             return tuple(part.strip() for part in value.split(",") if part.strip())
@@ -89,10 +89,10 @@ class Settings(BaseModel):
 
     @classmethod
     def add_flags(cls, parser: argparse.ArgumentParser) -> None:
-        """Adds one flag per field; not given is told apart from given."""
+        """Adds one flag per field; a flag that is not given is None."""
         for name, field in cls.model_fields.items():
             flag = f"--{name.replace('_', '-')}"
-            text = _help(cls.room, name, field)
+            text = _help(cls.component, name, field)
             if field.annotation is bool:
                 parser.add_argument(
                     flag, dest=name, action=argparse.BooleanOptionalAction, default=None, help=text
@@ -103,22 +103,22 @@ class Settings(BaseModel):
                 )
 
     @classmethod
-    def read(cls, given: Mapping[str, object], environ: Mapping[str, str]) -> Self:
-        """The settings that flags and environment say.
+    def read(cls, flags: Mapping[str, object], environ: Mapping[str, str]) -> Self:
+        """Builds the settings from flags and environment.
 
         Args:
-            given: Field name -> text from the command line; None means not given.
-            environ: The environment; an empty variable counts as not given.
+            flags: Field name -> text from the command line; None means not given.
+            environ: The environment; an empty variable counts as unset.
 
         Raises:
-            SettingsError: names each flag or variable at fault.
+            SettingsError: it names each invalid flag or variable.
         """
         values: dict[str, object] = {}
         sources: dict[str, str] = {}
         for name in cls.model_fields:
-            variable = _variable(cls.room, name)
-            if given.get(name) is not None:
-                values[name], sources[name] = given[name], f"--{name.replace('_', '-')}"
+            variable = _variable(cls.component, name)
+            if flags.get(name) is not None:
+                values[name], sources[name] = flags[name], f"--{name.replace('_', '-')}"
             elif environ.get(variable):
                 values[name], sources[name] = environ[variable], variable
         try:
@@ -133,8 +133,8 @@ class Settings(BaseModel):
         argv: Sequence[str] | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> Self:
-        """Parses `argv` (the process's own if None); exits with 2 and one line on a mistake."""
-        parser = argparse.ArgumentParser(prog=f"python -m {cls.room}", description=description)
+        """Parses `argv` (the process's own if None); exits with 2 and one line on an error."""
+        parser = argparse.ArgumentParser(prog=f"python -m {cls.component}", description=description)
         cls.add_flags(parser)
         return cls.from_parsed(parser.parse_args(argv), environ)
 
@@ -142,36 +142,38 @@ class Settings(BaseModel):
     def from_parsed(
         cls, arguments: argparse.Namespace, environ: Mapping[str, str] = os.environ
     ) -> Self:
-        """The settings of parsed `arguments`, for rooms with subcommands; exits like the above."""
+        """Builds the settings from parsed `arguments`, for subcommands; exits like the above."""
         try:
             return cls.read(vars(arguments), environ)
         except SettingsError as error:
-            sys.stderr.write(f"{cls.room}: {error}\n")
+            sys.stderr.write(f"{cls.component}: {error}\n")
             raise SystemExit(2) from error
 
 
-def _variable(room: str, name: str) -> str:
-    return f"EDL_{room}_{name}".upper()
+def _variable(component: str, name: str) -> str:
+    return f"EDL_{component}_{name}".upper()
 
 
-def _help(room: str, name: str, field: FieldInfo) -> str:
+def _help(component: str, name: str, field: FieldInfo) -> str:
     meaning = " ".join((field.description or "").split())
     default = field.get_default(call_default_factory=True)
-    shown = ",".join(default) if isinstance(default, tuple) else default
-    empty = shown is None or shown == ""
-    required = "required" if field.is_required() else f"default: {'none' if empty else shown}"
-    return f"{meaning} ({required}; env {_variable(room, name)})".replace("%", "%%")
+    default_text = ",".join(default) if isinstance(default, tuple) else default
+    empty = default_text is None or default_text == ""
+    required = (
+        "required" if field.is_required() else f"default: {'none' if empty else default_text}"
+    )
+    return f"{meaning} ({required}; env {_variable(component, name)})".replace("%", "%%")
 
 
 def _metavar(field: FieldInfo) -> str:
-    """What stands for the value in the help: the choices, or the kind of text."""
+    """The placeholder of the value in the help text: the choices, or its type."""
     kinds = [kind for kind in get_args(field.annotation) if kind is not type(None)]
     if get_origin(field.annotation) is Literal:
         return "|".join(str(choice) for choice in kinds)
     if get_origin(field.annotation) is tuple:
         return "A,B"
     kind = kinds[0] if kinds else field.annotation
-    return next((shown for known, shown in _SHOWN if kind is known), "TEXT")
+    return next((metavar for known_type, metavar in _METAVARS if kind is known_type), "TEXT")
 
 
 def _problems(error: ValidationError, sources: Mapping[str, str]) -> list[str]:

@@ -1,8 +1,8 @@
-"""The serving certificate, read again when its files change, so that renewal needs no restart.
+"""The serving certificate; reloaded when its files change, so that renewal needs no restart.
 
-Who calls: `runtime.serve`, once per new connection; a stat costs microseconds, a rebuilt
-context about a millisecond. Sockets made here carry a timeout: a peer that stops in the
-middle of a handshake or a request frees its thread.
+Who calls: `runtime.serve`, once per new connection; a stat costs microseconds, a new context about
+a millisecond. Sockets created here have a timeout: a peer that stalls in the middle of a handshake
+or a request releases its thread.
 """
 
 import logging
@@ -14,61 +14,61 @@ from pathlib import Path
 from runtime.logs import keys, one_line
 
 IO_TIMEOUT_S = 5.0
-"""How long one read or write may wait for the peer; the API server's own patience is 2 to 10 s."""
+"""How long one read or write may wait for the peer; the API server times out after 2 to 10 s."""
 
 log = logging.getLogger(__name__)
 
 
 class TimedSocket(socket.socket):
-    """A socket on which "blocking" means: blocking up to IO_TIMEOUT_S."""
+    """A socket that blocks for at most IO_TIMEOUT_S in blocking mode."""
 
     def setblocking(self, flag: bool, /) -> None:
-        """Non-blocking, or blocking with the timeout."""
+        """Sets non-blocking mode, or blocking mode with the timeout."""
         self.settimeout(IO_TIMEOUT_S if flag else 0.0)
 
 
 class TimedSSLSocket(ssl.SSLSocket):
-    """The same for TLS; it inherits the timeout of the socket it wraps for the handshake."""
+    """A `TimedSocket` for TLS; the handshake uses the timeout of the wrapped socket."""
 
     def setblocking(self, flag: bool, /) -> None:
-        """Non-blocking, or blocking with the timeout."""
+        """Sets non-blocking mode, or blocking mode with the timeout."""
         self.settimeout(IO_TIMEOUT_S if flag else 0.0)
 
 
 class Certificates:
-    """A server's TLS context that follows its files.
+    """A server's TLS context that is reloaded when its files change.
 
     Args:
-        cert: PEM; certificate and key in one file are replaced in one rename.
-        key: PEM of the key where it is a file of its own.
-        client_ca: PEM; clients may then present a certificate, and it must be of this CA. That
-            they do is checked per route (`runtime.web`), so that probes work without one.
+        cert: PEM file; certificate and key in one file can be replaced atomically.
+        key: PEM file of the key, if it is a separate file.
+        client_ca: PEM file; clients may then present a certificate, which this CA must have issued.
+            Routes check that they do (`runtime.web`), so that probes work without one.
     """
 
     def __init__(self, cert: Path, key: Path | None = None, client_ca: Path | None = None) -> None:
         self._cert, self._key, self._client_ca = cert, key, client_ca
         self._lock = threading.Lock()
-        self._stamp = self._look()
+        self._stamp = self._file_stamps()
         self._context = self._build()
 
     def current(self) -> ssl.SSLContext:
-        """The context to use now; the last good one while the files cannot be used."""
+        """The current context; the last valid one while the files are unusable."""
         with self._lock:
             try:
-                stamp = self._look()
+                stamp = self._file_stamps()
                 if stamp != self._stamp:
-                    self._stamp = stamp  # first: a bad file is tried and reported once
+                    self._stamp = stamp  # first: an unusable file is tried and reported once
                     self._context = self._build()
-                    log.info("certificate read again", extra=keys(file=self._cert))
+                    log.info("certificate reloaded", extra=keys(file=self._cert))
             except (OSError, ValueError) as error:
                 log.warning(
-                    "certificate unusable, last one stays",
+                    "certificate unusable, keeping the previous one",
                     extra=keys(file=self._cert, error=one_line(error)),
                 )
             return self._context
 
-    def _look(self) -> tuple[tuple[int, int, int], ...]:
-        """What changes when a file is replaced or written."""
+    def _file_stamps(self) -> tuple[tuple[int, int, int], ...]:
+        """Inode, time and size of each file: they change when a file is replaced or written."""
         stats = [f.stat() for f in (self._cert, self._key, self._client_ca) if f is not None]
         return tuple((s.st_ino, s.st_mtime_ns, s.st_size) for s in stats)
 

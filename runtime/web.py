@@ -1,13 +1,13 @@
-"""The Flask application that every serving room starts from: probes, metrics, JSON errors.
+"""The base Flask application of every component that serves: probes, metrics, JSON errors.
 
-Who calls: `extender.app` and `webhook.app`, which add their routes. Clients never get HTML or
-a traceback: an unexpected error is logged once under a short id, and the client gets the id.
+Who calls: extender, webhook and reconciler, which add their routes. Clients never get HTML or a
+traceback: an unexpected error is logged once under a short id, and the client gets the id.
 
-Probes and metrics share the port with the rest on purpose: what answers them is the same
-thread pool, so a stuck pool fails its liveness probe. Neither shows anything secret.
+Probes and metrics intentionally share port and thread pool with the other routes, so that a stuck
+pool fails its liveness probe. They contain no secrets.
 
-Routes that people read are private (docs/decisions/0005): they answer callers with a client
-certificate, and callers on the same host, which is where `kubectl port-forward` comes from.
+Routes for people are private (docs/decisions/0005): they answer callers with a client certificate
+and callers on the same host, such as `kubectl port-forward`.
 """
 
 import ipaddress
@@ -30,19 +30,21 @@ from runtime import metrics
 from runtime.logs import keys
 
 DRAINING = "EDL_DRAINING"
-"""Key of `app.config`: the server is about to stop and wants no new callers."""
+"""Key of `app.config`: the server is about to stop and accepts no new callers."""
+METRICS = "EDL_METRICS"
+"""Key of `app.extensions`: the metrics that /metrics serves."""
 _OPEN = frozenset({"/healthz", "/readyz", "/metrics"})
 _PRIVATE = "EDL_PRIVATE"
-"""Key of `app.config`: paths for named and local callers alone."""
-_CLIENTS_NAMED = "EDL_CLIENTS_NAMED"
-"""Key of `app.config`: whether every path that is not open wants a client certificate."""
+"""Key of `app.config`: paths only for callers with a certificate and local callers."""
+_CLIENT_CERTS_REQUIRED = "EDL_CLIENT_CERTS_REQUIRED"
+"""Key of `app.config`: whether all paths except the open ones need a client certificate."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether callers should come, and what a person wants to see when they should not."""
+    """The readiness of a component, with details for people."""
 
     ready: bool
     details: Mapping[str, object] = field(default_factory=dict)
@@ -54,25 +56,26 @@ def application(
     registry: metrics.Metrics,
     readiness: Callable[[], Readiness],
     max_body_bytes: int,
-    clients_named: bool = False,
+    client_certs_required: bool = False,
 ) -> Flask:
-    """A Flask application with /healthz, /readyz and /metrics and JSON errors.
+    """Creates a Flask application with /healthz, /readyz, /metrics and JSON errors.
 
     Args:
-        name: The room.
-        registry: What /metrics shows.
-        readiness: Asked by every /readyz; must be quick and not raise.
+        name: The component.
+        registry: The metrics that /metrics serves.
+        readiness: Called by every /readyz; must be fast and must not raise.
         max_body_bytes: A body of this length or longer gets 413.
-        clients_named: Every other route wants a client certificate (403 without).
+        client_certs_required: Whether all other routes need a client certificate (403 without).
     """
     app = Flask(name, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = max_body_bytes
     app.config[DRAINING] = False
-    app.register_error_handler(HTTPException, _refused)
-    app.register_error_handler(Exception, _failed)
-    app.config[_CLIENTS_NAMED] = clients_named
+    app.extensions[METRICS] = registry
+    app.register_error_handler(HTTPException, _http_error)
+    app.register_error_handler(Exception, _internal_error)
+    app.config[_CLIENT_CERTS_REQUIRED] = client_certs_required
     app.config[_PRIVATE] = frozenset()
-    app.before_request(_guard)
+    app.before_request(_check_access)
 
     @app.get("/healthz")
     def healthz() -> Response:
@@ -94,32 +97,31 @@ def application(
 
 
 def private(app: Flask, path: str, answer: Callable[[], Response]) -> None:
-    """Adds `GET path` for callers with a client certificate or on this host, 403 for others.
+    """Adds `GET path` for callers with a client certificate or on this host; others get 403.
 
-    Pods that share a network with the server are not let in by being there, and no proxy header
-    is believed.
+    Pods on the server's network are not local callers, and proxy headers are ignored.
     """
     app.config[_PRIVATE] |= {path}
     app.add_url_rule(path, f"private{path}", answer, methods=["GET"])
 
 
 def reply(body: object, status: int = 200) -> Response:
-    """`body` as a JSON response; values JSON does not know are shown as text."""
+    """Returns `body` as a JSON response; values of other types are converted to text."""
     return Response(orjson.dumps(body, default=str), status, content_type="application/json")
 
 
 def body_json() -> object:
-    """The body of the current request.
+    """Parses the body of the current request.
 
     Raises:
         UnsupportedMediaType: it is not declared as JSON (415).
         BadRequest: it is not JSON (400).
-        RequestEntityTooLarge: it is longer than the cap (413).
+        RequestEntityTooLarge: it exceeds the limit (413).
     """
     if request.mimetype != "application/json":
         raise UnsupportedMediaType("send Content-Type: application/json")
     data = request.get_data(cache=False)
-    # Werkzeug cuts a chunked body off at the cap without a word.
+    # Werkzeug silently truncates a chunked body at the limit.
     if len(data) >= current_app.config["MAX_CONTENT_LENGTH"]:
         raise RequestEntityTooLarge
     try:
@@ -129,14 +131,14 @@ def body_json() -> object:
     return document
 
 
-def _error(status: int, message: str, **more: object) -> Response:
+def _error(status: int, message: str, **fields: object) -> Response:
     return reply(
-        {"error": {"status": status, "message": " ".join(message.split()), **more}}, status
+        {"error": {"status": status, "message": " ".join(message.split()), **fields}}, status
     )
 
 
-def _refused(error: HTTPException) -> Response:
-    """400, 404, 405, 413, 415 and their kin, with the headers they prescribe (such as Allow)."""
+def _http_error(error: HTTPException) -> Response:
+    """Formats a 4xx error as JSON, with the headers that HTTP prescribes (such as Allow)."""
     response = _error(error.code or 500, error.description or error.name)
     for name, value in error.get_headers():
         if name.lower() != "content-type":
@@ -144,36 +146,36 @@ def _refused(error: HTTPException) -> Response:
     return response
 
 
-def _failed(error: Exception) -> Response:
+def _internal_error(error: Exception) -> Response:
     ident = uuid.uuid4().hex[:8]
     log.error(
         "request failed",
         exc_info=error,
         extra=keys(id=ident, method=request.method, path=request.path),
     )
-    return _error(500, "internal error; the log has more under this id", id=ident)
+    return _error(500, "internal error; the log has details under this id", id=ident)
 
 
-def _guard() -> Response | None:
-    """What a caller may not see, or None."""
-    if request.path in _OPEN or _named():
+def _check_access() -> Response | None:
+    """Returns the refusal of a private or protected path, or None."""
+    if request.path in _OPEN or _has_client_cert():
         return None
     if request.path in current_app.config[_PRIVATE]:
-        if _local():
+        if _is_local():
             return None
-        return _error(403, "this is shown on the same host only: use kubectl port-forward")
-    if current_app.config[_CLIENTS_NAMED]:
-        return _error(403, "a client certificate of the configured CA is needed here")
+        return _error(403, "this page is only available on the same host: use kubectl port-forward")
+    if current_app.config[_CLIENT_CERTS_REQUIRED]:
+        return _error(403, "this route needs a client certificate of the configured CA")
     return None
 
 
-def _named() -> bool:
-    """Whether the caller showed a certificate; TLS has checked it against the configured CA."""
+def _has_client_cert() -> bool:
+    """Whether the caller presented a certificate; TLS has verified it with the configured CA."""
     connection = request.environ.get("gunicorn.socket")
     return isinstance(connection, ssl.SSLSocket) and bool(connection.getpeercert())
 
 
-def _local() -> bool:
+def _is_local() -> bool:
     """Whether the connection comes from this host or, in a pod, from the pod itself."""
     try:
         address = ipaddress.ip_address(request.remote_addr or "")

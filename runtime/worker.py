@@ -1,8 +1,8 @@
-"""gunicorn's threaded worker, with timeouts on sockets, a drain before the stop, and no orphans.
+"""gunicorn's threaded worker with socket timeouts, a drain before the stop, and no orphans.
 
-Who calls: `runtime.serve`. What gunicorn 27 lacks for us: a peer that stops talking in the
-middle holds one of few threads for ever; SIGTERM stops accepting at once, while the API server
-still has our address; a worker outlives a killed master by seconds.
+Who calls: `runtime.serve`. It fixes three problems of gunicorn 27: a peer that stalls in the middle
+of a request blocks one of few threads for ever; SIGTERM stops accepting at once, while the API
+server still uses this address; a worker outlives a killed master by seconds.
 """
 
 import ctypes
@@ -24,19 +24,19 @@ from runtime.web import DRAINING
 
 _PR_SET_PDEATHSIG = 1
 _MOMENT_S = 0.005
-"""The first request mostly comes with the end of the handshake, or one way later."""
+"""The first request mostly arrives with the end of the handshake, or one network delay later."""
 
 
 class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no types
-    """One process, a few threads."""
+    """A worker process with a few threads."""
 
     _drained_at: float | None = None
 
     def enqueue_req(self, conn: TConn) -> None:
-        """Hands a connection to a thread; a new one only once it has said something.
+        """Passes a connection to a thread; a new connection only after its first byte.
 
-        gunicorn lets a silent new connection hold a thread for five seconds; here the main loop
-        waits for its first byte, and drops it if none comes.
+        gunicorn lets a silent new connection block a thread for five seconds; here the main loop
+        waits for its first byte, and closes the connection if none arrives.
         """
         if conn.initialized or conn.data_ready:
             super().enqueue_req(conn)
@@ -49,11 +49,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no types
         self.poller.register(conn.sock, selectors.EVENT_READ, ready)
 
     def handle(self, conn: TConn) -> object:
-        """Serves a connection; one that has shaken hands and says nothing yet frees its thread.
+        """Serves a connection; releases the thread if no request follows the TLS handshake.
 
-        Go opens connections ahead of need: it shakes hands, then perhaps sends the request on
-        another one. A thread that waits for such a connection is lost for seconds, and four of
-        them are all there are.
+        Go opens connections in advance: after the handshake it may send its request on another
+        one. Waiting for such a connection would block one of four threads for seconds.
         """
         if not conn.initialized and conn.data_ready and self.cfg.is_ssl:
             try:
@@ -62,12 +61,12 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no types
                 if not _has_request(conn.sock):
                     conn.data_ready = False
                     return _DEFER
-            except (OSError, ValueError):  # the peer left, or speaks no TLS
+            except (OSError, ValueError):  # the peer disconnected, or does not use TLS
                 return False
         return super().handle(conn)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """SIGTERM: readiness says no from now on; accepting ends when the drain is over."""
+        """Handles SIGTERM: readiness fails from now on; accepting ends after the drain."""
         wsgi = getattr(self, "wsgi", None)
         if wsgi is None or self._drained_at is not None:
             super().handle_exit(sig, frame)
@@ -77,14 +76,14 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no types
         self.notify()
 
     def notify(self) -> None:
-        """Called by the main loop at least every second: the heartbeat, and the end of a drain."""
+        """Sends the heartbeat and ends a drain; the main loop calls it at least every second."""
         super().notify()
         if self._drained_at is not None and self.alive and monotonic_s() >= self._drained_at:
             super().handle_exit(signal.SIGTERM, None)
 
 
 def _has_request(connection: ssl.SSLSocket) -> bool:
-    """Whether something has arrived behind the handshake, or does within a moment."""
+    """Whether data has arrived after the handshake, or arrives within 5 ms."""
     if connection.pending():
         return True
     with selectors.DefaultSelector() as waiting:
@@ -93,16 +92,16 @@ def _has_request(connection: ssl.SSLSocket) -> bool:
 
 
 class GunicornLog(Logger):  # type: ignore[misc]  # gunicorn ships no types
-    """gunicorn's warnings and errors, through our handler; no access log."""
+    """A logger that passes gunicorn's warnings and errors to the root logger; no access log."""
 
     def setup(self, cfg: Any) -> None:
-        """Hands on to the root logger."""
+        """Propagates records to the root logger."""
         super().setup(cfg)
         self.error_log.handlers.clear()
         self.error_log.propagate = True
 
     def exception(self, msg: str, *args: object, **kwargs: Any) -> None:
-        """Peers that vanish or stall are their own business; other errors keep their trace."""
+        """Logs socket errors at debug level; other errors keep their level and trace."""
         if isinstance(sys.exc_info()[1], OSError):
             self.error_log.debug(msg, *args)
         else:
@@ -112,7 +111,7 @@ class GunicornLog(Logger):  # type: ignore[misc]  # gunicorn ships no types
 def end_with_parent(parent: int) -> bool:
     """Asks the kernel to kill this process when `parent` ends; False if it ended already.
 
-    Where prctl is missing (not Linux) gunicorn's own check of the parent remains: a few seconds.
+    Without prctl (not Linux), gunicorn's own check of the parent notices it after a few seconds.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

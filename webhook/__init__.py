@@ -1,1 +1,1 @@
-"""Admission webhook: makes training pods give way, hands elastic Jobs over, refuses what is wrong."""
+"""The admission webhook: gives training pods low priority, claims elastic Jobs, rejects errors."""

@@ -12,20 +12,20 @@ from policy import document
 from policy.errors import DocumentError
 from policy.model import Policy
 from policy.mutation import EDL_CLASSES
-from runtime import logs, serve, stop
+from runtime import logs, serve, signals
 from webhook import dryrun
-from webhook.review import State
-from webhook.server import Server, first_certificate
+from webhook.review import AdmissionContext
+from webhook.server import WebhookServer, first_certificate
 from webhook.settings import WebhookSettings
 
 _AGENT = "edl-webhook"
 _OWN_IMAGE = "edl"
-"""What a dry run shows as the image of masters where none is named."""
+"""The image of masters in a dry run, if none is given."""
 _DESCRIPTION = "EDL admission webhook: serves until SIGTERM, unless a command is named."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; the exit code is 1 after a refusal or an error, 2 for bad usage."""
+    """Runs the command; the exit code is 1 after a refusal or an error, 2 for a usage error."""
     parser = argparse.ArgumentParser(prog="python -m webhook", description=_DESCRIPTION)
     WebhookSettings.add_flags(parser)
     commands = parser.add_subparsers(dest="command", title="commands")
@@ -54,15 +54,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dry_run(file: Path, policy_file: Path | None, master_image: str) -> int:
     policy = Policy() if policy_file is None else document.parse(policy_file.read_text())
-    found = dryrun.report(file.read_text(), State(policy, EDL_CLASSES, master_image=master_image))
-    print("\n".join(found.lines))
-    return 1 if found.refused else 0
+    report = dryrun.report(
+        file.read_text(), AdmissionContext(policy, EDL_CLASSES, master_image=master_image)
+    )
+    print("\n".join(report.lines))
+    return 1 if report.refused else 0
 
 
 def _serve(settings: WebhookSettings) -> int:
     connection = config.load(settings.kubeconfig, settings.context)
-    logs.setup(settings.room, level=settings.log_level, form=settings.log_format)
-    stop.exit_on_signals()
+    logs.setup(settings.component, level=settings.log_level, form=settings.log_format)
+    signals.exit_on_signals()
     managed = settings.tls_cert is None
     if managed:
         client = Client(connection, user_agent=_AGENT)
@@ -71,7 +73,7 @@ def _serve(settings: WebhookSettings) -> int:
         settings = settings.model_copy(update={"tls_cert": file})
     serve.run(
         settings,
-        lambda: Server(Client(connection, user_agent=_AGENT), settings, managed).service(),
+        lambda: WebhookServer(Client(connection, user_agent=_AGENT), settings, managed).service(),
     )
     return 0
 

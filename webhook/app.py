@@ -1,6 +1,6 @@
-"""The webhook's routes: POST /mutate and POST /validate, and nothing decided here.
+"""The webhook's routes: POST /mutate and POST /validate.
 
-Who calls: the API server. Answers come from memory; `webhook.review` decides.
+Who calls: the API server. `webhook.review` decides, from state in memory.
 """
 
 import logging
@@ -14,21 +14,21 @@ from runtime.clock import monotonic_s
 from runtime.logs import keys
 from runtime.metrics import Metrics
 from webhook import review, wire
-from webhook.review import State
-from webhook.wire import Answer, Request
+from webhook.review import AdmissionContext
+from webhook.wire import AdmissionRequest, AdmissionResponse
 
 log = logging.getLogger(__name__)
 
 _OUTCOMES = ("allowed", "patched", "refused")
 
 
-def add_routes(app: Flask, state: Callable[[], State], metrics: Metrics) -> None:
+def add_routes(app: Flask, context: Callable[[], AdmissionContext], metrics: Metrics) -> None:
     """Adds both routes to an application of `runtime.web`.
 
     Args:
-        app: Gets the routes.
-        state: Asked once per review.
-        metrics: Gets reviews and their duration.
+        app: The application.
+        context: Returns the current context; called once per review.
+        metrics: Records reviews and their duration.
     """
     zeroed = [(verb, outcome) for verb in ("mutate", "validate") for outcome in _OUTCOMES]
     reviews = metrics.counter(
@@ -38,18 +38,20 @@ def add_routes(app: Flask, state: Callable[[], State], metrics: Metrics) -> None
         "review_seconds", "From the body's last byte to the answer.", ("verb",)
     )
 
-    def answer(verb: str, decide: Callable[[Request, State], Answer]) -> Response:
+    def answer(
+        verb: str, decide: Callable[[AdmissionRequest, AdmissionContext], AdmissionResponse]
+    ) -> Response:
         body = web.body_json()
         begun_s = monotonic_s()
         try:
-            asked = wire.read(body)
+            request = wire.read(body)
         except wire.WireError as error:
             raise BadRequest(str(error)) from error
-        given = decide(asked, state())
-        reviews.labels(verb, given.outcome).inc()
+        response = decide(request, context())
+        reviews.labels(verb, response.outcome).inc()
         duration.labels(verb).observe(monotonic_s() - begun_s)
-        _note(verb, asked, given)
-        return web.reply(wire.show(given))
+        _note(verb, request, response)
+        return web.reply(wire.to_json(response))
 
     @app.post("/mutate")
     def mutate() -> Response:
@@ -60,17 +62,17 @@ def add_routes(app: Flask, state: Callable[[], State], metrics: Metrics) -> None
         return answer("validate", review.validate)
 
 
-def _note(verb: str, asked: Request, given: Answer) -> None:
-    """Logs what changed something; plain consent would be a line per object."""
-    if given.outcome == "allowed" and not given.warnings:
+def _note(verb: str, request: AdmissionRequest, response: AdmissionResponse) -> None:
+    """Logs a review that patched, refused or warned; others would be a line per object."""
+    if response.outcome == "allowed" and not response.warnings:
         return
     log.info(
         "review answered",
         extra=keys(
             verb=verb,
-            outcome=given.outcome,
-            object=f"{asked.thing} {asked.namespace}/{asked.name or '(generated)'}",
-            reason=given.message or "; ".join(given.warnings),
-            dry_run=asked.dry_run,
+            outcome=response.outcome,
+            object=f"{request.resource_name} {request.namespace}/{request.name or '(generated)'}",
+            reason=response.message or "; ".join(response.warnings),
+            dry_run=request.dry_run,
         ),
     )

@@ -1,13 +1,13 @@
-"""Our own certificates: what to keep in the Secret, what to publish, and when to change it.
+"""The webhook's own certificates: contents of the Secret, published bundle, and rotation.
 
-Pure but for key generation. Who calls: `webhook.keeper`, which does the I/O. One step at a time,
-each safe to take by several replicas at once:
+Pure except for key generation. Who calls: `webhook.certificate_rotator`, which does the I/O. A
+rotation is a sequence of steps; several replicas may safely take the same step at once:
 
-1. A CA that ends soon gets a successor, which is published beside it.
-2. Once every registration carries the successor, for a while, leaves are issued under it; the
-   old CA stays published, since other replicas serve its leaf a little longer.
+1. A CA that expires soon gets a successor, which is published together with it.
+2. Some time after every registration has the successor, it issues the leaves. The old CA stays
+   published, because other replicas still serve its leaf for a while.
 
-So at every moment what is served can be checked with what is published.
+So the served certificate can always be verified with the published bundle.
 """
 
 import base64
@@ -23,9 +23,9 @@ from runtime.certs import Pair
 
 SECRET = "edl-webhook-tls"  # noqa: S105 - its name
 REGISTRATION = "edl-webhook"
-"""Name of our webhook configurations and of our Service."""
+"""Name of EDL's webhook configurations and of its Service."""
 SETTLE = timedelta(minutes=10)
-"""How old a successor CA is before it issues: every API server has read it by then."""
+"""The least age of a successor CA before it issues: every API server has read it by then."""
 CA_RENEW_BEFORE = certs.LEAF_LIFE + certs.RENEW_BEFORE
 """No leaf outlives its CA."""
 
@@ -34,83 +34,90 @@ _WORTH_IT = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
-    """The Secret's content."""
+class CertificateSet:
+    """The certificates in the Secret."""
 
     ca: Pair
     leaf: Pair
     next_ca: Pair | None = None
     old_ca: bytes = b""
-    """Certificate of the CA before; its key is forgotten."""
+    """The certificate of the previous CA; its key is discarded."""
 
 
-def read(secret: Mapping[str, Any]) -> Store | None:
-    """The store in a core/v1 Secret; None where something is missing or unreadable."""
+def read(secret: Mapping[str, Any]) -> CertificateSet | None:
+    """Parses a core/v1 Secret; None if something is missing or malformed."""
     data = secret.get("data") or {}
     try:
-        store = Store(
+        cert_set = CertificateSet(
             ca=_pair(data, "ca"),
             leaf=_pair(data, "tls"),
             next_ca=_pair(data, "next-ca") if "next-ca.crt" in data else None,
             old_ca=base64.b64decode(data.get("old-ca.crt", ""), validate=True),
         )
-        pairs = [store.ca, store.leaf, *([store.next_ca] if store.next_ca else [])]
+        pairs = [
+            cert_set.ca,
+            cert_set.leaf,
+            *([cert_set.next_ca] if cert_set.next_ca else []),
+        ]
         usable = all(certs.matches(pair) for pair in pairs)
-        if store.old_ca:
-            certs.expires(store.old_ca)
+        if cert_set.old_ca:
+            certs.expires(cert_set.old_ca)
     except (KeyError, TypeError, ValueError, binascii.Error):
         return None
-    return store if usable else None
+    return cert_set if usable else None
 
 
-def secret_data(store: Store) -> dict[str, str]:
-    """`Secret.data` for a store."""
-    pairs = {"ca": store.ca, "tls": store.leaf}
-    if store.next_ca is not None:
-        pairs["next-ca"] = store.next_ca
+def secret_data(cert_set: CertificateSet) -> dict[str, str]:
+    """Encodes the certificates as `Secret.data`."""
+    pairs = {"ca": cert_set.ca, "tls": cert_set.leaf}
+    if cert_set.next_ca is not None:
+        pairs["next-ca"] = cert_set.next_ca
     data = {f"{name}.crt": pair.cert for name, pair in pairs.items()}
     data |= {f"{name}.key": pair.key for name, pair in pairs.items()}
-    if store.old_ca:
-        data["old-ca.crt"] = store.old_ca
+    if cert_set.old_ca:
+        data["old-ca.crt"] = cert_set.old_ca
     return {name: base64.b64encode(value).decode() for name, value in sorted(data.items())}
 
 
-def bundle(store: Store) -> bytes:
-    """The CA certificates to publish, in an order that does not depend on their part."""
-    parts = {store.ca.cert, store.old_ca}
-    if store.next_ca is not None:
-        parts.add(store.next_ca.cert)
+def bundle(cert_set: CertificateSet) -> bytes:
+    """The CA certificates to publish, sorted, so that the order does not depend on their role."""
+    parts = {cert_set.ca.cert, cert_set.old_ca}
+    if cert_set.next_ca is not None:
+        parts.add(cert_set.next_ca.cert)
     return b"".join(sorted(part for part in parts if part))
 
 
 def advance(
-    store: Store | None, published: Sequence[bytes], hosts: tuple[str, ...], now: datetime
-) -> Store:
-    """The store after the one step that is due, or the same store if none is.
+    cert_set: CertificateSet | None,
+    published: Sequence[bytes],
+    hosts: tuple[str, ...],
+    now: datetime,
+) -> CertificateSet:
+    """Returns the certificates after the one step that is due, or the same object if none is.
 
     Args:
-        store: What the Secret holds; None makes a new one.
-        published: The caBundle of every webhook entry of ours that there is.
+        cert_set: The content of the Secret; None creates new certificates.
+        published: The caBundle of every entry in the registrations.
         hosts: Names and addresses that the leaf must cover.
         now: Aware.
     """
-    if store is None or certs.expires(store.ca.cert) <= now:
-        ca = (store.next_ca if store else None) or certs.new_ca(_CA_NAME, now)
-        return Store(ca, _leaf(ca, hosts, now))
-    changed = _advance_ca(store, published, hosts, now)
+    if cert_set is None or certs.expires(cert_set.ca.cert) <= now:
+        ca = (cert_set.next_ca if cert_set else None) or certs.new_ca(_CA_NAME, now)
+        return CertificateSet(ca, _leaf(ca, hosts, now))
+    changed = _advance_ca(cert_set, published, hosts, now)
     if changed is not None:
         return changed
-    if _leaf_due(store, hosts, now):
-        return replace(store, leaf=_leaf(store.ca, _names(store, hosts), now))
-    return store
+    if _leaf_due(cert_set, hosts, now):
+        return replace(cert_set, leaf=_leaf(cert_set.ca, _names(cert_set, hosts), now))
+    return cert_set
 
 
-def publish(registration: Mapping[str, Any], wanted: bytes) -> list[Operation]:
-    """JSON Patch that sets caBundle, and only that, on every entry that has another one.
+def publish(registration: Mapping[str, Any], ca_bundle: bytes) -> list[Operation]:
+    """Returns a JSON Patch that sets only caBundle, on every entry with another one.
 
-    Each entry is tested by name first: entries may have moved since they were read.
+    It tests the name of each entry first: entries may have moved since they were read.
     """
-    text = base64.b64encode(wanted).decode()
+    text = base64.b64encode(ca_bundle).decode()
     operations: list[Operation] = []
     for index, entry in enumerate(registration.get("webhooks") or ()):
         if (entry.get("clientConfig") or {}).get("caBundle") != text:
@@ -121,21 +128,21 @@ def publish(registration: Mapping[str, Any], wanted: bytes) -> list[Operation]:
 
 
 def bundles(registration: Mapping[str, Any]) -> list[bytes]:
-    """The caBundle of each entry; empty where there is none or it is no base64."""
-    found = []
+    """The caBundle of each entry; empty if it is missing or not base64."""
+    ca_bundles = []
     for entry in registration.get("webhooks") or ():
         try:
             text = (entry.get("clientConfig") or {}).get("caBundle") or ""
-            found.append(base64.b64decode(text, validate=True))
+            ca_bundles.append(base64.b64decode(text, validate=True))
         except (TypeError, ValueError):
-            found.append(b"")
-    return found
+            ca_bundles.append(b"")
+    return ca_bundles
 
 
-def names(namespace: str, more: tuple[str, ...]) -> tuple[str, ...]:
-    """What the API server may call us: our Service's names and whatever else was asked for."""
+def names(namespace: str, extra_hosts: tuple[str, ...]) -> tuple[str, ...]:
+    """The host names that the API server may use: those of the Service, and extra ones."""
     service = f"{REGISTRATION}.{namespace}"
-    return (f"{service}.svc", f"{service}.svc.cluster.local", service, *more)
+    return (f"{service}.svc", f"{service}.svc.cluster.local", service, *extra_hosts)
 
 
 def _leaf(ca: Pair, hosts: tuple[str, ...], now: datetime) -> Pair:
@@ -144,35 +151,40 @@ def _leaf(ca: Pair, hosts: tuple[str, ...], now: datetime) -> Pair:
 
 
 def _advance_ca(
-    store: Store, published: Sequence[bytes], hosts: tuple[str, ...], now: datetime
-) -> Store | None:
-    """The next step of a change of CAs; None if none is due."""
-    if store.next_ca is None and certs.needs_renewal(store.ca.cert, now, CA_RENEW_BEFORE):
-        return replace(store, next_ca=certs.new_ca(_CA_NAME, now))
-    if store.next_ca is not None and _settled(store.next_ca, published, now):
-        leaf = _leaf(store.next_ca, _names(store, hosts), now)
-        return Store(store.next_ca, leaf, old_ca=store.ca.cert)
-    if store.old_ca and certs.expires(store.old_ca) <= now:
-        return replace(store, old_ca=b"")
+    cert_set: CertificateSet,
+    published: Sequence[bytes],
+    hosts: tuple[str, ...],
+    now: datetime,
+) -> CertificateSet | None:
+    """The next step of a CA rotation; None if none is due."""
+    if cert_set.next_ca is None and certs.needs_renewal(cert_set.ca.cert, now, CA_RENEW_BEFORE):
+        return replace(cert_set, next_ca=certs.new_ca(_CA_NAME, now))
+    if cert_set.next_ca is not None and _settled(cert_set.next_ca, published, now):
+        leaf = _leaf(cert_set.next_ca, _names(cert_set, hosts), now)
+        return CertificateSet(cert_set.next_ca, leaf, old_ca=cert_set.ca.cert)
+    if cert_set.old_ca and certs.expires(cert_set.old_ca) <= now:
+        return replace(cert_set, old_ca=b"")
     return None
 
 
-def _leaf_due(store: Store, hosts: tuple[str, ...], now: datetime) -> bool:
-    """Whether a new leaf under the same CA is due, and would be better."""
-    cert = store.leaf.cert
-    if not set(hosts) <= set(certs.hosts(cert)) or not certs.issued_by(cert, store.ca.cert):
+def _leaf_due(cert_set: CertificateSet, hosts: tuple[str, ...], now: datetime) -> bool:
+    """Whether a new leaf of the same CA is due, and would last longer."""
+    cert = cert_set.leaf.cert
+    if not set(hosts) <= set(certs.hosts(cert)) or not certs.issued_by(cert, cert_set.ca.cert):
         return True
-    lasts = min(now + certs.LEAF_LIFE, certs.expires(store.ca.cert)) - certs.expires(cert)
+    lasts = min(now + certs.LEAF_LIFE, certs.expires(cert_set.ca.cert)) - certs.expires(cert)
     return certs.needs_renewal(cert, now) and lasts > _WORTH_IT
 
 
-def _names(store: Store, hosts: tuple[str, ...]) -> tuple[str, ...]:
-    """What is covered stays covered: replicas with different settings must not take turns."""
-    return tuple(dict.fromkeys((*hosts, *certs.hosts(store.leaf.cert))))
+def _names(cert_set: CertificateSet, hosts: tuple[str, ...]) -> tuple[str, ...]:
+    """Adds the present leaf's hosts: replicas with different settings must not alternate."""
+    return tuple(dict.fromkeys((*hosts, *certs.hosts(cert_set.leaf.cert))))
 
 
 def _settled(ca: Pair, published: Sequence[bytes], now: datetime) -> bool:
-    return now - certs.begins(ca.cert) >= SETTLE and all(ca.cert in found for found in published)
+    return now - certs.begins(ca.cert) >= SETTLE and all(
+        ca.cert in ca_bundle for ca_bundle in published
+    )
 
 
 def _pair(data: Mapping[str, str], name: str) -> Pair:

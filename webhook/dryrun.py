@@ -1,8 +1,8 @@
-"""`python -m webhook dry-run FILE`: what admission would do to the objects of a YAML file.
+"""`python -m webhook dry-run FILE`: shows what admission would do to the objects of a YAML file.
 
-The same decisions as for the API server, without one: classes as EDL creates them, objects as
-written (the API server fills in defaults first, which can only add to what is shown here).
-Pure but for nothing: text in, lines out. Who calls: `webhook.__main__`.
+It makes the same decisions as for the API server: with PriorityClasses as EDL creates them and
+objects as written (the API server sets defaults first, which can only add to what is shown here).
+Pure: text in, lines out. Who calls: `webhook.__main__`.
 """
 
 import json
@@ -14,48 +14,48 @@ import yaml
 
 from policy.names import POLICY_CONFIGMAP
 from webhook import review
-from webhook.review import State
-from webhook.wire import Answer, Request, Resource
+from webhook.review import AdmissionContext
+from webhook.wire import AdmissionRequest, AdmissionResponse, GroupResource
 
 _RESOURCES = {
-    "Pod": Resource(resource="pods"),
-    "Job": Resource(group="batch", resource="jobs"),
-    "ConfigMap": Resource(resource="configmaps"),
+    "Pod": GroupResource(resource="pods"),
+    "Job": GroupResource(group="batch", resource="jobs"),
+    "ConfigMap": GroupResource(resource="configmaps"),
 }
 _WITH_PODS = ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet")
 
 
 class FileError(ValueError):
-    """The file holds no Kubernetes objects; one line."""
+    """The file does not contain Kubernetes objects; the text is one line."""
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What to print, and whether anything was refused."""
+class DryRunReport:
+    """The lines to print, and whether any object was refused."""
 
     lines: tuple[str, ...]
     refused: bool
 
 
-def report(text: str, state: State) -> Report:
-    """What would become of every object in `text` (YAML, one or more documents).
+def report(text: str, context: AdmissionContext) -> DryRunReport:
+    """Reviews every object in `text` (YAML, one or more documents).
 
     Raises:
-        FileError: `text` is no YAML, or a document is no object.
+        FileError: `text` is not YAML, or a document is not a Kubernetes object.
     """
     lines: list[str] = []
     refused = False
-    for thing in _objects(text):
-        name, answers = _reviewed(thing, state)
-        if answers is None:
-            lines.append(f"{name}: not looked at by admission")
+    for obj in _objects(text):
+        name, responses = _review(obj, context)
+        if responses is None:
+            lines.append(f"{name}: not reviewed by admission")
             continue
-        refusals = [answer.message for answer in answers if not answer.allowed]
+        refusals = [response.message for response in responses if not response.allowed]
         refused = refused or bool(refusals)
         lines += [f"{name}: refused: {message}" for message in refusals]
         if not refusals:
-            lines += _changes(name, answers)
-    return Report(tuple(lines), refused)
+            lines += _changes(name, responses)
+    return DryRunReport(tuple(lines), refused)
 
 
 def _objects(text: str) -> Iterator[Mapping[str, Any]]:
@@ -74,35 +74,37 @@ def _objects(text: str) -> Iterator[Mapping[str, Any]]:
             yield document
 
 
-def _reviewed(thing: Mapping[str, Any], state: State) -> tuple[str, tuple[Answer, Answer] | None]:
-    """How to call an object, and what validation and mutation say to it at creation."""
-    kind = str(thing.get("kind"))
-    metadata = thing.get("metadata") or {}
-    named = str(metadata.get("name") or metadata.get("generateName") or "(no name)")
+def _review(
+    obj: Mapping[str, Any], context: AdmissionContext
+) -> tuple[str, tuple[AdmissionResponse, AdmissionResponse] | None]:
+    """Returns an object's display name, and its validation and mutation at creation."""
+    kind = str(obj.get("kind"))
+    metadata = obj.get("metadata") or {}
+    object_name = str(metadata.get("name") or metadata.get("generateName") or "(no name)")
     namespace = str(metadata.get("namespace") or "default")
-    if kind == "ConfigMap" and named == POLICY_CONFIGMAP:
-        namespace = state.namespace
-    name = f"{kind} {namespace}/{named}"
+    if kind == "ConfigMap" and object_name == POLICY_CONFIGMAP:
+        namespace = context.namespace
+    name = f"{kind} {namespace}/{object_name}"
     if kind in _WITH_PODS:
         name, kind = f"pods of {name}", "Pod"
-        thing = (thing.get("spec") or {}).get("template") or {}
+        obj = (obj.get("spec") or {}).get("template") or {}
     if kind not in _RESOURCES:
         return name, None
-    asked = Request(
+    request = AdmissionRequest(
         uid="dry-run",
         resource=_RESOURCES[kind],
-        name=named,
+        name=object_name,
         namespace=namespace,
         operation="CREATE",
-        object=dict(thing),
+        object=dict(obj),
         dry_run=True,
     )
-    return name, (review.validate(asked, state), review.mutate(asked, state))
+    return name, (review.validate(request, context), review.mutate(request, context))
 
 
-def _changes(name: str, answers: tuple[Answer, ...]) -> list[str]:
-    operations = [operation for answer in answers for operation in answer.operations]
-    warnings = [warning for answer in answers for warning in answer.warnings]
+def _changes(name: str, responses: tuple[AdmissionResponse, ...]) -> list[str]:
+    operations = [operation for response in responses for operation in response.operations]
+    warnings = [warning for response in responses for warning in response.warnings]
     lines = [f"{name}: {'changed:' if operations else 'allowed as it is'}"]
     for operation in operations:
         value = json.dumps(operation["value"]) if "value" in operation else ""

@@ -1,7 +1,7 @@
-"""The webhook configurations of `deploy/base`, for an API server that calls by URL.
+"""Converts the webhook configurations of `deploy/base` for an API server that calls a URL.
 
-Pure. Who calls: whoever runs the webhook as a plain process beside an API server, such as the
-local cluster; in a cluster the configurations are used as they are, with a Service.
+Pure. Who calls: setups that run the webhook as a plain process next to an API server, such as the
+local cluster. In other clusters the configurations are used unchanged, with a Service.
 """
 
 import copy
@@ -10,12 +10,12 @@ from typing import Any
 
 
 def by_url(configuration: Mapping[str, Any], url: str) -> dict[str, Any]:
-    """A copy of a Mutating- or ValidatingWebhookConfiguration that calls `url` plus each path.
+    """Copies a Mutating- or ValidatingWebhookConfiguration; entries call `url` plus their path.
 
     Args:
         configuration: As in the deploy file; each entry names a Service and a path.
-        url: https, host and port, such as https://127.0.0.1:8443; no query (the API server
-            refuses one). caBundle stays as it is: the running webhook fills it in.
+        url: https, host and port, such as https://127.0.0.1:8443, without a query (the API server
+            refuses one). caBundle is unchanged: the running webhook sets it.
     """
     changed: dict[str, Any] = copy.deepcopy(dict(configuration))
     for entry in changed.get("webhooks", ()):

@@ -1,17 +1,17 @@
-"""Decides on one admission request: what to change, or why to refuse. Pure.
+"""Decides on one admission request: the patch, or the reason of a refusal. Pure.
 
-Who calls: `webhook.app` for the API server, `webhook.dryrun` for people. Mutation never
-refuses: what is wrong with a Job is said by validation, which sees it right after.
+Who calls: `webhook.app` for the API server, `webhook.dryrun` for the command line. Mutation never
+refuses: validation, which follows, reports the errors of a Job.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from policy import document, elastic, mutation, servers
+from policy import document, job_spec, mutation, servers
 from policy.errors import DocumentError, JobError
 from policy.model import Policy
-from policy.mutation import Mutation, PriorityClass
+from policy.mutation import Mutation, PriorityClassValues
 from policy.names import (
     ANNOTATION_MASTER,
     ANNOTATION_MASTER_HEARTBEAT,
@@ -25,68 +25,68 @@ from policy.names import (
     POLICY_KEY,
     SYSTEM_NAMESPACE,
 )
-from webhook.wire import Answer, Request
+from webhook.wire import AdmissionRequest, AdmissionResponse
 
-_ASKED = (ANNOTATION_MIN, ANNOTATION_MAX, ANNOTATION_WEIGHT, ANNOTATION_QUEUE)
-_FIXED = (
+_CHECKED_ANNOTATIONS = (ANNOTATION_MIN, ANNOTATION_MAX, ANNOTATION_WEIGHT, ANNOTATION_QUEUE)
+_IMMUTABLE_ANNOTATIONS = (
     ANNOTATION_MASTER,
     ANNOTATION_MASTER_STEPS,
     ANNOTATION_MASTER_HEARTBEAT,
     *servers.ANNOTATIONS,
 )
-"""What pods that exist could not follow."""
-_SHAPE = ("completionMode", "completions", "managedBy")
-"""What `elastic.check_spec` looks at, without parallelism, which may move on its own."""
+"""Annotations that cannot change, because existing pods would not follow."""
+_CHECKED_SPEC_FIELDS = ("completionMode", "completions", "managedBy")
+"""The fields that `job_spec.check_spec` checks, except parallelism, which may change alone."""
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """What decisions rest on: the active policy and the live priority classes."""
+class AdmissionContext:
+    """The inputs of a review besides the request: the active policy and the priority classes."""
 
     policy: Policy
-    classes: Mapping[str, PriorityClass]
+    classes: Mapping[str, PriorityClassValues]
     version: str = ""
     """The policy's fingerprint, for the audit log."""
     namespace: str = SYSTEM_NAMESPACE
-    """Where EDL and its policy ConfigMap live."""
+    """The namespace of EDL and its policy ConfigMap."""
     master_image: str = ""
-    """What masters and parameter servers of jobs run; "" where none is known."""
+    """The image of masters and parameter servers; "" if it is not configured."""
 
 
-def mutate(request: Request, state: State) -> Answer:
-    """The patch for a Pod or Job at creation; anything else is allowed as it is."""
+def mutate(request: AdmissionRequest, context: AdmissionContext) -> AdmissionResponse:
+    """Patches a Pod or Job at creation; allows everything else unchanged."""
     if request.operation != "CREATE" or request.sub_resource or request.object is None:
-        return Answer(request.uid)
-    if request.thing == "pods":
+        return AdmissionResponse(request.uid)
+    if request.resource_name == "pods":
         change = mutation.pod_patch(
-            request.object, request.namespace, state.policy, state.classes, state.master_image
+            request.object, request.namespace, context.policy, context.classes, context.master_image
         )
-    elif request.thing == "jobs.batch":
-        change = _job_change(request.object, request.namespace, state.policy)
+    elif request.resource_name == "jobs.batch":
+        change = _job_change(request.object, request.namespace, context.policy)
     else:
-        return Answer(request.uid)
-    return Answer(
+        return AdmissionResponse(request.uid)
+    return AdmissionResponse(
         request.uid,
         operations=change.operations,
         warnings=change.warnings,
-        audit=_audit(change, state) if change.operations else {},
+        audit=_audit(change, context) if change.operations else {},
     )
 
 
-def validate(request: Request, state: State) -> Answer:
-    """Whether a Job, or the policy ConfigMap, may be stored as it is."""
+def validate(request: AdmissionRequest, context: AdmissionContext) -> AdmissionResponse:
+    """Validates a Job or the policy ConfigMap."""
     if request.operation not in ("CREATE", "UPDATE") or request.sub_resource:
-        return Answer(request.uid)
+        return AdmissionResponse(request.uid)
     if request.object is None:
-        return Answer(request.uid)
+        return AdmissionResponse(request.uid)
     try:
-        if request.thing == "jobs.batch":
-            _check_job(request, request.object, state)
-        elif request.thing == "configmaps":
-            _check_policy(request, request.object, state.namespace)
+        if request.resource_name == "jobs.batch":
+            _check_job(request, request.object, context)
+        elif request.resource_name == "configmaps":
+            _check_policy(request, request.object, context.namespace)
     except (JobError, DocumentError) as error:
-        return Answer(request.uid, allowed=False, message=str(error))
-    return Answer(request.uid)
+        return AdmissionResponse(request.uid, allowed=False, message=str(error))
+    return AdmissionResponse(request.uid)
 
 
 def _job_change(job: Mapping[str, Any], namespace: str, policy: Policy) -> Mutation:
@@ -96,17 +96,19 @@ def _job_change(job: Mapping[str, Any], namespace: str, policy: Policy) -> Mutat
         return mutation.UNTOUCHED
 
 
-def _audit(change: Mutation, state: State) -> dict[str, str]:
-    notes = {"policy": state.version, "role": change.role or "", "tier": change.tier or ""}
+def _audit(change: Mutation, context: AdmissionContext) -> dict[str, str]:
+    notes = {"policy": context.version, "role": change.role or "", "tier": change.tier or ""}
     return {key: str(value) for key, value in notes.items() if value}
 
 
-def _check_job(request: Request, job: Mapping[str, Any], state: State) -> None:
-    """Raises JobError on an elastic Job that is written wrongly, or made wrong by an update."""
-    if state.policy.protects(request.namespace) or _over(job):
+def _check_job(
+    request: AdmissionRequest, job: Mapping[str, Any], context: AdmissionContext
+) -> None:
+    """Raises JobError if an elastic Job is invalid, or an update makes it invalid."""
+    if context.policy.protects(request.namespace) or _is_finished(job):
         return
     annotations, spec = _annotations(job), _mapping(job.get("spec"))
-    if not elastic.is_elastic(annotations):
+    if not job_spec.is_elastic(annotations):
         if spec.get("managedBy") == MANAGER:
             raise JobError(
                 f"spec.managedBy is {MANAGER}, which only runs Jobs with {ANNOTATION_MIN} and "
@@ -114,33 +116,33 @@ def _check_job(request: Request, job: Mapping[str, Any], state: State) -> None:
             )
         return
     old = request.old_object if request.operation == "UPDATE" else None
-    if old is None or not elastic.is_elastic(_annotations(old)):
+    if old is None or not job_spec.is_elastic(_annotations(old)):
         mutation.check_job(annotations, spec)
-        if elastic.master(annotations) and not state.master_image:
+        if job_spec.master(annotations) and not context.master_image:
             raise JobError(mutation.NO_IMAGE)
         return
-    _check_fixed(annotations, _annotations(old))
-    # A Job that was stored wrong while nobody looked must not block updates of its other fields.
-    if _some(annotations, _ASKED) != _some(_annotations(old), _ASKED):
-        elastic.bounds(annotations)
-        elastic.weight(annotations)
-        elastic.queue(annotations)
-    if _some(spec, _SHAPE) != _some(_mapping(old.get("spec")), _SHAPE):
-        elastic.check_spec(spec)
+    _check_immutable(annotations, _annotations(old))
+    # An invalid Job stored during an outage must not block updates of its other fields.
+    if _pick(annotations, _CHECKED_ANNOTATIONS) != _pick(_annotations(old), _CHECKED_ANNOTATIONS):
+        job_spec.bounds(annotations)
+        job_spec.weight(annotations)
+        job_spec.queue(annotations)
+    if _pick(spec, _CHECKED_SPEC_FIELDS) != _pick(_mapping(old.get("spec")), _CHECKED_SPEC_FIELDS):
+        job_spec.check_spec(spec)
 
 
-def _check_fixed(new: Mapping[str, str], old: Mapping[str, str]) -> None:
-    """Raises JobError where a Job that exists would want another master, or other servers."""
-    for name in _FIXED:
+def _check_immutable(new: Mapping[str, str], old: Mapping[str, str]) -> None:
+    """Raises JobError if an update changes the settings of the master or the servers."""
+    for name in _IMMUTABLE_ANNOTATIONS:
         if new.get(name) != old.get(name):
             raise JobError(
-                f"{name} cannot change once the Job exists: its pods could not follow; "
-                "create the Job again"
+                f"{name} cannot change once the Job exists, because its pods would not follow; "
+                "recreate the Job"
             )
 
 
-def _check_policy(request: Request, configmap: Mapping[str, Any], namespace: str) -> None:
-    """Raises DocumentError on a policy that could not be put in force."""
+def _check_policy(request: AdmissionRequest, configmap: Mapping[str, Any], namespace: str) -> None:
+    """Raises DocumentError if the policy is invalid."""
     name = request.name or _mapping(configmap.get("metadata")).get("name")
     if name != POLICY_CONFIGMAP or request.namespace != namespace:
         return
@@ -157,8 +159,8 @@ def _check_policy(request: Request, configmap: Mapping[str, Any], namespace: str
         raise DocumentError(f"{POLICY_KEY}: {error}") from error
 
 
-def _over(job: Mapping[str, Any]) -> bool:
-    """It is being deleted or has finished: updates only tidy up (finalizers, labels)."""
+def _is_finished(job: Mapping[str, Any]) -> bool:
+    """Whether a Job is being deleted or has finished: updates then only clean up."""
     conditions = _mapping(job.get("status")).get("conditions")
     ended = isinstance(conditions, list) and any(
         _mapping(c).get("type") in ("Complete", "Failed") and _mapping(c).get("status") == "True"
@@ -167,12 +169,12 @@ def _over(job: Mapping[str, Any]) -> bool:
     return ended or bool(_mapping(job.get("metadata")).get("deletionTimestamp"))
 
 
-def _annotations(thing: Mapping[str, Any]) -> dict[str, str]:
-    found = _mapping(_mapping(thing.get("metadata")).get("annotations"))
-    return {key: value for key, value in found.items() if isinstance(value, str)}
+def _annotations(obj: Mapping[str, Any]) -> dict[str, str]:
+    annotations = _mapping(_mapping(obj.get("metadata")).get("annotations"))
+    return {key: value for key, value in annotations.items() if isinstance(value, str)}
 
 
-def _some(values: Mapping[str, Any], names: tuple[str, ...]) -> tuple[object, ...]:
+def _pick(values: Mapping[str, Any], names: tuple[str, ...]) -> tuple[object, ...]:
     return tuple(values.get(name) for name in names)
 
 

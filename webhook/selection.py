@@ -1,8 +1,8 @@
-"""Which pods of other operators the API server shows to the webhook, as the policy names them.
+"""Selects the pods of other operators that the API server sends to the webhook, by the policy.
 
-Without selectors in the policy the expression is `false`: a pod that is none of ours is never
-shown, waits for nobody, and does not notice whether EDL is there. Pure. Who calls:
-`webhook.keeper`, whenever the policy or the registration changes.
+Without selectors in the policy the expression is `false`: other pods are never sent to the webhook
+and do not depend on it. Pure. Who calls: `webhook.certificate_rotator`, whenever the policy or the
+registration changes.
 """
 
 import re
@@ -14,31 +14,34 @@ from policy.patch import Operation
 
 ENTRY = "selected-pods.webhook.edl.training"
 CONDITION = "selected-by-policy"
-NOBODY = "false"
+NO_PODS = "false"
 _LONGEST = 16_000
-"""CEL has a cost limit; a policy with more selectors than this is shown every pod instead."""
+"""CEL has a cost limit; with a longer expression every pod is sent to the webhook."""
 
 
 def expression(policy: Policy) -> str:
-    """A CEL expression that is true for the pods that a `training` selector may name."""
+    """Returns a CEL expression that is true for the pods that a `training` selector may match."""
     if not policy.training:
-        return NOBODY
+        return NO_PODS
     text = " || ".join(_selector(selector) for selector in policy.training)
     return text if len(text) <= _LONGEST else "true"
 
 
-def publish(registration: Mapping[str, Any], wanted: str) -> list[Operation]:
-    """JSON Patch that puts `wanted` into the registration's entry; empty where it is there."""
+def publish(registration: Mapping[str, Any], selector_expression: str) -> list[Operation]:
+    """Returns a JSON Patch that sets the expression of the registration's entry, if it differs."""
     for i, entry in enumerate(registration.get("webhooks") or ()):
         if entry.get("name") != ENTRY:
             continue
         for j, condition in enumerate(entry.get("matchConditions") or ()):
-            if condition.get("name") == CONDITION and condition.get("expression") != wanted:
+            if (
+                condition.get("name") == CONDITION
+                and condition.get("expression") != selector_expression
+            ):
                 path = f"/webhooks/{i}/matchConditions/{j}"
                 return [
                     {"op": "test", "path": f"/webhooks/{i}/name", "value": ENTRY},
                     {"op": "test", "path": f"{path}/name", "value": CONDITION},
-                    {"op": "replace", "path": f"{path}/expression", "value": wanted},
+                    {"op": "replace", "path": f"{path}/expression", "value": selector_expression},
                 ]
     return []
 
@@ -60,10 +63,10 @@ def _selector(selector: Selector) -> str:
 
 
 def _regex(pattern: str) -> str:
-    """A shell pattern with * and ? as an RE2 expression of the whole text.
+    """Converts a shell pattern with * and ? to an anchored RE2 expression.
 
-    Sets such as [ab] are rare in names; they become "any one character" here, which shows a
-    pod too many, and the webhook itself decides exactly.
+    Sets such as [ab] are rare in names; they are converted to "any one character", which may send
+    too many pods, and the webhook itself decides exactly.
     """
     pattern = re.sub(r"\[[^\]]*\]", "?", pattern)
     parts = {"*": ".*", "?": "."}
@@ -71,6 +74,6 @@ def _regex(pattern: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A CEL string literal."""
+    """Quotes a CEL string literal."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
     return f"'{escaped}'"

@@ -1,6 +1,6 @@
-"""Puts the parts of the webhook together: watches, certificates, routes, readiness, metrics.
+"""Assembles the webhook: watches, certificates, routes, readiness, metrics.
 
-Who calls: `webhook.__main__`; `Server` lives in the worker process.
+Who calls: `webhook.__main__`; `WebhookServer` lives in the worker process.
 """
 
 from collections.abc import Callable
@@ -9,107 +9,111 @@ from pathlib import Path
 from random import Random
 from threading import Event
 
+from kube.api import Api
 from kube.backoff import Backoff
-from kube.client import Api
 from runtime import clock, serve, web
 from runtime.metrics import Metrics
 from webhook import app, certificates, selection
-from webhook.keeper import Keeper
-from webhook.live import Live
+from webhook.certificate_rotator import CertificateRotator
+from webhook.live_context import LiveContext
 from webhook.settings import WebhookSettings
 
 
-class Server:
-    """The webhook of one process.
+class WebhookServer:
+    """The webhook's components in one process.
 
     Args:
         api: The API server.
-        settings: Where and how.
-        managed: Whether the certificates are our own to look after.
+        settings: The webhook's settings.
+        managed: Whether this process rotates the certificates.
     """
 
     def __init__(self, api: Api, settings: WebhookSettings, managed: bool) -> None:
-        self.metrics = Metrics(settings.room)
-        self.live = Live(api, settings.namespace, settings.master_image)
-        self.keeper = keeper(api, settings, self._selected) if managed else None
-        if self.keeper is not None:
-            self.live.on_policy(self.keeper.wake)
+        self.metrics = Metrics(settings.component)
+        self.live_context = LiveContext(api, settings.namespace, settings.master_image)
+        self.rotator = new_rotator(api, settings, self._selected) if managed else None
+        if self.rotator is not None:
+            self.live_context.on_policy(self.rotator.wake)
         self._settings = settings
         self.metrics.info(
             "policy_info",
             "The policy in force; stale while the cluster's document cannot be used.",
+            ("version", "source", "stale"),
             self._policy_labels,
         )
-        if self.keeper is not None:
+        if self.rotator is not None:
             self.metrics.gauge(
-                "certificate_expiry_seconds", "When the served certificate ends, in epoch seconds."
-            ).set_function(partial(_expiry_s, self.keeper))
+                "certificate_expiry_timestamp_seconds",
+                "When the served certificate ends, in epoch seconds; 0 before the first.",
+            ).set_function(partial(_expiry_s, self.rotator))
 
-    def service(self) -> serve.Service:
-        """What `runtime.serve` runs."""
+    def service(self) -> serve.WebService:
+        """Returns the service that `runtime.serve` runs."""
         flask = web.application(
-            self._settings.room,
+            self._settings.component,
             registry=self.metrics,
             readiness=self.readiness,
             max_body_bytes=self._settings.max_body_bytes,
-            clients_named=self._settings.client_ca is not None,
+            client_certs_required=self._settings.client_ca is not None,
         )
-        app.add_routes(flask, self.live.state, self.metrics)
-        return serve.Service(flask, self.start, self.stop)
+        app.add_routes(flask, self.live_context.current, self.metrics)
+        return serve.WebService(flask, self.start, self.stop)
 
     def start(self) -> None:
-        """Begins to watch."""
-        self.live.start()
-        if self.keeper is not None:
-            self.keeper.start()
+        """Starts the watches and the certificate rotation."""
+        self.live_context.start()
+        if self.rotator is not None:
+            self.rotator.start()
 
     def stop(self) -> None:
-        """Ends the watches."""
-        self.live.stop()
-        if self.keeper is not None:
-            self.keeper.stop()
+        """Stops the watches and the certificate rotation."""
+        self.live_context.stop()
+        if self.rotator is not None:
+            self.rotator.stop()
 
     def readiness(self) -> web.Readiness:
-        """Ready once policy and classes are known; a stale policy or certificate is only shown."""
+        """Ready once policy and classes are known; errors of later updates are only details."""
         details: dict[str, object] = {
-            "synced": {name: r.synced for name, r in self.live.reflectors.items()},
-            "policy": self.live.active.current.details(),
+            "synced": {name: r.synced for name, r in self.live_context.reflectors.items()},
+            "policy": self.live_context.active.current.details(),
         }
-        if self.keeper is not None:
-            kept = self.keeper.kept
-            details["certificate"] = {"expires": kept.expires, "error": kept.error}
-        return web.Readiness(self.live.synced, details)
+        if self.rotator is not None:
+            status = self.rotator.status
+            details["certificate"] = {"expires": status.expires, "error": status.error}
+        return web.Readiness(self.live_context.synced, details)
 
     def _selected(self) -> str:
-        return selection.expression(self.live.active.current.policy)
+        return selection.expression(self.live_context.active.current.policy)
 
     def _policy_labels(self) -> dict[str, str]:
-        return self.live.active.current.labels()
+        return self.live_context.active.current.labels()
 
 
-def _expiry_s(keep: Keeper) -> float:
-    """In epoch seconds; 0 before the first certificate."""
-    expires = keep.kept.expires
+def _expiry_s(rotator: CertificateRotator) -> float:
+    """The expiry in epoch seconds; 0 before the first certificate."""
+    expires = rotator.status.expires
     return expires.timestamp() if expires is not None else 0.0
 
 
-def keeper(
+def new_rotator(
     api: Api, settings: WebhookSettings, selected: Callable[[], str] | None = None
-) -> Keeper:
-    """Looks after the certificates that `settings` ask for, and the pods that are `selected`."""
+) -> CertificateRotator:
+    """Creates the rotator that `settings` describe; `selected` is the expression for pods."""
     names = certificates.names(settings.namespace, settings.hosts)
-    place = settings.certificate_dir
-    return Keeper(api, settings.namespace, names, place, clock.now, selected=selected)
+    directory = settings.certificate_dir
+    return CertificateRotator(
+        api, settings.namespace, names, directory, clock.now, selected=selected
+    )
 
 
 def first_certificate(api: Api, settings: WebhookSettings) -> Path:
-    """The file to serve with, made or fetched; waits for the API server as long as it takes.
+    """Returns the certificate file, created or fetched; waits for the API server indefinitely.
 
-    A file left from before is good enough while the API server is down.
+    While the API server is down, a file from a previous run is used.
     """
-    keep = keeper(api, settings)
+    rotator = new_rotator(api, settings)
     backoff = Backoff(Random())  # noqa: S311 - jitter keeps no secret
     never = Event()
-    while not keep.try_round() and not keep.file.exists():
+    while not rotator.try_sync() and not rotator.file.exists():
         never.wait(1.0 + backoff.next_s())
-    return keep.file
+    return rotator.file

@@ -1,4 +1,4 @@
-"""What the webhook can be told on its command line or in its environment."""
+"""Settings of the webhook, from its command line and environment."""
 
 from pathlib import Path
 from typing import ClassVar
@@ -10,17 +10,17 @@ from runtime.serve import ServeSettings
 class WebhookSettings(ServeSettings):
     """Settings of `python -m webhook`."""
 
-    room: ClassVar[str] = "webhook"
+    component: ClassVar[str] = "webhook"
 
     kubeconfig: Path | None = None
-    """Kubeconfig file; without one, the pod's service account, then the user's own kubeconfig."""
+    """Kubeconfig file; default: the pod's service account, then the user's own kubeconfig."""
     context: str | None = None
-    """Context of the kubeconfig; without one, its current one."""
+    """Context of the kubeconfig; default: its current one."""
     namespace: str = SYSTEM_NAMESPACE
     """Namespace of EDL: its policy ConfigMap, its certificates and its Service edl-webhook."""
     master_image: str = ""
-    """Image of masters and parameter servers that jobs ask for: EDL's own, or another with both."""
+    """Image of the masters and parameter servers of jobs: EDL's own, or another with both."""
     hosts: tuple[str, ...] = ()
-    """More names or addresses the certificate is for, where the API server calls by URL."""
+    """Additional names or addresses of the certificate, if the API server calls a URL."""
     certificate_dir: Path = Path("/run/edl-webhook")
-    """Directory for the certificate that is being served; unused where --tls-cert is given."""
+    """Directory of the served certificate; unused with --tls-cert."""

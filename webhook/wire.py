@@ -1,7 +1,7 @@
-"""AdmissionReview v1 on the wire: what the API server sends and what it wants back.
+"""The wire format AdmissionReview v1: requests of the API server and responses to it.
 
-Mirrors k8s.io/api/admission/v1. Strict on the fields we decide on, tolerant of all others,
-so that a newer API server is understood. Who calls: `webhook.app` and `webhook.review`.
+Mirrors k8s.io/api/admission/v1. Strict on the fields that decisions use, tolerant of all others,
+so that newer API servers are supported. Who calls: `webhook.app` and `webhook.review`.
 """
 
 import base64
@@ -17,11 +17,11 @@ from policy.patch import Operation
 
 API_VERSION: Literal["admission.k8s.io/v1"] = "admission.k8s.io/v1"
 _LONGEST_WARNING = 120
-"""Longer ones may be cut by the API server."""
+"""The API server may truncate longer ones."""
 
 
 class WireError(ValueError):
-    """The body is no AdmissionReview we understand; one line that names the field."""
+    """The body is not a supported AdmissionReview; the text is one line that names the field."""
 
 
 class _Model(BaseModel):
@@ -30,21 +30,21 @@ class _Model(BaseModel):
     )
 
 
-class Resource(_Model):
-    """meta/v1 `GroupVersionResource`; the version does not matter to us."""
+class GroupResource(_Model):
+    """A meta/v1 `GroupVersionResource` without its version, which decisions do not use."""
 
     group: str = ""
     resource: str
 
 
-class Request(_Model):
-    """admission/v1 `AdmissionRequest`."""
+class AdmissionRequest(_Model):
+    """An admission/v1 `AdmissionRequest`."""
 
     uid: str = Field(min_length=1)
-    resource: Resource
+    resource: GroupResource
     sub_resource: str = ""
     name: str = ""
-    """Empty where the object asks for generateName."""
+    """Empty if the object uses generateName."""
     namespace: str = ""
     operation: Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
     object: dict[str, Any] | None = None
@@ -52,20 +52,20 @@ class Request(_Model):
     dry_run: bool = False
 
     @property
-    def thing(self) -> str:
-        """`pods`, `jobs.batch` and the like."""
+    def resource_name(self) -> str:
+        """Resource and group, such as `pods` or `jobs.batch`."""
         return f"{self.resource.resource}.{self.resource.group}".rstrip(".")
 
 
-class _Review(_Model):
+class _AdmissionReview(_Model):
     api_version: Literal["admission.k8s.io/v1"]
     kind: Literal["AdmissionReview"]
-    request: Request
+    request: AdmissionRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """admission/v1 `AdmissionResponse`; `message` and `code` say why not."""
+class AdmissionResponse:
+    """An admission/v1 `AdmissionResponse`; `message` and `code` explain a refusal."""
 
     uid: str
     allowed: bool = True
@@ -74,24 +74,24 @@ class Answer:
     operations: tuple[Operation, ...] = ()
     warnings: tuple[str, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
-    """Goes to the API server's audit log, under the webhook's name."""
+    """Annotations for the API server's audit log."""
 
     @property
     def outcome(self) -> str:
-        """refused, patched or allowed: a metric label."""
+        """The metric label: refused, patched or allowed."""
         if not self.allowed:
             return "refused"
         return "patched" if self.operations else "allowed"
 
 
-def read(body: object) -> Request:
-    """The request inside an AdmissionReview.
+def read(body: object) -> AdmissionRequest:
+    """Parses an AdmissionReview; returns its request.
 
     Raises:
-        WireError: it is something else.
+        WireError: the body is something else.
     """
     try:
-        return _Review.model_validate(body).request
+        return _AdmissionReview.model_validate(body).request
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
         where = "; ".join(
@@ -100,8 +100,8 @@ def read(body: object) -> Request:
         raise WireError(f"not an AdmissionReview of {API_VERSION}: {where}") from error
 
 
-def show(answer: Answer) -> dict[str, object]:
-    """The AdmissionReview to send back."""
+def to_json(answer: AdmissionResponse) -> dict[str, object]:
+    """Encodes the AdmissionReview with the response."""
     response: dict[str, object] = {"uid": answer.uid, "allowed": answer.allowed}
     if not answer.allowed:
         response["status"] = {"code": answer.code, "reason": "Invalid", "message": answer.message}

@@ -1,6 +1,6 @@
-"""An API server in memory, shipped for tests and dry runs; one contract suite holds it to the real.
+"""An API server in memory for tests and dry runs; it passes the same contract tests as a real one.
 
-`FakeApi` is the way in, `Faults` makes it misbehave on purpose.
+`FakeApi` is the server; `Faults` injects failures.
 """
 
 from kube.fake.faults import Faults

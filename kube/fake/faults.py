@@ -1,4 +1,4 @@
-"""Making the fake API server misbehave on purpose."""
+"""Fault injection for the fake API server."""
 
 import threading
 from collections.abc import Callable
@@ -16,13 +16,13 @@ def everything(_request: Request) -> bool:
 @dataclass
 class _Fault:
     error: KubeError
-    left: int
+    remaining: int
     match: Callable[[Request], bool]
     after: bool
 
 
 class Faults:
-    """What goes wrong next; each planned fault is used up as it happens."""
+    """The planned faults of a fake API server; each fault is removed after it has happened."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -31,26 +31,26 @@ class Faults:
     def fail_next(
         self, error: KubeError, count: int = 1, *, match: Callable[[Request], bool] = everything
     ) -> None:
-        """The next `count` requests that match are refused and have no effect."""
+        """Makes the next `count` matching requests fail without effect."""
         self._plan(_Fault(error, count, match, after=False))
 
     def lose_answers(
         self, count: int = 1, *, match: Callable[[Request], bool] = everything
     ) -> None:
-        """The next `count` requests that match take effect, but their answers get lost."""
+        """Makes the next `count` matching requests take effect, but loses their responses."""
         self._plan(_Fault(Unavailable("the connection broke"), count, match, after=True))
 
     def clear(self) -> None:
-        """Nothing more goes wrong."""
+        """Removes all planned faults."""
         with self._lock:
             self._faults.clear()
 
     def before(self, request: Request) -> None:
-        """Raises what is planned for a request that arrives."""
+        """Raises the fault that is planned for an arriving request."""
         self._raise(request, after=False)
 
     def after(self, request: Request) -> None:
-        """Raises what is planned for an answer that leaves."""
+        """Raises the fault that is planned for an outgoing response."""
         self._raise(request, after=True)
 
     def _plan(self, fault: _Fault) -> None:
@@ -61,7 +61,7 @@ class Faults:
         with self._lock:
             for fault in self._faults:
                 if fault.after is after and fault.match(request):
-                    fault.left -= 1
-                    if fault.left <= 0:
+                    fault.remaining -= 1
+                    if fault.remaining <= 0:
                         self._faults.remove(fault)
                     raise fault.error

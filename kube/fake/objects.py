@@ -1,7 +1,7 @@
-"""What the fake API server does to objects as they come in. Pure.
+"""How the fake API server changes objects before it stores them. Pure.
 
 Mirrors the registry strategies of k8s.io/kubernetes as far as EDL relies on them: status is
-apart from spec, metadata belongs to the server, writes carry versions and uids.
+written separately from spec, the server owns metadata, writes carry versions and uids.
 """
 
 from collections.abc import Mapping
@@ -28,12 +28,14 @@ _DEFAULT_GRACE_S = 30
 
 
 def stamp(now: datetime) -> str:
-    """A metav1 `Time`."""
+    """Formats a metav1 `Time`."""
     return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def created(resource: Resource, body: Object, namespace: str, uid: str, now: datetime) -> Object:
-    """A new object as it is stored, without a version yet; its name is settled."""
+def prepare_for_create(
+    resource: Resource, body: Object, namespace: str, uid: str, now: datetime
+) -> Object:
+    """Returns a new object as it is stored, except for its version; it must have a name."""
     metadata = {k: v for k, v in body["metadata"].items() if k not in _SERVER_SET}
     metadata |= {"uid": uid, "creationTimestamp": stamp(now), "generation": 1}
     if namespace:
@@ -44,20 +46,20 @@ def created(resource: Resource, body: Object, namespace: str, uid: str, now: dat
     return obj
 
 
-def updated(resource: Resource, old: Object, new: Object, subresource: str) -> Object:
-    """`old` after a write of `new` to itself or to its status.
+def prepare_for_update(resource: Resource, old: Object, new: Object, subresource: str) -> Object:
+    """Returns the result of writing `new` over `old`, or over its status.
 
     Raises:
-        Conflict: `new` was made from another version, or of another object.
+        Conflict: `new` is based on another version, or has another uid.
         NotFound: there is no such subresource.
     """
     metadata = new.get("metadata") or {}
     for name in ("resourceVersion", "uid"):
         if metadata.get(name) not in (None, "", old["metadata"][name]):
             raise _conflict(resource, old, f"its {name} is {old['metadata'][name]}")
-    kept = {k: old["metadata"][k] for k in _SERVER_SET if k in old["metadata"]}
-    kept |= {k: old["metadata"][k] for k in ("name", "namespace") if k in old["metadata"]}
-    merged = {**metadata, **kept}
+    server_fields = {k: old["metadata"][k] for k in _SERVER_SET if k in old["metadata"]}
+    server_fields |= {k: old["metadata"][k] for k in ("name", "namespace") if k in old["metadata"]}
+    merged = {**metadata, **server_fields}
     if subresource == "status" and resource in _WITH_STATUS:
         return {**old, "metadata": merged, "status": new.get("status") or {}}
     if subresource:
@@ -73,33 +75,35 @@ def updated(resource: Resource, old: Object, new: Object, subresource: str) -> O
 
 
 def check_preconditions(resource: Resource, obj: Object, options: Object) -> None:
-    """DeleteOptions' preconditions.
+    """Checks the preconditions in DeleteOptions.
 
     Raises:
-        Conflict: another object, or another version of it.
+        Conflict: the object has another uid or version.
     """
-    wanted = options.get("preconditions") or {}
+    preconditions = options.get("preconditions") or {}
     for name in ("uid", "resourceVersion"):
         actual = obj["metadata"][name]
-        if wanted.get(name) not in (None, actual):
+        if preconditions.get(name) not in (None, actual):
             raise _conflict(
-                resource, obj, f"the {name} in the precondition ({wanted[name]}) is not {actual}"
+                resource,
+                obj,
+                f"the {name} in the precondition ({preconditions[name]}) is not {actual}",
             )
 
 
 def grace_s(obj: Object, options: Object) -> int:
-    """How long a pod may take to stop; 0 where nothing has to stop."""
+    """The grace period of a pod's deletion; 0 if none of its containers can be running."""
     spec = obj.get("spec") or {}
     if not spec.get("nodeName") or (obj.get("status") or {}).get("phase") in _ENDED:
         return 0
-    asked = options.get("gracePeriodSeconds")
-    if asked is None:
-        asked = spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE_S)
-    return int(asked)
+    grace_period_s = options.get("gracePeriodSeconds")
+    if grace_period_s is None:
+        grace_period_s = spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE_S)
+    return int(grace_period_s)
 
 
-def deleting(obj: Object, period_s: int, now: datetime) -> Object:
-    """The object marked as on its way out; a second mark only shortens the first."""
+def mark_deleting(obj: Object, period_s: int, now: datetime) -> Object:
+    """Returns the object marked for deletion; a second mark can only shorten the grace period."""
     metadata = dict(obj["metadata"])
     if period_s < metadata.get("deletionGracePeriodSeconds", period_s + 1):
         metadata["deletionTimestamp"] = stamp(now + timedelta(seconds=period_s))
@@ -107,8 +111,8 @@ def deleting(obj: Object, period_s: int, now: datetime) -> Object:
     return {**obj, "metadata": metadata}
 
 
-def disrupted(obj: Object, now: datetime) -> Object:
-    """A pod with the condition that an eviction leaves on it."""
+def mark_disrupted(obj: Object, now: datetime) -> Object:
+    """Returns the pod with the condition that an eviction sets."""
     status = dict(obj.get("status") or {})
     condition = {
         "type": "DisruptionTarget",
@@ -122,12 +126,12 @@ def disrupted(obj: Object, now: datetime) -> Object:
 
 
 def ignores_budgets(obj: Object) -> bool:
-    """Whether a pod is evicted without asking budgets: not started, ended, or leaving."""
+    """Whether a pod may be evicted regardless of budgets: not started, ended, or terminating."""
     phase = (obj.get("status") or {}).get("phase")
     return phase in ("Pending", *_ENDED) or "deletionTimestamp" in obj["metadata"]
 
 
-def _conflict(resource: Resource, obj: Object, why: str) -> errors.Conflict:
+def _conflict(resource: Resource, obj: Object, reason: str) -> errors.Conflict:
     name = obj["metadata"]["name"]
-    text = f'Operation cannot be fulfilled on {resource.plural} "{name}": {why}'
+    text = f'Operation cannot be fulfilled on {resource.plural} "{name}": {reason}'
     return errors.Conflict(text, status=409, reason="Conflict")

@@ -1,4 +1,4 @@
-"""RFC 6902 and RFC 7386 on JSON values. Pure: documents come in and new ones go out."""
+"""JSON Patch (RFC 6902) and JSON Merge Patch (RFC 7386). Pure: documents are never modified."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -8,7 +8,7 @@ from kube import errors
 
 
 def merged(document: Any, patch: Any) -> Any:
-    """`document` with a merge patch applied: null removes, objects merge, the rest replaces."""
+    """Applies a merge patch: null removes, objects are merged, other values replace."""
     if not isinstance(patch, Mapping):
         return patch
     result = dict(document) if isinstance(document, Mapping) else {}
@@ -21,10 +21,10 @@ def merged(document: Any, patch: Any) -> Any:
 
 
 def patched(document: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
-    """`document` with every operation applied in order.
+    """Applies all operations of a JSON Patch in order.
 
     Raises:
-        Invalid: one of them does not apply; nothing is changed then.
+        Invalid: one of them does not apply; then nothing changes.
     """
     result = deepcopy(document)
     for operation in operations:
@@ -36,8 +36,8 @@ def _apply(document: Any, operation: Mapping[str, Any]) -> Any:
     path = _pointer(operation["path"])
     match operation["op"]:
         case "test":
-            if _tested(document, path) != operation.get("value"):
-                raise _refused(f"testing value {operation['path']} failed")
+            if _value_to_test(document, path) != operation.get("value"):
+                raise _invalid(f"testing value {operation['path']} failed")
             return document
         case "add":
             return _add(document, path, deepcopy(operation.get("value")))
@@ -56,7 +56,7 @@ def _apply(document: Any, operation: Mapping[str, Any]) -> Any:
 
 
 def _pointer(text: str) -> list[str]:
-    """RFC 6901; "" is the whole document."""
+    """Parses a JSON Pointer (RFC 6901); "" is the whole document."""
     if not text:
         return []
     return [part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/")]
@@ -68,8 +68,8 @@ def _get(document: Any, path: list[str]) -> Any:
     return document
 
 
-def _tested(document: Any, path: list[str]) -> Any:
-    """What a `test` compares with: a key that is missing in an object counts as null."""
+def _value_to_test(document: Any, path: list[str]) -> Any:
+    """The value that a `test` compares; a key that is missing in an object counts as null."""
     parent = _get(document, path[:-1])
     if path and isinstance(parent, dict):
         return parent.get(path[-1])
@@ -80,12 +80,12 @@ def _child(parent: Any, key: str) -> Any:
     try:
         return parent[_index(parent, key)] if isinstance(parent, list) else parent[key]
     except (KeyError, IndexError, TypeError) as error:
-        raise _refused(f"there is no {key!r}") from error
+        raise _invalid(f"there is no {key!r}") from error
 
 
 def _index(items: list[Any], key: str) -> int:
     if not key.isdecimal() or int(key) >= len(items):
-        raise _refused(f"{key!r} is no index of a list of {len(items)}")
+        raise _invalid(f"{key!r} is not an index of a list of {len(items)}")
     return int(key)
 
 
@@ -100,12 +100,12 @@ def _add(document: Any, path: list[str], value: Any) -> Any:
     elif isinstance(parent, dict):
         parent[key] = value
     else:
-        raise _refused(f"nothing can be added at {key!r}")
+        raise _invalid(f"nothing can be added at {key!r}")
     return document
 
 
 def _replace(document: Any, path: list[str], value: Any) -> Any:
-    """A key that is missing in an object is set, as the API server does (the RFC refuses)."""
+    """Replaces a value; sets a key that is missing, as the API server does (the RFC refuses)."""
     if not path:
         return value
     parent = _get(document, path[:-1])
@@ -117,13 +117,13 @@ def _replace(document: Any, path: list[str], value: Any) -> Any:
 
 def _remove(document: Any, path: list[str]) -> Any:
     if not path:
-        raise _refused("the whole document cannot be removed")
+        raise _invalid("the whole document cannot be removed")
     parent, key = _get(document, path[:-1]), path[-1]
     _child(parent, key)
     del parent[_index(parent, key) if isinstance(parent, list) else key]
     return document
 
 
-def _refused(why: str) -> errors.Invalid:
-    text = f"the server rejected our request due to an error in our request: {why}"
+def _invalid(reason: str) -> errors.Invalid:
+    text = f"the server rejected our request due to an error in our request: {reason}"
     return errors.Invalid(text, status=422, reason="Invalid")

@@ -1,4 +1,4 @@
-"""Field and label selectors, as far as EDL uses them. Pure."""
+"""Field and label selectors, in the subset that EDL uses. Pure."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,27 +18,27 @@ _FIELDS = (
 
 
 def selects(obj: Object, fields: str, labels: str) -> bool:
-    """Whether `obj` matches both selectors, which `check` has let through."""
+    """Whether `obj` matches both selectors, which `check` has accepted."""
     return _fields_match(obj, fields) and labels_match(labels_of(obj), labels)
 
 
 def labels_of(obj: Object) -> Mapping[str, str]:
-    """An object's labels; none is empty."""
+    """An object's labels; an empty mapping if it has none."""
     labels: Mapping[str, str] = obj.get("metadata", {}).get("labels") or {}
     return labels
 
 
 def labels_match(labels: Mapping[str, str], selector: str) -> bool:
-    """Equality (`a=b`, `a==b`, `a!=b`) and existence (`a`, `!a`), joined by commas."""
+    """Whether labels match equality (`a=b`, `a==b`, `a!=b`) and existence (`a`, `!a`) terms."""
     return all(_label_matches(labels, part) for part in _parts(selector))
 
 
 def matches(labels: Mapping[str, str], selector: Object | None) -> bool:
-    """A metav1 `LabelSelector`; None matches nothing, an empty one everything."""
+    """Whether labels match a metav1 `LabelSelector`; None matches nothing, an empty one all."""
     if selector is None:
         return False
-    wanted = selector.get("matchLabels") or {}
-    return all(labels.get(k) == v for k, v in wanted.items()) and all(
+    match_labels = selector.get("matchLabels") or {}
+    return all(labels.get(k) == v for k, v in match_labels.items()) and all(
         _OPERATORS[e["operator"]](labels.get(e["key"]), e.get("values") or ())
         for e in selector.get("matchExpressions") or ()
     )
@@ -62,7 +62,7 @@ def _label_matches(labels: Mapping[str, str], part: str) -> bool:
 
 
 def check(fields: str) -> None:
-    """Refuses field selectors that the server does not know.
+    """Rejects unsupported field selectors.
 
     Raises:
         KubeError: 400.
@@ -95,9 +95,9 @@ def _parts(selector: str) -> list[str]:
 
 
 def _split(part: str) -> tuple[str, str, str]:
-    """Name, operator ("" for existence), value."""
+    """Splits a term into name, operator ("" for existence) and value."""
     for operator in ("!=", "==", "="):
-        name, found, value = part.partition(operator)
-        if found:
+        name, separator, value = part.partition(operator)
+        if separator:
             return name.strip(), operator, value.strip()
     return part, "", ""

@@ -1,8 +1,8 @@
-"""The fake API server: `kube.client.Api` over objects in memory.
+"""The fake API server: `kube.api.Api` over objects in memory.
 
-What it does not have: admission (no webhooks, no priority), garbage collection, controllers,
-kubelets, field validation, strategic merge. A pod under deletion stays until it is deleted
-with a grace of 0, which on a node the kubelet would do.
+Not implemented: admission (no webhooks, no priority), garbage collection, controllers, kubelets,
+field validation, strategic merge. A terminating pod stays until it is deleted with a grace period
+of 0, as its kubelet would do.
 """
 
 from collections import OrderedDict
@@ -19,7 +19,7 @@ from kube.fake.faults import Faults
 from kube.fake.patches import merged, patched
 from kube.fake.routes import Route, route
 from kube.fake.selectors import check, labels_of, matches, selects
-from kube.fake.store import HISTORY, Key, Object, Store
+from kube.fake.storage import HISTORY, FakeStorage, Key, Object
 from kube.fake.streams import FakeStream, Scope
 from kube.request import (
     JSON_PATCH,
@@ -38,7 +38,7 @@ _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class FakeApi:
-    """An API server in memory; every method may be called from any thread."""
+    """An API server in memory; thread-safe."""
 
     def __init__(
         self,
@@ -52,18 +52,18 @@ class FakeApi:
 
         Args:
             resources: The kinds it serves.
-            history: How many changes it remembers for watches; older ones are gone (410).
-            wall: For timestamps in objects.
-            clock_s: A monotonic clock, for the time that watches last.
+            history: How many changes it keeps for watches; older ones answer 410.
+            wall: The clock for timestamps in objects.
+            clock_s: A monotonic clock, for the duration of watches.
         """
         self.faults = Faults()
         self._resources = resources
         self._wall = wall
         self._clock_s = clock_s
-        self._store = Store(history)
+        self._storage = FakeStorage(history)
         self._streams: list[FakeStream] = []
         self._pages: OrderedDict[str, list[Object]] = OrderedDict()
-        self._made = 0
+        self._sequence = 0
         self._verbs: Mapping[str, Callable[[Request, Route], Object]] = {
             "GET": self._get,
             "POST": self._post,
@@ -75,9 +75,9 @@ class FakeApi:
     # kube.client.Api
 
     def send(self, request: Request) -> bytes:
-        """See `kube.client.Api`."""
+        """See `kube.api.Api`."""
         self.faults.before(request)
-        with self._store.condition:
+        with self._storage.condition:
             try:
                 answer = self._verbs[request.method](request, route(request, self._resources))
             except errors.KubeError as error:
@@ -88,92 +88,92 @@ class FakeApi:
 
     @contextmanager
     def stream(self, request: Request) -> Iterator[FakeStream]:
-        """See `kube.client.Api`."""
+        """See `kube.api.Api`."""
         self.faults.before(request)
-        stream = self._open(request)
+        stream = self._open_stream(request)
         try:
             yield stream
         finally:
             stream.close()
-            with self._store.condition:
+            with self._storage.condition:
                 self._streams.remove(stream)
 
-    # Mischief, beside `faults`
+    # Faults of watches, in addition to `faults`
 
     @property
     def watches(self) -> int:
-        """How many watches are open."""
+        """The number of open watches."""
         return len(self._streams)
 
     def disconnect(self) -> None:
-        """Breaks every open watch; what its reader has not read yet is lost."""
-        self._each(FakeStream.disconnect)
+        """Breaks every open watch; unread events are lost."""
+        self._for_each_stream(FakeStream.disconnect)
 
     def end_watches(self) -> None:
-        """Ends every open watch in the regular way."""
-        self._each(FakeStream.end)
+        """Ends every open watch regularly."""
+        self._for_each_stream(FakeStream.end)
 
     def bookmark(self) -> None:
         """Sends a bookmark on every open watch."""
-        self._each(FakeStream.bookmark)
+        self._for_each_stream(FakeStream.bookmark)
 
     def expire_watches(self) -> None:
         """Sends an ERROR event of 410 on every open watch."""
-        self._each(FakeStream.expire)
+        self._for_each_stream(FakeStream.expire)
 
     def compact(self) -> None:
-        """Forgets history and page tokens: later watches from before get 410."""
-        self._each(FakeStream.collect)
-        with self._store.condition:
-            self._store.compact()
+        """Drops the history and page tokens: later watches from an older version get 410."""
+        self._for_each_stream(FakeStream.collect)
+        with self._storage.condition:
+            self._storage.compact()
             self._pages.clear()
 
-    # Verbs; all run with the store's lock held.
+    # Verbs; all run with the storage's lock held.
 
     def _get(self, request: Request, at: Route) -> Object:
         if at.name:
-            return self._find(at.key)
+            return self._existing(at.key)
         query = dict(request.query)
         token = query.get("continue", "")
         if token:
             try:
-                rest = self._pages.pop(token)
+                remaining = self._pages.pop(token)
             except KeyError:
                 text = "the provided continue parameter is too old"
                 raise errors.Gone(text, status=410, reason="Expired") from None
             version = token.split(":")[0]
         else:
-            version = str(self._store.version)
+            version = str(self._storage.version)
             fields, labels = query.get("fieldSelector", ""), query.get("labelSelector", "")
             check(fields)
-            every = self._store.all(at.resource, at.namespace)
-            rest = [obj for obj in every if selects(obj, fields, labels)]
-        return self._page(at.resource, rest, version, int(query.get("limit", 0)))
+            every = self._storage.all(at.resource, at.namespace)
+            remaining = [obj for obj in every if selects(obj, fields, labels)]
+        return self._page(at.resource, remaining, version, int(query.get("limit", 0)))
 
     def _post(self, request: Request, at: Route) -> Object:
         body = orjson.loads(request.body)
         if at.subresource == "eviction":
             return self._evict(at, body)
         metadata = dict(body.get("metadata") or {})
-        self._made += 1
+        self._sequence += 1
         if not metadata.get("name"):
             metadata["name"] = self._generated(metadata.get("generateName"))
         namespace = at.namespace or ""
         key = Key(at.resource, namespace, metadata["name"])
-        if self._store.get(key) is not None:
+        if self._storage.get(key) is not None:
             text = f'{at.resource.plural} "{key.name}" already exists'
             raise errors.AlreadyExists(text, status=409, reason="AlreadyExists")
-        uid = f"00000000-0000-4000-8000-{self._made:012x}"
+        uid = f"00000000-0000-4000-8000-{self._sequence:012x}"
         body = {**body, "metadata": metadata}
-        return self._store.put(
-            key, objects.created(at.resource, body, namespace, uid, self._wall())
+        return self._storage.put(
+            key, objects.prepare_for_create(at.resource, body, namespace, uid, self._wall())
         )
 
     def _put(self, request: Request, at: Route) -> Object:
-        return self._update(at, self._find(at.key), orjson.loads(request.body))
+        return self._update(at, self._existing(at.key), orjson.loads(request.body))
 
     def _patch(self, request: Request, at: Route) -> Object:
-        old = self._find(at.key)
+        old = self._existing(at.key)
         patch = orjson.loads(request.body)
         if request.content_type == JSON_PATCH:
             return self._update(at, old, patched(old, patch))
@@ -187,77 +187,80 @@ class FakeApi:
 
     # Parts of verbs
 
-    def _find(self, key: Key) -> Object:
-        obj = self._store.get(key)
+    def _existing(self, key: Key) -> Object:
+        obj = self._storage.get(key)
         if obj is None:
             text = f'{key.resource.plural} "{key.name}" not found'
             raise errors.NotFound(text, status=404, reason="NotFound")
         return obj
 
-    def _page(self, resource: Resource, rest: list[Object], version: str, limit: int) -> Object:
+    def _page(
+        self, resource: Resource, remaining: list[Object], version: str, limit: int
+    ) -> Object:
         metadata: dict[str, Any] = {"resourceVersion": version}
-        if limit and len(rest) > limit:
-            self._made += 1
-            token = f"{version}:{self._made}"
-            self._pages[token] = rest[limit:]
-            metadata |= {"continue": token, "remainingItemCount": len(rest) - limit}
-            rest = rest[:limit]
+        if limit and len(remaining) > limit:
+            self._sequence += 1
+            token = f"{version}:{self._sequence}"
+            self._pages[token] = remaining[limit:]
+            metadata |= {"continue": token, "remainingItemCount": len(remaining) - limit}
+            remaining = remaining[:limit]
             if len(self._pages) > _TOKENS:
                 self._pages.popitem(last=False)
         return {
             "apiVersion": resource.api_version,
             "kind": f"{resource.kind}List",
             "metadata": metadata,
-            "items": [  # items of a list carry no kind of their own
-                {k: v for k, v in obj.items() if k not in ("apiVersion", "kind")} for obj in rest
+            "items": [  # items of a list have no kind
+                {k: v for k, v in obj.items() if k not in ("apiVersion", "kind")}
+                for obj in remaining
             ],
         }
 
     def _generated(self, prefix: str | None) -> str:
         if not prefix:
             raise errors.Invalid("name or generateName is required", status=422, reason="Invalid")
-        number, suffix = self._made * 7919, ""
+        number, suffix = self._sequence * 7919, ""
         for _ in range(5):
             number, digit = divmod(number, len(_SUFFIX))
             suffix += _SUFFIX[digit]
         return prefix + suffix
 
     def _update(self, at: Route, old: Object, new: Object) -> Object:
-        result = objects.updated(at.resource, old, new, at.subresource)
+        result = objects.prepare_for_update(at.resource, old, new, at.subresource)
         if result == old:
-            return old  # as upstream: no change, no version, no event
-        stored = self._store.put(at.key, result)
+            return old  # as upstream: no new version and no event without a change
+        stored = self._storage.put(at.key, result)
         metadata = stored["metadata"]
         if "deletionTimestamp" in metadata and not metadata.get("finalizers"):
             waits_for_kubelet = at.resource == PODS and metadata["deletionGracePeriodSeconds"] > 0
             if not waits_for_kubelet:
-                return self._store.remove(at.key)
+                return self._storage.remove(at.key)
         return stored
 
     def _remove(self, key: Key, options: Object) -> Object:
-        obj = self._find(key)
+        obj = self._existing(key)
         objects.check_preconditions(key.resource, obj, options)
         period_s = objects.grace_s(obj, options) if key.resource == PODS else 0
         if not period_s and not obj["metadata"].get("finalizers"):
-            return self._store.remove(key)
-        marked = objects.deleting(obj, period_s, self._wall())
-        return obj if marked == obj else self._store.put(key, marked)
+            return self._storage.remove(key)
+        marked = objects.mark_deleting(obj, period_s, self._wall())
+        return obj if marked == obj else self._storage.put(key, marked)
 
     def _evict(self, at: Route, body: Object) -> Object:
-        pod = self._find(at.key)
+        pod = self._existing(at.key)
         options = body.get("deleteOptions") or {}
         objects.check_preconditions(PODS, pod, options)
         if not objects.ignores_budgets(pod):
             self._charge_budget(pod, at.namespace or "")
-        self._store.put(at.key, objects.disrupted(pod, self._wall()))
+        self._storage.put(at.key, objects.mark_disrupted(pod, self._wall()))
         self._remove(at.key, {**options, "preconditions": {}})
         return {"apiVersion": "v1", "kind": "Status", "status": "Success", "code": 201}
 
     def _charge_budget(self, pod: Object, namespace: str) -> None:
-        """Takes one disruption from the budget that covers `pod`, or refuses."""
+        """Counts a disruption against the budget that covers `pod`, or refuses it."""
         budgets = [
             budget
-            for budget in self._store.all(PODDISRUPTIONBUDGETS, namespace)
+            for budget in self._storage.all(PODDISRUPTIONBUDGETS, namespace)
             if matches(labels_of(pod), budget["spec"].get("selector"))
         ]
         if len(budgets) > 1:
@@ -270,15 +273,15 @@ class FakeApi:
                 text = "Cannot evict pod as it would violate the pod's disruption budget."
                 raise errors.TooManyRequests(text, status=429, reason="TooManyRequests")
             key = Key(PODDISRUPTIONBUDGETS, namespace, budget["metadata"]["name"])
-            self._store.put(
+            self._storage.put(
                 key, {**budget, "status": {**status, "disruptionsAllowed": allowed - 1}}
             )
 
     # Watches
 
-    def _open(self, request: Request) -> FakeStream:
+    def _open_stream(self, request: Request) -> FakeStream:
         query = dict(request.query)
-        with self._store.condition:
+        with self._storage.condition:
             at = route(request, self._resources)
             scope = Scope(
                 at.resource,
@@ -287,18 +290,20 @@ class FakeApi:
                 query.get("labelSelector", ""),
             )
             check(scope.fields)
-            asked = query.get("resourceVersion", "")
+            resource_version = query.get("resourceVersion", "")
             initial: list[Object] = []
-            version = self._store.version
-            if asked in ("", "0"):
-                initial = [o for o in self._store.all(at.resource, at.namespace) if scope.has(o)]
-            elif asked.isdecimal():
-                version = int(asked)
+            version = self._storage.version
+            if resource_version in ("", "0"):
+                initial = [
+                    o for o in self._storage.all(at.resource, at.namespace) if scope.matches(o)
+                ]
+            elif resource_version.isdecimal():
+                version = int(resource_version)
             else:
-                text = f"resourceVersion: Invalid value: {asked!r}"
+                text = f"resourceVersion: Invalid value: {resource_version!r}"
                 raise errors.KubeError(text, status=400, reason="BadRequest", request=request.line)
             stream = FakeStream(
-                self._store,
+                self._storage,
                 scope,
                 version,
                 initial=initial,
@@ -308,7 +313,7 @@ class FakeApi:
             self._streams.append(stream)
             return stream
 
-    def _each(self, act: Callable[[FakeStream], object]) -> None:
-        with self._store.condition:
+    def _for_each_stream(self, act: Callable[[FakeStream], object]) -> None:
+        with self._storage.condition:
             for stream in self._streams:
                 act(stream)

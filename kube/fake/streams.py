@@ -1,4 +1,4 @@
-"""Watches of the fake server: the store's history, seen through selectors."""
+"""Watches of the fake server: the storage's history, filtered by selectors."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -9,36 +9,36 @@ import orjson
 
 from kube import errors
 from kube.fake.selectors import selects
-from kube.fake.store import Change, Object, Store
+from kube.fake.storage import FakeStorage, Object, StorageEvent
 from kube.request import Resource
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a list or a watch covers."""
+    """The resource, namespace and selectors of a watch."""
 
     resource: Resource
     namespace: str | None
     fields: str = ""
     labels: str = ""
 
-    def has(self, obj: Object | None) -> bool:
-        """Whether an object is within; None never is."""
+    def matches(self, obj: Object | None) -> bool:
+        """Whether an object matches the selectors; None never does."""
         return obj is not None and selects(obj, self.fields, self.labels)
 
-    def covers(self, change: Change) -> bool:
-        """Whether a change is of this kind and namespace."""
-        return change.key.resource == self.resource and (
-            self.namespace is None or change.key.namespace == self.namespace
+    def covers(self, event: StorageEvent) -> bool:
+        """Whether a write is of this kind and namespace."""
+        return event.key.resource == self.resource and (
+            self.namespace is None or event.key.namespace == self.namespace
         )
 
 
 class FakeStream:
-    """One watch; blocks until there is an event, the end, or a fault."""
+    """One watch; iteration blocks until there is an event, the end, or a fault."""
 
     def __init__(
         self,
-        store: Store,
+        storage: FakeStorage,
         scope: Scope,
         version: int,
         *,
@@ -46,8 +46,8 @@ class FakeStream:
         timeout_s: float,
         clock_s: Callable[[], float],
     ) -> None:
-        """Follows `scope` from `version`, after `initial` objects as ADDED."""
-        self._store = store
+        """Watches `scope` from `version`; sends the `initial` objects first, as ADDED."""
+        self._storage = storage
         self._scope = scope
         self._version = version
         self._lines = deque(_line("ADDED", obj) for obj in initial)
@@ -60,83 +60,83 @@ class FakeStream:
         return self
 
     def __next__(self) -> bytes:
-        with self._store.condition:
+        with self._storage.condition:
             while not self._lines:
                 if self._broken is not None:
                     raise self._broken
                 if self._closed:
                     raise StopIteration
                 if not self.collect():
-                    left_s = self._ends_s - self._clock_s()
-                    if left_s <= 0:
+                    remaining_s = self._ends_s - self._clock_s()
+                    if remaining_s <= 0:
                         raise StopIteration
-                    self._store.condition.wait(left_s)
+                    self._storage.condition.wait(remaining_s)
             return self._lines.popleft()
 
     def close(self) -> None:
-        """See `kube.client.Stream`; what was not read is lost."""
-        with self._store.condition:
+        """See `kube.api.Stream`; unread events are lost."""
+        with self._storage.condition:
             self._closed = True
             self._lines.clear()
-            self._store.condition.notify_all()
+            self._storage.condition.notify_all()
 
     def disconnect(self) -> None:
-        """Breaks the connection; what was not read is lost."""
-        with self._store.condition:
+        """Breaks the connection; unread events are lost."""
+        with self._storage.condition:
             self._lines.clear()
             self._broken = errors.Unavailable("the connection broke")
-            self._store.condition.notify_all()
+            self._storage.condition.notify_all()
 
     def end(self) -> None:
-        """Ends it the way a server does after the time asked for, once all is read."""
-        with self._store.condition:
+        """Ends the watch after its unread events, as a server does after the requested time."""
+        with self._storage.condition:
             self.collect()
             self._closed = True
-            self._store.condition.notify_all()
+            self._storage.condition.notify_all()
 
     def expire(self) -> None:
-        """Sends an ERROR event of 410 and ends."""
-        with self._store.condition:
+        """Sends an ERROR event of 410 and ends the watch."""
+        with self._storage.condition:
             self.collect()
             self._lines.append(_expired("too old resource version"))
             self._closed = True
-            self._store.condition.notify_all()
+            self._storage.condition.notify_all()
 
     def bookmark(self) -> None:
-        """Tells how far the history goes."""
-        with self._store.condition:
+        """Sends a bookmark with the newest version."""
+        with self._storage.condition:
             self.collect()
             resource = self._scope.resource
             mark = {
                 "apiVersion": resource.api_version,
                 "kind": resource.kind,
-                "metadata": {"resourceVersion": str(self._store.version)},
+                "metadata": {"resourceVersion": str(self._storage.version)},
             }
             self._lines.append(_line("BOOKMARK", mark))
-            self._store.condition.notify_all()
+            self._storage.condition.notify_all()
 
     def collect(self) -> bool:
-        """Takes over what happened since; True if there is something to read."""
+        """Queues the events since the last call; True if there is something to read."""
         try:
-            changes = self._store.since(self._version)
-        except errors.Gone as gone:
-            self._lines.append(_expired(gone.message))
+            events = self._storage.since(self._version)
+        except errors.Gone as error:
+            self._lines.append(_expired(error.message))
             self._closed = True
             return True
-        for change in changes:
-            if self._scope.covers(change):
-                self._lines.extend(self._event(change))
-        self._version = self._store.version
+        for event in events:
+            if self._scope.covers(event):
+                self._lines.extend(self._watch_lines(event))
+        self._version = self._storage.version
         return bool(self._lines)
 
-    def _event(self, change: Change) -> Iterator[bytes]:
-        """A change as this watch sees it: leaving the selector is a deletion, too."""
-        was, now = self._scope.has(change.old), self._scope.has(change.new)
-        if now and change.new is not None:
-            yield _line("MODIFIED" if was else "ADDED", change.new)
-        elif was and change.old is not None:
-            metadata = {**change.old["metadata"], "resourceVersion": str(change.version)}
-            yield _line("DELETED", {**change.old, "metadata": metadata})
+    def _watch_lines(self, event: StorageEvent) -> Iterator[bytes]:
+        """Converts a write to events: an object that no longer matches counts as deleted."""
+        was, now = self._scope.matches(event.old), self._scope.matches(event.new)
+        if now and event.new is not None:
+            yield _line("MODIFIED" if was else "ADDED", event.new)
+        elif was and event.old is not None:
+            metadata = {**event.old["metadata"], "resourceVersion": str(event.version)}
+            yield _line("DELETED", {**event.old, "metadata": metadata})
 
 
 def _line(kind: str, obj: Mapping[str, Any]) -> bytes:

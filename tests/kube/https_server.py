@@ -1,4 +1,4 @@
-"""A small HTTPS server that answers as a test says, for what only a real socket can show."""
+"""A small HTTPS server with a given response, for tests that need a real socket."""
 
 import base64
 import ssl
@@ -16,7 +16,7 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Hands every request to the server's `answer`."""
+    """A handler that passes every request to the server's `answer`."""
 
     protocol_version = "HTTP/1.1"
     timeout = 60
@@ -29,20 +29,20 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PATCH = do_DELETE = do_PUT = _answer  # noqa: N815 - http.server's names
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
-        """Says nothing."""
+        """Logs nothing."""
 
 
-class Server(ThreadingHTTPServer):
-    """A broken connection is what some tests want: no traceback for it."""
+class QuietServer(ThreadingHTTPServer):
+    """A server that prints no traceback for broken connections, which some tests cause."""
 
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 def reply(handler: BaseHTTPRequestHandler, body: bytes, status: int = 200, **headers: str) -> None:
-    """One whole answer."""
+    """Sends a complete response."""
     handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
     handler.send_response(status)
     handler.send_header("Content-Length", str(len(body)))
@@ -60,7 +60,7 @@ def begin_stream(handler: BaseHTTPRequestHandler) -> None:
 
 
 def chunk(handler: BaseHTTPRequestHandler, data: bytes) -> None:
-    """One chunk; an empty one ends the answer."""
+    """Sends one chunk; an empty one ends the response."""
     handler.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
     handler.wfile.flush()
 
@@ -73,7 +73,7 @@ def serving(directory: Path, answer: Answer) -> Iterator[Path]:
     (directory / "leaf.pem").write_bytes(leaf.cert + leaf.key)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(directory / "leaf.pem")
-    server = Server(("127.0.0.1", 0), Handler)
+    server = QuietServer(("127.0.0.1", 0), Handler)
     server.answer = answer  # type: ignore[attr-defined] # read by Handler
     server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from kube import errors, request
-from kube.client import Api, Stream
+from kube.api import Api, Stream
 from kube.fake import FakeApi
 from kube.request import CONFIGMAPS, Request
 
@@ -23,7 +23,7 @@ class Item:
 
 
 def read(obj: Mapping[str, Any]) -> Item | None:
-    """Keeps all but those that say "drop"."""
+    """Decodes a ConfigMap; None if its value is "drop"."""
     value = (obj.get("data") or {})["v"]
     item = Item(obj["metadata"]["name"], obj["metadata"]["uid"], value)
     return None if value == "drop" else item
@@ -44,12 +44,12 @@ def drop(api: Api, name: str) -> None:
 
 
 def truth(api: Api) -> set[Item]:
-    """What a reflector should hold."""
+    """The items that a reflector should store."""
     page = orjson.loads(api.send(request.list_page(CONFIGMAPS, limit=0)))
     return {item for item in map(read, page["items"]) if item is not None}
 
 
-class Lines:
+class ScriptedStream:
     """A watch that is cut, garbled or repeated on purpose."""
 
     def __init__(self, lines: list[bytes], broken: errors.KubeError | None = None) -> None:
@@ -67,11 +67,11 @@ class Lines:
         raise StopIteration
 
     def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to release."""
 
 
-class Brief:
-    """A server whose watches give what there is and end, with one chosen mishap each.
+class FaultyWatchApi:
+    """An API server whose watches send the present events and end, with one chosen fault each.
 
     Mishaps: "", "cut" (broken after one event), "twice" (all events repeated), "old" (the
     events of before once more), "gone" (410 over HTTP), "error" (410 in the stream),
@@ -83,25 +83,25 @@ class Brief:
         self.mishap = ""
         self._before: list[bytes] = []
 
-    def send(self, asked: Request) -> bytes:
-        """As the fake does."""
-        return self.api.send(asked)
+    def send(self, api_request: Request) -> bytes:
+        """Passes the request to the fake."""
+        return self.api.send(api_request)
 
     @contextmanager
-    def stream(self, asked: Request) -> Iterator[Stream]:
+    def stream(self, watch_request: Request) -> Iterator[Stream]:
         """The events there are, after the mishap."""
         if self.mishap == "gone":
             raise errors.Gone("too old", status=410)
-        query = tuple((k, "0" if k == "timeoutSeconds" else v) for k, v in asked.query)
-        with self.api.stream(replace(asked, query=query)) as stream:
+        query = tuple((k, "0" if k == "timeoutSeconds" else v) for k, v in watch_request.query)
+        with self.api.stream(replace(watch_request, query=query)) as stream:
             lines = list(stream)
         before, self._before = self._before, self._before + lines
         expired = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}'
         broken = errors.Unavailable("cut")
         yield {
-            "cut": lambda: Lines(lines[:1], broken),
-            "twice": lambda: Lines([line for line in lines for _ in range(2)]),
-            "old": lambda: Lines(before + lines),
-            "error": lambda: Lines([*lines[:1], expired]),
-            "garbage": lambda: Lines([*lines[:1], b'{"type":']),
-        }.get(self.mishap, lambda: Lines(lines))()
+            "cut": lambda: ScriptedStream(lines[:1], broken),
+            "twice": lambda: ScriptedStream([line for line in lines for _ in range(2)]),
+            "old": lambda: ScriptedStream(before + lines),
+            "error": lambda: ScriptedStream([*lines[:1], expired]),
+            "garbage": lambda: ScriptedStream([*lines[:1], b'{"type":']),
+        }.get(self.mishap, lambda: ScriptedStream(lines))()

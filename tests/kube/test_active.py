@@ -36,7 +36,7 @@ def _grace(active: ActivePolicy) -> int:
 
 
 def test_without_configmap_the_default_rules(active: ActivePolicy) -> None:
-    """No ConfigMap is no error."""
+    """A missing ConfigMap is not an error."""
     assert active.current.source == "default"
     assert active.current.details()["error"] == ""
     assert _grace(active) == 10
@@ -69,12 +69,12 @@ def test_bad_document_changes_nothing(
     until(lambda: _grace(active) == 7)
     patch_policy(api, data)
     until(lambda: active.current.error)
-    kept, said, labels = _grace(active), active.current.error, active.current.labels()
+    grace_s, message, labels = _grace(active), active.current.error, active.current.labels()
     patch_policy(api, {"policy.yaml": GOOD})
     until(lambda: not active.current.error)
 
-    assert kept == 7
-    assert error in said
+    assert grace_s == 7
+    assert error in message
     assert labels == {
         "version": document.fingerprint(GOOD),
         "source": "configmap",
@@ -83,21 +83,21 @@ def test_bad_document_changes_nothing(
 
 
 def test_deleted_configmap_changes_nothing(api: FakeApi, active: ActivePolicy) -> None:
-    """Nobody means to forget every quota by deleting it; a new one is taken."""
+    """A deletion is not meant to drop every quota; a new ConfigMap is activated."""
     put_policy(api, GOOD)
     until(lambda: _grace(active) == 7)
     delete_policy(api)
     until(lambda: active.current.error)
-    kept, said = _grace(active), active.current.error
+    grace_s, message = _grace(active), active.current.error
     put_policy(api, BETTER)
     until(lambda: _grace(active) == 8)
 
-    assert kept == 7
-    assert "is gone: create it again" in said
+    assert grace_s == 7
+    assert "is deleted: recreate it" in message
 
 
 def test_bad_document_from_the_start_leaves_the_default(api: FakeApi) -> None:
-    """Where there was never a good one, the default rules and the error is shown."""
+    """Without any valid document the default policy applies, and the error is shown."""
     put_policy(api, "[]")
     policy = ActivePolicy()
     reflector = policy_reflector(api, SYSTEM_NAMESPACE)

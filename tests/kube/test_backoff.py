@@ -6,7 +6,7 @@ from kube.backoff import FIRST_S, LONGEST_S, Backoff
 
 
 class Highest(Random):
-    """Always draws the upper end."""
+    """A random generator that always returns the upper bound."""
 
     def uniform(self, a: float, b: float) -> float:
         """The upper end."""
@@ -23,7 +23,7 @@ def test_waits_double_up_to_a_limit() -> None:
 
 
 def test_a_reset_starts_small_again() -> None:
-    """After things went well."""
+    """A reset after a success returns to the first bound."""
     backoff = Backoff(Highest(), first_s=1, longest_s=3)
     assert [backoff.next_s() for _ in range(3)] == [1, 2, 3]
 
@@ -32,7 +32,7 @@ def test_a_reset_starts_small_again() -> None:
 
 
 def test_jitter_is_full() -> None:
-    """Any wait from nothing to the bound."""
+    """Waits are spread from 0 to the bound."""
     waits = [Backoff(Random(seed)).next_s() for seed in range(100)]  # noqa: S311 - no secrets
 
     assert 0 <= min(waits) < 0.1

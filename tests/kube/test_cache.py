@@ -14,7 +14,7 @@ from kube.fake import FakeApi
 from kube.request import CONFIGMAPS, JOBS, NODES, PODS
 from policy.names import ANNOTATION_MAX, ANNOTATION_MIN
 from policy.snapshot import Pod, Snapshot
-from tests.kube.items import Brief
+from tests.kube.items import FaultyWatchApi
 
 LIMIT_S = 60.0
 """Ends a hang, and nothing else."""
@@ -36,7 +36,7 @@ def set_phase(api: FakeApi, name: str, phase: str) -> None:
 
 @pytest.fixture
 def fake() -> FakeApi:
-    """A cluster of one node, one elastic job, one Job that is none of ours, and a policy."""
+    """A cluster of one node, one elastic job, one other Job, and a policy."""
     api = FakeApi()
     node = {"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "4"}}}
     api.send(request.create(NODES, None, node))
@@ -53,7 +53,7 @@ def fake() -> FakeApi:
 
 @pytest.fixture
 def cache(fake: FakeApi) -> Iterator[ClusterCache]:
-    """At work on it."""
+    """A running cache of it."""
     cache = ClusterCache(fake, config_map=("edl-system", "edl-policy"))
     cache.start()
     try:
@@ -66,12 +66,12 @@ def cache(fake: FakeApi) -> Iterator[ClusterCache]:
 
 
 def names(cache: ClusterCache) -> set[str]:
-    """Of the pods in a snapshot."""
+    """The names of the pods in a snapshot."""
     return {pod.name for pod in cache.snapshot().pods}
 
 
 def test_a_snapshot_shows_nodes_pods_and_elastic_jobs(fake: FakeApi, cache: ClusterCache) -> None:
-    """And is the same object until something changes."""
+    """The snapshot is the same object until something changes."""
     before = cache.version
     add_pod(fake, "p1")
     cache.wait_change(before, LIMIT_S)
@@ -97,7 +97,7 @@ def test_ended_pods_are_kept_for_jobs_only(fake: FakeApi, cache: ClusterCache) -
 
 
 def test_the_policy_is_the_named_configmap(fake: FakeApi, cache: ClusterCache) -> None:
-    """Its text, and nothing once it is deleted; one of another namespace is none."""
+    """It has the policy's text, and is None after deletion; other namespaces are ignored."""
     other = {"metadata": {"name": "edl-policy", "namespace": "ml"}, "data": {"policy.yaml": "no"}}
     fake.send(request.create(CONFIGMAPS, "ml", other))
     policy = cache.config_map
@@ -122,7 +122,7 @@ def test_without_a_policy_to_follow_there_are_three_watches(fake: FakeApi) -> No
 def test_a_burst_is_one_change(
     fake: FakeApi, cache: ClusterCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What comes while it gathers, after the first change, is in the same answer."""
+    """Changes during the gathering time belong to the same wait."""
     before = cache.version
     waits: list[float] = []
     wait_for = cache.changes.wait_for
@@ -146,18 +146,18 @@ def test_a_burst_is_one_change(
 def test_nothing_is_gathered_unasked(
     fake: FakeApi, cache: ClusterCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who did not ask to gather is answered at the first change."""
+    """Without `gather_s` the wait ends at the first change."""
     before = cache.version
     add_pod(fake, "p1")
     assert cache.changes.wait_for(lambda: cache.version > before, LIMIT_S)
     waits: list[float] = []
 
-    def told(predicate: Callable[[], bool], timeout_s: float) -> bool:
+    def count_wait(predicate: Callable[[], bool], timeout_s: float) -> bool:
         waits.append(timeout_s)
         return predicate()
 
     with monkeypatch.context() as patch:
-        patch.setattr(cache.changes, "wait_for", told)
+        patch.setattr(cache.changes, "wait_for", count_wait)
         assert cache.wait_change(before, 9.0) == before + 1
 
     assert waits == [9.0]
@@ -190,7 +190,7 @@ def test_malformed_amounts_are_counted(fake: FakeApi, cache: ClusterCache) -> No
 
 
 def test_its_age_counts_from_the_last_word(fake: FakeApi) -> None:
-    """Of the server, on the clock it was given."""
+    """The age counts from the server's last message, on the given clock."""
     now = [0.0]
     cache = ClusterCache(fake, clock_s=lambda: now[0])
     now[0] = 10.0
@@ -204,16 +204,16 @@ def test_its_age_counts_from_the_last_word(fake: FakeApi) -> None:
 
 @pytest.mark.parametrize("silent", ["nodes", "pods", "jobs", "configmaps"])
 def test_one_dead_watch_beside_healthy_ones_makes_it_old(fake: FakeApi, silent: str) -> None:
-    """Whoever decides on it would take gone pods for running ones, and never notice."""
+    """Otherwise decisions would take deleted pods for running ones."""
     now = [0.0]
     followed = ("edl-system", "edl-policy")
-    brief = Brief(fake)
-    cache = ClusterCache(brief, config_map=followed, clock_s=lambda: now[0])
+    faulty = FaultyWatchApi(fake)
+    cache = ClusterCache(faulty, config_map=followed, clock_s=lambda: now[0])
     healthy = [reflector for name, reflector in cache.reflectors.items() if name != silent]
     for reflector in cache.reflectors.values():
         reflector.follow_once()
     now[0] = 10.0
-    for brief.mishap in ("gone", ""):  # so that they list again
+    for faulty.mishap in ("gone", ""):  # so that they list again
         for reflector in healthy:
             reflector.follow_once()
 
@@ -242,9 +242,9 @@ def test_readers_never_see_half_a_relist(fake: FakeApi, cache: ClusterCache) -> 
     sizes: set[int] = set()
 
     def listen(_old: Pod | None, _new: Pod | None) -> None:
-        seen.set()
+        relisted.set()
 
-    seen = threading.Event()
+    relisted = threading.Event()
     cache.pods.listen(listen)
     fake.faults.fail_next(
         errors.Gone("too old", status=410),
@@ -257,5 +257,5 @@ def test_readers_never_see_half_a_relist(fake: FakeApi, cache: ClusterCache) -> 
     while "new-49" not in names(cache):
         sizes.add(len(cache.snapshot().pods))
 
-    assert seen.is_set()
+    assert relisted.is_set()
     assert sizes == {50}

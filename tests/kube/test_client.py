@@ -35,7 +35,7 @@ def wait_for_blocked_read(thread: threading.Thread) -> None:
 
 @pytest.fixture
 def connect(tmp_path: Path) -> Iterator[Connect]:
-    """A client of a server that answers as told."""
+    """A client of a server with a given response."""
     with ExitStack() as stack:
 
         def start(answer: Answer) -> Client:
@@ -51,24 +51,24 @@ def test_a_request_arrives_as_it_is(connect: Connect) -> None:
     """Method, target, body, content type, token and name."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
-        seen = {name.lower(): value for name, value in handler.headers.items()}
-        body = handler.rfile.read(int(seen.pop("content-length")))
+        headers = {name.lower(): value for name, value in handler.headers.items()}
+        body = handler.rfile.read(int(headers.pop("content-length")))
         handler.headers.replace_header("Content-Length", "0")
         line = f"{handler.command} {handler.path}"
-        reply(handler, orjson.dumps({"line": line, "body": body.decode(), **seen}))
+        reply(handler, orjson.dumps({"line": line, "body": body.decode(), **headers}))
 
-    asked = request.merge_patch(PODS, "a", "b", {"x": 1}, subresource="status")
-    seen = orjson.loads(connect(answer).send(asked))
+    patch_request = request.merge_patch(PODS, "a", "b", {"x": 1}, subresource="status")
+    received = orjson.loads(connect(answer).send(patch_request))
 
-    assert seen["line"] == "PATCH /api/v1/namespaces/a/pods/b/status"
-    assert seen["body"] == '{"x":1}'
-    assert seen["content-type"] == "application/merge-patch+json"
-    assert seen["authorization"].lower() == "bearer sesame"
-    assert seen["user-agent"] == "edl-test"
+    assert received["line"] == "PATCH /api/v1/namespaces/a/pods/b/status"
+    assert received["body"] == '{"x":1}'
+    assert received["content-type"] == "application/merge-patch+json"
+    assert received["authorization"].lower() == "bearer sesame"
+    assert received["user-agent"] == "edl-test"
 
 
 def test_connections_are_used_again(connect: Connect) -> None:
-    """One connection for requests one after another."""
+    """Sequential requests use one connection."""
     ports = set()
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
@@ -110,7 +110,7 @@ def test_a_redirect_is_not_followed(connect: Connect) -> None:
 
 
 def test_silence_is_unavailable_after_the_timeout(connect: Connect) -> None:
-    """Nothing comes back in time."""
+    """No response arrives before the timeout."""
     done = threading.Event()
 
     def answer(_handler: BaseHTTPRequestHandler) -> None:
@@ -141,10 +141,10 @@ def test_a_token_that_cannot_be_read_is_unauthorized(
 
 def test_a_client_certificate_needs_no_token(tmp_path: Path) -> None:
     """No Authorization header then."""
-    seen: list[str | None] = []
+    authorizations: list[str | None] = []
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
-        seen.append(handler.headers.get("Authorization"))
+        authorizations.append(handler.headers.get("Authorization"))
         reply(handler, b"{}")
 
     with serving(tmp_path, answer) as kubeconfig:
@@ -155,7 +155,7 @@ def test_a_client_certificate_needs_no_token(tmp_path: Path) -> None:
         client.send(request.list_page(PODS))
         client.close()
 
-    assert seen == [None]
+    assert authorizations == [None]
 
 
 def test_nobody_there_is_unavailable(tmp_path: Path) -> None:
@@ -185,19 +185,19 @@ def test_an_answer_that_breaks_off_is_unavailable(connect: Connect, status: int)
 
 
 def test_lines_come_as_they_are_sent(connect: Connect) -> None:
-    """However they are cut into chunks, and before the answer has ended."""
-    more = threading.Event()
+    """Lines are independent of chunks, and arrive before the response ends."""
+    first_line_read = threading.Event()
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         begin_stream(handler)
         chunk(handler, b"one\ntw")
-        more.wait(LIMIT_S)
+        first_line_read.wait(LIMIT_S)
         chunk(handler, b"o\n\nthree\nrest")
         chunk(handler, b"")
 
     with connect(answer).stream(request.list_page(PODS)) as stream:
         assert next(stream) == b"one"
-        more.set()
+        first_line_read.set()
         assert list(stream) == [b"two", b"three"]
 
 
@@ -216,7 +216,7 @@ def test_a_stream_that_breaks_is_unavailable(connect: Connect) -> None:
 
 
 def test_a_stream_can_be_closed_from_another_thread(connect: Connect) -> None:
-    """The reader wakes before the server says anything more, and sees a regular end."""
+    """The reader wakes before the server sends anything more, and sees a regular end."""
     done, reading = threading.Event(), threading.Event()
     lines: list[bytes] = []
 
@@ -249,7 +249,7 @@ def test_a_stream_can_be_closed_from_another_thread(connect: Connect) -> None:
 
 
 def test_a_reflector_stops_promptly_over_tls(connect: Connect) -> None:
-    """The thread is gone before the server says anything."""
+    """The thread ends before the server sends anything."""
     done = threading.Event()
     page = {"metadata": {"resourceVersion": "5"}, "items": []}
 

@@ -14,23 +14,23 @@ CA = b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"
 
 def test_a_kubeconfig_is_read(tmp_path: Path) -> None:
     """Address, token, keepalive and pool size."""
-    found = config.load(kubeconfig(tmp_path / "k", 4, CA), "test", pool_size=3)
+    configuration = config.load(kubeconfig(tmp_path / "k", 4, CA), "test", pool_size=3)
 
-    assert found.host == "https://127.0.0.1:4"
-    assert str(found.get_api_key_with_prefix("BearerToken")).lower() == "bearer sesame"
-    assert (found.keep_alive, found.connection_pool_maxsize) == (True, 3)
+    assert configuration.host == "https://127.0.0.1:4"
+    assert str(configuration.get_api_key_with_prefix("BearerToken")).lower() == "bearer sesame"
+    assert (configuration.keep_alive, configuration.connection_pool_maxsize) == (True, 3)
 
 
 def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """One line, with the path and the way out."""
-    with pytest.raises(ConfigError, match="/none: no way to the API server in it") as caught:
+    """One line with the path and a remedy."""
+    with pytest.raises(ConfigError, match="/none: no usable API server configuration") as caught:
         config.load(tmp_path / "none")
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", "just text", "- a\n- b", "clusters: {"])
 def test_a_kubeconfig_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
-    """Whatever is in the file, the answer is a ConfigError."""
+    """Any invalid content gives a ConfigError."""
     (tmp_path / "k").write_text(text)
 
     with pytest.raises(ConfigError):
@@ -38,29 +38,29 @@ def test_a_kubeconfig_that_is_none_is_refused(tmp_path: Path, text: str) -> None
 
 
 def test_an_unknown_context_is_refused(tmp_path: Path) -> None:
-    """It is named."""
+    """The error names it."""
     with pytest.raises(ConfigError, match="nope"):
         config.load(kubeconfig(tmp_path / "k", 4, CA), "nope")
 
 
 def test_a_pod_uses_its_service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a kubeconfig, where the service account is mounted."""
+    """Without a kubeconfig, if a service account is mounted."""
     (tmp_path / "token").write_text("mounted")
     (tmp_path / "ca").write_bytes(CA)
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca"))
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    found = config.load()
+    configuration = config.load()
 
-    assert found.host == "https://10.0.0.1:443"
-    assert found.get_api_key_with_prefix("BearerToken") == "bearer mounted"
+    assert configuration.host == "https://10.0.0.1:443"
+    assert configuration.get_api_key_with_prefix("BearerToken") == "bearer mounted"
 
 
 def test_outside_of_a_cluster_the_default_kubeconfig_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The user's own; if there is none, the text says what was looked for."""
+    """The user's own is used; if it does not exist, the text names it."""
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "k"))
     with pytest.raises(ConfigError, match="the default kubeconfig"):

@@ -20,15 +20,15 @@ from policy.names import (
 )
 from policy.snapshot import (
     ANYWHERE,
-    Books,
     JobCondition,
     JobStatus,
     Node,
     Phase,
     Requirement,
-    Servers,
+    ServerSpec,
     Taint,
     Toleration,
+    TrainerAccounting,
 )
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "kube"
@@ -97,11 +97,11 @@ def test_records_share_what_looks_alike() -> None:
     first, second = vector("pod"), vector("pod")
     second["metadata"]["uid"] = "another"
     second["spec"]["tolerations"][0]["tolerationSeconds"] = 5
-    one, two = decode.pod(first), decode.pod(second)
+    first_pod, second_pod = decode.pod(first), decode.pod(second)
 
-    assert one.requests is two.requests
-    assert one.constraints is two.constraints
-    assert one.node is two.node
+    assert first_pod.requests is second_pod.requests
+    assert first_pod.constraints is second_pod.constraints
+    assert first_pod.node is second_pod.node
 
 
 def test_a_bare_pod_has_defaults() -> None:
@@ -151,12 +151,12 @@ def test_the_pod_that_carries_a_master_is_known_with_its_address() -> None:
 
 
 def test_a_wish_for_a_master_is_read() -> None:
-    """With the service account of the pods; a wrong wish is the Job's error."""
+    """With the service account of the pods; an invalid value is an error of the Job."""
     job: dict[str, Any] = {
         "metadata": {"namespace": "ml", "name": "net", "uid": "u", "annotations": {}},
         "spec": {"template": {"spec": {"serviceAccountName": "trainers"}}},
     }
-    found = []
+    jobs = []
     for text in ("true", "maybe"):
         job["metadata"]["annotations"] = {
             ANNOTATION_MIN: "1",
@@ -165,14 +165,14 @@ def test_a_wish_for_a_master_is_read() -> None:
         }
         read = decode.job(job)
         assert read is not None
-        found.append(read)
+        jobs.append(read)
 
-    assert (found[0].master, found[0].account, found[0].error) == (True, "trainers", "")
-    assert "edl.training/master is 'maybe'" in found[1].error
+    assert (jobs[0].master, jobs[0].account, jobs[0].error) == (True, "trainers", "")
+    assert "edl.training/master is 'maybe'" in jobs[1].error
 
 
 def test_a_wish_for_parameter_servers_is_read() -> None:
-    """With how the master is to be started; a wrong wish is the Job's error."""
+    """With the master's settings; an invalid value is an error of the Job."""
     annotations = {
         ANNOTATION_MIN: "1",
         ANNOTATION_MAX: "2",
@@ -190,7 +190,7 @@ def test_a_wish_for_parameter_servers_is_read() -> None:
 
     assert good is not None
     assert bad is not None
-    assert good.servers == Servers(3, {"cpu": 500, "memory": 2**30, "pods": 1})
+    assert good.servers == ServerSpec(3, {"cpu": 500, "memory": 2**30, "pods": 1})
     assert good.master_settings == {ANNOTATION_MASTER_STEPS: "500"}
     assert bad.servers is None
     assert f"{ANNOTATION_SERVERS} is 'none'" in bad.error
@@ -244,7 +244,7 @@ def test_a_pod_without_containers_ended_with_its_last_condition() -> None:
 
 
 def test_a_malformed_quantity_counts_as_nothing() -> None:
-    """It neither raises nor hides the others; the decoder counts it, each time."""
+    """It neither raises nor hides other quantities; the decoder counts it each time."""
     decoder = decode.Decoder()
     obj = plain_pod()
     obj["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "many", "memory": "1Gi"}}
@@ -271,7 +271,7 @@ def test_a_node_is_read_whole() -> None:
 
 
 def test_a_node_that_says_nothing_is_not_ready() -> None:
-    """Without a status nothing can run there; a bad amount is counted."""
+    """A node without a status is not ready; a malformed amount is counted."""
     assert decode.node({"metadata": {"name": "n"}}) == Node("n", {}, ready=False)
     decoder = decode.Decoder()
     decoder.node({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "?"}}})
@@ -289,8 +289,10 @@ def test_an_elastic_job_is_read_whole() -> None:
     assert job.constraints.terms == ((Requirement("pool", "In", ("gpu",)),),)
     assert (job.managed, job.parallelism, job.suspended, job.deleting) == (True, 5, False, False)
     assert (job.backoff_limit, job.deadline_s) == (4, 86_400)
-    assert job.books == Books(next_id=8, open=frozenset({3, 4, 5, 6, 7}), failed=1, disrupted=2)
-    assert job.books_text.startswith('{"next":8')
+    assert job.accounting == TrainerAccounting(
+        next_id=8, open=frozenset({3, 4, 5, 6, 7}), failed=1, disrupted=2
+    )
+    assert job.accounting_text.startswith('{"next":8')
     assert job.status == JobStatus(
         active=5,
         ready=4,
@@ -312,7 +314,7 @@ def test_an_elastic_job_is_read_whole() -> None:
 
 
 def test_a_job_without_bounds_is_none_of_ours() -> None:
-    """Neither annotation: not kept."""
+    """A Job with neither annotation is not decoded."""
     obj = vector("job")
     del obj["metadata"]["annotations"]
 
@@ -331,7 +333,7 @@ def test_a_job_without_bounds_is_none_of_ours() -> None:
 def test_a_job_that_contradicts_itself_is_kept_with_its_error(
     annotations: dict[str, str], spec: dict[str, Any], named: str
 ) -> None:
-    """It is reported, never planned: no bounds, and the field's name in the error."""
+    """It is reported but not planned: it has no bounds, and its error names the field."""
     obj = copy.deepcopy(vector("job"))
     obj["metadata"]["annotations"] |= annotations
     obj["spec"] |= spec
@@ -350,7 +352,11 @@ def test_a_bare_job_has_the_defaults_of_the_api() -> None:
 
     assert job is not None
     assert (job.parallelism, job.backoff_limit, job.deadline_s, job.managed) == (1, 6, 0, False)
-    assert (job.books, job.books_text, job.status) == (Books(), "", JobStatus())
+    assert (job.accounting, job.accounting_text, job.status) == (
+        TrainerAccounting(),
+        "",
+        JobStatus(),
+    )
 
 
 @pytest.mark.parametrize(
@@ -370,7 +376,7 @@ def test_times_are_seconds_since_the_epoch(text: str | None, expected: float) ->
 
 
 def test_a_configmap_is_read() -> None:
-    """Its text, and the version it stands at."""
+    """Its data and its resource version."""
     metadata = {"namespace": "edl-system", "name": "p", "uid": "u", "resourceVersion": "9"}
 
     assert decode.configmap({"metadata": metadata, "data": {"a": "b"}}) == decode.ConfigMap(

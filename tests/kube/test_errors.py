@@ -25,7 +25,7 @@ from kube import errors
     ],
 )
 def test_each_status_has_its_error(code: int, kind: type[errors.KubeError]) -> None:
-    """By HTTP status; what no caller treats apart is a plain KubeError."""
+    """The class follows from the HTTP status; other statuses are plain KubeErrors."""
     body = orjson.dumps({"kind": "Status", "message": "why", "reason": "Because"})
     error = errors.from_response(code, body, "GET /x")
 
@@ -59,7 +59,7 @@ def test_texts_are_cut_to_a_line() -> None:
 
 
 def test_the_wait_that_a_server_asks_for() -> None:
-    """From the header or the details, whichever is longer; dates are not understood."""
+    """The maximum of header and details; dates are not supported."""
     body = orjson.dumps({"kind": "Status", "details": {"retryAfterSeconds": 7}})
 
     assert errors.from_response(429, body, "", "3").retry_after_s == 7

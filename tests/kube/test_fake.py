@@ -1,4 +1,4 @@
-"""What the fake does beyond the contract: mischief, and pods on nodes."""
+"""The fake beyond the contract: fault injection, and pods on nodes."""
 
 from typing import Any
 
@@ -30,13 +30,13 @@ def add_pod(api: FakeApi, name: str = "p", *, finalizers: tuple[str, ...] = ()) 
     return ask(api, request.merge_patch(PODS, "n", name, status, subresource="status"))
 
 
-def ask(api: FakeApi, asked: Request) -> Any:
+def ask(api: FakeApi, api_request: Request) -> Any:
     """The answer, decoded."""
-    return orjson.loads(api.send(asked))
+    return orjson.loads(api.send(api_request))
 
 
 def is_gone(api: FakeApi, name: str = "p") -> bool:
-    """Whether a pod is not there any more."""
+    """Whether a pod no longer exists."""
     try:
         api.send(request.get(PODS, "n", name))
     except errors.NotFound:
@@ -59,7 +59,7 @@ def test_a_pod_on_a_node_stays_until_its_kubelet_is_done(api: FakeApi) -> None:
 
 
 def test_a_finalizer_outlives_the_kubelet(api: FakeApi) -> None:
-    """And the kubelet outlives the finalizer: a pod goes when both are done."""
+    """The pod also waits for the kubelet: it is removed when both are done."""
     nothing = {"metadata": {"finalizers": None}}
     add_pod(api, "a", finalizers=("x/y",))
     api.send(request.delete(PODS, "n", "a", grace_s=0))
@@ -98,7 +98,7 @@ def test_a_budget_is_used_up(api: FakeApi) -> None:
 
 
 def test_two_budgets_over_one_pod_are_an_error(api: FakeApi) -> None:
-    """As upstream: 500."""
+    """500, as upstream."""
     add_pod(api)
     add_budget(api, "a", 1, {})
     add_budget(api, "b", 1, {"matchLabels": {"app": "x"}})
@@ -147,7 +147,7 @@ def test_a_lost_answer_leaves_its_effect(api: FakeApi) -> None:
 
 
 def test_plans_can_be_dropped(api: FakeApi) -> None:
-    """After clear nothing goes wrong."""
+    """After `clear` there are no more faults."""
     api.faults.fail_next(errors.Unavailable("down"), count=9)
     api.faults.clear()
 
@@ -156,9 +156,9 @@ def test_plans_can_be_dropped(api: FakeApi) -> None:
 
 def test_a_watch_can_be_ended_after_what_there_is(api: FakeApi) -> None:
     """The regular end of a watch loses nothing."""
-    asked = request.watch(CONFIGMAPS, resource_version="", timeout_s=100)
+    watch_request = request.watch(CONFIGMAPS, resource_version="", timeout_s=100)
     api.send(request.create(CONFIGMAPS, "n", {"metadata": {"name": "before"}}))
-    with api.stream(asked) as stream:
+    with api.stream(watch_request) as stream:
         api.send(request.create(CONFIGMAPS, "n", {"metadata": {"name": "a"}}))
         api.end_watches()
         names = [orjson.loads(line)["object"]["metadata"]["name"] for line in stream]
@@ -169,29 +169,29 @@ def test_a_watch_can_be_ended_after_what_there_is(api: FakeApi) -> None:
 
 def test_a_watch_from_nonsense_is_refused(api: FakeApi) -> None:
     """400: the version has to be one."""
-    asked = request.watch(CONFIGMAPS, resource_version="x", timeout_s=1)
+    watch_request = request.watch(CONFIGMAPS, resource_version="x", timeout_s=1)
 
-    with pytest.raises(errors.KubeError, match="resourceVersion"), api.stream(asked):
+    with pytest.raises(errors.KubeError, match="resourceVersion"), api.stream(watch_request):
         pass
 
 
 def test_a_short_memory_forgets_the_oldest() -> None:
-    """A watch from before what is remembered is told 410 inside its stream."""
+    """A watch from a version before the history gets 410 inside its stream."""
     api = FakeApi(history=2)
     version = ask(api, request.list_page(CONFIGMAPS))["metadata"]["resourceVersion"]
     for name in "abc":
         api.send(request.create(CONFIGMAPS, "n", {"metadata": {"name": name}}))
     kinds = []
     for start in (version, str(int(version) + 1)):
-        asked = request.watch(CONFIGMAPS, resource_version=start, timeout_s=0)
-        with api.stream(asked) as stream:
+        watch_request = request.watch(CONFIGMAPS, resource_version=start, timeout_s=0)
+        with api.stream(watch_request) as stream:
             kinds.append([orjson.loads(line)["type"] for line in stream])
 
     assert kinds == [["ERROR"], ["ADDED", "ADDED"]]
 
 
 def test_old_page_tokens_are_forgotten(api: FakeApi) -> None:
-    """By compaction, and by a hundred newer ones."""
+    """Compaction drops them, and so do a hundred newer ones."""
     for name in "ab":
         api.send(request.create(CONFIGMAPS, "n", {"metadata": {"name": name}}))
     token = ask(api, request.list_page(CONFIGMAPS, limit=1))["metadata"]["continue"]
@@ -206,9 +206,9 @@ def test_other_kinds_can_be_served() -> None:
     """A custom resource is one more entry; its names and statuses work like the others'."""
     kind = Resource("edl.training", "v1", "trainingjobs", "TrainingJob")
     api = FakeApi(resources=(kind,))
-    made = ask(api, request.create(kind, "n", {"metadata": {"name": "a"}, "spec": {"x": 1}}))
+    created = ask(api, request.create(kind, "n", {"metadata": {"name": "a"}, "spec": {"x": 1}}))
 
-    assert made["apiVersion"] == "edl.training/v1"
+    assert created["apiVersion"] == "edl.training/v1"
     with pytest.raises(errors.NotFound):
         api.send(request.list_page(PODS, "n"))
     with pytest.raises(errors.NotFound):
@@ -292,7 +292,7 @@ def test_values_are_moved_and_copied() -> None:
 
 
 def test_an_unknown_operation_is_refused() -> None:
-    """400: the patch is no patch."""
+    """400: the patch is invalid."""
     with pytest.raises(errors.KubeError) as caught:
         patched({}, [{"op": "spin", "path": "/a"}])
     assert caught.value.status == 400
@@ -308,7 +308,7 @@ def test_merge_patches_follow_the_rfc() -> None:
 
 
 def test_add_works_at_every_depth() -> None:
-    """In lists before an element or at the end; with no path it is the document."""
+    """`add` inserts into lists, appends with "-", and replaces the document with an empty path."""
     ops: list[dict[str, Any]] = [
         {"op": "add", "path": "/l/0", "value": 0},
         {"op": "add", "path": "/l/-", "value": 9},
@@ -320,7 +320,7 @@ def test_add_works_at_every_depth() -> None:
 
 
 def test_replace_works_at_every_depth() -> None:
-    """In lists only what is there, in objects anything, and the document itself."""
+    """`replace` needs an existing list element, but sets any key of an object."""
     assert patched({"l": [1, 2]}, [{"op": "replace", "path": "/l/0", "value": 9}]) == {"l": [9, 2]}
     assert patched({"a": 1}, [{"op": "replace", "path": "", "value": [1]}]) == [1]
     with pytest.raises(errors.Invalid):

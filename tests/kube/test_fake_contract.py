@@ -10,7 +10,7 @@ from tests.kube.contract import ApiContract
 
 
 class TestFake(ApiContract):
-    """The facts of the contract, on the fake."""
+    """The contract tests, run against the fake."""
 
     @pytest.fixture
     def api(self) -> FakeApi:
@@ -19,7 +19,7 @@ class TestFake(ApiContract):
 
     @pytest.fixture
     def namespace(self) -> str:
-        """Any name will do: the fake does not ask whether a namespace exists."""
+        """Any name works: the fake does not check whether a namespace exists."""
         return f"contract-{uuid4().hex[:8]}"
 
     @pytest.fixture

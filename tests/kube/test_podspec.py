@@ -1,4 +1,4 @@
-"""What a pod asks of a node, rule by rule."""
+"""Requests, limits and constraints of pod specs, rule by rule."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from policy.snapshot import ANYWHERE, Requirement
 
 def container(cpu: str = "", *, sidecar: bool = False, **resources: object) -> dict[str, Any]:
     """A container that asks for `cpu`."""
-    asked = {"requests": {"cpu": cpu}} if cpu else resources
-    return {"resources": asked, **({"restartPolicy": "Always"} if sidecar else {})}
+    requirements = {"requests": {"cpu": cpu}} if cpu else resources
+    return {"resources": requirements, **({"restartPolicy": "Always"} if sidecar else {})}
 
 
 def cpu_of(**spec: object) -> int:
@@ -61,18 +61,18 @@ def test_limits_stand_in_for_missing_requests() -> None:
     ],
 )
 def test_pod_level_requests_replace_the_sum(pod_level: dict[str, Any], expected: int) -> None:
-    """For cpu, memory and huge pages; pod-level limits only fill a gap."""
+    """Only for cpu, memory and huge pages; pod-level limits only fill a gap."""
     assert cpu_of(containers=[container("1")], resources=pod_level) == expected
     assert "nvidia.com/gpu" not in podspec.requests({"resources": pod_level}).resources
 
 
 def test_a_pod_level_limit_fills_a_gap() -> None:
-    """No container says anything about it."""
+    """No container has a request or limit for it."""
     assert cpu_of(containers=[container()], resources={"limits": {"cpu": "4"}}) == 4000
 
 
 def test_overhead_is_added_last() -> None:
-    """Also on top of pod-level requests."""
+    """Overhead is also added to pod-level requests."""
     spec = {"resources": {"requests": {"cpu": "4"}}, "overhead": {"cpu": "250m"}}
 
     assert cpu_of(**spec) == 4250
@@ -112,7 +112,7 @@ def test_preferred_affinity_constrains_nothing() -> None:
     )
 )
 def test_the_sum_is_never_less_than_a_part(parts: list[dict[str, str]]) -> None:
-    """However containers are spread over kinds, each one's own needs fit."""
+    """The total covers the requests of each container, of whatever kind."""
     spec = {
         "containers": [{"resources": {"requests": part}} for part in parts[::2]],
         "initContainers": [{"resources": {"requests": part}} for part in parts[1::2]],

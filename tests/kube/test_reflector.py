@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube import errors, request
+from kube.api import Stream
 from kube.changes import Changes
-from kube.client import Stream
 from kube.fake import FakeApi
 from kube.reflector import Reflector
 from kube.request import CONFIGMAPS, Request
-from tests.kube.items import Brief, Item, Lines, drop, put, read, truth
+from tests.kube.items import FaultyWatchApi, Item, ScriptedStream, drop, put, read, truth
 
 MISHAPS = ("", "cut", "twice", "old", "gone", "error", "garbage")
 STEPS = st.lists(
@@ -33,35 +33,35 @@ STEPS = st.lists(
 @settings(deadline=None)
 @given(STEPS)
 def test_it_always_comes_to_hold_what_the_server_holds(steps: list[tuple[str, str, str]]) -> None:
-    """Whatever happens to its watches; listeners that add up the changes agree."""
+    """After any faults of its watches; the sum of the changes that listeners get agrees."""
     fake = FakeApi()
-    brief = Brief(fake)
-    reflector = Reflector(brief, CONFIGMAPS, read)
-    heard: set[Item] = set()
+    faulty = FaultyWatchApi(fake)
+    reflector = Reflector(faulty, CONFIGMAPS, read)
+    notified: set[Item] = set()
 
     def listen(old: Item | None, new: Item | None) -> None:
         if old is not None:
-            heard.remove(old)
+            notified.remove(old)
         if new is not None:
-            assert new not in heard
-            heard.add(new)
+            assert new not in notified
+            notified.add(new)
 
     reflector.listen(listen)
-    for step, what, value in steps:
+    for step, argument, value in steps:
         if step == "put":
-            put(fake, what, value)
+            put(fake, argument, value)
         elif step == "compact":
             fake.compact()
         elif step == "follow":
-            brief.mishap = what
+            faulty.mishap = argument
             reflector.follow_once()
-        elif any(item.name == what for item in truth(fake)):
-            drop(fake, what)
-    brief.mishap = ""
+        elif any(item.name == argument for item in truth(fake)):
+            drop(fake, argument)
+    faulty.mishap = ""
     while reflector.follow_once():
         pass
 
-    assert set(reflector.records()) == truth(fake) == heard
+    assert set(reflector.records()) == truth(fake) == notified
 
 
 @pytest.fixture
@@ -83,25 +83,25 @@ def test_a_list_that_fails_is_tried_again(fake: FakeApi) -> None:
 
 
 def test_a_version_that_keeps_failing_is_given_up(fake: FakeApi) -> None:
-    """A server restored from a backup knows no such version: after five failures it lists."""
-    brief = Brief(fake)
-    reflector = Reflector(brief, CONFIGMAPS, read)
-    brief.mishap = "cut"
+    """A server restored from a backup lacks the version: after five failures it lists."""
+    faulty = FaultyWatchApi(fake)
+    reflector = Reflector(faulty, CONFIGMAPS, read)
+    faulty.mishap = "cut"
     for _ in range(5):
         assert reflector.follow_once()
     assert reflector.resource_version == ""
 
-    brief.mishap = ""
+    faulty.mishap = ""
     assert not reflector.follow_once()
     assert reflector.counts.lists == 2
 
 
 def test_failures_that_are_not_in_a_row_keep_the_version(fake: FakeApi) -> None:
     """Four, an event, four more: a list of a whole cluster is not for a server that is busy."""
-    brief = Brief(fake)
-    reflector = Reflector(brief, CONFIGMAPS, read)
+    faulty = FaultyWatchApi(fake)
+    reflector = Reflector(faulty, CONFIGMAPS, read)
     reflector.follow_once()
-    brief.mishap = "cut"
+    faulty.mishap = "cut"
     for number in range(8):
         if number == 4:
             put(fake, "a", "1")
@@ -113,11 +113,11 @@ def test_failures_that_are_not_in_a_row_keep_the_version(fake: FakeApi) -> None:
 
 
 def test_watches_that_end_well_between_failures_keep_the_version(fake: FakeApi) -> None:
-    """They show that the version is one the server knows."""
-    brief = Brief(fake)
-    reflector = Reflector(brief, CONFIGMAPS, read)
-    for brief.mishap in ("", "cut", "cut", "cut", "cut", "", "cut", "cut", "cut", "cut"):
-        assert reflector.follow_once() is (brief.mishap == "cut")
+    """They show that the server has the version."""
+    faulty = FaultyWatchApi(fake)
+    reflector = Reflector(faulty, CONFIGMAPS, read)
+    for faulty.mishap in ("", "cut", "cut", "cut", "cut", "", "cut", "cut", "cut", "cut"):
+        assert reflector.follow_once() is (faulty.mishap == "cut")
 
     assert reflector.counts.lists == 1
     assert reflector.resource_version
@@ -125,9 +125,9 @@ def test_watches_that_end_well_between_failures_keep_the_version(fake: FakeApi) 
 
 def test_after_a_list_failures_count_from_the_start(fake: FakeApi) -> None:
     """Five again, before the next list of everything."""
-    brief = Brief(fake)
-    reflector = Reflector(brief, CONFIGMAPS, read)
-    brief.mishap = "cut"
+    faulty = FaultyWatchApi(fake)
+    reflector = Reflector(faulty, CONFIGMAPS, read)
+    faulty.mishap = "cut"
     versions = [reflector.follow_once() and reflector.resource_version for _ in range(10)]
 
     assert [index for index, version in enumerate(versions) if not version] == [4, 9]
@@ -135,9 +135,11 @@ def test_after_a_list_failures_count_from_the_start(fake: FakeApi) -> None:
 
 
 def test_what_is_out_of_scope_is_neither_listed_nor_watched(fake: FakeApi) -> None:
-    """Another namespace, another name: of it nothing is read, before or after the list."""
+    """Objects of another namespace or name are not read, before or after the list."""
     name_a = "metadata.name=a"
-    reflector = Reflector(Brief(fake), CONFIGMAPS, read, namespace="n", field_selector=name_a)
+    reflector = Reflector(
+        FaultyWatchApi(fake), CONFIGMAPS, read, namespace="n", field_selector=name_a
+    )
     for moment in ("before", "after"):
         for namespace, name in (("n", "a"), ("n", "b"), ("other", "a")):
             body = {"metadata": {"name": name}, "data": {"v": moment}}
@@ -152,8 +154,8 @@ def test_what_is_out_of_scope_is_neither_listed_nor_watched(fake: FakeApi) -> No
 
 
 def test_a_server_that_wants_a_rest_is_not_asked_for_everything(fake: FakeApi) -> None:
-    """429 on a watch: the next one goes on from the same version."""
-    reflector = Reflector(Brief(fake), CONFIGMAPS, read)
+    """429 on a watch: the next one continues from the same version."""
+    reflector = Reflector(FaultyWatchApi(fake), CONFIGMAPS, read)
     reflector.follow_once()
     version = reflector.resource_version
     fake.faults.fail_next(errors.TooManyRequests("slow down", status=429))
@@ -168,7 +170,7 @@ def test_pages_are_put_together(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("kube.reflector.time", SimpleNamespace(sleep=turns.append))
     for number in range(request.PAGE + 1):
         put(fake, f"c{number}", "1")
-    reflector = Reflector(Brief(fake), CONFIGMAPS, read)
+    reflector = Reflector(FaultyWatchApi(fake), CONFIGMAPS, read)
     reflector.follow_once()
 
     assert len(reflector.records()) == request.PAGE + 1
@@ -180,7 +182,7 @@ def test_selectors_reach_the_server(fake: FakeApi) -> None:
     put(fake, "a", "1")
     put(fake, "b", "1")
     reflector = Reflector(
-        Brief(fake),
+        FaultyWatchApi(fake),
         CONFIGMAPS,
         read,
         namespace="n",
@@ -193,10 +195,10 @@ def test_selectors_reach_the_server(fake: FakeApi) -> None:
 
 
 def test_an_object_that_cannot_be_read_is_counted(fake: FakeApi) -> None:
-    """It is left out; the others are kept."""
+    """It is left out; the others are stored."""
     fake.send(request.create(CONFIGMAPS, "n", {"metadata": {"name": "odd"}}))
     put(fake, "a", "1")
-    reflector = Reflector(Brief(fake), CONFIGMAPS, read)
+    reflector = Reflector(FaultyWatchApi(fake), CONFIGMAPS, read)
 
     assert not reflector.follow_once()
     assert [item.name for item in reflector.records()] == ["a"]
@@ -205,27 +207,27 @@ def test_an_object_that_cannot_be_read_is_counted(fake: FakeApi) -> None:
 
 def test_a_listener_that_raises_does_not_stop_the_others(fake: FakeApi) -> None:
     """Its failure is counted."""
-    heard = []
+    notified = []
 
     def fail(_old: Item | None, _new: Item | None) -> None:
         raise ValueError("a bug")
 
-    reflector = Reflector(Brief(fake), CONFIGMAPS, read)
+    reflector = Reflector(FaultyWatchApi(fake), CONFIGMAPS, read)
     reflector.listen(fail)
-    reflector.listen(lambda _, new: heard.append(new))
+    reflector.listen(lambda _, new: notified.append(new))
     put(fake, "a", "1")
     reflector.follow_once()
 
-    assert len(heard) == 1
+    assert len(notified) == 1
     assert reflector.counts.errors == {"listener": 1}
 
 
 def test_a_bug_of_ours_lists_again_and_goes_on(fake: FakeApi) -> None:
     """A watch thread never dies in silence."""
 
-    class Odd(Brief):
-        def send(self, asked: Request) -> bytes:
-            super().send(asked)
+    class Odd(FaultyWatchApi):
+        def send(self, api_request: Request) -> bytes:
+            super().send(api_request)
             return b"{}"
 
     reflector = Reflector(Odd(fake), CONFIGMAPS, read)
@@ -235,13 +237,13 @@ def test_a_bug_of_ours_lists_again_and_goes_on(fake: FakeApi) -> None:
 
 
 def test_an_event_that_is_none_lists_again(fake: FakeApi) -> None:
-    """What could not be understood may have been a change: a list shows it."""
+    """A malformed event may have been a change, so it lists again."""
 
-    class Odd(Brief):
+    class Odd(FaultyWatchApi):
         @contextmanager
-        def stream(self, _asked: Request) -> Iterator[Stream]:
+        def stream(self, _request: Request) -> Iterator[Stream]:
             put(fake, "a", "1")
-            yield Lines([b'{"type": "ADDED"}'])
+            yield ScriptedStream([b'{"type": "ADDED"}'])
 
     reflector = Reflector(Odd(fake), CONFIGMAPS, read)
 
@@ -253,8 +255,8 @@ def test_an_event_that_is_none_lists_again(fake: FakeApi) -> None:
 
 def test_what_counts_has_happened(fake: FakeApi) -> None:
     """A list, a watch, its events: each once."""
-    brief = Brief(fake)
-    reflector = Reflector(brief, CONFIGMAPS, read)
+    faulty = FaultyWatchApi(fake)
+    reflector = Reflector(faulty, CONFIGMAPS, read)
     put(fake, "a", "1")
     reflector.follow_once()
     put(fake, "a", "2")
@@ -269,14 +271,14 @@ def test_a_watch_is_asked_to_end_after_minutes(fake: FakeApi) -> None:
     """Between four and five, not the same for all: they do not come back all at one time."""
     asked_s: set[int] = set()
 
-    class Told(Brief):
+    class Recording(FaultyWatchApi):
         @contextmanager
-        def stream(self, asked: Request) -> Iterator[Stream]:
-            asked_s.add(int(dict(asked.query)["timeoutSeconds"]))
-            with super().stream(asked) as stream:
+        def stream(self, watch_request: Request) -> Iterator[Stream]:
+            asked_s.add(int(dict(watch_request.query)["timeoutSeconds"]))
+            with super().stream(watch_request) as stream:
                 yield stream
 
-    reflector = Reflector(Told(fake), CONFIGMAPS, read)
+    reflector = Reflector(Recording(fake), CONFIGMAPS, read)
     for _ in range(40):
         reflector.follow_once()
 
@@ -285,12 +287,12 @@ def test_a_watch_is_asked_to_end_after_minutes(fake: FakeApi) -> None:
 
 
 def test_several_share_one_counter(fake: FakeApi) -> None:
-    """Who waits for a change of either is woken once for both."""
+    """A thread that waits for a change of either is woken once for both."""
     changes = Changes()
-    one = Reflector(Brief(fake), CONFIGMAPS, read, changes=changes)
-    two = Reflector(Brief(fake), CONFIGMAPS, read, changes=changes)
+    first = Reflector(FaultyWatchApi(fake), CONFIGMAPS, read, changes=changes)
+    two = Reflector(FaultyWatchApi(fake), CONFIGMAPS, read, changes=changes)
     put(fake, "a", "1")
-    one.follow_once()
+    first.follow_once()
     version = changes.version
     two.follow_once()
 
@@ -298,7 +300,7 @@ def test_several_share_one_counter(fake: FakeApi) -> None:
 
 
 def test_a_stop_before_the_start_is_fine(fake: FakeApi) -> None:
-    """Nothing runs, and nothing will be asked."""
+    """It sends no request."""
     reflector = Reflector(fake, CONFIGMAPS, read)
     reflector.stop()
     reflector.start()
@@ -308,14 +310,14 @@ def test_a_stop_before_the_start_is_fine(fake: FakeApi) -> None:
 
 
 def test_a_stop_between_two_pages_is_heard(fake: FakeApi) -> None:
-    """A half list is thrown away; what breaks by the stop is no error."""
+    """A partial list is discarded; a failure caused by the stop is not an error."""
 
-    class Stopping(Brief):
-        def send(self, asked: Request) -> bytes:
+    class Stopping(FaultyWatchApi):
+        def send(self, api_request: Request) -> bytes:
             reflector.request_stop()
-            if "/pods" in asked.path:
+            if "/pods" in api_request.path:
                 raise errors.Unavailable("closed")
-            return super().send(asked)
+            return super().send(api_request)
 
     for number in range(request.PAGE + 1):
         put(fake, f"c{number}", "1")
@@ -329,14 +331,14 @@ def test_a_stop_between_two_pages_is_heard(fake: FakeApi) -> None:
 
 
 def test_a_stop_while_connecting_is_heard(fake: FakeApi) -> None:
-    """Nothing of the watch is taken in any more."""
+    """No event of the watch is processed."""
 
-    class Stopping(Brief):
+    class Stopping(FaultyWatchApi):
         @contextmanager
-        def stream(self, asked: Request) -> Iterator[Stream]:
+        def stream(self, watch_request: Request) -> Iterator[Stream]:
             reflector.request_stop()
             put(fake, "a", "1")
-            with super().stream(asked) as stream:
+            with super().stream(watch_request) as stream:
                 yield stream
 
     reflector = Reflector(Stopping(fake), CONFIGMAPS, read)
@@ -348,15 +350,15 @@ def test_a_stop_while_connecting_is_heard(fake: FakeApi) -> None:
 def test_versions_that_are_no_numbers_are_only_compared(fake: FakeApi) -> None:
     """Opaque versions: the same one again is an old event, any other is new."""
 
-    class Opaque(Brief):
-        def send(self, asked: Request) -> bytes:
-            super().send(asked)
+    class Opaque(FaultyWatchApi):
+        def send(self, api_request: Request) -> bytes:
+            super().send(api_request)
             return b'{"metadata": {"resourceVersion": "x"}, "items": null}'
 
         @contextmanager
-        def stream(self, _asked: Request) -> Iterator[Stream]:
+        def stream(self, _request: Request) -> Iterator[Stream]:
             metadata = {"uid": "u", "name": "a"}
-            yield Lines(
+            yield ScriptedStream(
                 [
                     orjson.dumps(
                         {
@@ -371,9 +373,9 @@ def test_versions_that_are_no_numbers_are_only_compared(fake: FakeApi) -> None:
                 ]
             )
 
-    heard: list[Item | None] = []
+    notified: list[Item | None] = []
     reflector = Reflector(Opaque(fake), CONFIGMAPS, read)
-    reflector.listen(lambda _, new: heard.append(new))
+    reflector.listen(lambda _, new: notified.append(new))
     reflector.follow_once()
 
-    assert [item.value for item in heard if item] == ["y"]
+    assert [item.value for item in notified if item] == ["y"]

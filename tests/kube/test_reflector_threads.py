@@ -1,4 +1,4 @@
-"""Reflectors at work on threads of their own."""
+"""Reflectors that run in threads."""
 
 import functools
 import itertools
@@ -25,7 +25,7 @@ def fake() -> FakeApi:
 
 @pytest.fixture
 def running(fake: FakeApi, pauses: list[float]) -> Iterator[Reflector[Item]]:
-    """A reflector at work on it, without pauses."""
+    """A running reflector without pauses."""
     del pauses
     reflector = Reflector(fake, CONFIGMAPS, read)
     reflector.start()
@@ -44,54 +44,54 @@ def until(reflector: Reflector[Item], predicate: Callable[[], bool]) -> bool:
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long a reflector's thread would have paused at most each time; it does not."""
-    wanted: list[float] = []
+    waits_s: list[float] = []
 
     class Longest(Random):
         def uniform(self, _a: float, b: float) -> float:
             return b
 
-    class Told(Backoff):
+    class Recording(Backoff):
         def __init__(self, _random: Random, **bounds: float) -> None:
             super().__init__(Longest(), **bounds)
 
         def next_s(self) -> float:
-            wanted.append(super().next_s())
+            waits_s.append(super().next_s())
             return 0.0
 
-    monkeypatch.setattr(reflector_module, "Backoff", Told)
-    return wanted
+    monkeypatch.setattr(reflector_module, "Backoff", Recording)
+    return waits_s
 
 
 def test_it_follows_changes_as_they_come(fake: FakeApi, running: Reflector[Item]) -> None:
-    """Creation, change and deletion, each told once with what was before."""
-    heard: list[tuple[str | None, str | None]] = []
+    """Creation, change and deletion are each reported once, with the previous record."""
+    notified: list[tuple[str | None, str | None]] = []
 
     def listen(old: Item | None, new: Item | None) -> None:
-        heard.append((old.value if old else None, new.value if new else None))
+        notified.append((old.value if old else None, new.value if new else None))
 
     running.listen(listen)
     put(fake, "a", "1")
     put(fake, "a", "2")
     drop(fake, "a")
 
-    assert until(running, lambda: len(heard) == 3)
-    assert heard == [(None, "1"), ("1", "2"), ("2", None)]
+    assert until(running, lambda: len(notified) == 3)
+    assert notified == [(None, "1"), ("1", "2"), ("2", None)]
     assert running.counts.events == 3
     assert (running.counts.lists, running.counts.watches, running.counts.errors) == (1, 1, {})
 
 
 def test_a_late_listener_hears_of_what_is_there(fake: FakeApi, running: Reflector[Item]) -> None:
-    """As if it had just been added."""
+    """Existing records are reported as if they had just been added."""
     put(fake, "a", "1")
     assert until(running, lambda: len(running.records()) == 1)
-    heard: list[Item | None] = []
-    running.listen(lambda _, new: heard.append(new))
+    notified: list[Item | None] = []
+    running.listen(lambda _, new: notified.append(new))
 
-    assert heard == list(running.records())
+    assert notified == list(running.records())
 
 
 def test_an_equal_record_is_no_change(fake: FakeApi, running: Reflector[Item]) -> None:
-    """A write to a part that nobody reads wakes nobody; the record stays the same object."""
+    """A write to a field that is not decoded wakes no waiter; the record stays the same object."""
     put(fake, "a", "1")
     assert until(running, lambda: len(running.records()) == 1)
     version, (record,) = running.changes.version, running.records()
@@ -105,7 +105,7 @@ def test_an_equal_record_is_no_change(fake: FakeApi, running: Reflector[Item]) -
 
 
 def test_it_stops_inside_a_blocked_read(fake: FakeApi, running: Reflector[Item]) -> None:
-    """At once: nothing has to come for it to notice."""
+    """The stop does not wait for the next event."""
     running.stop()
 
     assert fake.watches == 0
@@ -123,7 +123,7 @@ def test_a_broken_watch_goes_on_where_it_broke(fake: FakeApi, running: Reflector
 
 
 def test_an_expired_watch_lists_again(fake: FakeApi, running: Reflector[Item]) -> None:
-    """410 in the stream; what vanished meanwhile is told as deleted."""
+    """After a 410 in the stream, objects that vanished meanwhile are reported as deleted."""
     put(fake, "a", "1")
     assert until(running, lambda: len(running.records()) == 1)
     fake.expire_watches()
@@ -156,7 +156,7 @@ def test_bookmarks_keep_it_fresh(fake: FakeApi) -> None:
 def test_a_watch_that_held_a_minute_is_followed_by_the_next_at_once(
     fake: FakeApi, pauses: list[float]
 ) -> None:
-    """Its regular end is no reason to pause."""
+    """Its regular end causes no pause."""
     now = itertools.count(0, 100)
     reflector = Reflector(fake, CONFIGMAPS, read, clock_s=lambda: float(next(now)))
     reflector.start()
@@ -171,7 +171,7 @@ def test_a_watch_that_held_a_minute_is_followed_by_the_next_at_once(
 
 
 def test_watches_that_bring_nothing_are_paused_between(fake: FakeApi, pauses: list[float]) -> None:
-    """Longer each time: a server that ends every watch at once is not asked without a break."""
+    """Pauses grow: a server that ends every watch at once is not called in a tight loop."""
     reflector = Reflector(fake, CONFIGMAPS, read, clock_s=lambda: 0.0)
     reflector.start()
     try:
@@ -186,7 +186,7 @@ def test_watches_that_bring_nothing_are_paused_between(fake: FakeApi, pauses: li
 
 
 def test_events_of_an_earlier_watch_do_not_count(fake: FakeApi, pauses: list[float]) -> None:
-    """Once something came, watches that bring nothing are paused between all the same."""
+    """Later watches without events are still followed by pauses."""
     reflector = Reflector(fake, CONFIGMAPS, read, clock_s=lambda: 0.0)
     reflector.start()
     try:
@@ -210,7 +210,7 @@ def _end_a_watch(fake: FakeApi, reflector: Reflector[Item]) -> None:
 
 
 def holds(reflector: Reflector[Item], count: int) -> bool:
-    """Whether it has so many records."""
+    """Whether it has `count` records."""
     return len(reflector.records()) == count
 
 

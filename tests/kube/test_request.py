@@ -20,12 +20,12 @@ def test_paths_follow_group_and_namespace() -> None:
 
 
 def test_names_cannot_leave_their_place() -> None:
-    """What would mean another path is quoted or refused."""
+    """Names that would change the path are quoted or refused."""
     assert request.get(PODS, "a/../b", "c?d").path == "/api/v1/namespaces/a%2F..%2Fb/pods/c%3Fd"
     for name in ("", ".", ".."):
-        with pytest.raises(ValueError, match="is no name"):
+        with pytest.raises(ValueError, match="is not a valid object name"):
             request.get(PODS, "a", name)
-        with pytest.raises(ValueError, match="is no name"):
+        with pytest.raises(ValueError, match="is not a valid object name"):
             request.get(PODS, name, "a")
 
 
@@ -39,34 +39,36 @@ def test_a_namespaced_object_needs_its_namespace() -> None:
 
 def test_a_page_is_asked_for_by_its_token() -> None:
     """Empty parts of the query are left out; the target is quoted."""
-    asked = request.list_page(PODS, limit=5, token="a=b", field_selector="x!=y")  # noqa: S106 - of a page
+    list_request = request.list_page(PODS, limit=5, token="a=b", field_selector="x!=y")  # noqa: S106 - of a page
 
-    assert asked.query == (("limit", "5"), ("continue", "a=b"), ("fieldSelector", "x!=y"))
-    assert asked.target == "/api/v1/pods?limit=5&continue=a%3Db&fieldSelector=x%21%3Dy"
-    assert asked.line == "GET /api/v1/pods"
+    assert list_request.query == (("limit", "5"), ("continue", "a=b"), ("fieldSelector", "x!=y"))
+    assert list_request.target == "/api/v1/pods?limit=5&continue=a%3Db&fieldSelector=x%21%3Dy"
+    assert list_request.line == "GET /api/v1/pods"
     assert request.list_page(PODS, limit=0).query == ()
 
 
 def test_a_watch_wants_bookmarks_and_waits_longer() -> None:
     """The read timeout is above the gap between two bookmarks."""
-    asked = request.watch(PODS, "a", resource_version="7", timeout_s=250, label_selector="l")
+    watch_request = request.watch(
+        PODS, "a", resource_version="7", timeout_s=250, label_selector="l"
+    )
 
-    assert dict(asked.query) == {
+    assert dict(watch_request.query) == {
         "watch": "true",
         "allowWatchBookmarks": "true",
         "resourceVersion": "7",
         "timeoutSeconds": "250",
         "labelSelector": "l",
     }
-    assert asked.timeout_s > 60
+    assert watch_request.timeout_s > 60
 
 
 def test_bodies_say_what_they_are() -> None:
     """Both apiVersion and kind are filled in, for creations and replacements."""
-    made = request.create(JOBS, "a", {"metadata": {"name": "x"}})
+    create_request = request.create(JOBS, "a", {"metadata": {"name": "x"}})
     put = request.replace(JOBS, "a", "x", {"spec": {}}, subresource="status")
 
-    assert orjson.loads(made.body) == {
+    assert orjson.loads(create_request.body) == {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": "x"},
@@ -86,7 +88,7 @@ def test_patches_differ_by_content_type() -> None:
 
 
 def test_deletions_carry_preconditions() -> None:
-    """Only those that are given."""
+    """Only the given ones are included."""
     plain = orjson.loads(request.delete(PODS, "a", "x").body)
     strict = orjson.loads(request.delete(PODS, "a", "x", uid="u", grace_s=0).body)
 
@@ -98,16 +100,16 @@ def test_deletions_carry_preconditions() -> None:
 
 def test_an_eviction_is_posted_to_the_pod() -> None:
     """policy/v1, with the delete options inside."""
-    asked = request.evict("a", "x", uid="u", grace_s=5)
-    body = orjson.loads(asked.body)
+    eviction = request.evict("a", "x", uid="u", grace_s=5)
+    body = orjson.loads(eviction.body)
 
-    assert asked.path == "/api/v1/namespaces/a/pods/x/eviction"
+    assert eviction.path == "/api/v1/namespaces/a/pods/x/eviction"
     assert (body["apiVersion"], body["kind"]) == ("policy/v1", "Eviction")
     assert body["deleteOptions"]["preconditions"] == {"uid": "u"}
     assert body["deleteOptions"]["gracePeriodSeconds"] == 5
 
 
 def test_equal_requests_are_equal() -> None:
-    """They are values."""
+    """Requests are compared by value."""
     assert Request("GET", "/x") == Request("GET", "/x")
     assert len({Request("GET", "/x"), Request("GET", "/x")}) == 1

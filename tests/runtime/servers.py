@@ -27,14 +27,14 @@ START_S = 40.0
 class EchoSettings(serve.ServeSettings):
     """Settings of the echo service."""
 
-    room: ClassVar[str] = "echo"
+    component: ClassVar[str] = "echo"
 
     broken: bool = False
     """Fail while the service is built."""
     gate: Path | None = None
     """File without which GET /slow does not answer."""
     later: Path | None = None
-    """Once this file exists, it is an hour later for the worker."""
+    """If this file exists, the worker's clock is an hour ahead."""
     io_timeout_s: float = tls.IO_TIMEOUT_S
     """How long one read or write may wait for the peer."""
 
@@ -49,7 +49,7 @@ class Running:
 
     @property
     def log(self) -> list[dict[str, Any]]:
-        """What it has logged."""
+        """The records that it has logged."""
         return [json.loads(line) for line in self.log_file.read_text().splitlines()]
 
     def workers(self) -> list[int]:
@@ -140,7 +140,7 @@ def make_leaf(ca: Pair, file: Path, hosts: tuple[str, ...] = ("127.0.0.1",)) -> 
     return partial.replace(file)
 
 
-def service(settings: EchoSettings) -> serve.Service:
+def service(settings: EchoSettings) -> serve.WebService:
     """The echo service: POST /echo, GET /boom, GET /slow."""
     if settings.broken:
         raise RuntimeError("this service is broken")
@@ -150,7 +150,7 @@ def service(settings: EchoSettings) -> serve.Service:
         registry=registry,
         readiness=lambda: web.Readiness(ready=True, details={"answer": 42}),
         max_body_bytes=settings.max_body_bytes,
-        clients_named=settings.client_ca is not None,
+        client_certs_required=settings.client_ca is not None,
     )
 
     @app.post("/echo")
@@ -169,7 +169,7 @@ def service(settings: EchoSettings) -> serve.Service:
         wait_until(lambda: settings.gate is None or settings.gate.exists())
         return web.reply({"slow": True})
 
-    return serve.Service(app, lambda: log.info("started"), lambda: log.info("watches ended"))
+    return serve.WebService(app, lambda: log.info("started"), lambda: log.info("watches ended"))
 
 
 def _patch(settings: EchoSettings) -> None:

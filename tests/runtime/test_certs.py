@@ -66,14 +66,14 @@ def test_key_belongs_to_certificate(ca: certs.Pair) -> None:
 def test_ca_may_sign_and_leaf_may_not(ca: certs.Pair) -> None:
     """Basic constraints tell a CA from a leaf."""
     leaf = certs.issue(ca, "server", NOW, hosts=HOSTS)
-    found = [
+    ca_flags = [
         x509.load_pem_x509_certificate(pair.cert)
         .extensions.get_extension_for_class(x509.BasicConstraints)
         .value.ca
         for pair in (ca, leaf)
     ]
 
-    assert found == [True, False]
+    assert ca_flags == [True, False]
 
 
 def test_only_ec_keys_sign(ca: certs.Pair) -> None:

@@ -9,10 +9,10 @@ from runtime import logs
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
-        """It says so."""
+        """Always true."""
         return True
 
 
@@ -83,7 +83,7 @@ def test_exception_stays_on_one_json_line() -> None:
 
 
 def test_text_is_for_terminals() -> None:
-    """On a terminal a line is text, and a line break in a value does not break it."""
+    """On a terminal a record is one line of text, even with a line break in a value."""
     stream = Terminal()
     logs.setup("attic", level="info", form="auto", stream=stream)
 

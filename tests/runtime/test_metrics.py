@@ -1,33 +1,79 @@
 import pytest
 
-from runtime.metrics import Metrics
+from runtime.metric_names import MetricNameError, MetricType
+from runtime.metrics import MetricDescription, Metrics
 
 
-def test_names_have_prefix_and_unit() -> None:
-    """A metric is called edl_<room>_<thing>_<unit>."""
+def test_names_start_with_the_component() -> None:
+    """A metric is called edl_<component>_<name>."""
     metrics = Metrics("attic")
-    metrics.counter("boxes_total", "Boxes.").inc()
-    metrics.gauge("free_bytes", "Room.").set(7)
+    metrics.counter("boxes_opened_total", "Boxes.").inc()
+    metrics.gauge("free_bytes", "Capacity.").set(7)
     metrics.histogram("search_seconds", "Searching.").observe(0.003)
 
     text = metrics.text().decode()
 
-    assert "edl_attic_boxes_total 1.0" in text
+    assert "edl_attic_boxes_opened_total 1.0" in text
     assert "edl_attic_free_bytes 7.0" in text
     assert 'edl_attic_search_seconds_bucket{le="0.005"} 1.0' in text
 
 
-@pytest.mark.parametrize("name", ["boxes", "Boxes_total", "boxes__total", "total", "_boxes_total"])
-def test_counters_are_called_total(name: str) -> None:
-    """A counter with another ending or other letters is refused."""
-    with pytest.raises(ValueError, match="must be lower_case and end in one of _total"):
-        Metrics("attic").counter(name, "Boxes.")
+def test_every_kind_of_metric_checks_its_name() -> None:
+    """A name that breaks a rule is refused, whatever creates the metric."""
+    metrics = Metrics("attic")
+
+    with pytest.raises(MetricNameError, match="_total"):
+        metrics.counter("boxes", "Boxes.")
+    with pytest.raises(MetricNameError, match="_total"):
+        metrics.total("boxes", "Boxes.", lambda: 0.0)
+    with pytest.raises(MetricNameError, match="le"):
+        metrics.totals("boxes_total", "Boxes.", "le", dict)
+    with pytest.raises(MetricNameError, match="_count"):
+        metrics.gauge("boxes_count", "Boxes.")
+    with pytest.raises(MetricNameError, match="seconds"):
+        metrics.histogram("search", "Searching.")
+    with pytest.raises(MetricNameError, match="_info"):
+        metrics.info("policy", "The policy.", ("version",), dict)
+    assert metrics.descriptions == []
+    assert "edl_attic" not in metrics.text().decode()
 
 
-def test_gauges_say_their_unit() -> None:
-    """A gauge without a unit is refused."""
-    with pytest.raises(ValueError, match="_seconds"):
-        Metrics("attic").gauge("free", "Room.")
+def test_a_total_is_read_at_every_scrape() -> None:
+    """It is a counter; registration does not read it."""
+    metrics = Metrics("attic")
+    boxes: dict[str, float] = {}
+    metrics.total("boxes_opened_total", "Boxes.", lambda: boxes["red"])
+    metrics.totals("boxes_lost_total", "Lost boxes.", "color", lambda: boxes)
+    scrapes = []
+    for count in (1.0, 2.0):
+        boxes["red"] = count
+        scrapes.append(metrics.text().decode())
+
+    for scrape, count in zip(scrapes, (1.0, 2.0), strict=True):
+        assert "# HELP edl_attic_boxes_opened_total Boxes." in scrape
+        assert "# TYPE edl_attic_boxes_opened_total counter" in scrape
+        assert f"\nedl_attic_boxes_opened_total {count}" in scrape
+        assert f'edl_attic_boxes_lost_total{{color="red"}} {count}' in scrape
+
+
+def test_descriptions_have_every_metric_by_name() -> None:
+    """Also those that are read at a scrape, without reading them."""
+    metrics = Metrics("attic")
+    metrics.totals("boxes_lost_total", "Lost boxes.", "color", dict)
+    metrics.total("boxes_opened_total", "Boxes.", lambda: 1 / 0)
+    metrics.info("policy_info", "The policy.", ("version",), dict)
+    metrics.histogram("call_seconds", "Calls.", ["path"])
+    metrics.gauge("boxes", "Boxes.")
+
+    assert metrics.descriptions == [
+        MetricDescription("edl_attic_boxes", MetricType.GAUGE, (), "Boxes."),
+        MetricDescription(
+            "edl_attic_boxes_lost_total", MetricType.COUNTER, ("color",), "Lost boxes."
+        ),
+        MetricDescription("edl_attic_boxes_opened_total", MetricType.COUNTER, (), "Boxes."),
+        MetricDescription("edl_attic_call_seconds", MetricType.HISTOGRAM, ("path",), "Calls."),
+        MetricDescription("edl_attic_policy_info", MetricType.GAUGE, ("version",), "The policy."),
+    ]
 
 
 def test_counters_exist_before_the_first_event() -> None:
@@ -39,10 +85,10 @@ def test_counters_exist_before_the_first_event() -> None:
 
 
 def test_info_shows_the_labels_of_now() -> None:
-    """Labels are asked for at every scrape, and those of before are gone."""
+    """Labels are read at every scrape, and earlier ones are gone."""
     metrics = Metrics("attic")
     version = {"version": "a"}
-    metrics.info("policy_info", "The policy.", lambda: version)
+    metrics.info("policy_info", "The policy.", ("version",), lambda: version)
 
     first = metrics.text().decode()
     version["version"] = "b"
@@ -53,7 +99,7 @@ def test_info_shows_the_labels_of_now() -> None:
     assert 'version="a"' not in second
 
 
-def test_two_rooms_share_nothing() -> None:
+def test_two_components_share_nothing() -> None:
     """The same name in two registries is two metrics."""
     first, second = Metrics("attic"), Metrics("attic")
     first.counter("boxes_total", "Boxes.").inc()

@@ -37,7 +37,7 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """One service without TLS for all tests that only ask."""
+    """A service without TLS, shared by tests that only send requests."""
     with running(tmp_path_factory.mktemp("plain"), "--max-body-bytes=4096") as server:
         yield server
 
@@ -117,7 +117,7 @@ def test_bodies(
     headers: dict[str, str],
     status: int,
 ) -> None:
-    """A body that is no JSON, too long or of another type is refused, and serving goes on."""
+    """A body that is not JSON, too long or of another type is refused, and serving continues."""
     answer = http.request("POST", f"http://{plain.address}/echo", body=body, headers=headers)
 
     assert answer.status == status
@@ -141,7 +141,7 @@ def test_long_request_line_is_refused(plain: Running, http: urllib3.PoolManager)
 
 
 def test_silent_connections_hold_no_thread(plain: Running, http: urllib3.PoolManager) -> None:
-    """A caller is answered beside sixteen for each thread; gunicorn alone gives each five seconds."""
+    """A caller gets an answer despite sixteen silent connections per thread."""
     host, port = plain.address.split(":")
     with ExitStack() as stack:
         for _ in range(16 * EchoSettings().threads):
@@ -174,7 +174,7 @@ def test_stalled_handshakes_free_their_threads(tmp_path: Path) -> None:
 
 
 def _answers(pool: urllib3.PoolManager, url: str) -> bool:
-    """Whether a caller gets through, one that a busy machine does not make too slow itself."""
+    """Whether a request succeeds, apart from time-outs on a busy machine."""
     with suppress(urllib3.exceptions.HTTPError):
         return _status(pool, url) == 200
     return False
@@ -182,7 +182,7 @@ def _answers(pool: urllib3.PoolManager, url: str) -> bool:
 
 @dataclass
 class Secured:
-    """One service with TLS that asks for client certificates, for all tests that only ask."""
+    """A service with TLS and client certificates, shared by tests that only send requests."""
 
     address: str
     ca: Pair
@@ -192,7 +192,7 @@ class Secured:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """At work."""
+    """The running service."""
     place = tmp_path_factory.mktemp("secured")
     ca, ca_file = make_ca(place)
     leaf = make_leaf(ca, place / "leaf.pem")
@@ -201,7 +201,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 
 def test_renewed_certificate_needs_no_restart(secured: Secured) -> None:
-    """New connections see the file's new certificate while open ones go on."""
+    """New connections get the file's new certificate while open ones stay usable."""
     with caller(secured.ca_file) as pool:
         url = f"https://{secured.address}/healthz"
         first = _serial(secured.address, secured.ca_file)
@@ -228,11 +228,11 @@ def test_client_certificates(secured: Secured, tmp_path: Path) -> None:
     stranger_ca, _ = make_ca(tmp_path, "stranger")
     stranger = make_leaf(stranger_ca, tmp_path / "stranger-leaf.pem")
     url = f"https://{secured.address}"
-    with caller(secured.ca_file) as nobody:
-        probe = _status(nobody, f"{url}/healthz")
-        refused = nobody.request("POST", f"{url}/echo", body=b"1", headers=JSON)
-    with caller(secured.ca_file, cert_file=str(known_leaf)) as known:
-        accepted = known.request("POST", f"{url}/echo", body=b"1", headers=JSON)
+    with caller(secured.ca_file) as anonymous:
+        probe = _status(anonymous, f"{url}/healthz")
+        refused = anonymous.request("POST", f"{url}/echo", body=b"1", headers=JSON)
+    with caller(secured.ca_file, cert_file=str(known_leaf)) as authorized:
+        accepted = authorized.request("POST", f"{url}/echo", body=b"1", headers=JSON)
     with (
         caller(secured.ca_file, cert_file=str(stranger)) as other,
         pytest.raises(urllib3.exceptions.HTTPError),
@@ -244,7 +244,7 @@ def test_client_certificates(secured: Secured, tmp_path: Path) -> None:
 
 
 def test_sigterm_drains_first(tmp_path: Path) -> None:
-    """After SIGTERM readiness says no while requests are answered; what began is ended, then it exits."""
+    """After SIGTERM readiness fails, requests are still answered, open ones end, then it exits."""
     gate, later = tmp_path / "gate", tmp_path / "later"
     flags = ("--drain-seconds=60", f"--gate={gate}", f"--later={later}")
     with running(tmp_path, *flags) as server, caller() as pool, ThreadPoolExecutor(1) as thread:
@@ -275,7 +275,7 @@ def test_sigint_ends_it_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's help is Linux's own")
 def test_workers_are_replaced_and_die_with_their_master(tmp_path: Path) -> None:
-    """SIGKILL of a worker costs a moment; SIGKILL of the master leaves none, not even a stopped one."""
+    """A killed worker is replaced; a killed master leaves no worker, not even a stopped one."""
     with running(tmp_path) as server, caller() as pool:
         wait_until(server.workers)
         killed = server.workers()[0]
@@ -290,7 +290,7 @@ def test_workers_are_replaced_and_die_with_their_master(tmp_path: Path) -> None:
 
 
 def test_a_certificate_that_is_none_is_said() -> None:
-    """In one line that names the setting; nothing is served."""
+    """The error is one line that names the setting; nothing is served."""
     settings = EchoSettings(listen="127.0.0.1:0", tls_cert=Path("/nowhere/leaf.pem"))
 
     with pytest.raises(ServeError, match=r"^--tls-cert /nowhere/leaf\.pem cannot be used: .+$"):
@@ -301,7 +301,7 @@ def test_a_certificate_that_is_none_is_said() -> None:
 def test_a_setting_that_is_none_is_one_clear_line(
     setting: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before anything starts, with exit code 2."""
+    """It exits with code 2 before anything starts."""
     name, _, value = setting.partition("=")
     with pytest.raises(SystemExit) as ended:
         EchoSettings.from_command_line("", [f"--{setting}"], {})
@@ -312,7 +312,7 @@ def test_a_setting_that_is_none_is_one_clear_line(
 
 
 def test_an_address_that_is_not_here_is_said() -> None:
-    """It is of another machine; the setting is named."""
+    """The address belongs to another machine; the error names the setting."""
     settings = EchoSettings(listen="192.0.2.1:1")
 
     with pytest.raises(ServeError, match=r"^cannot listen on 192\.0\.2\.1:1: .*--listen$"):
@@ -321,8 +321,8 @@ def test_an_address_that_is_not_here_is_said() -> None:
 
 def test_address_in_use_is_said() -> None:
     """Two servers on one port: the second one names the setting."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        settings = EchoSettings(listen=f"127.0.0.1:{taken.getsockname()[1]}")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        settings = EchoSettings(listen=f"127.0.0.1:{listener.getsockname()[1]}")
 
         with pytest.raises(ServeError, match=r"^cannot listen on 127.*Address already in use"):
             run(settings, lambda: service(settings))
@@ -338,7 +338,7 @@ def test_service_that_cannot_be_built_ends_the_server() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("127.0.0.1:8443", ("127.0.0.1", 8443)),
         ("[::1]:0", ("::1", 0)),
@@ -346,9 +346,9 @@ def test_service_that_cannot_be_built_ends_the_server() -> None:
         ("localhost:65535", ("localhost", 65535)),
     ],
 )
-def test_addresses(text: str, found: tuple[str, int]) -> None:
+def test_addresses(text: str, expected: tuple[str, int]) -> None:
     """An address is host:port, with brackets around IPv6."""
-    assert address(text) == found
+    assert address(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "8443", "host:", "host:65536", "::1:80", "a:b:1", "h:-1"])

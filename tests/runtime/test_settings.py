@@ -10,7 +10,7 @@ from runtime.settings import Settings, SettingsError
 class RoomSettings(Settings):
     """Settings of an invented room."""
 
-    room: ClassVar[str] = "attic"
+    component: ClassVar[str] = "attic"
 
     size: Annotated[int, Field(ge=1, le=9)] = 3
     """How many; at most 100% of nine."""
@@ -19,7 +19,7 @@ class RoomSettings(Settings):
     file: Path | None = None
     """Where to write."""
     loud: bool = False
-    """Say more."""
+    """Log more."""
     color: Literal["red", "blue"] = "red"
     """Which one."""
 
@@ -27,7 +27,7 @@ class RoomSettings(Settings):
 class StrictSettings(Settings):
     """Settings with a field that must be given."""
 
-    room: ClassVar[str] = "attic"
+    component: ClassVar[str] = "attic"
 
     cluster: str
     """Name of the cluster."""
@@ -72,7 +72,7 @@ def test_flags_win_over_the_environment() -> None:
 def test_bad_value_is_one_line_that_names_its_source(
     argv: list[str], environ: dict[str, str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A bad value ends the process with 2 and one line that says where it came from."""
+    """A bad value ends the process with 2 and one line that names its source."""
     with pytest.raises(SystemExit) as ended:
         RoomSettings.from_command_line("", argv, environ)
 
@@ -83,7 +83,7 @@ def test_bad_value_is_one_line_that_names_its_source(
 
 
 def test_all_bad_values_are_named() -> None:
-    """Two mistakes are told in one go."""
+    """Two mistakes are reported together."""
     with pytest.raises(SettingsError, match=r"--size is .*; --color is "):
         RoomSettings.read({"size": "0", "color": "x"}, {})
 
@@ -95,7 +95,7 @@ def test_missing_value_is_named() -> None:
 
 
 def test_help_shows_default_meaning_and_variable(capsys: pytest.CaptureFixture[str]) -> None:
-    """--help says of every field what it means, its default and its variable."""
+    """--help shows meaning, default and variable of every field."""
     with pytest.raises(SystemExit) as ended:
         RoomSettings.from_command_line("An attic.", ["--help"], {})
 
@@ -123,12 +123,16 @@ def test_names_that_kubernetes_sets_are_refused(field: str) -> None:
         type(
             "Colliding",
             (Settings,),
-            {"room": "attic", "__annotations__": {"room": ClassVar[str], field: int}, field: 1},
+            {
+                "component": "attic",
+                "__annotations__": {"component": ClassVar[str], field: int},
+                field: 1,
+            },
         )
 
 
 def test_settings_are_frozen_and_closed() -> None:
-    """Nobody changes a setting later or makes one up."""
+    """Settings cannot be changed or added."""
     settings = RoomSettings()
 
     with pytest.raises(ValueError, match="frozen"):

@@ -10,10 +10,10 @@ from runtime import web
 from runtime.metrics import Metrics
 from tests.webhook.vectors import review
 from webhook import app
-from webhook.review import State
+from webhook.review import AdmissionContext
 
 
-def _application(state: Any) -> tuple[Flask, Metrics]:
+def _application(context: Any) -> tuple[Flask, Metrics]:
     metrics = Metrics("webhook")
     flask = web.application(
         "webhook",
@@ -21,14 +21,14 @@ def _application(state: Any) -> tuple[Flask, Metrics]:
         readiness=lambda: web.Readiness(ready=True),
         max_body_bytes=100_000,
     )
-    app.add_routes(flask, state, metrics)
+    app.add_routes(flask, context, metrics)
     return flask, metrics
 
 
 @pytest.fixture
 def metrics_and_client() -> tuple[Metrics, FlaskClient]:
-    """The routes on a fixed state."""
-    flask, metrics = _application(lambda: State(Policy(), EDL_CLASSES))
+    """The routes on a fixed context."""
+    flask, metrics = _application(lambda: AdmissionContext(Policy(), EDL_CLASSES))
     return metrics, flask.test_client()
 
 
@@ -54,7 +54,7 @@ def test_mutate_answers_with_a_patch(client: FlaskClient) -> None:
 def test_the_time_to_answer_is_measured(
     metrics_and_client: tuple[Metrics, FlaskClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the body to the answer."""
+    """From the body to the response."""
     metrics, client = metrics_and_client
     times = iter([1000.0, 1000.25])
     monkeypatch.setattr(app, "monotonic_s", lambda: next(times))
@@ -98,7 +98,7 @@ def test_consent_is_not_logged(client: FlaskClient, caplog: pytest.LogCaptureFix
 def test_bad_bodies_are_refused_and_serving_goes_on(
     client: FlaskClient, body: bytes, status: int
 ) -> None:
-    """What is no review gets a 4xx as JSON; the next one is answered."""
+    """A body that is not a review gets a 4xx as JSON; the next review is answered."""
     refused = client.post("/mutate", data=body, content_type="application/json")
     after = client.post("/mutate", json=review("pod-create-service"))
 
@@ -124,10 +124,10 @@ def test_reviews_are_counted(metrics_and_client: tuple[Metrics, FlaskClient]) ->
 
 
 def test_failure_inside_is_a_500_that_fails_open() -> None:
-    """An error of ours is no answer, so that failurePolicy Ignore lets the object through."""
+    """An internal error gives no review, so that failurePolicy Ignore admits the object."""
 
-    def broken() -> State:
-        raise RuntimeError("state is gone")
+    def broken() -> AdmissionContext:
+        raise RuntimeError("context is gone")
 
     answer = (
         _application(broken)[0].test_client().post("/mutate", json=review("pod-create-service"))
@@ -135,4 +135,4 @@ def test_failure_inside_is_a_500_that_fails_open() -> None:
 
     assert answer.status_code == 500
     assert answer.json is not None
-    assert "state is gone" not in answer.text
+    assert "context is gone" not in answer.text

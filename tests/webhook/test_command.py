@@ -9,13 +9,13 @@ import pytest
 from kubernetes.client.configuration import Configuration
 
 from kube import config
-from runtime import logs, serve, stop
+from runtime import logs, serve, signals
 from webhook import __main__ as command
 from webhook.settings import WebhookSettings
 
 
 class Client:
-    """Stands in for `kube.client.Client`."""
+    """A stand-in for `kube.client.Client`."""
 
     def __init__(self, connection: Configuration, *, user_agent: str) -> None:
         self.connection = connection
@@ -29,7 +29,7 @@ class Client:
 
 @dataclass
 class Happened:
-    """What the command did, in order."""
+    """A recorder of the command's actions, in order."""
 
     connection: Configuration = field(default_factory=Configuration)
     steps: list[tuple[Any, ...]] = field(default_factory=list)
@@ -43,13 +43,13 @@ class Happened:
         self.clients.append(Client(connection, user_agent=user_agent))
         return self.clients[-1]
 
-    def server(self, *given: Any) -> Any:
-        """Stands in for `webhook.server.Server`."""
-        self.servers.append(given)
+    def server(self, *arguments: Any) -> Any:
+        """Stands in for `webhook.server.WebhookServer`."""
+        self.servers.append(arguments)
         return self
 
     def service(self) -> str:
-        """As of a server."""
+        """Stands in for `WebhookServer.service`."""
         return "service"
 
     def serve(self, settings: WebhookSettings, build: Callable[[], Any]) -> None:
@@ -60,29 +60,29 @@ class Happened:
 
 @pytest.fixture
 def happened(monkeypatch: pytest.MonkeyPatch) -> Happened:
-    """A command that serves nothing and reaches nobody."""
-    made = Happened()
+    """A command with stand-ins for server and API."""
+    recorded = Happened()
 
     def load(path: Path | None, context: str | None) -> Configuration:
-        made.steps.append(("load", path, context))
-        return made.connection
+        recorded.steps.append(("load", path, context))
+        return recorded.connection
 
     def setup(room: str, *, level: str, form: str) -> None:
-        made.steps.append(("logs", room, level, form))
+        recorded.steps.append(("logs", room, level, form))
 
     def first(client: Client, settings: WebhookSettings) -> Path:
         assert not client.closed
-        made.steps.append(("certificate", settings.namespace))
+        recorded.steps.append(("certificate", settings.namespace))
         return Path("/run/server.pem")
 
     monkeypatch.setattr(config, "load", load)
     monkeypatch.setattr(logs, "setup", setup)
-    monkeypatch.setattr(stop, "exit_on_signals", lambda: made.steps.append(("signals",)))
-    monkeypatch.setattr(serve, "run", made.serve)
+    monkeypatch.setattr(signals, "exit_on_signals", lambda: recorded.steps.append(("signals",)))
+    monkeypatch.setattr(serve, "run", recorded.serve)
     monkeypatch.setattr(command, "first_certificate", first)
-    monkeypatch.setattr(command, "Client", made.client)
-    monkeypatch.setattr(command, "Server", made.server)
-    return made
+    monkeypatch.setattr(command, "Client", recorded.client)
+    monkeypatch.setattr(command, "WebhookServer", recorded.server)
+    return recorded
 
 
 def test_it_serves_with_a_certificate_of_its_own(happened: Happened) -> None:
@@ -110,7 +110,7 @@ def test_it_serves_with_a_certificate_of_its_own(happened: Happened) -> None:
 
 
 def test_a_certificate_that_is_given_is_not_looked_after(happened: Happened) -> None:
-    """It is somebody else's to renew."""
+    """Another program renews it."""
     command.main(["--tls-cert=mine.pem"])
     happened.build()
     (client,) = happened.clients
@@ -147,7 +147,7 @@ def test_help_says_what_there_is(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Of the command, and of the one in it."""
+    """The help of the command and of its subcommand."""
     monkeypatch.setenv("COLUMNS", "200")
     with pytest.raises(SystemExit) as ended:
         command.main([*argv, "--help"])

@@ -6,7 +6,7 @@ from policy.model import Policy
 from policy.mutation import EDL_CLASSES
 from webhook import dryrun
 from webhook.__main__ import main
-from webhook.review import State
+from webhook.review import AdmissionContext
 
 JOB = """
 apiVersion: batch/v1
@@ -37,7 +37,7 @@ data: {policy.yaml: "tears: {}"}
 
 
 def _lines(text: str) -> tuple[str, ...]:
-    return dryrun.report(text, State(Policy(), EDL_CLASSES)).lines
+    return dryrun.report(text, AdmissionContext(Policy(), EDL_CLASSES)).lines
 
 
 def test_changes_are_shown_as_operations() -> None:
@@ -50,7 +50,7 @@ def test_changes_are_shown_as_operations() -> None:
 
 
 def test_pods_of_workloads_are_shown() -> None:
-    """What would become of a ReplicaSet's pods is shown, warnings too."""
+    """The changes of a ReplicaSet's pods are shown, including warnings."""
     lines = _lines(PSERVER)
 
     assert lines[0] == "pods of ReplicaSet training/ps: changed:"
@@ -62,7 +62,7 @@ def test_refusals_say_why() -> None:
     """A bad Job and a bad policy are refused by field, whatever else is in the file."""
     text = "---".join([JOB.replace('"60"', '"1"'), POLICY, PSERVER])
 
-    report = dryrun.report(text, State(Policy(), EDL_CLASSES))
+    report = dryrun.report(text, AdmissionContext(Policy(), EDL_CLASSES))
 
     assert report.refused
     assert "min must not exceed max" in report.lines[0]
@@ -79,22 +79,22 @@ def test_other_objects_are_said_to_be_none_of_ours() -> None:
     )
 
     assert _lines(text) == (
-        "Service default/a: not looked at by admission",
+        "Service default/a: not reviewed by admission",
         "Pod default/b-: allowed as it is",
     )
 
 
 def test_an_object_without_a_name_has_none() -> None:
-    """Its namespace is the default one, as kubectl has it."""
+    """Its namespace is the default one, as for kubectl."""
     assert _lines("{kind: Pod}") == ("Pod default/(no name): allowed as it is",)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("{", "not valid YAML"), ("[]", "has no kind"), ("a: 1", "has no kind")]
+    ("text", "message"), [("{", "not valid YAML"), ("[]", "has no kind"), ("a: 1", "has no kind")]
 )
-def test_files_without_objects(text: str, said: str) -> None:
+def test_files_without_objects(text: str, message: str) -> None:
     """A file that holds no objects is refused in one line."""
-    with pytest.raises(dryrun.FileError, match=said):
+    with pytest.raises(dryrun.FileError, match=message):
         _lines(text)
 
 
@@ -117,7 +117,7 @@ def test_command_prints_and_tells_by_its_code(
 def test_the_command_takes_a_master_for_granted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Which image masters run is the cluster's business, not the Job's."""
+    """The image of masters is a setting of the cluster, not of the Job."""
     file = tmp_path / "job.yaml"
     file.write_text(JOB.replace("{edl.", '{edl.training/master: "true", edl.', 1))
 

@@ -18,9 +18,9 @@ from tests.webhook.vectors import review
 @pytest.fixture
 def nowhere() -> Iterator[str]:
     """The URL of an API server that is not there: a port that is taken and not listened to."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield f"https://127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        yield f"https://127.0.0.1:{listener.getsockname()[1]}"
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def _started(directory: Path, server: str, *flags: str) -> Iterator[subprocess.P
 
 
 def test_serves_while_the_api_server_is_away(tmp_path: Path, nowhere: str) -> None:
-    """It answers what it can, says that it is not ready, and stops when told to."""
+    """It answers probes, is not ready, and stops on SIGTERM."""
     ca, ca_file = make_ca(tmp_path)
     leaf = make_leaf(ca, tmp_path / "leaf.pem")
     with _started(tmp_path, nowhere, f"--tls-cert={leaf}") as process, caller(ca_file) as pool:
@@ -72,9 +72,9 @@ def test_serves_while_the_api_server_is_away(tmp_path: Path, nowhere: str) -> No
 
 
 def test_waits_for_its_first_certificate(tmp_path: Path, nowhere: str) -> None:
-    """Without a certificate it does not serve; it says why, and SIGTERM ends the wait."""
+    """Without a certificate it does not serve; it logs why, and SIGTERM ends the wait."""
     with _started(tmp_path, nowhere) as process:
-        wait_until(lambda: b"not looked after" in (tmp_path / "log").read_bytes(), START_S)
+        wait_until(lambda: b"rotation failed" in (tmp_path / "log").read_bytes(), START_S)
         process.send_signal(signal.SIGTERM)
         code = process.wait(START_S)
 

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 import yaml
 
-from policy.mutation import EDL_CLASSES, PriorityClass
+from policy.mutation import EDL_CLASSES, PriorityClassValues
 from tests.webhook.cluster import ROOT, registrations
 from webhook.registration import by_url
 
@@ -47,10 +47,10 @@ def test_own_namespace_is_only_seen_for_the_policy(kind: str, entry: dict[str, A
 
 
 def test_shipped_classes_are_the_ones_we_write() -> None:
-    """The manifest and the values that dry runs show and repairs use say the same."""
+    """The manifest has the same values as dry runs and repairs."""
     text = (ROOT / "deploy" / "base" / "priority-classes.yaml").read_text()
     shipped = {
-        document["metadata"]["name"]: PriorityClass(
+        document["metadata"]["name"]: PriorityClassValues(
             document["value"],
             document.get("preemptionPolicy", "PreemptLowerPriority"),
             document.get("globalDefault", False),

@@ -8,9 +8,9 @@ from policy.model import Policy
 from policy.mutation import EDL_CLASSES
 from tests.webhook.vectors import NAMES, request, thing
 from webhook import review
-from webhook.review import State
+from webhook.review import AdmissionContext
 
-STATE = State(Policy(), EDL_CLASSES, "abc")
+STATE = AdmissionContext(Policy(), EDL_CLASSES, "abc")
 MIN, MAX = "edl.training/min-trainers", "edl.training/max-trainers"
 
 
@@ -33,8 +33,10 @@ _SPEC = ("completions", "parallelism", "completionMode", "managedBy")
 def _refusal(new: dict[str, Any], old: dict[str, Any] | None = None) -> str:
     """Why a Job is refused, "" if it is not."""
     operation = "CREATE" if old is None else "UPDATE"
-    asked = request("job-create-elastic", object=new, old_object=old, operation=operation)
-    return review.validate(asked, STATE).message
+    admission_request = request(
+        "job-create-elastic", object=new, old_object=old, operation=operation
+    )
+    return review.validate(admission_request, STATE).message
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -55,13 +57,13 @@ def test_patch_of_a_pod_with_its_audit_notes() -> None:
 
 
 def test_only_creation_mutates() -> None:
-    """Most of what we write can only be written at creation; status writes are none of ours."""
+    """Most patched fields can only be set at creation; status writes are not patched."""
     for changes in ({"operation": "UPDATE"}, {"sub_resource": "status"}, {"object": None}):
         assert review.mutate(request("pod-create-trainer", **changes), STATE).outcome == "allowed"
 
 
 def test_bad_job_is_left_for_validation() -> None:
-    """Mutation leaves a contradicting Job as it is; validation then says what is wrong with it."""
+    """Mutation leaves an invalid Job unchanged; validation then reports the error."""
     bad = _job(min_trainers="61")
 
     mutated = review.mutate(request("job-create-elastic", object=bad), STATE)
@@ -71,7 +73,7 @@ def test_bad_job_is_left_for_validation() -> None:
 
 
 def test_mutated_job_is_valid() -> None:
-    """What mutation makes of a good Job, validation accepts."""
+    """Validation accepts the mutated form of a valid Job."""
     job = thing("job-create-elastic")
     answer = review.mutate(request("job-create-elastic"), STATE)
     after = jsonpatch.JsonPatch(list(answer.operations)).apply(job)
@@ -81,7 +83,7 @@ def test_mutated_job_is_valid() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "expected"),
     [
         ({"min_trainers": "0"}, f"{MIN} is 0: write a whole number from 1"),
         ({"min_trainers": "two"}, f"{MIN} is 'two'"),
@@ -93,9 +95,9 @@ def test_mutated_job_is_valid() -> None:
         ({"managedBy": "example.com/other"}, "spec.managedBy is example.com/other"),
     ],
 )
-def test_bad_jobs_are_refused_by_field(changes: dict[str, Any], said: str) -> None:
+def test_bad_jobs_are_refused_by_field(changes: dict[str, Any], expected: str) -> None:
     """The message names annotation or field and what would be right."""
-    assert said in _refusal(_job(**changes))
+    assert expected in _refusal(_job(**changes))
 
 
 def test_jobs_that_are_not_elastic_pass() -> None:
@@ -104,7 +106,7 @@ def test_jobs_that_are_not_elastic_pass() -> None:
 
 
 def test_managed_job_keeps_its_annotations() -> None:
-    """Without them nobody would run its pods, since managedBy cannot be taken back."""
+    """Without them no controller would run its pods, because managedBy is immutable."""
     managed = _job(managedBy="edl.training/reconciler")
     stripped = _job(managedBy="edl.training/reconciler", min_trainers=None, max_trainers=None)
 
@@ -122,7 +124,7 @@ def test_update_checks_what_changes() -> None:
 
 
 def test_update_leaves_old_mistakes_alone() -> None:
-    """A Job stored while nobody looked can still be changed in other ways, even by scaling it."""
+    """An invalid Job stored during an outage can still be changed otherwise, even scaled."""
     old = _job(max_trainers="nonsense", completions=1, parallelism=1)
     new = _job(max_trainers="nonsense", completions=1, parallelism=7)
 
@@ -147,21 +149,24 @@ def test_a_master_neither_comes_nor_goes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "expected"),
     [
         ({"parameter_servers": "2"}, "edl.training/parameter-servers needs a master"),
         ({"master": "true", "parameter_servers": "99"}, "edl.training/parameter-servers is 99"),
-        ({"master": "true", "parameter_server_cpu": "2"}, "the Job asks for none"),
-        ({"checkpoint_claim": "nets"}, "edl.training/checkpoint-claim says something about"),
+        ({"master": "true", "parameter_server_cpu": "2"}, "the Job requests none"),
+        (
+            {"checkpoint_claim": "nets"},
+            "edl.training/checkpoint-claim applies to parameter servers",
+        ),
         ({"master_max_steps": "5"}, "edl.training/master-max-steps needs a master"),
         ({"master": "true", "master_heartbeat_seconds": "x"}, "edl.training/master-heartbeat"),
     ],
 )
-def test_wrong_wishes_for_servers_are_refused(changes: dict[str, Any], said: str) -> None:
-    """In one line that names the annotation."""
+def test_wrong_wishes_for_servers_are_refused(changes: dict[str, Any], expected: str) -> None:
+    """The message is one line that names the annotation."""
     message = _refusal(_job(**changes))
 
-    assert said in message
+    assert expected in message
     assert "\n" not in message
 
 
@@ -173,12 +178,12 @@ def test_wrong_wishes_for_servers_are_refused(changes: dict[str, Any], said: str
     ],
 )
 def test_what_pods_could_not_follow_does_not_change(name: str) -> None:
-    """Neither to another value, nor to none."""
-    said = {"master": "true", "parameter_servers": "2"}
-    old, new = _job(**{**said, name: "1"}), _job(**{**said, name: "3"})
+    """They can neither be changed nor removed."""
+    annotations = {"master": "true", "parameter_servers": "2"}
+    old, new = _job(**{**annotations, name: "1"}), _job(**{**annotations, name: "3"})
 
     assert f"{name.replace('_', '-')} cannot change once the Job exists" in _refusal(new, old)
-    assert "cannot change" in _refusal(new, _job(**{**said, name: None}))
+    assert "cannot change" in _refusal(new, _job(**{**annotations, name: None}))
 
 
 def test_a_wrong_wish_for_a_master_is_refused() -> None:
@@ -211,10 +216,12 @@ def test_jobs_that_are_over_are_not_blocked(over: dict[str, Any]) -> None:
 
 
 def test_jobs_of_protected_namespaces_are_ordinary() -> None:
-    """What we do not run, we do not refuse."""
-    asked = request("job-create-elastic", object=_job(min_trainers="x"), namespace="kube-system")
+    """Jobs that EDL does not manage are not validated."""
+    admission_request = request(
+        "job-create-elastic", object=_job(min_trainers="x"), namespace="kube-system"
+    )
 
-    assert review.validate(asked, STATE).allowed
+    assert review.validate(admission_request, STATE).allowed
 
 
 def test_good_policy_is_accepted() -> None:
@@ -241,7 +248,7 @@ def test_policy_without_its_key_is_refused(data: dict[str, str] | None) -> None:
 
 
 def test_other_configmaps_are_not_policies() -> None:
-    """Another name, another namespace, or one that is being deleted is left alone."""
+    """Another name, another namespace, or one that is being deleted is not checked."""
     bad = request("configmap-update-policy-bad")
     deleting = thing("configmap-update-policy-bad")
     deleting["metadata"]["deletionTimestamp"] = "2026-03-01T11:00:00Z"
@@ -255,7 +262,7 @@ def test_other_configmaps_are_not_policies() -> None:
 
 
 def test_everything_else_is_allowed() -> None:
-    """Deletions, subresources, reviews without object and other kinds are none of ours."""
+    """Deletions, subresources, reviews without object and other kinds are not checked."""
     bad = request("configmap-update-policy-bad")
     changes: list[dict[str, Any]] = [
         {"operation": "DELETE"},
@@ -283,7 +290,7 @@ def test_everything_else_is_allowed() -> None:
 )
 def test_odd_objects_are_no_crash(broken: dict[str, Any]) -> None:
     """Objects that no API server would send are answered all the same."""
-    asked = request("job-create-elastic", object=broken)
+    admission_request = request("job-create-elastic", object=broken)
 
-    assert review.mutate(asked, STATE).allowed
-    assert review.validate(asked, STATE).allowed
+    assert review.mutate(admission_request, STATE).allowed
+    assert review.validate(admission_request, STATE).allowed

@@ -1,4 +1,4 @@
-"""Which pods of other operators the API server is asked to show."""
+"""The selection of other operators' pods that the API server sends to the webhook."""
 
 import re
 from typing import Any
@@ -53,7 +53,7 @@ def test_a_namespace_alone_is_enough() -> None:
 
 @pytest.mark.parametrize("label", ["it's", "a\\b", "line\nbreak"])
 def test_quotes_cannot_break_out(label: str) -> None:
-    """Whatever a label is called, it stays inside its string."""
+    """Any label name stays inside its string literal."""
     text = selection.expression(policy(Training(name="a", labels={label: "x"})))
 
     inside = re.findall(r"'((?:[^'\\]|\\.)*)'", text)

@@ -15,7 +15,7 @@ from tests.webhook.vectors import review
 from tests.webhook.waiting import until
 from webhook import selection
 from webhook.certificates import REGISTRATION
-from webhook.server import Server, first_certificate
+from webhook.server import WebhookServer, first_certificate
 from webhook.settings import WebhookSettings
 
 
@@ -32,17 +32,17 @@ def api() -> FakeApi:
 
 
 @pytest.fixture
-def server(api: FakeApi, settings: WebhookSettings) -> Iterator[Server]:
+def server(api: FakeApi, settings: WebhookSettings) -> Iterator[WebhookServer]:
     """A started webhook without its socket."""
-    made = Server(api, settings, managed=True)
-    made.start()
-    yield made
-    made.stop()
+    running = WebhookServer(api, settings, managed=True)
+    running.start()
+    yield running
+    running.stop()
 
 
 def test_ready_once_policy_and_classes_are_known(api: FakeApi, settings: WebhookSettings) -> None:
-    """Before the first lists a review would decide on nothing, so nobody should ask."""
-    server = Server(api, settings, managed=False)
+    """Before the first lists a review has no basis, so the webhook is not ready."""
+    server = WebhookServer(api, settings, managed=False)
     before = server.readiness()
     server.start()
     until(lambda: server.readiness().ready)
@@ -53,7 +53,7 @@ def test_ready_once_policy_and_classes_are_known(api: FakeApi, settings: Webhook
     assert "certificate" not in server.readiness().details
 
 
-def test_routes_decide_on_live_classes(server: Server) -> None:
+def test_routes_decide_on_live_classes(server: WebhookServer) -> None:
     """A review is answered with the cluster's priority classes; details show the policy."""
     client = server.service().app.test_client()
     until(lambda: server.readiness().ready)
@@ -66,37 +66,37 @@ def test_routes_decide_on_live_classes(server: Server) -> None:
     assert ready.json["policy"]["source"] == "default"
 
 
-def test_metrics_show_policy_and_certificate(server: Server) -> None:
+def test_metrics_show_policy_and_certificate(server: WebhookServer) -> None:
     """The active version and the certificate's end are there to be scraped."""
-    assert server.keeper is not None
-    until(server.keeper.file.exists)
-    until(lambda: server.keeper is not None and server.keeper.kept.expires)
+    assert server.rotator is not None
+    until(server.rotator.file.exists)
+    until(lambda: server.rotator is not None and server.rotator.status.expires)
 
     text = server.metrics.text().decode()
 
     assert 'edl_webhook_policy_info{source="default",stale="false",version="' in text
-    assert "edl_webhook_certificate_expiry_seconds 1." in text
+    assert "edl_webhook_certificate_expiry_timestamp_seconds 1." in text
 
 
-def test_every_figure_says_what_it_is(server: Server) -> None:
-    """One line of help each; `_created` is what the client library adds."""
+def test_every_figure_says_what_it_is(server: WebhookServer) -> None:
+    """Every metric has a help text; the client library adds `_created`."""
     server.service()
     lines = server.metrics.text().decode().splitlines()
     helps = [line for line in lines if line.startswith("# HELP edl_webhook_")]
-    told = dict(line.removeprefix("# HELP edl_webhook_").split(" ", 1) for line in helps)
+    help_texts = dict(line.removeprefix("# HELP edl_webhook_").split(" ", 1) for line in helps)
 
-    assert {name: text for name, text in told.items() if not name.endswith("_created")} == {
+    assert {name: text for name, text in help_texts.items() if not name.endswith("_created")} == {
         "policy_info": "The policy in force; stale while the cluster's document cannot be used.",
-        "certificate_expiry_seconds": "When the served certificate ends, in epoch seconds.",
+        "certificate_expiry_timestamp_seconds": "When the served certificate ends, in epoch seconds; 0 before the first.",
         "reviews_total": "Admission reviews answered.",
         "review_seconds": "From the body's last byte to the answer.",
     }
 
 
 def test_its_service_starts_and_stops_it(api: FakeApi, settings: WebhookSettings) -> None:
-    """What `runtime.serve` calls before the first request and after the last."""
+    """`runtime.serve` calls start before the first request and stop after the last."""
     before = set(threading.enumerate())
-    server = Server(api, settings, managed=True)
+    server = WebhookServer(api, settings, managed=True)
     service = server.service()
     service.start()
     until(lambda: service.app.test_client().get("/readyz").status_code == 200)
@@ -108,9 +108,9 @@ def test_its_service_starts_and_stops_it(api: FakeApi, settings: WebhookSettings
 
 
 def test_a_body_that_is_too_large_is_refused(api: FakeApi, settings: WebhookSettings) -> None:
-    """By the setting, before it is read."""
+    """The limit is a setting, checked before the body is parsed."""
     small = settings.model_copy(update={"max_body_bytes": 1000})
-    client = Server(api, small, managed=False).service().app.test_client()
+    client = WebhookServer(api, small, managed=False).service().app.test_client()
 
     assert client.post("/mutate", json={"a": "x" * 2000}).status_code == 413
 
@@ -118,36 +118,39 @@ def test_a_body_that_is_too_large_is_refused(api: FakeApi, settings: WebhookSett
 def test_with_a_client_ca_every_review_wants_a_certificate(
     api: FakeApi, settings: WebhookSettings
 ) -> None:
-    """Probes do not; without one nobody is asked for it."""
+    """Probes do not; without a client CA no route needs one."""
     strict = settings.model_copy(update={"client_ca": Path("ca.crt")})
     answers = [
-        Server(api, given, managed=False).service().app.test_client().post("/mutate", json={})
-        for given in (strict, settings)
+        WebhookServer(api, server_settings, managed=False)
+        .service()
+        .app.test_client()
+        .post("/mutate", json={})
+        for server_settings in (strict, settings)
     ]
 
     assert [answer.status_code for answer in answers] == [403, 400]
 
 
 def test_a_policy_that_changes_is_published_at_once(settings: WebhookSettings) -> None:
-    """Which pods of other operators the API server shows; nobody waits for the next round."""
+    """The selection of other operators' pods is updated before the next periodic sync."""
     api = with_registrations()
-    server = Server(api, settings, managed=True)
+    server = WebhookServer(api, settings, managed=True)
     server.start()
 
-    def shown() -> set[str]:
+    def published_expressions() -> set[str]:
         entries = read(api, request.MUTATINGWEBHOOKS, REGISTRATION)["webhooks"]
         (entry,) = [entry for entry in entries if entry["name"] == selection.ENTRY]
         return {condition["expression"] for condition in entry["matchConditions"]}
 
-    until(lambda: server.keeper is not None and server.keeper.kept.expires is not None)
-    assert "team" not in str(shown())
+    until(lambda: server.rotator is not None and server.rotator.status.expires is not None)
+    assert "team" not in str(published_expressions())
     put_policy(api, "training: [{name: a, labels: {team: red}}]")
-    until(lambda: "object.metadata.labels['team'].matches('^red$')" in str(shown()))
+    until(lambda: "object.metadata.labels['team'].matches('^red$')" in str(published_expressions()))
     server.stop()
 
 
 def test_the_certificate_is_for_the_service_and_more(api: FakeApi, tmp_path: Path) -> None:
-    """In EDL's namespace, by every name that the API server may use."""
+    """It covers all names that the API server may use, in EDL's namespace."""
     settings = WebhookSettings(certificate_dir=tmp_path, hosts=("10.0.0.1",), namespace="edl")
     file = first_certificate(api, settings)
     cert, key, *_ = file.read_bytes().split(b"-----BEGIN PRIVATE KEY")
@@ -165,19 +168,19 @@ def test_the_certificate_is_for_the_service_and_more(api: FakeApi, tmp_path: Pat
 
 
 class Never:
-    """An event that nobody sets; waiting for it takes no time and is kept."""
+    """An event that is never set; waits take no time and are recorded."""
 
     waits_s: list[float]
 
     def wait(self, timeout: float) -> None:
-        """As `threading.Event` has it."""
+        """See `threading.Event`."""
         self.waits_s.append(timeout)
 
 
 def test_the_first_certificate_is_waited_for(
     settings: WebhookSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As long as it takes, with pauses of at least a second."""
+    """It waits indefinitely, with pauses of at least a second."""
     api = FakeApi()
     api.faults.fail_next(Forbidden("down"), 6)
     Never.waits_s = []
@@ -189,19 +192,19 @@ def test_the_first_certificate_is_waited_for(
     assert all(1.0 <= wait_s <= 31.0 for wait_s in Never.waits_s)
 
 
-def test_certificate_of_no_round_has_no_end(api: FakeApi, settings: WebhookSettings) -> None:
-    """Until the first round the gauge is 0, which an alert can tell from a date."""
-    server = Server(api, settings, managed=True)
+def test_before_the_first_sync_there_is_no_expiry(api: FakeApi, settings: WebhookSettings) -> None:
+    """Before the first sync the gauge is 0, which alerts can distinguish from a date."""
+    server = WebhookServer(api, settings, managed=True)
 
-    assert "edl_webhook_certificate_expiry_seconds 0.0" in server.metrics.text().decode()
+    assert "edl_webhook_certificate_expiry_timestamp_seconds 0.0" in server.metrics.text().decode()
     assert server.readiness().details["certificate"] == {"expires": None, "error": ""}
-    assert server.readiness().details["policy"] == server.live.active.current.details()
+    assert server.readiness().details["policy"] == server.live_context.active.current.details()
 
 
 def test_stop_leaves_no_thread(api: FakeApi, settings: WebhookSettings) -> None:
-    """Watches and keeper end together."""
+    """Watches and rotator end together."""
     before = set(threading.enumerate())
-    server = Server(api, settings, managed=True)
+    server = WebhookServer(api, settings, managed=True)
     server.start()
     until(lambda: server.readiness().ready)
     server.stop()
@@ -210,7 +213,7 @@ def test_stop_leaves_no_thread(api: FakeApi, settings: WebhookSettings) -> None:
 
 
 def test_first_certificate_is_made(settings: WebhookSettings) -> None:
-    """Before it serves, the webhook has a file to serve with."""
+    """The webhook has a certificate file before it serves."""
     file = first_certificate(with_registrations(), settings)
 
     assert file.read_bytes().count(b"BEGIN") == 2
@@ -218,8 +221,8 @@ def test_first_certificate_is_made(settings: WebhookSettings) -> None:
 
 def test_file_from_before_is_good_enough(settings: WebhookSettings) -> None:
     """A restart while the API server is down serves with what is there."""
-    made = first_certificate(FakeApi(), settings)
+    first = first_certificate(FakeApi(), settings)
     down = FakeApi()
     down.faults.fail_next(Forbidden("down"), 99)
 
-    assert first_certificate(down, settings) == made
+    assert first_certificate(down, settings) == first

@@ -5,7 +5,7 @@ import pytest
 
 from tests.webhook.vectors import NAMES, review
 from webhook import wire
-from webhook.wire import Answer, WireError
+from webhook.wire import AdmissionResponse, WireError
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -17,11 +17,11 @@ def test_recorded_reviews_are_read(name: str) -> None:
 
     assert request.uid == document["request"]["uid"]
     assert request.object == document["request"]["object"]
-    assert request.thing in ("pods", "jobs.batch", "configmaps")
+    assert request.resource_name in ("pods", "jobs.batch", "configmaps")
 
 
 def test_unknown_fields_are_ignored() -> None:
-    """A newer API server may say more."""
+    """A newer API server may send more fields."""
     document = review("pod-create-service")
     document["request"]["novelty"] = {"a": 1}
     document["novelty"] = 2
@@ -40,7 +40,7 @@ def test_unknown_fields_are_ignored() -> None:
     ],
 )
 def test_other_bodies_are_refused_by_field(document: object, where: str) -> None:
-    """What is no AdmissionReview v1 is refused in one line that names the field."""
+    """Anything but an AdmissionReview v1 is refused in one line that names the field."""
     with pytest.raises(WireError, match=where) as refused:
         wire.read(document)
 
@@ -49,7 +49,7 @@ def test_other_bodies_are_refused_by_field(document: object, where: str) -> None
 
 @pytest.mark.parametrize("field", ["uid", "resource", "operation"])
 def test_needed_fields_are_strict(field: str) -> None:
-    """Without what we decide on there is no decision."""
+    """Fields that decisions need are required."""
     document = review("pod-create-service")
     document["request"][field] = ""
 
@@ -59,7 +59,7 @@ def test_needed_fields_are_strict(field: str) -> None:
 
 def test_consent_is_short() -> None:
     """An answer that changes nothing has neither patch nor patchType."""
-    document = wire.show(Answer("u1"))
+    document = wire.to_json(AdmissionResponse("u1"))
 
     assert document == {
         "apiVersion": "admission.k8s.io/v1",
@@ -71,9 +71,9 @@ def test_consent_is_short() -> None:
 def test_patch_is_base64_of_json() -> None:
     """Patch and type come together."""
     operation = {"op": "add", "path": "/a", "value": "ü"}
-    answer = Answer("u1", operations=(operation,), audit={"tier": "surplus"})
+    answer = AdmissionResponse("u1", operations=(operation,), audit={"tier": "surplus"})
 
-    response = wire.show(answer)["response"]
+    response = wire.to_json(answer)["response"]
 
     assert isinstance(response, dict)
     assert response["patchType"] == "JSONPatch"
@@ -84,9 +84,9 @@ def test_patch_is_base64_of_json() -> None:
 
 def test_refusal_says_why() -> None:
     """The message is what kubectl shows; warnings are cut where API servers cut them."""
-    answer = Answer("u1", allowed=False, message="no", warnings=("w" * 200,))
+    answer = AdmissionResponse("u1", allowed=False, message="no", warnings=("w" * 200,))
 
-    response = wire.show(answer)["response"]
+    response = wire.to_json(answer)["response"]
 
     assert isinstance(response, dict)
     assert response["status"] == {"code": 422, "reason": "Invalid", "message": "no"}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from webhook import wire
-from webhook.wire import Request
+from webhook.wire import AdmissionRequest
 
 _FOLDER = Path(__file__).parents[1] / "vectors" / "admission"
 NAMES = tuple(sorted(path.stem for path in _FOLDER.glob("*.json")))
@@ -26,10 +26,10 @@ def review(name: str) -> dict[str, Any]:
 
 def thing(name: str) -> dict[str, Any]:
     """The object in it."""
-    found: dict[str, Any] = review(name)["request"]["object"]
-    return found
+    obj: dict[str, Any] = review(name)["request"]["object"]
+    return obj
 
 
-def request(name: str, **changes: Any) -> Request:
+def request(name: str, **changes: Any) -> AdmissionRequest:
     """The request in it, with some fields changed."""
     return wire.read(review(name)).model_copy(update=copy.deepcopy(changes))

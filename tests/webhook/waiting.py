@@ -6,7 +6,7 @@ from collections.abc import Callable
 from runtime import clock
 
 LIMIT_S = 60.0
-"""Only ends a hang."""
+"""Ends a hang."""
 
 
 def until(fact: Callable[[], object]) -> None:

@@ -1,4 +1,4 @@
-"""What EDL relies on of an API server, as facts that hold on the fake and on the real one."""
+"""The API server contract that EDL relies on, tested on the fake and on a real server."""
 
 from tests.kube.contract.collections import CollectionContract
 from tests.kube.contract.objects import ObjectContract
@@ -6,7 +6,7 @@ from tests.kube.contract.pods import PodContract
 
 
 class ApiContract(ObjectContract, PodContract, CollectionContract):
-    """All the facts. Subclasses give the fixtures that `server.Server` names."""
+    """All contract tests. Subclasses define the fixtures of `ContractFixtures`."""
 
 
 __all__ = ["ApiContract"]

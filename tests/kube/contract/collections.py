@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from kube import errors, request
-from kube.client import Api
+from kube.api import Api
 from kube.request import (
     CONFIGMAPS,
     PODS,
 )
 from tests.kube.contract.server import (
-    Server,
+    ContractFixtures,
     ask,
     make_config,
     make_pod,
@@ -23,14 +23,14 @@ from tests.kube.contract.server import (
 
 
 def refuse_errors(events: list[tuple[str, Any]]) -> None:
-    """Raises what an ERROR event says."""
+    """Raises the error of an ERROR event."""
     for kind, obj in events:
         if kind == "ERROR":
             raise errors.from_status(obj)
 
 
-class CollectionContract(Server):
-    """Facts about many objects at once."""
+class CollectionContract(ContractFixtures):
+    """Contract tests of lists and watches."""
 
     def test_pages_make_up_the_whole(self, api: Api, namespace: str) -> None:
         """Pages carry one version, and what is made in between is not in them."""
@@ -46,14 +46,14 @@ class CollectionContract(Server):
             token = page["metadata"].get("continue")
             if not token:
                 break
-            asked = request.list_page(CONFIGMAPS, namespace, limit=2, token=token, **chosen)
-            page = ask(api, asked)
+            next_page = request.list_page(CONFIGMAPS, namespace, limit=2, token=token, **chosen)
+            page = ask(api, next_page)
 
         assert names == ["c0", "c1", "c2", "c3", "c4"]
         assert len(versions) == 1
 
     def test_items_of_a_list_carry_no_kind(self, api: Api, namespace: str) -> None:
-        """The list says it once."""
+        """The list has the kind once."""
         make_config(api, namespace, "one")
         page = ask(api, request.list_page(CONFIGMAPS, namespace))
 
@@ -105,8 +105,10 @@ class CollectionContract(Server):
             body = {"metadata": {"name": name, "labels": {"suite": "labels", **own}}}
             api.send(request.create(CONFIGMAPS, namespace, body))
 
-        asked = request.list_page(CONFIGMAPS, namespace, label_selector=f"suite=labels,{labels}")
-        assert [item["metadata"]["name"] for item in ask(api, asked)["items"]] == expected
+        list_request = request.list_page(
+            CONFIGMAPS, namespace, label_selector=f"suite=labels,{labels}"
+        )
+        assert [item["metadata"]["name"] for item in ask(api, list_request)["items"]] == expected
 
     def test_a_watch_continues_a_list(self, api: Api, namespace: str) -> None:
         """From a list's version on, every later event comes once and in order."""
@@ -117,8 +119,8 @@ class CollectionContract(Server):
         make_config(api, namespace, "two")
         api.send(request.delete(CONFIGMAPS, namespace, "one"))
 
-        asked = request.watch(CONFIGMAPS, namespace, resource_version=version, timeout_s=25)
-        events = watched(api, asked, 4)
+        watch_request = request.watch(CONFIGMAPS, namespace, resource_version=version, timeout_s=25)
+        events = watched(api, watch_request, 4)
         assert [(kind, obj["metadata"]["name"]) for kind, obj in events] == [
             ("ADDED", "one"),
             ("MODIFIED", "one"),
@@ -138,21 +140,21 @@ class CollectionContract(Server):
             patch = {"metadata": {"labels": {"chosen": label}}}
             api.send(request.merge_patch(CONFIGMAPS, namespace, "one", patch))
 
-        asked = request.watch(
+        watch_request = request.watch(
             CONFIGMAPS,
             namespace,
             resource_version=version,
             timeout_s=25,
             label_selector="chosen=yes",
         )
-        assert [kind for kind, _ in watched(api, asked, 3)] == ["ADDED", "DELETED", "ADDED"]
+        assert [kind for kind, _ in watched(api, watch_request, 3)] == ["ADDED", "DELETED", "ADDED"]
 
     def test_a_watch_ends_after_its_time(self, api: Api, namespace: str) -> None:
         """The server ends it in the regular way: the lines just stop."""
         version = version_of(api, namespace)
-        asked = request.watch(CONFIGMAPS, namespace, resource_version=version, timeout_s=1)
+        watch_request = request.watch(CONFIGMAPS, namespace, resource_version=version, timeout_s=1)
 
-        assert watched(api, asked, 1) == []
+        assert watched(api, watch_request, 1) == []
 
     def test_a_watch_from_too_long_ago_is_gone(
         self, api: Api, namespace: str, forget_history: Callable[[], None]
@@ -161,10 +163,10 @@ class CollectionContract(Server):
         version = version_of(api, namespace)
         make_config(api, namespace, "one")
         forget_history()
-        asked = request.watch(CONFIGMAPS, namespace, resource_version=version, timeout_s=25)
+        watch_request = request.watch(CONFIGMAPS, namespace, resource_version=version, timeout_s=25)
 
         with pytest.raises(errors.Gone) as caught:
-            refuse_errors(watched(api, asked, 1))
+            refuse_errors(watched(api, watch_request, 1))
         assert caught.value.reason == "Expired"
 
     def test_a_page_token_that_is_no_token_is_refused(self, api: Api, namespace: str) -> None:

@@ -3,25 +3,25 @@
 import pytest
 
 from kube import errors, request
-from kube.client import Api
+from kube.api import Api
 from kube.request import CONFIGMAPS, JOBS, LEASES, NODES, PRIORITYCLASSES, Resource
-from tests.kube.contract.server import Object, Server, ask, make_config, make_job
+from tests.kube.contract.server import ContractFixtures, Object, ask, make_config, make_job
 
 
-class ObjectContract(Server):
-    """Facts about single objects; every test makes its own."""
+class ObjectContract(ContractFixtures):
+    """Contract tests of single objects; every test creates its own."""
 
     def test_create_answers_the_object_as_stored(self, api: Api, namespace: str) -> None:
         """A creation answers with uid, version, time and kind filled in."""
-        made = make_config(api, namespace, "one", a="1")
+        created = make_config(api, namespace, "one", a="1")
 
-        assert made["kind"] == "ConfigMap"
-        assert made["data"] == {"a": "1"}
-        assert {"uid", "resourceVersion", "creationTimestamp"} <= made["metadata"].keys()
-        assert made == ask(api, request.get(CONFIGMAPS, namespace, "one"))
+        assert created["kind"] == "ConfigMap"
+        assert created["data"] == {"a": "1"}
+        assert {"uid", "resourceVersion", "creationTimestamp"} <= created["metadata"].keys()
+        assert created == ask(api, request.get(CONFIGMAPS, namespace, "one"))
 
     def test_generated_names_differ(self, api: Api, namespace: str) -> None:
-        """With generateName the server appends five characters of its own."""
+        """With generateName the server appends five characters."""
         body = {"metadata": {"generateName": "some-"}}
         names = {
             ask(api, request.create(CONFIGMAPS, namespace, body))["metadata"]["name"]
@@ -47,14 +47,14 @@ class ObjectContract(Server):
 
     def test_a_missing_object_is_not_found(self, api: Api, namespace: str) -> None:
         """Reading, patching and deleting what is not there are all 404."""
-        for asked in (
+        for api_request in (
             request.get(CONFIGMAPS, namespace, "none"),
             request.merge_patch(CONFIGMAPS, namespace, "none", {"data": {}}),
             request.delete(CONFIGMAPS, namespace, "none"),
             request.evict(namespace, "none"),
         ):
             with pytest.raises(errors.NotFound):
-                api.send(asked)
+                api.send(api_request)
 
     def test_an_unknown_resource_is_not_found(self, api: Api, namespace: str) -> None:
         """A kind that the server does not have is 404 as well."""
@@ -66,10 +66,10 @@ class ObjectContract(Server):
     def test_cluster_scoped_kinds_have_no_namespace(self, api: Api, namespace: str) -> None:
         """A PriorityClass is made, read and deleted without one."""
         body = {"metadata": {"name": namespace}, "value": -7, "preemptionPolicy": "Never"}
-        made = ask(api, request.create(PRIORITYCLASSES, None, body))
+        created = ask(api, request.create(PRIORITYCLASSES, None, body))
 
-        assert made["value"] == -7
-        assert "namespace" not in made["metadata"]
+        assert created["value"] == -7
+        assert "namespace" not in created["metadata"]
         api.send(request.delete(PRIORITYCLASSES, None, namespace))
         assert isinstance(ask(api, request.list_page(NODES))["items"], list)
 
@@ -85,18 +85,18 @@ class ObjectContract(Server):
 
     def test_a_write_that_changes_nothing_makes_no_version(self, api: Api, namespace: str) -> None:
         """A PUT of what is there keeps the resource version."""
-        made = make_config(api, namespace, "one", a="1")
+        created = make_config(api, namespace, "one", a="1")
 
-        same = ask(api, request.replace(CONFIGMAPS, namespace, "one", made))
-        assert same["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+        same = ask(api, request.replace(CONFIGMAPS, namespace, "one", created))
+        assert same["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]
 
     def test_merge_patch_sets_and_removes(self, api: Api, namespace: str) -> None:
         """Null removes a key, the rest is merged."""
         make_config(api, namespace, "one", a="1", b="2")
         patch = {"data": {"a": None, "c": "3"}}
 
-        made = ask(api, request.merge_patch(CONFIGMAPS, namespace, "one", patch))
-        assert made["data"] == {"b": "2", "c": "3"}
+        patched = ask(api, request.merge_patch(CONFIGMAPS, namespace, "one", patch))
+        assert patched["data"] == {"b": "2", "c": "3"}
 
     def test_merge_patch_with_an_old_version_is_a_conflict(self, api: Api, namespace: str) -> None:
         """`metadata.resourceVersion` in a merge patch is an optimistic lock."""
@@ -120,9 +120,9 @@ class ObjectContract(Server):
             {"op": "add", "path": "/metadata/labels/example.com~1x", "value": "y"},
         ]
 
-        made = ask(api, request.json_patch(CONFIGMAPS, namespace, "one", ops))
-        assert made["data"] == {"a": "9"}
-        assert made["metadata"]["labels"]["example.com/x"] == "y"
+        patched = ask(api, request.json_patch(CONFIGMAPS, namespace, "one", ops))
+        assert patched["data"] == {"a": "9"}
+        assert patched["metadata"]["labels"]["example.com/x"] == "y"
 
     @pytest.mark.parametrize(
         "op",
@@ -146,25 +146,25 @@ class ObjectContract(Server):
         assert ask(api, request.get(CONFIGMAPS, namespace, "one"))["data"] == {"a": "1"}
 
     def test_json_patch_replaces_what_is_not_there(self, api: Api, namespace: str) -> None:
-        """Unlike RFC 6902 says, `replace` of a missing key sets it: it proves nothing."""
+        """Contrary to RFC 6902, `replace` sets a missing key, so it does not prove existence."""
         make_config(api, namespace, "one", a="1")
         ops: list[Object] = [{"op": "replace", "path": "/data/none", "value": "1"}]
 
-        made = ask(api, request.json_patch(CONFIGMAPS, namespace, "one", ops))
-        assert made["data"] == {"a": "1", "none": "1"}
+        patched = ask(api, request.json_patch(CONFIGMAPS, namespace, "one", ops))
+        assert patched["data"] == {"a": "1", "none": "1"}
 
     def test_json_patch_of_an_absent_annotation_may_test_for_null(
         self, api: Api, namespace: str
     ) -> None:
-        """`test` with null on a missing key: the one way to say "only if absent"."""
+        """`test` with null on a missing key is the only way to express "only if absent"."""
         make_config(api, namespace, "one", a="1")
         ops: list[Object] = [
             {"op": "test", "path": "/data/none", "value": None},
             {"op": "add", "path": "/data/none", "value": "1"},
         ]
 
-        made = ask(api, request.json_patch(CONFIGMAPS, namespace, "one", ops))
-        assert made["data"]["none"] == "1"
+        patched = ask(api, request.json_patch(CONFIGMAPS, namespace, "one", ops))
+        assert patched["data"]["none"] == "1"
         with pytest.raises(errors.Invalid):
             api.send(request.json_patch(CONFIGMAPS, namespace, "one", ops))
 
@@ -195,19 +195,19 @@ class ObjectContract(Server):
         stamp = "2026-01-02T03:04:05Z"
         ours = {"type": "edl.training/Waiting", "message": "one line", "lastTransitionTime": stamp}
         suspended = {"type": "Suspended", "status": "False", "lastTransitionTime": stamp}
-        seen = []
+        stored_conditions = []
         for truth, reason in (("True", "NoRoom"), ("True", "FitsNoNode"), ("False", "Started")):
             conditions = [{**ours, "status": truth, "reason": reason}, suspended]
             body = {"status": {"conditions": conditions}}
-            asked = request.merge_patch(JOBS, namespace, "one", body, subresource="status")
-            seen.append(
+            status_patch = request.merge_patch(JOBS, namespace, "one", body, subresource="status")
+            stored_conditions.append(
                 [
                     (c["type"], c["status"], c.get("reason"))
-                    for c in ask(api, asked)["status"]["conditions"]
+                    for c in ask(api, status_patch)["status"]["conditions"]
                 ]
             )
 
-        assert seen == [
+        assert stored_conditions == [
             [("edl.training/Waiting", "True", "NoRoom"), ("Suspended", "False", None)],
             [("edl.training/Waiting", "True", "FitsNoNode"), ("Suspended", "False", None)],
             [("edl.training/Waiting", "False", "Started"), ("Suspended", "False", None)],
@@ -224,13 +224,13 @@ class ObjectContract(Server):
             api.send(request.replace(JOBS, namespace, "one", old, subresource="status"))
 
     def test_a_lease_is_written_over_its_version_only(self, api: Api, namespace: str) -> None:
-        """Of two writers from one version the second is refused."""
+        """The second of two writes based on one version is refused."""
         body = {
             "metadata": {"name": "one"},
             "spec": {"holderIdentity": "a", "leaseDurationSeconds": 15, "leaseTransitions": 0},
         }
-        made = ask(api, request.create(LEASES, namespace, body))
-        renewed = {**made, "spec": {**made["spec"], "renewTime": "2026-01-02T03:04:05.000006Z"}}
+        lease = ask(api, request.create(LEASES, namespace, body))
+        renewed = {**lease, "spec": {**lease["spec"], "renewTime": "2026-01-02T03:04:05.000006Z"}}
         stored = ask(api, request.replace(LEASES, namespace, "one", renewed))
 
         assert stored["spec"]["renewTime"] == "2026-01-02T03:04:05.000006Z"

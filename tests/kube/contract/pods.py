@@ -3,21 +3,28 @@
 import pytest
 
 from kube import errors, request
-from kube.client import Api
+from kube.api import Api
 from kube.request import CONFIGMAPS, PODDISRUPTIONBUDGETS, PODS
-from tests.kube.contract.server import Server, ask, get_pod, make_config, make_pod, run_pod
+from tests.kube.contract.server import (
+    ContractFixtures,
+    ask,
+    get_pod,
+    make_config,
+    make_pod,
+    run_pod,
+)
 
 
-class PodContract(Server):
-    """Facts about deletion and eviction."""
+class PodContract(ContractFixtures):
+    """Contract tests of deletion and eviction."""
 
     def test_delete_of_another_uid_is_a_conflict(self, api: Api, namespace: str) -> None:
         """A uid that is not the object's protects a namesake made since."""
-        made = make_config(api, namespace, "one")
+        config_map = make_config(api, namespace, "one")
 
         with pytest.raises(errors.Conflict):
             api.send(request.delete(CONFIGMAPS, namespace, "one", uid="another"))
-        api.send(request.delete(CONFIGMAPS, namespace, "one", uid=made["metadata"]["uid"]))
+        api.send(request.delete(CONFIGMAPS, namespace, "one", uid=config_map["metadata"]["uid"]))
         with pytest.raises(errors.NotFound):
             api.send(request.get(CONFIGMAPS, namespace, "one"))
 
@@ -30,7 +37,7 @@ class PodContract(Server):
         assert first["metadata"]["uid"] != second["metadata"]["uid"]
 
     def test_an_unscheduled_pod_goes_at_once(self, api: Api, namespace: str) -> None:
-        """Nothing has to stop where no node has it, whatever its grace."""
+        """A pod without a node is removed immediately, whatever its grace period."""
         make_pod(api, namespace, "one")
         api.send(request.delete(PODS, namespace, "one", grace_s=30))
 
@@ -69,19 +76,19 @@ class PodContract(Server):
         assert "deletionTimestamp" not in get_pod(api, namespace, "one")["metadata"]
 
     def test_an_eviction_without_budget_removes_the_pod(self, api: Api, namespace: str) -> None:
-        """Nothing speaks for it, so it goes."""
-        made = make_pod(api, namespace, "one")
-        api.send(request.evict(namespace, "one", uid=made["metadata"]["uid"], grace_s=0))
+        """Without a budget the pod is removed."""
+        pod = make_pod(api, namespace, "one")
+        api.send(request.evict(namespace, "one", uid=pod["metadata"]["uid"], grace_s=0))
 
         with pytest.raises(errors.NotFound):
             api.send(request.get(PODS, namespace, "one"))
 
     def test_an_eviction_marks_the_pod_as_disrupted(self, api: Api, namespace: str) -> None:
         """The condition DisruptionTarget is on the pod when watchers see it leave."""
-        made = make_pod(api, namespace, "one")
+        created = make_pod(api, namespace, "one")
         hold = {"metadata": {"finalizers": ["edl.training/hold"]}}
         api.send(request.merge_patch(PODS, namespace, "one", hold))
-        api.send(request.evict(namespace, "one", uid=made["metadata"]["uid"]))
+        api.send(request.evict(namespace, "one", uid=created["metadata"]["uid"]))
 
         pod = get_pod(api, namespace, "one")
         assert "deletionTimestamp" in pod["metadata"]

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from kube import request
-from kube.client import Api
+from kube.api import Api
 from kube.request import (
     CONFIGMAPS,
     JOBS,
@@ -19,9 +19,9 @@ from kube.request import (
 Object = Mapping[str, Any]
 
 
-def ask(api: Api, asked: Request) -> Any:
+def ask(api: Api, api_request: Request) -> Any:
     """The answer, decoded."""
-    return orjson.loads(api.send(asked))
+    return orjson.loads(api.send(api_request))
 
 
 def make_config(api: Api, namespace: str, name: str, **data: str) -> Any:
@@ -31,7 +31,7 @@ def make_config(api: Api, namespace: str, name: str, **data: str) -> Any:
 
 
 def make_pod(api: Api, namespace: str, name: str) -> Any:
-    """A pod that nobody schedules, as the server has it."""
+    """Creates a pod that no scheduler binds; returns the stored pod."""
     body = {
         "metadata": {"name": name, "labels": {"app": "contract"}},
         "spec": {
@@ -57,17 +57,17 @@ def make_job(api: Api, namespace: str, name: str) -> Any:
     return ask(api, request.create(JOBS, namespace, body))
 
 
-def watched(api: Api, asked: Request, count: int) -> list[tuple[str, Any]]:
+def watched(api: Api, watch_request: Request, count: int) -> list[tuple[str, Any]]:
     """The first `count` (type, object) of a watch, bookmarks left out."""
-    found: list[tuple[str, Any]] = []
-    with api.stream(replace(asked, timeout_s=30)) as stream:
+    events: list[tuple[str, Any]] = []
+    with api.stream(replace(watch_request, timeout_s=30)) as stream:
         for line in stream:
             event = orjson.loads(line)
             if event["type"] != "BOOKMARK":
-                found.append((event["type"], event["object"]))
-            if len(found) == count:
+                events.append((event["type"], event["object"]))
+            if len(events) == count:
                 break
-    return found
+    return events
 
 
 def get_pod(api: Api, namespace: str, name: str) -> Any:
@@ -88,8 +88,8 @@ def version_of(api: Api, namespace: str) -> str:
     return str(page["metadata"]["resourceVersion"])
 
 
-class Server:
-    """The fixtures that every part of the contract needs."""
+class ContractFixtures:
+    """The fixtures of all contract tests."""
 
     @pytest.fixture
     def api(self) -> Api:

@@ -10,8 +10,8 @@ from tests.runtime.servers import ROOT, START_S
 
 _WAITS = """
 import time
-from runtime import stop
-event = stop.on_signals()
+from runtime import signals
+event = signals.stop_event()
 print("ready", flush=True)
 event.wait()
 print("stopping", flush=True)
@@ -19,8 +19,8 @@ print("stopping", flush=True)
 """
 _ENDS = """
 import time
-from runtime import stop
-stop.exit_on_signals()
+from runtime import signals
+signals.exit_on_signals()
 try:
     print("ready", flush=True)
     [time.sleep(0.05) for _ in range(400)]
@@ -31,7 +31,7 @@ finally:
 
 @contextmanager
 def _started(program: str) -> Iterator[subprocess.Popen[str]]:
-    """Runs `program` until it says that it is ready."""
+    """Runs `program` and waits until it is ready."""
     with subprocess.Popen(  # noqa: S603 - our own text
         [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -52,15 +52,15 @@ def test_first_signal_sets_the_event_and_the_second_ends(number: signal.Signals)
     """Loops get to stop after the first signal; the second one does not wait for them."""
     with _started(_WAITS) as process:
         process.send_signal(number)
-        said = _line(process)
+        line = _line(process)
         process.send_signal(number)
 
-        assert said == "stopping"
+        assert line == "stopping"
         assert process.wait(START_S) == 128 + number
 
 
 def test_exit_unwinds() -> None:
-    """Before there is anything to stop, a signal ends the process with 0 and runs finally."""
+    """A signal during the start ends the process with 0 and runs finally blocks."""
     with _started(_ENDS) as process:
         process.send_signal(signal.SIGTERM)
 

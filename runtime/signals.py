@@ -1,6 +1,6 @@
-"""What SIGTERM and SIGINT mean: an Event that loops wait on, or simply the end.
+"""Handlers of SIGTERM and SIGINT: set an Event that loops wait on, or exit at once.
 
-Who calls: `__main__.py` of every room, on the main thread.
+Who calls: `__main__.py` of every component, on the main thread.
 """
 
 import os
@@ -10,13 +10,13 @@ from queue import SimpleQueue
 from types import FrameType
 
 
-def on_signals(*numbers: signal.Signals) -> threading.Event:
-    """An Event that the first of `numbers` sets (SIGTERM and SIGINT if none are named).
+def stop_event(*numbers: signal.Signals) -> threading.Event:
+    """Returns an Event that the first of `numbers` sets (SIGTERM and SIGINT by default).
 
-    A second signal ends the process at once, in case the first one led nowhere.
+    A second signal ends the process at once, in case the first had no effect.
 
-    The handler may interrupt the main thread inside `Event.wait`, whose lock `Event.set` needs:
-    it only puts into a SimpleQueue, which is made for that, and a thread of its own does the rest.
+    The handler may interrupt the main thread inside `Event.wait`, whose lock `Event.set` needs. So
+    it only puts into a reentrant SimpleQueue, and another thread sets the Event.
     """
     stopping = threading.Event()
     arrived: SimpleQueue[int] = SimpleQueue()
@@ -36,10 +36,10 @@ def on_signals(*numbers: signal.Signals) -> threading.Event:
 
 
 def exit_on_signals() -> None:
-    """Makes SIGTERM and SIGINT raise SystemExit(0): for a start that holds nothing yet.
+    """Makes SIGTERM and SIGINT raise SystemExit(0), for the start, when nothing needs a stop yet.
 
-    As process 1 of a container we would not even get a SIGTERM that nobody handles. Servers
-    replace these handlers by their own.
+    Process 1 of a container does not receive signals without a handler. Servers replace these
+    handlers with their own.
     """
 
     def handle(_number: int, _frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""The fake server's memory: objects, one counter of versions, and the history that watches read."""
+"""The fake server's storage: objects, one version counter, and the history that watches read."""
 
 import threading
 from collections import deque
@@ -10,13 +10,13 @@ from kube import errors
 from kube.request import Resource
 
 Object = Mapping[str, Any]
-"""Never changed once stored: a write stores another one."""
+"""Immutable once stored: a write stores a new object."""
 HISTORY = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Where an object is; `namespace` is "" for kinds without."""
+    """The key of an object; `namespace` is "" for cluster-scoped kinds."""
 
     resource: Resource
     namespace: str
@@ -24,8 +24,8 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One write: `old` is None for a creation, `new` for a deletion."""
+class StorageEvent:
+    """One write in the history: `old` is None for a creation, `new` is None for a deletion."""
 
     version: int
     key: Key
@@ -33,33 +33,33 @@ class Change:
     new: Object | None
 
 
-class Store:
-    """Objects by key. `condition` guards everything and wakes watches."""
+class FakeStorage:
+    """A key-value store of objects with a history. `condition` guards it and wakes watches."""
 
     def __init__(self, history: int = HISTORY) -> None:
-        """Empty; remembers the last `history` changes."""
+        """Creates an empty store that keeps the last `history` writes."""
         self.condition = threading.Condition()
         self.version = 1
         self.oldest = 0
-        """Watches from before this version are refused."""
-        self.history: deque[Change] = deque(maxlen=history)
+        """Watches from an older version are refused."""
+        self.history: deque[StorageEvent] = deque(maxlen=history)
         self._objects: dict[Key, Object] = {}
 
     def get(self, key: Key) -> Object | None:
-        """The object, or None."""
+        """Returns the object, or None."""
         return self._objects.get(key)
 
     def all(self, resource: Resource, namespace: str | None) -> list[Object]:
-        """Objects of one kind in the API's order; None for all namespaces."""
-        found = [
+        """Returns the objects of one kind in the API's order; None for all namespaces."""
+        entries = [
             (key.namespace, key.name, obj)
             for key, obj in self._objects.items()
             if key.resource == resource and namespace in (None, key.namespace)
         ]
-        return [obj for _, _, obj in sorted(found, key=lambda entry: entry[:2])]
+        return [obj for _, _, obj in sorted(entries, key=lambda entry: entry[:2])]
 
     def put(self, key: Key, obj: Object) -> Object:
-        """Stores `obj` under the next version; returns it as stored."""
+        """Stores `obj` under the next version; returns the stored object."""
         with self.condition:
             stored = self._stamped(obj)
             old = self._objects.get(key)
@@ -68,30 +68,30 @@ class Store:
             return stored
 
     def remove(self, key: Key) -> Object:
-        """Removes an object; returns it as it was, under the version of its removal."""
+        """Removes an object; returns its last state, with the version of the removal."""
         with self.condition:
-            gone = self._stamped(self._objects.pop(key))
-            self._record(key, gone, None)
-            return gone
+            removed = self._stamped(self._objects.pop(key))
+            self._record(key, removed, None)
+            return removed
 
-    def since(self, version: int) -> list[Change]:
-        """Changes after `version`, oldest first.
+    def since(self, version: int) -> list[StorageEvent]:
+        """Returns the writes after `version`, oldest first.
 
         Raises:
-            Gone: they are not known any more.
+            Gone: they are no longer in the history.
         """
         if version < self.oldest:
             message = f"too old resource version: {version} ({self.oldest})"
             raise errors.Gone(message, status=410, reason="Expired")
-        changes = []
-        for change in reversed(self.history):
-            if change.version <= version:
+        events = []
+        for event in reversed(self.history):
+            if event.version <= version:
                 break
-            changes.append(change)
-        return changes[::-1]
+            events.append(event)
+        return events[::-1]
 
     def compact(self) -> None:
-        """Forgets the history up to now."""
+        """Drops the history."""
         with self.condition:
             self.oldest = self.version
             self.history.clear()
@@ -103,5 +103,5 @@ class Store:
     def _record(self, key: Key, old: Object | None, new: Object | None) -> None:
         if len(self.history) == self.history.maxlen:
             self.oldest = self.history[0].version
-        self.history.append(Change(self.version, key, old, new))
+        self.history.append(StorageEvent(self.version, key, old, new))
         self.condition.notify_all()

@@ -6,19 +6,19 @@ import pytest
 
 from kube import request
 from kube.cache import ClusterCache
-from kube.live import Change, LiveIndex
 from kube.request import JOBS, NODES, PODS
+from kube.state_feed import ClusterStateFeed, ObjectChange
 from tests.reconciler import objects
 from tests.reconciler.server import Clock, Instant, look
 
 
 class Followed:
-    """A cluster in memory, and the index of it."""
+    """A cluster in memory with a state feed."""
 
     def __init__(self) -> None:
         self.api = Instant(Clock())
         self.cache = ClusterCache(self.api)
-        self.live = LiveIndex(self.cache)
+        self.feed = ClusterStateFeed(self.cache)
 
     def make(self, resource: request.Resource, body: dict[str, Any]) -> str:
         """Creates an object; its uid."""
@@ -39,10 +39,10 @@ class Followed:
 
 @pytest.fixture
 def cluster() -> Followed:
-    """One node."""
-    made = Followed()
-    made.make(NODES, objects.node("n0", 18))
-    return made
+    """A cluster of one node."""
+    followed = Followed()
+    followed.make(NODES, objects.node("n0", 18))
+    return followed
 
 
 def test_what_is_there_arrives_with_the_first_drain(cluster: Followed) -> None:
@@ -50,37 +50,37 @@ def test_what_is_there_arrives_with_the_first_drain(cluster: Followed) -> None:
     pod = cluster.make(PODS, objects.pod("web", nodeName="n0"))
     job = cluster.make(JOBS, objects.job("net"))
     look(cluster.cache)
-    pods, jobs = cluster.live.drain()
+    pods, jobs = cluster.feed.drain()
 
     assert [(c.last, c.new and c.new.name) for c in pods.values()] == [(None, "web")]
     assert (set(pods), set(jobs)) == ({pod}, {job})
-    assert cluster.live.index.free("n0")["cpu"] == 15_000
-    assert "ml/net" in cluster.live.index.jobs
+    assert cluster.feed.state.free("n0")["cpu"] == 15_000
+    assert "ml/net" in cluster.feed.state.jobs
 
 
 def test_a_listener_that_comes_late_misses_nothing(cluster: Followed) -> None:
     """The watches may have run before."""
     look(cluster.cache)
-    late = LiveIndex(cluster.cache)
+    late = ClusterStateFeed(cluster.cache)
     late.drain()
 
-    assert set(late.index.nodes) == {"n0"}
+    assert set(late.state.nodes) == {"n0"}
 
 
 def test_the_index_stands_still_between_drains(cluster: Followed) -> None:
     """A plan reads it meanwhile."""
     look(cluster.cache)
-    cluster.live.drain()
+    cluster.feed.drain()
     cluster.make(PODS, objects.pod("web", nodeName="n0"))
     look(cluster.cache)
 
-    assert cluster.live.index.pods == {}
-    assert cluster.live.drain()[0] != {}
-    assert cluster.live.drain() == ({}, {})
+    assert cluster.feed.state.pods == {}
+    assert cluster.feed.drain()[0] != {}
+    assert cluster.feed.drain() == ({}, {})
 
 
 def test_of_several_changes_the_newest_counts(cluster: Followed) -> None:
-    """With the record before it as the last."""
+    """`last` is the record before the newest."""
     uid = cluster.make(PODS, objects.pod("web"))
     look(cluster.cache)
     cluster.bind("web", "n0")
@@ -90,7 +90,7 @@ def test_of_several_changes_the_newest_counts(cluster: Followed) -> None:
         )
     )
     look(cluster.cache)
-    change = cluster.live.drain()[0][uid]
+    change = cluster.feed.drain()[0][uid]
 
     assert change.last is not None
     assert change.new is not None
@@ -99,52 +99,52 @@ def test_of_several_changes_the_newest_counts(cluster: Followed) -> None:
 
 
 def test_a_pod_that_came_and_went_is_known_by_its_last_record(cluster: Followed) -> None:
-    """Its end is still to be counted."""
+    """Its end must still be counted."""
     look(cluster.cache)
     uid = cluster.make(PODS, objects.pod("web"))
     cluster.drop(PODS, "shop", "web")
     look(cluster.cache)
-    change = cluster.live.drain()[0][uid]
+    change = cluster.feed.drain()[0][uid]
 
     assert change.last is not None
     assert (change.last.name, change.new) == ("web", None)
-    assert cluster.live.index.pods == {}
+    assert cluster.feed.state.pods == {}
 
 
 def test_nodes_come_and_go(cluster: Followed) -> None:
-    """One that is made again under its name is there."""
+    """A node recreated under its name is in the state."""
     look(cluster.cache)
-    cluster.live.drain()
+    cluster.feed.drain()
     cluster.drop(NODES, None, "n0")
     look(cluster.cache)
-    cluster.live.drain()
-    gone = dict(cluster.live.index.nodes)
+    cluster.feed.drain()
+    nodes_after_drop = dict(cluster.feed.state.nodes)
     cluster.make(NODES, objects.node("n0", 4))
     cluster.drop(NODES, None, "n0")
     cluster.make(NODES, objects.node("n0", 8))
     look(cluster.cache)
-    cluster.live.drain()
+    cluster.feed.drain()
 
-    assert gone == {}
-    assert cluster.live.index.nodes["n0"].allocatable["cpu"] == 8000
+    assert nodes_after_drop == {}
+    assert cluster.feed.state.nodes["n0"].allocatable["cpu"] == 8000
 
 
 @pytest.mark.parametrize("between", [True, False])
 def test_a_job_made_again_is_another_job(cluster: Followed, *, between: bool) -> None:
-    """Whether or not its end was drained before: the old one's end does not drop the new one."""
+    """The deletion of the old Job does not drop the new one, whether drained before or not."""
     old = cluster.make(JOBS, objects.job("net"))
     look(cluster.cache)
-    cluster.live.drain()
+    cluster.feed.drain()
     cluster.drop(JOBS, "ml", "net")
     if between:
         look(cluster.cache)
-        cluster.live.drain()
-        assert cluster.live.index.jobs == {}
+        cluster.feed.drain()
+        assert cluster.feed.state.jobs == {}
     new = cluster.make(JOBS, objects.job("net"))
     look(cluster.cache)
-    jobs = cluster.live.drain()[1]
+    jobs = cluster.feed.drain()[1]
 
-    assert cluster.live.index.jobs["ml/net"].uid == new
+    assert cluster.feed.state.jobs["ml/net"].uid == new
     assert jobs[new].new is not None
     assert (old in jobs) is not between
 
@@ -155,18 +155,18 @@ def test_a_job_that_came_and_went_leaves_nothing(cluster: Followed) -> None:
     look(cluster.cache)
     cluster.drop(JOBS, "ml", "net")
     look(cluster.cache)
-    (change,) = cluster.live.drain()[1].values()
+    (change,) = cluster.feed.drain()[1].values()
 
-    assert isinstance(change, Change)
+    assert isinstance(change, ObjectChange)
     assert change.new is None
-    assert cluster.live.index.jobs == {}
+    assert cluster.feed.state.jobs == {}
 
 
 def test_a_list_that_replaces_everything_is_followed(cluster: Followed) -> None:
-    """After a 410: what it lacks is gone, under the same names too."""
+    """After a 410, objects missing in the new list are dropped, also under reused names."""
     cluster.make(JOBS, objects.job("net"))
     look(cluster.cache)
-    cluster.live.drain()
+    cluster.feed.drain()
     cluster.drop(JOBS, "ml", "net")
     cluster.drop(NODES, None, "n0")
     new = cluster.make(JOBS, objects.job("net"))
@@ -174,7 +174,7 @@ def test_a_list_that_replaces_everything_is_followed(cluster: Followed) -> None:
     cluster.api.fake.compact()
     look(cluster.cache)  # meets the 410
     look(cluster.cache)
-    cluster.live.drain()
+    cluster.feed.drain()
 
-    assert cluster.live.index.jobs["ml/net"].uid == new
-    assert cluster.live.index.nodes["n0"].allocatable["cpu"] == 8000
+    assert cluster.feed.state.jobs["ml/net"].uid == new
+    assert cluster.feed.state.nodes["n0"].allocatable["cpu"] == 8000

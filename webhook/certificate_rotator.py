@@ -1,8 +1,8 @@
-"""Keeps certificates and registrations: Secret, served file, caBundle, selected pods.
+"""Rotates the webhook's certificates and updates its registrations.
 
-Who calls: `webhook.__main__`, one round before it serves, then a thread in the worker. What is
-to be done is decided in `webhook.certificates`; a lost race (somebody else wrote first) means
-reading again, so replicas end in the same state.
+Who calls: `webhook.__main__`, once before it serves, then a thread in the worker.
+`webhook.certificates` decides what is due. After a write conflict it reads again, so that all
+replicas end in the same state.
 """
 
 import logging
@@ -18,47 +18,49 @@ from typing import Any
 import orjson
 
 from kube import request
+from kube.api import Api
 from kube.backoff import Backoff
-from kube.client import Api
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from kube.reflector import Reflector
 from kube.request import SECRETS, Resource
 from runtime import certs
 from runtime.logs import keys
 from webhook import certificates, selection
-from webhook.certificates import REGISTRATION, SECRET, Store
+from webhook.certificates import REGISTRATION, SECRET, CertificateSet
 
 log = logging.getLogger(__name__)
 
-PERIOD_S = 60.0
-"""Between two looks when nothing happens; another replica's new leaf is taken over then."""
+SYNC_INTERVAL_S = 60.0
+"""Between two syncs without events; this is when another replica's new leaf is adopted."""
 _SETTLE_S = 1.0
-"""Between two rounds at least, should somebody else keep writing what we write."""
-_RACES = 5
+"""The least time between two syncs, in case another program keeps changing the same objects."""
+_MAX_CONFLICTS = 5
 _STOP_S = 5.0
 _KINDS = (request.MUTATINGWEBHOOKS, request.VALIDATINGWEBHOOKS)
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """How the last round ended."""
+class RotationStatus:
+    """The result of the last sync."""
 
     expires: datetime | None = None
-    """When the served certificate ends."""
+    """When the served certificate expires."""
     error: str = ""
-    """What could not be done; tried again."""
+    """The error of the last sync, which is retried; "" if it succeeded."""
 
 
-class Keeper:
-    """One replica's hand in the certificates.
+class CertificateRotator:
+    """A controller that rotates the certificates on behalf of one replica.
+
+    It syncs the Secret, the served file, and caBundle and selected pods of the registrations.
 
     Args:
         api: The API server.
-        namespace: Where the Secret lives.
-        hosts: Names and addresses the leaf must cover.
-        directory: Where the served file goes.
+        namespace: The namespace of the Secret.
+        hosts: Names and addresses that the leaf must cover.
+        directory: The directory of the served file.
         now: The wall clock.
-        selected: The expression for pods that the policy selects (`webhook.selection`).
+        selected: Returns the expression for pods that the policy selects (`webhook.selection`).
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class Keeper:
         selected: Callable[[], str] | None = None,
     ) -> None:
         self.file = directory / "server.pem"
-        self.kept = Kept()
+        self.status = RotationStatus()
         self._api = api
         self._namespace = namespace
         self._hosts = hosts
@@ -83,36 +85,36 @@ class Keeper:
         self._watches: list[Reflector[bytes]] = [_watch(api, kind) for kind in _KINDS]
         self._thread = threading.Thread(target=self._run, name="certificates", daemon=True)
 
-    def round(self) -> None:
-        """Brings Secret, registrations and file one step on.
+    def sync(self) -> None:
+        """Advances Secret, registrations and file by the one step that is due.
 
         Raises:
-            KubeError: something could not be read or written; the rest is done nevertheless
-                where it may be (the file is written even if a registration cannot be).
+            KubeError: an object could not be read or written. The file is written even if a
+                registration cannot be.
         """
-        found = {kind: self._registration(kind) for kind in _KINDS}
-        published = [b for reg in found.values() if reg for b in certificates.bundles(reg)]
-        store = self._store(published)
+        registrations = {kind: self._registration(kind) for kind in _KINDS}
+        published = [b for reg in registrations.values() if reg for b in certificates.bundles(reg)]
+        cert_set = self._sync_secret(published)
         try:
-            for kind, registration in found.items():
+            for kind, registration in registrations.items():
                 if registration is not None:
-                    self._publish(kind, registration, certificates.bundle(store))
+                    self._publish(kind, registration, certificates.bundle(cert_set))
         finally:
-            self._serve(store)
+            self._write_file(cert_set)
 
     def wake(self) -> None:
-        """Something that is published may have changed: looks at once."""
+        """Triggers a sync at once."""
         self._wake.set()
 
     def start(self) -> None:
-        """Begins to look after them in a thread of its own."""
+        """Starts the watches and the thread."""
         for watch in self._watches:
             watch.listen(lambda _old, _new: self._wake.set())
             watch.start()
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends it."""
+        """Stops the watches and the thread."""
         self._stopping.set()
         self._wake.set()
         for watch in self._watches:
@@ -122,36 +124,36 @@ class Keeper:
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
 
-    def try_round(self) -> bool:
-        """One round; whether it went well. What went wrong is logged and kept."""
+    def try_sync(self) -> bool:
+        """Syncs once; returns whether it succeeded. An error is logged and kept in `status`."""
         try:
-            self.round()
+            self.sync()
         except (KubeError, OSError) as error:
-            self.kept = Kept(self.kept.expires, str(error))
-            log.warning("certificates not looked after", extra=keys(error=str(error)))
+            self.status = RotationStatus(self.status.expires, str(error))
+            log.warning("certificate rotation failed", extra=keys(error=str(error)))
             return False
         return True
 
     def _run(self) -> None:
         backoff = Backoff(Random())  # noqa: S311 - jitter keeps no secret
         while not self._stopping.is_set():
-            if self.try_round():
+            if self.try_sync():
                 backoff.reset()
-                self._wake.wait(PERIOD_S)
+                self._wake.wait(SYNC_INTERVAL_S)
                 self._wake.clear()
                 self._stopping.wait(_SETTLE_S)
             else:
                 self._stopping.wait(_SETTLE_S + backoff.next_s())
 
-    def _store(self, published: list[bytes]) -> Store:
-        """The store after the step that is due, as it is in the Secret now."""
-        for _ in range(_RACES):
+    def _sync_secret(self, published: list[bytes]) -> CertificateSet:
+        """Advances the Secret by the step that is due; returns its certificates."""
+        for _ in range(_MAX_CONFLICTS):
             secret = self._secret()
             old = None if secret is None else certificates.read(secret)
             new = certificates.advance(old, published, self._hosts, self._now())
-            if new == old or self._wrote(secret, new):
+            if new == old or self._write_secret(secret, new):
                 return new
-        raise Conflict(f"others keep changing Secret {SECRET}", request="certificates")
+        raise Conflict(f"other writers keep changing Secret {SECRET}", request="certificates")
 
     def _secret(self) -> Mapping[str, Any] | None:
         return self._read(request.get(SECRETS, self._namespace, SECRET))
@@ -159,16 +161,16 @@ class Keeper:
     def _registration(self, kind: Resource) -> Mapping[str, Any] | None:
         return self._read(request.get(kind, None, REGISTRATION))
 
-    def _read(self, asked: request.Request) -> Mapping[str, Any] | None:
+    def _read(self, get_request: request.Request) -> Mapping[str, Any] | None:
         try:
-            found: Mapping[str, Any] = orjson.loads(self._api.send(asked))
+            obj: Mapping[str, Any] = orjson.loads(self._api.send(get_request))
         except NotFound:
             return None
-        return found
+        return obj
 
-    def _wrote(self, secret: Mapping[str, Any] | None, store: Store) -> bool:
-        """Writes the Secret over what was read; False if somebody else was first."""
-        data = certificates.secret_data(store)
+    def _write_secret(self, secret: Mapping[str, Any] | None, cert_set: CertificateSet) -> bool:
+        """Writes the Secret over the version that was read; False after a conflict."""
+        data = certificates.secret_data(cert_set)
         try:
             if secret is None:
                 body = {"metadata": {"name": SECRET}, "type": "Opaque", "data": data}
@@ -178,20 +180,20 @@ class Keeper:
                 self._api.send(request.replace(SECRETS, self._namespace, SECRET, body))
         except (AlreadyExists, Conflict, NotFound):
             return False
-        log.info("certificates written", extra=keys(secret=SECRET, step=_step(store)))
+        log.info("certificates written", extra=keys(secret=SECRET, step=_step(cert_set)))
         return True
 
-    def _publish(self, kind: Resource, registration: Mapping[str, Any], wanted: bytes) -> None:
-        operations = certificates.publish(registration, wanted)
+    def _publish(self, kind: Resource, registration: Mapping[str, Any], ca_bundle: bytes) -> None:
+        operations = certificates.publish(registration, ca_bundle)
         if self._selected is not None:
             operations += selection.publish(registration, self._selected())
         if operations:
             self._api.send(request.json_patch(kind, None, REGISTRATION, operations))
             log.info("registration published", extra=keys(registration=kind.kind))
 
-    def _serve(self, store: Store) -> None:
-        """Writes certificate and key as one file, in one rename, readable by us alone."""
-        content = store.leaf.cert + store.leaf.key
+    def _write_file(self, cert_set: CertificateSet) -> None:
+        """Writes certificate and key to one file, atomically, readable by its owner only."""
+        content = cert_set.leaf.cert + cert_set.leaf.key
         if not self.file.exists() or self.file.read_bytes() != content:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             partial = self.file.with_suffix(f".{os.getpid()}")
@@ -199,17 +201,17 @@ class Keeper:
             partial.touch(mode=0o600, exist_ok=False)
             partial.write_bytes(content)
             partial.replace(self.file)
-        self.kept = Kept(certs.expires(store.leaf.cert))
+        self.status = RotationStatus(certs.expires(cert_set.leaf.cert))
 
 
-def _step(store: Store) -> str:
-    if store.next_ca is not None:
+def _step(cert_set: CertificateSet) -> str:
+    if cert_set.next_ca is not None:
         return "next CA"
-    return "new CA" if store.old_ca else "leaf"
+    return "new CA" if cert_set.old_ca else "leaf"
 
 
 def _watch(api: Api, kind: Resource) -> Reflector[bytes]:
-    """Follows our registration of one kind; a record is what would have to be published anew."""
+    """Watches the registration of one kind; its record contains only the CA bundles."""
     return Reflector(api, kind, _published, field_selector=f"metadata.name={REGISTRATION}")
 
 

@@ -1,7 +1,7 @@
-"""What the cluster says and admission needs: the policy ConfigMap and the PriorityClasses.
+"""The cluster state that admission needs: the policy ConfigMap and the PriorityClasses.
 
-Who calls: `webhook.app`, for the state each decision rests on. Two watches; no request to the
-API server while one of its own waits for us.
+Who calls: `webhook.app`, for the context of each decision. It uses two watches, so that a review
+never waits for a request to the API server.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,30 +10,32 @@ from typing import Any
 
 from kube import request
 from kube.active import ActivePolicy, policy_reflector
-from kube.client import Api
+from kube.api import Api
 from kube.reflector import Reflector
-from policy.mutation import PriorityClass
-from webhook.review import State
+from policy.mutation import PriorityClassValues
+from webhook.review import AdmissionContext
 
 
 @dataclass(frozen=True, slots=True)
-class _Named:
+class _NamedPriorityClass:
     """A PriorityClass and its name."""
 
     name: str
-    values: PriorityClass
+    values: PriorityClassValues
 
 
-class Live:
-    """Follows policy and classes; `state` never blocks."""
+class LiveContext:
+    """An `AdmissionContext` that two watches keep up to date; `current` never blocks."""
 
     def __init__(self, api: Api, namespace: str, master_image: str = "") -> None:
         self._master_image = master_image
         self.active = ActivePolicy()
         self._namespace = namespace
-        self._classes: Mapping[str, PriorityClass] = {}
+        self._classes: Mapping[str, PriorityClassValues] = {}
         self._policy = policy = policy_reflector(api, namespace)
-        classes: Reflector[_Named] = Reflector(api, request.PRIORITYCLASSES, _priority_class)
+        classes: Reflector[_NamedPriorityClass] = Reflector(
+            api, request.PRIORITYCLASSES, _priority_class
+        )
         self.active.follow(policy)
         classes.listen(self._class_changed)
         self.reflectors: dict[str, Reflector[Any]] = {
@@ -43,33 +45,35 @@ class Live:
 
     @property
     def synced(self) -> bool:
-        """Whether both first lists are in; before, every class seems to be missing."""
+        """Whether both first lists are complete; before that, all classes seem to be missing."""
         return all(reflector.synced for reflector in self.reflectors.values())
 
     def on_policy(self, wake: Callable[[], None]) -> None:
         """Calls `wake`, on the watch thread, after every change of the policy."""
         self._policy.listen(lambda _old, _new: wake())
 
-    def state(self) -> State:
-        """What to decide on, now."""
+    def current(self) -> AdmissionContext:
+        """The current context."""
         active = self.active.current
-        return State(
+        return AdmissionContext(
             active.policy, self._classes, active.version, self._namespace, self._master_image
         )
 
     def start(self) -> None:
-        """Begins to watch."""
+        """Starts both watches."""
         for reflector in self.reflectors.values():
             reflector.start()
 
     def stop(self) -> None:
-        """Ends both watches."""
+        """Stops both watches."""
         for reflector in self.reflectors.values():
             reflector.request_stop()
         for reflector in self.reflectors.values():
             reflector.stop()
 
-    def _class_changed(self, old: _Named | None, new: _Named | None) -> None:
+    def _class_changed(
+        self, old: _NamedPriorityClass | None, new: _NamedPriorityClass | None
+    ) -> None:
         classes = dict(self._classes)
         if old is not None:
             classes.pop(old.name, None)
@@ -78,11 +82,11 @@ class Live:
         self._classes = classes
 
 
-def _priority_class(obj: Mapping[str, Any]) -> _Named:
+def _priority_class(obj: Mapping[str, Any]) -> _NamedPriorityClass:
     """One scheduling.k8s.io/v1 PriorityClass."""
-    values = PriorityClass(
+    values = PriorityClassValues(
         int(obj.get("value") or 0),
         obj.get("preemptionPolicy") or "PreemptLowerPriority",
         bool(obj.get("globalDefault")),
     )
-    return _Named(obj["metadata"]["name"], values)
+    return _NamedPriorityClass(obj["metadata"]["name"], values)

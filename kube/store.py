@@ -1,7 +1,7 @@
-"""Records of one kind by uid, with the listeners that want to know of every change.
+"""The object store of a reflector: records of one kind by uid, with listeners.
 
-Who calls: `kube.reflector` writes, everybody reads. All of it is guarded by the lock of the
-`Changes` it was made with.
+Who calls: only `kube.reflector` writes. The lock of the `Changes` passed at construction guards
+everything.
 """
 
 import logging
@@ -15,11 +15,11 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class Records(Generic[T]):
-    """uid -> record. A write takes effect for readers and listeners as one step."""
+class Store(Generic[T]):
+    """A thread-safe map from uid to record; a write is atomic for readers and listeners."""
 
     def __init__(self, name: str, changes: Changes) -> None:
-        """An empty set; `name` is for logs."""
+        """Creates an empty store; `name` appears in logs."""
         self.listener_errors = 0
         self._name = name
         self._changes = changes
@@ -28,14 +28,14 @@ class Records(Generic[T]):
         self._listeners: list[Callable[[T | None, T | None], None]] = []
 
     def all(self) -> tuple[T, ...]:
-        """All records, in no order; the same tuple until something changes."""
+        """Returns all records, unordered; the same tuple until something changes."""
         with self._changes.condition:
             if self._tuple is None:
                 self._tuple = tuple(self._records.values())
             return self._tuple
 
     def get(self, uid: str) -> T | None:
-        """The record of one object."""
+        """Returns the record of one object, or None."""
         return self._records.get(uid)
 
     def listen(self, listener: Callable[[T | None, T | None], None]) -> None:
@@ -43,10 +43,10 @@ class Records(Generic[T]):
         with self._changes.condition:
             self._listeners.append(listener)
             for record in self._records.values():
-                self._tell(listener, None, record)
+                self._notify(listener, None, record)
 
     def put(self, uid: str, record: T | None) -> None:
-        """Enters one change; None is a deletion. An equal record is no change."""
+        """Stores one record; None deletes it. An equal record does not count as a change."""
         with self._changes.condition:
             old = self._records.get(uid)
             if old == record:
@@ -57,22 +57,22 @@ class Records(Generic[T]):
                 self._records[uid] = record
             self._tuple = None
             for listener in self._listeners:
-                self._tell(listener, old, record)
+                self._notify(listener, old, record)
             self._changes.bump()
 
-    def swap(self, found: Mapping[str, T]) -> None:
-        """Takes `found` as the whole truth: deletions first, so that names are free again."""
+    def replace(self, records: Mapping[str, T]) -> None:
+        """Replaces all records, deletions first so that names become free again."""
         with self._changes.condition:
-            for uid in [uid for uid in self._records if uid not in found]:
+            for uid in [uid for uid in self._records if uid not in records]:
                 self.put(uid, None)
-            for uid, record in found.items():
+            for uid, record in records.items():
                 self.put(uid, record)
 
-    def _tell(
+    def _notify(
         self, listener: Callable[[T | None, T | None], None], old: T | None, new: T | None
     ) -> None:
         try:
             listener(old, new)
-        except Exception:  # one listener's bug must not cut the others off
+        except Exception:  # a bug in one listener must not affect the others
             self.listener_errors += 1
             log.exception("listener failed", extra={"records": self._name})

@@ -1,0 +1,11 @@
+"""An API server in memory."""
+
+import pytest
+
+from kube.fake import FakeApi
+
+
+@pytest.fixture
+def fake() -> FakeApi:
+    """An empty cluster."""
+    return FakeApi()

@@ -1,0 +1,75 @@
+from collections.abc import Iterator
+
+import pytest
+
+from kube import request
+from kube.fake import FakeApi
+from policy.mutation import EDL_CLASSES, PriorityClassValues
+from policy.names import SYSTEM_NAMESPACE
+from tests.webhook.cluster import put_policy, with_classes
+from tests.webhook.waiting import until
+from webhook.live_context import LiveContext
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    """A cluster with our classes."""
+    return with_classes()
+
+
+@pytest.fixture
+def live(api: FakeApi) -> Iterator[LiveContext]:
+    """A started context of the cluster."""
+    followed = LiveContext(api, SYSTEM_NAMESPACE)
+    followed.start()
+    until(lambda: followed.synced)
+    yield followed
+    followed.stop()
+
+
+def test_state_has_the_live_classes(live: LiveContext) -> None:
+    """Value and preemptionPolicy are those of the cluster."""
+    assert live.current().classes == EDL_CLASSES
+    assert live.current().namespace == SYSTEM_NAMESPACE
+
+
+def test_classes_are_followed(api: FakeApi, live: LiveContext) -> None:
+    """A class that comes, changes or goes is known at once."""
+    body = {"metadata": {"name": "normal"}, "value": 5, "globalDefault": True}
+    api.send(request.create(request.PRIORITYCLASSES, None, body))
+    until(lambda: "normal" in live.current().classes)
+    priority_class = live.current().classes["normal"]
+    api.send(request.delete(request.PRIORITYCLASSES, None, "normal"))
+    until(lambda: "normal" not in live.current().classes)
+
+    assert priority_class == PriorityClassValues(5, "PreemptLowerPriority", is_default=True)
+
+
+def test_policy_is_followed(api: FakeApi, live: LiveContext) -> None:
+    """A new policy decides the next review, under its own version."""
+    before = live.current().version
+    put_policy(api, "tiers: {graceSeconds: 4}")
+    until(lambda: live.current().policy.tiers.grace_seconds == 4)
+
+    assert live.current().version != before
+
+
+@pytest.mark.parametrize("resource", ["configmaps", "priorityclasses"])
+def test_one_first_list_is_not_enough(resource: str, api: FakeApi) -> None:
+    """Without the classes all seem to be missing; without the policy the default applies."""
+    followed = LiveContext(api, SYSTEM_NAMESPACE)
+    followed.reflectors[resource].start()
+    until(lambda: followed.reflectors[resource].synced)
+    synced = followed.synced
+    followed.reflectors[resource].stop()
+
+    assert not synced
+
+
+def test_before_the_first_list_nothing_is_synced(api: FakeApi) -> None:
+    """Before the start there is a default context, marked as not synced."""
+    followed = LiveContext(api, SYSTEM_NAMESPACE, "edl:1")
+
+    assert followed.current().master_image == "edl:1"
+    assert not followed.synced
+    assert followed.current().classes == {}
