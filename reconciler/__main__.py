@@ -1,4 +1,4 @@
-"""`python -m reconciler`: owns the pods of elastic jobs."""
+"""`python -m reconciler`: manages the pods of elastic jobs."""
 
 import sys
 from functools import partial
@@ -11,11 +11,11 @@ from runtime import logs, serve
 
 
 def main() -> None:
-    """Serves until it is told to stop; exits with 1 and one line where it cannot start."""
+    """Serves until a signal stops it; exits with 1 and one line of error where it cannot start."""
     settings = ReconcilerSettings.from_command_line(
-        "Watches services and elastic jobs, plans, makes trainers and lets them go."
+        "Watches services and elastic jobs, plans, creates and evicts trainers."
     )
-    logs.setup(settings.room, level=settings.log_level, form=settings.log_format)
+    logs.setup(settings.component, level=settings.log_level, form=settings.log_format)
     try:
         connection = config.load(settings.kubeconfig)  # here, where an error is one line
         serve.run(settings, partial(build, settings, connection))

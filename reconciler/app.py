@@ -1,4 +1,4 @@
-"""Puts one reconciler process together: watches, election, loop, probes."""
+"""Builds a reconciler process: watches, leader election, control loop, probes."""
 
 import logging
 import socket
@@ -11,42 +11,37 @@ from kube.cache import ClusterCache
 from kube.client import Client
 from kube.lease import Elector
 from policy.names import POLICY_CONFIGMAP
-from reconciler.events import Recorder
+from reconciler.events import EventRecorder
 from reconciler.loop import Reconciler
-from reconciler.meters import Meters
+from reconciler.metrics import ReconcilerMetrics
 from reconciler.settings import ReconcilerSettings
 from runtime import clock, web
+from runtime.decision_log import DecisionLog, add_decisions_route
 from runtime.metrics import Metrics
-from runtime.records import Records, routes
-from runtime.serve import Service
+from runtime.serve import WebService
 
 log = logging.getLogger(__name__)
 
 LEASE = "edl-reconciler"
 
 
-def build(settings: ReconcilerSettings, connection: Configuration) -> Service:
-    """The service, not started yet; `connection` is how to reach the API server."""
+def build(settings: ReconcilerSettings, connection: Configuration) -> WebService:
+    """The service, not started yet; `connection` describes the API server."""
     api = Client(connection, user_agent="edl-reconciler")
     cache = ClusterCache(api, config_map=(settings.namespace, POLICY_CONFIGMAP))
     policy = ActivePolicy()
     if cache.config is not None:
         policy.follow(cache.config)
     identity = settings.identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
-    elector = Elector(
-        api,
-        settings.namespace,
-        LEASE,
-        identity,
-        lease_s=settings.lease_seconds,
-        renew_s=settings.lease_seconds * 2 / 3,
-        retry_s=settings.lease_seconds * 2 / 15,
-    )
+    elector = _elector(api, settings, identity)
     metrics = Metrics("reconciler")
-    recorder = Recorder(api, identity)
-    records = Records()
-    kept = metrics.gauge("decisions_dropped_count", "Decision records that made room for newer.")
-    kept.set_function(lambda: records.dropped)
+    recorder = EventRecorder(api, identity)
+    decision_log = DecisionLog()
+    metrics.total(
+        "decisions_dropped_total",
+        "Decision records that made room for newer.",
+        lambda: decision_log.dropped,
+    )
     loop = Reconciler(
         api,
         settings,
@@ -54,33 +49,16 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> Service:
         policy=policy,
         leads=lambda: elector.is_leader,
         recorder=recorder,
-        records=records,
-        meters=Meters(metrics),
+        decision_log=decision_log,
+        metrics=ReconcilerMetrics(metrics),
     )
-
-    def readiness() -> web.Readiness:
-        details = {
-            "leader": elector.is_leader,
-            "synced": cache.synced,
-            "watch_age_seconds": round(cache.age_s(clock.monotonic_s()), 1),
-            "policy": policy.current.details(),
-        }
-        return web.Readiness(cache.synced, details)
-
     app = web.application(
-        settings.room,
+        settings.component,
         registry=metrics,
-        readiness=readiness,
+        readiness=lambda: _readiness(elector, cache, policy),
         max_body_bytes=settings.max_body_bytes,
     )
-
-    def absent() -> str:
-        """Only the leader plans, so only it knows why."""
-        if elector.is_leader:
-            return ""
-        return f"this replica does not lead; ask {elector.holder or 'the one that will'}"
-
-    routes(app, records, "job", absent)
+    add_decisions_route(app, decision_log, "job", lambda: _reason_without_decisions(elector))
 
     def start() -> None:
         cache.start()
@@ -94,4 +72,33 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> Service:
         recorder.stop()
         cache.stop()
 
-    return Service(app, start, stop)
+    return WebService(app, start, stop)
+
+
+def _readiness(elector: Elector, cache: ClusterCache, policy: ActivePolicy) -> web.Readiness:
+    details = {
+        "leader": elector.is_leader,
+        "synced": cache.synced,
+        "watch_age_seconds": round(cache.age_s(clock.monotonic_s()), 1),
+        "policy": policy.current.details(),
+    }
+    return web.Readiness(cache.synced, details)
+
+
+def _reason_without_decisions(elector: Elector) -> str:
+    """Why this replica has no decisions, "" for the leader: only the leader plans."""
+    if elector.is_leader:
+        return ""
+    return f"this replica does not lead; ask {elector.holder or 'the future leader'}"
+
+
+def _elector(api: Client, settings: ReconcilerSettings, identity: str) -> Elector:
+    return Elector(
+        api,
+        settings.namespace,
+        LEASE,
+        identity,
+        lease_s=settings.lease_seconds,
+        renew_s=settings.lease_seconds * 2 / 3,
+        retry_s=settings.lease_seconds * 2 / 15,
+    )

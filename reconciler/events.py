@@ -1,8 +1,8 @@
-"""Events on Jobs: what happened to whom and why, for `kubectl describe job`.
+"""Writes Kubernetes events about Jobs, as shown by `kubectl describe job`.
 
-Written from a thread of its own out of a bounded queue, so that a slow API server never delays
-a plan; what the queue cannot take is counted. One event per job and reason and span: the
-first is written at once, what follows within the span is counted into the next.
+A thread writes them from a bounded queue, so that a slow API server never delays a plan; events
+that find the queue full are dropped and counted. Each job and reason gets at most one event in
+`SPAN_S`: the first is written at once, repetitions are counted in the next one.
 """
 
 import logging
@@ -15,7 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 from kube import errors, request
-from kube.client import Api
+from kube.api import Api
 from policy.names import MANAGER
 from policy.snapshot import Job
 from runtime import clock
@@ -31,7 +31,7 @@ _LONGEST = 1000
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing to tell."""
+    """An event to write about a Job."""
 
     job: Job
     reason: str
@@ -39,33 +39,33 @@ class Event:
     warning: bool = False
 
 
-class Recorder:
-    """Takes events from the loop and writes them."""
+class EventRecorder:
+    """Queues events of the loop and writes them on a thread of its own."""
 
     def __init__(self, api: Api, component: str, wall: Callable[[], datetime] = clock.now) -> None:
         """Starts nothing.
 
         Args:
-            api: Where to.
-            component: Who reports.
-            wall: The clock events are stamped with.
+            api: Receives the events.
+            component: Name of the reporting process.
+            wall: The clock for the timestamps of events.
         """
         self._api = api
         self._component = component
         self._wall = wall
         self._queue: queue.Queue[Event | None] = queue.Queue(_MOST_WAITING)
         self._last: dict[tuple[str, str], float] = {}
-        self._held: dict[tuple[str, str], int] = {}
+        self._repeats: dict[tuple[str, str], int] = {}
         self.dropped = 0
         """Events that found the queue full."""
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
     def start(self) -> None:
-        """Begins to write; once only."""
+        """Starts the thread; may be called once."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Writes what waits, for at most a few seconds."""
+        """Writes queued events, for at most a few seconds."""
         if self._thread.is_alive():
             try:
                 self._queue.put_nowait(None)
@@ -73,16 +73,16 @@ class Recorder:
                 return
             self._thread.join(timeout=3.0)
 
-    def tell(self, event: Event, now_s: float) -> None:
+    def record(self, event: Event, now_s: float) -> None:
         """Queues an event; never waits."""
         key = (event.job.uid, event.reason)
         if now_s - self._last.get(key, -SPAN_S) < SPAN_S:
-            self._held[key] = self._held.get(key, 0) + 1
+            self._repeats[key] = self._repeats.get(key, 0) + 1
             return
         self._last[key] = now_s
-        held = self._held.pop(key, 0)
-        if held:
-            text = f"{event.message} (and {held} more times since the last such event)"
+        repeats = self._repeats.pop(key, 0)
+        if repeats:
+            text = f"{event.message} (and {repeats} more times since the last such event)"
             event = Event(event.job, event.reason, text, event.warning)
         try:
             self._queue.put_nowait(event)
@@ -90,8 +90,8 @@ class Recorder:
             self.dropped += 1
 
     def forget(self, job: Job) -> None:
-        """Drops what is remembered of a job that is gone."""
-        for memory in (self._last, self._held):
+        """Drops the state of a deleted job."""
+        for memory in (self._last, self._repeats):
             for key in [key for key in memory if key[0] == job.uid]:
                 del memory[key]
 

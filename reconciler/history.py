@@ -1,33 +1,33 @@
-"""What lately happened and a plan should know: nodes that gave capacity back, services helped."""
+"""Recent events that the next plan considers: reclaimed nodes, services that releases helped."""
 
 from collections.abc import Iterable, Mapping
 
-from kube.live import Change
-from policy.planning import Futile, History, Plan, Release, Wish
+from kube.state_feed import ObjectChange
+from policy.plan import FailedMove, History, MoveKey, Plan, Release
 from policy.reasons import Reason
 from policy.snapshot import Pod
 from reconciler.expectations import Expectations
 
-_KEEP_HELPED_S = 1800.0
-"""Longer than the longest patience of the services rule, so that its doubling is not lost."""
+_KEEP_RECLAIMED_S = 1800.0
+"""Longer than the longest back-off of the services rule, so that its doubling is not lost."""
 
 
-class Recent:
-    """Owned by the loop's thread; forgets by itself."""
+class RecentHistory:
+    """The recent past as plans need it. Entries expire by age. Used on the loop's thread alone."""
 
     def __init__(self) -> None:
         self._cooling: dict[str, float] = {}
-        self._helped: dict[str, tuple[int, float]] = {}
-        self._futile: Mapping[Wish, Futile] = {}
+        self._reclaimed_for: dict[str, tuple[int, float]] = {}
+        self._failed_moves: Mapping[MoveKey, FailedMove] = {}
 
-    def note(
+    def observe_pods(
         self,
-        changes: Mapping[str, Change[Pod]],
+        changes: Mapping[str, ObjectChange[Pod]],
         expectations: Expectations,
         now_s: float,
         cool_down_s: float,
     ) -> None:
-        """A training pod that somebody else takes away makes its node cool down."""
+        """Starts the cool-down of nodes on which a training pod is evicted, but not by EDL."""
         for uid, change in changes.items():
             pod = change.new or change.last
             if pod is None or not pod.is_training or not pod.node:
@@ -36,25 +36,34 @@ class Recent:
             if leaving and not expectations.was_released(uid):
                 self._cooling[pod.node] = now_s + cool_down_s
 
-    def made_room(
-        self, went: Iterable[Release], uids: Iterable[str], now_s: float, cool_down_s: float
+    def record_releases(
+        self, releases: Iterable[Release], uids: Iterable[str], now_s: float, cool_down_s: float
     ) -> None:
-        """Trainers were released for services: `uids` waited, and the nodes are theirs now."""
+        """Records releases for services, and starts the cool-down of the nodes they free.
+
+        Args:
+            releases: Trainers to be evicted, for whatever reason.
+            uids: Service pods that capacity is released for.
+            now_s: Seconds since the epoch.
+            cool_down_s: How long no trainer is added to a freed node.
+        """
         for uid in uids:
-            times, _ = self._helped.get(uid, (0, 0.0))
-            self._helped[uid] = (times + 1, now_s)
-        for release in went:
+            times, _ = self._reclaimed_for.get(uid, (0, 0.0))
+            self._reclaimed_for[uid] = (times + 1, now_s)
+        for release in releases:
             if release.reason is Reason.SERVICES_FIRST:
                 self._cooling[release.node] = now_s + cool_down_s
 
-    def planned(self, made: Plan) -> None:
-        """Keeps what the next plan need not look into at once."""
-        self._futile = made.futile
+    def record_plan(self, plan: Plan) -> None:
+        """Keeps the moves that failed: the next plan need not try them again at once."""
+        self._failed_moves = plan.failed_moves
 
     def history(self, now_s: float) -> History:
-        """What still counts at `now_s`."""
-        self._cooling = {n: until for n, until in self._cooling.items() if until > now_s}
-        self._helped = {
-            uid: help_ for uid, help_ in self._helped.items() if help_[1] + _KEEP_HELPED_S > now_s
+        """The entries that have not expired at `now_s`."""
+        self._cooling = {n: until_s for n, until_s in self._cooling.items() if until_s > now_s}
+        self._reclaimed_for = {
+            uid: (times, last_s)
+            for uid, (times, last_s) in self._reclaimed_for.items()
+            if last_s + _KEEP_RECLAIMED_S > now_s
         }
-        return History(dict(self._cooling), dict(self._helped), self._futile)
+        return History(dict(self._cooling), dict(self._reclaimed_for), self._failed_moves)

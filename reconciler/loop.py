@@ -1,63 +1,46 @@
 """The control loop: watch, plan, act, report; one thread, numbered steps.
 
 All state comes from the API server. What is kept in memory (expectations, cooling nodes,
-back-offs) only saves work or patience, and a restart may lose it.
+back-offs) only saves writes or waiting time, and a restart may lose it.
 """
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
 
 from kube.active import ActivePolicy
+from kube.api import Api
 from kube.cache import ClusterCache
-from kube.client import Api
-from kube.live import Change, LiveIndex
-from policy.decisions import Decision
-from policy.elasticity import plan
+from kube.state_feed import ClusterStateFeed, ObjectChange
 from policy.model import Policy
-from policy.names import Tier
-from policy.planning import Plan, Release
+from policy.plan import JobPlan, Plan, Release
+from policy.planner import plan
 from policy.reasons import Reason
 from policy.snapshot import Job
-from reconciler import diff, reports
-from reconciler.actions import LetGo, MakeTrainers, SetParallelism
-from reconciler.bookkeeper import WRITE_EVERY_S, Bookkeeper
-from reconciler.events import Event, Recorder
-from reconciler.expectations import Expectations
-from reconciler.fence import Fence
-from reconciler.history import Recent
-from reconciler.jobs import JobWriter
-from reconciler.masters import Masters
-from reconciler.meters import Meters
-from reconciler.provision import Provision
-from reconciler.servers import Servers
+from reconciler import plan_reports, unmanaged_jobs
+from reconciler.components import Clocks, connect
+from reconciler.decision_recorder import DecisionRecorder
+from reconciler.events import Event, EventRecorder
+from reconciler.history import RecentHistory
+from reconciler.job_tracker import WRITE_EVERY_S
+from reconciler.leader_only import LeaderOnlyApi
+from reconciler.metrics import ReconcilerMetrics
 from reconciler.settings import ReconcilerSettings
-from reconciler.trainers import Outcome, Trainers
-from reconciler.witness import Witness
-from runtime import clock
+from reconciler.trainer_controller import CreationResult
+from runtime.decision_log import DecisionLog
 from runtime.logs import keys
-from runtime.records import Records
 
 log = logging.getLogger(__name__)
 
 _WRITERS = 8
-"""Writes under way at one time: more than this only queue up in the API server."""
+"""Concurrent writes: more than this would only queue in the API server."""
 _FIRST_PAUSE_S = 0.5
 _LAST_PAUSE_S = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Clocks:
-    """Where the loop gets the time from."""
-
-    epoch_s: Callable[[], float] = clock.epoch_s
-    monotonic_s: Callable[[], float] = clock.monotonic_s
-
-
 class Reconciler:
-    """Everything of one reconciler but the process around it."""
+    """The control loop with all its components; `app` adds watches, election and probes."""
 
     def __init__(
         self,
@@ -67,85 +50,63 @@ class Reconciler:
         cache: ClusterCache,
         policy: ActivePolicy,
         leads: Callable[[], bool],
-        recorder: Recorder,
-        records: Records,
-        meters: Meters,
+        recorder: EventRecorder,
+        decision_log: DecisionLog,
+        metrics: ReconcilerMetrics,
         clocks: Clocks | None = None,
         pool: Executor | None = None,
     ) -> None:
-        """Starts nothing.
+        """Creates the components; `start` starts their threads.
 
         Args:
-            api: Where writes go.
-            settings: Of the process.
-            cache: What is watched.
+            api: Receives reads and writes.
+            settings: Settings of the process.
+            cache: The watched objects.
             policy: The policy in force.
-            leads: Whether this process may act now.
-            recorder: Takes events.
-            records: Keeps decisions.
-            meters: Takes figures.
-            clocks: Of the process, unless tests bring their own.
-            pool: Where writes run side by side; likewise.
+            leads: Whether this process is the leader now.
+            recorder: Writes events.
+            decision_log: Keeps the newest decisions of each job.
+            metrics: Counters and gauges to set.
+            clocks: Those of the process by default.
+            pool: Runs concurrent writes; a thread pool by default.
         """
         self._settings = settings
         self._cache = cache
         self._policy = policy
         self._leads = leads
         self._recorder = recorder
-        self._records = records
-        self._witness = Witness(records)
-        self._meters = meters
+        self._decisions = DecisionRecorder(decision_log)
+        self._metrics = metrics
         self._clocks = clocks or Clocks()
-        api = Fence(api, leads)
-        self._live = LiveIndex(cache)
-        index = self._live.index
+        self._state_feed = ClusterStateFeed(cache)
         self._pool = pool or ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
-        self._expectations = Expectations()
-        self._recent = Recent()
-        self._writer = JobWriter(api, index)
-        self._masters = Masters(
-            api,
-            index,
-            changed=cache.changes.bump,
-            clock_s=self._clocks.epoch_s,
-            monotonic_s=self._clocks.monotonic_s,
-        )
-        self._trainers = Trainers(
-            api,
-            index,
-            expectations=self._expectations,
-            writer=self._writer,
-            pool=self._pool,
-            clock_s=self._clocks.epoch_s,
-            provided=self._masters.provided,
-        )
-        self._servers = Servers(
-            api,
-            index,
-            expectations=self._expectations,
-            pool=self._pool,
-            clock_s=self._clocks.epoch_s,
-            provided=self._masters.provided,
-        )
-        self._books = Bookkeeper(
-            index, self._expectations, self._writer, self._trainers.coming, self._masters.word
-        )
-        self._provision = Provision(api)
+        self._history = RecentHistory()
+        leader_api = LeaderOnlyApi(api, leads)
+        state = self._state_feed.state
+        components = connect(leader_api, state, self._pool, self._clocks, cache.changes.bump)
+        self._expectations = components.expectations
+        self._writer = components.writer
+        self._masters = components.masters
+        self._trainers = components.trainers
+        self._servers = components.servers
+        self._job_tracker = components.job_tracker
+        self._system_objects = components.system_objects
+        self._job_scoped = (*components.job_scoped, recorder, self._decisions)
+        """All components whose state of a job is dropped when the job is deleted."""
         self._reasons: dict[str, Reason] = {}
-        self._refused: dict[str, Decision] = {}
-        """Job key -> why the API server did not take its newest guaranteed trainers."""
+        """Job key -> the reason in the plan before."""
         self._idle = True
-        """Whether all is written and looked into, so that only a change calls for a round."""
+        """Whether the last round left nothing to write or plan: the next waits for a change."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reconcile", daemon=True)
 
     def start(self) -> None:
-        """Begins to work; once only."""
+        """Starts the threads; may be called once."""
         self._masters.start()
         self._thread.start()
 
     def stop(self) -> None:
-        """Finishes the round that is under way."""
+        """Stops after the current round."""
         self._stopping.set()
         self._cache.changes.bump()
         if self._thread.is_alive():
@@ -161,128 +122,125 @@ class Reconciler:
             try:
                 self.tick()
                 pause_s = _FIRST_PAUSE_S
-            except Exception:  # a loop that dies in silence would leave every job as it is
+            except Exception:  # a loop that ends silently would leave every job as it is
                 log.exception("round failed", extra=keys(next_try_s=pause_s))
-                self._meters.failed.inc()
+                self._metrics.rounds_failed.inc()
                 self._stopping.wait(pause_s)
-                version = -1  # the next try is not to wait for a change
+                version = -1  # the next try does not wait for a change
                 pause_s = min(_LAST_PAUSE_S, pause_s * 2)
 
     def tick(self) -> Plan | None:
-        """One round; the plan it acted on, None where it must not act."""
+        """Runs one round; returns the plan that was acted on, None where this must not act."""
         now_s = self._clocks.epoch_s()
         policy = self._policy.current.policy
-        index = self._live.index
+        state = self._state_feed.state
 
-        # 1. What changed.
-        pods, jobs = self._live.drain()
-        self._writer.settle(jobs)
-        self._expectations.settle(index, pods, now_s)
-        self._recent.note(pods, self._expectations, now_s, policy.stability.cool_down_seconds)
-        self._books.note(pods)
-        self._note_gone(self._trainers.collect(), now_s)
-        self._meters.note(pods, now_s)
-        self._forget(jobs)
+        # 1. Take in the changes of the cluster.
+        pods, jobs = self._state_feed.drain()
+        self._writer.restore_newest(jobs)
+        self._expectations.observe(state, pods, now_s)
+        cool_down_s = policy.stability.cool_down_seconds
+        self._history.observe_pods(pods, self._expectations, now_s, cool_down_s)
+        self._job_tracker.observe_pods(pods)
+        self._report_released(self._trainers.collect_evicted(), now_s)
+        self._metrics.observe_pods(pods, now_s)
+        self._forget_deleted(jobs)
         if not self._may_act():
-            self._masters.rest()
+            self._masters.pause()
             return None
 
-        # 2. What there should be.
-        self._books.settle()
-        self._provision.ensure(tuple(index.jobs.values()), now_s)
-        for event in (*self._masters.look(now_s, self._pool), *self._servers.look(now_s)):
-            self._recorder.tell(event, now_s)
-        with self._meters.planning.time():
-            made = plan(index, policy, now_s, self._recent.history(now_s))
-        self._meters.planned(made)
-        self._recent.planned(made)
+        # 2. Bring accounting, objects and masters up to date; plan.
+        self._job_tracker.update_accounting()
+        self._system_objects.ensure(tuple(state.jobs.values()), now_s)
+        self._record_events(self._masters.reconcile(now_s, self._pool), now_s)
+        self._record_events(self._servers.check_readiness(now_s), now_s)
+        with self._metrics.planning.time():
+            new_plan = plan(state, policy, now_s, self._history.history(now_s))
+        self._metrics.set_plan(new_plan)
+        self._history.record_plan(new_plan)
 
-        # 3. Do it, 4. write it down, 5. tell.
-        self._act(made, policy, now_s)
-        told = reports.as_far_as_done(made, self._refused)
-        self._idle = self._books.write(now_s, self._pool, told) and not made.postponed
-        self._witness.planned(made, index, policy.node_pools, now_s)
-        for event in reports.of_changes(made, self._reasons, index.jobs):
-            self._recorder.tell(event, now_s)
-        self._reasons = {wanted.key: wanted.reason for wanted in made.jobs}
-        return made
+        # 3. Execute the plan.
+        self._execute(new_plan, policy, now_s)
+
+        # 4. Write accounting and status of the jobs.
+        done_plan = plan_reports.without_refused(new_plan, self._decisions.refused)
+        written = self._job_tracker.write(now_s, self._pool, done_plan)
+        self._idle = written and not new_plan.deferred
+
+        # 5. Record decisions and events.
+        self._decisions.record(new_plan, state, policy.node_pools, now_s)
+        shortages = plan_reports.shortage_events(new_plan, self._reasons, state.jobs)
+        self._record_events(shortages, now_s)
+        self._reasons = {job_plan.key: job_plan.reason for job_plan in new_plan.jobs}
+        return new_plan
 
     def _may_act(self) -> bool:
         age_s = self._cache.age_s(self._clocks.monotonic_s())
         fresh = self._cache.synced and age_s < self._settings.stale_seconds
         leads = self._leads()
-        self._meters.state(leads=leads, age_s=age_s)
+        self._metrics.set_state(leads=leads, age_s=age_s)
         return fresh and leads
 
-    def _forget(self, jobs: dict[str, Change[Job]]) -> None:
-        for uid, change in jobs.items():
+    def _forget_deleted(self, jobs: Mapping[str, ObjectChange[Job]]) -> None:
+        """Drops the state of deleted jobs in every component."""
+        for change in jobs.values():
             if change.new is None and change.last is not None:
-                self._books.forget(uid)
-                self._trainers.forget(uid)
-                self._provision.forget(uid)
-                self._masters.forget(uid)
-                self._servers.forget(uid)
-                self._recorder.forget(change.last)
-                self._witness.forget(change.last.key)
-                self._refused.pop(change.last.key, None)
+                for component in self._job_scoped:
+                    component.forget(change.last)
 
-    def _act(self, made: Plan, policy: Policy, now_s: float) -> None:
-        index = self._live.index
-        todo = diff.actions(made, index.jobs)
-        releases = [action.release for action in todo if isinstance(action, LetGo)]
+    def _execute(self, new_plan: Plan, policy: Policy, now_s: float) -> None:
+        """Carries the plan out, releases before creations: they free capacity sooner."""
+        jobs = self._state_feed.state.jobs
+        managed = unmanaged_jobs.managed_only(new_plan, jobs)
         cool_down_s = policy.stability.cool_down_seconds
-        self._recent.made_room(releases, made.helped, now_s, cool_down_s)
-        self._note_gone(self._trainers.let_go(releases), now_s)
+        self._history.record_releases(managed.releases, managed.reclaimed_for, now_s, cool_down_s)
+        self._report_released(self._trainers.evict(managed.releases), now_s)
         if not self._leads():
             return
-        for event in self._servers.act(made, policy.tiers.grace_seconds):
-            self._recorder.tell(event, now_s)
-        makes = [action for action in todo if isinstance(action, MakeTrainers)]
-        for outcome in self._trainers.make(makes, policy.tiers.grace_seconds):
-            self._note(outcome, now_s)
-        for action in todo:
-            if isinstance(action, SetParallelism):
-                self._set_parallelism(action, now_s)
+        grace_s = policy.tiers.grace_seconds
+        self._record_events(self._servers.apply(managed, grace_s), now_s)
+        for result in self._trainers.create(managed.creates, grace_s):
+            self._report_creation(result, now_s)
+        for job_plan in unmanaged_jobs.parallelism_changes(new_plan, jobs):
+            self._set_parallelism(job_plan, now_s)
 
-    def _note_gone(self, went: list[Release], now_s: float) -> None:
-        for release in went:
-            self._records.note(release.job, reports.of_release(release, now_s))
+    def _report_released(self, evicted: list[Release], now_s: float) -> None:
+        for release in evicted:
+            self._decisions.record_release(release, now_s)
             log.info(
                 "trainer released",
                 extra=keys(
                     job=release.job, pod=release.pod, reason=release.reason, why=release.detail
                 ),
             )
-        self._meters.released(went)
-        for event in reports.of_releases(went, self._live.index.jobs):
-            self._recorder.tell(event, now_s)
+        self._metrics.count_released(evicted)
+        jobs = self._state_feed.state.jobs
+        self._record_events(plan_reports.release_events(evicted, jobs), now_s)
 
-    def _note(self, outcome: Outcome, now_s: float) -> None:
-        self._meters.made(outcome)
-        guaranteed = outcome.tier is Tier.GUARANTEED
-        if outcome.error:
-            refusal = reports.of_refusal(outcome, now_s)
-            self._records.note(outcome.job.key, refusal, strand=refusal.code)
-            if guaranteed:
-                self._refused[outcome.job.key] = refusal
-        elif guaranteed:
-            self._refused.pop(outcome.job.key, None)
+    def _report_creation(self, result: CreationResult, now_s: float) -> None:
+        self._metrics.count_created(result)
+        self._decisions.record_creation(result, now_s)
         log.info(
-            "trainers made",
+            "trainers created",
             extra=keys(
-                job=outcome.job.key, tier=outcome.tier, made=outcome.made, error=outcome.error
+                job=result.job.key, tier=result.tier, created=result.created, error=result.error
             ),
         )
-        event = reports.of_outcome(outcome)
+        event = plan_reports.creation_event(result)
         if event is not None:
-            self._recorder.tell(event, now_s)
+            self._recorder.record(event, now_s)
 
-    def _set_parallelism(self, action: SetParallelism, now_s: float) -> None:
-        job = self._live.index.jobs[action.job]
-        if self._writer.write_parallelism(job, action.count):
+    def _set_parallelism(self, job_plan: JobPlan, now_s: float) -> None:
+        job = self._state_feed.state.jobs[job_plan.key]
+        if self._writer.write_parallelism(job, job_plan.target):
             text = (
-                f"the built-in controller runs this Job, because it was created while EDL's "
-                f"webhook was away: parallelism moved from {job.parallelism} to {action.count}; "
-                "it grows and shrinks more slowly than other elastic jobs: create it again"
+                "the built-in controller runs this Job, because it was created while EDL's "
+                f"webhook was away: parallelism moved from {job.parallelism} to "
+                f"{job_plan.target}; it scales more slowly than managed jobs; recreate it to "
+                "fix that"
             )
-            self._recorder.tell(Event(job, "ParallelismMoved", text, warning=True), now_s)
+            self._recorder.record(Event(job, "ParallelismMoved", text, warning=True), now_s)
+
+    def _record_events(self, events: Iterable[Event], now_s: float) -> None:
+        for event in events:
+            self._recorder.record(event, now_s)

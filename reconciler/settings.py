@@ -1,4 +1,4 @@
-"""What the reconciler can be told on its command line or through the environment."""
+"""Settings of the reconciler, from the command line or the environment."""
 
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -12,7 +12,7 @@ from runtime.serve import ServeSettings
 class ReconcilerSettings(ServeSettings):
     """Settings of the reconciler."""
 
-    room: ClassVar[str] = "reconciler"
+    component: ClassVar[str] = "reconciler"
 
     listen: str = "0.0.0.0:8080"
     """Address and port of probes and metrics; port 0 takes a free one."""
@@ -23,10 +23,10 @@ class ReconcilerSettings(ServeSettings):
     identity: str = ""
     """Name in leader election; by default the host name and a random part."""
     lease_seconds: Annotated[float, Field(ge=1, le=600)] = 15.0
-    """How long a leader may be silent before another takes over."""
+    """How long a leader may fail to renew its lease before another takes over."""
     gather_seconds: Annotated[float, Field(ge=0, le=10)] = 0.1
-    """Changes that come within this time are answered by one plan."""
+    """Changes within this time are handled by one plan."""
     tick_seconds: Annotated[float, Field(gt=0, le=600)] = 5.0
     """A plan is made at least this often, whatever changes."""
     stale_seconds: Annotated[float, Field(ge=10, le=3600)] = 180.0
-    """With no word from the API server for this long, nothing is done."""
+    """Without a message from the API server for this long, the reconciler does not act."""

@@ -33,7 +33,7 @@ def node(name: str, cpu: int = 18, **labels: str) -> dict[str, Any]:
 
 
 def containers(cpu: float) -> list[dict[str, Any]]:
-    """One container that requests so much CPU."""
+    """One container that requests the given CPU."""
     requests = {"requests": {"cpu": str(cpu)}}
     return [{"name": "main", "image": "none", "resources": requests}]
 
@@ -74,9 +74,11 @@ def trainer(
     owner: str, number: int, where: str = "", tier: Tier = Tier.SURPLUS, cpu: float = 5
 ) -> dict[str, Any]:
     """A trainer of a job, bound to `where`."""
-    found = member(owner, f"{owner}-trainer-{number}", Role.TRAINER, tier, where=where, cpu=cpu)
-    found["metadata"]["labels"][LABEL_TRAINER_ID] = str(number)
-    return found
+    pod_object = member(
+        owner, f"{owner}-trainer-{number}", Role.TRAINER, tier, where=where, cpu=cpu
+    )
+    pod_object["metadata"]["labels"][LABEL_TRAINER_ID] = str(number)
+    return pod_object
 
 
 def member(
@@ -84,14 +86,18 @@ def member(
 ) -> dict[str, Any]:
     """Any pod of a job."""
     values = EDL_CLASSES[_CLASS_OF[tier]]
-    found = pod(
+    pod_object = pod(
         name,
         cpu,
         namespace="ml",
         priority=values.value,
         preemptionPolicy=values.preemption_policy,
     )
-    found["metadata"]["labels"] = {LABEL_JOB: owner, LABEL_ROLE: str(role), LABEL_TIER: str(tier)}
+    pod_object["metadata"]["labels"] = {
+        LABEL_JOB: owner,
+        LABEL_ROLE: str(role),
+        LABEL_TIER: str(tier),
+    }
     if where:
-        found["spec"]["nodeName"] = where
-    return found
+        pod_object["spec"]["nodeName"] = where
+    return pod_object

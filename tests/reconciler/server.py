@@ -1,4 +1,4 @@
-"""An API server in memory that is looked at when a test says so: no watch threads, no waiting."""
+"""An API server in memory that is read when a test does so: no watch threads, no waiting."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,7 +22,7 @@ START_S = 1_800_000_000.0
 
 
 class Clock:
-    """Time that moves when it is told to; wall clock and monotonic clock are one."""
+    """Time that a test advances; wall clock and monotonic clock are the same."""
 
     def __init__(self) -> None:
         self.now_s = START_S
@@ -52,45 +52,48 @@ class Instant:
         self.fake = FakeApi(wall=clock.now, clock_s=clock.seconds)
         self.writes: list[Request] = []
         self.webhook = True
-        """Whether EDL's webhook adds what only it knows to pods that are marked for it."""
+        """Whether EDL's webhook adds image and master to pods that are marked for them."""
         self.pods_made: dict[str, str] = {}
         """uid -> name of every pod that was created here, whether or not the answer arrived."""
 
-    def send(self, asked: Request) -> bytes:
-        """See `kube.client.Api`."""
-        if asked.method != "GET":
-            self.writes.append(asked)
-        if asked.method == "POST" and asked.path.endswith("/pods"):
-            return self._make_pod(asked)
-        if asked.method == "POST" and asked.path.endswith("/services"):
-            body = orjson.loads(asked.body)
+    def send(self, api_request: Request) -> bytes:
+        """See `kube.api.Api`."""
+        if api_request.method != "GET":
+            self.writes.append(api_request)
+        if api_request.method == "POST" and api_request.path.endswith("/pods"):
+            return self._make_pod(api_request)
+        if api_request.method == "POST" and api_request.path.endswith("/services"):
+            body = orjson.loads(api_request.body)
             body["spec"]["clusterIP"] = f"10.96.0.{len(self.all(SERVICES)) + 1}"
-            return self.fake.send(replace(asked, body=orjson.dumps(body)))
-        return self.fake.send(asked)
+            return self.fake.send(replace(api_request, body=orjson.dumps(body)))
+        return self.fake.send(api_request)
 
-    def _make_pod(self, asked: Request) -> bytes:
-        body = self._admitted(orjson.loads(asked.body))
+    def _make_pod(self, api_request: Request) -> bytes:
+        body = self._admitted(orjson.loads(api_request.body))
         metadata = body["metadata"]
         if any(not container.get("image") for container in body["spec"]["containers"]):
             text = f'Pod "{metadata["name"]}" is invalid: spec.containers[0].image: Required value'
             raise errors.Invalid(text, status=422, reason="Invalid")
         try:
-            return self.fake.send(replace(asked, body=orjson.dumps(body)))
+            return self.fake.send(replace(api_request, body=orjson.dumps(body)))
         finally:
             with suppress(errors.KubeError):
-                there = self.ask(request.get(PODS, metadata["namespace"], metadata["name"]))
-                self.pods_made[there["metadata"]["uid"]] = metadata["name"]
+                created = self.ask(request.get(PODS, metadata["namespace"], metadata["name"]))
+                self.pods_made[created["metadata"]["uid"]] = metadata["name"]
 
     def _admitted(self, pod: dict[str, Any]) -> dict[str, Any]:
         name = pod["spec"].get("priorityClassName")
         if name is None:
             return pod
         try:
-            found = self.ask(request.get(request.PRIORITYCLASSES, None, name))
+            priority_class = self.ask(request.get(request.PRIORITYCLASSES, None, name))
         except errors.NotFound as error:
             text = f"no PriorityClass with name {name} was found"
             raise errors.Forbidden(text, status=403, reason="Forbidden") from error
-        filled = {"priority": found["value"], "preemptionPolicy": found["preemptionPolicy"]}
+        filled = {
+            "priority": priority_class["value"],
+            "preemptionPolicy": priority_class["preemptionPolicy"],
+        }
         pod = {**pod, "spec": {**pod["spec"], **filled}}
         marks = {LABEL_MASTER, LABEL_SERVER} & pod["metadata"].get("labels", {}).keys()
         if not (self.webhook and marks):
@@ -100,16 +103,16 @@ class Instant:
         return patched
 
     @contextmanager
-    def stream(self, asked: Request) -> Iterator[FakeStream]:
-        """See `kube.client.Api`."""
-        query = tuple((k, "0" if k == "timeoutSeconds" else v) for k, v in asked.query)
-        with self.fake.stream(replace(asked, query=query)) as stream:
+    def stream(self, api_request: Request) -> Iterator[FakeStream]:
+        """See `kube.api.Api`."""
+        query = tuple((k, "0" if k == "timeoutSeconds" else v) for k, v in api_request.query)
+        with self.fake.stream(replace(api_request, query=query)) as stream:
             stream.bookmark()
             yield stream
 
-    def ask(self, asked: Request) -> Any:
+    def ask(self, api_request: Request) -> Any:
         """The answer, decoded; not kept as a write."""
-        return orjson.loads(self.fake.send(asked))
+        return orjson.loads(self.fake.send(api_request))
 
     def all(self, resource: request.Resource) -> list[Any]:
         """Every object of a kind."""
@@ -125,4 +128,4 @@ def look(cache: ClusterCache) -> None:
 
 def of(method: str, ending: str) -> Callable[[Request], bool]:
     """Matches requests by method and by how their path ends."""
-    return lambda asked: asked.method == method and asked.path.endswith(ending)
+    return lambda api_request: api_request.method == method and api_request.path.endswith(ending)

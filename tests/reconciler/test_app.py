@@ -20,7 +20,7 @@ from reconciler import __main__ as command
 from reconciler import app
 from reconciler.settings import ReconcilerSettings
 from runtime import logs, serve
-from runtime.serve import Service
+from runtime.serve import WebService
 from tests.reconciler import objects
 from tests.reconciler.waiting import until
 from tests.reconciler.world import WHOLE
@@ -48,30 +48,30 @@ class Cluster(FakeApi):
 
     def all(self, resource: request.Resource) -> list[Any]:
         """Every object of a kind."""
-        found: list[Any] = orjson.loads(self.send(request.list_page(resource, limit=0)))["items"]
-        return found
+        items: list[Any] = orjson.loads(self.send(request.list_page(resource, limit=0)))["items"]
+        return items
 
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """A node, and a policy in EDL's namespace that keeps nothing free."""
-    made = Cluster()
-    monkeypatch.setattr(app, "Client", made.client)
-    monkeypatch.setattr(app, "Elector", made.elector)
-    made.send(request.create(NODES, None, objects.node("n0", 16)))
+    stand_in = Cluster()
+    monkeypatch.setattr(app, "Client", stand_in.client)
+    monkeypatch.setattr(app, "Elector", stand_in.elector)
+    stand_in.send(request.create(NODES, None, objects.node("n0", 16)))
     body = {"metadata": {"name": POLICY_CONFIGMAP}, "data": {POLICY_KEY: WHOLE}}
-    made.send(request.create(CONFIGMAPS, "edl", body))
-    return made
+    stand_in.send(request.create(CONFIGMAPS, "edl", body))
+    return stand_in
 
 
 @pytest.fixture
-def start(cluster: Cluster) -> Iterator[Callable[[ReconcilerSettings], Service]]:
+def start(cluster: Cluster) -> Iterator[Callable[[ReconcilerSettings], WebService]]:
     """Starts a process with such settings; no thread of it is left afterwards."""
     before = set(threading.enumerate())
-    started: list[Service] = []
+    started: list[WebService] = []
     connection = Configuration()
 
-    def starting(settings: ReconcilerSettings) -> Service:
+    def starting(settings: ReconcilerSettings) -> WebService:
         service = app.build(settings, connection)
         service.start()
         started.append(service)
@@ -84,14 +84,14 @@ def start(cluster: Cluster) -> Iterator[Callable[[ReconcilerSettings], Service]]
     until(lambda: set(threading.enumerate()) <= before)
 
 
-def _get(service: Service, path: str) -> tuple[int, Any]:
+def _get(service: WebService, path: str) -> tuple[int, Any]:
     """Status and JSON of a private or public page."""
     answer = service.app.test_client().get(path)
     return answer.status_code, answer.json
 
 
 def test_a_process_that_leads_plans_writes_and_says_why(
-    cluster: Cluster, start: Callable[[ReconcilerSettings], Service]
+    cluster: Cluster, start: Callable[[ReconcilerSettings], WebService]
 ) -> None:
     """From the watch to the trainer, the event, the record and the figure."""
     service = start(SETTINGS)
@@ -111,15 +111,15 @@ def test_a_process_that_leads_plans_writes_and_says_why(
     assert (lease["metadata"]["name"], lease["metadata"]["namespace"]) == ("edl-reconciler", "edl")
     assert lease["spec"]["holderIdentity"] == "me"
     scrape = service.app.test_client().get("/metrics").text
-    assert "# HELP edl_reconciler_decisions_dropped_count Decision records that made room" in scrape
-    assert "edl_reconciler_decisions_dropped_count 0.0" in scrape
-    assert "edl_reconciler_leader_count 1.0" in scrape
+    assert "# HELP edl_reconciler_decisions_dropped_total Decision records that made room" in scrape
+    assert "edl_reconciler_decisions_dropped_total 0.0" in scrape
+    assert "edl_reconciler_leader 1.0" in scrape
 
 
 def test_one_that_does_not_lead_names_the_one_that_does(
-    cluster: Cluster, start: Callable[[ReconcilerSettings], Service]
+    cluster: Cluster, start: Callable[[ReconcilerSettings], WebService]
 ) -> None:
-    """It is ready all the same, to take over; only the leader knows why jobs have what they have."""
+    """It is ready nonetheless, to take over; only the leader has decisions to show."""
     spec = {"holderIdentity": "other", "leaseDurationSeconds": 600}
     lease = {"metadata": {"name": "edl-reconciler"}, "spec": spec}
     cluster.send(request.create(LEASES, "edl", lease))
@@ -139,22 +139,22 @@ def test_a_lease_is_renewed_well_before_it_ends(cluster: Cluster) -> None:
 
 
 def test_without_an_identity_each_process_has_one_of_its_own(
-    start: Callable[[ReconcilerSettings], Service], cluster: Cluster
+    start: Callable[[ReconcilerSettings], WebService], cluster: Cluster
 ) -> None:
     """Two on one host are two."""
     start(SETTINGS.model_copy(update={"identity": ""}))
     until(lambda: cluster.all(LEASES))
     (lease,) = cluster.all(LEASES)
-    host, _, rest = lease["spec"]["holderIdentity"].rpartition("-")
+    host, _, suffix = lease["spec"]["holderIdentity"].rpartition("-")
 
     assert host == socket.gethostname()
-    assert len(rest) == 8
+    assert len(suffix) == 8
 
 
 def test_the_command_serves_what_it_was_told_to(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Settings of the command line, the connection of the kubeconfig, logs as asked for."""
+    """Settings of the command line, the connection of the kubeconfig, logs as configured."""
     served: list[tuple[Any, Any]] = []
     levels: list[tuple[str, str, str]] = []
     connection = Configuration()
@@ -170,7 +170,7 @@ def test_the_command_serves_what_it_was_told_to(
     monkeypatch.setattr(config, "load", load)
     monkeypatch.setattr(logs, "setup", setup)
     monkeypatch.setattr(serve, "run", lambda settings, build: served.append((settings, build)))
-    monkeypatch.setattr(command, "build", lambda *given: given)
+    monkeypatch.setattr(command, "build", lambda *arguments: arguments)
     flags = ["--namespace=edl", "--log-level=debug", "--log-format=text"]
     where = tmp_path / "kubeconfig"
     monkeypatch.setattr(sys, "argv", ["reconciler", *flags, f"--kubeconfig={where}"])
@@ -192,6 +192,6 @@ def test_help_begins_with_what_it_does(
     with pytest.raises(SystemExit) as ended:
         command.main()
 
-    text = "Watches services and elastic jobs, plans, makes trainers and lets them go."
+    text = "Watches services and elastic jobs, plans, creates and evicts trainers."
     assert ended.value.code == 0
     assert f"\n{text}\n" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Bodies of requests, word for word: what the API server does not know it leaves out in silence."""
+"""Exact bodies of requests: the API server silently drops fields that it does not know."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,15 +11,18 @@ import yaml
 
 from kube import errors, request
 from kube.request import JOBS, Request
-from policy import books
+from policy import trainer_accounting
 from policy.names import Tier
-from policy.snapshot import Books, Job, JobCondition, JobStatus
-from reconciler import masterobjects, pods, serverobjects, status
-from reconciler.events import Event, Recorder
-from reconciler.jobs import JobWriter, Report
+from policy.snapshot import Job, JobCondition, JobStatus, TrainerAccounting
+from reconciler import status
+from reconciler.events import Event, EventRecorder
+from reconciler.job_writer import JobUpdate, JobWriter
+from reconciler.manifests import master as master_manifests
+from reconciler.manifests import server as server_manifests
+from reconciler.manifests import trainer as trainer_manifests
 from tests.reconciler.server import Clock, Instant
 from tests.reconciler.waiting import Writers, until
-from tests.support.builders import NOW_S, index, job, servers
+from tests.support.builders import NOW_S, cluster_state, job, servers
 
 _FILE = Path(__file__).with_name("bodies.yaml")
 _DOCUMENTS = yaml.safe_load_all(_FILE.read_text())
@@ -41,12 +44,14 @@ JOB = replace(
 
 def _trainer() -> dict[str, Any]:
     addresses = ["http://10.96.0.2:8791", "http://10.96.0.3:8791"]
-    told = pods.told(JOB, "http://10.96.0.1:8790", addresses)
-    return pods.trainer(JOB, 3, Tier.GUARANTEED, "n0", 10, told=told, master=True)
+    endpoints = trainer_manifests.endpoint_annotations(JOB, "http://10.96.0.1:8790", addresses)
+    return trainer_manifests.pod(
+        JOB, 3, Tier.GUARANTEED, "n0", 10, endpoints=endpoints, master=True
+    )
 
 
 def _status() -> dict[str, Any]:
-    text = "the master says that all work is done"
+    text = "the master reported that all work is done"
     condition = JobCondition("Complete", "True", "MasterSaysDone", text, NOW_S + 60)
     ended = JobStatus(
         active=1,
@@ -65,14 +70,14 @@ def _status() -> dict[str, Any]:
     ("name", "make"),
     [
         ("trainer", _trainer),
-        ("budget", lambda: pods.budget(JOB)),
-        ("config_map", lambda: masterobjects.config_map(JOB)),
-        ("secret", lambda: masterobjects.secret(JOB, "secret")),
-        ("role", lambda: masterobjects.role(JOB)),
-        ("role_binding", lambda: masterobjects.role_binding(JOB)),
-        ("service", lambda: masterobjects.service(JOB)),
-        ("server_service", lambda: serverobjects.service(JOB, 1)),
-        ("server", lambda: serverobjects.pod(JOB, ASKED, 1, "n0", 10)),
+        ("budget", lambda: trainer_manifests.disruption_budget(JOB)),
+        ("config_map", lambda: master_manifests.config_map(JOB)),
+        ("secret", lambda: master_manifests.secret(JOB, "secret")),
+        ("role", lambda: master_manifests.role(JOB)),
+        ("role_binding", lambda: master_manifests.role_binding(JOB)),
+        ("service", lambda: master_manifests.service(JOB)),
+        ("server_service", lambda: server_manifests.service(JOB, 1)),
+        ("server", lambda: server_manifests.pod(JOB, ASKED, 1, "n0", 10)),
         ("status", _status),
     ],
 )
@@ -87,8 +92,8 @@ def test_an_event_is_what_kubectl_describe_shows() -> None:
     """On the Job, by EDL, at the time it was written."""
     clock = Clock()
     api = Instant(clock)
-    recorder = Recorder(api, "edl-test", clock.now)
-    recorder.tell(Event(JOB, "TrainersMade", "made 1 surplus trainers"), 0.0)
+    recorder = EventRecorder(api, "edl-test", clock.now)
+    recorder.record(Event(JOB, "TrainersMade", "created 1 surplus trainers"), 0.0)
     recorder.start()
     recorder.stop()
     until(lambda: api.writes)
@@ -111,7 +116,7 @@ def test_an_event_is_what_kubectl_describe_shows() -> None:
             "uid": "uid-net",
         },
         "reason": "TrainersMade",
-        "message": "made 1 surplus trainers",
+        "message": "created 1 surplus trainers",
         "type": "Normal",
         "firstTimestamp": "2027-01-15T08:00:00Z",
         "lastTimestamp": "2027-01-15T08:00:00Z",
@@ -123,39 +128,39 @@ def test_an_event_is_what_kubectl_describe_shows() -> None:
 
 
 class Refusing:
-    """An API server that keeps what it is asked and refuses it."""
+    """An API server that records requests and refuses them."""
 
     def __init__(self) -> None:
         self.asked: list[Request] = []
 
-    def send(self, asked: Request) -> bytes:
-        """See `kube.client.Api`."""
-        self.asked.append(asked)
+    def send(self, api_request: Request) -> bytes:
+        """See `kube.api.Api`."""
+        self.asked.append(api_request)
         raise errors.Conflict("changed", status=409)
 
-    def stream(self, asked: Request) -> Any:
+    def stream(self, api_request: Request) -> Any:
         """Nobody watches here."""
-        raise AssertionError(asked.line)
+        raise AssertionError(api_request.line)
 
 
-OPENED, _ = books.reserve(Books(), 1)
+OPENED, _ = trainer_accounting.reserve(TrainerAccounting(), 1)
 _PATH = "/metadata/annotations/edl.training~1books"
 
 
 def _asked(write: str, owner: Job) -> Request:
-    """What a writer asks for; the one request of it."""
+    """The only request that a writer sends."""
     api = Refusing()
-    writer = JobWriter(api, index(jobs=[owner]))
+    writer = JobWriter(api, cluster_state(jobs=[owner]))
     with Writers(1) as pool:
-        if write == "books":
-            assert writer.write_books([(owner, OPENED)], pool) == [False]
+        if write == "accounting":
+            assert writer.write_accounting([(owner, OPENED)], pool) == [False]
         elif write == "report":
-            report = Report(owner, JobStatus(active=1), books.show(OPENED))
-            assert writer.write_reports([report], pool) == [False]
+            report = JobUpdate(owner, JobStatus(active=1), trainer_accounting.serialize(OPENED))
+            assert writer.write_updates([report], pool) == [False]
         else:
             assert not writer.write_parallelism(owner, 3)
-    (asked,) = api.asked
-    return asked
+    (api_request,) = api.asked
+    return api_request
 
 
 @pytest.mark.parametrize(
@@ -167,26 +172,26 @@ def _asked(write: str, owner: Job) -> Request:
 )
 def test_books_are_replaced_if_nobody_else_did(before: str, test: dict[str, str]) -> None:
     """The first ones are written on the version of the Job that was read."""
-    asked = _asked("books", replace(JOB, books_text=before))
+    patch = _asked("accounting", replace(JOB, accounting_text=before))
 
-    assert (asked.method, asked.path) == ("PATCH", "/apis/batch/v1/namespaces/ml/jobs/net")
-    assert asked.content_type == "application/json-patch+json"
-    assert orjson.loads(asked.body) == [
+    assert (patch.method, patch.path) == ("PATCH", "/apis/batch/v1/namespaces/ml/jobs/net")
+    assert patch.content_type == "application/json-patch+json"
+    assert orjson.loads(patch.body) == [
         test,
-        {"op": "add", "path": _PATH, "value": books.show(OPENED)},
+        {"op": "add", "path": _PATH, "value": trainer_accounting.serialize(OPENED)},
     ]
 
 
 def test_status_and_books_are_one_patch() -> None:
     """Of the version that was read; the annotation is left out where it is right."""
-    text = books.show(OPENED)
+    text = trainer_accounting.serialize(OPENED)
     differs = _asked("report", JOB)
-    same = _asked("report", replace(JOB, books_text=text))
+    same = _asked("report", replace(JOB, accounting_text=text))
     counts = status.patch(JobStatus(active=1))
 
-    for asked in (differs, same):
-        assert asked.path == "/apis/batch/v1/namespaces/ml/jobs/net/status"
-        assert asked.content_type == "application/merge-patch+json"
+    for patch in (differs, same):
+        assert patch.path == "/apis/batch/v1/namespaces/ml/jobs/net/status"
+        assert patch.content_type == "application/merge-patch+json"
     annotations = {"edl.training/books": text}
     version = {"resourceVersion": "7"}
     assert orjson.loads(differs.body) == {
@@ -198,7 +203,7 @@ def test_status_and_books_are_one_patch() -> None:
 
 def test_parallelism_is_one_field_of_this_very_job() -> None:
     """Its uid goes along, so that a namesake is refused."""
-    asked = _asked("parallelism", JOB)
+    patch = _asked("parallelism", JOB)
 
-    assert asked.path == request.get(JOBS, "ml", "net").path
-    assert orjson.loads(asked.body) == {"spec": {"parallelism": 3}, "metadata": {"uid": "uid-net"}}
+    assert patch.path == request.get(JOBS, "ml", "net").path
+    assert orjson.loads(patch.body) == {"spec": {"parallelism": 3}, "metadata": {"uid": "uid-net"}}

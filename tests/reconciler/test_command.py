@@ -19,7 +19,7 @@ from tests.reconciler.waiting import until
 
 @pytest.fixture(autouse=True)
 def _own_root() -> Iterator[None]:
-    """Gives the root logger back as it was: a command sets it up anew."""
+    """Restores the root logger, which a command configures."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -30,9 +30,9 @@ def _own_root() -> Iterator[None]:
 @pytest.fixture
 def nowhere(tmp_path: Path) -> Iterator[Path]:
     """A kubeconfig of an API server that is not there: a port that is taken and not listened to."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        url = f"https://127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as blocker:
+        blocker.bind(("127.0.0.1", 0))
+        url = f"https://127.0.0.1:{blocker.getsockname()[1]}"
         document = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -47,13 +47,13 @@ def nowhere(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_process_without_an_api_server_is_not_ready(nowhere: Path) -> None:
-    """It says why, waits, and stops when it is told to."""
+    """It reports why, waits, and stops on a signal."""
     before = set(threading.enumerate())
     service = app.build(ReconcilerSettings(identity="me", lease_seconds=1), config.load(nowhere))
     service.start()
     answer = service.app.test_client().get("/readyz")
     scrape = service.app.test_client().get("/metrics").text
-    why = service.app.test_client().get("/decisions")
+    response = service.app.test_client().get("/decisions")
     service.stop()
     until(lambda: set(threading.enumerate()) <= before)
 
@@ -61,8 +61,8 @@ def test_a_process_without_an_api_server_is_not_ready(nowhere: Path) -> None:
     assert answer.json is not None
     assert (answer.json["leader"], answer.json["synced"]) == (False, False)
     assert answer.json["policy"]["source"] == "default"
-    assert (why.status_code, "does not lead" in why.text) == (503, True)
-    assert "edl_reconciler_decisions_dropped_count 0.0" in scrape
+    assert (response.status_code, "does not lead" in response.text) == (503, True)
+    assert "edl_reconciler_decisions_dropped_total 0.0" in scrape
     assert "edl_reconciler_rounds_failed_total 0.0" in scrape
 
 
@@ -77,15 +77,15 @@ def test_a_missing_kubeconfig_is_one_line(
 
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert ended.value.code == 1
-    assert line.startswith(f"reconciler: {tmp_path / 'none'}: no way to the API server")
+    assert line.startswith(f"reconciler: {tmp_path / 'none'}: no usable API server configuration")
 
 
 @pytest.mark.parametrize(
-    ("flag", "says"),
+    ("flag", "message"),
     [("--lease-seconds=soon", "--lease-seconds is 'soon'"), ("--colour", "--colour")],
 )
 def test_a_bad_flag_is_one_line(
-    flag: str, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    flag: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Usage errors exit with 2."""
     monkeypatch.setattr(sys, "argv", ["reconciler", flag])
@@ -94,15 +94,15 @@ def test_a_bad_flag_is_one_line(
 
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert ended.value.code == 2
-    assert says in last
+    assert message in last
 
 
 def test_an_address_that_is_taken_is_one_line(
     nowhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It names the setting, and the exit code is 1."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        where = f"--listen=127.0.0.1:{taken.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as blocker:
+        where = f"--listen=127.0.0.1:{blocker.getsockname()[1]}"
         monkeypatch.setattr(sys, "argv", ["reconciler", where, f"--kubeconfig={nowhere}"])
         with pytest.raises(SystemExit) as ended:
             main()

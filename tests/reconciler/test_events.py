@@ -4,7 +4,7 @@ from typing import NoReturn
 
 from kube import errors
 from kube.request import EVENTS, Request
-from reconciler.events import Event, Recorder
+from reconciler.events import Event, EventRecorder
 from tests.reconciler.server import Clock, Instant
 from tests.reconciler.waiting import LIMIT_S, until
 from tests.support.builders import job
@@ -16,7 +16,7 @@ def _event(message: str = "made 1", owner: str = "net") -> Event:
     return Event(replace(JOB, name=owner, uid=f"uid-{owner}"), "TrainersMade", message)
 
 
-def _written(recorder: Recorder, api: Instant) -> list[str]:
+def _written(recorder: EventRecorder, api: Instant) -> list[str]:
     """Messages that arrive; ends the recorder."""
     recorder.start()
     recorder.stop()
@@ -24,33 +24,33 @@ def _written(recorder: Recorder, api: Instant) -> list[str]:
     return [event["message"] for event in api.all(EVENTS)]
 
 
-def _recorder() -> tuple[Recorder, Instant]:
+def _recorder() -> tuple[EventRecorder, Instant]:
     clock = Clock()
     api = Instant(clock)
-    return Recorder(api, "edl-test", clock.now), api
+    return EventRecorder(api, "edl-test", clock.now), api
 
 
 def test_an_event_hangs_on_its_job() -> None:
     """So that `kubectl describe job` shows it, with type, time and reporter."""
     recorder, api = _recorder()
-    recorder.tell(replace(_event(), warning=True), 0.0)
+    recorder.record(replace(_event(), warning=True), 0.0)
     _written(recorder, api)
-    (found,) = api.all(EVENTS)
+    (event,) = api.all(EVENTS)
 
-    assert found["involvedObject"]["uid"] == "uid-net"
-    assert found["metadata"]["namespace"] == "ml"
-    assert (found["type"], found["reason"]) == ("Warning", "TrainersMade")
-    assert found["firstTimestamp"] == found["lastTimestamp"] == "2027-01-15T08:00:00Z"
-    assert found["source"] == {"component": "edl-test"}
+    assert event["involvedObject"]["uid"] == "uid-net"
+    assert event["metadata"]["namespace"] == "ml"
+    assert (event["type"], event["reason"]) == ("Warning", "TrainersMade")
+    assert event["firstTimestamp"] == event["lastTimestamp"] == "2027-01-15T08:00:00Z"
+    assert event["source"] == {"component": "edl-test"}
 
 
 def test_within_a_span_events_of_one_reason_are_counted() -> None:
-    """The first is written at once, the next after the span says how many there were."""
+    """The first is written at once; the next after the span counts the repetitions."""
     recorder, api = _recorder()
     for second in range(10):
-        recorder.tell(_event(f"made {second}"), float(second))
-    recorder.tell(_event("made more"), 10.0)
-    recorder.tell(_event("made again"), 20.0)
+        recorder.record(_event(f"made {second}"), float(second))
+    recorder.record(_event("made more"), 10.0)
+    recorder.record(_event("made again"), 20.0)
 
     assert sorted(_written(recorder, api)) == [
         "made 0",
@@ -62,22 +62,22 @@ def test_within_a_span_events_of_one_reason_are_counted() -> None:
 def test_jobs_and_reasons_have_spans_of_their_own() -> None:
     """One job's news does not hide another's."""
     recorder, api = _recorder()
-    recorder.tell(_event("a"), 0.0)
-    recorder.tell(_event("b", owner="other"), 0.0)
-    recorder.tell(replace(_event("c"), reason="TrainersReleased"), 0.0)
+    recorder.record(_event("a"), 0.0)
+    recorder.record(_event("b", owner="other"), 0.0)
+    recorder.record(replace(_event("c"), reason="TrainersReleased"), 0.0)
 
     assert sorted(_written(recorder, api)) == ["a", "b", "c"]
 
 
 def test_a_forgotten_job_starts_anew() -> None:
-    """Nothing is kept of jobs that are gone."""
+    """Nothing is kept of deleted jobs."""
     recorder, api = _recorder()
-    recorder.tell(_event("first"), 0.0)
-    recorder.tell(_event("held"), 1.0)
-    recorder.tell(_event("other", owner="other"), 1.0)
+    recorder.record(_event("first"), 0.0)
+    recorder.record(_event("held"), 1.0)
+    recorder.record(_event("other", owner="other"), 1.0)
     recorder.forget(_event().job)
-    recorder.tell(_event("again"), 2.0)
-    recorder.tell(_event("held too", owner="other"), 2.0)
+    recorder.record(_event("again"), 2.0)
+    recorder.record(_event("held too", owner="other"), 2.0)
 
     assert sorted(_written(recorder, api)) == ["again", "first", "other"]
 
@@ -86,7 +86,7 @@ def test_what_the_queue_cannot_take_is_counted() -> None:
     """A slow API server never delays a plan, and memory stays bounded; nor does the stop wait."""
     recorder, api = _recorder()
     for number in range(1003):
-        recorder.tell(_event(owner=f"j{number}"), 0.0)
+        recorder.record(_event(owner=f"j{number}"), 0.0)
 
     assert recorder.dropped == 3
     assert len(_written(recorder, api)) <= 1000
@@ -96,8 +96,8 @@ def test_an_event_that_cannot_be_written_is_let_go() -> None:
     """The ones after it are written."""
     recorder, api = _recorder()
     api.fake.faults.fail_next(errors.Forbidden("terminating", status=403))
-    recorder.tell(_event("lost"), 0.0)
-    recorder.tell(_event("kept", owner="other"), 0.0)
+    recorder.record(_event("lost"), 0.0)
+    recorder.record(_event("kept", owner="other"), 0.0)
 
     assert _written(recorder, api) == ["kept"]
 
@@ -105,37 +105,37 @@ def test_an_event_that_cannot_be_written_is_let_go() -> None:
 def test_a_long_message_is_cut() -> None:
     """Events may have 1024 bytes, which are fewer letters in some languages."""
     recorder, api = _recorder()
-    recorder.tell(_event("ä" * 2000), 0.0)
+    recorder.record(_event("ä" * 2000), 0.0)
 
     assert len(_written(recorder, api)[0].encode()) <= 1024
 
 
 class Slow:
-    """An API server that does not answer until it is told to."""
+    """An API server that does not answer before the test allows it."""
 
     def __init__(self) -> None:
         self.asked, self.answering = threading.Event(), threading.Event()
 
-    def send(self, _asked: Request) -> bytes:
-        """See `kube.client.Api`."""
+    def send(self, _api_request: Request) -> bytes:
+        """See `kube.api.Api`."""
         self.asked.set()
         self.answering.wait(LIMIT_S)
         return b"{}"
 
-    def stream(self, asked: Request) -> NoReturn:
+    def stream(self, api_request: Request) -> NoReturn:
         """Nobody watches here."""
-        raise AssertionError(asked.line)
+        raise AssertionError(api_request.line)
 
 
 def test_a_full_queue_does_not_hold_up_the_stop() -> None:
     """The process ends all the same; what waits is lost."""
     api = Slow()
-    recorder = Recorder(api, "edl-test")
+    recorder = EventRecorder(api, "edl-test")
     recorder.start()
-    recorder.tell(_event(), 0.0)
+    recorder.record(_event(), 0.0)
     until(api.asked.is_set)
     for number in range(1000):
-        recorder.tell(_event(owner=f"j{number}"), 0.0)
+        recorder.record(_event(owner=f"j{number}"), 0.0)
     recorder.stop()
     still = [t for t in threading.enumerate() if t.name == "events"]
     api.answering.set()
@@ -145,7 +145,7 @@ def test_a_full_queue_does_not_hold_up_the_stop() -> None:
     assert len(still) == 1
 
 
-def _ended(recorder: Recorder, threads: list[threading.Thread]) -> bool:
+def _ended(recorder: EventRecorder, threads: list[threading.Thread]) -> bool:
     """Asks to stop once more, now that somebody answers."""
     recorder.stop()
     return not any(thread.is_alive() for thread in threads)

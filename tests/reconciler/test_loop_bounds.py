@@ -1,4 +1,4 @@
-"""What a reconciler that runs for months may not do: keep what is gone, wait without end."""
+"""A reconciler that runs for months keeps no state of deleted objects and never waits for ever."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -9,7 +9,7 @@ from kube import errors, request
 from kube.request import JOBS
 from policy.names import ANNOTATION_SERVERS
 from policy.snapshot import Phase
-from reconciler.words import State, Word
+from reconciler.master_reports import MasterReport, ReportedState
 from tests.reconciler.server import of
 from tests.reconciler.world import Process, World
 
@@ -23,19 +23,19 @@ def world() -> World:
 @pytest.fixture
 def process(world: World) -> Iterator[Process]:
     """A reconciler there."""
-    made = Process(world)
-    yield made
-    made.stop()
+    reconciler = Process(world)
+    yield reconciler
+    reconciler.stop()
 
 
 def _says(process: Process, world: World, uncommitted: Mapping[int, float]) -> None:
-    polls = process.loop._masters._polls  # noqa: SLF001 - its thread is tested with real sockets
-    word = Word(State.WORK, world.clock.now_s, "", uncommitted)
-    polls._words[world.job("net").uid] = word  # noqa: SLF001 - see above
+    poller = process.loop._masters._poller  # noqa: SLF001 - its thread is tested with real sockets
+    report = MasterReport(ReportedState.WORK, world.clock.now_s, "", uncommitted)
+    poller._reports[world.job("net").uid] = report  # noqa: SLF001 - see above
 
 
 def _live_a_full_life(world: World, process: Process) -> None:
-    """A job with master and servers, whose trainers are refused, fail, succeed and are evicted."""
+    """A job with master and servers; its trainers are refused, fail, succeed and are evicted."""
     no = errors.Forbidden("no", status=403)
     world.api.fake.faults.fail_next(no, match=of("POST", "/rolebindings"))
     annotations = {ANNOTATION_SERVERS: "1"}
@@ -54,14 +54,14 @@ def _live_a_full_life(world: World, process: Process) -> None:
     process.run(12)
 
 
-def _texts(thing: object, path: str, seen: set[int]) -> Iterator[tuple[str, str]]:
+def _texts(thing: object, path: str, visited: set[int]) -> Iterator[tuple[str, str]]:
     """Every text in what the reconciler's own objects keep, with the way to it."""
     if isinstance(thing, str):
         yield thing, path
-    elif id(thing) not in seen:
-        seen.add(id(thing))
+    elif id(thing) not in visited:
+        visited.add(id(thing))
         for name, part in _parts(thing):
-            yield from _texts(part, f"{path}.{name}", seen)
+            yield from _texts(part, f"{path}.{name}", visited)
 
 
 def _parts(thing: object) -> Iterator[tuple[str, object]]:
@@ -92,9 +92,9 @@ def test_nothing_of_a_job_that_is_gone_is_kept(world: World, process: Process) -
     before = {path for text, path in _texts(process.loop, "loop", set()) if uid in text}
     world.ask(request.delete(JOBS, "ml", "net"))
     process.run(2)
-    process.loop._masters._polls._begin(0)  # noqa: SLF001 - what its thread does all the time
+    process.loop._masters._poller._begin(0)  # noqa: SLF001 - what its thread does all the time
     process.run(12)
-    process.tell()
+    process.write_events()
     after = {
         path
         for text, path in _texts((process.loop, process.recorder), "loop", set())
@@ -103,11 +103,11 @@ def test_nothing_of_a_job_that_is_gone_is_kept(world: World, process: Process) -
 
     assert len(before) > 5
     assert after == set()
-    assert process.records.about("ml/net") == []
+    assert process.decision_log.about("ml/net") == []
 
 
 def test_no_write_may_take_longer_than_ten_seconds(world: World, process: Process) -> None:
-    """An API server that hears and says nothing holds a round up for that long, at each step."""
+    """An API server that does not answer delays each step of a round that long."""
     _live_a_full_life(world, process)
     kinds = {(w.method, w.path.rpartition("/")[2].rstrip("0123456789")) for w in world.api.writes}
 

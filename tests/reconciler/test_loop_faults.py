@@ -20,62 +20,62 @@ CREATIONS = of("POST", "/namespaces/ml/pods")
 
 @contextmanager
 def _process(world: World, leads: Callable[[], bool] = lambda: True) -> Iterator[Process]:
-    made = Process(world, leads)
+    reconciler = Process(world, leads)
     try:
-        yield made
+        yield reconciler
     finally:
-        made.stop()
+        reconciler.stop()
 
 
 @pytest.fixture
 def world() -> World:
     """Room for six trainers, and a job that wants them."""
-    made = World(16, 16)
-    made.add_job("net", 2, 6)
-    return made
+    cluster = World(16, 16)
+    cluster.add_job("net", 2, 6)
+    return cluster
 
 
 @pytest.fixture
 def process(world: World) -> Iterator[Process]:
     """A reconciler there."""
-    with _process(world) as made:
-        yield made
+    with _process(world) as reconciler:
+        yield reconciler
 
 
 def _is_exact(world: World, live: int = 6) -> None:
     """Every id is in exactly one place, no name was made twice, and all trainers are there."""
-    books = world.job("net").books
-    counted = books.succeeded + books.failed + books.disrupted + books.released
+    accounting = world.job("net").accounting
+    counted = accounting.succeeded + accounting.failed + accounting.disrupted + accounting.released
     names = Counter(world.api.pods_made.values())
 
-    assert books.next_id == len(books.open) + counted
-    assert books.open == {pod.trainer_id for pod in world.running("net")}
+    assert accounting.next_id == len(accounting.open) + counted
+    assert accounting.open == {pod.trainer_id for pod in world.running("net")}
     assert len(world.running("net")) == live
     assert max(names.values()) == 1
 
 
 def test_a_restart_makes_nothing_twice(world: World, process: Process) -> None:
-    """A new process knows all it needs from the API server."""
+    """A new process reads all it needs from the API server."""
     process.round()
     with _process(world) as second:
         second.run(5)
 
     _is_exact(world)
-    assert world.job("net").books.next_id == 6
+    assert world.job("net").accounting.next_id == 6
 
 
 def test_endings_during_a_restart_are_counted(world: World, process: Process) -> None:
-    """A failure that nobody watched, and a victim that is gone altogether."""
+    """A failure that nobody watched, and a victim that has been deleted."""
     process.run(3)
     failed, victim, *_ = world.running("net")
     world.end(failed, Phase.FAILED)
     world.remove(victim)
     with _process(world) as second:
         second.run(20)
-    books = world.job("net").books
+    accounting = world.job("net").accounting
 
     _is_exact(world)
-    assert (books.failed, books.disrupted, books.next_id) == (1, 1, 8)
+    assert (accounting.failed, accounting.disrupted, accounting.next_id) == (1, 1, 8)
 
 
 def test_books_written_before_a_crash_use_up_their_ids(world: World, process: Process) -> None:
@@ -87,17 +87,17 @@ def test_books_written_before_a_crash_use_up_their_ids(world: World, process: Pr
         second.run(5)
 
     _is_exact(world)
-    assert world.job("net").books.disrupted == 6
+    assert world.job("net").accounting.disrupted == 6
     assert min(pod.trainer_id for pod in world.running("net")) == 6
 
 
 def test_lost_answers_make_nothing_twice(world: World, process: Process) -> None:
-    """The pods were made though nobody said so; the watch shows them."""
+    """The pods were created although the answers were lost; the watch shows them."""
     world.api.fake.faults.lose_answers(6, match=CREATIONS)
     process.run(8)
 
     _is_exact(world)
-    assert world.job("net").books.next_id == 6
+    assert world.job("net").accounting.next_id == 6
 
 
 def test_a_lost_answer_is_met_again_as_a_pod_of_our_own(world: World, process: Process) -> None:
@@ -108,10 +108,10 @@ def test_a_lost_answer_is_met_again_as_a_pod_of_our_own(world: World, process: P
     process.tick()  # without a look
     process.run(4)
 
-    books = world.job("net").books
+    accounting = world.job("net").accounting
     assert len(world.running("net")) == 6
-    assert books.open == {pod.trainer_id for pod in world.running("net")}
-    assert (books.disrupted, books.failed) == (0, 0)
+    assert accounting.open == {pod.trainer_id for pod in world.running("net")}
+    assert (accounting.disrupted, accounting.failed) == (0, 0)
 
 
 def test_an_id_whose_pod_came_and_went_is_not_used_again(world: World, process: Process) -> None:
@@ -125,7 +125,7 @@ def test_an_id_whose_pod_came_and_went_is_not_used_again(world: World, process: 
     process.run(10)
 
     _is_exact(world)
-    assert world.job("net").books.disrupted == 6
+    assert world.job("net").accounting.disrupted == 6
 
 
 def test_a_lost_answer_to_the_books_only_costs_ids(world: World, process: Process) -> None:
@@ -137,7 +137,7 @@ def test_a_lost_answer_to_the_books_only_costs_ids(world: World, process: Proces
 
 
 def test_a_conflict_on_the_books_is_no_error(world: World, process: Process) -> None:
-    """Somebody else wrote to the Job; the next round sees it and goes on."""
+    """Somebody else wrote to the Job; the next round reads it and continues."""
     look(process.cache)
     world.change_job("net", {"metadata": {"labels": {"a": "b"}}})
     process.tick()
@@ -149,7 +149,7 @@ def test_a_conflict_on_the_books_is_no_error(world: World, process: Process) -> 
 
 
 def test_books_that_were_edited_do_not_hand_out_an_id_again(world: World, process: Process) -> None:
-    """Nonsense in the annotation is replaced; ids go on above every pod that is there."""
+    """Nonsense in the annotation is replaced; new ids are above those of all existing pods."""
     process.run(3)
     nonsense = {ANNOTATION_BOOKS: "nonsense"}
     world.change_job("net", {"metadata": {"annotations": nonsense}})
@@ -157,7 +157,7 @@ def test_books_that_were_edited_do_not_hand_out_an_id_again(world: World, proces
     process.run(12)
 
     assert [pod.trainer_id for pod in world.running("net")] == [1, 2, 3, 4, 5, 6]
-    assert world.job("net").books.next_id == 7
+    assert world.job("net").accounting.next_id == 7
 
 
 def test_a_name_that_is_taken_is_somebody_elses(world: World, process: Process) -> None:
@@ -168,7 +168,7 @@ def test_a_name_that_is_taken_is_somebody_elses(world: World, process: Process) 
     others = [pod.trainer_id for pod in world.running("net")]
     world.ask(request.delete(PODS, "ml", "net-trainer-0", grace_s=0))
     process.run(20)
-    process.tell()
+    process.write_events()
 
     assert 0 not in others
     assert len(others) >= 1
@@ -177,17 +177,17 @@ def test_a_name_that_is_taken_is_somebody_elses(world: World, process: Process) 
 
 
 def test_a_refused_creation_is_tried_again_with_its_id(world: World, process: Process) -> None:
-    """A quota of the namespace says no for a while; the pauses between tries double."""
+    """A quota of the namespace refuses for a while; the back-offs between tries double."""
     quota = errors.Forbidden("exceeded quota: pods", status=403)
     world.api.fake.faults.fail_next(quota, 999, match=CREATIONS)
     process.run(20)
     tries = len(posted(world, "/pods"))
     world.api.fake.faults.clear()
     process.run(40)
-    process.tell()
+    process.write_events()
 
     assert tries <= 5 * 6
-    assert world.job("net").books.next_id == 6
+    assert world.job("net").accounting.next_id == 6
     assert len(world.running("net")) == 6
     assert all("exceeded quota" in text for text in world.events("TrainersRefused"))
 
@@ -220,7 +220,7 @@ def test_an_eviction_that_a_budget_refuses_is_tried_again(world: World, process:
 
 
 def test_a_trainer_that_is_gone_already_needs_no_eviction(world: World, process: Process) -> None:
-    """Not found is as good as gone."""
+    """Not found counts as evicted."""
     process.run(3)
     look(process.cache)
     world.change_job("net", {"spec": {"suspend": True}})
@@ -230,8 +230,8 @@ def test_a_trainer_that_is_gone_already_needs_no_eviction(world: World, process:
     process.tick()
     process.run(2)
 
-    books = world.job("net").books
-    assert (books.failed, books.next_id, books.open) == (0, 6, frozenset())
+    accounting = world.job("net").accounting
+    assert (accounting.failed, accounting.next_id, accounting.open) == (0, 6, frozenset())
 
 
 def test_an_api_server_that_is_away_changes_nothing(world: World, process: Process) -> None:
@@ -246,7 +246,7 @@ def test_an_api_server_that_is_away_changes_nothing(world: World, process: Proce
     process.run(12)
 
     _is_exact(world)
-    assert world.job("net").books.released == 0
+    assert world.job("net").accounting.released == 0
 
 
 def test_an_api_server_that_goes_away_in_the_middle(world: World, process: Process) -> None:
@@ -276,7 +276,7 @@ def test_an_old_picture_is_not_acted_on(world: World, process: Process) -> None:
 
 
 def test_a_picture_of_less_than_three_minutes_is_acted_on(world: World, process: Process) -> None:
-    """A slow API server is no reason to leave jobs as they are."""
+    """A slow API server does not keep the reconciler from acting on jobs."""
     process.run(3)
     look(process.cache)
     world.clock.advance(179.9)
@@ -294,17 +294,17 @@ def test_before_the_first_lists_nothing_is_done(world: World, process: Process) 
 
 
 def test_who_does_not_lead_does_not_write(world: World) -> None:
-    """It watches, and says that it does not lead."""
+    """It watches, and reports that it does not lead."""
     standby = Process(world, leads=lambda: False)
     standby.run(3)
     standby.stop()
 
     assert world.api.writes == []
-    assert standby.value("edl_reconciler_leader_count") == "0.0"
+    assert standby.value("edl_reconciler_leader") == "0.0"
 
 
 def test_of_two_reconcilers_one_acts_at_a_time(world: World) -> None:
-    """Whoever leads goes on where the other stopped."""
+    """The new leader continues where the former one stopped."""
     leader = [0]
     both = [Process(world, leads=lambda i=i: leader[0] == i) for i in range(2)]  # type: ignore[misc]
     for turn in range(12):
@@ -319,17 +319,17 @@ def test_of_two_reconcilers_one_acts_at_a_time(world: World) -> None:
         process.stop()
 
     _is_exact(world)
-    assert world.job("net").books.disrupted == 1
+    assert world.job("net").accounting.disrupted == 1
 
 
 def test_two_that_both_believe_to_lead_make_nothing_twice(world: World) -> None:
-    """The books fence them off: the second write does not find what it was decided on."""
+    """The accounting fences them: the second write does not find the version it is based on."""
     both = [Process(world) for _ in range(2)]
     for process in both:
         look(process.cache)
     for process in both:
         process.tick()
-    first = world.job("net").books
+    first = world.job("net").accounting
     for _ in range(6):
         world.step()
         for process in both:
@@ -359,14 +359,14 @@ def test_losing_the_lead_between_books_and_pods_makes_no_pod(world: World) -> No
 
     with _process(world, until_books_are_written) as first, _process(world) as second:
         first.round()
-        made = world.pods("net")
+        created = world.pods("net")
         second.run(3)
         again.append(True)
         world.preempt(world.running("net")[0])
         first.run(12)
 
-    assert made == []
-    assert world.job("net").books.disrupted == 7
+    assert created == []
+    assert world.job("net").accounting.disrupted == 7
     _is_exact(world)
 
 
@@ -375,7 +375,7 @@ def test_a_parallelism_that_cannot_be_written_is_no_event(process: Process, worl
     world.add_job("plain", 1, 4, managed=False)
     world.api.fake.faults.fail_next(DOWN, 1, match=of("PATCH", "/jobs/plain"))
     process.round()
-    process.tell()
+    process.write_events()
 
     assert world.events("ParallelismMoved") == []
     assert [job["metadata"]["name"] for job in world.api.all(JOBS)] == ["net", "plain"]

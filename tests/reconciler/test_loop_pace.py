@@ -73,9 +73,9 @@ def world() -> World:
 @pytest.fixture
 def process(world: World) -> Iterator[Paced]:
     """A reconciler there."""
-    made = Paced(world)
-    yield made
-    made.stop()
+    paced = Paced(world)
+    yield paced
+    paced.stop()
 
 
 def test_a_loop_with_nothing_left_to_do_looks_every_five_seconds(

@@ -5,81 +5,81 @@ from dataclasses import replace
 
 import pytest
 
-from kube.live import Change
-from policy.planning import Futile, Plan, Release
+from kube.state_feed import ObjectChange
+from policy.plan import FailedMove, Plan, Release
 from policy.reasons import Reason
 from policy.snapshot import Phase, Pod
-from reconciler.bookkeeper import Bookkeeper
 from reconciler.expectations import PATIENCE_S, Expectations
-from reconciler.history import Recent
-from reconciler.jobs import JobWriter
-from reconciler.meters import Meters
+from reconciler.history import RecentHistory
+from reconciler.job_tracker import JobTracker
+from reconciler.job_writer import JobWriter
+from reconciler.metrics import ReconcilerMetrics
 from runtime.metrics import Metrics
 from tests.reconciler.server import Clock, Instant
-from tests.support.builders import NOW_S, index, job, service, trainer
+from tests.support.builders import NOW_S, cluster_state, job, service, trainer
 
 JOB = job("net")
 POD = trainer(JOB, 0, "n0")
 
 
-def _changed(last: Pod | None, new: Pod | None) -> dict[str, Change[Pod]]:
+def _changed(last: Pod | None, new: Pod | None) -> dict[str, ObjectChange[Pod]]:
     pod = new or last
     assert pod is not None
-    return {pod.uid: Change(last, new)}
+    return {pod.uid: ObjectChange(last, new)}
 
 
 def test_a_trainer_just_made_is_there_at_once() -> None:
     """The plan after it must not make it again."""
-    cluster, expected = index(jobs=[JOB]), Expectations()
-    expected.made(cluster, POD, 0.0)
-    expected.settle(cluster, {}, PATIENCE_S - 1)
+    cluster, expected = cluster_state(jobs=[JOB]), Expectations()
+    expected.expect_creation(cluster, POD, 0.0)
+    expected.observe(cluster, {}, PATIENCE_S - 1)
 
     assert cluster.trainers(JOB) == (POD,)
 
 
 def test_a_trainer_that_is_never_seen_is_given_up() -> None:
     """Somebody undid the write before the watch came."""
-    cluster, expected = index(jobs=[JOB]), Expectations()
-    expected.made(cluster, POD, 0.0)
-    expected.settle(cluster, {}, PATIENCE_S)
+    cluster, expected = cluster_state(jobs=[JOB]), Expectations()
+    expected.expect_creation(cluster, POD, 0.0)
+    expected.observe(cluster, {}, PATIENCE_S)
 
     assert cluster.trainers(JOB) == ()
 
 
 def test_a_trainer_that_was_seen_is_not_given_up() -> None:
-    """From then on the watch says what is."""
-    cluster, expected = index(jobs=[JOB]), Expectations()
-    expected.made(cluster, POD, 0.0)
-    expected.settle(cluster, _changed(None, POD), 1.0)
-    expected.settle(cluster, {}, PATIENCE_S)
+    """From then on the watch is authoritative."""
+    cluster, expected = cluster_state(jobs=[JOB]), Expectations()
+    expected.expect_creation(cluster, POD, 0.0)
+    expected.observe(cluster, _changed(None, POD), 1.0)
+    expected.observe(cluster, {}, PATIENCE_S)
 
     assert cluster.trainers(JOB) == (POD,)
 
 
 def test_a_trainer_that_went_before_its_answer_came_stays_gone() -> None:
     """The answer to the creation is the older news."""
-    cluster, expected = index(jobs=[JOB]), Expectations()
-    expected.settle(cluster, _changed(POD, None), 0.0)
-    expected.made(cluster, POD, 0.0)
+    cluster, expected = cluster_state(jobs=[JOB]), Expectations()
+    expected.observe(cluster, _changed(POD, None), 0.0)
+    expected.expect_creation(cluster, POD, 0.0)
 
     assert cluster.trainers(JOB) == ()
 
 
 def test_a_trainer_that_the_watch_showed_first_keeps_its_record() -> None:
-    """It may be bound already, which the answer does not know."""
-    cluster, expected = index(jobs=[JOB], pods=[POD]), Expectations()
-    expected.made(cluster, replace(POD, node=""), 0.0)
+    """It may be bound already, which the answer does not show."""
+    cluster, expected = cluster_state(jobs=[JOB], pods=[POD]), Expectations()
+    expected.expect_creation(cluster, replace(POD, node=""), 0.0)
 
     assert cluster.trainers(JOB) == (POD,)
 
 
 def test_a_released_trainer_is_leaving_at_once() -> None:
     """Also if an older record of it arrives afterwards; and it is known that it was us."""
-    cluster, expected = index(jobs=[JOB], pods=[POD]), Expectations()
-    expected.released(cluster, POD.uid, 0.0)
+    cluster, expected = cluster_state(jobs=[JOB], pods=[POD]), Expectations()
+    expected.expect_deletion(cluster, POD.uid, 0.0)
     first = cluster.pods[POD.uid].deleting
     cluster.put_pod(POD)
-    expected.settle(cluster, _changed(POD, POD), 1.0)
+    expected.observe(cluster, _changed(POD, POD), 1.0)
 
     assert first
     assert cluster.pods[POD.uid].deleting
@@ -89,33 +89,33 @@ def test_a_released_trainer_is_leaving_at_once() -> None:
 
 def test_a_release_that_did_not_happen_is_seen_in_the_end() -> None:
     """After a while the watch is right."""
-    cluster, expected = index(jobs=[JOB], pods=[POD]), Expectations()
-    expected.released(cluster, POD.uid, 0.0)
+    cluster, expected = cluster_state(jobs=[JOB], pods=[POD]), Expectations()
+    expected.expect_deletion(cluster, POD.uid, 0.0)
     cluster.put_pod(POD)
-    expected.settle(cluster, _changed(POD, POD), PATIENCE_S)
+    expected.observe(cluster, _changed(POD, POD), PATIENCE_S)
 
     assert not cluster.pods[POD.uid].deleting
 
 
 def test_a_refused_eviction_puts_the_trainer_back() -> None:
     """It stays, and its end will not be taken for a release."""
-    cluster, expected = index(jobs=[JOB], pods=[POD]), Expectations()
-    expected.released(cluster, POD.uid, 0.0)
-    expected.kept(cluster, POD.uid)
+    cluster, expected = cluster_state(jobs=[JOB], pods=[POD]), Expectations()
+    expected.expect_deletion(cluster, POD.uid, 0.0)
+    expected.cancel_deletion(cluster, POD.uid)
 
     assert cluster.trainers(JOB) == (POD,)
     assert not expected.was_released(POD.uid)
 
 
 def test_a_refused_eviction_does_not_bring_back_what_leaves_anyway() -> None:
-    """Somebody else deleted it meanwhile, or it is gone."""
+    """Somebody else deleted it meanwhile, or it no longer exists."""
     leaving = replace(POD, deleting=True)
-    cluster, expected = index(jobs=[JOB], pods=[POD]), Expectations()
-    expected.released(cluster, POD.uid, 0.0)
+    cluster, expected = cluster_state(jobs=[JOB], pods=[POD]), Expectations()
+    expected.expect_deletion(cluster, POD.uid, 0.0)
     cluster.put_pod(leaving)
-    expected.settle(cluster, _changed(POD, leaving), 1.0)
-    expected.kept(cluster, POD.uid)
-    expected.kept(cluster, "unknown")
+    expected.observe(cluster, _changed(POD, leaving), 1.0)
+    expected.cancel_deletion(cluster, POD.uid)
+    expected.cancel_deletion(cluster, "unknown")
 
     assert cluster.pods == {POD.uid: leaving}
 
@@ -123,9 +123,9 @@ def test_a_refused_eviction_does_not_bring_back_what_leaves_anyway() -> None:
 def test_releasing_what_is_gone_or_leaving_changes_no_record() -> None:
     """It is only remembered."""
     leaving = replace(POD, deleting=True)
-    cluster, expected = index(pods=[leaving]), Expectations()
-    expected.released(cluster, POD.uid, 0.0)
-    expected.released(cluster, "unknown", 0.0)
+    cluster, expected = cluster_state(pods=[leaving]), Expectations()
+    expected.expect_deletion(cluster, POD.uid, 0.0)
+    expected.expect_deletion(cluster, "unknown", 0.0)
 
     assert cluster.pods == {POD.uid: leaving}
     assert expected.was_released("unknown")
@@ -133,9 +133,9 @@ def test_releasing_what_is_gone_or_leaving_changes_no_record() -> None:
 
 def test_memory_of_releases_is_bounded() -> None:
     """The oldest of more than 20 000 are forgotten."""
-    cluster, expected = index(), Expectations()
+    cluster, expected = cluster_state(), Expectations()
     for number in range(20_001):
-        expected.released(cluster, str(number), 0.0)
+        expected.expect_deletion(cluster, str(number), 0.0)
 
     assert not expected.was_released("0")
     assert expected.was_released("20000")
@@ -148,10 +148,12 @@ def test_memory_of_releases_is_bounded() -> None:
         _changed(replace(POD, disrupted=True), None),
     ],
 )
-def test_a_node_that_kube_scheduler_took_from_cools_down(change: dict[str, Change[Pod]]) -> None:
+def test_a_node_that_kube_scheduler_took_from_cools_down(
+    change: dict[str, ObjectChange[Pod]],
+) -> None:
     """The rest of what was freed is for the next service pod."""
-    recent = Recent()
-    recent.note(change, Expectations(), NOW_S, 5.0)
+    recent = RecentHistory()
+    recent.observe_pods(change, Expectations(), NOW_S, 5.0)
 
     assert recent.history(NOW_S).cooling == {"n0": NOW_S + 5}
     assert recent.history(NOW_S + 5).cooling == {}
@@ -164,91 +166,95 @@ def test_a_node_that_kube_scheduler_took_from_cools_down(change: dict[str, Chang
         _changed(None, replace(POD, disrupted=True)),
         _changed(None, replace(POD, node="", disrupted=True, deleting=True)),
         _changed(None, replace(service("web", where="n0"), disrupted=True, deleting=True)),
-        {"u": Change(None, None)},
+        {"u": ObjectChange(None, None)},
     ],
 )
-def test_other_departures_cool_nothing(change: dict[str, Change[Pod]]) -> None:
+def test_other_departures_cool_nothing(change: dict[str, ObjectChange[Pod]]) -> None:
     """A trainer that just ended, a service, a pod without a node: that room is for everybody."""
-    recent = Recent()
-    recent.note(change, Expectations(), NOW_S, 5.0)
+    recent = RecentHistory()
+    recent.observe_pods(change, Expectations(), NOW_S, 5.0)
 
     assert recent.history(NOW_S).cooling == {}
 
 
 def test_our_own_releases_cool_only_for_services() -> None:
     """A move between jobs must be able to use the node at once."""
-    recent, expected = Recent(), Expectations()
-    expected.released(index(), POD.uid, NOW_S)
-    recent.note(_changed(POD, replace(POD, disrupted=True, deleting=True)), expected, NOW_S, 5.0)
+    recent, expected = RecentHistory(), Expectations()
+    expected.expect_deletion(cluster_state(), POD.uid, NOW_S)
+    recent.observe_pods(
+        _changed(POD, replace(POD, disrupted=True, deleting=True)), expected, NOW_S, 5.0
+    )
     moved = Release(JOB.key, "u", "ml", "p", "n1", Reason.FAIR_SHARE, {})
-    recent.made_room([moved, replace(moved, node="n2", reason=Reason.SERVICES_FIRST)], [], NOW_S, 5)
+    recent.record_releases(
+        [moved, replace(moved, node="n2", reason=Reason.SERVICES_FIRST)], [], NOW_S, 5
+    )
 
     assert recent.history(NOW_S).cooling == {"n2": NOW_S + 5}
 
 
 def test_how_often_a_service_was_helped_is_remembered_for_half_an_hour() -> None:
     """So that releases for one that does not come become rarer."""
-    recent = Recent()
-    recent.made_room([], ["u"], NOW_S, 5.0)
-    recent.made_room([], ["u"], NOW_S + 10, 5.0)
+    recent = RecentHistory()
+    recent.record_releases([], ["u"], NOW_S, 5.0)
+    recent.record_releases([], ["u"], NOW_S + 10, 5.0)
 
-    assert recent.history(NOW_S + 1000).helped == {"u": (2, NOW_S + 10)}
-    assert recent.history(NOW_S + 1810).helped == {}
+    assert recent.history(NOW_S + 1000).reclaimed_for == {"u": (2, NOW_S + 10)}
+    assert recent.history(NOW_S + 1810).reclaimed_for == {}
 
 
 def test_a_wish_that_was_in_vain_is_remembered_for_the_next_plan() -> None:
     """Else every plan would look at every node again for a job that cannot be helped."""
-    recent = Recent()
-    futile = {(JOB.requests["cpu"],): Futile(NOW_S, 7)}
-    recent.planned(Plan(futile=futile))  # type: ignore[arg-type]  # any key will do
+    recent = RecentHistory()
+    futile = {(JOB.requests["cpu"],): FailedMove(NOW_S, 7)}
+    recent.record_plan(Plan(failed_moves=futile))  # type: ignore[arg-type]  # any key will do
 
-    assert recent.history(NOW_S).futile == futile
+    assert recent.history(NOW_S).failed_moves == futile
 
 
 def test_pods_that_outlive_their_job_are_forgotten() -> None:
     """Garbage collection takes the Job first and its pods later, for ever and ever."""
-    cluster = index(jobs=[JOB])
+    cluster = cluster_state(jobs=[JOB])
     api = Instant(Clock())
-    keeper = Bookkeeper(
+    tracker = JobTracker(
         cluster,
         Expectations(),
         JobWriter(api, cluster),
         lambda _: frozenset[int](),
         lambda _: None,
     )
-    keeper.note(_changed(POD, None))
-    keeper.note(_changed(trainer(job("gone"), 0, "n0"), None))
-    keeper.settle()
+    tracker.observe_pods(_changed(POD, None))
+    tracker.observe_pods(_changed(trainer(job("gone"), 0, "n0"), None))
+    tracker.update_accounting()
 
-    assert set(keeper._gone) == {JOB.uid}  # noqa: SLF001 - that nothing piles up inside is the fact
+    assert set(tracker._deleted_pods) == {JOB.uid}  # noqa: SLF001 - that nothing piles up inside is the fact
 
 
 def test_only_trainers_are_remembered() -> None:
-    """A service that goes, or a pod that only changes, is in nobody's books."""
-    cluster = index(jobs=[JOB])
+    """A deleted service, or a pod that only changes, is in no accounting."""
+    cluster = cluster_state(jobs=[JOB])
     api = Instant(Clock())
-    keeper = Bookkeeper(
+    tracker = JobTracker(
         cluster,
         Expectations(),
         JobWriter(api, cluster),
         lambda _: frozenset[int](),
         lambda _: None,
     )
-    keeper.note(_changed(service("web"), None))
-    keeper.note(_changed(POD, replace(POD, phase=Phase.RUNNING, ready=True)))
+    tracker.observe_pods(_changed(service("web"), None))
+    tracker.observe_pods(_changed(POD, replace(POD, phase=Phase.RUNNING, ready=True)))
     with ThreadPoolExecutor(1) as pool:
-        keeper.settle()
-        keeper.write(NOW_S, pool, Plan())
+        tracker.update_accounting()
+        tracker.write(NOW_S, pool, Plan())
 
-    assert cluster.jobs[JOB.key].books == JOB.books
+    assert cluster.jobs[JOB.key].accounting == JOB.accounting
 
 
-def _reclaimed(*steps: dict[str, Change[Pod]]) -> str:
+def _reclaimed(*steps: dict[str, ObjectChange[Pod]]) -> str:
     """The count of reclaims after these changes, one round each."""
     metrics = Metrics("reconciler")
-    meters = Meters(metrics)
+    reconciler_metrics = ReconcilerMetrics(metrics)
     for step in steps:
-        meters.note(step, NOW_S)
+        reconciler_metrics.observe_pods(step, NOW_S)
     lines = metrics.text().decode().splitlines()
     return next(line for line in lines if line.startswith("edl_reconciler_reclaim_seconds_count"))
 
@@ -268,11 +274,11 @@ def test_a_reclaim_is_timed_from_creation_to_node() -> None:
 def test_a_reclaim_takes_as_long_as_the_service_waited() -> None:
     """From its creation on; a clock that is behind the API server's makes no negative times."""
     metrics = Metrics("reconciler")
-    meters = Meters(metrics)
+    reconciler_metrics = ReconcilerMetrics(metrics)
     for created_s in (NOW_S - 2, NOW_S + 3):
         waiting = replace(NOMINATED, uid=f"web-{created_s}", created_s=created_s)
-        meters.note(_changed(WAITING, waiting), NOW_S)
-        meters.note(_changed(waiting, replace(waiting, node="n0")), NOW_S)
+        reconciler_metrics.observe_pods(_changed(WAITING, waiting), NOW_S)
+        reconciler_metrics.observe_pods(_changed(waiting, replace(waiting, node="n0")), NOW_S)
 
     assert "edl_reconciler_reclaim_seconds_sum 2.0" in metrics.text().decode()
 
@@ -286,6 +292,8 @@ def test_a_reclaim_takes_as_long_as_the_service_waited() -> None:
         (_changed(None, replace(POD, node="", nominated="n0")), _changed(None, POD)),
     ],
 )
-def test_what_needed_no_preemption_is_no_reclaim(steps: tuple[dict[str, Change[Pod]], ...]) -> None:
-    """Placed at once, given up by the scheduler, gone, or training itself."""
+def test_what_needed_no_preemption_is_no_reclaim(
+    steps: tuple[dict[str, ObjectChange[Pod]], ...],
+) -> None:
+    """Placed at once, given up by the scheduler, deleted, or a training pod itself."""
     assert _reclaimed(*steps).endswith(" 0.0")

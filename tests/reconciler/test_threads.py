@@ -9,12 +9,12 @@ from kube.active import ActivePolicy
 from kube.cache import ClusterCache
 from kube.fake import FakeApi
 from kube.request import JOBS, NODES, create
-from reconciler.events import Recorder
+from reconciler.events import EventRecorder
 from reconciler.loop import Reconciler
-from reconciler.meters import Meters
+from reconciler.metrics import ReconcilerMetrics
 from reconciler.settings import ReconcilerSettings
+from runtime.decision_log import DecisionLog
 from runtime.metrics import Metrics
-from runtime.records import Records
 from tests.reconciler import objects
 from tests.reconciler.waiting import LIMIT_S, until
 
@@ -26,9 +26,9 @@ class Threads:
         self.api = FakeApi()
         self.api.send(create(NODES, None, objects.node("n0", 16)))
         self.cache = ClusterCache(self.api)
-        self.recorder = Recorder(self.api, "test")
+        self.recorder = EventRecorder(self.api, "test")
         self.fails = 0
-        self.records = Records()
+        self.decision_log = DecisionLog()
         self.loop = Reconciler(
             self.api,
             ReconcilerSettings(gather_seconds=0),
@@ -36,8 +36,8 @@ class Threads:
             policy=ActivePolicy(),
             leads=self.leads,
             recorder=self.recorder,
-            records=self.records,
-            meters=Meters(Metrics("reconciler")),
+            decision_log=self.decision_log,
+            metrics=ReconcilerMetrics(Metrics("reconciler")),
         )
 
     def leads(self) -> bool:
@@ -65,11 +65,11 @@ class Threads:
 def threads() -> Iterator[Threads]:
     """Not started yet; no thread of it is left afterwards."""
     before = set(threading.enumerate())
-    made = Threads()
+    stand_in = Threads()
     try:
-        yield made
+        yield stand_in
     finally:
-        made.stop()
+        stand_in.stop()
     until(lambda: set(threading.enumerate()) <= before)
 
 

@@ -1,4 +1,4 @@
-"""A job with less than its minimum says so, once, and says it is over; nothing else is written."""
+"""A job below its minimum reports that once, and its end once; nothing else is written."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -9,7 +9,7 @@ import pytest
 from kube import errors, request
 from kube.request import NODES, PODS
 from policy.names import ANNOTATION_MAX, ANNOTATION_MIN
-from policy.planning import JobPlan
+from policy.plan import JobPlan
 from policy.reasons import Reason
 from policy.snapshot import JobCondition, JobStatus, Phase
 from reconciler import status
@@ -31,9 +31,9 @@ def world() -> World:
 @pytest.fixture
 def process(world: World) -> Iterator[Process]:
     """A reconciler there."""
-    made = Process(world)
-    yield made
-    made.stop()
+    reconciler = Process(world)
+    yield reconciler
+    reconciler.stop()
 
 
 def _said(world: World, name: str = "net") -> tuple[str, str, str]:
@@ -61,9 +61,9 @@ def _quiet(process: Process, ticks: int = 100) -> bool:
     before = _writes(process.world)
     for _ in range(ticks):
         process.world.clock.advance(TICK_S)
-        made = process.round()
-        assert made is not None
-        assert made.empty
+        plan = process.round()
+        assert plan is not None
+        assert plan.empty
     assert process.loop._idle  # noqa: SLF001 - nothing else says how soon the next round is
     return _writes(process.world) == before
 
@@ -82,12 +82,12 @@ def test_a_trainer_that_fits_no_node_is_not_tried_again(world: World, process: P
     _run_until_quiet(process)
 
     assert _quiet(process)
-    process.tell()
-    (told,) = world.events("FitsNoNode")
+    process.write_events()
+    (message,) = world.events("FitsNoNode")
     truth, code, text = _said(world)
     assert (truth, code) == ("True", "FitsNoNode")
     assert "100 cpu" in text
-    assert text in told
+    assert text in message
     assert world.pods("net", ended=True) == []
 
 
@@ -108,12 +108,12 @@ def test_waiting_for_room_is_written_once(world: World, process: Process) -> Non
     world.add_job("net", 4, 9)
     _run_until_quiet(process)
     before = len(world.api.writes)
-    said = _said(world)
+    condition = _said(world)
     world.add_services(2)
     process.run(3)
 
-    assert said[:2] == ("True", "WaitingForRoom")
-    assert _said(world) == said
+    assert condition[:2] == ("True", "WaitingForRoom")
+    assert _said(world) == condition
     assert [w for w in world.api.writes[before:] if "/jobs/" in w.path] == []
     assert _quiet(process)
 
@@ -158,14 +158,14 @@ def test_a_job_whose_annotations_are_wrong_is_told_in_its_status(
     body["metadata"]["annotations"] |= {ANNOTATION_MIN: "9"}
     world.ask(request.create(request.JOBS, "ml", body))
     _run_until_quiet(process)
-    said = _said(world)
+    condition = _said(world)
     quiet = _quiet(process)
     bounds = {ANNOTATION_MIN: "2", ANNOTATION_MAX: "3"}
     world.change_job("net", {"metadata": {"annotations": bounds}})
     process.run(3)
 
-    assert said[:2] == ("True", "Invalid")
-    assert ANNOTATION_MIN in said[2]
+    assert condition[:2] == ("True", "Invalid")
+    assert ANNOTATION_MIN in condition[2]
     assert quiet
     assert _said(world)[:2] == ("False", "Started")
     assert len(world.running("net")) == 3
@@ -212,7 +212,7 @@ def test_a_service_that_takes_a_guaranteed_trainer_makes_the_job_say_so(
 def test_a_job_whose_trainers_are_refused_says_what_the_api_server_says(
     world: World, process: Process
 ) -> None:
-    """A ResourceQuota of the namespace is nothing that a plan knows of."""
+    """A plan does not consider ResourceQuotas of the namespace."""
     quota = errors.Forbidden("exceeded quota: small", status=403)
     world.api.fake.faults.fail_next(quota, 999, match=of("POST", "/namespaces/ml/pods"))
     world.add_job("net", 2, 4)
@@ -231,7 +231,7 @@ def test_a_job_whose_trainers_are_refused_says_what_the_api_server_says(
 
 
 def test_refused_surplus_is_no_lack_of_a_minimum(world: World, process: Process) -> None:
-    """An event says it; the job has what it was promised."""
+    """An event reports it; the job has its minimum."""
     world.add_job("net", 1, 1)
     process.run(3)
     quota = errors.Forbidden("exceeded quota: small", status=403)
@@ -256,7 +256,7 @@ def _with(*conditions: JobCondition) -> JobStatus:
 
 
 def test_waiting_begins_with_its_reason_and_time() -> None:
-    """In words where the plan has figures; else the reason's own name."""
+    """As a sentence where the plan has figures; otherwise the name of the reason."""
     plan = JobPlan(JOB.key, 0, 0, Reason.GROWING, {"waiting": 8}, 0.0)
     text = "8 trainers of all jobs are being scheduled, enough for now"
 
@@ -264,7 +264,7 @@ def test_waiting_begins_with_its_reason_and_time() -> None:
 
 
 def test_waiting_ends_with_the_minimum() -> None:
-    """At the time it has it; a job that rests says why it waits for nothing."""
+    """At the time it gets it; a job without need of trainers reports why."""
     waits = replace(JOB, status=_with(SINCE))
     started = status.waiting(waits, _plan(Reason.AT_MAX, 2), NOW_S)
     suspended = status.waiting(waits, _plan(Reason.SUSPENDED), NOW_S)
@@ -313,5 +313,5 @@ def test_another_reason_keeps_the_time_since_it_waits() -> None:
 def test_what_is_said_already_is_not_said_again(
     conditions: tuple[JobCondition, ...], plan: JobPlan | None
 ) -> None:
-    """Nor is anything said of a job that ends, or to one that has finished."""
+    """Nor is there a condition for a job that is ending or has finished."""
     assert status.waiting(replace(JOB, status=_with(*conditions)), plan, NOW_S) is None

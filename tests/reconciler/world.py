@@ -1,4 +1,4 @@
-"""A cluster in memory with the smallest kube-scheduler, kubelet and garbage collector that will do."""
+"""A cluster in memory with minimal kube-scheduler, kubelet and garbage collector."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,29 +11,30 @@ from kube.active import ActivePolicy
 from kube.cache import ClusterCache
 from kube.request import CONFIGMAPS, EVENTS, JOBS, NODES, PODS
 from policy import amounts
-from policy.index import Index
+from policy.cluster_state import ClusterState
 from policy.names import POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE
-from policy.planning import Plan
+from policy.plan import Plan
 from policy.snapshot import Job, Phase, Pod, Snapshot
-from reconciler.events import Recorder
-from reconciler.loop import Clocks, Reconciler
-from reconciler.meters import Meters
+from reconciler.components import Clocks
+from reconciler.events import EventRecorder
+from reconciler.loop import Reconciler
+from reconciler.metrics import ReconcilerMetrics
 from reconciler.settings import ReconcilerSettings
+from runtime.decision_log import DecisionLog
 from runtime.metrics import Metrics
-from runtime.records import Records
 from tests.reconciler import objects
 from tests.reconciler.server import Clock, Instant, look
 from tests.reconciler.waiting import Writers, until
 
 WHOLE = '{"reserve": {"maxLoad": {"cpu": 1}}}'
-"""A policy that keeps nothing free, so that what fits can be counted by hand."""
+"""A policy without reserve, so that what fits can be counted by hand."""
 
 
 class World:
-    """Everything of a cluster but EDL."""
+    """A cluster without EDL."""
 
     def __init__(self, *cpus: int, policy: str = WHOLE) -> None:
-        """Nodes n0, n1, … of so many CPU."""
+        """Nodes n0, n1, … with the given numbers of CPU."""
         self.clock = Clock()
         self.api = Instant(self.clock)
         for i, cpu in enumerate(cpus):
@@ -41,9 +42,9 @@ class World:
         body = {"metadata": {"name": POLICY_CONFIGMAP}, "data": {POLICY_KEY: policy}}
         self.ask(request.create(CONFIGMAPS, SYSTEM_NAMESPACE, body))
 
-    def ask(self, asked: request.Request) -> Any:
-        """Does what a user or a control plane component asks."""
-        return self.api.ask(asked)
+    def ask(self, api_request: request.Request) -> Any:
+        """Sends a request as a user or a control plane component would."""
+        return self.api.ask(api_request)
 
     def add_job(self, name: str, low: int = 1, high: int = 10, **fields: Any) -> Any:
         """An elastic Job."""
@@ -60,22 +61,22 @@ class World:
 
     def job(self, name: str) -> Job:
         """The Job as it stands."""
-        found = decode.job(self.ask(request.get(JOBS, "ml", name)))
-        assert found is not None
-        return found
+        job = decode.job(self.ask(request.get(JOBS, "ml", name)))
+        assert job is not None
+        return job
 
     def pods(self, owner: str = "", *, ended: bool = False) -> list[Pod]:
         """Trainers of a job, or with no job named, services; by name."""
-        found = [decode.pod(obj) for obj in self.api.all(PODS)]
-        return [p for p in found if p.job == owner and p.server < 0 and (ended or not p.terminal)]
+        pods = [decode.pod(obj) for obj in self.api.all(PODS)]
+        return [p for p in pods if p.job == owner and p.server < 0 and (ended or not p.terminal)]
 
     def servers(self, owner: str) -> list[Pod]:
         """Parameter servers of a job, in whatever state; by name."""
-        found = [decode.pod(obj) for obj in self.api.all(PODS)]
-        return [pod for pod in found if pod.job == owner and pod.server >= 0]
+        pods = [decode.pod(obj) for obj in self.api.all(PODS)]
+        return [pod for pod in pods if pod.job == owner and pod.server >= 0]
 
     def running(self, owner: str = "") -> list[Pod]:
-        """Those that run and stay."""
+        """Pods that run and are not being deleted."""
         return [p for p in self.pods(owner) if p.node and not p.deleting]
 
     def events(self, reason: str) -> list[str]:
@@ -85,7 +86,7 @@ class World:
     # The control plane
 
     def step(self, seconds: float = 1.0) -> None:
-        """Time passes; what was leaving is gone, what fits is bound and runs."""
+        """Advances time; deleting pods are removed, pods that fit are bound and run."""
         self.clock.advance(seconds)
         self.stop_pods()
         self.collect()
@@ -99,7 +100,7 @@ class World:
                 self.remove(pod)
 
     def collect(self) -> None:
-        """The garbage collector: pods of Jobs that are gone go too."""
+        """The garbage collector: removes pods of deleted Jobs."""
         owners = {obj["metadata"]["uid"] for obj in self.api.all(JOBS)}
         for pod in [decode.pod(obj) for obj in self.api.all(PODS)]:
             if pod.owner_uid and pod.owner_uid not in owners:
@@ -109,7 +110,7 @@ class World:
         """kube-scheduler without preemption: by priority, on the first node with room."""
         nodes = tuple(decode.node(obj) for obj in self.api.all(NODES))
         pods = tuple(decode.pod(obj) for obj in self.api.all(PODS))
-        index = Index.of(Snapshot(nodes, pods))
+        index = ClusterState.of(Snapshot(nodes, pods))
         for pod in sorted(index.waiting.values(), key=lambda p: (-p.priority, p.created_s, p.key)):
             fits = (n for n in sorted(index.nodes) if amounts.within(pod.requests, index.free(n)))
             where = next(fits, "")
@@ -132,11 +133,11 @@ class World:
         self._status(pod, {"phase": str(phase), "containerStatuses": [state]})
 
     def remove(self, pod: Pod) -> None:
-        """A pod is gone."""
+        """Removes a pod."""
         self.ask(request.delete(PODS, pod.namespace, pod.name, grace_s=0))
 
     def preempt(self, pod: Pod) -> None:
-        """kube-scheduler takes a victim."""
+        """kube-scheduler preempts a pod."""
         target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
         self._status(pod, {"conditions": [target]})
         self.ask(request.delete(PODS, pod.namespace, pod.name))
@@ -149,19 +150,21 @@ class World:
 class Process:
     """One reconciler on a world, without its threads."""
 
-    def __init__(self, world: World, leads: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self, world: World, leads: Callable[[], bool] = lambda: True, writers: int = 8
+    ) -> None:
         self.world = world
         clock = world.clock
         self.metrics = Metrics("reconciler")
-        self.writers = Writers()
+        self.writers = Writers(writers)
         self.cache = ClusterCache(
             world.api, config_map=(SYSTEM_NAMESPACE, POLICY_CONFIGMAP), clock_s=clock.seconds
         )
         policy = ActivePolicy()
         assert self.cache.config is not None
         policy.follow(self.cache.config)
-        self.recorder = Recorder(world.api, "test", clock.now)
-        self.records = Records()
+        self.recorder = EventRecorder(world.api, "test", clock.now)
+        self.decision_log = DecisionLog()
         self.loop = Reconciler(
             world.api,
             ReconcilerSettings(),
@@ -169,49 +172,49 @@ class Process:
             policy=policy,
             leads=leads,
             recorder=self.recorder,
-            records=self.records,
-            meters=Meters(self.metrics),
+            decision_log=self.decision_log,
+            metrics=ReconcilerMetrics(self.metrics),
             clocks=Clocks(clock.seconds, clock.seconds),
             pool=self.writers,
         )
 
     def round(self) -> Plan | None:
-        """Looks and makes one round."""
+        """Reads the cluster, then runs one round."""
         look(self.cache)
         return self.tick()
 
     def tick(self) -> Plan | None:
-        """Makes one round on what was seen before; all it began to write is written at the end."""
-        made = self.loop.tick()
+        """Runs one round on the cluster as read before; returns when all its writes have ended."""
+        new_plan = self.loop.tick()
         self.writers.settle()
-        return made
+        return new_plan
 
     def run(self, seconds: int) -> None:
-        """One round a second, the control plane in between."""
+        """Runs one round a second, and the control plane in between."""
         for _ in range(seconds):
             self.round()
             self.world.step()
         self.round()
 
-    def tell(self) -> None:
-        """Writes the events that wait; once only."""
+    def write_events(self) -> None:
+        """Writes queued events; may be called once."""
         self.recorder.start()
         self.recorder.stop()
         thread = self.recorder._thread  # noqa: SLF001 - `stop` does not wait for ever
         until(lambda: not thread.is_alive())
 
     def stop(self) -> None:
-        """Leaves no thread behind."""
+        """Stops all threads."""
         self.loop.stop()
 
     def value(self, line: str) -> str:
-        """What the scrape says under a name (labels included)."""
+        """The value of a metric, by its name and labels."""
         lines = self.metrics.text().decode().splitlines()
-        return next(found.rpartition(" ")[2] for found in lines if found.startswith(line + " "))
+        return next(metric.rpartition(" ")[2] for metric in lines if metric.startswith(line + " "))
 
 
 def posted(world: World, resource: str) -> list[Any]:
-    """Bodies of everything that was created through the world's door, in order."""
+    """Bodies of all objects created through the world's API, in order."""
     writes = world.api.writes
     return [
         orjson.loads(w.body) for w in writes if w.method == "POST" and w.path.endswith(resource)

@@ -1,0 +1,98 @@
+"""Updates the trainer accounting of a job: each id is counted in exactly one sum when its pod ends.
+
+The sum depends on why the pod ended: disrupted, or released by EDL, never counts as failed. Pure.
+"""
+
+from collections.abc import Container, Iterable
+from dataclasses import replace
+from typing import Protocol
+
+from policy.snapshot import Phase, Pod, TrainerAccounting
+
+FORGET_FAILURES_S = 600.0
+"""Failures further apart than this are not "in a row"."""
+
+
+class ReleasedPods(Protocol):
+    """A record of the pods that EDL released."""
+
+    def was_released(self, uid: str) -> bool:
+        """Whether EDL released the pod."""
+
+
+def count_endings(
+    accounting: TrainerAccounting,
+    pods: Iterable[Pod],
+    *,
+    deleted_pods: Iterable[Pod],
+    released: ReleasedPods,
+    pending_ids: Container[int],
+    master: bool = False,
+) -> TrainerAccounting:
+    """The accounting after the endings that the given pods show.
+
+    Args:
+        accounting: As it stands.
+        pods: All existing trainer pods of the job, ended ones included.
+        deleted_pods: Trainer pods deleted since the accounting was written, as last seen.
+        released: A record of the pods that EDL released.
+        pending_ids: Reserved ids whose pods are still to be created; they are not missing.
+        master: Whether the job has a master, which alone reports its end. A trainer that succeeds
+            then counts for the back-off like a failure: if its master still has work, the
+            replacement is delayed.
+
+    An open id whose pod neither exists nor is pending has been disrupted: its node or somebody else
+    removed it before its end was seen. A pod whose id is not in the accounting (it was edited, or
+    lost) opens that id again, so `next_id` never falls behind.
+    """
+    by_id = {pod.trainer_id: pod for pod in pods if pod.trainer_id >= 0}
+    highest = max(by_id, default=-1)
+    if highest >= accounting.next_id:
+        unknown = {i for i in by_id if i >= accounting.next_id}
+        accounting = replace(accounting, next_id=highest + 1, open=accounting.open | unknown)
+    deleted_by_id = {pod.trainer_id: pod for pod in deleted_pods}
+    early = ("failed", "succeeded") if master else ("failed",)
+    for trainer_id in sorted(accounting.open):
+        pod = by_id.get(trainer_id)
+        if pod is not None:
+            if pod.terminal:
+                accounting = _close(
+                    accounting, trainer_id, _ending(pod, released), pod.ended_s, early
+                )
+        elif trainer_id in deleted_by_id:
+            pod = deleted_by_id[trainer_id]
+            accounting = _close(accounting, trainer_id, _ending(pod, released), pod.ended_s, early)
+        elif trainer_id not in pending_ids:
+            accounting = _close(accounting, trainer_id, "disrupted")
+    return accounting
+
+
+def _ending(pod: Pod, released: ReleasedPods) -> str:
+    """The sum that counts a pod which has ended, or was deleted before its end was seen."""
+    if pod.phase is Phase.SUCCEEDED:
+        return "succeeded"
+    if released.was_released(pod.uid):
+        return "released"
+    if pod.disrupted or pod.deleting or not pod.terminal:
+        return "disrupted"
+    return "failed"
+
+
+def _close(
+    accounting: TrainerAccounting,
+    trainer_id: int,
+    ending: str,
+    ended_s: float = 0.0,
+    early: Container[str] = (),
+) -> TrainerAccounting:
+    """Counts the id as `ending`; endings in `early` delay the next trainer."""
+    still_open = accounting.open - {trainer_id}
+    accounting = replace(accounting, open=still_open, **{ending: getattr(accounting, ending) + 1})
+    if ending not in early:
+        return accounting
+    in_row = ended_s - accounting.last_failure_s < FORGET_FAILURES_S
+    return replace(
+        accounting,
+        failures_in_row=accounting.failures_in_row + 1 if in_row else 1,
+        last_failure_s=max(accounting.last_failure_s, ended_s),
+    )

@@ -1,0 +1,103 @@
+"""The components of the control loop that act on jobs, connected with one another."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Protocol
+
+from kube.api import Api
+from policy.cluster_state import ClusterState
+from policy.snapshot import Job
+from reconciler.expectations import Expectations
+from reconciler.job_tracker import JobTracker
+from reconciler.job_writer import JobWriter
+from reconciler.master_controller import MasterController
+from reconciler.server_controller import ServerController
+from reconciler.system_objects import SystemObjects
+from reconciler.trainer_controller import TrainerController
+from runtime import clock
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """The clocks of the loop."""
+
+    epoch_s: Callable[[], float] = clock.epoch_s
+    monotonic_s: Callable[[], float] = clock.monotonic_s
+
+
+class JobScoped(Protocol):
+    """A component that keeps state for each job."""
+
+    def forget(self, job: Job) -> None:
+        """Drops the state of a deleted job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """The components, all writing through one API client.
+
+    Attributes:
+        expectations: Creations and deletions that the watches have not shown yet.
+        writer: Writes accounting and status of Jobs.
+        masters: Creates the objects of masters and polls masters.
+        trainers: Creates and evicts trainers.
+        servers: Creates and deletes parameter servers.
+        job_tracker: Keeps accounting and status of Jobs.
+        system_objects: Keeps priority classes and disruption budgets.
+    """
+
+    expectations: Expectations
+    writer: JobWriter
+    masters: MasterController
+    trainers: TrainerController
+    servers: ServerController
+    job_tracker: JobTracker
+    system_objects: SystemObjects
+
+    @property
+    def job_scoped(self) -> tuple[JobScoped, ...]:
+        """The components that keep state for each job."""
+        return self.job_tracker, self.trainers, self.system_objects, self.masters, self.servers
+
+
+def connect(
+    api: Api, cluster: ClusterState, pool: Executor, clocks: Clocks, on_change: Callable[[], None]
+) -> Components:
+    """Creates the components; starts no thread.
+
+    Args:
+        api: Receives reads and writes.
+        cluster: The cluster's state, kept current by the loop.
+        pool: Runs concurrent writes.
+        clocks: The clocks of the process.
+        on_change: Called when a master has reported something new.
+    """
+    expectations = Expectations()
+    writer = JobWriter(api, cluster)
+    masters = MasterController(
+        api,
+        cluster,
+        changed=on_change,
+        clock_s=clocks.epoch_s,
+        monotonic_s=clocks.monotonic_s,
+    )
+    trainers = TrainerController(
+        api,
+        cluster,
+        expectations=expectations,
+        writer=writer,
+        pool=pool,
+        clock_s=clocks.epoch_s,
+        endpoints=masters.endpoints,
+    )
+    servers = ServerController(
+        api,
+        cluster,
+        expectations=expectations,
+        pool=pool,
+        clock_s=clocks.epoch_s,
+        endpoints=masters.endpoints,
+    )
+    tracker = JobTracker(cluster, expectations, writer, trainers.pending_ids, masters.report)
+    return Components(expectations, writer, masters, trainers, servers, tracker, SystemObjects(api))

@@ -1,0 +1,107 @@
+"""Records the decisions about each job, with figures that the plan itself does not count.
+
+Rules note the figures they have at hand. For "no room", the record also names the node that comes
+closest to fitting; finding it takes a lookup of every open node. So it is looked up for changed
+decisions alone, and for at most `_MOST_LOOKUPS` nodes in one round.
+"""
+
+from policy.cluster_state import ClusterState
+from policy.decisions import NONE, Decision, Figures
+from policy.model import NodePool
+from policy.names import Tier
+from policy.placement import closest_fit
+from policy.plan import JobPlan, Plan, Release
+from policy.reasons import Reason
+from policy.snapshot import Constraints, Job
+from reconciler import plan_reports
+from reconciler.trainer_controller import CreationResult
+from runtime.decision_log import DecisionLog
+
+_MOST_LOOKUPS = 2_000
+"""Nodes examined in one round, a few milliseconds; later jobs get no figures of nodes."""
+
+_TrainerShape = tuple[tuple[tuple[str, int], ...], Constraints]
+"""Requests and constraints of a trainer: equal shapes have the same closest node."""
+
+
+class DecisionRecorder:
+    """The writer of the decision log: one record per change. Used on the loop's thread alone."""
+
+    def __init__(self, decision_log: DecisionLog) -> None:
+        """Starts without recorded decisions.
+
+        Args:
+            decision_log: Where decisions are recorded.
+        """
+        self._decision_log = decision_log
+        self._plans: dict[str, JobPlan] = {}
+        self.refused: dict[str, Decision] = {}
+        """Job key -> why the API server refused its newest guaranteed trainers."""
+
+    def record(
+        self, plan: Plan, state: ClusterState, pools: tuple[NodePool, ...], now_s: float
+    ) -> None:
+        """Records the decision about each job whose reason, figures or numbers changed."""
+        lookups = _ClosestFits(state, pools)
+        for job_plan in plan.jobs:
+            last = self._plans.get(job_plan.key)
+            if last is None or _differs(last, job_plan):
+                node_figures = NONE
+                if job_plan.reason is Reason.NO_ROOM:
+                    node_figures = lookups.figures(state.jobs[job_plan.key])
+                decision = plan_reports.job_decision(job_plan, node_figures, now_s)
+                self._decision_log.record(job_plan.key, decision)
+        self._plans = {job_plan.key: job_plan for job_plan in plan.jobs}
+
+    def record_release(self, release: Release, now_s: float) -> None:
+        """Records why a trainer was evicted."""
+        self._decision_log.record(release.job, plan_reports.release_decision(release, now_s))
+
+    def record_creation(self, result: CreationResult, now_s: float) -> None:
+        """Records a refusal; the next success for guaranteed trainers removes it from `refused`."""
+        key = result.job.key
+        guaranteed = result.tier is Tier.GUARANTEED
+        if result.error:
+            refusal = plan_reports.refusal_decision(result, now_s)
+            self._decision_log.record(key, refusal, series=refusal.code)
+            if guaranteed:
+                self.refused[key] = refusal
+        elif guaranteed:
+            self.refused.pop(key, None)
+
+    def forget(self, job: Job) -> None:
+        """Drops the state and the records of a deleted job: its name may be used for another."""
+        self._plans.pop(job.key, None)
+        self.refused.pop(job.key, None)
+        self._decision_log.forget(job.key)
+
+
+def _differs(old: JobPlan, new: JobPlan) -> bool:
+    """Whether anything differs but the share, which moves with every node."""
+    return (old.reason, old.live, old.target, old.figures) != (
+        new.reason,
+        new.live,
+        new.target,
+        new.figures,
+    )
+
+
+class _ClosestFits:
+    """A cache, for one round, of the node closest to fitting each shape of trainer."""
+
+    def __init__(self, state: ClusterState, pools: tuple[NodePool, ...]) -> None:
+        self._state = state
+        self._pools = pools
+        self._lookups_left = _MOST_LOOKUPS
+        self._figures: dict[_TrainerShape, Figures] = {}
+
+    def figures(self, job: Job) -> Figures:
+        """Figures of the node closest to fitting a trainer; empty once all lookups are used."""
+        shape = (tuple(sorted(job.requests.items())), job.constraints)
+        figures = self._figures.get(shape)
+        if figures is None and self._lookups_left > 0:
+            open_nodes = self._state.open_nodes(job.constraints, self._pools)
+            self._lookups_left -= len(open_nodes)
+            figures = closest_fit(job.requests, open_nodes, self._state.available)
+            self._figures[shape] = figures
+        return figures or NONE

@@ -1,0 +1,124 @@
+"""Writes trainer accounting, status and parallelism of Jobs, and reads its own writes.
+
+A watch event about a Job can be older than the newest write of this process; the answers to writes
+are kept, so that an older version of a Job never replaces a newer one.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+
+import orjson
+
+from kube import decode, errors, request
+from kube.api import Api
+from kube.state_feed import ObjectChange
+from policy import trainer_accounting
+from policy.cluster_state import ClusterState
+from policy.names import ANNOTATION_BOOKS
+from policy.snapshot import Job, JobStatus, TrainerAccounting
+from reconciler import status
+from runtime.logs import keys
+
+log = logging.getLogger(__name__)
+
+_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobUpdate:
+    """The status and trainer accounting to write to a Job."""
+
+    job: Job
+    status: JobStatus
+    accounting_text: str
+
+
+class JobWriter:
+    """Writes to Jobs and keeps the newest version of each. Used on the loop's thread alone."""
+
+    def __init__(self, api: Api, state: ClusterState) -> None:
+        self._api = api
+        self._state = state
+        self._newest: dict[str, Job] = {}
+
+    def restore_newest(self, changes: Mapping[str, ObjectChange[Job]]) -> None:
+        """Replaces versions of Jobs that a drain brought in, where a newer one is kept."""
+        for uid, change in changes.items():
+            newest = self._newest.get(uid)
+            if newest is None:
+                continue
+            if change.new is None:
+                del self._newest[uid]
+            elif _version(change.new) < _version(newest):
+                self._state.put_job(newest)
+
+    def write_accounting(
+        self, updates: Sequence[tuple[Job, TrainerAccounting]], pool: Executor
+    ) -> list[bool]:
+        """Replaces the accounting of each job if it still is the one that was read."""
+        answers = pool.map(lambda pair: self._try(pair[0], _accounting_patch(*pair)), updates)
+        return [self._store(job, answer) for (job, _), answer in zip(updates, answers, strict=True)]
+
+    def write_updates(self, updates: Sequence[JobUpdate], pool: Executor) -> list[bool]:
+        """Replaces status and accounting of each job in one write, if the job has not changed."""
+        answers = pool.map(lambda update: self._try(update.job, _update_patch(update)), updates)
+        return [
+            self._store(update.job, answer) for update, answer in zip(updates, answers, strict=True)
+        ]
+
+    def write_parallelism(self, job: Job, count: int) -> bool:
+        """Sets how many pods the built-in controller keeps for a job."""
+        body = {"spec": {"parallelism": count}, "metadata": {"uid": job.uid}}
+        patch = request.merge_patch(request.JOBS, job.namespace, job.name, body)
+        return self._store(job, self._try(job, patch))
+
+    def _try(self, job: Job, api_request: request.Request) -> bytes | None:
+        """The answer, or None. After a lost race the next plan sees the change. On any thread."""
+        try:
+            return self._api.send(replace(api_request, timeout_s=_TIMEOUT_S))
+        except (errors.Conflict, errors.NotFound) as error:
+            log.debug("job changed before the write", extra=keys(job=job.key, error=str(error)))
+        except errors.KubeError as error:
+            log.warning("job not written", extra=keys(job=job.key, error=str(error)))
+        return None
+
+    def _store(self, job: Job, answer: bytes | None) -> bool:
+        """Stores the written version of a job in the state; False where the write failed."""
+        written = decode.job(orjson.loads(answer)) if answer is not None else None
+        if written is None:
+            return False
+        self._newest[job.uid] = written
+        self._state.put_job(written)
+        return True
+
+
+def _update_patch(update: JobUpdate) -> request.Request:
+    """A merge patch of the status subresource, which may also change annotations (seen on 1.36)."""
+    job = update.job
+    metadata: dict[str, object] = {"resourceVersion": job.resource_version}
+    if update.accounting_text != job.accounting_text:
+        metadata["annotations"] = {ANNOTATION_BOOKS: update.accounting_text}
+    body = {"metadata": metadata, **status.patch(update.status)}
+    return request.merge_patch(request.JOBS, job.namespace, job.name, body, subresource="status")
+
+
+def _accounting_patch(job: Job, new: TrainerAccounting) -> request.Request:
+    """A JSON Patch that replaces the annotation if it still is the one in `job`."""
+    path = "/metadata/annotations/" + ANNOTATION_BOOKS.replace("/", "~1")
+    test: dict[str, object] = (
+        {"op": "test", "path": path, "value": job.accounting_text}
+        if job.accounting_text
+        else {"op": "test", "path": "/metadata/resourceVersion", "value": job.resource_version}
+    )
+    ops: list[dict[str, object]] = [
+        test,
+        {"op": "add", "path": path, "value": trainer_accounting.serialize(new)},
+    ]
+    return request.json_patch(request.JOBS, job.namespace, job.name, ops)
+
+
+def _version(job: Job) -> int:
+    """Versions of one kind only grow (API conventions since 1.35; earlier in practice)."""
+    return int(job.resource_version) if job.resource_version.isdecimal() else 0

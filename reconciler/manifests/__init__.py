@@ -1,0 +1,1 @@
+"""Kubernetes objects that the reconciler creates, as JSON. Pure."""

@@ -1,0 +1,129 @@
+"""A job's parameter servers as JSON: a Service and a pod for each.
+
+Pods are complete except for the image, which admission adds (`policy.servers`). The Job owns all
+objects (docs/decisions/0013). Pure. Called by `reconciler.job_objects` and
+`reconciler.server_controller`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from policy import environment, quantity, servers
+from policy.names import (
+    ANNOTATION_PLANNED_NODE,
+    CLASS_SUPPORT,
+    LABEL_JOB,
+    LABEL_PREEMPTIBLE,
+    LABEL_ROLE,
+    LABEL_SERVER,
+    LABEL_TIER,
+    SERVER_CONTAINER,
+    SERVER_PORT,
+    Role,
+    Tier,
+)
+from policy.sidecar import STRICT, USER
+from policy.snapshot import Job, ServerSpec
+from reconciler.manifests import trainer as trainer_manifests
+from reconciler.manifests.master import owned_metadata
+
+_MOUNT_PATH = "/var/lib/edl-pserver"
+"""Each job has its own folder below it, so that jobs may share a claim."""
+_VOLUME = "edl-checkpoints"
+_COPIED_FIELDS = ("nodeSelector", "tolerations", "imagePullSecrets")
+"""Fields of the trainers' template: servers may run where trainers may."""
+_START_S = 600
+"""Reading a large checkpoint takes minutes."""
+
+
+def service(job: Job, number: int) -> dict[str, Any]:
+    """The Service of one server, ready or not: one that starts answers that it is not ready."""
+    port = {"name": SERVER_CONTAINER, "port": SERVER_PORT, "targetPort": SERVER_PORT}
+    return {
+        "metadata": owned_metadata(job, servers.name_of(job.name, number)),
+        "spec": {
+            "selector": {LABEL_JOB: job.name, LABEL_SERVER: str(number)},
+            "publishNotReadyAddresses": True,
+            "ports": [port],
+        },
+    }
+
+
+def pod(job: Job, server_spec: ServerSpec, number: int, node: str, grace_s: int) -> dict[str, Any]:
+    """A v1 Pod of one server, without its image.
+
+    Args:
+        job: The job, whose template restricts where pods may run.
+        server_spec: Count, requests and claim of the job's servers.
+        number: Index of the server.
+        node: The planned node, a preference that the extender reads.
+        grace_s: The policy's termination grace, for a last checkpoint.
+    """
+    metadata = owned_metadata(job, servers.name_of(job.name, number))
+    metadata["ownerReferences"][0]["blockOwnerDeletion"] = True
+    metadata["labels"] |= {
+        LABEL_ROLE: Role.PSERVER.value,
+        LABEL_TIER: Tier.SUPPORT.value,
+        LABEL_PREEMPTIBLE: "false",
+        LABEL_SERVER: str(number),
+    }
+    metadata["annotations"] = {ANNOTATION_PLANNED_NODE: node}
+    spec: dict[str, Any] = {
+        **_placement(job),
+        "restartPolicy": "Always",
+        "priorityClassName": CLASS_SUPPORT,
+        "terminationGracePeriodSeconds": grace_s,
+        "serviceAccountName": job.account,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,  # their variables resemble those of EDL
+        "securityContext": {"fsGroup": USER, "fsGroupChangePolicy": "OnRootMismatch"},
+        "containers": [_container(job, server_spec, number)],
+        "volumes": [_volume(server_spec)],
+    }
+    trainer_manifests.add_extender_resource(spec)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _placement(job: Job) -> dict[str, Any]:
+    """Node selection, tolerations and image pull secrets of the trainers' template."""
+    pod_spec = job.template.get("spec")
+    template: Mapping[str, Any] = pod_spec if isinstance(pod_spec, Mapping) else {}
+    spec = {name: template[name] for name in _COPIED_FIELDS if template.get(name)}
+    affinity = (template.get("affinity") or {}).get("nodeAffinity")
+    return {**spec, "affinity": {"nodeAffinity": affinity}} if affinity else spec
+
+
+def _container(job: Job, server_spec: ServerSpec, number: int) -> dict[str, Any]:
+    health = {"path": "/healthz", "port": SERVER_PORT}
+    memory = quantity.show("memory", server_spec.requests["memory"])
+    return {
+        "name": SERVER_CONTAINER,
+        "command": [
+            *("python", "-m", "pserver"),
+            *("--index", str(number), "--of", str(server_spec.count)),
+            *("--listen", f"0.0.0.0:{SERVER_PORT}"),
+            *("--checkpoints", _MOUNT_PATH),
+            *("--job", job.name),
+        ],
+        "env": environment.of_job(job.name),
+        "ports": [{"name": SERVER_CONTAINER, "containerPort": SERVER_PORT, "protocol": "TCP"}],
+        "resources": {
+            "requests": {
+                "cpu": quantity.show("cpu", server_spec.requests["cpu"]),
+                "memory": memory,
+            },
+            "limits": {"memory": memory},
+        },
+        "startupProbe": {"httpGet": health, "periodSeconds": 1, "failureThreshold": _START_S},
+        "readinessProbe": {"httpGet": health, "periodSeconds": 2, "timeoutSeconds": 3},
+        "livenessProbe": {"httpGet": health, "periodSeconds": 10, "timeoutSeconds": 5},
+        "securityContext": dict(STRICT),
+        "volumeMounts": [{"name": _VOLUME, "mountPath": _MOUNT_PATH}],
+    }
+
+
+def _volume(server_spec: ServerSpec) -> dict[str, Any]:
+    """The volume of the claim, or one that outlives the container but not the pod."""
+    if server_spec.claim:
+        return {"name": _VOLUME, "persistentVolumeClaim": {"claimName": server_spec.claim}}
+    return {"name": _VOLUME, "emptyDir": {}}

@@ -1,0 +1,177 @@
+"""Trainer pods as JSON, from a job's template, and their PodDisruptionBudget.
+
+Pods are complete: priority class, grace, labels and the extender's resource are those that the
+webhook would add, so it may be down. The master of a job is the exception: here its pod only gets a
+label, and all pods get annotations that the webhook turns into environment variables.
+"""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+from policy.names import (
+    ANNOTATION_MASTER_ADDRESS,
+    ANNOTATION_MAX,
+    ANNOTATION_PLANNED_NODE,
+    ANNOTATION_SERVER_ADDRESSES,
+    CLASS_GUARANTEED,
+    CLASS_SURPLUS,
+    LABEL_JOB,
+    LABEL_MASTER,
+    LABEL_PREEMPTIBLE,
+    LABEL_ROLE,
+    LABEL_SERVER,
+    LABEL_TIER,
+    LABEL_TRAINER_ID,
+    TRAINER_RESOURCE,
+    Role,
+    Tier,
+)
+from policy.snapshot import Job
+
+_CLASSES = {Tier.SURPLUS: CLASS_SURPLUS, Tier.GUARANTEED: CLASS_GUARANTEED}
+
+
+def pod_name(job: Job, trainer_id: int) -> str:
+    """The pod's name, `<job>-trainer-<id>`: the same id always names the same pod."""
+    return f"{job.name}-trainer-{trainer_id}"
+
+
+def pod(
+    job: Job,
+    trainer_id: int,
+    tier: Tier,
+    node: str,
+    grace_s: int,
+    *,
+    endpoints: Mapping[str, str] | None = None,
+    master: bool = False,
+) -> dict[str, Any]:
+    """A v1 Pod of one trainer.
+
+    Args:
+        job: The job, whose template is used.
+        trainer_id: Id of the trainer, never used before in this job.
+        tier: Surplus or guaranteed.
+        node: The planned node, a preference that the extender reads.
+        grace_s: The policy's cap on the termination grace.
+        endpoints: Annotations with the addresses of the job's master and servers; None for a job
+            without a master.
+        master: Whether this pod hosts the master, which the webhook then adds.
+    """
+    template: Mapping[str, Any] = job.template
+    metadata = template.get("metadata") or {}
+    labels = {
+        **(metadata.get("labels") or {}),
+        "batch.kubernetes.io/job-name": job.name,
+        "batch.kubernetes.io/controller-uid": job.uid,
+        "job-name": job.name,
+        "controller-uid": job.uid,
+        LABEL_JOB: job.name,
+        LABEL_ROLE: Role.TRAINER.value,
+        LABEL_TRAINER_ID: str(trainer_id),
+        LABEL_TIER: tier.value,
+        LABEL_PREEMPTIBLE: "true",
+    }
+    annotations = {**(metadata.get("annotations") or {}), ANNOTATION_PLANNED_NODE: node}
+    for label in (LABEL_MASTER, LABEL_SERVER):
+        labels.pop(label, None)  # one in the template would be on every pod
+    annotations |= endpoints or {}
+    if master:
+        labels[LABEL_MASTER] = "true"
+        annotations |= job.master_settings
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod_name(job, trainer_id),
+            "namespace": job.namespace,
+            "labels": labels,
+            "annotations": annotations,
+            "ownerReferences": [_owner_reference(job)],
+        },
+        "spec": _preemptible_spec(template.get("spec") or {}, tier, grace_s),
+    }
+
+
+def _preemptible_spec(template: Mapping[str, Any], tier: Tier, grace_s: int) -> dict[str, Any]:
+    """The template's pod spec with the priority, grace and resource of a trainer."""
+    spec = deepcopy(dict(template))
+    spec["priorityClassName"] = _CLASSES[tier]
+    spec.pop("priority", None)
+    spec.pop("preemptionPolicy", None)
+    template_grace_s = spec.get("terminationGracePeriodSeconds")
+    spec["terminationGracePeriodSeconds"] = (
+        grace_s if template_grace_s is None else min(int(template_grace_s), grace_s)
+    )
+    add_extender_resource(spec)
+    return spec
+
+
+def _owner_reference(job: Job) -> dict[str, Any]:
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": job.name,
+        "uid": job.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def endpoint_annotations(job: Job, address: str, servers: Sequence[str]) -> dict[str, str]:
+    """Annotations of a trainer that the webhook turns into environment variables.
+
+    Args:
+        job: The trainer's job.
+        address: URL of its master; "" for a job without one.
+        servers: URLs of its parameter servers, in order of index.
+    """
+    if not address:
+        return {}
+    annotations = {ANNOTATION_MASTER_ADDRESS: address, ANNOTATION_MAX: str(job.max_trainers)}
+    return (
+        {**annotations, ANNOTATION_SERVER_ADDRESSES: ",".join(servers)} if servers else annotations
+    )
+
+
+def add_extender_resource(spec: dict[str, Any]) -> None:
+    """Requests the extended resource for which kube-scheduler calls the extender."""
+    containers = spec.get("containers") or []
+    if containers:
+        resources = containers[0]["resources"] = containers[0].get("resources") or {}
+        for part in ("requests", "limits"):
+            resources[part] = {**(resources.get(part) or {}), TRAINER_RESOURCE: "1"}
+
+
+def disruption_budget(job: Job) -> dict[str, Any]:
+    """A policy/v1 PodDisruptionBudget: drains and stock preemption leave a job its minimum.
+
+    It covers the guaranteed tier alone. Surplus trainers may be evicted at any time, and an
+    eviction that a budget covers costs the API server up to half a second when two of them
+    conflict. A drain still succeeds, because the plan first replaces guaranteed trainers on
+    cordoned nodes. A pod that is not ready does not block it (`AlwaysAllow`).
+    """
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {
+            "name": f"{job.name}-trainers",
+            "namespace": job.namespace,
+            "labels": {LABEL_JOB: job.name},
+            "ownerReferences": [
+                {
+                    "apiVersion": "batch/v1",
+                    "kind": "Job",
+                    "name": job.name,
+                    "uid": job.uid,
+                    "controller": True,
+                }
+            ],
+        },
+        "spec": {
+            "minAvailable": job.min_trainers,
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": {LABEL_JOB: job.name, LABEL_TIER: Tier.GUARANTEED.value}},
+        },
+    }

@@ -1,0 +1,191 @@
+"""Polls masters for the state of their jobs, without blocking the control loop.
+
+One thread runs its own event loop. Each poll takes at most one second in all, whatever the pod at
+the other end does, so a master that is dead, slow or hostile delays the reports of its own job
+alone. Where no master answers, the ConfigMap that it writes to may hold the outcome of the job.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import orjson
+
+from kube import decode, errors, request
+from kube.api import Api
+from policy.names import MASTER_PORT
+from reconciler import master_reports
+from reconciler.master_reports import MasterReport
+from reconciler.poll_schedule import Poll, PollSchedule, PollTarget
+from runtime.logs import keys
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S = 1.0
+"""Limit of one poll, from the connection to the end of the answer."""
+_ROUND_S = 0.1
+_IDLE_S = 0.5
+_MOST_OPEN = 32
+_LONGEST_PAGE = 1 << 20
+_READERS = 4
+_READ_TIMEOUT_S = 5.0
+_STOP_S = 3.0
+
+
+class MasterPoller:
+    """Polls the masters of all jobs on a thread of its own.
+
+    `set_targets` and `reports` are called on the control loop's thread.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        changed: Callable[[], None],
+        clock_s: Callable[[], float],
+        monotonic_s: Callable[[], float],
+        port: int = MASTER_PORT,
+    ) -> None:
+        """Starts nothing.
+
+        Args:
+            api: Used to read ConfigMaps.
+            changed: Called, on another thread, when a master reports the end of its job, or
+                another leader.
+            clock_s: Seconds since the epoch, for reports.
+            monotonic_s: Schedules the polls.
+            port: The port of masters.
+        """
+        self._api = api
+        self._changed = changed
+        self._clock_s = clock_s
+        self._monotonic_s = monotonic_s
+        self._port = port
+        self._targets: Mapping[str, PollTarget] = {}
+        self._schedule = PollSchedule()
+        self._reports: dict[str, MasterReport] = {}
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="masters", daemon=True)
+
+    def start(self) -> None:
+        """Starts to poll; may be called once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stops, within about the time of one poll."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(_STOP_S)
+
+    def set_targets(self, targets: Mapping[str, PollTarget]) -> None:
+        """Sets the masters to poll, by job uid; reports of other jobs are dropped."""
+        self._targets = dict(targets)
+
+    def reports(self) -> dict[str, MasterReport]:
+        """Job uid -> the newest report of its master."""
+        with self._lock:
+            return dict(self._reports)
+
+    def _run(self) -> None:
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="outcomes") as readers:
+            asyncio.run(self._rounds(readers))
+
+    async def _rounds(self, readers: ThreadPoolExecutor) -> None:
+        open_: set[asyncio.Task[None]] = set()
+        while not self._stopping.is_set():
+            for poll in self._begin(_MOST_OPEN - len(open_)):
+                task = asyncio.create_task(self._poll(poll, readers))
+                open_.add(task)
+                task.add_done_callback(open_.discard)
+            await asyncio.sleep(_ROUND_S if self._targets else _IDLE_S)
+        for task in open_:
+            task.cancel()
+        await asyncio.gather(*open_, return_exceptions=True)
+
+    def _begin(self, free: int) -> list[Poll]:
+        """Polls that are due; drops reports of jobs that are not polled any more."""
+        targets = self._targets
+        with self._lock:
+            for uid in self._reports.keys() - targets.keys():
+                del self._reports[uid]
+            over = {uid for uid, report in self._reports.items() if report.final}
+        return self._schedule.begin(targets, self._monotonic_s(), free, over)
+
+    async def _poll(self, poll: Poll, readers: ThreadPoolExecutor) -> None:
+        """Carries out one poll; never raises, whatever the answer is."""
+        target = poll.target
+        report = await self._status(target) if target.address else None
+        answered = report is not None
+        if report is None:
+            loop = asyncio.get_running_loop()
+            report = await loop.run_in_executor(readers, self._outcome, target)
+        is_current = self._schedule.end(poll, self._monotonic_s(), answered=answered)
+        if report is None or not is_current:
+            return
+        with self._lock:
+            before = self._reports.get(poll.uid)
+            self._reports[poll.uid] = report
+        if report.final or (before.leader if before is not None else None) != report.leader:
+            self._changed()
+
+    async def _status(self, target: PollTarget) -> MasterReport | None:
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                body = await _get(target.address, self._port, target.token)
+        except (OSError, TimeoutError, ValueError, EOFError) as error:
+            log.debug("master does not answer", extra=keys(target=repr(target), error=str(error)))
+            return None
+        return master_reports.parse_status_page(body, self._clock_s())
+
+    def _outcome(self, target: PollTarget) -> MasterReport | None:
+        """The outcome in the job's ConfigMap; on a reader's thread."""
+        read_request = request.get(request.CONFIGMAPS, target.namespace, target.config_map)
+        try:
+            answer = self._api.send(replace(read_request, timeout_s=_READ_TIMEOUT_S))
+        except errors.KubeError as error:
+            log.debug("outcome not read", extra=keys(target=repr(target), error=str(error)))
+            return None
+        return master_reports.parse_outcome(
+            decode.configmap(orjson.loads(answer)).data, self._clock_s()
+        )
+
+
+async def _get(address: str, port: int, token: str) -> bytes:
+    """The body of a 200 to GET /v1/status.
+
+    HTTP/1.0, so that the body ends with the connection and is never chunked.
+
+    Raises:
+        ValueError: another status, or a body that is too long.
+        OSError: the connection failed or broke.
+    """
+    reader, writer = await asyncio.open_connection(address, port, limit=_LONGEST_PAGE)
+    try:
+        host = f"[{address}]" if ":" in address else address
+        head = f"GET /v1/status HTTP/1.0\r\nHost: {host}:{port}\r\nAuthorization: Bearer {token}"
+        writer.write(f"{head}\r\nAccept: application/json\r\nConnection: close\r\n\r\n".encode())
+        await writer.drain()
+        answer = await _read(reader)
+    finally:
+        writer.close()
+    head_end = answer.find(b"\r\n\r\n")
+    if head_end < 0 or answer.split(None, 2)[1:2] != [b"200"]:
+        raise ValueError(f"answered {answer[:40]!r}")
+    return answer[head_end + 4 :]
+
+
+async def _read(reader: asyncio.StreamReader) -> bytes:
+    """All bytes up to the end of the connection."""
+    parts: list[bytes] = []
+    size = 0
+    while part := await reader.read(1 << 16):
+        parts.append(part)
+        size += len(part)
+        if size > _LONGEST_PAGE:
+            raise ValueError(f"more than {_LONGEST_PAGE} bytes")
+    return b"".join(parts)

@@ -1,0 +1,133 @@
+"""Decision records and events that describe a plan and what came of it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from policy.decisions import Decision, Figure, Figures
+from policy.names import Tier
+from policy.plan import JobPlan, Plan, Release
+from policy.reasons import Reason
+from policy.snapshot import Job
+from reconciler.events import Event
+from reconciler.trainer_controller import CreationResult
+
+_REMEDIES = {
+    Reason.WAITING_FOR_ROOM: "wait until capacity is free, or lower min-trainers",
+    Reason.FITS_NO_NODE: "lower the trainers' requests, or widen their node selector",
+    Reason.QUOTA_REACHED: "raise the quota in the policy, or lower min-trainers",
+    Reason.BACKING_OFF: "see the logs of the failed trainers",
+}
+"""Reasons for less than the minimum that are worth a warning -> what helps."""
+_MOST_NAMES = 5
+"""Trainers that one event names: they fit a line."""
+
+
+def job_decision(job_plan: JobPlan, node_figures: Figures, now_s: float) -> Decision:
+    """Describes how many trainers a job should have, and why not more.
+
+    Args:
+        job_plan: The plan of the job.
+        node_figures: Figures of the node closest to fitting, which the plan does not look up.
+        now_s: Seconds since the epoch.
+    """
+    figures = {"live": job_plan.live, "target": job_plan.target, **job_plan.figures, **node_figures}
+    return Decision(f"job {job_plan.key}", job_plan.reason, figures, now_s)
+
+
+def release_decision(release: Release, now_s: float) -> Decision:
+    """Describes why a trainer was evicted."""
+    about = f"pod {release.namespace}/{release.pod}"
+    return Decision(about, release.reason, {**release.figures, "node": release.node}, now_s)
+
+
+def refusal_decision(result: CreationResult, now_s: float) -> Decision:
+    """Describes why planned trainers could not be created."""
+    figures: dict[str, Figure] = {
+        "error": result.error,
+        "made": result.created,
+        "tier": str(result.tier),
+    }
+    return Decision(f"job {result.job.key}", Reason.REFUSED, figures, now_s)
+
+
+def without_refused(plan: Plan, refused: Mapping[str, Decision]) -> Plan:
+    """The plan without the guaranteed trainers that the API server refused.
+
+    Args:
+        plan: The newest plan.
+        refused: Job key -> why its newest guaranteed trainers were refused.
+    """
+    guaranteed_jobs = {create.job for create in plan.creates if create.tier is Tier.GUARANTEED}
+    stuck = guaranteed_jobs & refused.keys()
+    if not stuck:
+        return plan
+    jobs = (
+        replace(
+            job_plan,
+            target=job_plan.live,
+            reason=Reason.REFUSED,
+            figures=refused[job_plan.key].figures,
+        )
+        if job_plan.key in stuck
+        else job_plan
+        for job_plan in plan.jobs
+    )
+    return replace(plan, jobs=tuple(jobs))
+
+
+def creation_event(result: CreationResult) -> Event | None:
+    """The event about trainers that were created or refused, if any."""
+    if result.created:
+        text = f"created {result.created} {result.tier} trainers"
+        return Event(result.job, "TrainersMade", text)
+    if result.error:
+        return Event(result.job, "TrainersRefused", result.error, warning=True)
+    return None
+
+
+def release_events(evicted: Iterable[Release], jobs: Mapping[str, Job]) -> list[Event]:
+    """One event for each job and reason, with the names of the trainers."""
+    groups: dict[tuple[str, Reason], list[Release]] = {}
+    for release in evicted:
+        groups.setdefault((release.job, release.reason), []).append(release)
+    events = []
+    for (key, reason), releases in groups.items():
+        if key in jobs:
+            names = ", ".join(release.pod for release in releases[:_MOST_NAMES])
+            unnamed = len(releases) - _MOST_NAMES
+            remainder = f" and {unnamed} more" if unnamed > 0 else ""
+            text = f"released {names}{remainder}: {reason} ({releases[0].detail})"
+            events.append(Event(jobs[key], "TrainersReleased", text))
+    return events
+
+
+def shortage_events(
+    plan: Plan, before: Mapping[str, Reason], jobs: Mapping[str, Job]
+) -> list[Event]:
+    """Warnings for jobs that have just become invalid or fallen below their minimum."""
+    return [
+        Event(
+            jobs[job_plan.key],
+            str(job_plan.reason),
+            _warning_text(job_plan, jobs[job_plan.key]),
+            warning=True,
+        )
+        for job_plan in plan.jobs
+        if job_plan.key in jobs and _needs_warning(job_plan, before, jobs[job_plan.key])
+    ]
+
+
+def _warning_text(job_plan: JobPlan, job: Job) -> str:
+    """The problem and its remedy; the detail of an invalid Job names its own remedy."""
+    if job_plan.reason is Reason.INVALID:
+        help_ = "correct that, or where it cannot be changed, create it again"
+        return f"left with {job_plan.target} trainers: {job_plan.detail}; {help_}"
+    least = f"{job_plan.target} of at least {job.min_trainers} trainers"
+    return f"{least}: {job_plan.detail}; {_REMEDIES[job_plan.reason]}"
+
+
+def _needs_warning(job_plan: JobPlan, before: Mapping[str, Reason], job: Job) -> bool:
+    if before.get(job_plan.key) == job_plan.reason:
+        return False
+    short = job_plan.target < max(1, job.min_trainers)
+    return job_plan.reason is Reason.INVALID or (short and job_plan.reason in _REMEDIES)

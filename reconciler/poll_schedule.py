@@ -1,0 +1,93 @@
+"""Schedules the polls of masters, and rejects answers of outdated targets. Pure.
+
+Called by `reconciler.master_poller`, on its thread.
+"""
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+
+EVERY_S = 2.0
+"""Minimum interval between two polls of one job."""
+LAST_PAUSE_S = 30.0
+"""The longest interval between two polls of a master that does not answer."""
+MOST_STARTED = 10
+"""Polls started at one time: at most 100 a second in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class PollTarget:
+    """The master of a job as polls reach it; a changed target is polled at once."""
+
+    namespace: str
+    config_map: str
+    address: str
+    """IP address of the pod that hosts the master; "" where there is none."""
+    token: str
+    generation: int = 0
+    """Grows whenever a new report is expected."""
+
+    def __repr__(self) -> str:
+        """The text without the token, which must not appear in logs."""
+        return f"PollTarget({self.namespace}/{self.config_map} at {self.address!r})"
+
+
+@dataclass(slots=True, eq=False)
+class Poll:
+    """The repeated poll of one target of one job."""
+
+    uid: str
+    """uid of the job."""
+    target: PollTarget
+    at_s: float
+    """When it is polled next."""
+    pause_s: float = EVERY_S
+    open: bool = False
+    """Whether a request is in flight."""
+
+
+class PollSchedule:
+    """The polls of all jobs, with a back-off for masters that do not answer."""
+
+    def __init__(self) -> None:
+        self._polls: dict[str, Poll] = {}
+
+    def begin(
+        self, targets: Mapping[str, PollTarget], now_s: float, free: int, over: Container[str]
+    ) -> list[Poll]:
+        """Starts the polls that are due, those that have waited longest first.
+
+        Args:
+            targets: Job uid -> its master. Jobs that are not in it are dropped.
+            now_s: Time of a monotonic clock.
+            free: How many polls may be started, at most `MOST_STARTED`.
+            over: Uids of jobs whose final report has arrived: they are not polled again.
+        """
+        for uid in self._polls.keys() - targets.keys():
+            del self._polls[uid]
+        for uid, target in targets.items():
+            poll = self._polls.get(uid)
+            if poll is None or poll.target != target:
+                self._polls[uid] = Poll(uid, target, now_s)
+        due = [
+            poll
+            for poll in self._polls.values()
+            if poll.at_s <= now_s and not poll.open and poll.uid not in over
+        ]
+        due.sort(key=lambda poll: poll.at_s)
+        started = due[: max(0, min(MOST_STARTED, free))]
+        for poll in started:
+            poll.open = True
+        return started
+
+    def end(self, poll: Poll, now_s: float, *, answered: bool) -> bool:
+        """Ends a poll; returns whether its target is still current, so that the answer counts.
+
+        Args:
+            poll: A poll that `begin` returned.
+            now_s: Time of a monotonic clock.
+            answered: Whether the master itself answered; if not, the interval doubles.
+        """
+        poll.open = False
+        poll.pause_s = EVERY_S if answered else min(LAST_PAUSE_S, poll.pause_s * 2)
+        poll.at_s = now_s + poll.pause_s
+        return self._polls.get(poll.uid) is poll

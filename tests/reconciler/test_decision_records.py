@@ -1,0 +1,92 @@
+"""Every decision of the loop is in the decision log."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kube import errors, request
+from kube.request import JOBS
+from policy.names import ANNOTATION_MAX
+from tests.reconciler.server import of
+from tests.reconciler.world import Process, World
+
+CREATIONS = of("POST", "/namespaces/ml/pods")
+
+
+@pytest.fixture
+def world() -> World:
+    """A node with room for three trainers of 5 CPU."""
+    return World(16)
+
+
+@pytest.fixture
+def process(world: World) -> Iterator[Process]:
+    """A reconciler there."""
+    reconciler = Process(world)
+    yield reconciler
+    reconciler.stop()
+
+
+def _kept(process: Process, about: str) -> list[Any]:
+    """Code and figures of what is kept of the one job, oldest first."""
+    records: list[Any] = process.decision_log.about("ml/net")
+    return [
+        (record["code"], record["figures"])
+        for record in records
+        if str(record["about"]).startswith(about)
+    ]
+
+
+def test_a_job_has_its_reason_with_figures(world: World, process: Process) -> None:
+    """What it has, what it is to have, and what one more would need."""
+    world.add_job("net", 1, 9)
+    process.run(3)
+
+    code, figures = _kept(process, "job ")[-1]
+    assert code == "NoRoom"
+    assert (figures["live"], figures["target"]) == (3, 3)
+    assert figures["needs"]["cpu"] == "5"
+    assert (figures["nodes"], figures["nearest"], figures["free"]["cpu"]) == (1, "n0", "1")
+
+
+def test_a_quiet_cluster_makes_no_records(world: World, process: Process) -> None:
+    """However many plans are made."""
+    world.add_job("net", 1, 9)
+    process.run(5)
+    before = process.decision_log.about("ml/net")
+    process.run(100)
+
+    assert process.decision_log.about("ml/net") == before
+
+
+def test_a_trainer_that_was_let_go_has_a_record(world: World, process: Process) -> None:
+    """With the node it was on, which shows where capacity was freed."""
+    world.add_job("net", 1, 3)
+    process.run(3)
+    world.change_job("net", {"metadata": {"annotations": {ANNOTATION_MAX: "2"}}})
+    process.run(3)
+
+    assert _kept(process, "pod ") == [("AboveMax", {"live": 3, "wanted": 2, "node": "n0"})]
+
+
+def test_trainers_that_could_not_be_made_have_a_record(world: World, process: Process) -> None:
+    """The answer of the API server, once, however often the creation is tried."""
+    world.add_job("net", 1, 1)
+    quota = errors.Forbidden("exceeded quota: small", status=403)
+    world.api.fake.faults.fail_next(quota, 999, match=CREATIONS)
+    process.run(20)
+
+    refused = [record for record in _kept(process, "job ") if record[0] == "Refused"]
+    assert len(refused) == 1
+    assert "exceeded quota: small" in refused[0][1]["error"]
+
+
+def test_a_job_that_is_gone_is_forgotten(world: World, process: Process) -> None:
+    """Nobody can ask about it by a name that another may have tomorrow."""
+    world.add_job("net", 1, 1)
+    process.run(2)
+    world.ask(request.delete(JOBS, "ml", "net"))
+    process.run(2)
+
+    assert process.decision_log.about("ml/net") == []

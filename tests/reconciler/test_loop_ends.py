@@ -1,0 +1,163 @@
+"""How elastic jobs end, fail, pause and go, from a cluster in memory."""
+
+from kube import request
+from kube.request import JOBS, PODS
+from policy.snapshot import Phase
+from tests.reconciler.world import Process, World
+
+
+def _conditions(world: World, name: str) -> list[str]:
+    return [c.type for c in world.job(name).status.conditions if c.status == "True"]
+
+
+def test_a_job_is_complete_when_a_trainer_succeeds_and_the_others_end(
+    world: World, process: Process
+) -> None:
+    """Nothing is made after the first success."""
+    world.add_job("net", 1, 4)
+    process.run(3)
+    first, *others = world.running("net")
+    world.end(first, Phase.SUCCEEDED)
+    process.run(3)
+    meanwhile = _conditions(world, "net")
+    for pod in others:
+        world.end(pod, Phase.SUCCEEDED)
+    process.run(3)
+    job = world.job("net")
+
+    assert meanwhile == []
+    assert _conditions(world, "net") == ["SuccessCriteriaMet", "Complete"]
+    assert (job.status.succeeded, job.status.active, job.accounting.next_id) == (4, 0, 4)
+
+
+def test_a_failed_trainer_is_replaced_after_a_while(world: World, process: Process) -> None:
+    """Ten seconds after the first failure."""
+    world.add_job("net", 1, 1)
+    process.run(2)
+    (pod,) = world.running("net")
+    world.end(pod, Phase.FAILED)
+    process.run(5)
+    at_first = world.running("net")
+    process.run(8)
+
+    assert at_first == []
+    assert [pod.trainer_id for pod in world.running("net")] == [1]
+    assert world.job("net").status.failed == 1
+
+
+def test_too_many_failures_end_a_job(world: World, process: Process) -> None:
+    """First FailureTarget, and Failed once its other trainers are deleted."""
+    world.add_job("net", 1, 4, backoffLimit=0)
+    process.run(3)
+    world.end(world.running("net")[0], Phase.FAILED)
+    process.round()
+    first = _conditions(world, "net")
+    process.run(3)
+
+    assert first == ["FailureTarget"]
+    assert _conditions(world, "net") == ["FailureTarget", "Failed"]
+    assert world.pods("net") == []
+    assert world.job("net").accounting.released == 3
+
+
+def test_a_job_in_which_nothing_changes_ends_at_its_deadline(
+    world: World, process: Process
+) -> None:
+    """Not a moment before; without an end it would hold capacity that its owner gave up."""
+    world.add_job("net", 2, 2, activeDeadlineSeconds=300)
+    process.run(5)
+    start_s = world.job("net").status.start_s
+    world.clock.advance(start_s + 299 - world.clock.now_s)
+    process.round()
+    before = _conditions(world, "net")
+    world.clock.advance(1)
+    process.run(3)
+
+    assert before == []
+    assert _conditions(world, "net") == ["FailureTarget", "Failed"]
+    assert world.pods("net") == []
+
+
+def test_counts_of_a_job_are_written_once_a_second(world: World, process: Process) -> None:
+    """However many of its trainers end; what came in between is written together."""
+    world.add_job("net", 3, 3)
+    process.run(5)
+    counted: list[int] = []
+    for pod, pause_s in zip(world.running("net"), (0.25, 0.5, 0.25), strict=True):
+        world.end(pod, Phase.FAILED)
+        process.round()
+        counted.append(world.job("net").status.failed)
+        world.clock.advance(pause_s)
+    process.round()
+
+    assert counted == [1, 1, 1]
+    assert world.job("net").status.failed == 3
+
+
+def test_the_end_of_a_job_is_written_at_once(world: World, process: Process) -> None:
+    """Whatever was written a moment before: somebody waits for it."""
+    world.add_job("net", 3, 3, backoffLimit=1)
+    process.run(5)
+    over: list[bool] = []
+    for pod in world.running("net")[:2]:
+        world.end(pod, Phase.FAILED)
+        process.round()
+        over.append("FailureTarget" in _conditions(world, "net"))
+        world.clock.advance(0.25)
+
+    assert over == [False, True]
+
+
+def test_a_job_under_deletion_is_not_written_to(world: World, process: Process) -> None:
+    """Its end is the garbage collector's; a finalizer may hold it for long."""
+    world.add_job("net", 2, 2)
+    world.change_job("net", {"metadata": {"finalizers": ["example.com/hold"]}})
+    process.run(5)
+    world.ask(request.delete(JOBS, "ml", "net"))
+    before = [w for w in world.api.writes if "/jobs/" in w.path]
+    process.run(3)
+
+    assert world.job("net").deleting
+    assert world.pods("net") == []
+    assert [w for w in world.api.writes if "/jobs/" in w.path] == before
+
+
+def test_a_deleted_job_is_forgotten(world: World, process: Process) -> None:
+    """Its pods go with it, and nothing is written to it any more."""
+    world.add_job("net", 1, 4)
+    process.run(3)
+    world.ask(request.delete(JOBS, "ml", "net"))
+    before = len(world.api.writes)
+    process.run(5)
+
+    assert world.api.all(PODS) == []
+    assert len(world.api.writes) == before
+
+
+def test_a_job_made_again_under_its_name_starts_anew(world: World, process: Process) -> None:
+    """With ids from 0, once the old pods have made their names free."""
+    world.add_job("net", 1, 2)
+    process.run(3)
+    world.ask(request.delete(JOBS, "ml", "net"))
+    again = world.add_job("net", 1, 3)
+    process.run(8)
+
+    assert [pod.trainer_id for pod in world.running("net")] == [0, 1, 2]
+    assert {pod.owner_uid for pod in world.running("net")} == {again["metadata"]["uid"]}
+    assert world.job("net").accounting.failed == 0
+
+
+def test_suspending_stops_a_job_and_resuming_starts_it(world: World, process: Process) -> None:
+    """Its trainers count as released."""
+    world.add_job("net", 1, 4)
+    process.run(3)
+    world.change_job("net", {"spec": {"suspend": True}})
+    process.run(3)
+    suspended = _conditions(world, "net"), world.pods("net")
+    world.change_job("net", {"spec": {"suspend": False}})
+    process.run(5)
+
+    assert suspended == (["Suspended"], [])
+    assert _conditions(world, "net") == []
+    assert len(world.running("net")) == 4
+    assert world.job("net").accounting.released == 4

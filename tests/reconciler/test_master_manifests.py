@@ -1,0 +1,90 @@
+import base64
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from reconciler.manifests import master as master_manifests
+from tests.support.builders import job
+
+JOB = replace(job("net"), account="data")
+
+
+@pytest.mark.parametrize(
+    ("spec", "url"),
+    [
+        ({"clusterIP": "10.96.0.7"}, "http://10.96.0.7:8790"),
+        ({"clusterIP": "fd00::7"}, "http://[fd00::7]:8790"),
+        ({"clusterIP": "None"}, ""),
+        ({"clusterIP": ""}, ""),
+        ({}, ""),
+        (None, ""),
+    ],
+)
+def test_a_service_has_the_address_that_the_cluster_gave_it(spec: Any, url: str) -> None:
+    """In brackets where it is one of IPv6; a headless one has none."""
+    assert master_manifests.service_url({"spec": spec}, 8790) == url
+
+
+@pytest.mark.parametrize(
+    ("data", "token"),
+    [
+        ({"token": "aGVsbG8="}, "hello"),
+        ({"token": "aGVs?bG8="}, ""),
+        ({"token": "//8="}, ""),
+        ({"token": None}, ""),
+        ({}, ""),
+        (None, ""),
+    ],
+)
+def test_a_token_that_cannot_be_read_is_none(data: Any, token: str) -> None:
+    """Trainers that guess at it would be turned away."""
+    assert master_manifests.token({"data": data}) == token
+
+
+def test_a_token_is_read_back() -> None:
+    """As it was written."""
+    secret = master_manifests.secret(JOB, "secret")
+
+    assert master_manifests.token(secret) == "secret"
+    assert base64.b64decode(secret["data"]["token"]) == b"secret"
+    assert secret["type"] == "Opaque"
+
+
+@pytest.mark.parametrize(
+    ("references", "own"),
+    [
+        ([{"uid": "uid-net"}], True),
+        ([{"uid": "other"}, {"uid": "uid-net"}], True),
+        ([{"uid": "other"}], False),
+        ([{}], False),
+        ([], False),
+        (None, False),
+    ],
+)
+def test_an_object_is_a_jobs_own_by_its_owner(references: Any, own: bool) -> None:
+    """A namesake of an earlier Job, or of a user, is not."""
+    assert master_manifests.is_own(JOB, {"metadata": {"ownerReferences": references}}) is own
+
+
+def test_objects_go_with_the_job() -> None:
+    """As its controller's own, so that garbage collection takes them."""
+    (owner,) = master_manifests.config_map(JOB)["metadata"]["ownerReferences"]
+
+    assert (owner["apiVersion"], owner["kind"], owner["name"]) == ("batch/v1", "Job", "net")
+    assert (owner["uid"], owner["controller"]) == ("uid-net", True)
+
+
+def test_the_master_is_reached_at_its_port() -> None:
+    """The Service's is the container's."""
+    (port,) = master_manifests.service(JOB)["spec"]["ports"]
+
+    assert (port["port"], port["targetPort"]) == (8790, 8790)
+
+
+def test_the_account_of_the_jobs_pods_gets_the_role() -> None:
+    """In the Job's namespace, and no other."""
+    binding = master_manifests.role_binding(JOB)
+
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "data", "namespace": "ml"}]
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == ("Role", "net-master")

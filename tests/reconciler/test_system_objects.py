@@ -1,0 +1,184 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kube import errors, request
+from kube.request import PODDISRUPTIONBUDGETS, PRIORITYCLASSES
+from policy.snapshot import Job, JobCondition, JobStatus
+from reconciler.system_objects import SystemObjects
+from tests.reconciler.server import Clock, Instant, of
+from tests.support.builders import job
+
+JOB = job("net", 2)
+
+
+@pytest.fixture
+def api() -> Instant:
+    """An empty cluster."""
+    return Instant(Clock())
+
+
+@pytest.fixture
+def system_objects(api: Instant) -> SystemObjects:
+    """What provides for it."""
+    return SystemObjects(api)
+
+
+def _minimums(api: Instant) -> dict[str, int]:
+    budgets: list[Any] = api.all(PODDISRUPTIONBUDGETS)
+    return {b["metadata"]["name"]: b["spec"]["minAvailable"] for b in budgets}
+
+
+def test_makes_the_classes_and_a_budget(api: Instant, system_objects: SystemObjects) -> None:
+    """With the values of the design, none of them the default of a cluster."""
+    system_objects.ensure([JOB], 0.0)
+    classes = {c["metadata"]["name"]: c for c in api.all(PRIORITYCLASSES)}
+
+    assert {name: c["value"] for name, c in classes.items()} == {
+        "edl-guaranteed": -8,
+        "edl-support": -5,
+        "edl-surplus": -1000,
+    }
+    assert classes["edl-surplus"]["preemptionPolicy"] == "Never"
+    assert not any(c["globalDefault"] for c in classes.values())
+    assert _minimums(api) == {"net-trainers": 2}
+
+
+def test_what_is_there_is_looked_at_once_a_minute(
+    api: Instant, system_objects: SystemObjects
+) -> None:
+    """Not in every round."""
+    system_objects.ensure([JOB], 0.0)
+    before = len(api.writes)
+    system_objects.ensure([JOB], 59.0)
+
+    assert len(api.writes) == before
+
+
+def test_what_somebody_deleted_comes_back(api: Instant, system_objects: SystemObjects) -> None:
+    """A class and a budget, within a minute."""
+    system_objects.ensure([JOB], 0.0)
+    api.ask(request.delete(PRIORITYCLASSES, None, "edl-surplus"))
+    api.ask(request.delete(PODDISRUPTIONBUDGETS, "ml", "net-trainers"))
+    system_objects.ensure([JOB], 60.0)
+
+    assert len(api.all(PRIORITYCLASSES)) == 3
+    assert _minimums(api) == {"net-trainers": 2}
+
+
+def test_a_new_minimum_is_kept_at_once(api: Instant, system_objects: SystemObjects) -> None:
+    """The budget follows the annotation."""
+    system_objects.ensure([JOB], 0.0)
+    system_objects.ensure([replace(JOB, min_trainers=5)], 1.0)
+
+    assert _minimums(api) == {"net-trainers": 5}
+
+
+@pytest.mark.parametrize("failing", ["/priorityclasses", "/poddisruptionbudgets"])
+def test_a_failure_is_tried_again_soon(
+    api: Instant, system_objects: SystemObjects, failing: str
+) -> None:
+    """Without its class no trainer can be made; but not in every round either."""
+    api.fake.faults.fail_next(errors.Unavailable("down"), 3, match=of("POST", failing))
+    system_objects.ensure([JOB], 0.0)
+    first = len(api.all(PRIORITYCLASSES)), len(_minimums(api))
+    before = len(api.writes)
+    system_objects.ensure([JOB], 4.0)
+    writes = len(api.writes) - before
+    system_objects.ensure([JOB], 5.0)
+    system_objects.ensure([JOB], 10.0)
+    system_objects.ensure([JOB], 15.0)
+
+    assert first != (3, 1)
+    assert writes == 0
+    assert (len(api.all(PRIORITYCLASSES)), len(_minimums(api))) == (3, 1)
+
+
+def test_a_budget_that_cannot_be_mended_is_tried_again(
+    api: Instant, system_objects: SystemObjects, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The new minimum holds a little later."""
+    system_objects.ensure([JOB], 0.0)
+    api.fake.faults.fail_next(errors.Unavailable("down"), match=of("PATCH", "/net-trainers"))
+    higher = replace(JOB, min_trainers=5)
+    system_objects.ensure([higher], 1.0)
+    first, before = _minimums(api), len(api.writes)
+    system_objects.ensure([higher], 5.9)
+    early = len(api.writes) - before
+    system_objects.ensure([higher], 6.0)
+
+    assert first == {"net-trainers": 2}
+    assert early == 0
+    assert _minimums(api) == {"net-trainers": 5}
+    assert "PodDisruptionBudget not updated" in caplog.text
+
+
+def test_a_budget_that_was_mended_is_looked_at_once_a_minute(
+    api: Instant, system_objects: SystemObjects
+) -> None:
+    """Like one that was made."""
+    system_objects.ensure([JOB], 0.0)
+    system_objects.ensure([replace(JOB, min_trainers=5)], 61.0)
+    before = len(api.writes)
+    system_objects.ensure([replace(JOB, min_trainers=5)], 120.0)
+
+    assert len(api.writes) == before
+
+
+def test_a_class_of_another_value_is_reported(
+    api: Instant, system_objects: SystemObjects, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It cannot be changed, only deleted; the log reports that, once a minute."""
+    body = {"metadata": {"name": "edl-surplus"}, "value": 5}
+    api.ask(request.create(PRIORITYCLASSES, None, body))
+    system_objects.ensure([], 0.0)
+    system_objects.ensure([], 30.0)
+
+    assert [r.message for r in caplog.records] == [
+        "priority class differs; delete it, and it is created again"
+    ]
+
+
+def test_a_class_that_cannot_be_read_is_taken_as_good(
+    api: Instant, system_objects: SystemObjects, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It exists, which is what pods need."""
+    system_objects.ensure([], 0.0)
+    api.fake.faults.fail_next(errors.Unavailable("down"), match=of("GET", "/edl-surplus"))
+    system_objects.ensure([], 60.0)
+
+    assert [r.message for r in caplog.records] == ["priority class not read"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(JOB, managed=False),
+        replace(JOB, deleting=True),
+        replace(JOB, error="no"),
+        replace(JOB, status=JobStatus(conditions=(JobCondition("Complete", "True"),))),
+    ],
+)
+def test_only_jobs_that_are_ours_and_go_on_get_a_budget(
+    api: Instant, system_objects: SystemObjects, other: Job
+) -> None:
+    """The others have nothing to protect."""
+    system_objects.ensure([other], 0.0)
+
+    assert _minimums(api) == {}
+
+
+def test_a_job_of_the_same_name_gets_a_budget_of_its_own(
+    api: Instant, system_objects: SystemObjects
+) -> None:
+    """The old one's may still be there, and goes when garbage is collected."""
+    system_objects.ensure([JOB], 0.0)
+    system_objects.forget(JOB)
+    again = replace(JOB, uid="uid-again", min_trainers=3)
+    system_objects.ensure([again], 1.0)
+    first = _minimums(api)
+    api.ask(request.delete(PODDISRUPTIONBUDGETS, "ml", "net-trainers"))
+    system_objects.ensure([again], 61.0)
+
+    assert first == _minimums(api) == {"net-trainers": 3}

@@ -1,0 +1,155 @@
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kube import decode
+from policy.model import Policy
+from policy.mutation import EDL_CLASSES, pod_patch
+from policy.names import LABEL_JOB, LABEL_TIER, TRAINER_RESOURCE, Role, Tier
+from policy.snapshot import Job
+from reconciler.manifests import trainer as trainer_manifests
+from tests.support import builders
+
+TEMPLATE: dict[str, Any] = {
+    "metadata": {"labels": {"team": "vision", "job-name": "other"}, "annotations": {"a": "b"}},
+    "spec": {
+        "restartPolicy": "Never",
+        "priority": 7,
+        "preemptionPolicy": "PreemptLowerPriority",
+        "terminationGracePeriodSeconds": 30,
+        "containers": [
+            {"name": "main", "resources": {"requests": {"cpu": "5"}}},
+            {"name": "side"},
+        ],
+    },
+}
+
+
+def _job(template: dict[str, Any] | None = None) -> Job:
+    return replace(builders.job("net"), template=TEMPLATE if template is None else template)
+
+
+def _spec(spec: dict[str, Any]) -> dict[str, Any]:
+    """The spec of a trainer made from a template's spec."""
+    pod_spec: dict[str, Any] = trainer_manifests.pod(
+        _job({"spec": spec}), 0, Tier.SURPLUS, "n0", 10
+    )["spec"]
+    return pod_spec
+
+
+def test_a_trainer_is_named_after_its_id() -> None:
+    """The same id always means the same pod."""
+    manifest = trainer_manifests.pod(_job(), 17, Tier.SURPLUS, "n0", 10)
+
+    assert (
+        manifest["metadata"]["name"] == "net-trainer-17" == trainer_manifests.pod_name(_job(), 17)
+    )
+    assert manifest["metadata"]["namespace"] == "ml"
+
+
+@pytest.mark.parametrize("tier", [Tier.SURPLUS, Tier.GUARANTEED])
+def test_a_trainer_is_read_back_as_what_it_is(tier: Tier) -> None:
+    """Role, tier, id, job and owner all arrive in the core's record."""
+    manifest = trainer_manifests.pod(_job(), 3, tier, "n0", 10)
+    manifest["metadata"]["uid"] = "u"
+    decoded = decode.pod(manifest)
+
+    assert (decoded.role, decoded.tier, decoded.trainer_id) == (Role.TRAINER, tier, 3)
+    assert (decoded.job, decoded.owner_uid) == ("net", "uid-net")
+    assert decoded.requests == {"cpu": 5000, "pods": 1}
+
+
+@pytest.mark.parametrize("tier", [Tier.SURPLUS, Tier.GUARANTEED])
+def test_the_webhook_has_nothing_to_add(tier: Tier) -> None:
+    """A trainer is complete, so that the webhook may be down."""
+    manifest = trainer_manifests.pod(_job(), 3, tier, "n0", 10)
+    values = EDL_CLASSES[manifest["spec"]["priorityClassName"]]
+    filled = {"priority": values.value, "preemptionPolicy": values.preemption_policy}
+    manifest["spec"] |= filled  # as the Priority plugin does
+
+    assert pod_patch(manifest, "ml", Policy(), EDL_CLASSES).operations == ()
+
+
+def test_the_users_labels_and_annotations_stay() -> None:
+    """But those that say which Job a pod is of are the Job's own."""
+    metadata = trainer_manifests.pod(_job(), 0, Tier.SURPLUS, "n0", 10)["metadata"]
+
+    assert metadata["labels"]["team"] == "vision"
+    assert metadata["labels"]["job-name"] == "net"
+    assert metadata["labels"]["batch.kubernetes.io/controller-uid"] == "uid-net"
+    assert metadata["annotations"] == {"a": "b", "edl.training/planned-node": "n0"}
+
+
+def test_a_users_priority_is_taken_out() -> None:
+    """A number beside another class would be refused by the API server."""
+    spec = trainer_manifests.pod(_job(), 0, Tier.GUARANTEED, "n0", 10)["spec"]
+
+    assert spec["priorityClassName"] == "edl-guaranteed"
+    assert "priority" not in spec
+    assert "preemptionPolicy" not in spec
+
+
+@pytest.mark.parametrize(("template_s", "expected_s"), [(30, 10), (4, 4), (None, 10), (0, 0)])
+def test_the_grace_is_capped(template_s: int | None, expected_s: int) -> None:
+    """A reclaim waits for it; a shorter one, even none at all, is the user's to choose."""
+    assert (
+        _spec({"terminationGracePeriodSeconds": template_s})["terminationGracePeriodSeconds"]
+        == expected_s
+    )
+
+
+def test_the_first_container_asks_the_extender() -> None:
+    """One trainer, as request and limit, beside the user's own resources."""
+    first, second = trainer_manifests.pod(_job(), 0, Tier.SURPLUS, "n0", 10)["spec"]["containers"]
+
+    assert first["resources"]["requests"] == {"cpu": "5", TRAINER_RESOURCE: "1"}
+    assert first["resources"]["limits"] == {TRAINER_RESOURCE: "1"}
+    assert "resources" not in second
+
+
+@pytest.mark.parametrize("resources", [None, {}, {"limits": None}])
+def test_containers_without_requests_ask_too(resources: dict[str, Any] | None) -> None:
+    """Null and nothing mean the same in the API."""
+    (container,) = _spec({"containers": [{"name": "main", "resources": resources}]})["containers"]
+
+    assert container["resources"]["limits"] == {TRAINER_RESOURCE: "1"}
+
+
+@pytest.mark.parametrize("template", [{}, {"metadata": None, "spec": {"containers": None}}])
+def test_a_bare_template_makes_a_pod(template: dict[str, Any]) -> None:
+    """The API server reports what is wrong with it."""
+    assert trainer_manifests.pod(_job(template), 0, Tier.SURPLUS, "n0", 10)["kind"] == "Pod"
+
+
+def test_the_template_is_not_touched() -> None:
+    """All trainers of a job share it."""
+    before = copy.deepcopy(TEMPLATE)
+    trainer_manifests.pod(_job(), 0, Tier.SURPLUS, "n0", 10)
+
+    assert before == TEMPLATE
+
+
+def test_the_owner_is_the_job() -> None:
+    """As controller, so that garbage collection and `kubectl logs job/…` work."""
+    (owner,) = trainer_manifests.pod(_job(), 0, Tier.SURPLUS, "n0", 10)["metadata"][
+        "ownerReferences"
+    ]
+
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("Job", "net", "uid-net")
+    assert owner["controller"] is True
+    assert owner["blockOwnerDeletion"] is True
+
+
+def test_the_budget_keeps_the_minimum_of_guaranteed_trainers() -> None:
+    """Surplus is not covered: it may go at any time."""
+    manifest = trainer_manifests.disruption_budget(builders.job("net", 4))
+
+    assert manifest["spec"]["minAvailable"] == 4
+    assert manifest["spec"]["selector"]["matchLabels"] == {
+        LABEL_JOB: "net",
+        LABEL_TIER: "guaranteed",
+    }
+    assert manifest["metadata"]["ownerReferences"][0]["uid"] == "uid-net"
+    assert manifest["metadata"]["ownerReferences"][0]["controller"] is True
