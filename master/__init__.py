@@ -1,1 +1,1 @@
-"""The master of one job: hands out pieces of data to whoever is alive, and never loses count."""
+"""The master of one job: leases records to live trainers and counts each one exactly once."""

@@ -16,10 +16,10 @@ from master import app
 from master.errors import FencedError, JournalError
 from master.fence import ConfigMapFence, Fence
 from master.ledger import Ledger
-from master.measures import Measures
-from master.opening import books_of
-from master.service import FENCED, Service
+from master.metrics import MasterMetrics
+from master.service import FENCED, MasterService
 from master.settings import MasterSettings, environment, read_token
+from master.startup import open_ledger
 from runtime import clock, logs
 from runtime.settings import SettingsError, address
 
@@ -27,13 +27,13 @@ log = logging.getLogger(__name__)
 
 _BACKLOG = 512
 _DRAIN_S = 1.0
-_DESCRIPTION = "EDL master: hands out one job's data until SIGTERM; trainers connect to it."
+_DESCRIPTION = "EDL master: leases one job's data to its trainers until SIGTERM."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serves; 0 after SIGTERM, 1 where it cannot go on, 2 for bad usage, 3 when replaced."""
+    """Serves; exit code 0 after SIGTERM, 1 after a failure, 2 for bad usage, 3 when replaced."""
     settings = MasterSettings.from_command_line(_DESCRIPTION, argv, environment())
-    logs.setup(settings.room, level=settings.log_level, form=settings.log_format)
+    logs.setup(settings.component, level=settings.log_level, form=settings.log_format)
     try:
         token = read_token(settings)
         return asyncio.run(_serve(settings, token))
@@ -49,27 +49,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _serve(settings: MasterSettings, token: str) -> int:
-    ledger = Ledger(settings.job, most_dropped=settings.most_dropped, max_steps=settings.max_steps)
+    empty = Ledger(settings.job, most_dropped=settings.most_dropped, max_steps=settings.max_steps)
     fence = _fence(settings)
-    books = await asyncio.to_thread(books_of, ledger, settings.journal, fence)
-    with contextlib.closing(books):
-        service = Service(
-            books,
+    durable_ledger = await asyncio.to_thread(open_ledger, empty, settings.journal, fence)
+    with contextlib.closing(durable_ledger):
+        service = MasterService(
+            durable_ledger,
             settings.heartbeat_seconds,
             clock.monotonic_s,
             fence,
             stuck_s=settings.stuck_seconds,
         )
         runner = web.AppRunner(
-            app.make(service, token, Measures()),
+            app.make(service, token, MasterMetrics()),
             access_log=None,
             shutdown_timeout=_DRAIN_S,
-            handler_cancellation=True,  # a caller that is gone waits for nothing
+            handler_cancellation=True,  # nothing waits for a caller that has disconnected
         )
         await runner.setup()
         await service.start()
         try:
-            return await _until_the_end(settings, service, runner)
+            return await _serve_until_stopped(settings, service, runner)
         finally:
             await service.stop()
             await runner.cleanup()
@@ -79,14 +79,16 @@ def _fence(settings: MasterSettings) -> Fence | None:
     namespace, _, name = settings.snapshot_configmap.partition("/")
     if not name:
         return None
-    from kube import config  # noqa: PLC0415 - a second, which masters without a cluster save
+    from kube import config  # noqa: PLC0415 - takes a second, which masters without a cluster save
     from kube.client import Client  # noqa: PLC0415 - see above
 
     client = Client(config.load(settings.kubeconfig), user_agent="edl-master")
     return ConfigMapFence(client, namespace, name, socket.gethostname())
 
 
-async def _until_the_end(settings: MasterSettings, service: Service, runner: web.AppRunner) -> int:
+async def _serve_until_stopped(
+    settings: MasterSettings, service: MasterService, runner: web.AppRunner
+) -> int:
     """Listens; returns the exit code after a signal, or when this master was replaced."""
     host, port = address(settings.listen)
     await web.TCPSite(runner, host, port, backlog=_BACKLOG).start()

@@ -1,4 +1,4 @@
-"""HTTP in front of the service: token, size, JSON, routes, errors; nothing is decided here."""
+"""HTTP in front of the service: token, size, JSON, routes and errors; makes no decisions."""
 
 import asyncio
 import base64
@@ -11,18 +11,19 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from master import openapi, page, protocol
-from master.errors import RefusedError
-from master.measures import Measures
-from master.service import Json, Service, UnavailableError
+from master.errors import RefusedError, UnavailableError
+from master.metrics import MasterMetrics
+from master.service import MasterService
+from master.types import Json
 from runtime.metrics import CONTENT_TYPE
 
 log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _OPEN = frozenset({"/healthz", "/metrics", "/openapi.json"})
-"""Paths that need no token: they tell nothing of the job but numbers."""
-_ASKS = {"WWW-Authenticate": 'Basic realm="edl"'}
-"""So that a browser asks its user for the token."""
+"""Paths that need no token: they reveal nothing of the job but numbers."""
+_CHALLENGE = {"WWW-Authenticate": 'Basic realm="edl"'}
+"""Makes a browser ask its user for the token."""
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
     "X-Content-Type-Options": "nosniff",
@@ -30,104 +31,104 @@ _PAGE_HEADERS = {
 }
 
 
-def make(service: Service, token: str, measures: Measures) -> web.Application:
-    """The application; the service must be started by whoever runs it."""
-    calls = _Calls(service, measures)
+def make(service: MasterService, token: str, metrics: MasterMetrics) -> web.Application:
+    """The application; its caller starts the service."""
+    handlers = _Handlers(service, metrics)
     app = web.Application(
         client_max_size=protocol.MOST_BYTES,
-        middlewares=[_errors(measures), _token(token)],
+        middlewares=[_errors(metrics), _token(token)],
     )
     app.add_routes(
         [
-            web.post("/v1/join", calls.join),
-            web.put("/v1/datasets/{name}", calls.describe),
-            web.post("/v1/work", calls.work),
-            web.post("/v1/heartbeat", calls.heartbeat),
-            web.post("/v1/leave", calls.leave),
-            web.post("/v1/terms", calls.term),
-            web.post("/v1/checkpoints", calls.save),
-            web.put("/v1/checkpoints/{ticket}", calls.saved),
-            web.post("/v1/evaluations", calls.evaluate),
-            web.get("/v1/evaluations/{model_version}", calls.evaluation),
-            web.post("/v1/rendezvous", calls.meet),
-            web.post("/v1/rendezvous/leave", calls.quit),
-            web.post("/v1/fail", calls.fail),
-            web.post("/v1/setbacks", calls.setback),
-            web.get("/v1/status", calls.status),
-            web.get("/", calls.page),
-            web.get("/metrics", calls.metrics),
-            web.get("/healthz", calls.health),
-            web.get("/openapi.json", calls.openapi),
+            web.post("/v1/join", handlers.join),
+            web.put("/v1/datasets/{name}", handlers.describe),
+            web.post("/v1/work", handlers.work),
+            web.post("/v1/heartbeat", handlers.heartbeat),
+            web.post("/v1/leave", handlers.leave),
+            web.post("/v1/terms", handlers.term),
+            web.post("/v1/checkpoints", handlers.save),
+            web.put("/v1/checkpoints/{ticket}", handlers.saved),
+            web.post("/v1/evaluations", handlers.evaluate),
+            web.get("/v1/evaluations/{model_version}", handlers.evaluation),
+            web.post("/v1/rendezvous", handlers.poll),
+            web.post("/v1/rendezvous/leave", handlers.leave_rendezvous),
+            web.post("/v1/fail", handlers.fail),
+            web.post("/v1/setbacks", handlers.rollback),
+            web.get("/v1/status", handlers.status),
+            web.get("/", handlers.page),
+            web.get("/metrics", handlers.metrics),
+            web.get("/healthz", handlers.health),
+            web.get("/openapi.json", handlers.openapi),
         ]
     )
     return app
 
 
-class _Calls:
-    """One method for each path."""
+class _Handlers:
+    """The handlers of all paths, one method each."""
 
-    def __init__(self, service: Service, measures: Measures) -> None:
+    def __init__(self, service: MasterService, metrics: MasterMetrics) -> None:
         self._service = service
-        self._measures = measures
+        self._metrics = metrics
 
     async def join(self, request: web.Request) -> web.Response:
-        body = protocol.check(protocol.Join, await request.read())
+        body = protocol.check(protocol.JoinRequest, await request.read())
         return _json(await self._service.join(body.model_dump()))
 
     async def term(self, request: web.Request) -> web.Response:
-        body = protocol.check(protocol.Term, await request.read())
+        body = protocol.check(protocol.TermRequest, await request.read())
         return _json(await self._service.term(body.model_dump()))
 
     async def describe(self, request: web.Request) -> web.Response:
         name = _name(request.match_info["name"])
-        body = protocol.check(protocol.Description, await request.read())
+        body = protocol.check(protocol.DatasetDescription, await request.read())
         return _json(await self._service.describe(name, body.shape()))
 
     async def work(self, request: web.Request) -> web.Response:
-        body = protocol.check(protocol.Work, await request.read())
+        body = protocol.check(protocol.WorkRequest, await request.read())
         return _json(await self._service.work(body.model_dump(exclude_unset=True)))
 
     async def heartbeat(self, request: web.Request) -> web.Response:
-        body = protocol.check(protocol.Heartbeat, await request.read())
+        body = protocol.check(protocol.HeartbeatRequest, await request.read())
         return _json(await self._service.heartbeat(body.model_dump()))
 
     async def leave(self, request: web.Request) -> web.Response:
-        body = protocol.check(protocol.Leave, await request.read())
+        body = protocol.check(protocol.LeaveRequest, await request.read())
         return _json(await self._service.leave(body.model_dump()))
 
     async def save(self, request: web.Request) -> web.Response:
-        body = protocol.check(protocol.Save, await request.read())
+        body = protocol.check(protocol.CheckpointRequest, await request.read())
         return _json(await self._service.save(body.model_dump()))
 
     async def saved(self, request: web.Request) -> web.Response:
-        body = protocol.check(protocol.Saved, await request.read())
+        body = protocol.check(protocol.CheckpointReport, await request.read())
         return _json(await self._service.saved(request.match_info["ticket"], body.model_dump()))
 
     async def evaluate(self, request: web.Request) -> web.Response:
-        body = protocol.check(protocol.Evaluate, await request.read())
+        body = protocol.check(protocol.EvaluationRequest, await request.read())
         return _json(await self._service.evaluate(body.model_dump()))
 
     async def evaluation(self, request: web.Request) -> web.Response:
         text = request.match_info["model_version"]
         if not (text.isascii() and text.isdecimal()) or len(text) > protocol.MOST_DIGITS:
-            raise RefusedError(422, "model_version: a whole number, please", "model_version")
+            raise RefusedError(422, "model_version must be a whole number", "model_version")
         return _json(self._service.evaluation(int(text)))
 
-    async def meet(self, request: web.Request) -> web.Response:
-        body = protocol.check(protocol.Meet, await request.read())
-        return _json(await self._service.meetings.meet(body.model_dump()))
+    async def poll(self, request: web.Request) -> web.Response:
+        body = protocol.check(protocol.RendezvousPoll, await request.read())
+        return _json(await self._service.long_polls.poll(body.model_dump()))
 
-    async def quit(self, request: web.Request) -> web.Response:
-        body = protocol.check(protocol.Quit, await request.read())
-        return _json(self._service.meetings.leave(body.trainer, body.incarnation))
+    async def leave_rendezvous(self, request: web.Request) -> web.Response:
+        body = protocol.check(protocol.RendezvousLeave, await request.read())
+        return _json(self._service.long_polls.leave(body.trainer, body.incarnation))
 
     async def fail(self, request: web.Request) -> web.Response:
-        body = protocol.check(protocol.Fail, await request.read())
+        body = protocol.check(protocol.JobFailure, await request.read())
         return _json(await self._service.fail(body.model_dump()))
 
-    async def setback(self, request: web.Request) -> web.Response:
-        body = protocol.check(protocol.Setback, await request.read())
-        return _json(await self._service.setback(body.model_dump()))
+    async def rollback(self, request: web.Request) -> web.Response:
+        body = protocol.check(protocol.RollbackReport, await request.read())
+        return _json(await self._service.rollback(body.model_dump()))
 
     async def status(self, _: web.Request) -> web.Response:
         return _json(self._service.status())
@@ -137,7 +138,7 @@ class _Calls:
         return web.Response(text=text, content_type="text/html", headers=_PAGE_HEADERS)
 
     async def metrics(self, _: web.Request) -> web.Response:
-        body = self._measures.text(self._service.status())
+        body = self._metrics.text(self._service.status())
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
     async def health(self, _: web.Request) -> web.Response:
@@ -151,69 +152,70 @@ class _Calls:
 
 
 def _token(token: str) -> Middleware:
-    wanted = token.encode()
+    expected = token.encode()
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.path not in _OPEN and not _allowed(request, wanted):
+        if request.path not in _OPEN and not _is_authorized(request, expected):
             raise RefusedError(401, "the job's token is missing or wrong: Authorization: Bearer …")
         return await handler(request)
 
     return check
 
 
-def _allowed(request: web.Request, wanted: bytes) -> bool:
-    """The token as a program sends it, or as a browser does: as the password of any user."""
-    kind, _, given = request.headers.get("Authorization", "").partition(" ")
+def _is_authorized(request: web.Request, token: bytes) -> bool:
+    """Whether a request has the token: as a bearer token, or as the password of any user."""
+    kind, _, credentials = request.headers.get("Authorization", "").partition(" ")
     if kind.lower() == "basic":
         try:
-            _, _, given = base64.b64decode(given.strip(), validate=True).decode().partition(":")
+            decoded = base64.b64decode(credentials.strip(), validate=True).decode()
         except ValueError:
             return False
+        _, _, credentials = decoded.partition(":")
     elif kind.lower() != "bearer":
         return False
-    return hmac.compare_digest(given.strip().encode(errors="surrogateescape"), wanted)
+    return hmac.compare_digest(credentials.strip().encode(errors="surrogateescape"), token)
 
 
-def _errors(measures: Measures) -> Middleware:
+def _errors(metrics: MasterMetrics) -> Middleware:
     @web.middleware
     async def catch(request: web.Request, handler: Handler) -> web.StreamResponse:
-        with measures.call(_route(request)) as seen:
+        with metrics.call(_route(request)) as call_status:
             answer = await _answer(request, handler)
-            seen.status = answer.status
+            call_status.status = answer.status
             return answer
 
     return catch
 
 
 async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every error as JSON of one shape; a bug says nothing of itself but in the log."""
+    """Answers a request; every error is JSON of one shape, and details of bugs are only logged."""
     try:
         return await handler(request)
     except RefusedError as error:
-        asks = error.status == web.HTTPUnauthorized.status_code
-        return _refused(error.status, str(error), error.named, _ASKS if asks else None)
+        unauthorized = error.status == web.HTTPUnauthorized.status_code
+        return _refused(error.status, str(error), error.field, _CHALLENGE if unauthorized else None)
     except UnavailableError as error:
         return _refused(507, str(error), None)
     except web.HTTPRequestEntityTooLarge:
         return _refused(413, f"the body is longer than {protocol.MOST_BYTES} bytes", None)
     except web.HTTPException as error:
-        text = f"{error.reason}: see /openapi.json for what there is"
+        text = f"{error.reason}: see /openapi.json for the calls that exist"
         headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
         return _refused(error.status, text, None, headers)
     except asyncio.CancelledError:
         raise
     except Exception:
         log.exception("call failed")
-        return _refused(500, "the master could not answer; its log says why", None)
+        return _refused(500, "the master could not answer; see its log for the reason", None)
 
 
 def _refused(
-    status: int, message: str, named: str | None, headers: dict[str, str] | None = None
+    status: int, message: str, field: str | None, headers: dict[str, str] | None = None
 ) -> web.Response:
     error: Json = {"status": status, "message": message}
-    if named is not None:
-        error["field"] = named
+    if field is not None:
+        error["field"] = field
     return web.Response(
         body=orjson.dumps({"error": error}),
         status=status,
@@ -227,11 +229,12 @@ def _json(body: Json) -> web.Response:
 
 
 def _name(text: str) -> str:
-    protocol.check(protocol.Named, orjson.dumps({"name": text}))
+    """A name in a path, checked."""
+    protocol.check(protocol.PathName, orjson.dumps({"name": text}))
     return text
 
 
 def _route(request: web.Request) -> str:
-    """The path as it was declared, so that names do not become labels."""
+    """The path as it was declared, so that names in it do not become labels."""
     resource = request.match_info.route.resource
     return "unknown" if resource is None else resource.canonical

@@ -1,34 +1,34 @@
-"""Bounds of numbers that trainers tell: one trainer must not make them useless for all others. Pure."""
+"""Bounds of numbers that trainers report, so that one trainer cannot exhaust them for all. Pure."""
 
 from master.errors import RefusedError
 
 MOST = 1 << 53
-"""Of any number: whole numbers up to here survive every JSON reader."""
+"""The largest number: integers up to here survive every JSON reader."""
 MOST_AHEAD = 1 << 24
-"""By how much a number that a trainer knows may be beyond the newest that this master knows, where
-the master gives out the next one: it went back to an older snapshot, or has none. It takes 2^29
-calls to bring such a number to 2^53, from where on nobody can send it back."""
-MOST_ROUNDS = 1024
-"""Evaluations of one data set that are kept, or are still to do."""
+"""By how much a number that a trainer reports may exceed the newest that this master knows, where
+the master assigns the next one: it may have resumed from an older snapshot, or have none. It takes
+2^29 calls to bring such a number to 2^53, beyond which it cannot be sent back."""
+MOST_EVALUATIONS = 1024
+"""Evaluations of one data set that are kept, or that are still to do."""
 
 
-def check_given(name: str, number: int, most: int) -> None:
-    """A number that a trainer tells must be one that a master can have given out.
+def check_assigned(name: str, number: int, most: int) -> None:
+    """Checks that a number that a trainer reports can have been assigned by a master.
 
     Args:
-        name: Of the field.
-        number: What the trainer tells, 0 to 2^53.
-        most: The greatest that is believed.
+        name: The name of the field.
+        number: The reported number, 0 to 2^53.
+        most: The largest number that is accepted.
 
     Raises:
-        RefusedError: It is greater.
+        RefusedError: The number is larger.
     """
     if number > most:
         raise RefusedError(
-            422, f"{name} is {number}: no master can have given out more than {most}", name
+            422, f"{name} is {number}: no master can have assigned more than {most}", name
         )
 
 
 def capped(number: int) -> int:
-    """The number, in 0 to 2^53: a sum of numbers that are in range themselves may be beyond it."""
+    """The number, limited to 0 to 2^53: a sum of numbers in that range may exceed it."""
     return max(0, min(MOST, number))

@@ -1,47 +1,44 @@
-"""What a ledger would carry out, but is refused to those who call: it would spoil the books. Pure.
+"""Limits on new commands: what the ledger could execute, but must not accept from callers. Pure.
 
-Commands of a journal are not checked: they were answered, perhaps by a master without these bounds.
+Commands of a journal are not checked: they were answered, perhaps by a master without these limits.
 """
 
-from typing import Any
-
-from master.bounds import MOST_AHEAD, MOST_ROUNDS, check_given
+from master.bounds import MOST_AHEAD, MOST_EVALUATIONS, check_assigned
 from master.errors import RefusedError
 from master.ledger import Ledger
-
-Json = dict[str, Any]
+from master.types import Json
 
 
 def check(ledger: Ledger, command: Json) -> None:
-    """Looks at a command before it is carried out.
+    """Checks a command before it is executed.
 
     Raises:
-        RefusedError: It is beyond a bound; the field is named.
+        RefusedError: It exceeds a limit; the error names the field.
     """
     kind = command["do"]
     if kind == "evaluate":
-        _check_place(ledger, command)
+        _check_evaluations(ledger, command)
     elif kind == "join" and command.get("lead") is not None:
         _check_term(ledger, command["lead"], "lead.term")
     elif kind == "term":
         _check_term(ledger, command, "term")
     elif kind == "save":
-        check_given("newest", command.get("newest", 0), ledger.versions + MOST_AHEAD)
+        check_assigned("newest", command.get("newest", 0), ledger.versions + MOST_AHEAD)
 
 
 def _check_term(ledger: Ledger, lead: Json, name: str) -> None:
-    """A term must not be far beyond the data set's newest."""
+    """Refuses a term that is far beyond the newest of the data set."""
     dataset = ledger.datasets.get(lead["dataset"])
     if dataset is not None:
-        check_given(name, lead["term"], dataset.terms.newest + MOST_AHEAD)
+        check_assigned(name, lead["term"], dataset.terms.newest + MOST_AHEAD)
 
 
-def _check_place(ledger: Ledger, command: Json) -> None:
-    """There must be a place for one more evaluation."""
+def _check_evaluations(ledger: Ledger, command: Json) -> None:
+    """Refuses an evaluation of a data set that has the most pending evaluations already."""
     dataset = ledger.datasets.get(command["dataset"])
-    if dataset is not None and dataset.crowded:
+    if dataset is not None and dataset.evaluations_full:
         raise RefusedError(
             409,
-            f"{dataset.name} has {MOST_ROUNDS} evaluations still to do: ask again when some are done",
+            f"{dataset.name} has {MOST_EVALUATIONS} pending evaluations: ask again when some are done",
             "dataset",
         )

@@ -1,34 +1,33 @@
-"""A data set and its epochs: which may be worked on now, and what became of those before."""
+"""A data set: its open epochs, totals over all epochs, and its evaluations."""
 
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
-from master.bounds import MOST_ROUNDS, capped
-from master.cutting import Cutting, Span
+from master.bounds import MOST_EVALUATIONS, capped
 from master.epoch import Epoch
-from master.shuffle import Order
+from master.partitioning import Partitioning, Span
+from master.shuffle import TaskOrder
 from master.terms import Terms
-
-Json = dict[str, Any]
+from master.types import Json
 
 TRAINING, EVALUATION, EXPORT = "training", "evaluation", "export"
-BUDGET = 3
-"""Failures after which a task is dropped. Disruptions are none."""
+FAILURE_BUDGET = 3
+"""Failures after which a task is dropped. Disruptions do not count."""
 _MOST_OPEN = 8
-"""Epochs that may overlap, where that was asked for."""
-_MOST_REACHED = 256
-"""Epochs that another master may have begun beyond the oldest open one, before its snapshot was
-kept. Evaluations hold metrics, and one comes after the other: of these, as many as may overlap."""
+"""Epochs that may overlap, where the description allows it."""
+_MOST_ADOPTED = 256
+"""Epochs that another master may have begun beyond the oldest open one, after its last snapshot.
+Evaluations hold metrics, and run one after the other: of these, as many as may overlap."""
 _MOST_METRICS = 80
-"""Metrics of one evaluation: its tasks need not all have the same ones."""
+"""Metrics of one evaluation: its tasks may report different ones."""
 _MOST_KEPT_METRICS = 8_000
-"""Metrics of all evaluations of a data set together; the oldest evaluations are forgotten."""
+"""Metrics of all evaluations of a data set together; beyond it the oldest evaluations are removed."""
 
 
 @dataclass(slots=True)
-class Totals:
-    """What became of tasks and records, over all epochs."""
+class DatasetTotals:
+    """Numbers of tasks and records that are done or dropped, over all epochs."""
 
     tasks: int = 0
     records: int = 0
@@ -37,19 +36,19 @@ class Totals:
 
 
 @dataclass(slots=True)
-class Round:
+class Evaluation:
     """One evaluation of one model version."""
 
     model_version: int
     records: int = 0
     sums: dict[str, float | None] = field(default_factory=dict)
-    """Metric -> its sum over records; None once it was no number anywhere."""
+    """Metric -> its sum over records; None once one of its means was not finite."""
     weights: dict[str, int] = field(default_factory=dict)
     """Metric -> records in its sum."""
     complete: bool = False
 
     def add(self, metrics: dict[str, float | None], records: int) -> None:
-        """A task's means, weighted by its records; None is a mean that was no number."""
+        """Adds a task's means, weighted by its records; None is a mean that was not finite."""
         self.records += records
         for name, value in metrics.items():
             if name not in self.sums and len(self.sums) >= _MOST_METRICS:
@@ -59,8 +58,8 @@ class Round:
             self.sums[name] = total if total is not None and isfinite(total) else None
             self.weights[name] = self.weights.get(name, 0) + records
 
-    def told(self) -> Json:
-        """For status and answers."""
+    def to_json(self) -> Json:
+        """The evaluation as status and answers contain it."""
         means = {
             name: None if total is None else total / max(1, self.weights[name])
             for name, total in self.sums.items()
@@ -73,66 +72,70 @@ class Round:
         }
 
     def dump(self) -> list[Any]:
-        """As JSON."""
+        """The evaluation as snapshots contain it."""
         return [self.model_version, self.records, self.sums, self.weights, self.complete]
 
 
 class Dataset:
-    """What `PUT /v1/datasets/{name}` described, and how far it is."""
+    """A data set that `PUT /v1/datasets/{name}` described, and its progress."""
 
     def __init__(self, name: str, shape: Json) -> None:
         """Opens the first epoch."""
         self.name = name
         self.shape = shape
         self.kind: str = shape["kind"]
-        self.cutting = Cutting(shape)
+        self.partitioning = Partitioning(shape)
         self.epochs: int = shape["epochs"]
         self.opened = 0
-        """Epochs that were begun."""
+        """Number of epochs that were begun."""
         self.open: dict[int, Epoch] = {}
-        self.totals = Totals()
-        self.rounds: list[Round] = []
+        self.totals = DatasetTotals()
+        self.evaluations: list[Evaluation] = []
         """The newest evaluations, one for each epoch up to the last."""
         self.terms = Terms()
         if self.kind == EVALUATION:
-            self.rounds = [Round(0) for _ in range(self.epochs)]
+            self.evaluations = [Evaluation(0) for _ in range(self.epochs)]
         self.advance()
 
     @property
     def complete(self) -> bool:
-        """Whether all its epochs are."""
+        """Whether all its epochs are complete."""
         return not self.open and self.opened >= self.epochs
 
-    def ask(self, model_version: int) -> None:
-        """One more evaluation, after those asked for before."""
-        self.rounds.append(Round(model_version))
+    def add_evaluation(self, model_version: int) -> None:
+        """Queues one more evaluation, behind all earlier ones."""
+        self.evaluations.append(Evaluation(model_version))
         self.epochs += 1
-        self._forget_rounds()
+        self._remove_old_evaluations()
         self.advance()
 
     @property
-    def crowded(self) -> bool:
-        """Whether so many evaluations are still to do that there is no place for one more."""
-        return sum(not each.complete for each in self.rounds) >= MOST_ROUNDS
+    def evaluations_full(self) -> bool:
+        """Whether no more evaluations are accepted until some pending ones are complete."""
+        pending = sum(not evaluation.complete for evaluation in self.evaluations)
+        return pending >= MOST_EVALUATIONS
 
     def lease(self, trainer: str, base: int, want: int) -> list[Json]:
-        """The next tasks as the protocol tells them, without `lease_s`; of one epoch, some at least.
+        """Leases the next tasks, all of one epoch; a task must be free.
 
         Args:
-            trainer: Who gets them.
+            trainer: The trainer that gets them.
             base: Attempts are greater than this.
-            want: How many at most; one of them must be free.
+            want: The most tasks; at least one is leased.
+
+        Returns:
+            The leases as in the protocol, without `lease_s`.
         """
         epoch = next(epoch for epoch in self.open.values() if epoch.free)
-        found: list[Json] = []
-        while len(found) < want and epoch.free:
-            found.append(self.told(epoch.number, *epoch.lease(trainer, base)))
+        leases: list[Json] = []
+        while len(leases) < want and epoch.free:
+            leases.append(self.lease_json(epoch.number, *epoch.lease(trainer, base)))
         self.advance()
-        return found
+        return leases
 
-    def told(self, epoch: int, index: int, attempt: int) -> Json:
-        """A lease, as the protocol tells it."""
-        span = self.cutting.span(index)
+    def lease_json(self, epoch: int, index: int, attempt: int) -> Json:
+        """A lease as in the protocol."""
+        span = self.partitioning.span(index)
         lease: Json = {
             "task": f"{self.name}/{epoch}/{index}",
             "attempt": attempt,
@@ -145,25 +148,25 @@ class Dataset:
         if span.file is not None:
             lease["file"] = span.file
         if self.kind == EVALUATION:
-            lease["model_version"] = self._round(epoch).model_version
+            lease["model_version"] = self._evaluation(epoch).model_version
         return lease
 
     @property
     def free(self) -> bool:
-        """Whether somebody could lease a task now."""
+        """Whether a task can be leased now."""
         return any(epoch.free for epoch in self.open.values())
 
     @property
     def leased(self) -> int:
-        """Number of tasks that somebody has."""
+        """Number of tasks that are leased now."""
         return sum(epoch.leased for epoch in self.open.values())
 
     def span(self, index: int) -> Span:
         """The records of a task."""
-        return self.cutting.span(index)
+        return self.partitioning.span(index)
 
     def accept(self, epoch: Epoch, index: int, metrics: dict[str, float | None]) -> int:
-        """Books a task as done.
+        """Marks a task as done and adds it to the totals.
 
         Returns:
             Its number of records.
@@ -174,20 +177,20 @@ class Dataset:
         self.totals.tasks += 1
         self.totals.records = capped(self.totals.records + size)
         if self.kind == EVALUATION:
-            self._round(epoch.number).add(metrics, size)
+            self._evaluation(epoch.number).add(metrics, size)
         if epoch.complete:
             self.advance()
         return size
 
     def fail(self, epoch: Epoch, index: int) -> bool:
-        """A leased task failed: it comes back, or its budget is used up.
+        """Counts a failure of a leased task: it is returned, or dropped after too many.
 
         Returns:
             Whether it was dropped.
         """
         task = epoch.outstanding[index]
         task.failures += 1
-        if task.failures < BUDGET:
+        if task.failures < FAILURE_BUDGET:
             epoch.give_back(index)
             return False
         epoch.finish(index, dropped=True)
@@ -202,31 +205,31 @@ class Dataset:
         for number in [n for n, epoch in self.open.items() if epoch.complete]:
             del self.open[number]
             if self.kind == EVALUATION:
-                self._round(number).complete = True
-                self._forget_rounds()
+                self._evaluation(number).complete = True
+                self._remove_old_evaluations()
         while self.opened < self.epochs and self._may_begin():
             self._begin()
 
-    def reach(self, number: int) -> Epoch | None:
-        """An epoch, begun now if another master had begun it before its snapshot was kept."""
-        most = _MOST_OPEN if self.kind == EVALUATION else _MOST_REACHED
+    def ensure_open(self, number: int) -> Epoch | None:
+        """An open epoch; begins it if another master can have begun it after its last snapshot."""
+        most = _MOST_OPEN if self.kind == EVALUATION else _MOST_ADOPTED
         if number >= min(self.open, default=self.opened) + most:
             return None
         while self.opened <= number < self.epochs:
             self._begin()
         return self.open.get(number)
 
-    def _round(self, number: int) -> Round:
-        """The evaluation that an open epoch is."""
-        return self.rounds[number - self.epochs]
+    def _evaluation(self, number: int) -> Evaluation:
+        """The evaluation of an open epoch."""
+        return self.evaluations[number - self.epochs]
 
-    def _forget_rounds(self) -> None:
-        """Forgets the oldest evaluations that are complete, where there are too many."""
-        metrics = sum(len(each.sums) for each in self.rounds)
-        while self.rounds[0].complete and (
-            len(self.rounds) > MOST_ROUNDS or metrics > _MOST_KEPT_METRICS
+    def _remove_old_evaluations(self) -> None:
+        """Removes the oldest complete evaluations while there are too many, or too many metrics."""
+        metrics = sum(len(evaluation.sums) for evaluation in self.evaluations)
+        while self.evaluations[0].complete and (
+            len(self.evaluations) > MOST_EVALUATIONS or metrics > _MOST_KEPT_METRICS
         ):
-            metrics -= len(self.rounds.pop(0).sums)
+            metrics -= len(self.evaluations.pop(0).sums)
 
     def _begin(self) -> None:
         self.open[self.opened] = self._epoch(self.opened)
@@ -239,15 +242,15 @@ class Dataset:
         return bool(self.shape["overlap"]) and exhausted and len(self.open) < _MOST_OPEN
 
     def _epoch(self, number: int) -> Epoch:
-        return Epoch(number, self.cutting.bound, self._order(number))
+        return Epoch(number, self.partitioning.bound, self._order(number))
 
-    def _order(self, number: int) -> Order:
-        count = self.cutting.count
-        return Order(1 if count is None else count, self.shape["shuffle_seed"], number)
+    def _order(self, number: int) -> TaskOrder:
+        count = self.partitioning.count
+        return TaskOrder(1 if count is None else count, self.shape["shuffle_seed"], number)
 
     def progress(self) -> Json:
-        """For status: a few numbers, whatever the size."""
-        records = self.cutting.records
+        """The progress for the status: a few numbers, whatever the size."""
+        records = self.partitioning.records
         return {
             "kind": self.kind,
             "epochs": self.epochs,
@@ -264,7 +267,7 @@ class Dataset:
         }
 
     def dump(self) -> Json:
-        """As JSON; see `load`."""
+        """The data set as JSON; see `load`."""
         totals = self.totals
         return {
             "shape": self.shape,
@@ -277,21 +280,21 @@ class Dataset:
                 totals.dropped_tasks,
                 totals.dropped_records,
             ],
-            "rounds": [each.dump() for each in self.rounds],
+            "rounds": [evaluation.dump() for evaluation in self.evaluations],
             "terms": self.terms.dump(),
         }
 
     @classmethod
     def load(cls, name: str, dumped: Json) -> "Dataset":
         """The data set that `dump` wrote."""
-        found = cls(name, dumped["shape"])
-        found.epochs, found.opened = dumped["epochs"], dumped["opened"]
-        count = found.cutting.bound
-        found.open = {
-            one["number"]: Epoch.load(one, count, found._order(one["number"]))
-            for one in dumped["open"]
+        dataset = cls(name, dumped["shape"])
+        dataset.epochs, dataset.opened = dumped["epochs"], dumped["opened"]
+        count = dataset.partitioning.bound
+        dataset.open = {
+            epoch["number"]: Epoch.load(epoch, count, dataset._order(epoch["number"]))
+            for epoch in dumped["open"]
         }
-        found.totals = Totals(*dumped["totals"])
-        found.rounds = [Round(*each) for each in dumped["rounds"]]
-        found.terms = Terms.load(dumped.get("terms"))
-        return found
+        dataset.totals = DatasetTotals(*dumped["totals"])
+        dataset.evaluations = [Evaluation(*fields) for fields in dumped["rounds"]]
+        dataset.terms = Terms.load(dumped.get("terms"))
+        return dataset

@@ -1,14 +1,14 @@
-"""Where the books are kept beside the journal, and who may write them: one master of a job.
+"""Storage of snapshots outside of the pod, which admits one master of a job at a time.
 
-On a cluster that is a ConfigMap, which outlives the pod. Each write names the version it was
-made from, so a master that was replaced cannot write any more, and stops.
+On a cluster that is a ConfigMap, which outlives the pod. Each write names the version on which it
+is based, so a master that was replaced cannot write any more, and stops.
 """
 
 import base64
 import logging
 import zlib
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import orjson
 
@@ -17,94 +17,96 @@ from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from kube.request import CONFIGMAPS, Request
 from master.errors import FencedError, JournalError
 from master.journal import as_json
+from master.types import Json
 
-Json = dict[str, Any]
 log = logging.getLogger(__name__)
 
 SNAPSHOT, GENERATION, HOLDER, OUTCOME = "snapshot", "generation", "holder", "outcome"
 MOST_BYTES = 900 << 10
-"""Of a snapshot; a ConfigMap holds 1 MiB."""
+"""Bytes of a snapshot; a ConfigMap holds 1 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What is stored."""
+class StoredSnapshot:
+    """The contents of a fence."""
 
     generation: int
+    """Generation of the master that wrote it; 0 for none."""
     holder: str
-    books: Json | None
-    """None where nobody has stored any."""
+    """Name of the master that wrote it."""
+    state: Json | None
+    """The ledger as `Ledger.dump` wrote it; None where none was stored."""
 
 
 class Fence(Protocol):
-    """A place for the newest books, for one master at a time. Blocks; used by one thread at a time."""
+    """Storage of the newest snapshot, for one master at a time. Blocks; for one thread at a time."""
 
-    def read(self) -> Kept:
-        """What is there.
+    def read(self) -> StoredSnapshot:
+        """Reads the stored snapshot.
 
         Raises:
             JournalError: It cannot be read.
         """
 
-    def write(self, generation: int, books: Json, outcome: str) -> None:
-        """Stores the newest books.
+    def write(self, generation: int, state: Json, outcome: str) -> None:
+        """Stores the newest snapshot.
 
         Args:
-            generation: The writer's.
-            books: Whole.
-            outcome: "done", "failed: why", or "" while the job goes on.
+            generation: The generation of the writer.
+            state: The whole ledger.
+            outcome: "done", "failed: reason", or "" while the job continues.
 
         Raises:
-            FencedError: Somebody else has written since: another master serves the job.
+            FencedError: Another master has written since: that one serves the job.
             JournalError: It cannot be written now.
         """
 
 
-class Api(Protocol):
-    """What is used of `kube.client.Api`, which takes a second to import."""
+class KubeApi(Protocol):
+    """The part of `kube.api.Api` that is used here; to import that takes a second."""
 
     def send(self, request: Request) -> bytes:
-        """Sends a call and returns the answer's body.
+        """Sends a request and returns the body of the answer.
 
         Raises:
-            KubeError: The API server refused, or cannot be reached.
+            KubeError: The API server refuses it, or cannot be reached.
         """
 
 
 class ConfigMapFence:
-    """A ConfigMap `namespace/name`, which exists already or is made."""
+    """A fence in a ConfigMap `namespace/name`, which is created if it is missing."""
 
-    def __init__(self, api: Api, namespace: str, name: str, holder: str) -> None:
-        """Reads and writes nothing yet; `holder` is this master's own, such as its pod's name."""
+    def __init__(self, api: KubeApi, namespace: str, name: str, holder: str) -> None:
+        """Sends nothing yet; `holder` is the name of this master, such as that of its pod."""
         self._api = api
         self._namespace, self._name, self._holder = namespace, name, holder
         self._object: Json | None = None
 
-    def read(self) -> Kept:
+    def read(self) -> StoredSnapshot:
         """See `Fence.read`."""
         try:
-            found = orjson.loads(
+            config_map = orjson.loads(
                 self._api.send(request.get(CONFIGMAPS, self._namespace, self._name))
             )
         except NotFound:
             self._object = None
-            return Kept(0, "", None)
+            return StoredSnapshot(0, "", None)
         except KubeError as error:
             raise self._cannot("read", error) from error
-        self._object = found
-        data = found.get("data") or {}
+        self._object = config_map
+        data = config_map.get("data") or {}
         text = data.get(SNAPSHOT)
-        return Kept(
+        return StoredSnapshot(
             self._generation(data.get(GENERATION) or "0"),
             data.get(HOLDER, ""),
             None if not text else self._unpack(text),
         )
 
-    def write(self, generation: int, books: Json, outcome: str) -> None:
+    def write(self, generation: int, state: Json, outcome: str) -> None:
         """See `Fence.write`."""
-        text = pack(books)
+        text = pack(state)
         if len(text) > MOST_BYTES:
-            raise JournalError(f"the books are too large for a ConfigMap: {len(text)} bytes")
+            raise JournalError(f"the snapshot is too large for a ConfigMap: {len(text)} bytes")
         data = {SNAPSHOT: text, GENERATION: str(generation), HOLDER: self._holder}
         if outcome:
             data[OUTCOME] = outcome
@@ -119,12 +121,15 @@ class ConfigMapFence:
         self._object = orjson.loads(self._api.send(self._request(data)))
 
     def _send_again(self, data: Json) -> None:
-        """Somebody has written: perhaps a label, or this master itself, whose answer was lost."""
-        kept = self.read()
-        if (kept.holder, str(kept.generation)) != (self._holder, data[GENERATION]):
+        """Repeats a write after a conflict, unless another master has written.
+
+        The conflict may be with a new label, or with a write of this master whose answer was lost.
+        """
+        stored = self.read()
+        if (stored.holder, str(stored.generation)) != (self._holder, data[GENERATION]):
             raise FencedError(
-                f"another master, {kept.holder or 'unknown'}, has taken ConfigMap "
-                f"{self._namespace}/{self._name} over"
+                f"another master, {stored.holder or 'unknown'}, has taken over ConfigMap "
+                f"{self._namespace}/{self._name}"
             )
         try:
             self._send(data)
@@ -142,7 +147,7 @@ class ConfigMapFence:
     def _generation(self, text: str) -> int:
         if not (text.isascii() and text.isdecimal()):
             raise JournalError(
-                f"generation {text!r:.40} in ConfigMap {self._namespace}/{self._name} is no number"
+                f"generation {text!r:.40} in ConfigMap {self._namespace}/{self._name} is not a number"
             )
         return int(text)
 
@@ -158,23 +163,23 @@ class ConfigMapFence:
         return JournalError(f"cannot {act} ConfigMap {self._namespace}/{self._name}: {error}")
 
 
-def pack(books: Json) -> str:
-    """Books as text.
+def pack(state: Json) -> str:
+    """A ledger's state as compressed text.
 
     Raises:
-        JournalError: JSON cannot hold them.
+        JournalError: JSON cannot hold it.
     """
-    return base64.b64encode(zlib.compress(as_json(books), 6)).decode()
+    return base64.b64encode(zlib.compress(as_json(state), 6)).decode()
 
 
 def unpack(text: str) -> Json:
-    """Books that `pack` made.
+    """The state that `pack` compressed.
 
     Raises:
         ValueError: It is something else.
         zlib.error: It is damaged.
     """
-    found = orjson.loads(zlib.decompress(base64.b64decode(text, validate=True)))
-    if not isinstance(found, dict):
-        raise ValueError("no books")  # noqa: TRY004 - a damaged text, not a caller's mistake
-    return found
+    state = orjson.loads(zlib.decompress(base64.b64decode(text, validate=True)))
+    if not isinstance(state, dict):
+        raise ValueError("not a snapshot")  # noqa: TRY004 - a damaged text, not a caller's mistake
+    return state

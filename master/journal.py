@@ -1,8 +1,8 @@
-"""What makes an answer durable: commands in an append-only file, and now and then whole books.
+"""The journal on disk: commands in an append-only file, and snapshots of the ledger.
 
-One line a command, with a checksum; a line that is cut or damaged ends the journal, and what
-comes before it is used. Files come in numbered pairs: `books-7.json` is how the books were when
-`journal-7.log` began. The pair before is kept, in case the newest books cannot be read.
+Each command is a line with a checksum; a line that is cut or damaged ends the journal, and the
+lines before it are used. Files come in numbered pairs: `books-7.json` is the snapshot with which
+`journal-7.log` began. The previous pair is kept, in case the newest snapshot cannot be read.
 """
 
 import fcntl
@@ -11,45 +11,44 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from zlib import crc32
 
 import orjson
 
 from master.errors import JournalError
+from master.types import Json
 from runtime.logs import keys
 
-Json = dict[str, Any]
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 2 << 20
-"""A journal longer than that is replaced by whole books. Carrying its commands out again takes
-about 0.3 s for each MiB, and a master that was killed is to serve again within 3 s."""
-_KEPT = 2
-"""Pairs of files."""
+"""A longer journal is replaced by a snapshot. Replaying its commands takes about 0.3 s for each MiB,
+and a master that was killed is to serve again within 3 s."""
+_KEPT_PAIRS = 2
+"""Pairs of files that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a directory holds."""
+class JournalContents:
+    """What was read from a journal's directory."""
 
-    books: Json | None
-    """As they were when the journal began; None where there were none."""
+    snapshot: Json | None
+    """The ledger when the journal began; None where it was empty."""
     commands: tuple[Json, ...]
     cut_bytes: int
-    """Bytes at the end that could not be used: a write that was interrupted."""
+    """Unusable bytes at the end, of a write that was interrupted."""
 
     @property
     def empty(self) -> bool:
         """Whether nothing was ever written."""
-        return self.books is None and not self.commands
+        return self.snapshot is None and not self.commands
 
 
 class Journal:
-    """One directory, for one process at a time. Used by one thread at a time."""
+    """A directory of journal and snapshot files, for one process and one thread at a time."""
 
     def __init__(self, directory: Path) -> None:
-        """Makes the directory if it is missing, and locks it.
+        """Creates the directory if it is missing, and locks it.
 
         Raises:
             JournalError: It cannot be written, or another master uses it.
@@ -72,11 +71,11 @@ class Journal:
                 f"another master uses the journal in {directory}: stop it, or name another directory"
             ) from error
 
-    def read(self) -> Found:
-        """Everything that is there; what cannot be used at the end is cut off.
+    def read(self) -> JournalContents:
+        """Reads everything; an unusable end is cut off.
 
         Raises:
-            JournalError: Files cannot be read, or none of them makes sense.
+            JournalError: Files cannot be read, or no snapshot among them is intact.
         """
         self._close_file()
         try:
@@ -85,10 +84,10 @@ class Journal:
             raise _cannot("read", self._directory, error) from error
 
     def append(self, commands: Iterable[bytes]) -> None:
-        """Writes commands, each as `line` made it; returns when they are on the disk.
+        """Writes commands, each formatted by `line`; returns when they are on the disk.
 
         Raises:
-            JournalError: They are not, and nothing of them is left in the file.
+            JournalError: They are not on the disk, and no part of them is in the file.
         """
         data = b"".join(commands)
         try:
@@ -99,13 +98,13 @@ class Journal:
             raise _cannot("write", self._directory, error) from error
         self.size += len(data)
 
-    def replace(self, books: Json) -> None:
-        """Starts a new journal from whole books.
+    def replace(self, snapshot: Json) -> None:
+        """Starts a new journal from a snapshot.
 
         Raises:
             JournalError: It cannot be written; the old one stays in use.
         """
-        text = _framed(as_json(books))
+        text = _framed(as_json(snapshot))
         number = self._number + 1
         path = self._path("books", number)
         part = path.with_suffix(".part")
@@ -119,45 +118,51 @@ class Journal:
             part.unlink(missing_ok=True)
             raise _cannot("write", self._directory, error) from error
         try:
-            part.replace(path)  # from here on these books count, so their journal must be there
+            part.replace(path)  # from here on this snapshot counts, so its journal must exist
             self._sync_directory()
         except OSError as error:
             os.close(fresh)
-            for each in (part, path):
-                each.unlink(missing_ok=True)  # or a restart would pass the old journal over
+            for unfinished in (part, path):
+                unfinished.unlink(missing_ok=True)  # or a restart would skip the old journal
             raise _cannot("write", self._directory, error) from error
         self._close_file()
         self._file, self._number, self.size = fresh, number, 0
         self._prune()
 
     def close(self) -> None:
-        """Gives the directory back."""
+        """Closes the files and unlocks the directory."""
         self._close_file()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
-    def _read(self) -> Found:
+    def _read(self) -> JournalContents:
         numbers = sorted(
             (int(path.stem.partition("-")[2]) for path in self._directory.glob("books-*.json")),
             reverse=True,
         )
         for number in numbers:
-            books = _lines(self._path("books", number).read_bytes())[0]
-            if books:
+            snapshots, _ = _lines(self._path("books", number).read_bytes())
+            if snapshots:
                 commands, cut = self._open(number)
                 for later in sorted(n for n in numbers if n > number):
-                    more, cut = self._open(later)
-                    commands += more
-                return Found(books[0], tuple(commands), cut)
-            log.warning("books cannot be read", extra=keys(file=f"books-{number}.json"))
+                    later_commands, cut = self._open(later)
+                    commands += later_commands
+                return JournalContents(snapshots[0], tuple(commands), cut)
+            log.warning("snapshot cannot be read", extra=keys(file=f"books-{number}.json"))
         if numbers:
-            raise JournalError(f"no books in {self._directory} can be read: restore or remove them")
+            raise JournalError(
+                f"no snapshot in {self._directory} can be read: restore or remove the files"
+            )
         commands, cut = self._open(0)
-        return Found(None, tuple(commands), cut)
+        return JournalContents(None, tuple(commands), cut)
 
     def _open(self, number: int) -> tuple[list[Json], int]:
-        """Commands of a journal that is in use from now on, cut behind the last whole one."""
+        """Opens a journal for appending, cut behind its last intact command.
+
+        Returns:
+            Its commands, and the number of bytes that were cut.
+        """
         self._close_file()
         self._file = os.open(self._path("journal", number), _FLAGS, 0o600)
         self._number = number
@@ -166,7 +171,7 @@ class Journal:
         self.size = used
         if used < len(data):
             log.warning(
-                "journal was cut: the part before is used",
+                "journal is damaged: commands before the damage are used",
                 extra=keys(commands=len(commands), cut_bytes=len(data) - used),
             )
             os.ftruncate(self._file, used)
@@ -181,12 +186,12 @@ class Journal:
         try:
             os.ftruncate(self._file, self.size)
         except OSError:
-            log.exception("journal cannot be cut back")
+            log.exception("journal cannot be truncated")
 
     def _prune(self) -> None:
         for kind, suffix in (("books", "json"), ("journal", "log")):
             for path in self._directory.glob(f"{kind}-*.{suffix}"):
-                if int(path.stem.partition("-")[2]) <= self._number - _KEPT:
+                if int(path.stem.partition("-")[2]) <= self._number - _KEPT_PAIRS:
                     path.unlink(missing_ok=True)
 
     def _path(self, kind: str, number: int) -> Path:
@@ -205,23 +210,23 @@ class Journal:
             self._file = -1
 
 
-def as_json(books: Json) -> bytes:
-    """Books as text.
+def as_json(snapshot: Json) -> bytes:
+    """A snapshot as JSON text.
 
     Raises:
-        JournalError: JSON cannot hold them.
+        JournalError: JSON cannot hold it.
     """
     try:
-        return orjson.dumps(books)
+        return orjson.dumps(snapshot)
     except TypeError as error:
-        raise JournalError(f"the books cannot be written as JSON: {error}") from error
+        raise JournalError(f"the snapshot cannot be written as JSON: {error}") from error
 
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 def line(value: Json) -> bytes:
-    """A value as the journal holds it: checksum, blank, JSON, line feed."""
+    """A value as a line of the journal: checksum, blank, JSON, line feed."""
     return _framed(orjson.dumps(value))
 
 
@@ -230,16 +235,16 @@ def _framed(text: bytes) -> bytes:
 
 
 def _lines(data: bytes) -> tuple[list[Json], int]:
-    """The values of whole lines, and how many bytes those are."""
-    found: list[Json] = []
+    """The values of intact lines, and how many bytes those are."""
+    values: list[Json] = []
     used = 0
     while (end := data.find(b"\n", used)) >= 0:
         value = _value(data[used:end])
         if value is None:
             break
-        found.append(value)
+        values.append(value)
         used = end + 1
-    return found, used
+    return values, used
 
 
 def _value(text: bytes) -> Json | None:
@@ -255,5 +260,4 @@ def _value(text: bytes) -> Json | None:
 
 
 def _cannot(act: str, directory: Path, error: OSError) -> JournalError:
-    why = error.strerror or str(error)
-    return JournalError(f"cannot {act} the journal in {directory}: {why}")
+    return JournalError(f"cannot {act} the journal in {directory}: {error.strerror or error}")

@@ -1,47 +1,45 @@
-"""Who is alive, who makes progress, and what a loss would cost. Pure; time is passed in.
+"""Which trainers are alive and make progress, and what a loss would cost. Pure; time is passed in.
 
-Nothing of this is in the journal: after a restart everybody gets a full time to be heard again.
+None of this is in the journal: after a restart each trainer gets the full time to call again.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
 
 from master.bounds import capped
-
-Json = dict[str, Any]
+from master.types import Json
 
 _SMOOTHING = 0.2
 _STUCK_TIMES = 20.0
-"""A trainer is stuck when it makes no progress for so many times what a task usually takes."""
+"""A trainer is stuck when it makes no progress for this many times the usual duration of a task."""
 LEAST_STUCK_S = 120.0
 MOST_STUCK_S = 3_600.0
 
 
 @dataclass(slots=True)
-class Pulse:
-    """What was last heard of a trainer."""
+class TrainerActivity:
+    """The newest calls and progress of one trainer."""
 
-    seen_s: float
+    last_call_s: float
     progress_s: float
     """When it last trained or acknowledged something new."""
     acknowledged_s: float
     trained: dict[str, int] = field(default_factory=dict)
-    """Task -> records of it that were trained, of those that are not acknowledged."""
-    missed: dict[str, float] = field(default_factory=dict)
-    """Tasks that it has by the books, but of which its heartbeats know nothing; since when."""
+    """Task -> records of it that were trained, of tasks that are not acknowledged."""
+    unreported: dict[str, float] = field(default_factory=dict)
+    """Tasks that it leases but does not list in its heartbeats -> since when."""
 
 
 class Liveness:
-    """Of all trainers of a job."""
+    """Heartbeats and progress of all trainers of a job."""
 
     def __init__(self, heartbeat_s: float, missed: int = 3) -> None:
-        """Trainers are gone once `missed` heartbeats in a row did not come."""
+        """Trainers count as dead after `missed` heartbeats in a row that did not arrive."""
         self.heartbeat_s = heartbeat_s
-        self._gone_s = heartbeat_s * missed
-        self._pulses: dict[str, Pulse] = {}
+        self._timeout_s = heartbeat_s * missed
+        self._activities: dict[str, TrainerActivity] = {}
         self.task_s: float | None = None
-        """What a task usually takes, smoothed; None until one was done."""
+        """The usual duration of a task, smoothed; None until one was done."""
 
     @property
     def lease_s(self) -> float:
@@ -49,97 +47,105 @@ class Liveness:
         usual_s = (self.task_s or 0.0) * _STUCK_TIMES
         return min(MOST_STUCK_S, max(LEAST_STUCK_S, usual_s))
 
-    def heard(self, trainer: str, now_s: float) -> Pulse:
-        """It called."""
-        pulse = self._pulses.get(trainer)
-        if pulse is None:
-            pulse = self._pulses[trainer] = Pulse(now_s, now_s, now_s)
-        pulse.seen_s = now_s
-        return pulse
+    def record_call(self, trainer: str, now_s: float) -> TrainerActivity:
+        """Records a call of a trainer."""
+        activity = self._activities.get(trainer)
+        if activity is None:
+            activity = self._activities[trainer] = TrainerActivity(now_s, now_s, now_s)
+        activity.last_call_s = now_s
+        return activity
 
-    def beat(
-        self, trainer: str, held: list[Json], now_s: float, booked: Collection[str] = ()
+    def record_heartbeat(
+        self, trainer: str, reports: list[Json], now_s: float, leased_tasks: Collection[str] = ()
     ) -> list[str]:
-        """It told how far it is with each task.
+        """Records a heartbeat, which reports the progress of each task.
 
         Args:
             trainer: Its name.
-            held: What it told.
-            now_s: When.
-            booked: Tasks that it has by the books.
+            reports: The tasks of the heartbeat and how many of their records were trained.
+            now_s: The time of the heartbeat.
+            leased_tasks: Tasks that it leases according to the ledger.
 
         Returns:
-            Of these, those of which it knew nothing for as long as a trainer may be silent: an
-            answer to a call that nobody waited for any more had leased them. Not sooner: answers
-            take their time, and heartbeats come with every step.
+            Leaked leases: those of `leased_tasks` that no heartbeat has reported for as long as a
+            trainer may be silent. The answer that granted them never arrived. They are not
+            returned sooner, because answers take time, and heartbeats are sent with every step.
         """
-        pulse = self.heard(trainer, now_s)
-        trained = {one["task"]: one.get("trained", 0) for one in held}
-        if trained != pulse.trained:
-            pulse.progress_s = now_s
-        pulse.trained = trained
-        missed = {task: pulse.missed.get(task, now_s) for task in booked if task not in trained}
-        leaked = [task for task, since_s in missed.items() if now_s - since_s >= self._gone_s]
-        pulse.missed = {task: since_s for task, since_s in missed.items() if task not in leaked}
+        activity = self.record_call(trainer, now_s)
+        trained = {report["task"]: report.get("trained", 0) for report in reports}
+        if trained != activity.trained:
+            activity.progress_s = now_s
+        activity.trained = trained
+        unreported = {
+            task: activity.unreported.get(task, now_s)
+            for task in leased_tasks
+            if task not in trained
+        }
+        leaked = [
+            task for task, since_s in unreported.items() if now_s - since_s >= self._timeout_s
+        ]
+        activity.unreported = {
+            task: since_s for task, since_s in unreported.items() if task not in leaked
+        }
         return sorted(leaked)
 
-    def acknowledged(self, trainer: str, tasks: list[str], now_s: float) -> None:
-        """Tasks of it were accepted."""
-        pulse = self.heard(trainer, now_s)
+    def record_acknowledged(self, trainer: str, tasks: list[str], now_s: float) -> None:
+        """Records that acknowledgements of a trainer were accepted."""
+        activity = self.record_call(trainer, now_s)
         if not tasks:
             return
-        took_s = (now_s - pulse.acknowledged_s) / len(tasks)
+        took_s = (now_s - activity.acknowledged_s) / len(tasks)
         usual_s = took_s if self.task_s is None else self.task_s
         self.task_s = usual_s + _SMOOTHING * (took_s - usual_s)
-        pulse.acknowledged_s = pulse.progress_s = now_s
+        activity.acknowledged_s = activity.progress_s = now_s
         for task in tasks:
-            pulse.trained.pop(task, None)
+            activity.trained.pop(task, None)
 
-    def leased(self, trainer: str, now_s: float, *, had_none: bool) -> None:
-        """It got tasks; one that had none begins now."""
-        pulse = self.heard(trainer, now_s)
+    def record_leased(self, trainer: str, now_s: float, *, had_none: bool) -> None:
+        """Records that a trainer got leases; its progress starts now if it had none."""
+        activity = self.record_call(trainer, now_s)
         if had_none:
-            pulse.acknowledged_s = pulse.progress_s = now_s
+            activity.acknowledged_s = activity.progress_s = now_s
 
-    def trained(self, trainer: str) -> dict[str, int]:
-        """Records of its tasks that were trained and not acknowledged."""
-        pulse = self._pulses.get(trainer)
-        return {} if pulse is None else {t: n for t, n in pulse.trained.items() if n}
+    def trained_records(self, trainer: str) -> dict[str, int]:
+        """Task -> records of it that a trainer has trained and not acknowledged."""
+        activity = self._activities.get(trainer)
+        return {} if activity is None else {t: n for t, n in activity.trained.items() if n}
 
     def uncommitted(self, trainer: str, now_s: float) -> tuple[int, float]:
-        """What would be lost with it: records, and seconds of work."""
-        records = capped(sum(self.trained(trainer).values()))
+        """What would be lost with a trainer: records, and seconds of work."""
+        records = capped(sum(self.trained_records(trainer).values()))
         if not records:
             return 0, 0.0
-        return records, max(0.0, now_s - self._pulses[trainer].acknowledged_s)
+        return records, max(0.0, now_s - self._activities[trainer].acknowledged_s)
 
     def forget(self, trainer: str) -> None:
-        """It left."""
-        self._pulses.pop(trainer, None)
+        """Forgets a trainer that has left."""
+        self._activities.pop(trainer, None)
 
-    def anew(self, trainers: list[str], now_s: float) -> None:
-        """After a restart: everybody was heard just now."""
-        self._pulses = {name: Pulse(now_s, now_s, now_s) for name in trainers}
+    def reset(self, trainers: list[str], now_s: float) -> None:
+        """Starts over after a restart, as if each trainer had just called."""
+        self._activities = {name: TrainerActivity(now_s, now_s, now_s) for name in trainers}
 
-    def due(self, holding: dict[str, bool], now_s: float) -> Json | None:
-        """The command that ends what time has ended; None where there is nothing.
+    def expiry_command(self, has_leases: dict[str, bool], now_s: float) -> Json | None:
+        """The ledger's command that expires dead and stuck trainers; None where there are none.
 
         Args:
-            holding: Trainer -> whether it holds tasks.
-            now_s: Of the same clock as all other times.
+            has_leases: Trainer -> whether it leases tasks.
+            now_s: The time, of the same clock as all others.
         """
-        gone, stuck = {}, {}
-        for name, holds in holding.items():
-            pulse = self.heard(name, now_s) if name not in self._pulses else self._pulses[name]
-            if now_s - pulse.seen_s > self._gone_s:
-                gone[name] = self.trained(name)
-            elif holds and now_s - pulse.progress_s > self.lease_s:
-                stuck[name] = self.trained(name)
-        if not gone and not stuck:
+        dead, stuck = {}, {}
+        for name, leases in has_leases.items():
+            activity = self._activities.get(name) or self.record_call(name, now_s)
+            if now_s - activity.last_call_s > self._timeout_s:
+                dead[name] = self.trained_records(name)
+            elif leases and now_s - activity.progress_s > self.lease_s:
+                stuck[name] = self.trained_records(name)
+        if not dead and not stuck:
             return None
-        return {"do": "expire", "trainers": gone, "stuck": stuck}
+        return {"do": "expire", "trainers": dead, "stuck": stuck}
 
-    def age_s(self, trainer: str, now_s: float) -> float:
-        """Since when nothing was heard of it."""
-        pulse = self._pulses.get(trainer)
-        return 0.0 if pulse is None else max(0.0, now_s - pulse.seen_s)
+    def silence_s(self, trainer: str, now_s: float) -> float:
+        """Seconds since a trainer called last."""
+        activity = self._activities.get(trainer)
+        return 0.0 if activity is None else max(0.0, now_s - activity.last_call_s)

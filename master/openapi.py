@@ -1,33 +1,56 @@
 """The protocol's OpenAPI description, made from the classes that check the bodies."""
 
 from functools import cache
-from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
 from master import protocol
-
-Json = dict[str, Any]
+from master.types import Json
 
 _NAME = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.:-]*$", "maxLength": 253}
 _CALLS = (
-    ("post", "/v1/join", protocol.Join, "A trainer begins, or comes to a new master."),
-    ("post", "/v1/terms", protocol.Term, "The group's leader begins a term, in a later round."),
-    ("put", "/v1/datasets/{name}", protocol.Description, "Describes a data set; the first wins."),
-    ("post", "/v1/work", protocol.Work, "Acknowledges and leases."),
-    ("post", "/v1/heartbeat", protocol.Heartbeat, "A trainer lives."),
-    ("post", "/v1/leave", protocol.Leave, "A trainer ends."),
-    ("post", "/v1/checkpoints", protocol.Save, "Asks to save a checkpoint."),
-    ("put", "/v1/checkpoints/{ticket}", protocol.Saved, "What became of a checkpoint."),
-    ("post", "/v1/evaluations", protocol.Evaluate, "Asks for an evaluation."),
-    ("post", "/v1/rendezvous", protocol.Meet, "Who trains together; waits for news."),
-    ("post", "/v1/rendezvous/leave", protocol.Quit, "A member is in no later round."),
-    ("post", "/v1/fail", protocol.Fail, "The job fails."),
-    ("post", "/v1/setbacks", protocol.Setback, "Work was lost with the model's state."),
+    ("post", "/v1/join", protocol.JoinRequest, "A trainer begins, or connects to a new master."),
+    (
+        "post",
+        "/v1/terms",
+        protocol.TermRequest,
+        "The group's leader begins a term, in a later round.",
+    ),
+    (
+        "put",
+        "/v1/datasets/{name}",
+        protocol.DatasetDescription,
+        "Describes a data set; the first wins.",
+    ),
+    ("post", "/v1/work", protocol.WorkRequest, "Acknowledges and leases."),
+    ("post", "/v1/heartbeat", protocol.HeartbeatRequest, "A trainer is alive."),
+    ("post", "/v1/leave", protocol.LeaveRequest, "A trainer ends."),
+    ("post", "/v1/checkpoints", protocol.CheckpointRequest, "Asks to save a checkpoint."),
+    (
+        "put",
+        "/v1/checkpoints/{ticket}",
+        protocol.CheckpointReport,
+        "The result of saving a checkpoint.",
+    ),
+    ("post", "/v1/evaluations", protocol.EvaluationRequest, "Asks for an evaluation."),
+    (
+        "post",
+        "/v1/rendezvous",
+        protocol.RendezvousPoll,
+        "Reports a member's state; waits for the next round.",
+    ),
+    (
+        "post",
+        "/v1/rendezvous/leave",
+        protocol.RendezvousLeave,
+        "Excludes a member from later rounds.",
+    ),
+    ("post", "/v1/fail", protocol.JobFailure, "The job fails."),
+    ("post", "/v1/setbacks", protocol.RollbackReport, "Work was lost with the model's state."),
 )
-_QUESTIONS = (
-    ("/v1/evaluations/{model_version}", "What is known of a model version.", True),
-    ("/v1/status", "The whole job.", True),
+_QUERIES = (
+    ("/v1/evaluations/{model_version}", "The evaluations of a model version.", True),
+    ("/v1/status", "The status of the job.", True),
     ("/healthz", "Whether this master serves.", False),
 )
 _PARAMETERS: dict[str, Json] = {
@@ -36,9 +59,9 @@ _PARAMETERS: dict[str, Json] = {
     "model_version": {"type": "integer", "minimum": 0, "maximum": 10**protocol.MOST_DIGITS - 1},
 }
 _ERRORS = {
-    "400": "The body is no JSON.",
+    "400": "The body is not JSON.",
     "401": "The token is missing or wrong.",
-    "404": "Not joined (field trainer), or no such thing.",
+    "404": "Not joined (field trainer), or it does not exist.",
     "409": "Replaced, described differently, of another program, or not the newest model.",
     "413": "The body is too long.",
     "422": "A field is wrong; the answer names it.",
@@ -48,14 +71,14 @@ _ERRORS = {
 
 @cache
 def description() -> Json:
-    """The document."""
+    """The OpenAPI document."""
     kinds = [(kind, "validation") for _, _, kind, _ in _CALLS]
     _, schemas = models_json_schema(kinds, ref_template="#/components/schemas/{model}")  # type: ignore[arg-type]  # the literal is lost in the list
     paths: Json = {}
     for method, path, kind, summary in _CALLS:
         body = {"$ref": f"#/components/schemas/{kind.__name__}"}
         paths.setdefault(path, {})[method] = _operation(path, summary, body, secured=True)
-    for path, summary, secured in _QUESTIONS:
+    for path, summary, secured in _QUERIES:
         paths.setdefault(path, {})["get"] = _operation(path, summary, None, secured=secured)
     return {
         "openapi": "3.1.0",
@@ -70,23 +93,23 @@ def description() -> Json:
 
 def _operation(path: str, summary: str, body: Json | None, *, secured: bool) -> Json:
     answers: Json = {"200": {"description": "Done.", "content": _content({"type": "object"})}}
-    for status, why in _ERRORS.items():
+    for status, meaning in _ERRORS.items():
         answers[status] = {
-            "description": why,
+            "description": meaning,
             "content": _content({"$ref": "#/components/schemas/Error"}),
         }
-    found: Json = {"summary": summary, "responses": answers}
+    operation: Json = {"summary": summary, "responses": answers}
     names = [part[1:-1] for part in path.split("/") if part.startswith("{")]
     if names:
-        found["parameters"] = [
+        operation["parameters"] = [
             {"name": name, "in": "path", "required": True, "schema": _PARAMETERS[name]}
             for name in names
         ]
     if body is not None:
-        found["requestBody"] = {"required": True, "content": _content(body)}
+        operation["requestBody"] = {"required": True, "content": _content(body)}
     if secured:
-        found["security"] = [{"token": []}]
-    return found
+        operation["security"] = [{"token": []}]
+    return operation
 
 
 def _content(schema: Json) -> Json:

@@ -1,9 +1,8 @@
-"""The status page: what a person sees who opens the master's address. Pure."""
+"""The status page: HTML for users at the master's address. Pure."""
 
 from html import escape
-from typing import Any
 
-Json = dict[str, Any]
+from master.types import Json
 
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem;color:#222}
@@ -19,7 +18,7 @@ th,td{border-color:#333}.bar{background:#333}.bad{color:#ff8f8f}}
 
 
 def render(status: Json) -> str:
-    """One page that looks again every two seconds by itself."""
+    """A page that reloads itself every two seconds."""
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><meta http-equiv=refresh content=2>",
         "<meta name=viewport content='width=device-width'>",
@@ -29,8 +28,8 @@ def render(status: Json) -> str:
         _datasets(status["datasets"]),
         _trainers(status["trainers"]),
         _rendezvous(status["rendezvous"]),
-        _setbacks(status["setbacks"]),
-        _rest(status),
+        _rollbacks(status["setbacks"]),
+        _ledger(status),
     ]
     return "".join(parts)
 
@@ -43,13 +42,13 @@ def _reason(status: Json) -> str:
 
 def _datasets(datasets: Json) -> str:
     rows = []
-    for name, one in datasets.items():
-        share = _share(one)
+    for name, dataset in datasets.items():
+        share = _done_share(dataset)
         bar = "" if share is None else f"<div class=bar><div style='width:{share:.1%}'></div></div>"
-        epoch = f"{min(one['epoch'] + 1, one['epochs'])} of {one['epochs']}"
-        cells = (one["kind"], epoch, bar, one["done_records"], one["leased_tasks"])
-        rows.append(_row(name, *cells, one["returned_tasks"], one["dropped_tasks"]))
-    head = ("data set", "kind", "epoch", "", "records done", "leased", "back", "dropped")
+        epoch = f"{min(dataset['epoch'] + 1, dataset['epochs'])} of {dataset['epochs']}"
+        cells = (dataset["kind"], epoch, bar, dataset["done_records"], dataset["leased_tasks"])
+        rows.append(_row(name, *cells, dataset["returned_tasks"], dataset["dropped_tasks"]))
+    head = ("data set", "kind", "epoch", "", "records done", "leased", "returned", "dropped")
     empty = "no data set was described yet: the trainers have not begun"
     return "<h2>Data</h2>" + _table(head, rows, empty)
 
@@ -58,80 +57,88 @@ def _trainers(trainers: Json) -> str:
     rows = [
         _row(
             name,
-            "" if one["rank"] is None else one["rank"],
-            one["held"],
-            one["records"],
-            one["steps"],
-            one["uncommitted_records"],
-            f"{one['heard_s_ago']:.1f} s ago",
+            "" if trainer["rank"] is None else trainer["rank"],
+            trainer["held"],
+            trainer["records"],
+            trainer["steps"],
+            trainer["uncommitted_records"],
+            f"{trainer['heard_s_ago']:.1f} s ago",
         )
-        for name, one in trainers.items()
+        for name, trainer in trainers.items()
     ]
-    head = ("trainer", "rank", "tasks held", "records done", "steps", "not acknowledged", "heard")
+    head = (
+        "trainer",
+        "rank",
+        "tasks leased",
+        "records done",
+        "steps",
+        "not acknowledged",
+        "last call",
+    )
     return "<h2>Trainers</h2>" + _table(head, rows, "no trainer has joined")
 
 
-def _rendezvous(meeting: Json) -> str:
-    """Nothing where the trainers work each for itself."""
-    if not meeting["round"]:
+def _rendezvous(round_: Json) -> str:
+    """The round; "" for a job without a rendezvous."""
+    if not round_["round"]:
         return ""
-    names = ", ".join(one["trainer"] for one in meeting["members"])
-    state = "trains" if meeting["formed"] else "is forming"
+    names = ", ".join(member["trainer"] for member in round_["members"])
+    state = "trains" if round_["formed"] else "is forming"
     return (
-        f"<h2>Trained together</h2><p class=note>Round {meeting['round']:,} {state}, "
-        f"with {len(meeting['members']):,}, the oldest first: {escape(names)}.</p>"
+        f"<h2>Synchronous training</h2><p class=note>Round {round_['round']:,} {state}, "
+        f"with {len(round_['members']):,}, the oldest first: {escape(names)}.</p>"
     )
 
 
-def _setbacks(setbacks: Json) -> str:
-    if not setbacks["count"]:
+def _rollbacks(rollbacks: Json) -> str:
+    if not rollbacks["count"]:
         return ""
     lines = "".join(
-        f"<li>{escape(one['by'])}: {escape(one['reason'])} "
-        f"({one['steps']:,} steps, {one['records']:,} records)</li>"
-        for one in reversed(setbacks["newest"])
+        f"<li>{escape(event['by'])}: {escape(event['reason'])} "
+        f"({event['steps']:,} steps, {event['records']:,} records)</li>"
+        for event in reversed(rollbacks["newest"])
     )
     return (
-        f"<h2>Setbacks</h2><p class=note>{setbacks['steps']:,} steps and "
-        f"{setbacks['records']:,} records were lost with the model's state, in "
-        f"{setbacks['count']:,} setbacks: they are trained again.</p><ul>{lines}</ul>"
+        f"<h2>Rollbacks</h2><p class=note>{rollbacks['steps']:,} steps and "
+        f"{rollbacks['records']:,} records were lost with the model's state, in "
+        f"{rollbacks['count']:,} rollbacks: they are trained again.</p><ul>{lines}</ul>"
     )
 
 
-def _rest(status: Json) -> str:
+def _ledger(status: Json) -> str:
     lines = [
-        f"{status['lost_records']} records were trained and lost with their trainer: once more.",
+        f"{status['lost_records']} records were trained and lost with their trainer: trained again.",
         f"{status['trained_again_records']} records were acknowledged by two trainers.",
-        f"Master of generation {status['generation']}.",
+        f"The master's generation is {status['generation']}.",
     ]
     if status["checkpoint"]:
-        kept = status["checkpoint"]
+        saved = status["checkpoint"]
         lines.append(
-            f"Newest checkpoint: version {kept['version']}, step {kept['step']}, {kept['path']}."
+            f"Newest checkpoint: version {saved['version']}, step {saved['step']}, {saved['path']}."
         )
     notes = "".join(f"<p class=note>{escape(line)}</p>" for line in lines)
-    bad = [f"{one['task']}: {one['error']}" for one in status["failures"]]
-    failures = "".join(f"<li class=bad>{escape(line)}</li>" for line in bad)
-    return f"<h2>Books</h2>{notes}" + (f"<h2>Failures</h2><ul>{failures}</ul>" if bad else "")
+    errors = [f"{failure['task']}: {failure['error']}" for failure in status["failures"]]
+    items = "".join(f"<li class=bad>{escape(error)}</li>" for error in errors)
+    return f"<h2>Ledger</h2>{notes}" + (f"<h2>Failures</h2><ul>{items}</ul>" if errors else "")
 
 
-def _share(one: Json) -> float | None:
-    total: int = (one["records"] or 0) * one["epochs"]
+def _done_share(dataset: Json) -> float | None:
+    total: int = (dataset["records"] or 0) * dataset["epochs"]
     if not total:
         return None
-    over: int = one["done_records"] + one["dropped_records"]
-    return min(1.0, over / total)
+    finished: int = dataset["done_records"] + dataset["dropped_records"]
+    return min(1.0, finished / total)
 
 
 def _row(first: str, *cells: object) -> str:
-    shown = "".join(
-        f"<td>{cell if isinstance(cell, str) and cell.startswith('<') else escape(_text(cell))}</td>"
+    data = "".join(
+        f"<td>{cell if isinstance(cell, str) and cell.startswith('<') else escape(_format(cell))}</td>"
         for cell in cells
     )
-    return f"<tr><td>{escape(first)}</td>{shown}</tr>"
+    return f"<tr><td>{escape(first)}</td>{data}</tr>"
 
 
-def _text(cell: object) -> str:
+def _format(cell: object) -> str:
     return f"{cell:,}" if isinstance(cell, int) else str(cell)
 
 

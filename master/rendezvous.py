@@ -1,401 +1,329 @@
-"""Who trains together: the members of a synchronous job, round after round.
+"""The rendezvous of a synchronous job: its members agree on rounds.
 
-A round is a list of members, the oldest first: the place in it is the rank. Whenever members
-come or go a later round is proclaimed, once for all changes of a moment. Pure: time is passed in,
-and nothing is logged; `news` is what the caller may log. Not in the journal: after a restart the
-members tell what round they are in.
+A round is a list of members, the oldest first: the index in it is the rank. Whenever members
+come or go a later round is proclaimed, one for all changes of a moment. Pure: time is passed in,
+and nothing is logged; the caller may log `events`. Not in the journal: after a restart the members
+report their round.
 """
 
-from dataclasses import dataclass
-from typing import Any
-
-from master.attendance import Member, Probe, Remembered, Seat, Who, earliest
-from master.bounds import MOST_AHEAD, check_given
+from master.bounds import MOST_AHEAD, check_assigned
 from master.errors import RefusedError
-
-Json = dict[str, Any]
+from master.membership import BoundedMemory, Member, MemberId, Probe, Slot, earliest
+from master.round import Round
+from master.types import Json
 
 WINDOW_S = 0.2
-"""A round is proclaimed so long after the last change ..."""
+"""A round is proclaimed this long after the last change ..."""
 MOST_WINDOW_S = 1.0
-"""... and so long after the first at most."""
+"""... and at most this long after the first."""
 SHORT_WINDOW_S = 0.05
-"""Where all who are left wait for nothing else."""
-FORMING_S = 60.0
-"""Members that have not reached a round by then hold up all others: they are dropped. One that
-has reached it may take as long as for a step."""
+"""The window where all remaining members wait for the next round."""
 SETTLE_S = 3.0
-"""How long a master that was restarted waits for somebody who knows the round."""
+"""How long a restarted master waits for a member that knows the round."""
 STUCK_S = 120.0
 MOST_CLAIMED = 1 << 51
-"""The newest round that a master that knows of none believes. Calls tell rounds up to 2^52."""
-
-
-@dataclass(slots=True)
-class Round:
-    """Who trains together."""
-
-    number: int
-    seats: tuple[Seat, ...]
-    since_s: float
-    formed: bool = False
-    """Whether all members were ready in it."""
-    spoiled: bool = False
-    """Whether all wait for each other."""
-    _whos: frozenset[Who] = frozenset()
-
-    def __post_init__(self) -> None:
-        self._whos = frozenset(seat.who for seat in self.seats)
-
-    def has(self, who: Who) -> bool:
-        """Whether this process is in it."""
-        return who in self._whos
-
-    def is_of(self, whos: set[Who]) -> bool:
-        """Whether these are in it, and nobody else."""
-        return whos == self._whos
+"""The newest round that is accepted by a master that knows of none. Calls report rounds up to
+2^52."""
 
 
 class Rendezvous:
-    """Not thread-safe. Whoever calls a method with a time must call `tick` at `next_s`."""
+    """The members of a job and their newest round. Not thread-safe.
+
+    After each method that takes a time, the caller must call `tick` at `next_s`.
+    """
 
     def __init__(self, now_s: float, *, settles: bool = False, stuck_s: float = STUCK_S) -> None:
-        """Opens an empty one.
+        """Makes a rendezvous without members.
 
         Args:
-            now_s: Of the clock of all other times.
-            settles: Whether there may be members already, of the master before.
-            stuck_s: Whoever lets others wait for longer is dropped.
+            now_s: The time, of the same clock as all others.
+            settles: Whether members of a previous master may exist.
+            stuck_s: A member that lets others wait for longer is dropped.
         """
         self._stuck_s = stuck_s
         self._settled_s = now_s + (SETTLE_S if settles else 0.0)
         self._live: dict[str, Member] = {}
-        """By trainer, the oldest first."""
+        """Live members by trainer, the oldest first."""
         self.round = Round(0, (), now_s)
         self.void = 0
-        """The newest round that can do nothing more."""
+        """The newest round that cannot continue."""
         self._inherited = False
-        """Whether the round is the one of a master before."""
+        """Whether the round is one of a previous master."""
         self._floor = 0
-        """The newest round anybody knows."""
+        """The newest round that any member has reported."""
         self._first_s: float | None = None
         self._last_s: float | None = None
         self._probe = Probe()
         self._code: dict[str, str] | None = None
-        """Of all members; None until one has told it."""
-        self._replaced, self._left = Remembered(), Remembered()
-        self._dropped = Remembered()
-        """With the patience that it has when it comes again."""
-        self._halted = Remembered()
-        """Dropped because their main thread did nothing, with what it had done last."""
-        self.news: list[tuple[str, Json]] = []
+        """The code of all members; None until one has reported it."""
+        self._replaced, self._left = BoundedMemory(), BoundedMemory()
+        self._dropped = BoundedMemory()
+        """Dropped members -> the patience that each has when it returns."""
+        self._halted = BoundedMemory()
+        """Members dropped because their main thread was stuck -> their newest progress."""
+        self.events: list[tuple[str, Json]] = []
         """What happened, for the log; the caller empties it."""
 
-    # -- what members say --------------------------------------------------------------------
+    # -- calls of members --------------------------------------------------------------------
 
     def call(self, call: Json, now_s: float) -> None:
-        """A member says how it is; the answer comes from `answer`.
+        """Updates the rendezvous by a member's call; `answer` makes the answer.
 
         Raises:
-            RefusedError: It runs another program, was replaced by a newer process, or tells of a
-                round that no master can have proclaimed.
+            RefusedError: The member runs another program, was replaced by a newer process, or
+                reports a round that no master can have proclaimed.
         """
-        who = call["trainer"], call["incarnation"]
+        member_id = call["trainer"], call["incarnation"]
         self._check_numbers(call)
-        self._claim(call, now_s)
-        if who in self._replaced:
+        self._adopt_claim(call, now_s)
+        if member_id in self._replaced:
             raise RefusedError(
-                409, f"{who[0]} was started anew: another process has this name", "incarnation"
+                409, f"{member_id[0]} was restarted: another process has this name", "incarnation"
             )
         self._check_code(call)
         self._floor = max(self._floor, call["seen"], call["at"])
-        member = self._live.get(who[0])
+        member = self._live.get(member_id[0])
         if call["left"]:
-            self.leave(*who, now_s)
+            self.leave(*member_id, now_s)
             return
-        if member is None or member.seat.who != who:
-            if who in self._left or not self._moves(who, call):
+        if member is None or member.slot.member_id != member_id:
+            if member_id in self._left or not self._may_enter(member_id, call):
                 return
-            member = self._arrive(call, now_s)
-        could = self._usable(member)
-        member.hear(call, self._probe.number, now_s)
-        if could and not self._usable(member):
-            self._break(now_s)
-        if self.round.has(member.seat.who):
-            self._look_at_waiting(member, now_s)
+            member = self._add_member(call, now_s)
+        was_usable = self.round.is_usable(member)
+        member.record_call(call, self._probe.number, now_s)
+        if was_usable and not self.round.is_usable(member):
+            self._note_broken(now_s)
+        if self.round.has(member.slot.member_id):
+            self._check_waiting(member, now_s)
         self._advance(now_s)
 
     def leave(self, trainer: str, incarnation: str, now_s: float) -> None:
-        """It is in no later round; it may call on, to hear of it."""
+        """Excludes a member from later rounds; it may keep polling."""
         member = self._live.get(trainer)
         self._left.add((trainer, incarnation))
-        if member is not None and member.seat.incarnation == incarnation:
+        if member is not None and member.slot.incarnation == incarnation:
             del self._live[trainer]
-            self._change(now_s)
+            self._note_change(now_s)
             self._advance(now_s)
 
-    def hung_up(self, trainer: str, incarnation: str, now_s: float) -> None:
-        """Its connection was cut while it waited."""
+    def disconnected(self, trainer: str, incarnation: str, now_s: float) -> None:
+        """Notes that a member's connection was cut while it waited."""
         member = self._live.get(trainer)
-        if member is not None and member.seat.incarnation == incarnation:
-            member.hung_up_s = now_s
+        if member is not None and member.slot.incarnation == incarnation:
+            member.disconnected_s = now_s
 
     def tick(self, now_s: float) -> None:
-        """Time has passed."""
+        """Does what is due by now."""
         self._advance(now_s)
 
-    # -- what they hear ----------------------------------------------------------------------
+    # -- answers -----------------------------------------------------------------------------
 
-    def due(self, call: Json) -> bool:
+    def has_answer(self, call: Json) -> bool:
         """Whether a call is to be answered without more waiting."""
         if self.round.number > call["seen"] or self._probe.number != call["probe"]:
             return True
         member = self._member(call)
-        tells = self.round.formed and self.round.number == call["seen"]
-        return tells and member is not None and member.told_formed != self.round.number
+        has_formed = self.round.formed and self.round.number == call["seen"]
+        return has_formed and member is not None and member.formed_sent != self.round.number
 
     def answer(self, call: Json) -> Json:
-        """What a call gets now."""
-        who = call["trainer"], call["incarnation"]
+        """The answer to a call now."""
+        member_id = call["trainer"], call["incarnation"]
         member = self._member(call)
         if member is not None and self.round.formed:
-            member.told_formed = self.round.number
+            member.formed_sent = self.round.number
         return {
             "round": self.round.number,
-            "members": [seat._asdict() for seat in self.round.seats],
+            "members": [slot._asdict() for slot in self.round.slots],
             "formed": self.round.formed,
             "probe": self._probe.number,
-            "dropped": who in self._dropped and not self.round.has(who),
+            "dropped": member_id in self._dropped and not self.round.has(member_id),
             "void": self.void,
         }
 
     def report(self) -> Json:
-        """For the status."""
-        ranks = [{"trainer": one.trainer, "rank": i} for i, one in enumerate(self.round.seats)]
-        return {"round": self.round.number, "formed": self.round.formed, "members": ranks}
+        """The round as the status contains it."""
+        members = [{"trainer": slot.trainer, "rank": i} for i, slot in enumerate(self.round.slots)]
+        return {"round": self.round.number, "formed": self.round.formed, "members": members}
 
     def next_s(self) -> float | None:
-        """When `tick` has something to do, if nobody calls before; None if never."""
-        gone = (one.gone_s(self._probe) for one in self._live.values())
-        late = (late_s for late_s, _ in self._holdups())
-        return earliest((*gone, *late, self._due_s()))
+        """When `tick` has something to do, if no member calls before; None if never."""
+        deadlines_s = (member.deadline_s(self._probe) for member in self._live.values())
+        holdups_s = (holdup_s for holdup_s, _ in self.round.holdups(self._live, self._stuck_s))
+        return earliest((*deadlines_s, *holdups_s, self._due_s()))
 
     # -- inside: members ---------------------------------------------------------------------
 
     def _member(self, call: Json) -> Member | None:
         member = self._live.get(call["trainer"])
-        return member if member and member.seat.incarnation == call["incarnation"] else None
+        return member if member and member.slot.incarnation == call["incarnation"] else None
 
     def _check_numbers(self, call: Json) -> None:
-        """Later rounds are beyond every number that is believed, so none may be far beyond all others.
+        """Refuses round numbers far beyond all others: later rounds exceed every accepted number.
 
-        A master that has just started knows of no round. It believes any claim up to 2^51, and a
-        call with a claim tells no later round than the claim.
+        A master that has just started knows of no round. It accepts any claim up to 2^51, and a
+        call with a claim reports no later round than the claim.
         """
         newest = max(self.round.number, self._floor)
         most = newest + MOST_AHEAD
         claim = call["claim"]
         if claim is not None:
-            check_given("claim.round", claim["round"], most if newest else MOST_CLAIMED)
+            check_assigned("claim.round", claim["round"], most if newest else MOST_CLAIMED)
             most = max(most, claim["round"])
         for name in ("seen", "at"):
-            check_given(name, call[name], most)
+            check_assigned(name, call[name], most)
 
     def _check_code(self, call: Json) -> None:
-        """The first member's code counts, while there is any."""
-        told: dict[str, str] = call["code"]
-        others = [one for name, one in self._live.items() if name != call["trainer"]]
+        """Refuses a member whose code differs; the first member's code counts while any lives."""
+        code: dict[str, str] = call["code"]
+        others = [member for name, member in self._live.items() if name != call["trainer"]]
         if not others or self._code is None:
-            self._code = told
+            self._code = code
             return
-        for name in sorted({*told, *self._code}):
-            ours, theirs = self._code.get(name), told.get(name)
+        for name in sorted({*code, *self._code}):
+            ours, theirs = self._code.get(name), code.get(name)
             if ours != theirs:
                 raise RefusedError(
                     409,
                     f"code.{name} is {theirs!r:.80} with {call['trainer']}, but {ours!r:.80} with "
-                    f"{others[0].seat.trainer} and all who train with it: start all trainers of "
+                    f"{others[0].slot.trainer} and the members that train with it: start all trainers of "
                     "the job with the same program, or this one once the others have ended",
                     f"code.{name}",
                 )
 
-    def _moves(self, who: Who, call: Json) -> bool:
-        """Whether it may come (again): not while its main thread does nothing."""
-        done: object = self._halted.get(who)
-        return done != (call["at"], call["ready"], call["broken"])
+    def _may_enter(self, member_id: MemberId, call: Json) -> bool:
+        """Whether a member may enter (again): not while its main thread makes no progress."""
+        progress: object = self._halted.get(member_id)
+        return progress != (call["at"], call["ready"], call["broken"])
 
-    def _arrive(self, call: Json, now_s: float) -> Member:
-        seat = Seat(call["trainer"], call["incarnation"], call["address"])
-        old = self._live.pop(seat.trainer, None)
+    def _add_member(self, call: Json, now_s: float) -> Member:
+        slot = Slot(call["trainer"], call["incarnation"], call["address"])
+        old = self._live.pop(slot.trainer, None)
         if old is not None:
-            self._replaced.add(old.seat.who)
-        patience = self._dropped.get(seat.who, 1.0)
-        if seat.who in self._dropped:
-            told = {"trainer": seat.trainer, "limits_times": patience}
-            self.news.append(("dropped member is back: its limits are longer now", told))
-        self._halted.forget(seat.who)
-        member = self._live[seat.trainer] = Member(seat, now_s, patience)
+            self._replaced.add(old.slot.member_id)
+        patience = self._dropped.get(slot.member_id, 1.0)
+        if slot.member_id in self._dropped:
+            keys = {"trainer": slot.trainer, "limits_times": patience}
+            self.events.append(("dropped member is back: its limits are longer now", keys))
+        self._halted.forget(slot.member_id)
+        member = self._live[slot.trainer] = Member(slot, now_s, patience)
         member.probe = self._probe.number
-        self._change(now_s)
+        self._note_change(now_s)
         return member
 
-    def _drop(self, member: Member, why: str, now_s: float) -> None:
-        seat = member.seat
-        del self._live[seat.trainer]
-        self._dropped.add(seat.who, member.patience * 2)
-        self.news.append(("member was dropped", {"trainer": seat.trainer, "why": f"it {why}"}))
-        self._change(now_s)
+    def _drop(self, member: Member, reason: str, now_s: float) -> None:
+        slot = member.slot
+        del self._live[slot.trainer]
+        self._dropped.add(slot.member_id, member.patience * 2)
+        keys = {"trainer": slot.trainer, "why": f"it {reason}"}
+        self.events.append(("member was dropped", keys))
+        self._note_change(now_s)
 
-    def _halt(self, member: Member, why: str, now_s: float) -> None:
-        """Its process lives, but its main thread does nothing: it may not come again like that."""
+    def _halt(self, member: Member, reason: str, now_s: float) -> None:
+        """Drops a member whose main thread is stuck; it may return once that makes progress."""
         at = member.at
-        done = at, member.ready_at == at > 0, member.broken_at == at > 0
-        self._halted.add(member.seat.who, done)
-        self._drop(member, why, now_s)
+        progress = at, member.ready_at == at > 0, member.broken_at == at > 0
+        self._halted.add(member.slot.member_id, progress)
+        self._drop(member, reason, now_s)
 
-    def _look_at_waiting(self, member: Member, now_s: float) -> None:
+    def _check_waiting(self, member: Member, now_s: float) -> None:
+        """Requests a probe if a member waits; drops those for which it has waited too long."""
         waiting_s = member.waiting_s or 0.0
         self._probe.suspect(waiting_s, now_s)
         if waiting_s <= self._stuck_s or member.at < self.round.number:
             return
-        usable = [one for one in self._here() if self._usable(one)]
-        idle = [one for one in usable if one.waiting_s == 0 or one.at < self.round.number]
-        if any(now_s <= one.busy_s + self._stuck_s for one in idle):
+        usable = [peer for peer in self.round.present(self._live) if self.round.is_usable(peer)]
+        idle = [peer for peer in usable if peer.waiting_s == 0 or peer.at < self.round.number]
+        if any(now_s <= peer.busy_s + self._stuck_s for peer in idle):
             return
-        for one in idle:
-            self._halt(one, f"let others wait for {waiting_s:.0f} s", now_s)
-        if not idle and not self.round.spoiled:
-            self.round.spoiled = True
-            self._change(now_s)
+        for peer in idle:
+            self._halt(peer, f"let others wait for {waiting_s:.0f} s", now_s)
+        if not idle and not self.round.deadlocked:
+            self.round.deadlocked = True
+            self._note_change(now_s)
 
     # -- inside: rounds ----------------------------------------------------------------------
 
-    def _claim(self, call: Json, now_s: float) -> None:
-        """Goes on with the round of a master before, where somebody knows it."""
+    def _adopt_claim(self, call: Json, now_s: float) -> None:
+        """Continues the round of a previous master, which a member of it reports."""
         claim = call["claim"]
         if claim is None or claim["round"] <= self.round.number:
             return
-        seats = tuple(Seat(**one) for one in claim["members"])
-        mine = (call["trainer"], call["incarnation"]) in {seat.who for seat in seats}
-        if not mine or (self.round.number and not self._inherited):
+        slots = tuple(Slot(**member) for member in claim["members"])
+        is_member = (call["trainer"], call["incarnation"]) in {slot.member_id for slot in slots}
+        if not is_member or (self.round.number and not self._inherited):
             return
-        known, self._live = self._live, {}
-        for seat in seats:
-            newer = known.get(seat.trainer)
-            if newer is not None and newer.seat.who != seat.who:
-                self._replaced.add(seat.who)  # it has called itself
-            elif seat.who not in self._left and seat.who not in self._replaced:
-                self._live[seat.trainer] = newer or Member(seat, now_s)
-        self._live |= {name: one for name, one in known.items() if name not in self._live}
-        self.round = Round(claim["round"], seats, now_s)
+        callers, self._live = self._live, {}
+        for slot in slots:
+            caller = callers.get(slot.trainer)
+            if caller is not None and caller.slot.member_id != slot.member_id:
+                self._replaced.add(slot.member_id)  # the newer process has called itself
+            elif slot.member_id not in self._left and slot.member_id not in self._replaced:
+                self._live[slot.trainer] = caller or Member(slot, now_s)
+        newcomers = {name: caller for name, caller in callers.items() if name not in self._live}
+        self._live |= newcomers
+        self.round = Round(claim["round"], slots, now_s)
         self._inherited = True
-        self.news.append(("round goes on", {"round": claim["round"], "members": len(seats)}))
+        self.events.append(("round continues", {"round": claim["round"], "members": len(slots)}))
 
-    def _here(self) -> list[Member]:
-        """Members of the round that are there."""
-        found = (self._live.get(seat.trainer) for seat in self.round.seats)
-        return [one for one in found if one is not None and self.round.has(one.seat.who)]
-
-    def _usable(self, member: Member) -> bool:
-        """Whether it can do something in the round."""
-        return member.broken_at < self.round.number or not self.round.has(member.seat.who)
-
-    def _impossible(self) -> bool:
-        """Whether the round can do nothing more."""
-        here = self._here()
-        if self.round.spoiled or not all(map(self._usable, here)):
-            return True
-        there = {one.seat.who for one in here}
-        gone = (seat.who for seat in self.round.seats if seat.who not in there)
-        if self.round.formed:  # who leaves stays until the next one
-            return any(who not in self._left for who in gone)
-        return any(True for _ in gone)
-
-    def _differs(self) -> bool:
-        return not self.round.is_of({one.seat.who for one in self._live.values()})
-
-    def _holdups(self) -> list[tuple[float, Member]]:
-        """Members for which a forming round still waits, and until when it does."""
-        round_ = self.round
-        if round_.formed:
-            return []
-        found = [
-            (max(round_.since_s, one.busy_s) + FORMING_S, one)
-            for one in self._here()
-            if one.at < round_.number
-        ]
-        if not all(round_.has(one.seat.who) for one in self._live.values()):
-            most_s = max(FORMING_S, self._stuck_s)
-            here = [one for one in self._here() if one.at >= round_.number > one.ready_at]
-            found += [
-                (max(round_.since_s, one.busy_s) + most_s, one)
-                for one in here
-                if self._usable(one) and not one.waiting_s
-            ]
-        return found
-
-    def _change(self, now_s: float) -> None:
+    def _note_change(self, now_s: float) -> None:
+        """Notes a change for which a later round is due."""
         self._first_s = now_s if self._first_s is None else self._first_s
         self._last_s = now_s
 
-    def _break(self, now_s: float) -> None:
-        """A member can do nothing more in the round: if it is the first, look who is gone."""
-        broken = [one for one in self._here() if not self._usable(one)]
+    def _note_broken(self, now_s: float) -> None:
+        """Requests a probe when the first member cannot continue in the round."""
+        broken = [
+            member for member in self.round.present(self._live) if not self.round.is_usable(member)
+        ]
         if len(broken) == 1:
-            self._probe.want()
-            self._change(now_s)
+            self._probe.request()
+            self._note_change(now_s)
 
     def _advance(self, now_s: float) -> None:
-        for one in list(self._live.values()):
-            if one.gone_s(self._probe) <= now_s:
-                self._drop(one, one.why(self._probe, now_s), now_s)
-        for late_s, one in self._holdups():
-            if late_s <= now_s:
-                self._halt(one, f"was not ready for round {self.round.number}", now_s)
+        for member in list(self._live.values()):
+            if member.deadline_s(self._probe) <= now_s:
+                self._drop(member, member.drop_reason(self._probe, now_s), now_s)
+        for holdup_s, member in self.round.holdups(self._live, self._stuck_s):
+            if holdup_s <= now_s:
+                self._halt(member, f"was not ready for round {self.round.number}", now_s)
         self._probe.advance(self._live.values(), now_s)
-        self._form()
-        impossible = self._impossible()
+        self._check_formed()
+        impossible = self.round.is_impossible(self._live, self._left)
         if impossible:
             self.void = self.round.number
-        if not impossible and not self._differs():
+        if not impossible and self.round.consists_of(self._live):
             self._first_s = self._last_s = None
         elif self._first_s is None:
-            self._change(now_s)
+            self._note_change(now_s)
         due_s = self._due_s()
         if due_s is not None and due_s <= now_s:
             self._proclaim(now_s)
 
-    def _form(self) -> None:
-        round_ = self.round
-        here = self._here()
-        if round_.formed or not here or len(here) < len(round_.seats):
-            return
-        if all(one.ready_at >= round_.number and self._usable(one) for one in here):
-            round_.formed = True
-            self.news.append(("round has formed", {"round": round_.number}))
+    def _check_formed(self) -> None:
+        """Marks the round as formed once all its members are ready."""
+        if not self.round.formed and self.round.is_ready(self._live):
+            self.round.formed = True
+            self.events.append(("round has formed", {"round": self.round.number}))
 
     def _due_s(self) -> float | None:
-        """When the next round is to be proclaimed; None where something else must come first."""
+        """When the next round is to be proclaimed; None where something else must happen first."""
         if self._first_s is None or self._last_s is None or not self._live:
             return None
-        impossible = self._impossible()
+        impossible = self.round.is_impossible(self._live, self._left)
         forming = bool(self.round.number) and not self.round.formed
-        if self._probe.under_way or (forming and not impossible):
+        if self._probe.in_progress or (forming and not impossible):
             return None
         due_s = min(self._last_s + WINDOW_S, self._first_s + MOST_WINDOW_S)
-        if impossible and self._all_idle():
+        if impossible and self.round.is_idle(self._live):
             due_s = min(due_s, self._last_s + SHORT_WINDOW_S)
         return due_s if self.round.number else max(due_s, self._settled_s)
 
-    def _all_idle(self) -> bool:
-        """Whether there are no newcomers, and all others can do nothing, or wait for somebody."""
-        old = all(self.round.has(one.seat.who) for one in self._live.values())
-        return old and all(one.waiting_s or not self._usable(one) for one in self._here())
-
     def _proclaim(self, now_s: float) -> None:
         number = max(self.round.number, self._floor) + 1
-        self.round = Round(number, tuple(one.seat for one in self._live.values()), now_s)
+        self.round = Round(number, tuple(member.slot for member in self._live.values()), now_s)
         self._inherited = False
         self._first_s = self._last_s = None
-        names = [seat.trainer for seat in self.round.seats]
-        self.news.append(("round proclaimed", {"round": number, "trainers": names}))
+        names = [slot.trainer for slot in self.round.slots]
+        self.events.append(("round proclaimed", {"round": number, "trainers": names}))

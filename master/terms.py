@@ -1,38 +1,37 @@
-"""Whose model of a data set is the newest: the terms of those who train it together. Pure.
+"""Terms of a data set's leaders: which process holds the newest model. Pure.
 
-A group of trainers begins a term with each round. Whoever begins one says of which term its model
-is; a model that lacks acknowledged records cannot lead (decision 0014).
+A group of trainers that trains one model begins a term with each round. Its leader reports in
+which term its model was trained last; a model that lacks acknowledged records cannot lead
+(decision 0014).
 """
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from master.errors import RefusedError
-
-Json = dict[str, Any]
+from master.types import Json
 
 
 @dataclass(slots=True)
 class Terms:
-    """Of one data set; all 0 where its trainers do not train one model together."""
+    """The terms of one data set; all 0 where its trainers do not train one model together."""
 
     newest: int = 0
-    """The newest that was begun."""
+    """The newest term that was begun."""
     acknowledged: int = 0
-    """The newest in which records were acknowledged: a model of an older one lacks them."""
+    """The newest term in which records were acknowledged: models of older terms lack them."""
     leader: str = ""
-    """Incarnation that began the newest."""
+    """Incarnation of the process that began the newest term."""
     after: int = 0
-    """The term of whose model it went on."""
+    """The term of the model with which the newest term began."""
 
     def begin(self, leader: str, after: int) -> int:
-        """The next term.
+        """Begins the next term.
 
         Args:
-            leader: Incarnation of whoever leads in it; the same call again gets the same answer,
-                and so does an earlier one that comes late.
+            leader: Incarnation of the leader. The same call again gets the same answer, and so
+                does an earlier call of it that arrives late.
             after: The term of its model, 0 for a model that was not trained. A master that was
-                moved may know of fewer terms than its trainers.
+                moved may know fewer terms than its trainers.
 
         Raises:
             RefusedError: The model lacks records that were acknowledged.
@@ -43,7 +42,7 @@ class Terms:
             raise RefusedError(
                 409,
                 f"the model is of term {after}, but records were acknowledged in term "
-                f"{self.acknowledged}: take the newest model over, or say that it is lost",
+                f"{self.acknowledged}: load the newest model, or declare it lost",
                 "term",
             )
         self.newest = max(self.newest, after) + 1
@@ -51,11 +50,11 @@ class Terms:
         return self.newest
 
     def resume(self, leader: str, term: int) -> int:
-        """A leader that the master has missed for a while goes on in its term.
+        """Lets a leader that was considered dead continue in its term.
 
         Raises:
-            RefusedError: A later one was begun; or this one by another leader, before a snapshot
-                of which this master knows.
+            RefusedError: A later term was begun; or this one was begun by another leader, after
+                the snapshot from which this master resumed.
         """
         if term < self.newest or (term == self.newest and leader != self.leader):
             raise RefusedError(
@@ -65,14 +64,14 @@ class Terms:
         return term
 
     def acknowledge(self) -> None:
-        """Records were acknowledged, by whoever leads now."""
+        """Notes that records were acknowledged in the newest term."""
         self.acknowledged = self.newest
 
     def dump(self) -> Json:
-        """As JSON."""
+        """The terms as JSON."""
         return asdict(self)
 
     @classmethod
     def load(cls, dumped: Json | None) -> "Terms":
-        """Those that `dump` wrote; older books have none."""
+        """The terms that `dump` wrote; older snapshots have none."""
         return cls() if dumped is None else cls(**dumped)

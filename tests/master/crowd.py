@@ -1,21 +1,21 @@
-"""Members that behave as the SDK's do, in virtual time, around the master's rendezvous."""
+"""Simulated members in virtual time around the master's rendezvous; they behave as the SDK's."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from master.attendance import Who
 from master.errors import RefusedError
+from master.membership import MemberId
 from master.rendezvous import Rendezvous
+from master.types import Json
 
-Json = dict[str, Any]
 STEP_S = 0.05
 POLL_S = 1.0
 _AT_ONCE_S = float("-inf")
 
 
 def meet(trainer: str = "a", **changes: Any) -> Json:
-    """The body of a call, as the protocol hands it on."""
-    found: Json = {
+    """The body of a call, as the protocol passes it on."""
+    body: Json = {
         "trainer": trainer,
         "incarnation": f"{trainer}-1",
         "address": f"{trainer}:1",
@@ -31,16 +31,16 @@ def meet(trainer: str = "a", **changes: Any) -> Json:
         "claim": None,
         "wait_s": POLL_S,
     }
-    return {**found, **changes}
+    return {**body, **changes}
 
 
 @dataclass
 class Player:
-    """One process; its program enters each round it hears of."""
+    """One simulated process; its program enters each round that it receives."""
 
     trainer: str
     incarnation: str
-    seen: int = 0
+    newest_round: int = 0
     members: list[Json] = field(default_factory=list)
     at: int = 0
     ready: bool = False
@@ -50,64 +50,66 @@ class Player:
     waits_since_s: float | None = None
     frozen: bool = False
     halted: bool = False
-    """Its polls go on, but its program does nothing."""
-    left: bool = False
+    """Whether its program does nothing, although it polls."""
+    has_left: bool = False
     busy: bool = False
-    """Its program does something that takes its time, and is in no later round until it ends."""
+    """Whether its program is busy; until that ends it enters no later round."""
     refused: str | None = None
     called_s: float = _AT_ONCE_S
-    """When it called last, if that call has no answer yet."""
+    """When it sent the call that has no answer yet."""
     dropped: bool = False
 
     @property
-    def who(self) -> Who:
-        """Which process it is."""
+    def member_id(self) -> MemberId:
+        """Its trainer and incarnation."""
         return self.trainer, self.incarnation
 
     @property
     def seated(self) -> bool:
         """Whether it is in the newest round that it knows."""
-        return self.who in {(one["trainer"], one["incarnation"]) for one in self.members}
+        return self.member_id in {
+            (member["trainer"], member["incarnation"]) for member in self.members
+        }
 
     def call(self, now_s: float) -> Json:
-        """What it would say now."""
+        """The call that it would send now."""
         waits_s = 0.0 if self.waits_since_s is None else now_s - self.waits_since_s
-        claim = {"round": self.seen, "members": self.members} if self.seated else None
+        claim = {"round": self.newest_round, "members": self.members} if self.seated else None
         return meet(
             self.trainer,
             incarnation=self.incarnation,
-            seen=self.seen,
+            seen=self.newest_round,
             at=self.at,
             ready=self.ready,
             broken=self.broken,
-            left=self.left,
+            left=self.has_left,
             busy=self.busy,
             waiting_s=waits_s,
             probe=self.probe,
             claim=claim,
         )
 
-    def hear(self, answer: Json) -> None:
-        """It got an answer."""
+    def receive(self, answer: Json) -> None:
+        """Handles an answer."""
         self.probe, self.dropped = answer["probe"], answer["dropped"]
-        if answer["round"] >= self.seen:
-            self.seen, self.members = answer["round"], answer["members"]
+        if answer["round"] >= self.newest_round:
+            self.newest_round, self.members = answer["round"], answer["members"]
             self.formed = answer["formed"]
 
     def work(self) -> bool:
-        """Its program goes on; whether there is something to tell."""
-        if self.halted or self.busy or self.seen <= self.at:
+        """Lets its program continue; returns whether there is something to report."""
+        if self.halted or self.busy or self.newest_round <= self.at:
             return False
         if not self.seated:
-            told, self.broken = self.broken, True
-            return not told
-        self.at, self.ready, self.broken = self.seen, False, False
+            was_broken, self.broken = self.broken, True
+            return not was_broken
+        self.at, self.ready, self.broken = self.newest_round, False, False
         self.waits_since_s = None
         return True
 
 
 class Crowd:
-    """Players and a master, and what happened between them."""
+    """Simulated members around one rendezvous, and a record of the events between them."""
 
     def __init__(self, **settings: Any) -> None:
         self.settings = settings
@@ -115,61 +117,61 @@ class Crowd:
         self.master = Rendezvous(self.now_s, **settings)
         self.players: dict[str, Player] = {}
         self.count = 0
-        self.news: list[tuple[float, str, Json]] = []
+        self.events: list[tuple[float, str, Json]] = []
 
     # -- what happens ------------------------------------------------------------------------
 
     def arrive(self, *trainers: str, **about: Any) -> list[Player]:
-        """New processes begin."""
-        made = []
+        """Starts new processes."""
+        arrived = []
         for trainer in trainers:
             self.count += 1
-            one = Player(trainer, f"{trainer}-{self.count}", **about)
-            self.players[trainer] = one
-            made.append(one)
-            self.speak(one)
-        return made
+            player = Player(trainer, f"{trainer}-{self.count}", **about)
+            self.players[trainer] = player
+            arrived.append(player)
+            self.speak(player)
+        return arrived
 
-    def speak(self, one: Player) -> None:
-        """It calls, and has its answer if there is one at once."""
-        call = one.call(self.now_s)
-        one.called_s = self.now_s
+    def speak(self, player: Player) -> None:
+        """Sends a player's call, and delivers the answer if there is one at once."""
+        call = player.call(self.now_s)
+        player.called_s = self.now_s
         try:
             self.master.call(call, self.now_s)
         except RefusedError as error:
-            one.refused = error.named
+            player.refused = error.field
             return
         self._note()
-        if self.master.due(call):
-            one.hear(self.master.answer(call))
-            one.called_s = _AT_ONCE_S
+        if self.master.has_answer(call):
+            player.receive(self.master.answer(call))
+            player.called_s = _AT_ONCE_S
 
-    def kill(self, trainer: str, *, heard: bool = True) -> None:
-        """A process dies; its connection is cut, unless its node died with it."""
-        one = self.players.pop(trainer)
-        if heard:
-            self.master.hung_up(*one.who, self.now_s)
+    def kill(self, trainer: str, *, disconnects: bool = True) -> None:
+        """Kills a process; its connection is cut, unless its node died with it."""
+        player = self.players.pop(trainer)
+        if disconnects:
+            self.master.disconnected(*player.member_id, self.now_s)
 
     def leave(self, trainer: str) -> None:
-        """It says that it leaves."""
-        self.players[trainer].left = True
-        self.master.leave(*self.players[trainer].who, self.now_s)
+        """A member reports that it leaves."""
+        self.players[trainer].has_left = True
+        self.master.leave(*self.players[trainer].member_id, self.now_s)
         self._note()
 
     def broken(self, *trainers: str) -> None:
-        """They can do nothing more in their round."""
+        """Members report that they cannot continue in their round."""
         for trainer in trainers:
             self.players[trainer].broken = True
             self.speak(self.players[trainer])
 
     def restart(self) -> None:
-        """The master's process is another one."""
+        """Replaces the master's process."""
         self.master = Rendezvous(self.now_s, settles=True, **self.settings)
-        for one in self.players.values():
-            one.called_s = _AT_ONCE_S  # its connection was cut
+        for player in self.players.values():
+            player.called_s = _AT_ONCE_S  # its connection was cut
 
     def run(self, seconds: float, *, ready: bool = True) -> None:
-        """Time passes."""
+        """Lets time pass."""
         for _ in range(round(seconds / STEP_S)):
             self.now_s += STEP_S
             next_s = self.master.next_s()
@@ -179,21 +181,27 @@ class Crowd:
             self.turn(ready=ready)
 
     def turn(self, *, ready: bool = True) -> None:
-        """Everybody who can does what there is to do, until nothing is left."""
+        """Lets each player act until no player has anything to do."""
         acting = True
         while acting:
             acting = False
-            for one in list(self.players.values()):
-                if not one.frozen and not one.refused and self._act(one, ready=ready):
+            for player in list(self.players.values()):
+                if not player.frozen and not player.refused and self._act(player, ready=ready):
                     acting = True
 
-    def _act(self, one: Player, *, ready: bool) -> bool:
-        tells = one.work()
-        if ready and one.at and one.at == one.seen and not one.ready and not one.halted:
-            one.ready = tells = True
-        call = one.call(self.now_s)
-        if tells or self.master.due(call) or self.now_s >= one.called_s + POLL_S:
-            self.speak(one)
+    def _act(self, player: Player, *, ready: bool) -> bool:
+        has_news = player.work()
+        if (
+            ready
+            and player.at
+            and player.at == player.newest_round
+            and not player.ready
+            and not player.halted
+        ):
+            player.ready = has_news = True
+        call = player.call(self.now_s)
+        if has_news or self.master.has_answer(call) or self.now_s >= player.called_s + POLL_S:
+            self.speak(player)
             return True
         return False
 
@@ -201,12 +209,12 @@ class Crowd:
 
     @property
     def names(self) -> list[str]:
-        """Members of the round, by rank."""
-        return [seat.trainer for seat in self.master.round.seats]
+        """Trainers of the members of the round, by rank."""
+        return [slot.trainer for slot in self.master.round.slots]
 
     @property
     def number(self) -> int:
-        """Of the round."""
+        """The number of the round."""
         return self.master.round.number
 
     def until(self, number: int, most_s: float) -> float:
@@ -218,10 +226,10 @@ class Crowd:
         return self.now_s - begun_s
 
     def _note(self) -> None:
-        for event, told in self.master.news:
-            self.news.append((self.now_s, event, told))
-            self.happened(event, told)
-        self.master.news = []
+        for event, fields in self.master.events:
+            self.events.append((self.now_s, event, fields))
+            self.on_event(event, fields)
+        self.master.events = []
 
-    def happened(self, event: str, told: Json) -> None:
-        """For those who look at everything."""
+    def on_event(self, event: str, fields: Json) -> None:
+        """A hook for subclasses that check every event."""

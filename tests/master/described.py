@@ -1,4 +1,4 @@
-"""What both tests of the description share."""
+"""What both tests of the OpenAPI description share."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ CALM = settings(deadline=None, derandomize=True, suppress_health_check=list(Heal
 
 
 def check(case: schemathesis.Case[Any], url: str) -> None:
-    """The answer is one that the description has."""
+    """Sends a call, and checks that the description contains the answer."""
     case.call_and_validate(
         base_url=url,
         headers={"Authorization": f"Bearer {TOKEN}"},

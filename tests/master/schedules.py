@@ -1,8 +1,8 @@
-"""Schedules of everything that can go wrong between trainers, a master and its disk, by a seed.
+"""Random schedules of faults of trainers, a master and its disk, determined by a seed.
 
-The books and their journal are the real ones, on a real disk; the network and the processes are
-played: messages are lost, repeated and late, masters die between any two writes, trainers vanish,
-and a write fails in the middle because the disk is full (by the operating system's own limit).
+The ledger and its journal are the real ones, on a real disk; network and processes are simulated:
+messages are lost, repeated and late, masters die between any two writes, trainers vanish, and a
+write fails in the middle because the disk is full (by the operating system's own limit).
 """
 
 import random
@@ -12,16 +12,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from kube.fake import FakeApi
-from master.books import Books
+from master.durable_ledger import DurableLedger
 from master.errors import JournalError, RefusedError
 from master.fence import ConfigMapFence
-from master.ledger import ACCEPTED, Ledger
-from master.opening import books_of
+from master.leases import ACCEPTED
+from master.ledger import Ledger
+from master.startup import open_ledger
+from master.types import Json
 
-Json = dict[str, Any]
 RECORDS, STEP, EPOCHS = 23, 4, 2
 SHAPE: Json = {"records": RECORDS, "task_records": STEP, "epochs": EPOCHS, "kind": "training"}
 _MOST_STEPS = 4000
@@ -29,7 +29,7 @@ _MOST_STEPS = 4000
 
 @dataclass
 class Trainer:
-    """A client as the SDK is one: it repeats a call until it is answered, and keeps what may be lost."""
+    """A client like the SDK: it repeats a call until it is answered, and keeps what may be lost."""
 
     name: str
     incarnation: str
@@ -37,40 +37,42 @@ class Trainer:
     generation: int = 0
     number: int = 0
     open_call: Json | None = None
-    held: dict[str, int] = field(default_factory=dict)
+    leases: dict[str, int] = field(default_factory=dict)
     trained: set[str] = field(default_factory=set)
     beyond: list[tuple[int, Json]] = field(default_factory=list)
-    """Acknowledgements that no snapshot is known to have, with the calls that brought them."""
+    """Acknowledgements that may not be in a snapshot, with the numbers of their calls."""
     over: bool = False
 
     def call(self, chance: random.Random) -> Json:
         """The call that is to be answered now."""
         if self.open_call is None:
             self.number += 1
-            done = [{"task": t, "attempt": self.held[t], "steps": 1} for t in sorted(self.trained)]
-            back = [t for t in self.held if t not in self.trained and chance.random() < 0.1]
+            done = [
+                {"task": t, "attempt": self.leases[t], "steps": 1} for t in sorted(self.trained)
+            ]
+            back = [t for t in self.leases if t not in self.trained and chance.random() < 0.1]
             for task in (*self.trained, *back):
-                del self.held[task]
+                del self.leases[task]
             self.trained.clear()
             self.open_call = {
                 "done": done,
                 "back": [{"task": t, "attempt": 1} for t in back],
-                "want": chance.randint(0, 2) if self.held else 1,
+                "want": chance.randint(0, 2) if self.leases else 1,
                 "call": self.number,
             }
         who = {"trainer": self.name, "incarnation": self.incarnation}
         return {"do": "work", **who, **self.open_call}
 
     def join(self) -> Json:
-        """Tells a master what it may not know."""
-        asked = self.open_call["done"] if self.open_call else []
-        held = [{"task": t, "attempt": a} for t, a in self.held.items()]
-        held += [{"task": one["task"], "attempt": one["attempt"]} for one in asked]
+        """A join that reports what a new master may not know."""
+        open_tasks = self.open_call["done"] if self.open_call else []
+        leases = [{"task": t, "attempt": a} for t, a in self.leases.items()]
+        leases += [{"task": entry["task"], "attempt": entry["attempt"]} for entry in open_tasks]
         who = {"trainer": self.name, "incarnation": self.incarnation}
-        return {"do": "join", **who, "held": held, "done": [one for _, one in self.beyond]}
+        return {"do": "join", **who, "held": leases, "done": [entry for _, entry in self.beyond]}
 
-    def told(self, call: Json, answer: Json, safe: int) -> None:
-        """An answer has come, perhaps a second time."""
+    def receive(self, call: Json, answer: Json, safe: int) -> None:
+        """Handles an answer, which may be a repeated one."""
         if self.open_call is None or call["call"] != self.number:
             return
         self.open_call = None
@@ -79,20 +81,20 @@ class Trainer:
             if result == ACCEPTED:
                 self.beyond.append((self.number, entry))
         self.beyond = [(n, entry) for n, entry in self.beyond if n > safe]
-        self.held |= {one["task"]: one["attempt"] for one in answer["tasks"]}
-        self.over = answer["state"] == "done" and not self.held
+        self.leases |= {lease["task"]: lease["attempt"] for lease in answer["tasks"]}
+        self.over = answer["state"] == "done" and not self.leases
 
     def entered(self, answer: Json, generation: int) -> None:
-        """It has joined."""
+        """Handles the answer to a join."""
         self.joined, self.generation = True, generation
         for task in answer["lost"]:
-            self.held.pop(task, None)
+            self.leases.pop(task, None)
             self.trained.discard(task)
 
 
 @dataclass
 class Faults:
-    """How likely each thing is to go wrong, at each step."""
+    """The probability of each fault at each step."""
 
     lost: float = 0.1
     repeated: float = 0.1
@@ -103,7 +105,7 @@ class Faults:
 
 
 class World:
-    """One schedule."""
+    """One schedule: a master, its trainers, and random faults."""
 
     def __init__(self, directory: Path, seed: int, faults: Faults) -> None:
         self.chance = random.Random(seed)  # noqa: S311 - schedules, not secrets
@@ -113,17 +115,17 @@ class World:
         self.masters = 0
         self.safe: dict[tuple[str, str], int] = {}
         self.accepted: Counter[tuple[str, int]] = Counter()
-        """Task with attempt -> answers "accepted" that were durable; with takeovers, that arrived."""
+        """Task with attempt -> durable answers "accepted"; with takeovers, those that arrived."""
         self.unknowable: set[str] = set()
-        """Tasks acknowledged, but not in a snapshot, when their trainer died."""
+        """Tasks that were acknowledged, but not in a snapshot, when their trainer died."""
         self.late: list[tuple[Trainer, Json]] = []
         self.pending: list[tuple[Trainer, Json, Json]] = []
-        """Calls that were carried out and are not answered, because they are not on the disk."""
-        self.books = self._open(new=True)
+        """Calls that were executed and are not answered, because they are not on the disk."""
+        self.durable_ledger = self._open(new=True)
         self.trainers = [self._trainer(f"t-{i}") for i in range(3)]
-        self.books.execute({"do": "describe", "name": "train", "shape": self._shape()})
+        self.durable_ledger.execute({"do": "describe", "name": "train", "shape": self._shape()})
         self._write()
-        self._keep()
+        self._store_snapshot()
         self.faults = faults
 
     def _shape(self) -> Json:
@@ -131,9 +133,9 @@ class World:
         return {**SHAPE, "shuffle_seed": seed, "overlap": self.chance.random() < 0.3}
 
     def run(self) -> None:
-        """To the end: first with faults, then quietly."""
+        """Runs to the end: first with faults, then without."""
         for step in range(_MOST_STEPS):
-            if self.books.ledger.complete and not self.pending:
+            if self.durable_ledger.ledger.complete and not self.pending:
                 break
             if step == _MOST_STEPS // 2:
                 self.faults = Faults(0, 0, 0, 0, 0, 0)
@@ -141,8 +143,8 @@ class World:
         self._write()
 
     def close(self) -> None:
-        """Leaves no lock behind."""
-        self.books.close()
+        """Releases the journal."""
+        self.durable_ledger.close()
 
     # -- what happens ------------------------------------------------------------------------
 
@@ -153,7 +155,7 @@ class World:
             (faults.takeovers, self._take_over),
             (faults.deaths, self._die),
             (0.25, self._write),
-            (0.05, self._keep),
+            (0.05, self._store_snapshot),
             (0.02, self._expire),
         ):
             if chance.random() < likely:
@@ -161,7 +163,7 @@ class World:
         if self.late and chance.random() < faults.repeated:
             self._deliver(*self.late.pop(chance.randrange(len(self.late))))
         trainer = chance.choice(self.trainers)
-        trainer.trained |= {t for t in trainer.held if chance.random() < 0.5}
+        trainer.trained |= {t for t in trainer.leases if chance.random() < 0.5}
         if not trainer.joined:
             self._join(trainer)
             return
@@ -172,55 +174,55 @@ class World:
             self._deliver(trainer, call)
 
     def _deliver(self, trainer: Trainer, call: Json) -> None:
-        """A call comes to the master, which answers once it is on the disk."""
+        """Delivers a call to the master, which answers once it is on the disk."""
         try:
-            answer = self.books.execute(call)
+            answer = self.durable_ledger.execute(call)
         except RefusedError as refusal:
-            if trainer in self.trainers and refusal.named == "trainer":
+            if trainer in self.trainers and refusal.field == "trainer":
                 trainer.joined = False
             return
         waits = answer["state"] == "wait" and not answer["results"] and call["want"]
         if waits and self.chance.random() < 0.5:
-            more = {k: call[k] for k in ("trainer", "incarnation", "want", "call")}
-            answer = self.books.execute({"do": "more", "results": [], **more})
+            request = {k: call[k] for k in ("trainer", "incarnation", "want", "call")}
+            answer = self.durable_ledger.execute({"do": "more", "results": [], **request})
         self.pending.append((trainer, call, answer))
 
     def _join(self, trainer: Trainer) -> None:
-        answer = self.books.execute(trainer.join())
+        answer = self.durable_ledger.execute(trainer.join())
         self._write()
-        ledger = self.books.ledger
-        if ledger.members.find(trainer.name) is None or trainer.name in ledger.settling:
+        ledger = self.durable_ledger.ledger
+        if ledger.trainers.find(trainer.name) is None or trainer.name in ledger.settling:
             return  # the disk was full
         if self.chance.random() >= self.faults.lost:
             trainer.entered(answer, ledger.generation)
 
     def _write(self) -> None:
         pending, self.pending = self.pending, []
-        lines = self.books.take()
+        lines = self.durable_ledger.take_pending()
         try:
             with self._full_disk(sum(map(len, lines))):
-                self.books.write(lines)
+                self.durable_ledger.write(lines)
         except JournalError:
-            self.books.restore()
+            self.durable_ledger.reload()
             return
         for trainer, call, answer in pending:
             arrives = trainer in self.trainers and self.chance.random() >= self.faults.lost
             if arrives or not self.faults.takeovers:
-                self._book(trainer, call, answer)
+                self._count_accepted(trainer, call, answer)
             if arrives:
-                trainer.told(call, answer, self._safe_of(trainer))
+                trainer.receive(call, answer, self._safe_of(trainer))
 
-    def _book(self, trainer: Trainer, call: Json, answer: Json) -> None:
+    def _count_accepted(self, trainer: Trainer, call: Json, answer: Json) -> None:
         results = answer["results"][: len(call["done"])]
         for entry, result in zip(call["done"], results, strict=True):
             if result == ACCEPTED:
                 self.accepted[entry["task"], entry["attempt"]] += 1
-                if trainer not in self.trainers:  # its answer never comes to anybody
+                if trainer not in self.trainers:  # its answer is never received
                     self.unknowable.add(entry["task"])
 
     @contextmanager
     def _full_disk(self, size: int) -> Iterator[None]:
-        """Now and then, files may not grow by what is to be written; a part of it may be."""
+        """Sometimes limits the size of files, so that a part of the write at most succeeds."""
         if not size or self.chance.random() >= self.faults.full_disks:
             yield
             return
@@ -232,11 +234,13 @@ class World:
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
-    def _keep(self) -> None:
-        """A snapshot goes to the cluster."""
-        ledger = self.books.ledger
+    def _store_snapshot(self) -> None:
+        """Stores a snapshot in the cluster."""
+        ledger = self.durable_ledger.ledger
         self.fence.write(ledger.generation, ledger.dump(), "")
-        self.safe = {(one.name, one.incarnation): one.call for one in ledger.members}
+        self.safe = {
+            (trainer.name, trainer.incarnation): trainer.call for trainer in ledger.trainers
+        }
         for trainer in self.trainers:
             safe = self._safe_of(trainer)
             trainer.beyond = [(n, entry) for n, entry in trainer.beyond if n > safe]
@@ -245,47 +249,47 @@ class World:
         return self.safe.get((trainer.name, trainer.incarnation), 0)
 
     def _restart(self) -> None:
-        """Kill -9, in the middle of a write; the same disk."""
-        torn = b"".join(self.books.take())
+        """Kills the master in the middle of a write; the next one has the same disk."""
+        torn = b"".join(self.durable_ledger.take_pending())
         self._connections_break()
-        self.books.close()
+        self.durable_ledger.close()
         newest = max(self._home.glob("journal-*"), key=_number)
         with newest.open("ab") as file:
             file.write(torn[: self.chance.randint(0, len(torn))])
-        self.books = self._open(new=False)
+        self.durable_ledger = self._open(new=False)
         self.safe = {}
 
     def _take_over(self) -> None:
-        """The pod is deleted, and its disk with it."""
+        """Deletes the pod, and its disk with it."""
         self._connections_break()
-        self.books.take()
-        self.books.close()
-        self.books = self._open(new=True)
+        self.durable_ledger.take_pending()
+        self.durable_ledger.close()
+        self.durable_ledger = self._open(new=True)
         self.safe = {}
         for trainer in self.trainers:
             trainer.joined = False
         if not self.faults.deaths:
             for trainer in self.trainers:
                 self._join(trainer)
-        self.books.execute({"do": "settle"})
+        self.durable_ledger.execute({"do": "settle"})
 
     def _connections_break(self) -> None:
         self.late.clear()
         self.pending.clear()
 
     def _die(self) -> None:
-        """A trainer is killed, and another process gets its name."""
+        """Kills a trainer; another process gets its name."""
         place = self.chance.randrange(len(self.trainers))
         dead = self.trainers[place]
         self.unknowable |= {entry["task"] for _, entry in dead.beyond}
         if dead.open_call is not None:
             self.unknowable |= {entry["task"] for entry in dead.open_call["done"]}
-        self.late = [(one, call) for one, call in self.late if one is not dead]
+        self.late = [(sender, call) for sender, call in self.late if sender is not dead]
         self.trainers[place] = self._trainer(dead.name)
 
     def _expire(self) -> None:
-        """A trainer was not heard for a while, though it lives."""
-        self.books.execute(
+        """Expires a trainer that is alive."""
+        self.durable_ledger.execute(
             {"do": "expire", "trainers": {self.chance.choice(self.trainers).name: {}}}
         )
 
@@ -294,28 +298,28 @@ class World:
     def _trainer(self, name: str) -> Trainer:
         return Trainer(name, f"i-{self.chance.randrange(1 << 60)}")
 
-    def _open(self, *, new: bool) -> Books:
+    def _open(self, *, new: bool) -> DurableLedger:
         self.masters += new
         self._home = self.directory / f"pod-{self.masters}"
         self.fence = ConfigMapFence(self.api, "ml", "digits-master", f"pod-{self.masters}")
-        return books_of(Ledger("digits"), self._home, self.fence)
+        return open_ledger(Ledger("digits"), self._home, self.fence)
 
     # -- what must be true at the end ----------------------------------------------------------
 
     def check(self) -> None:
-        """Every record is acknowledged exactly once in each epoch."""
-        told = self.books.ledger.datasets["train"].progress()
-        assert told["complete"]
-        assert told["done_records"] == RECORDS * EPOCHS
-        assert told["leased_tasks"] == told["returned_tasks"] == 0
+        """Checks that every record is acknowledged exactly once in each epoch."""
+        progress = self.durable_ledger.ledger.datasets["train"].progress()
+        assert progress["complete"]
+        assert progress["done_records"] == RECORDS * EPOCHS
+        assert progress["leased_tasks"] == progress["returned_tasks"] == 0
         by_task = Counter(task for task, _ in self.accepted)
         again = {task for task, count in by_task.items() if count > 1}
         unseen = again - self.unknowable
-        assert _records(unseen) <= self.books.ledger.trained_again_records
+        assert _records(unseen) <= self.durable_ledger.ledger.trained_again_records
 
 
 def _records(tasks: set[str]) -> int:
-    """The last task of an epoch is shorter."""
+    """Number of records of some tasks; the last task of an epoch is shorter."""
     starts = [int(task.rsplit("/", 1)[1]) * STEP for task in tasks]
     return sum(min(STEP, RECORDS - start) for start in starts)
 

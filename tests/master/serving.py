@@ -1,4 +1,4 @@
-"""A master in a thread of its own, which can be killed as a process can."""
+"""A master in a thread of its own, which can be killed like a process."""
 
 import asyncio
 import threading
@@ -10,22 +10,22 @@ from aiohttp import web
 from master import app
 from master.fence import Fence
 from master.ledger import Ledger
-from master.measures import Measures
-from master.opening import books_of
-from master.service import Service
+from master.metrics import MasterMetrics
+from master.service import MasterService
+from master.startup import open_ledger
 from runtime import clock
 from tests.support.transports import accepted, ended
 
 TOKEN = "token-of-a-job-of-tests"  # noqa: S105 - of a server that lives as long as a test
 LIMIT_S = 60.0
-"""Ends a hang: nothing that is waited for takes so long."""
+"""Ends a hang: nothing that tests wait for takes this long."""
 
 
 class Clock:
-    """A master's, as tests need it: a machine that stands still for seconds ends no patience.
+    """A master's clock for tests: a machine that stalls for seconds causes no time-outs.
 
-    It is the real one, but for time in which nobody could read it; or it is held, and time passes
-    by hand.
+    It is the real clock without the time in which it could not be read; or it is held, and `move`
+    advances it.
     """
 
     def __init__(self) -> None:
@@ -43,17 +43,17 @@ class Clock:
             return self._now_s
 
     def hold(self) -> None:
-        """No time passes from now on, but by `move`."""
+        """Stops the clock: from now on only `move` advances it."""
         self()
         self._held = True
 
-    def go_on(self) -> None:
-        """Time passes again."""
+    def resume(self) -> None:
+        """Starts the clock again."""
         self()
         self._held = False
 
     def move(self, seconds: float) -> None:
-        """So much time has passed."""
+        """Advances the clock."""
         with self._lock:
             self._now_s += seconds
 
@@ -62,7 +62,7 @@ _MOST_STEP_S = 0.3
 
 
 class Served:
-    """Serves from its making until `stop` or `kill`."""
+    """A master that serves from its creation until `stop` or `kill`."""
 
     def __init__(
         self,
@@ -77,19 +77,19 @@ class Served:
         """Returns when it serves.
 
         Args:
-            directory: Of the journal.
-            port: Where; 0 takes a free one.
-            fence: Where snapshots go.
-            heartbeat_s: How often trainers are to be heard.
-            drain_s: How long its end waits for calls that it has not answered.
-            limits: Of the ledger.
+            directory: The directory of the journal.
+            port: The port; 0 for a free one.
+            fence: Where snapshots are stored.
+            heartbeat_s: The interval of trainers' heartbeats.
+            drain_s: How long its end waits for unanswered calls.
+            limits: Limits of the ledger.
         """
         self.clock = Clock()
         self._ledger = Ledger("digits", **limits)
         self._directory, self._fence = directory, fence
         self._heartbeat_s, self._drain_s = heartbeat_s, drain_s
         self.port = port
-        self.service: Service
+        self.service: MasterService
         self._stopped: asyncio.Event
         self._loop = asyncio.new_event_loop()
         self._kills = False
@@ -103,17 +103,17 @@ class Served:
             raise self._error
 
     def pass_s(self, seconds: float) -> None:
-        """So much time passes by its clock, which is held; the rendezvous sees it at once."""
+        """Advances its clock, which must be held; the rendezvous reads it at once."""
         self.clock.move(seconds)
-        changed = self.service.meetings._changed  # noqa: SLF001 - it may wait by the real clock
+        changed = self.service.long_polls._changed  # noqa: SLF001 - it may wait by the real clock
         self._loop.call_soon_threadsafe(changed.set)
 
     def stop(self) -> None:
-        """Ends as SIGTERM does: with a last snapshot."""
+        """Ends as on SIGTERM: with a last snapshot."""
         self._end(kills=False)
 
     def kill(self) -> None:
-        """Ends as SIGKILL does: with nothing."""
+        """Ends as on SIGKILL: with nothing."""
         self._end(kills=True)
 
     def _end(self, *, kills: bool) -> None:
@@ -127,7 +127,7 @@ class Served:
     def _run(self) -> None:
         try:
             self._loop.run_until_complete(self._serve())
-        except BaseException as error:  # noqa: BLE001 - told to whoever started this thread
+        except BaseException as error:  # noqa: BLE001 - raised in the starting thread
             self._error = error
         finally:
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
@@ -136,10 +136,10 @@ class Served:
 
     async def _serve(self) -> None:
         self._stopped = asyncio.Event()
-        books = books_of(self._ledger, self._directory, self._fence)
+        durable_ledger = open_ledger(self._ledger, self._directory, self._fence)
         try:
-            self.service = Service(books, self._heartbeat_s, self.clock, self._fence)
-            application = app.make(self.service, TOKEN, Measures())
+            self.service = MasterService(durable_ledger, self._heartbeat_s, self.clock, self._fence)
+            application = app.make(self.service, TOKEN, MasterMetrics())
             runner = web.AppRunner(
                 application,
                 access_log=None,
@@ -159,4 +159,4 @@ class Served:
             await runner.cleanup()
             await ended()
         finally:
-            books.close()
+            durable_ledger.close()

@@ -1,4 +1,4 @@
-"""Mistakes of callers, over HTTP: each a clear error, nothing lost, and the master serves on."""
+"""Wrong calls over HTTP: each gets a clear error, nothing is lost, and the master continues."""
 
 import base64
 import http.client
@@ -25,17 +25,17 @@ _HEARTBEAT_S = 5.0
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
     """A master with a data set of four tasks."""
-    found = Served(tmp_path / "journal", heartbeat_s=_HEARTBEAT_S)
-    yield found
-    found.stop()
+    running_master = Served(tmp_path / "journal", heartbeat_s=_HEARTBEAT_S)
+    yield running_master
+    running_master.stop()
 
 
 @pytest.fixture
 def master(served: Served) -> Master:
-    """How to speak with it."""
-    found = Master(served.port, TOKEN)
-    assert found.describe()[0] == 200
-    return found
+    """A client of it."""
+    client = Master(served.port, TOKEN)
+    assert client.describe()[0] == 200
+    return client
 
 
 def _raw(
@@ -51,17 +51,17 @@ def _raw(
 
 
 def _wait_there(served: Served, calls: int) -> None:
-    """Returns when so many calls for work wait at the master."""
-    waiters = served.service._waiters  # noqa: SLF001 - nothing else tells
-    until(lambda: len(waiters) == calls)
+    """Returns when this many calls for work wait at the master."""
+    waiting_calls = served.service._waiting_calls  # noqa: SLF001 - nothing else has it
+    until(lambda: len(waiting_calls) == calls)
 
 
-def _who(**more: Any) -> Json:
-    return {"trainer": "a", "incarnation": "a-1", **more}
+def _who(**fields: Any) -> Json:
+    return {"trainer": "a", "incarnation": "a-1", **fields}
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "found"),
+    ("path", "body", "expected"),
     [
         ("/v1/join", b"{", (400, None)),
         ("/v1/join", b"\xff\xfe", (400, None)),
@@ -85,13 +85,13 @@ def _who(**more: Any) -> Json:
     ],
 )
 def test_a_mistake_is_named(
-    served: Served, master: Master, path: str, body: bytes, found: tuple[int, str | None]
+    served: Served, master: Master, path: str, body: bytes, expected: tuple[int, str | None]
 ) -> None:
-    """In one line, with the field; the next call works."""
+    """The error is one line with the field; the next call works."""
     status, raw, headers = _raw(served, "POST", path, body)
     error = json.loads(raw)["error"]
 
-    assert (status, error.get("field")) == found
+    assert (status, error.get("field")) == expected
     assert headers["Content-Type"].startswith("application/json")
     assert "\n" not in error["message"]
     assert "Traceback" not in raw.decode()
@@ -114,7 +114,7 @@ def test_a_mistake_is_named(
     ],
 )
 def test_a_data_set_that_cannot_be_is_refused(master: Master, changes: Json, named: str) -> None:
-    """An empty one too: there is nothing to train on."""
+    """So is an empty one: there is nothing to train on."""
     status, answer = master.ask("PUT", "/v1/datasets/other", {**NUMBERS, **changes})
 
     assert (status, answer["error"]["field"]) == (422, named)
@@ -123,14 +123,14 @@ def test_a_data_set_that_cannot_be_is_refused(master: Master, changes: Json, nam
 
 @pytest.mark.parametrize("name", ["a%2Fb", "%20", "x" * 300, "-a"])
 def test_a_name_that_no_data_set_may_have(served: Served, name: str) -> None:
-    """Task ids are made of it."""
+    """Task ids contain it."""
     status, raw, _ = _raw(served, "PUT", f"/v1/datasets/{name}", json.dumps(NUMBERS).encode())
 
     assert status in (404, 422), raw
 
 
 def test_a_body_that_is_too_long_is_refused(served: Served) -> None:
-    """Before it is read whole."""
+    """It is refused before it is read completely."""
     status, raw, _ = _raw(served, "POST", "/v1/join", b" " * (protocol.MOST_BYTES + 1))
 
     assert status == 413
@@ -138,7 +138,7 @@ def test_a_body_that_is_too_long_is_refused(served: Served) -> None:
 
 
 def test_a_wrong_method_is_refused(served: Served) -> None:
-    """As JSON too."""
+    """The error is JSON too."""
     status, raw, _ = _raw(served, "DELETE", "/v1/status")
 
     assert status == 405
@@ -146,23 +146,23 @@ def test_a_wrong_method_is_refused(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["", "Bearer", "Bearer wrong", f"Token {TOKEN}", "Basic !!!", "Basic eDp5"]
+    "authorization", ["", "Bearer", "Bearer wrong", f"Token {TOKEN}", "Basic !!!", "Basic eDp5"]
 )
-def test_without_the_token_nothing_is_told(served: Served, given: str) -> None:
-    """Whatever is asked; another job's token is a wrong one."""
+def test_without_the_token_nothing_is_revealed(served: Served, authorization: str) -> None:
+    """All calls are refused; another job's token is a wrong one."""
     for path in ("/v1/status", "/", "/v1/evaluations/1"):
-        status, raw, _ = _raw(served, "GET", path, Authorization=given)
+        status, raw, _ = _raw(served, "GET", path, Authorization=authorization)
         assert status == 401
         assert TOKEN not in raw.decode()
-    assert _raw(served, "POST", "/v1/join", b"{}", Authorization=given)[0] == 401
+    assert _raw(served, "POST", "/v1/join", b"{}", Authorization=authorization)[0] == 401
 
 
 def test_a_browser_sends_the_token_as_password(served: Served, master: Master) -> None:
-    """The page shows the job, and names from outside are no HTML in it."""
+    """The page shows the job, and escapes what trainers wrote."""
     master.describe("b.c")
-    one = master.join("trainer-0")
-    lease = one.work(1)["tasks"][0]
-    one.work(failed=[{**ref(lease), "error": "<script>alert(1)</script>"}])
+    trainer = master.join("trainer-0")
+    lease = trainer.work(1)["tasks"][0]
+    trainer.work(failed=[{**ref(lease), "error": "<script>alert(1)</script>"}])
     basic = base64.b64encode(f"me:{TOKEN}".encode()).decode()
     status, raw, headers = _raw(served, "GET", "/", Authorization=f"Basic {basic}")
     text = raw.decode()
@@ -175,38 +175,38 @@ def test_a_browser_sends_the_token_as_password(served: Served, master: Master) -
 
 
 def test_probes_and_scrapes_need_no_token(served: Served, master: Master) -> None:
-    """They tell numbers only."""
-    one = master.join("trainer-0")
-    one.work(done=[done(lease) for lease in one.work(2)["tasks"]])
+    """They reveal numbers only."""
+    trainer = master.join("trainer-0")
+    trainer.work(done=[done(lease) for lease in trainer.work(2)["tasks"]])
     texts = [
         _raw(served, "GET", path, Authorization="")[1].decode()
         for path in ("/healthz", "/metrics", "/openapi.json")
     ]
 
     assert json.loads(texts[0]) == {"ok": True}
-    assert 'edl_master_tasks_count{outcome="done"} 2.0' in texts[1]
+    assert 'edl_master_tasks{outcome="done"} 2.0' in texts[1]
     assert 'path="/v1/work",status="200"' in texts[1]
     assert json.loads(texts[2])["openapi"].startswith("3.")
 
 
 def test_an_unknown_evaluation_is_named(master: Master) -> None:
-    """As is a version that is no number."""
+    """So is a version that is not a number."""
     for text, status in (("7", 404), ("x", 422), ("9" * 40, 422)):
-        found, answer = master.ask("GET", f"/v1/evaluations/{text}")
-        assert (found, answer["error"]["field"]) == (status, "model_version")
+        answer_status, answer = master.ask("GET", f"/v1/evaluations/{text}")
+        assert (answer_status, answer["error"]["field"]) == (status, "model_version")
 
 
-def test_evaluations_are_asked_for_and_told(master: Master) -> None:
-    """Over HTTP, from the question to the means."""
+def test_evaluations_are_requested_and_reported(master: Master) -> None:
+    """Over HTTP, from the request to the means."""
     master.describe("test", kind="evaluation", epochs=0, records=10)
     assert master.ask("POST", "/v1/evaluations", {"model_version": 3, "dataset": "test"})[0] == 200
-    one = master.join("trainer-0")
+    trainer = master.join("trainer-0")
     scope: Json = {"kinds": ["evaluation"], "datasets": ["test"]}
-    leases = one.work(1, **scope)["tasks"]
-    one.work(done=[done(leases[0], metrics={"accuracy": 0.9})])
-    told = master.ask("GET", "/v1/evaluations/3")[1]["rounds"][0]
+    leases = trainer.work(1, **scope)["tasks"]
+    trainer.work(done=[done(leases[0], metrics={"accuracy": 0.9})])
+    evaluation = master.ask("GET", "/v1/evaluations/3")[1]["rounds"][0]
 
-    assert told == {
+    assert evaluation == {
         "dataset": "test",
         "model_version": 3,
         "records": 10,
@@ -218,13 +218,13 @@ def test_evaluations_are_asked_for_and_told(master: Master) -> None:
 def test_a_full_disk_refuses_and_loses_nothing(
     served: Served, master: Master, tmp_path: Path
 ) -> None:
-    """The caller may try again; once there is room, the same call works."""
-    one = master.join("trainer-0")
-    order = one.order(2)
+    """The caller may try again; once there is space, the same call works."""
+    trainer = master.join("trainer-0")
+    order = trainer.order(2)
     with full_disk(5, tmp_path / "journal" / "journal-1.log"):
-        status, answer = one.say("POST", "/v1/work", **order)
+        status, answer = trainer.say("POST", "/v1/work", **order)
         healthy = _raw(served, "GET", "/healthz")[0]
-    tasks = one.ok("POST", "/v1/work", **order)["tasks"]
+    tasks = trainer.ok("POST", "/v1/work", **order)["tasks"]
 
     assert (status, healthy) == (507, 200)
     assert "cannot write the journal" in answer["error"]["message"]
@@ -232,11 +232,11 @@ def test_a_full_disk_refuses_and_loses_nothing(
 
 
 def test_a_call_waits_until_something_is_free(served: Served, master: Master) -> None:
-    """It is answered when another hands a task back, or else when its own time is over."""
+    """It is answered when another trainer returns a task, or when its own time is over."""
     master.describe("one", records=10)
     scope: Json = {"datasets": ["one"]}
-    one, other = master.join("trainer-0"), master.join("trainer-1")
-    lease = one.work(1, **scope)["tasks"][0]
+    trainer, other = master.join("trainer-0"), master.join("trainer-1")
+    lease = trainer.work(1, **scope)["tasks"][0]
     begun_s = clock.monotonic_s()
     waited = other.work(1, wait_s=0.3, **scope)
     took_s = clock.monotonic_s() - begun_s
@@ -244,7 +244,7 @@ def test_a_call_waits_until_something_is_free(served: Served, master: Master) ->
     waiting = threading.Thread(target=lambda: answers.append(other.work(1, wait_s=30.0, **scope)))
     waiting.start()
     _wait_there(served, 1)
-    one.work(back=[ref(lease)])
+    trainer.work(back=[ref(lease)])
     waiting.join(LIMIT_S)
 
     assert (waited["tasks"], waited["state"], waited["again_s"]) == ([], "wait", AGAIN_S)
@@ -255,21 +255,21 @@ def test_a_call_waits_until_something_is_free(served: Served, master: Master) ->
 def test_a_call_that_waits_for_some_tasks_is_not_answered_by_others(
     served: Served, master: Master
 ) -> None:
-    """Those of another kind or another data set leave it waiting."""
+    """It ignores tasks of other kinds and other data sets."""
     for name in ("test", "later"):
         master.describe(name, kind="evaluation", epochs=0, records=10)
     master.ask("POST", "/v1/evaluations", {"model_version": 3, "dataset": "test"})
-    one, other = master.join("trainer-0"), master.join("trainer-1")
+    trainer, other = master.join("trainer-0"), master.join("trainer-1")
     both: Json = {"datasets": ["train", "test"]}
-    leases = {lease["kind"]: lease for lease in one.work(5, kinds=None, **both)["tasks"]}
+    leases = {lease["kind"]: lease for lease in trainer.work(5, kinds=None, **both)["tasks"]}
     answers: list[Json] = []
     call = partial(other.work, 1, wait_s=30.0, kinds=["evaluation"], **both)
     waiting = threading.Thread(target=lambda: answers.append(call()))
     waiting.start()
     _wait_there(served, 1)
-    one.work(back=[ref(leases["training"])])
+    trainer.work(back=[ref(leases["training"])])
     master.ask("POST", "/v1/evaluations", {"model_version": 4, "dataset": "later"})
-    one.work(back=[ref(leases["evaluation"])])
+    trainer.work(back=[ref(leases["evaluation"])])
     waiting.join(LIMIT_S)
 
     assert [task["task"] for answer in answers for task in answer["tasks"]] == ["test/0/0"]
@@ -279,26 +279,26 @@ def test_a_call_that_waits_for_some_tasks_is_not_answered_by_others(
 def test_a_task_that_fails_is_in_the_masters_log(
     master: Master, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With what the trainer said, whether or not the task is tried again."""
-    one = master.join("trainer-0")
-    lease = one.work(1)["tasks"][0]
-    one.work(failed=[{**ref(lease), "error": "ValueError: no such image"}])
-    told = next(found for found in caplog.records if found.message == "task failed")
+    """The log has the trainer's error, whether or not the task is tried again."""
+    trainer = master.join("trainer-0")
+    lease = trainer.work(1)["tasks"][0]
+    trainer.work(failed=[{**ref(lease), "error": "ValueError: no such image"}])
+    failure = next(record for record in caplog.records if record.message == "task failed")
 
-    assert vars(told)["edl_keys"] == {
+    assert vars(failure)["edl_keys"] == {
         "task": lease["task"],
         "trainer": "trainer-0",
         "error": "ValueError: no such image",
     }
 
 
-def test_trainers_that_fall_silent_are_gone(served: Served, master: Master) -> None:
-    """Their tasks go to others, and what they had trained of them is counted."""
+def test_trainers_that_fall_silent_are_dead(served: Served, master: Master) -> None:
+    """Their tasks are leased to others, and what they had trained of them is counted."""
     served.clock.hold()
     master.describe("one", records=10)
-    one = master.join("trainer-0")
-    lease = one.work(1, datasets=["one"])["tasks"][0]
-    one.ok("POST", "/v1/heartbeat", held=[{**ref(lease), "trained": 4}])
+    trainer = master.join("trainer-0")
+    lease = trainer.work(1, datasets=["one"])["tasks"][0]
+    trainer.ok("POST", "/v1/heartbeat", held=[{**ref(lease), "trained": 4}])
     other = master.join("trainer-1")
     answers: list[Json] = []
     call = partial(other.work, 1, wait_s=30.0, datasets=["one"])
@@ -314,18 +314,18 @@ def test_trainers_that_fall_silent_are_gone(served: Served, master: Master) -> N
     assert list(status["trainers"]) == ["trainer-1"]
 
 
-def test_tasks_that_a_trainer_knows_nothing_of_come_back(served: Served, master: Master) -> None:
-    """An answer that nobody waited for had leased them; after three heartbeats others get them."""
+def test_tasks_that_heartbeats_do_not_report_are_returned(served: Served, master: Master) -> None:
+    """The answer that leased them was lost; after three heartbeats others get them."""
     served.clock.hold()
     master.describe("one", records=10)
-    one = master.join("trainer-0")
-    one.work(1, datasets=["one"])
+    trainer = master.join("trainer-0")
+    trainer.work(1, datasets=["one"])
     other = master.join("trainer-1")
-    found: list[list[Json]] = []
+    answers: list[list[Json]] = []
     for _ in range(3):
-        one.ok("POST", "/v1/heartbeat", held=[])
-        found.append(other.work(1, datasets=["one"])["tasks"])
+        trainer.ok("POST", "/v1/heartbeat", held=[])
+        answers.append(other.work(1, datasets=["one"])["tasks"])
         served.pass_s(1.5 * _HEARTBEAT_S)
 
-    assert [[task["attempt"] for task in tasks] for tasks in found] == [[], [], [2]]
+    assert [[task["attempt"] for task in tasks] for tasks in answers] == [[], [], [2]]
     assert served.service.ledger.lost_records == 0

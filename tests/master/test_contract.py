@@ -1,4 +1,4 @@
-"""The real master keeps what the SDK relies on: the same facts as the fake's."""
+"""The real master keeps what the SDK relies on: the same contract as the fake."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from master.fence import ConfigMapFence
 from tests.master.serving import TOKEN, Served
 from tests.reconciler.waiting import until
 from tests.sdk.contract import Master, MasterContract
-from tests.sdk.contract_meetings import MeetingContract
+from tests.sdk.contract_rendezvous import RendezvousContract
 
 
 class _Site:
@@ -23,13 +23,13 @@ class _Site:
         self.served = self._serve(0)
 
     def take_over(self) -> None:
-        """The pod is gone, and its journal with it."""
+        """Deletes the pod and its journal."""
         self.served.kill()
         self.served = self._serve(self.served.port)
 
     def keep(self) -> None:
         """Returns when all that was answered is in a snapshot."""
-        until(lambda: self.served.service.covered)
+        until(lambda: self.served.service.snapshot_is_current)
 
     def _serve(self, port: int) -> Served:
         self._count += 1
@@ -38,15 +38,15 @@ class _Site:
         return Served(self._directory / name, port=port, fence=fence, heartbeat_s=5.0)
 
 
-class TestRealMaster(MasterContract, MeetingContract):
-    """Over HTTP, with a journal and a snapshot in a ConfigMap."""
+class TestRealMaster(MasterContract, RendezvousContract):
+    """The contract over HTTP, with a journal and a snapshot in a ConfigMap."""
 
     @pytest.fixture
     def site(self, tmp_path: Path) -> Iterator[_Site]:
         """One master at a time."""
-        found = _Site(tmp_path)
-        yield found
-        found.served.kill()
+        site = _Site(tmp_path)
+        yield site
+        site.served.kill()
 
     @pytest.fixture
     def master(self, site: _Site) -> Master:

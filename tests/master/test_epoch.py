@@ -2,18 +2,18 @@
 
 import pytest
 
-from master.dataset import Dataset, Round
+from master.dataset import Dataset, Evaluation
 from master.epoch import Epoch
-from master.shuffle import Order
-from tests.master.books import shape
+from master.shuffle import TaskOrder
+from tests.master.ledger_calls import shape
 
 
 def _epoch(count: int) -> Epoch:
-    return Epoch(0, count, Order(count, None, 0))
+    return Epoch(0, count, TaskOrder(count, None, 0))
 
 
 def test_what_came_back_goes_out_first_and_in_the_epochs_order() -> None:
-    """With an attempt that is greater than every one before, and than those of another master."""
+    """Its attempt is greater than all earlier ones, also those of another master."""
     epoch = _epoch(4)
     for _ in range(3):
         epoch.lease("a", 0)
@@ -28,23 +28,23 @@ def test_what_came_back_goes_out_first_and_in_the_epochs_order() -> None:
 
 @pytest.mark.parametrize("seed", [None, 7])
 def test_leaders_that_are_lost_one_after_the_other_change_no_order(seed: int | None) -> None:
-    """The second had only a part of what the first gave back, and gives that back again."""
-    epoch = Epoch(0, 64, Order(64, seed, 3))
-    expected = [epoch.order.at(place) for place in range(64)]
+    """The second one leased a part of what the first returned, and returns that again."""
+    epoch = Epoch(0, 64, TaskOrder(64, seed, 3))
+    expected = [epoch.order.number_at(place) for place in range(64)]
     first = [epoch.lease("a", 0)[0] for _ in range(20)]
     for index in first[4:]:
         epoch.give_back(index)
     second = [epoch.lease("b", 0)[0] for _ in range(6)]
     for index in second[2:]:
         epoch.give_back(index)
-    epoch = Epoch.load(epoch.dump(), 64, Order(64, seed, 3))
+    epoch = Epoch.load(epoch.dump(), 64, TaskOrder(64, seed, 3))
 
     assert second == first[4:10]
     assert [epoch.lease("c", 0)[0] for _ in range(58)] == expected[6:]
 
 
 def test_counts_follow_each_task() -> None:
-    """Leased, done and dropped; complete when nothing is left."""
+    """Leased, done and dropped; complete when no task is outstanding."""
     epoch = _epoch(3)
     for _ in range(3):
         epoch.lease("a", 0)
@@ -60,10 +60,10 @@ def test_counts_follow_each_task() -> None:
 
 
 def test_a_task_that_another_master_gave_out_is_not_given_out_again() -> None:
-    """The cursor has not come to it yet, and passes it over."""
+    """The cursor has not reached it yet, and skips it."""
     epoch = _epoch(3)
     epoch.adopt(1, 9, "b")
-    assert [epoch.known(index) for index in range(3)] == [False, True, False]
+    assert [epoch.was_leased(index) for index in range(3)] == [False, True, False]
     leases = [epoch.lease("a", 0) for _ in range(2)]
 
     assert leases == [(0, 1), (2, 1)]
@@ -72,7 +72,7 @@ def test_a_task_that_another_master_gave_out_is_not_given_out_again() -> None:
 
 
 def test_a_task_that_came_back_may_be_adopted() -> None:
-    """Nobody else gets it then."""
+    """It is not leased to others then."""
     epoch = _epoch(1)
     epoch.lease("a", 0)
     epoch.give_back(0)
@@ -83,15 +83,15 @@ def test_a_task_that_came_back_may_be_adopted() -> None:
 
 
 def test_only_tasks_of_the_epoch_exist() -> None:
-    """A stream has every one."""
-    stream = Epoch(0, None, Order(1, None, 0))
+    """A stream has every task."""
+    stream = Epoch(0, None, TaskOrder(1, None, 0))
 
     assert [_epoch(2).exists(index) for index in (-1, 0, 1, 2)] == [False, True, True, False]
     assert [stream.exists(index) for index in (-1, 0, 10**9)] == [False, True, True]
 
 
 def test_at_most_eight_epochs_overlap() -> None:
-    """A trainer that holds a task of the first for long must not fill the books."""
+    """A trainer that holds a task of the first for long must not fill the ledger."""
     data = Dataset("train", shape(records=10, epochs=20, overlap=True))
     while data.free:
         data.lease("a", 0, 1)
@@ -102,18 +102,18 @@ def test_at_most_eight_epochs_overlap() -> None:
 
 @pytest.mark.parametrize(("kind", "most"), [("training", 256), ("evaluation", 8)])
 def test_an_epoch_far_beyond_those_that_are_open_is_not_begun(kind: str, most: int) -> None:
-    """A trainer tells of one that no master before can have begun: it must not fill the books."""
+    """No previous master can have begun it: a trainer's report must not fill the ledger."""
     dataset = Dataset("x", shape(records=10, epochs=1_000, kind=kind))
 
-    assert dataset.reach(most) is None
+    assert dataset.ensure_open(most) is None
     assert list(dataset.open) == [0]
     for number in (most - 1, most, most + 99):
-        dataset.reach(number)
+        dataset.ensure_open(number)
     assert list(dataset.open) == list(range(most))
 
 
 def _evaluated(dataset: Dataset, tasks: int, metrics: int) -> None:
-    """Each of some tasks has other metrics than all before."""
+    """Completes tasks of which each has different metrics."""
     for _ in range(tasks):
         (lease,) = dataset.lease("a", 0, 1)
         epoch = dataset.open[lease["epoch"]]
@@ -123,49 +123,53 @@ def _evaluated(dataset: Dataset, tasks: int, metrics: int) -> None:
 
 
 def test_an_evaluation_has_so_many_metrics_and_no_more() -> None:
-    """The first ones that its tasks tell."""
+    """It keeps the first ones that its tasks report."""
     dataset = Dataset("x", shape(records=30, epochs=1, kind="evaluation"))
     _evaluated(dataset, 3, 64)
 
-    assert list(dataset.rounds[0].sums) == [f"{name}" for name in range(80)]
+    assert list(dataset.evaluations[0].sums) == [f"{name}" for name in range(80)]
 
 
 def test_the_oldest_evaluations_are_forgotten() -> None:
-    """Where they have too many metrics together; also in books that another master reads."""
+    """They are where there are too many metrics together; also in a restored ledger."""
     dataset = Dataset("x", shape(records=10, epochs=0, kind="evaluation"))
     for version in range(200):
-        dataset.ask(version)
+        dataset.add_evaluation(version)
         _evaluated(dataset, 1, 64)
         dataset = Dataset.load("x", dataset.dump())
 
-    assert [each.model_version for each in dataset.rounds] == list(range(75, 200))
-    assert all(each.complete and len(each.sums) == 64 for each in dataset.rounds)
+    assert [evaluation.model_version for evaluation in dataset.evaluations] == list(range(75, 200))
+    assert all(
+        evaluation.complete and len(evaluation.sums) == 64 for evaluation in dataset.evaluations
+    )
     assert dataset.progress()["epochs"] == dataset.opened == 200
 
 
 def test_evaluations_that_are_still_to_do_are_kept() -> None:
-    """Of those that are done, so many that they are 1 024 together."""
+    """Of complete ones, as many are kept as make 1 024 together."""
     dataset = Dataset("x", shape(records=10, epochs=0, kind="evaluation"))
     for version in range(1_000):
-        dataset.ask(version)
+        dataset.add_evaluation(version)
     _evaluated(dataset, 500, 1)
-    assert not dataset.crowded
+    assert not dataset.evaluations_full
     for version in range(1_000, 1_524):
-        dataset.ask(version)
+        dataset.add_evaluation(version)
 
-    assert [each.model_version for each in dataset.rounds] == list(range(500, 1_524))
-    assert dataset.crowded
+    assert [evaluation.model_version for evaluation in dataset.evaluations] == list(
+        range(500, 1_524)
+    )
+    assert dataset.evaluations_full
     assert dataset.lease("a", 0, 1)[0]["model_version"] == 500
 
 
 def test_means_are_weighted_by_records() -> None:
-    """One that was no number makes the mean none, whatever comes later; others are as they were."""
-    found = Round(3)
-    found.add({"loss": 1.0, "accuracy": 0.5}, 10)
-    found.add({"loss": 4.0}, 20)
-    assert found.told()["metrics"] == {"loss": 3.0, "accuracy": 0.5}
-    found.add({"loss": None}, 1)
-    found.add({"loss": 1.0}, 1)
+    """A mean that is not finite makes the total null, whatever follows; others do not change."""
+    evaluation = Evaluation(3)
+    evaluation.add({"loss": 1.0, "accuracy": 0.5}, 10)
+    evaluation.add({"loss": 4.0}, 20)
+    assert evaluation.to_json()["metrics"] == {"loss": 3.0, "accuracy": 0.5}
+    evaluation.add({"loss": None}, 1)
+    evaluation.add({"loss": 1.0}, 1)
 
-    assert found.told()["metrics"] == {"loss": None, "accuracy": 0.5}
-    assert (found.records, found.model_version, found.complete) == (32, 3, False)
+    assert evaluation.to_json()["metrics"] == {"loss": None, "accuracy": 0.5}
+    assert (evaluation.records, evaluation.model_version, evaluation.complete) == (32, 3, False)

@@ -28,7 +28,7 @@ KINDS = {
 def test_every_record_is_acknowledged_once_per_epoch_in_all_schedules(
     kind: str, seeds: range, tmp_path: Path, thorough: bool
 ) -> None:
-    """And a task only ever counts again where nobody alive could have told of it."""
+    """A task counts again only where no live process could have reported it."""
     for seed in range(MANY) if thorough else seeds:
         home = tmp_path / str(seed)
         world = World(home, seed, KINDS[kind])

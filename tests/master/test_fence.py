@@ -1,4 +1,4 @@
-"""Snapshots in a ConfigMap, and who may write them."""
+"""Snapshots in a ConfigMap, and which master may write them."""
 
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from kube.request import CONFIGMAPS
 from master.errors import FencedError, JournalError
 from master.fence import ConfigMapFence, pack, unpack
 from master.ledger import Ledger
-from master.opening import books_of
-from tests.master.books import opened, who, work
+from master.startup import open_ledger
+from tests.master.ledger_calls import opened, who, work
 
 _PLACE = ("ml", "digits-master")
 
@@ -29,37 +29,41 @@ def _fence(api: FakeApi, holder: str) -> ConfigMapFence:
 
 
 def _data(api: FakeApi) -> dict[str, str]:
-    found: dict[str, str] = orjson.loads(api.send(request.get(CONFIGMAPS, *_PLACE)))["data"]
-    return found
+    data: dict[str, str] = orjson.loads(api.send(request.get(CONFIGMAPS, *_PLACE)))["data"]
+    return data
 
 
 def test_what_is_written_is_read(api: FakeApi) -> None:
-    """With generation, holder and outcome beside it."""
+    """With generation, holder and outcome."""
     fence = _fence(api, "pod-1")
     assert fence.read().generation == 0
     fence.write(3, {"job": "digits"}, "")
     fence.write(3, {"job": "digits", "more": 1}, "done")
-    kept = _fence(api, "other").read()
+    stored = _fence(api, "other").read()
 
-    assert (kept.generation, kept.holder, kept.books) == (3, "pod-1", {"job": "digits", "more": 1})
+    assert (stored.generation, stored.holder, stored.state) == (
+        3,
+        "pod-1",
+        {"job": "digits", "more": 1},
+    )
     assert _data(api)["outcome"] == "done"
 
 
 def test_a_configmap_that_was_made_empty_is_used(api: FakeApi) -> None:
-    """The reconciler makes it, so that its owner is the Job; labels on it stay."""
+    """The reconciler creates it, so that the Job owns it; labels on it stay."""
     body = {"metadata": {"name": _PLACE[1], "labels": {"x": "y"}}}
     api.send(request.create(CONFIGMAPS, _PLACE[0], body))
     fence = _fence(api, "pod-1")
-    assert fence.read().books is None
+    assert fence.read().state is None
     fence.write(1, {}, "")
-    found = orjson.loads(api.send(request.get(CONFIGMAPS, *_PLACE)))
+    config_map = orjson.loads(api.send(request.get(CONFIGMAPS, *_PLACE)))
 
-    assert found["metadata"]["labels"] == {"x": "y"}
-    assert found["data"]["holder"] == "pod-1"
+    assert config_map["metadata"]["labels"] == {"x": "y"}
+    assert config_map["data"]["holder"] == "pod-1"
 
 
 def test_an_old_master_cannot_write(api: FakeApi) -> None:
-    """As soon as another one has."""
+    """As soon as another one has written."""
     old, new = _fence(api, "pod-1"), _fence(api, "pod-2")
     old.write(1, {}, "")
     new.read()
@@ -71,7 +75,7 @@ def test_an_old_master_cannot_write(api: FakeApi) -> None:
 
 
 def test_an_old_master_of_the_same_name_cannot_write(api: FakeApi) -> None:
-    """A pod that comes back without its journal has the name that it had before."""
+    """A pod that returns without its journal has the same name as before."""
     old, new = _fence(api, "pod-1"), _fence(api, "pod-1")
     old.write(1, {}, "")
     new.read()
@@ -83,11 +87,11 @@ def test_an_old_master_of_the_same_name_cannot_write(api: FakeApi) -> None:
 
 
 def test_a_generation_that_two_masters_have_belongs_to_the_first_that_wrote(api: FakeApi) -> None:
-    """Both took over from one snapshot: the other is out at its first write."""
+    """Both took over from one snapshot: the other fails at its first write."""
     _fence(api, "pod-1").write(1, {}, "")
     first, second = _fence(api, "pod-2"), _fence(api, "pod-3")
-    for one in (first, second):
-        one.read()
+    for fence in (first, second):
+        fence.read()
     first.write(2, {"by": 2}, "")
 
     with pytest.raises(FencedError, match="pod-2"):
@@ -107,21 +111,21 @@ def test_a_label_does_not_fence(api: FakeApi) -> None:
     assert unpack(_data(api)["snapshot"]) == {"n": 1}
 
 
-def test_books_too_large_for_a_configmap_are_an_error(api: FakeApi) -> None:
-    """Said before the API server says it."""
+def test_a_snapshot_too_large_for_a_configmap_is_an_error(api: FakeApi) -> None:
+    """The error comes before the API server refuses them."""
     random = Path("/dev/urandom")
     with random.open("rb") as file, pytest.raises(JournalError, match="too large"):
         _fence(api, "pod-1").write(1, {"noise": file.read(800_000).hex()}, "")
 
 
-def test_books_that_json_cannot_hold_are_an_error(api: FakeApi) -> None:
-    """It is tried again later; the master serves on."""
+def test_a_snapshot_that_json_cannot_hold_is_an_error(api: FakeApi) -> None:
+    """It is tried again later; the master continues."""
     with pytest.raises(JournalError, match="as JSON"):
         _fence(api, "pod-1").write(1, {"n": 1 << 64}, "")
 
 
 def test_a_damaged_snapshot_is_named(api: FakeApi) -> None:
-    """Nobody starts from nothing by mistake."""
+    """No master starts with an empty ledger by mistake."""
     body = {
         "metadata": {"name": _PLACE[1]},
         "data": {"snapshot": "bm9uc2Vuc2U=", "generation": "1"},
@@ -129,8 +133,8 @@ def test_a_damaged_snapshot_is_named(api: FakeApi) -> None:
     api.send(request.create(CONFIGMAPS, _PLACE[0], body))
     with pytest.raises(JournalError, match="ml/digits-master is damaged"):
         _fence(api, "pod-1").read()
-    with pytest.raises(ValueError, match="no books"):
-        unpack(pack([]))  # type: ignore[arg-type]  # what nobody stores
+    with pytest.raises(ValueError, match="not a snapshot"):
+        unpack(pack([]))  # type: ignore[arg-type]  # never stored
 
 
 def test_a_million_tasks_fit() -> None:
@@ -146,25 +150,25 @@ def test_a_million_tasks_fit() -> None:
 
 
 def test_a_new_pod_takes_over_and_the_old_one_stays_out(api: FakeApi, tmp_path: Path) -> None:
-    """Also when it comes back with its journal."""
-    first = books_of(Ledger("digits"), tmp_path / "1", _fence(api, "pod-1"))
+    """Also when the old one returns with its journal."""
+    first = open_ledger(Ledger("digits"), tmp_path / "1", _fence(api, "pod-1"))
     first.execute({"do": "join", **who("a")})
     first.close()
-    second = books_of(Ledger("digits"), tmp_path / "2", _fence(api, "pod-2"))
+    second = open_ledger(Ledger("digits"), tmp_path / "2", _fence(api, "pod-2"))
     generation = second.ledger.generation
     second.close()
-    again = books_of(Ledger("digits"), tmp_path / "2", _fence(api, "pod-2"))
+    again = open_ledger(Ledger("digits"), tmp_path / "2", _fence(api, "pod-2"))
     again.close()
 
     assert (generation, again.ledger.generation) == (2, 2)
     with pytest.raises(FencedError, match="generation 2, this journal is of 1"):
-        books_of(Ledger("digits"), tmp_path / "1", _fence(api, "pod-1"))
+        open_ledger(Ledger("digits"), tmp_path / "1", _fence(api, "pod-1"))
     with pytest.raises(JournalError, match="of job 'digits'"):
-        books_of(Ledger("mnist"), tmp_path / "3", _fence(api, "pod-3"))
+        open_ledger(Ledger("mnist"), tmp_path / "3", _fence(api, "pod-3"))
 
 
 def test_an_api_server_that_is_away_is_no_fence(api: FakeApi) -> None:
-    """It may be back later: the error says which object."""
+    """It may return later: the error names the object."""
     fence = _fence(api, "pod-1")
     api.faults.fail_next(Unavailable("no route"), 2)
     with pytest.raises(JournalError, match="cannot read ConfigMap ml/digits-master"):
@@ -174,7 +178,7 @@ def test_an_api_server_that_is_away_is_no_fence(api: FakeApi) -> None:
 
 
 def test_a_write_whose_answer_was_lost_does_not_fence(api: FakeApi) -> None:
-    """The next one finds its own name there."""
+    """The next write finds its own name there."""
     fence = _fence(api, "pod-1")
     fence.write(1, {}, "")
     api.faults.lose_answers()

@@ -1,4 +1,4 @@
-"""The journal on disk: what is in it after crashes, cuts, damage and full disks."""
+"""The journal on disk after crashes, cuts, damage and full disks."""
 
 import os
 import resource
@@ -10,70 +10,70 @@ from pathlib import Path
 import pytest
 
 from master import journal
-from master.books import Books
+from master.durable_ledger import DurableLedger
 from master.errors import JournalError
 from master.journal import Journal, line
 from master.ledger import Ledger
-from tests.master.books import ref, shape, who
+from tests.master.ledger_calls import ref, shape, who
 
 COMMANDS = [{"do": "n", "n": number} for number in range(5)]
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A journal of five commands behind books."""
-    found = Journal(tmp_path / "journal")
-    found.read()
-    found.replace({"job": "digits"})
-    found.append(line(command) for command in COMMANDS)
-    found.close()
+    """A journal of five commands behind a snapshot."""
+    open_journal = Journal(tmp_path / "journal")
+    open_journal.read()
+    open_journal.replace({"job": "digits"})
+    open_journal.append(line(command) for command in COMMANDS)
+    open_journal.close()
     return tmp_path / "journal"
 
 
 @contextmanager
 def _reading(directory: Path) -> Iterator[Journal]:
-    found = Journal(directory)
+    open_journal = Journal(directory)
     try:
-        yield found
+        yield open_journal
     finally:
-        found.close()
+        open_journal.close()
 
 
 def test_what_was_written_is_read(directory: Path) -> None:
-    """In order, behind the books."""
-    with _reading(directory) as found:
-        read = found.read()
+    """In order, behind the snapshot."""
+    with _reading(directory) as open_journal:
+        read = open_journal.read()
 
-    assert read.books == {"job": "digits"}
+    assert read.snapshot == {"job": "digits"}
     assert list(read.commands) == COMMANDS
     assert not read.cut_bytes
     assert not read.empty
 
 
 def test_a_journal_cut_anywhere_keeps_what_is_before(directory: Path) -> None:
-    """At each byte of the file: whole commands before it, no error, and it can be written on."""
+    """At each byte of the file: intact commands before it, no error, and it is writable."""
     path = directory / "journal-1.log"
     whole = path.read_bytes()
     ends = [place + 1 for place, byte in enumerate(whole) if byte == ord("\n")]
     for cut in range(len(whole) + 1):
         path.write_bytes(whole[:cut])
-        with _reading(directory) as found:
-            read = found.read()
-            found.append([line({"do": "next"})])
-            again = found.read()
+        with _reading(directory) as open_journal:
+            read = open_journal.read()
+            open_journal.append([line({"do": "next"})])
+            again = open_journal.read()
         count = sum(end <= cut for end in ends)
         assert list(read.commands) == COMMANDS[:count]
         assert [*read.commands, {"do": "next"}] == list(again.commands)
 
 
 def test_damage_ends_a_journal(directory: Path) -> None:
-    """A bit that flipped is found by the checksum; what comes after is not trusted."""
+    """The checksum finds a bit that flipped; later lines are not trusted."""
     path = directory / "journal-1.log"
     data = bytearray(path.read_bytes())
     data[data.index(b'"n":2') + 4] ^= 1
     path.write_bytes(data)
-    with _reading(directory) as found:
-        read = found.read()
+    with _reading(directory) as open_journal:
+        read = open_journal.read()
 
     assert list(read.commands) == COMMANDS[:2]
     assert read.cut_bytes > 0
@@ -81,40 +81,43 @@ def test_damage_ends_a_journal(directory: Path) -> None:
 
 @pytest.mark.parametrize("text", [b"\n", b"x\n", b"0123456z {}\n", b"00000000 {}\n", b"\xff" * 40])
 def test_garbage_is_no_command(directory: Path, text: bytes) -> None:
-    """Whatever it looks like."""
+    """In all its forms."""
     with (directory / "journal-1.log").open("ab") as file:
         file.write(text)
-    with _reading(directory) as found:
-        assert list(found.read().commands) == COMMANDS
+    with _reading(directory) as open_journal:
+        assert list(open_journal.read().commands) == COMMANDS
 
 
-def test_damaged_books_fall_back_on_those_before(directory: Path) -> None:
+def test_a_damaged_snapshot_falls_back_on_the_previous_one(directory: Path) -> None:
     """With both journals behind them, nothing is lost."""
-    with _reading(directory) as found:
-        found.read()
-        found.replace({"job": "digits", "later": True})
-        found.append([line({"do": "last"})])
+    with _reading(directory) as open_journal:
+        open_journal.read()
+        open_journal.replace({"job": "digits", "later": True})
+        open_journal.append([line({"do": "last"})])
     (directory / "books-2.json").write_bytes(b"torn")
-    with _reading(directory) as found:
-        read = found.read()
+    with _reading(directory) as open_journal:
+        read = open_journal.read()
 
-    assert read.books == {"job": "digits"}
+    assert read.snapshot == {"job": "digits"}
     assert list(read.commands) == [*COMMANDS, {"do": "last"}]
 
 
-def test_no_books_that_can_be_read_are_an_error(directory: Path) -> None:
-    """Starting from nothing would train everything again."""
+def test_no_readable_snapshot_is_an_error(directory: Path) -> None:
+    """An empty start would train everything again."""
     (directory / "books-1.json").write_bytes(b"torn")
-    with _reading(directory) as found, pytest.raises(JournalError, match="restore or remove"):
-        found.read()
+    with (
+        _reading(directory) as open_journal,
+        pytest.raises(JournalError, match="restore or remove"),
+    ):
+        open_journal.read()
 
 
 def test_old_files_are_removed(directory: Path) -> None:
     """One pair before the newest is kept."""
-    with _reading(directory) as found:
-        found.read()
+    with _reading(directory) as open_journal:
+        open_journal.read()
         for number in range(4):
-            found.replace({"number": number})
+            open_journal.replace({"number": number})
 
     assert sorted(path.name for path in directory.iterdir()) == [
         "books-4.json",
@@ -126,7 +129,7 @@ def test_old_files_are_removed(directory: Path) -> None:
 
 
 def test_one_master_at_a_time(directory: Path) -> None:
-    """A second one is told what to do."""
+    """The error of a second one says what to do."""
     with _reading(directory), pytest.raises(JournalError, match="another master uses"):
         Journal(directory)
 
@@ -139,11 +142,11 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 
 @contextmanager
-def full_disk(more: int, path: Path) -> Iterator[None]:
-    """The operating system lets no file grow beyond `more` bytes after the end of this one."""
+def full_disk(spare_bytes: int, path: Path) -> Iterator[None]:
+    """The operating system limits files to `spare_bytes` bytes more than the size of this one."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + more, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + spare_bytes, before[1]))
     try:
         yield
     finally:
@@ -152,55 +155,55 @@ def full_disk(more: int, path: Path) -> Iterator[None]:
 
 
 def test_a_full_disk_leaves_nothing_half_written(directory: Path) -> None:
-    """The write is an error, the file is as before, and later writes work."""
+    """The write is an error, the file does not change, and later writes work."""
     path = directory / "journal-1.log"
-    with _reading(directory) as found:
-        found.read()
+    with _reading(directory) as open_journal:
+        open_journal.read()
         before = path.read_bytes()
         with full_disk(10, path), pytest.raises(JournalError, match="cannot write the journal"):
-            found.append([line({"do": "much", "text": "x" * 100})])
+            open_journal.append([line({"do": "much", "text": "x" * 100})])
         assert path.read_bytes() == before
-        found.append([line({"do": "more"})])
-        assert list(found.read().commands) == [*COMMANDS, {"do": "more"}]
+        open_journal.append([line({"do": "more"})])
+        assert list(open_journal.read().commands) == [*COMMANDS, {"do": "more"}]
 
 
-def test_books_that_do_not_fit_leave_the_journal_in_use(directory: Path) -> None:
-    """Nothing of the new pair stays."""
+def test_a_snapshot_that_does_not_fit_leaves_the_journal_in_use(directory: Path) -> None:
+    """No file of the new pair stays."""
     path = directory / "journal-1.log"
-    with _reading(directory) as found:
-        found.read()
+    with _reading(directory) as open_journal:
+        open_journal.read()
         with full_disk(10, path), pytest.raises(JournalError):
-            found.replace({"text": "x" * (path.stat().st_size + 100)})
-        found.append([line({"do": "more"})])
-        assert list(found.read().commands) == [*COMMANDS, {"do": "more"}]
+            open_journal.replace({"text": "x" * (path.stat().st_size + 100)})
+        open_journal.append([line({"do": "more"})])
+        assert list(open_journal.read().commands) == [*COMMANDS, {"do": "more"}]
     assert not list(directory.glob("*.part"))
 
 
-def test_books_that_json_cannot_hold_leave_the_journal_in_use(directory: Path) -> None:
+def test_a_snapshot_that_json_cannot_hold_leaves_the_journal_in_use(directory: Path) -> None:
     """As where the disk is full."""
-    with _reading(directory) as found:
-        found.read()
+    with _reading(directory) as open_journal:
+        open_journal.read()
         with pytest.raises(JournalError, match="as JSON"):
-            found.replace({"n": 1 << 64})
-        found.append([line({"do": "more"})])
-        assert list(found.read().commands) == [*COMMANDS, {"do": "more"}]
+            open_journal.replace({"n": 1 << 64})
+        open_journal.append([line({"do": "more"})])
+        assert list(open_journal.read().commands) == [*COMMANDS, {"do": "more"}]
 
 
-def _books(directory: Path) -> Books:
-    return Books(Ledger("digits"), directory)
+def _open(directory: Path) -> DurableLedger:
+    return DurableLedger(Ledger("digits"), directory)
 
 
-def test_books_come_back_as_they_were(tmp_path: Path) -> None:
+def test_a_ledger_is_restored_as_it_was(tmp_path: Path) -> None:
     """From the journal alone, without an orderly end."""
-    first = _books(tmp_path)
+    first = _open(tmp_path)
     first.execute({"do": "describe", "name": "train", "shape": shape()})
     first.execute({"do": "join", **who("a")})
     leases = first.execute({"do": "work", **who("a"), "want": 2})["tasks"]
     first.execute({"do": "work", **who("a"), "done": [ref(leases[0])]})
-    first.write(first.take())
+    first.write(first.take_pending())
     dumped = first.ledger.dump()
     os.close(first._journal._lock)  # noqa: SLF001 - as the kernel does with a killed process
-    second = _books(tmp_path)
+    second = _open(tmp_path)
 
     assert second.ledger.dump() == dumped
     assert not second.is_new
@@ -208,43 +211,43 @@ def test_books_come_back_as_they_were(tmp_path: Path) -> None:
 
 
 def test_calls_that_bring_nothing_are_not_written(tmp_path: Path) -> None:
-    """Trainers ask again and again when there is nothing to do."""
-    books = _books(tmp_path)
-    books.execute({"do": "describe", "name": "train", "shape": shape(records=10)})
+    """Trainers call repeatedly when there is nothing to do."""
+    durable_ledger = _open(tmp_path)
+    durable_ledger.execute({"do": "describe", "name": "train", "shape": shape(records=10)})
     for name in "ab":
-        books.execute({"do": "join", **who(name)})
-    books.execute({"do": "work", **who("a"), "want": 1})
-    books.write(books.take())
-    books.execute({"do": "work", **who("b"), "want": 1})
+        durable_ledger.execute({"do": "join", **who(name)})
+    durable_ledger.execute({"do": "work", **who("a"), "want": 1})
+    durable_ledger.write(durable_ledger.take_pending())
+    durable_ledger.execute({"do": "work", **who("b"), "want": 1})
 
-    assert not books.waiting
-    books.close()
+    assert not durable_ledger.has_pending
+    durable_ledger.close()
 
 
-def test_a_failed_write_is_undone_in_the_books(tmp_path: Path) -> None:
-    """What nobody was told has not happened."""
-    books = _books(tmp_path)
-    books.execute({"do": "describe", "name": "train", "shape": shape()})
-    books.execute({"do": "join", **who("a")})
-    books.write(books.take())
-    books.execute({"do": "work", **who("a"), "want": 2})
+def test_a_failed_write_is_undone_in_the_ledger(tmp_path: Path) -> None:
+    """What was not answered has not happened."""
+    durable_ledger = _open(tmp_path)
+    durable_ledger.execute({"do": "describe", "name": "train", "shape": shape()})
+    durable_ledger.execute({"do": "join", **who("a")})
+    durable_ledger.write(durable_ledger.take_pending())
+    durable_ledger.execute({"do": "work", **who("a"), "want": 2})
     with full_disk(3, tmp_path / "journal-1.log"), pytest.raises(JournalError):
-        books.write(books.take())
-    books.restore()
+        durable_ledger.write(durable_ledger.take_pending())
+    durable_ledger.reload()
 
-    assert books.ledger.datasets["train"].progress()["leased_tasks"] == 0
-    books.close()
+    assert durable_ledger.ledger.datasets["train"].progress()["leased_tasks"] == 0
+    durable_ledger.close()
 
 
 class Disk:
-    """A directory as a power failure leaves it: of files and folders, what was synced."""
+    """A directory as a power failure leaves it: only the synced contents of files and folders."""
 
     def __init__(self, directory: Path, patch: pytest.MonkeyPatch) -> None:
         self._directory = directory
         self._contents: dict[int, bytes] = {}
         self._entries: dict[str, int] = {}
         self._open: list[int] = []
-        """Of all that was synced, so that no other file gets the same inode."""
+        """Descriptors of all synced files, so that no other file gets the same inode."""
         for name in ("fsync", "fdatasync"):
             patch.setattr(os, name, self._sync)
 
@@ -258,59 +261,61 @@ class Disk:
             self._contents[inode] = inodes[inode].read_bytes()
 
     def left(self, place: Path) -> Path:
-        """Puts what is left there."""
+        """Restores what is left in another folder."""
         place.mkdir()
         for name, inode in self._entries.items():
             (place / name).write_bytes(self._contents.get(inode, b""))
         return place
 
     def close(self) -> None:
-        """Files that were removed may go now."""
+        """Lets the system delete files that were removed."""
         for descriptor in self._open:
             os.close(descriptor)
 
 
 @pytest.fixture(name="disk")
 def _disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
-    found = Disk(tmp_path / "journal", monkeypatch)
-    yield found
-    found.close()
+    disk = Disk(tmp_path / "journal", monkeypatch)
+    yield disk
+    disk.close()
 
 
 def test_what_was_written_is_there_after_a_power_failure(disk: Disk, tmp_path: Path) -> None:
-    """Whenever it comes: trainers were told that their work is booked."""
-    books = _books(tmp_path / "journal")
+    """Whenever it happens: trainers have an answer that their work is recorded."""
+    durable_ledger = _open(tmp_path / "journal")
     before = {"do": "describe", "name": "train", "shape": shape()}, {"do": "join", **who("a")}
     for number in range(8):
-        books.execute(before[number] if number < 2 else {"do": "work", **who("a"), "want": 1})
-        books.write(books.take())
+        durable_ledger.execute(
+            before[number] if number < 2 else {"do": "work", **who("a"), "want": 1}
+        )
+        durable_ledger.write(durable_ledger.take_pending())
         if number % 3 == 2:
-            books.adopt(books.ledger)  # whole books in another pair of files
-        again = _books(disk.left(tmp_path / f"after-{number}"))
+            durable_ledger.adopt(durable_ledger.ledger)  # a snapshot, in another pair of files
+        again = _open(disk.left(tmp_path / f"after-{number}"))
         again.close()
-        assert again.ledger.dump() == books.ledger.dump(), number
-    books.close()
+        assert again.ledger.dump() == durable_ledger.ledger.dump(), number
+    durable_ledger.close()
 
 
-def test_books_of_another_job_are_refused(tmp_path: Path) -> None:
+def test_a_snapshot_of_another_job_is_refused(tmp_path: Path) -> None:
     """A directory belongs to one job."""
-    _books(tmp_path).close()
+    _open(tmp_path).close()
     with pytest.raises(JournalError, match="name another directory"):
-        Books(Ledger("mnist"), tmp_path)
+        DurableLedger(Ledger("mnist"), tmp_path)
 
 
-def test_a_long_journal_becomes_books(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_journal_becomes_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a restart reads little."""
     monkeypatch.setattr(journal, "MOST_BYTES", 200)
-    books = _books(tmp_path)
-    books.execute({"do": "describe", "name": "train", "shape": shape()})
-    books.write(books.take())
-    books.execute({"do": "join", **who("a")})
-    books.compact()  # something waits
+    durable_ledger = _open(tmp_path)
+    durable_ledger.execute({"do": "describe", "name": "train", "shape": shape()})
+    durable_ledger.write(durable_ledger.take_pending())
+    durable_ledger.execute({"do": "join", **who("a")})
+    durable_ledger.compact()  # a command waits
     assert (tmp_path / "books-1.json").exists()
-    books.write(books.take())
-    books.compact()
+    durable_ledger.write(durable_ledger.take_pending())
+    durable_ledger.compact()
 
     assert (tmp_path / "books-2.json").exists()
     assert (tmp_path / "journal-2.log").stat().st_size == 0
-    books.close()
+    durable_ledger.close()

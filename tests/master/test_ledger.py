@@ -1,4 +1,4 @@
-"""What the books say, fact by fact; the contract with the SDK is in tests/sdk/contract.py."""
+"""Facts about the ledger; the contract with the SDK is in tests/sdk/contract.py."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 
 from master.errors import RefusedError
 from master.ledger import Ledger
-from tests.master.books import done, join, opened, ref, shape, who, work
+from tests.master.ledger_calls import done, join, opened, ref, shape, who, work
 
 
 def _refused(act: Any) -> RefusedError:
@@ -30,7 +30,7 @@ def test_epochs_do_not_overlap() -> None:
 
 
 def test_epochs_overlap_where_that_is_asked_for() -> None:
-    """Nobody waits for the last of an epoch."""
+    """No trainer waits for the last task of an epoch."""
     ledger = opened("a", "b", epochs=3, overlap=True)
     work(ledger, "a", 4)
 
@@ -38,7 +38,7 @@ def test_epochs_overlap_where_that_is_asked_for() -> None:
 
 
 def test_a_shuffled_data_set_is_whole() -> None:
-    """Each task once, in another order."""
+    """Each task is leased once, in another order."""
     ledger = opened("a", records=200, shuffle_seed=3)
     starts = [lease["start"] for lease in work(ledger, "a", 99)["tasks"]]
 
@@ -47,7 +47,7 @@ def test_a_shuffled_data_set_is_whole() -> None:
 
 
 def test_disruptions_use_up_no_budget() -> None:
-    """Handed back, lost with a trainer, taken by a new incarnation: it is leased again."""
+    """A task that was returned, or lost with its trainer or process, is leased again."""
     ledger = opened("a", records=10)
     for number in range(9):
         lease = work(ledger, "a", 1)["tasks"][0]
@@ -64,12 +64,12 @@ def test_disruptions_use_up_no_budget() -> None:
 
 
 def test_a_task_that_fails_too_often_is_dropped_and_named() -> None:
-    """The job goes on without it, and says which record was at fault."""
+    """The job continues without it, and reports which record was at fault."""
     ledger = opened("a", records=20)
     for _ in range(3):
         lease = next(t for t in work(ledger, "a", 2)["tasks"] if t["start"] == 0)
         work(ledger, "a", failed=[{**ref(lease), "record": 7, "error": "ValueError: torn"}])
-        for task, attempt in dict(ledger.known(who("a")).held).items():
+        for task, attempt in dict(ledger.require_trainer(who("a")).leases).items():
             work(ledger, "a", back=[{"task": task, "attempt": attempt}])
     done(ledger, "a", work(ledger, "a", 9)["tasks"])
 
@@ -82,7 +82,7 @@ def test_a_task_that_fails_too_often_is_dropped_and_named() -> None:
 
 
 def test_too_many_dropped_tasks_fail_the_job() -> None:
-    """With the last one's error; nobody gets work any more."""
+    """The reason has the last task's error; no more tasks are leased."""
     ledger = Ledger("digits", most_dropped=1)
     ledger.execute({"do": "describe", "name": "train", "shape": shape(records=40)})
     join(ledger, "a")
@@ -104,25 +104,25 @@ def test_training_ends_after_its_steps() -> None:
     join(ledger, "a")
     leases = work(ledger, "a", 2)["tasks"]
     done(ledger, "a", leases[:1], steps=4)
-    more = work(ledger, "a", 1)
+    second_answer = work(ledger, "a", 1)
     done(ledger, "a", leases[1:], steps=1)
     while_held = ledger.state()
-    last = work(ledger, "a", 1, back=[ref(lease) for lease in more["tasks"]])["state"]
+    last = work(ledger, "a", 1, back=[ref(lease) for lease in second_answer["tasks"]])["state"]
 
-    assert more["state"] == "work"
+    assert second_answer["state"] == "work"
     assert while_held == "working"
     assert (last, ledger.state()) == ("done", "done")
 
 
 def test_the_export_comes_after_the_last_step() -> None:
-    """Also where data is left; until then trainers are told to go on."""
+    """Also where data is left; until then the state is "work"."""
     ledger = Ledger("digits", max_steps=1)
     ledger.execute({"do": "describe", "name": "train", "shape": shape()})
     last = shape(records=1, task_records=1, kind="export")
     ledger.execute({"do": "describe", "name": "final", "shape": last})
     join(ledger, "a")
     done(ledger, "a", work(ledger, "a", 1)["tasks"], steps=1)
-    states = ledger.state(), ledger.word()
+    states = ledger.state(), ledger.directive()
     leases = work(ledger, "a", 9)["tasks"]
     done(ledger, "a", leases)
 
@@ -131,8 +131,8 @@ def test_the_export_comes_after_the_last_step() -> None:
     assert ledger.state() == "done"
 
 
-def test_unknown_tasks_are_told_apart_from_stale_ones() -> None:
-    """A report of what does not exist changes nothing either."""
+def test_unknown_tasks_are_distinguished_from_stale_ones() -> None:
+    """A report of a task that does not exist changes nothing either."""
     ledger = opened("a", epochs=2)
     reports = ["train/0/0", "train/1/3", "train/2/0", "train/0/4", "train/x/0", "other/0/0", "x"]
     entries = [{"task": task, "attempt": 1} for task in reports]
@@ -144,20 +144,20 @@ def test_unknown_tasks_are_told_apart_from_stale_ones() -> None:
 
 
 def test_a_call_of_the_past_is_refused() -> None:
-    """Its answer is no longer known."""
+    """Its answer is not stored any more."""
     ledger = opened("a")
     work(ledger, "a", 1, call=2)
     refused = _refused(lambda: work(ledger, "a", 1, call=1))
 
-    assert (refused.status, refused.named) == (409, "call")
+    assert (refused.status, refused.field) == (409, "call")
 
 
 def test_what_was_trained_and_lost_is_counted() -> None:
-    """With the trainer, with its incarnation, handed back half trained, or held by one that leaves."""
+    """Lost with a trainer or a process, returned half trained, or held by one that leaves."""
     ledger = opened("a", "b", "c", "d")
     tasks = {name: work(ledger, name, 1)["tasks"][0] for name in "abcd"}
-    gone = {"a": {tasks["a"]["task"]: 3}}
-    ledger.execute({"do": "expire", "trainers": gone, "stuck": {}})
+    trained = {"a": {tasks["a"]["task"]: 3}}
+    ledger.execute({"do": "expire", "trainers": trained, "stuck": {}})
     newer = {"trainer": "b", "incarnation": "b-2"}
     ledger.execute({"do": "join", **newer, "trained": {tasks["b"]["task"]: 4}})
     work(ledger, "c", back=[{**ref(tasks["c"]), "trained": 5}])
@@ -167,7 +167,7 @@ def test_what_was_trained_and_lost_is_counted() -> None:
 
 
 def test_evaluations_come_before_training() -> None:
-    """By model version, one after the other, their metrics weighted by records."""
+    """In the order of requests, with metrics weighted by records."""
     ledger = opened("a")
     test = shape(records=15, kind="evaluation", epochs=0)
     ledger.execute({"do": "describe", "name": "test", "shape": test})
@@ -178,18 +178,18 @@ def test_evaluations_come_before_training() -> None:
 
     assert [lease["dataset"] for lease in leases] == ["test", "test", "train"]
     assert {lease.get("model_version") for lease in leases[:2]} == {7}
-    told = ledger.datasets["test"].rounds[0].told()
-    assert (told["records"], told["complete"]) == (15, True)
-    assert told["metrics"]["accuracy"] == pytest.approx(0.6)
+    evaluation = ledger.datasets["test"].evaluations[0].to_json()
+    assert (evaluation["records"], evaluation["complete"]) == (15, True)
+    assert evaluation["metrics"]["accuracy"] == pytest.approx(0.6)
     assert work(ledger, "a", 1, kinds=["evaluation"])["state"] == "done"
 
 
 def test_an_evaluation_of_something_else_is_refused() -> None:
-    """Only data sets of that kind can be asked for."""
+    """Only data sets of that kind can be evaluated."""
     ledger = opened("a")
     for name in ("train", "nothing"):
-        asked = {"do": "evaluate", "model_version": 1, "dataset": name}
-        assert _refused(lambda asked=asked: ledger.execute(asked)).named == "dataset"
+        command = {"do": "evaluate", "model_version": 1, "dataset": name}
+        assert _refused(lambda command=command: ledger.execute(command)).field == "dataset"
 
 
 def test_the_export_is_one_task_and_the_last() -> None:
@@ -197,19 +197,19 @@ def test_the_export_is_one_task_and_the_last() -> None:
     ledger = opened("a", "b", records=10)
     final = shape(records=1, task_records=1, kind="export")
     ledger.execute({"do": "describe", "name": "final", "shape": final})
-    lease = work(ledger, "a", 9)["tasks"]
+    training_leases = work(ledger, "a", 9)["tasks"]
     early = work(ledger, "b", 9)
-    done(ledger, "a", lease)
+    done(ledger, "a", training_leases)
     late = [work(ledger, name, 9)["tasks"] for name in "ab"]
 
-    assert [one["dataset"] for one in lease] == ["train"]
+    assert [lease["dataset"] for lease in training_leases] == ["train"]
     assert early["state"] == "wait"
-    assert [[one["kind"] for one in tasks] for tasks in late] == [["export"], []]
+    assert [[lease["kind"] for lease in tasks] for tasks in late] == [["export"], []]
     assert not ledger.complete
 
 
 def test_a_saver_that_is_gone_blocks_nobody() -> None:
-    """Its ticket is over, and a checkpoint that failed is not the newest."""
+    """Its ticket is invalid, and a checkpoint that failed is not the newest."""
     ledger = opened("a", "b")
     first = ledger.execute({"do": "save", **who("a")})
     ledger.execute({"do": "expire", "trainers": {"a": {}}, "stuck": {}})
@@ -219,7 +219,7 @@ def test_a_saver_that_is_gone_blocks_nobody() -> None:
     ledger.execute({**late, "ticket": second["ticket"], "ok": False})
 
     assert second["version"] > first["version"]
-    assert (refused.status, refused.named) == (404, "ticket")
+    assert (refused.status, refused.field) == (404, "ticket")
     assert ledger.checkpoint is None
     third = ledger.execute({"do": "save", **who("b")})
     ledger.execute({**late, "ticket": third["ticket"]})
@@ -228,37 +228,37 @@ def test_a_saver_that_is_gone_blocks_nobody() -> None:
 
 
 def test_a_new_master_waits_for_the_trainers_of_the_one_before() -> None:
-    """Until all have joined, or their time is over, nothing new is leased."""
+    """It leases nothing new until all have joined, or their time is over."""
     ledger = opened("a", "b")
-    held = work(ledger, "a", 1)["tasks"]
+    leases = work(ledger, "a", 1)["tasks"]
     ledger.execute({"do": "takeover"})
-    join(ledger, "a", held=[ref(lease) for lease in held])
+    join(ledger, "a", held=[ref(lease) for lease in leases])
     waits = work(ledger, "a", 1)
     ledger.execute({"do": "settle"})
-    more = work(ledger, "a", 9)["tasks"]
+    more_leases = work(ledger, "a", 9)["tasks"]
 
     assert (waits["tasks"], waits["state"]) == ([], "wait")
-    assert len(more) == 3
-    assert done(ledger, "a", [*held, *more]) == ["accepted"] * 4
+    assert len(more_leases) == 3
+    assert done(ledger, "a", [*leases, *more_leases]) == ["accepted"] * 4
 
 
 def test_what_a_trainer_has_forgotten_is_free_once_it_comes_to_a_new_master() -> None:
-    """It had handed it back after the snapshot: nobody has to wait until heartbeats miss it."""
+    """It returned the task after the snapshot: others need not wait for missed heartbeats."""
     ledger = opened("a", "b", records=30)
-    kept, forgotten = work(ledger, "a", 2)["tasks"]
+    held_lease, forgotten = work(ledger, "a", 2)["tasks"]
     ledger.execute({"do": "takeover"})
-    lost = join(ledger, "a", held=[ref(kept)])["lost"]
+    lost = join(ledger, "a", held=[ref(held_lease)])["lost"]
     join(ledger, "b")
-    leases = {one["task"]: one["attempt"] for one in work(ledger, "b", 9)["tasks"]}
+    leases = {lease["task"]: lease["attempt"] for lease in work(ledger, "b", 9)["tasks"]}
 
     assert lost == []
     assert sorted(leases) == [forgotten["task"], "train/0/2"]
     assert leases[forgotten["task"]] > forgotten["attempt"]
-    assert ledger.holder(kept["task"], kept["attempt"], "a")
+    assert ledger.holds_lease(held_lease["task"], held_lease["attempt"], "a")
 
 
 def test_a_trainer_that_joins_the_same_master_again_keeps_what_it_holds() -> None:
-    """The answer that leased it may still be under way."""
+    """The answer that leased it may still be in flight."""
     ledger = opened("a", "b", records=10)
     (lease,) = work(ledger, "a", 1)["tasks"]
     join(ledger, "a")
@@ -268,7 +268,7 @@ def test_a_trainer_that_joins_the_same_master_again_keeps_what_it_holds() -> Non
 
 
 def test_a_new_master_waits_for_no_saver_of_the_one_before() -> None:
-    """Its checkpoint may be whole since the snapshot: it has no reason to say so again."""
+    """Its checkpoint may be complete since the snapshot: it will not report it again."""
     ledger = opened("a", "b")
     old = ledger.execute({"do": "save", **who("a")})
     ledger.execute({"do": "takeover"})
@@ -280,14 +280,14 @@ def test_a_new_master_waits_for_no_saver_of_the_one_before() -> None:
     assert new["version"] > old["version"]
 
 
-def test_what_two_masters_gave_out_is_booked_once_and_counted() -> None:
-    """An acknowledgement holds, whoever has the task meanwhile."""
+def test_what_two_masters_leased_is_accepted_once_and_counted() -> None:
+    """An acknowledgement is accepted, whoever leases the task now."""
     ledger = opened("a", "b", records=20)
-    kept = orjson.loads(orjson.dumps(ledger.dump()))
+    snapshot = orjson.loads(orjson.dumps(ledger.dump()))
     lease = work(ledger, "a", 1)["tasks"][0]
     done(ledger, "a", [lease])
     other = Ledger("digits")
-    other.load(kept)
+    other.load(snapshot)
     other.execute({"do": "takeover"})
     other.execute({"do": "settle"})
     join(other, "b")
@@ -299,13 +299,13 @@ def test_what_two_masters_gave_out_is_booked_once_and_counted() -> None:
     assert other.trained_again_records == 10
     assert done(other, "b", [again]) == ["stale"]
     assert other.datasets["train"].totals.records == 10
-    rest = work(other, "a", 9)["tasks"]
-    assert done(other, "a", rest) == ["accepted"]
+    last_leases = work(other, "a", 9)["tasks"]
+    assert done(other, "a", last_leases) == ["accepted"]
     assert other.complete
 
 
-def test_books_are_small_whatever_the_data() -> None:
-    """A milliard of records, a thousand tasks of it done: some kilobytes."""
+def test_a_snapshot_is_small_whatever_the_data() -> None:
+    """A thousand tasks of 10^9 records are done: the snapshot has some kilobytes."""
     ledger = opened("a", records=10**9, task_records=1000, shuffle_seed=5)
     for _ in range(100):
         done(ledger, "a", work(ledger, "a", 10)["tasks"])
@@ -315,7 +315,7 @@ def test_books_are_small_whatever_the_data() -> None:
 
 
 def _overflow(ledger: Ledger, kind: str) -> None:
-    """Trainers tell the most that they may of tasks with as many records as there may be, often."""
+    """Trainers repeatedly report the largest numbers for tasks with the most records."""
     most = 1 << 53
     for number in range(3):
         whole = shape(records=most, task_records=most, kind=kind)
@@ -329,21 +329,21 @@ def _overflow(ledger: Ledger, kind: str) -> None:
         done(ledger, "a", [lease], steps=most, metrics={"loss": 1.0})
 
 
-def test_no_sum_of_what_trainers_tell_is_beyond_what_json_can_say() -> None:
-    """Steps and records of a trainer, of a data set, and of those that were lost or dropped."""
+def test_no_sum_of_what_trainers_report_exceeds_json() -> None:
+    """Steps and records of trainers and data sets, and those lost or dropped."""
     ledger = opened("a")
     for kind in ("evaluation", "training"):
         _overflow(ledger, kind)
 
     assert ledger.steps == ledger.lost_records == 1 << 53
-    (trainer,) = ledger.members
+    (trainer,) = ledger.trainers
     assert trainer.steps == trainer.records == 1 << 53
     assert orjson.loads(orjson.dumps(ledger.dump())) == ledger.dump()
     assert _largest(ledger.dump()) <= 1 << 53
 
 
-def test_no_sum_of_what_failed_or_came_twice_is_beyond_what_json_can_say() -> None:
-    """Three evaluations of a data set that is as large as may be."""
+def test_no_sum_of_what_failed_or_was_repeated_exceeds_json() -> None:
+    """Three evaluations of the largest data set."""
     most = 1 << 53
     ledger = opened("a", "b")
     whole = shape(records=most, task_records=most, kind="evaluation", epochs=3)

@@ -1,15 +1,16 @@
-"""Who counts as alive, stuck or gone, and what their loss would cost."""
+"""Which trainers count as alive, stuck or dead, and what their loss would cost."""
 
-from master.liveness import LEAST_STUCK_S, MOST_STUCK_S, Json, Liveness
+from master.liveness import LEAST_STUCK_S, MOST_STUCK_S, Liveness
+from master.types import Json
 
 
-def test_a_trainer_is_gone_after_three_heartbeats_that_did_not_come() -> None:
-    """Not before; with what it had trained."""
+def test_a_trainer_is_dead_after_three_missing_heartbeats() -> None:
+    """Not before; with the records that it had trained."""
     liveness = Liveness(2.0)
-    liveness.beat("a", [{"task": "t", "attempt": 1, "trained": 5}], 0.0)
+    liveness.record_heartbeat("a", [{"task": "t", "attempt": 1, "trained": 5}], 0.0)
 
-    assert liveness.due({"a": True}, 6.0) is None
-    assert liveness.due({"a": True}, 6.1) == {
+    assert liveness.expiry_command({"a": True}, 6.0) is None
+    assert liveness.expiry_command({"a": True}, 6.1) == {
         "do": "expire",
         "trainers": {"a": {"t": 5}},
         "stuck": {},
@@ -17,43 +18,43 @@ def test_a_trainer_is_gone_after_three_heartbeats_that_did_not_come() -> None:
 
 
 def test_a_trainer_that_beats_without_progress_is_stuck() -> None:
-    """Only if it holds something; progress of any kind starts the time anew."""
+    """Only if it holds leases; progress of any kind restarts the time."""
     liveness = Liveness(2.0)
-    held = [{"task": "t", "attempt": 1, "trained": 1}]
-    liveness.beat("a", held, 0.0)
-    liveness.beat("a", held, LEAST_STUCK_S)
+    reports = [{"task": "t", "attempt": 1, "trained": 1}]
+    liveness.record_heartbeat("a", reports, 0.0)
+    liveness.record_heartbeat("a", reports, LEAST_STUCK_S)
 
-    assert liveness.due({"a": True}, LEAST_STUCK_S) is None
-    liveness.beat("a", held, LEAST_STUCK_S + 1)
-    assert liveness.due({"a": False}, LEAST_STUCK_S + 1) is None
-    due = liveness.due({"a": True}, LEAST_STUCK_S + 1)
+    assert liveness.expiry_command({"a": True}, LEAST_STUCK_S) is None
+    liveness.record_heartbeat("a", reports, LEAST_STUCK_S + 1)
+    assert liveness.expiry_command({"a": False}, LEAST_STUCK_S + 1) is None
+    due = liveness.expiry_command({"a": True}, LEAST_STUCK_S + 1)
     assert due is not None
     assert due["stuck"] == {"a": {"t": 1}}
-    liveness.beat("a", [{"task": "t", "attempt": 1, "trained": 2}], LEAST_STUCK_S + 1)
-    assert liveness.due({"a": True}, LEAST_STUCK_S + 2) is None
+    liveness.record_heartbeat("a", [{"task": "t", "attempt": 1, "trained": 2}], LEAST_STUCK_S + 1)
+    assert liveness.expiry_command({"a": True}, LEAST_STUCK_S + 2) is None
 
 
 def test_the_patience_follows_what_tasks_take() -> None:
     """Twenty times as long, within limits."""
     liveness = Liveness(2.0)
-    liveness.leased("a", 0.0, had_none=True)
+    liveness.record_leased("a", 0.0, had_none=True)
     assert liveness.lease_s == LEAST_STUCK_S
     for number in range(1, 9):
-        liveness.acknowledged("a", ["t"], 30.0 * number)
+        liveness.record_acknowledged("a", ["t"], 30.0 * number)
 
     assert liveness.task_s == 30.0
     assert liveness.lease_s == 600.0
 
 
 def test_a_stuck_trainer_keeps_no_tasks_for_longer_than_an_hour() -> None:
-    """However slow tasks usually are: twenty times ten minutes would block the epoch's end."""
+    """Even where tasks are slow: twenty times ten minutes would block the epoch's end."""
     liveness = Liveness(2.0)
-    liveness.leased("a", 0.0, had_none=True)
-    liveness.acknowledged("a", ["t"], 600.0)
-    held = [{"task": "u", "attempt": 1, "trained": 1}]
-    liveness.beat("a", held, 600.0)
-    liveness.beat("a", held, 600.0 + MOST_STUCK_S + 1.0)
-    due = liveness.due({"a": True}, 600.0 + MOST_STUCK_S + 1.0)
+    liveness.record_leased("a", 0.0, had_none=True)
+    liveness.record_acknowledged("a", ["t"], 600.0)
+    reports = [{"task": "u", "attempt": 1, "trained": 1}]
+    liveness.record_heartbeat("a", reports, 600.0)
+    liveness.record_heartbeat("a", reports, 600.0 + MOST_STUCK_S + 1.0)
+    due = liveness.expiry_command({"a": True}, 600.0 + MOST_STUCK_S + 1.0)
 
     assert liveness.lease_s == MOST_STUCK_S == 3600.0
     assert due is not None
@@ -61,25 +62,25 @@ def test_a_stuck_trainer_keeps_no_tasks_for_longer_than_an_hour() -> None:
 
 
 def test_what_a_task_usually_takes_follows_the_newest_by_a_fifth() -> None:
-    """The time of several that are acknowledged at once is shared among them."""
+    """The time of several that are acknowledged together is divided among them."""
     liveness = Liveness(2.0)
-    liveness.leased("a", 0.0, had_none=True)
-    liveness.acknowledged("a", ["t", "u"], 20.0)
+    liveness.record_leased("a", 0.0, had_none=True)
+    liveness.record_acknowledged("a", ["t", "u"], 20.0)
     assert liveness.task_s == 10.0
-    liveness.acknowledged("a", ["v"], 40.0)
+    liveness.record_acknowledged("a", ["v"], 40.0)
 
     assert liveness.task_s == 12.0
 
 
 def test_a_loss_costs_what_it_costs_below_a_second_too() -> None:
-    """Also with a trainer of which only heartbeats were heard, and after a restart."""
+    """Also for a trainer that sent only heartbeats, and after a restart."""
     liveness = Liveness(2.0)
-    held: list[Json] = [{"task": "t", "trained": 4}, {"task": "u"}]
-    liveness.beat("a", held, 10.0)
+    reports: list[Json] = [{"task": "t", "trained": 4}, {"task": "u"}]
+    liveness.record_heartbeat("a", reports, 10.0)
     assert liveness.uncommitted("a", 10.5) == (4, 0.5)
-    assert liveness.age_s("a", 10.5) == 0.5
-    liveness.anew(["a"], 100.0)
-    liveness.beat("a", held, 101.0)
+    assert liveness.silence_s("a", 10.5) == 0.5
+    liveness.reset(["a"], 100.0)
+    liveness.record_heartbeat("a", reports, 101.0)
 
     assert liveness.uncommitted("a", 103.0) == (4, 3.0)
 
@@ -87,20 +88,20 @@ def test_a_loss_costs_what_it_costs_below_a_second_too() -> None:
 def test_every_call_is_a_sign_of_life() -> None:
     """A call that leases or acknowledges as well as a heartbeat."""
     liveness = Liveness(2.0)
-    liveness.leased("a", 10.0, had_none=False)
-    assert liveness.age_s("a", 12.0) == 2.0
-    liveness.acknowledged("a", [], 13.0)
+    liveness.record_leased("a", 10.0, had_none=False)
+    assert liveness.silence_s("a", 12.0) == 2.0
+    liveness.record_acknowledged("a", [], 13.0)
 
-    assert liveness.age_s("a", 14.0) == 1.0
+    assert liveness.silence_s("a", 14.0) == 1.0
 
 
-def test_a_trainer_that_was_never_heard_is_gone_too() -> None:
-    """Its time begins when it is first missed: its tasks would be lost for ever."""
+def test_a_trainer_that_never_called_is_dead_too() -> None:
+    """Its time begins when it is first checked: its tasks would be lost for ever."""
     liveness = Liveness(2.0)
     liveness.forget("b")
-    assert liveness.due({"b": True}, 10.0) is None
-    assert liveness.due({"b": True}, 16.0) is None
-    due = liveness.due({"b": True}, 16.5)
+    assert liveness.expiry_command({"b": True}, 10.0) is None
+    assert liveness.expiry_command({"b": True}, 16.0) is None
+    due = liveness.expiry_command({"b": True}, 16.5)
 
     assert due is not None
     assert due["trainers"] == {"b": {}}
@@ -109,44 +110,44 @@ def test_a_trainer_that_was_never_heard_is_gone_too() -> None:
 def test_what_a_loss_would_cost() -> None:
     """Records since the last acknowledgement, and the time they took."""
     liveness = Liveness(2.0)
-    liveness.leased("a", 10.0, had_none=True)
+    liveness.record_leased("a", 10.0, had_none=True)
     assert liveness.uncommitted("a", 15.0) == (0, 0.0)
-    liveness.beat("a", [{"task": "t", "trained": 4}, {"task": "u", "trained": 0}], 15.0)
+    liveness.record_heartbeat("a", [{"task": "t", "trained": 4}, {"task": "u", "trained": 0}], 15.0)
     assert liveness.uncommitted("a", 15.0) == (4, 5.0)
-    liveness.acknowledged("a", ["t"], 16.0)
+    liveness.record_acknowledged("a", ["t"], 16.0)
 
     assert liveness.uncommitted("a", 17.0) == (0, 0.0)
     assert liveness.uncommitted("nobody", 17.0) == (0, 0.0)
-    assert liveness.trained("nobody") == {}
+    assert liveness.trained_records("nobody") == {}
 
 
 def test_after_a_restart_everybody_has_a_full_time() -> None:
-    """Nothing of what was heard before is known."""
+    """Calls before the restart do not count."""
     liveness = Liveness(2.0)
-    liveness.anew(["a"], 100.0)
+    liveness.reset(["a"], 100.0)
 
-    assert liveness.due({"a": True, "b": True}, 105.0) is None
-    assert liveness.due({"a": True, "b": True}, 107.0) is not None
-    assert liveness.age_s("a", 103.0) == 3.0
-    assert liveness.age_s("nobody", 103.0) == 0.0
+    assert liveness.expiry_command({"a": True, "b": True}, 105.0) is None
+    assert liveness.expiry_command({"a": True, "b": True}, 107.0) is not None
+    assert liveness.silence_s("a", 103.0) == 3.0
+    assert liveness.silence_s("nobody", 103.0) == 0.0
     liveness.forget("a")
-    assert liveness.age_s("a", 103.0) == 0.0
+    assert liveness.silence_s("a", 103.0) == 0.0
 
 
 def test_a_task_is_not_taken_away_while_the_answer_that_leased_it_is_under_way() -> None:
-    """Heartbeats come with every step, and answers take their time."""
+    """Heartbeats are sent with every step, and answers take time."""
     liveness = Liveness(2.0)
-    liveness.heard("a", 0.0)
+    liveness.record_call("a", 0.0)
 
-    told = [liveness.beat("a", [], at_s, ["t1"]) for at_s in (0.25, 0.5, 6.0, 6.25)]
+    leaked = [liveness.record_heartbeat("a", [], at_s, ["t1"]) for at_s in (0.25, 0.5, 6.0, 6.25)]
 
-    assert told == [[], [], [], ["t1"]]
+    assert leaked == [[], [], [], ["t1"]]
 
 
-def test_what_would_be_lost_is_no_more_than_json_can_say() -> None:
-    """Whatever a trainer tells of its tasks."""
+def test_what_would_be_lost_does_not_exceed_json() -> None:
+    """Whatever a trainer reports of its tasks."""
     alive = Liveness(1.0)
-    held = [{"task": f"{number}", "trained": 1 << 53} for number in range(3)]
-    alive.beat("a", held, 0.0)
+    reports = [{"task": f"{number}", "trained": 1 << 53} for number in range(3)]
+    alive.record_heartbeat("a", reports, 0.0)
 
     assert alive.uncommitted("a", 1.0)[0] == 1 << 53

@@ -1,4 +1,4 @@
-"""The ledger against a plain model that remembers everything."""
+"""The ledger against a plain model that stores every task."""
 
 from collections import Counter
 from typing import Any
@@ -8,123 +8,123 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from master.dataset import BUDGET
+from master.dataset import FAILURE_BUDGET
 from master.ledger import Ledger
-from tests.master.books import ref, shape, who
+from master.types import Json
+from tests.master.ledger_calls import ref, shape, who
 from tests.support.strategies import THOROUGH
 
-Json = dict[str, Any]
 NAMES = st.sampled_from(["a", "b", "c"])
 TASKS, EPOCHS = 5, 2
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """Trainers come, go, work, fail; the model holds one entry for each task of each epoch."""
+    """Trainers join, leave, work and fail; the model has one entry for each task of each epoch."""
 
     def __init__(self) -> None:
         super().__init__()
         self.ledger = Ledger("digits", most_dropped=100)
         described = shape(records=10 * TASKS, epochs=EPOCHS, shuffle_seed=1)
         self.ledger.execute({"do": "describe", "name": "train", "shape": described})
-        self.held: dict[str, dict[str, int]] = {}
-        self.booked: Counter[str] = Counter()
+        self.leases: dict[str, dict[str, int]] = {}
+        self.done_counts: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.attempts: dict[str, int] = {}
         self.old: list[tuple[str, Json]] = []
 
     def _over(self, task: str) -> bool:
-        return bool(self.booked[task]) or self.failures[task] >= BUDGET
+        return bool(self.done_counts[task]) or self.failures[task] >= FAILURE_BUDGET
 
-    def _work(self, name: str, **more: Any) -> Json:
-        return self.ledger.execute({"do": "work", **who(name), "want": 0, **more})
+    def _work(self, name: str, **fields: Any) -> Json:
+        return self.ledger.execute({"do": "work", **who(name), "want": 0, **fields})
 
     @rule(name=NAMES)
     def join(self, name: str) -> None:
-        """The same incarnation may join again: it keeps what it holds."""
+        """Joins; the same incarnation may join again and keeps its leases."""
         self.ledger.execute({"do": "join", **who(name)})
-        self.held.setdefault(name, {})
+        self.leases.setdefault(name, {})
 
     @rule(name=NAMES, want=st.integers(1, 4))
     def lease(self, name: str, want: int) -> None:
-        """Tasks that are free: of one epoch, with greater attempts than ever before."""
-        if name not in self.held:
+        """Leases free tasks: of one epoch, with greater attempts than all earlier ones."""
+        if name not in self.leases:
             return
-        taken = {task for held in self.held.values() for task in held}
+        leased_tasks = {task for leases in self.leases.values() for task in leases}
         answer = self._work(name, want=want)
         for lease in answer["tasks"]:
             task = lease["task"]
-            assert task not in taken
+            assert task not in leased_tasks
             assert not self._over(task)
             assert lease["attempt"] > self.attempts.get(task, 0)
             self.attempts[task] = lease["attempt"]
-            self.held[name][task] = lease["attempt"]
+            self.leases[name][task] = lease["attempt"]
             self.old.append((name, ref(lease)))
             if lease["epoch"]:
                 first = [f"train/0/{index}" for index in range(TASKS)]
-                assert all(self._over(one) for one in first)
+                assert all(self._over(task_id) for task_id in first)
         every = [f"train/{e}/{i}" for e in range(EPOCHS) for i in range(TASKS)]
         assert (answer["state"] == "done") == all(map(self._over, every))
         if not answer["tasks"] and answer["state"] == "wait":
-            assert any(self.held.values())
+            assert any(self.leases.values())
 
     @precondition(lambda self: self.old)
     @rule(data=st.data(), kind=st.sampled_from(["done", "failed", "back"]))
     def report(self, data: st.DataObject, kind: str) -> None:
-        """Any lease that ever was, current or not: only the holder's own changes anything."""
+        """Reports any earlier lease, current or not: only the holder's own changes anything."""
         name, entry = data.draw(st.sampled_from(self.old))
-        if name not in self.held:
+        if name not in self.leases:
             return
         task = entry["task"]
-        current = self.held[name].get(task) == entry["attempt"]
-        told = {**entry, "error": "e"} if kind == "failed" else entry
-        result = self._work(name, **{kind: [told]})["results"][0]
+        current = self.leases[name].get(task) == entry["attempt"]
+        report = {**entry, "error": "e"} if kind == "failed" else entry
+        result = self._work(name, **{kind: [report]})["results"][0]
         if not current:
             assert result in ("stale", "accepted")
             assert result == "stale" or kind == "done"
             return
         assert result == "accepted"
-        del self.held[name][task]
-        self.booked[task] += kind == "done"
+        del self.leases[name][task]
+        self.done_counts[task] += kind == "done"
         self.failures[task] += kind == "failed"
 
     @rule(name=NAMES, how=st.sampled_from(["leave", "expire", "stuck", "again"]))
     def disrupt(self, name: str, how: str) -> None:
-        """What it held is for others; that never counts as a failure."""
-        if name not in self.held:
+        """Disrupts a trainer: its leases are free for others, and no failure is counted."""
+        if name not in self.leases:
             return
         if how == "leave":
             self.ledger.execute({"do": "leave", **who(name)})
-            del self.held[name]
+            del self.leases[name]
         elif how == "expire":
             self.ledger.execute({"do": "expire", "trainers": {name: {}}, "stuck": {}})
-            del self.held[name]
+            del self.leases[name]
         elif how == "stuck":
             self.ledger.execute({"do": "expire", "trainers": {}, "stuck": {name: {}}})
-            self.held[name] = {}
+            self.leases[name] = {}
         else:
             self.ledger.execute({"do": "join", "trainer": name, "incarnation": "other"})
             self.ledger.execute({"do": "join", **who(name)})
-            self.held[name] = {}
+            self.leases[name] = {}
 
     @rule()
     def reopen(self) -> None:
-        """Books that were stored and read again are the same books."""
+        """Restores the ledger from its own dump, which changes nothing."""
         dumped = orjson.loads(orjson.dumps(self.ledger.dump()))
         self.ledger = Ledger("digits", most_dropped=100)
         self.ledger.load(dumped)
         assert orjson.loads(orjson.dumps(self.ledger.dump())) == dumped
 
     @invariant()
-    def nothing_is_booked_twice(self) -> None:
-        """And the totals are the model's."""
+    def nothing_is_accepted_twice(self) -> None:
+        """Each task is done once at most, and the totals are the model's."""
         progress = self.ledger.datasets["train"].progress()
-        assert max(self.booked.values(), default=0) <= 1
-        assert progress["done_tasks"] == sum(self.booked.values())
-        assert progress["leased_tasks"] == sum(len(held) for held in self.held.values())
-        assert progress["dropped_tasks"] == sum(n >= BUDGET for n in self.failures.values())
+        assert max(self.done_counts.values(), default=0) <= 1
+        assert progress["done_tasks"] == sum(self.done_counts.values())
+        assert progress["leased_tasks"] == sum(len(leases) for leases in self.leases.values())
+        assert progress["dropped_tasks"] == sum(n >= FAILURE_BUDGET for n in self.failures.values())
 
     def teardown(self) -> None:
-        """Whatever happened, one trainer can bring the job to its end."""
+        """Whatever happened, one trainer can complete the job."""
         self.ledger.execute({"do": "expire", "trainers": {name: {} for name in "abc"}, "stuck": {}})
         self.ledger.execute({"do": "join", **who("last")})
         while tasks := self._work("last", want=3)["tasks"]:

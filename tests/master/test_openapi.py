@@ -1,4 +1,4 @@
-"""The description and the server agree: whatever fits the one, the other answers as described."""
+"""The description and the server agree: calls that fit it are answered as described."""
 
 from typing import Any
 
@@ -17,5 +17,5 @@ _SCHEMA = schemathesis.openapi.from_dict(openapi.description(), config=_FEW)
 @_SCHEMA.parametrize()
 @settings(CALM, max_examples=4)
 def test_every_call_is_answered_as_described(case: schemathesis.Case[Any], url: str) -> None:
-    """No call that fits the description, or just not, ends in an answer that is not in it."""
+    """Calls that fit the description, or almost, get only answers that it contains."""
     check(case, url)

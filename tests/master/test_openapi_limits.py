@@ -22,5 +22,5 @@ _WHOLE = schemathesis.openapi.from_dict(openapi.description())
 def test_whatever_is_wrong_in_a_call_is_answered_as_described(
     case: schemathesis.Case[Any], url: str
 ) -> None:
-    """Each field is at and beyond each of its limits, of another type, or not there."""
+    """Each field is at and beyond each of its limits, of another type, or missing."""
     check(case, url)

@@ -1,4 +1,4 @@
-"""`python -m master` as a process: its usage, its signals, and its death."""
+"""`python -m master` as a process: its usage, its signals, and kills."""
 
 import logging
 import os
@@ -18,10 +18,10 @@ from tests.sdk.contract import Master, done
 
 
 class Process:
-    """One master after another, at one port and over one journal."""
+    """Master processes that follow each other, at one port and with one journal."""
 
-    def __init__(self, root: Path, *more: str) -> None:
-        self._more = more
+    def __init__(self, root: Path, *options: str) -> None:
+        self._options = options
         (self.port,) = free_ports(1)
         self.journal = root / "journal"
         self.run: subprocess.Popen[str]
@@ -31,7 +31,8 @@ class Process:
         """Returns when it serves."""
         self.run = subprocess.Popen(  # noqa: S603 - our own program
             _command(
-                *("--listen", f"127.0.0.1:{self.port}", "--journal", str(self.journal)), *self._more
+                *("--listen", f"127.0.0.1:{self.port}", "--journal", str(self.journal)),
+                *self._options,
             ),
             env=_environment(EDL_JOB="digits", EDL_TOKEN=TOKEN),
             stderr=subprocess.PIPE,
@@ -40,7 +41,7 @@ class Process:
         until(self._serves)
 
     def end(self, number: signal.Signals) -> int:
-        """Its exit code after a signal."""
+        """Sends a signal; returns the exit code."""
         self.run.send_signal(number)
         code = self.run.wait(LIMIT_S)
         assert self.run.stderr is not None
@@ -59,30 +60,30 @@ def _command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "master", *arguments]
 
 
-def _environment(**more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("EDL_")}
-    return {**kept, **more}
+def _environment(**variables: str) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("EDL_")}
+    return {**inherited, **variables}
 
 
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[Process]:
     """A master that serves."""
-    found = Process(tmp_path)
-    yield found
-    if found.run.poll() is None:
-        found.end(signal.SIGKILL)
+    running_master = Process(tmp_path)
+    yield running_master
+    if running_master.run.poll() is None:
+        running_master.end(signal.SIGKILL)
 
 
 def test_killed_it_serves_again_with_everything_it_answered(process: Process) -> None:
-    """Leases are as they were, and trainers need not join again."""
+    """The leases are the same, and trainers need not join again."""
     master = Master(process.port, TOKEN)
     master.describe(epochs=2)
-    one = master.join("trainer-0")
-    leases = one.work(3)["tasks"]
-    one.work(done=[done(leases[0])])
+    trainer = master.join("trainer-0")
+    leases = trainer.work(3)["tasks"]
+    trainer.work(done=[done(leases[0])])
     process.end(signal.SIGKILL)
     process.start()
-    results = one.work(done=[done(lease) for lease in leases])["results"]
+    results = trainer.work(done=[done(lease) for lease in leases])["results"]
     status = master.ask("GET", "/v1/status")[1]
 
     assert results == ["accepted"] * 3
@@ -94,14 +95,14 @@ def test_killed_it_serves_again_with_everything_it_answered(process: Process) ->
 def _once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Callable[..., tuple[int, str]]]:
-    """Runs the command in this process, to its end: the exit code, and what it says on stderr."""
+    """Runs the command in this process; returns the exit code and the text on stderr."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
 
-    def run(*arguments: str, **more: str) -> tuple[int, str]:
+    def run(*arguments: str, **variables: str) -> tuple[int, str]:
         for name in [name for name in os.environ if name.startswith("EDL_")]:
             monkeypatch.delenv(name)
-        for name, value in more.items():
+        for name, value in variables.items():
             monkeypatch.setenv(name, value)
         try:
             code = main(["--listen", "127.0.0.1:0", *arguments])
@@ -117,18 +118,18 @@ def _once(
 def test_a_second_one_over_the_same_journal_ends_at_once(
     process: Process, once: Callable[..., tuple[int, str]]
 ) -> None:
-    """The first one serves on, and ends with 0 on SIGTERM."""
-    code, said = once("--journal", str(process.journal), EDL_JOB="digits", EDL_TOKEN=TOKEN)
+    """The first one continues, and ends with 0 on SIGTERM."""
+    code, text = once("--journal", str(process.journal), EDL_JOB="digits", EDL_TOKEN=TOKEN)
 
     assert code == 1
-    assert "another master uses the journal" in said
+    assert "another master uses the journal" in text
     assert Master(process.port, TOKEN).ask("GET", "/healthz")[0] == 200
     assert process.end(signal.SIGTERM) == 0
 
 
 def test_bad_use_ends_the_process() -> None:
     """With one line on stderr and exit code 2, as the command in this process does below."""
-    found = subprocess.run(  # noqa: S603 - our own program
+    completed = subprocess.run(  # noqa: S603 - our own program
         _command("--listen", "nowhere"),
         env=_environment(EDL_TOKEN=TOKEN),
         capture_output=True,
@@ -137,13 +138,13 @@ def test_bad_use_ends_the_process() -> None:
         check=False,
     )
 
-    assert found.returncode == 2
-    assert "--listen" in found.stderr
-    assert found.stderr.count("\n") == 1
+    assert completed.returncode == 2
+    assert "--listen" in completed.stderr
+    assert completed.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("arguments", "more", "said"),
+    ("arguments", "variables", "message"),
     [
         ((), {}, "EDL_TOKEN must hold the job's token"),
         ((), {"EDL_TOKEN": "short"}, "at least 16 characters"),
@@ -156,16 +157,16 @@ def test_bad_use_ends_the_process() -> None:
 )
 def test_bad_use_is_one_line(
     arguments: tuple[str, ...],
-    more: dict[str, str],
-    said: str,
+    variables: dict[str, str],
+    message: str,
     tmp_path: Path,
     once: Callable[..., tuple[int, str]],
 ) -> None:
-    """Exit code 2, the setting, and the way out; never a traceback."""
-    code, text = once(*arguments, "--journal", str(tmp_path / "journal"), **more)
+    """Exit code 2, with the setting and how to correct it; never a traceback."""
+    code, text = once(*arguments, "--journal", str(tmp_path / "journal"), **variables)
 
     assert code == 2
-    assert said in text
+    assert message in text
     assert text.count("\n") == 1
 
 

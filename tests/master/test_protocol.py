@@ -1,4 +1,4 @@
-"""What a call may say: each limit is allowed, and what is beyond it is named."""
+"""Limits of the fields of calls: the limit is accepted, and a value beyond it is refused."""
 
 import json
 from typing import Any
@@ -7,8 +7,8 @@ import pytest
 
 from master import protocol
 from master.errors import RefusedError
+from master.types import Json
 
-Json = dict[str, Any]
 _WHO: Json = {"trainer": "a", "incarnation": "a-1"}
 _SEAT: Json = {**_WHO, "address": "a:1"}
 _MOST = 1 << 53
@@ -21,42 +21,42 @@ def _refused(kind: type[Any], body: Json) -> RefusedError:
 
 
 @pytest.mark.parametrize(
-    ("kind", "rest", "field", "allowed", "refused"),
+    ("kind", "fields", "field", "allowed", "refused"),
     [
-        (protocol.Join, _WHO, "trainer", "x" * 253, "x" * 254),
-        (protocol.Join, _WHO, "trainer", "a", ""),
-        (protocol.Work, _WHO, "want", 4096, 4097),
-        (protocol.Work, _WHO, "want", 0, -1),
-        (protocol.Work, _WHO, "wait_s", 30.0, 30.5),
-        (protocol.Work, _WHO, "wait_s", 0.0, -0.5),
-        (protocol.Work, _WHO, "call", 1, 0),
-        (protocol.Work, _WHO, "call", _MOST, _MOST + 1),
-        (protocol.Ref, {"task": "t"}, "attempt", 0, -1),
-        (protocol.Ref, {"task": "t"}, "attempt", _MOST, _MOST + 1),
-        (protocol.Ref, {"attempt": 1}, "task", "x" * 300, "x" * 301),
-        (protocol.Fail, _WHO, "reason", "x" * 2000, "x" * 2001),
-        (protocol.Fail, _WHO, "reason", "x", ""),
-        (protocol.Meet, _SEAT, "address", "a:12345", "a:123456"),
-        (protocol.Meet, _SEAT, "seen", 1 << 52, (1 << 52) + 1),
-        (protocol.Meet, _SEAT, "waiting_s", 1e9, 2e9),
-        (protocol.Description, {"task_records": 1}, "records", 1, 0),
-        (protocol.Description, {"records": 1}, "task_records", 1, 0),
+        (protocol.JoinRequest, _WHO, "trainer", "x" * 253, "x" * 254),
+        (protocol.JoinRequest, _WHO, "trainer", "a", ""),
+        (protocol.WorkRequest, _WHO, "want", 4096, 4097),
+        (protocol.WorkRequest, _WHO, "want", 0, -1),
+        (protocol.WorkRequest, _WHO, "wait_s", 30.0, 30.5),
+        (protocol.WorkRequest, _WHO, "wait_s", 0.0, -0.5),
+        (protocol.WorkRequest, _WHO, "call", 1, 0),
+        (protocol.WorkRequest, _WHO, "call", _MOST, _MOST + 1),
+        (protocol.LeaseRef, {"task": "t"}, "attempt", 0, -1),
+        (protocol.LeaseRef, {"task": "t"}, "attempt", _MOST, _MOST + 1),
+        (protocol.LeaseRef, {"attempt": 1}, "task", "x" * 300, "x" * 301),
+        (protocol.JobFailure, _WHO, "reason", "x" * 2000, "x" * 2001),
+        (protocol.JobFailure, _WHO, "reason", "x", ""),
+        (protocol.RendezvousPoll, _SEAT, "address", "a:12345", "a:123456"),
+        (protocol.RendezvousPoll, _SEAT, "seen", 1 << 52, (1 << 52) + 1),
+        (protocol.RendezvousPoll, _SEAT, "waiting_s", 1e9, 2e9),
+        (protocol.DatasetDescription, {"task_records": 1}, "records", 1, 0),
+        (protocol.DatasetDescription, {"records": 1}, "task_records", 1, 0),
     ],
 )
 def test_each_limit_is_allowed_and_what_is_beyond_is_named(
-    kind: type[Any], rest: Json, field: str, allowed: Any, refused: Any
+    kind: type[Any], fields: Json, field: str, allowed: Any, refused: Any
 ) -> None:
     """422 with the field."""
-    body = protocol.check(kind, json.dumps({**rest, field: allowed}).encode())
-    error = _refused(kind, {**rest, field: refused})
+    body = protocol.check(kind, json.dumps({**fields, field: allowed}).encode())
+    error = _refused(kind, {**fields, field: refused})
 
     assert getattr(body, field) == allowed
-    assert (error.status, error.named) == (422, field)
+    assert (error.status, error.field) == (422, field)
     assert str(error).startswith(f"{field}: ")
 
 
 @pytest.mark.parametrize(
-    ("given", "named", "bound"),
+    ("fields", "field", "bound"),
     [
         ({"files": [{"name": "f", "records": _MOST}] * 2}, "files", str(_MOST)),
         ({"records": 1 << 30, "epochs": (1 << 23) + 1}, "epochs", str(_MOST)),
@@ -69,24 +69,27 @@ def test_each_limit_is_allowed_and_what_is_beyond_is_named(
     ],
 )
 def test_a_data_set_beyond_what_numbers_can_say_is_refused(
-    given: Json, named: str, bound: str
+    fields: Json, field: str, bound: str
 ) -> None:
-    """Tasks and sums of it would be no whole numbers of JSON any more."""
-    error = _refused(protocol.Description, {"task_records": 1, **given})
+    """Its tasks and sums would exceed the whole numbers of JSON."""
+    error = _refused(protocol.DatasetDescription, {"task_records": 1, **fields})
 
-    assert (error.status, error.named) == (422, named)
+    assert (error.status, error.field) == (422, field)
     assert bound in str(error)
 
 
 def test_the_largest_data_set_is_allowed() -> None:
     """2^53 records in all epochs together."""
-    given = {"task_records": 1, "records": 1 << 30, "epochs": 1 << 23}
+    description = {"task_records": 1, "records": 1 << 30, "epochs": 1 << 23}
 
-    assert protocol.check(protocol.Description, json.dumps(given).encode()).epochs == 1 << 23
+    assert (
+        protocol.check(protocol.DatasetDescription, json.dumps(description).encode()).epochs
+        == 1 << 23
+    )
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("fields", "source"),
     [
         ({"records": 5}, {"records": 5}),
         (
@@ -97,45 +100,50 @@ def test_the_largest_data_set_is_allowed() -> None:
         ({"records": 5, "epochs": 0, "kind": "evaluation"}, {"records": 5}),
     ],
 )
-def test_the_books_keep_one_source_and_every_default(given: Json, kept: Json) -> None:
-    """Two descriptions of the same data are the same, whoever leaves a default out."""
-    raw = json.dumps({"task_records": 2, **given}).encode()
-    rest = {
+def test_the_ledger_stores_one_source_and_every_default(fields: Json, source: Json) -> None:
+    """Two descriptions of the same data are equal, whether or not defaults are given."""
+    raw = json.dumps({"task_records": 2, **fields}).encode()
+    defaults = {
         "task_records": 2,
-        "epochs": given.get("epochs", 1),
+        "epochs": fields.get("epochs", 1),
         "shuffle_seed": None,
-        "kind": given.get("kind", "training"),
+        "kind": fields.get("kind", "training"),
         "overlap": False,
     }
 
-    assert protocol.check(protocol.Description, raw).shape() == {**kept, **rest}
+    assert protocol.check(protocol.DatasetDescription, raw).shape() == {**source, **defaults}
 
 
-def test_what_is_no_json_is_said_apart_from_what_is_wrong_in_it() -> None:
+def test_what_is_not_json_is_distinguished_from_wrong_fields() -> None:
     """400, and no field."""
-    with pytest.raises(RefusedError, match="the body is no JSON") as caught:
-        protocol.check(protocol.Join, b"{")
+    with pytest.raises(RefusedError, match="the body is not JSON") as caught:
+        protocol.check(protocol.JoinRequest, b"{")
 
-    assert (caught.value.status, caught.value.named) == (400, None)
-    unknown = _refused(protocol.Join, {**_WHO, "more": 1})
+    assert (caught.value.status, caught.value.field) == (400, None)
+    unknown = _refused(protocol.JoinRequest, {**_WHO, "more": 1})
     assert str(unknown) == "more: no such field"
 
 
 def test_a_task_has_few_metrics_with_short_names() -> None:
-    """The books hold them all."""
+    """The ledger stores them all."""
     done: Json = {"task": "t", "attempt": 1}
     most = {f"{number}".rjust(64, "x"): 0.5 for number in range(64)}
 
     raw = json.dumps({**done, "metrics": most}).encode()
-    assert protocol.check(protocol.Done, raw).metrics == most
+    assert protocol.check(protocol.DoneTask, raw).metrics == most
     for metrics in ({**most, "one more": 0.5}, {"x" * 65: 0.5}):
-        error = _refused(protocol.Work, {**_WHO, "done": [{**done, "metrics": metrics}]})
-        assert (error.status, str(error.named)[:14]) == (422, "done.0.metrics")
+        error = _refused(protocol.WorkRequest, {**_WHO, "done": [{**done, "metrics": metrics}]})
+        assert (error.status, str(error.field)[:14]) == (422, "done.0.metrics")
         assert "at most 64" in str(error)
 
 
-def test_a_mean_that_is_no_number_is_none() -> None:
-    """The journal could not hold it; all others are as they were."""
+def test_a_mean_that_is_not_finite_is_none() -> None:
+    """The journal could not hold it; all others do not change."""
     raw = b'{"task":"t","attempt":1,"metrics":{"a":NaN,"b":Infinity,"c":0.5,"d":null}}'
 
-    assert protocol.check(protocol.Done, raw).metrics == {"a": None, "b": None, "c": 0.5, "d": None}
+    assert protocol.check(protocol.DoneTask, raw).metrics == {
+        "a": None,
+        "b": None,
+        "c": 0.5,
+        "d": None,
+    }

@@ -1,4 +1,4 @@
-"""Whatever members and masters do, in any order: what must hold of rounds holds of each of them."""
+"""Invariants of every round, for any order of what members and masters do."""
 
 from typing import Any
 
@@ -6,112 +6,123 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from master.attendance import Who
-from tests.master.crowd import Crowd, Json, Player
+from master.membership import MemberId
+from master.types import Json
+from tests.master.crowd import Crowd, Player
 from tests.support.strategies import THOROUGH
 
 _NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
 _STUCK_S = 8.0
 _MOST_SILENT_S = 32.0
-"""With limits that have grown as far as they can."""
+"""The longest silence, with limits that have grown to their maximum."""
 _FIRST_SILENT_S = 4.2
-"""Of one that was never dropped: 3 s, and the 1 s that its last poll may have waited."""
+"""The longest silence of a member that was never dropped: 3 s, and 1 s for its last poll."""
 _END_S = 200.0
 
 
 class Watched(Crowd):
-    """Checks each round when it is proclaimed."""
+    """A crowd that checks each round when it is proclaimed."""
 
     def __init__(self, **about: Any) -> None:
         super().__init__(**about)
         self.formed: set[int] = set()
         self.dropped: set[str] = set()
-        """Since the last round."""
+        """Members dropped since the last round."""
         self.ever_dropped: set[str] = set()
-        self.seats: list[Who] = []
-        """Of the last round."""
+        self.member_ids: list[MemberId] = []
+        """Members of the last round."""
         self.last = 0
         self.knows = True
         """Whether this master knows the last round."""
-        self.frozen_s: dict[Who, float] = {}
+        self.frozen_s: dict[MemberId, float] = {}
         self.inherited_s = 0.0
-        """When a new master took a round over, as if it had heard everybody in it."""
+        """When a new master took over a round, as if all its members had called."""
 
     def restart(self) -> None:
         """See `Crowd`."""
         super().restart()
         self.knows = False
 
-    def happened(self, event: str, told: Json) -> None:
+    def on_event(self, event: str, fields: Json) -> None:
         """See `Crowd`."""
         if event == "round has formed":
-            self.formed.add(told["round"])
+            self.formed.add(fields["round"])
         elif event == "member was dropped":
-            self.dropped.add(told["trainer"])
-            self.ever_dropped.add(told["trainer"])
-        elif event == "round goes on":
-            self.knows = told["round"] == self.last
+            self.dropped.add(fields["trainer"])
+            self.ever_dropped.add(fields["trainer"])
+        elif event == "round continues":
+            self.knows = fields["round"] == self.last
             self.inherited_s = self.now_s
         elif event == "round proclaimed":
             self._check()
 
     def exchange(self) -> None:
-        """Members wait for those of their round who do nothing; those who are dead break it."""
-        for one in self.players.values():
-            if one.frozen or one.halted or not one.ready or one.broken:
+        """Members wait for inactive members of their round; dead ones break it."""
+        for player in self.players.values():
+            if player.frozen or player.halted or not player.ready or player.broken:
                 continue
-            others = [(o["trainer"], self.players.get(o["trainer"])) for o in one.members]
-            whos = {(o["trainer"], o["incarnation"]) for o in one.members}
-            there = [o for _, o in others if o is not None and o.who in whos]
-            if len(there) < len(others):
-                one.broken = True
-                self.speak(one)
-            elif any(o.frozen or o.halted or o.broken for o in there):
-                since_s = one.waits_since_s
-                one.waits_since_s = self.now_s if since_s is None else since_s
+            others = [(o["trainer"], self.players.get(o["trainer"])) for o in player.members]
+            member_ids = {(o["trainer"], o["incarnation"]) for o in player.members}
+            present = [o for _, o in others if o is not None and o.member_id in member_ids]
+            if len(present) < len(others):
+                player.broken = True
+                self.speak(player)
+            elif any(o.frozen or o.halted or o.broken for o in present):
+                since_s = player.waits_since_s
+                player.waits_since_s = self.now_s if since_s is None else since_s
             else:
-                one.waits_since_s = None
+                player.waits_since_s = None
 
-    def live(self) -> dict[Who, Player]:
-        """Those who can train."""
+    def live(self) -> dict[MemberId, Player]:
+        """The members that can train."""
         return {
-            one.who: one
-            for one in self.players.values()
-            if not (one.frozen or one.halted or one.left or one.refused)
+            player.member_id: player
+            for player in self.players.values()
+            if not (player.frozen or player.halted or player.has_left or player.refused)
         }
 
     def _check(self) -> None:
         number = self.number
-        seats = [seat.who for seat in self.master.round.seats]
-        members = {w: self.players.get(w[0]) for w in seats}
-        there = [one for w, one in members.items() if one is not None and one.who == w]
+        member_ids = [slot.member_id for slot in self.master.round.slots]
+        members = {member_id: self.players.get(member_id[0]) for member_id in member_ids}
+        present = [
+            player
+            for member_id, player in members.items()
+            if player is not None and player.member_id == member_id
+        ]
 
-        assert number > max((one.seen for one in there), default=0), (
-            "numbers grow for all who hear them"
+        assert number > max((player.newest_round for player in present), default=0), (
+            "numbers grow for all members"
         )
-        assert len({trainer for trainer, _ in seats}) == len(seats) > 0
-        assert not any(one.left and not one.frozen for one in there), "who has left stays out"
-        for who in seats:
-            silent_s = max(self.inherited_s, self.frozen_s.get(who, self.now_s))
+        assert len({trainer for trainer, _ in member_ids}) == len(member_ids) > 0
+        assert not any(player.has_left and not player.frozen for player in present), (
+            "members that have left stay out"
+        )
+        for member_id in member_ids:
+            silent_s = max(self.inherited_s, self.frozen_s.get(member_id, self.now_s))
             frozen_s = self.now_s - silent_s
-            assert frozen_s <= _MOST_SILENT_S, "who is frozen is out"
-            assert frozen_s <= _FIRST_SILENT_S or who[0] in self.ever_dropped
+            assert frozen_s <= _MOST_SILENT_S, "frozen members are dropped"
+            assert frozen_s <= _FIRST_SILENT_S or member_id[0] in self.ever_dropped
         if self.knows:
-            self._check_after(seats)
-        self.seats, self.last, self.dropped, self.knows = seats, number, set(), True
+            self._check_after(member_ids)
+        self.member_ids, self.last, self.dropped, self.knows = member_ids, number, set(), True
 
-    def _check_after(self, seats: list[Who]) -> None:
-        """Of a round that comes after one that this master knew."""
+    def _check_after(self, member_ids: list[MemberId]) -> None:
+        """Checks a round whose previous round this master knew."""
         over = self.last in self.formed or self.master.void >= self.last
-        stayed = [who for who in self.seats if who in seats and who[0] not in self.dropped]
+        stayed = [
+            member_id
+            for member_id in self.member_ids
+            if member_id in member_ids and member_id[0] not in self.dropped
+        ]
 
         assert self.number > self.last
         assert over, "a round that was forming is not disturbed"
-        assert seats[: len(stayed)] == stayed, "ranks are the order of age"
+        assert member_ids[: len(stayed)] == stayed, "ranks are the order of age"
 
 
 class Trainers(RuleBasedStateMachine):
-    """Everything that can happen."""
+    """A state machine of everything that can happen."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,48 +130,48 @@ class Trainers(RuleBasedStateMachine):
 
     @rule(name=_NAMES)
     def arrive(self, name: str) -> None:
-        """A process begins, where one of that name may be still."""
+        """A process starts, perhaps while one of the same name still runs."""
         self.crowd.arrive(name)
 
-    @rule(name=_NAMES, heard=st.booleans())
-    def kill(self, name: str, heard: bool) -> None:
+    @rule(name=_NAMES, disconnects=st.booleans())
+    def kill(self, name: str, disconnects: bool) -> None:
         """A process dies."""
         if name in self.crowd.players:
-            self.crowd.kill(name, heard=heard)
+            self.crowd.kill(name, disconnects=disconnects)
 
     @rule(name=_NAMES)
     def freeze_or_thaw(self, name: str) -> None:
-        """A process stops, or goes on."""
-        one = self.crowd.players.get(name)
-        if one is None:
+        """A process stops, or continues."""
+        player = self.crowd.players.get(name)
+        if player is None:
             return
-        one.frozen = not one.frozen
-        if one.frozen:
-            self.crowd.frozen_s[one.who] = self.crowd.now_s
+        player.frozen = not player.frozen
+        if player.frozen:
+            self.crowd.frozen_s[player.member_id] = self.crowd.now_s
         else:
-            self.crowd.frozen_s.pop(one.who)
-            self.crowd.speak(one)
+            self.crowd.frozen_s.pop(player.member_id)
+            self.crowd.speak(player)
 
     @rule(name=_NAMES)
     def halt_or_go_on(self, name: str) -> None:
-        """A program does nothing any more, or goes on; its process lives."""
-        one = self.crowd.players.get(name)
-        if one is not None and not one.broken:  # then it waits for a round, and for nothing else
-            one.halted = not one.halted
+        """A program stops, or continues; its process lives."""
+        player = self.crowd.players.get(name)
+        if player is not None and not player.broken:  # a broken one waits only for a round
+            player.halted = not player.halted
 
     @rule(name=_NAMES)
     def leave(self, name: str) -> None:
-        """A member says that it leaves."""
-        one = self.crowd.players.get(name)
-        if one is not None and not one.frozen:
+        """A member reports that it leaves."""
+        player = self.crowd.players.get(name)
+        if player is not None and not player.frozen:
             self.crowd.leave(name)
 
     @rule(name=_NAMES)
     def break_(self, name: str) -> None:
-        """A member can do nothing more in its round."""
-        one = self.crowd.players.get(name)
-        if one is not None and not one.frozen and not one.refused and one.at:
-            one.halted = False
+        """A member cannot continue in its round."""
+        player = self.crowd.players.get(name)
+        if player is not None and not player.frozen and not player.refused and player.at:
+            player.halted = False
             self.crowd.broken(name)
 
     @rule(steps=st.integers(1, 12), ready=st.booleans())
@@ -171,26 +182,31 @@ class Trainers(RuleBasedStateMachine):
     @precondition(lambda self: self.crowd.number)
     @rule()
     def restart(self) -> None:
-        """The master dies, and another one serves."""
+        """The master dies, and another one starts."""
         self.crowd.restart()
 
     def teardown(self) -> None:
-        """In the end all who can train train together, and nobody else."""
+        """In the end all members that can train are in one round, and no others."""
         crowd = self.crowd
-        wanted: set[Who] = set()
+        expected_ids: set[MemberId] = set()
         for _ in range(round(_END_S / 2)):
             self._run(4)
-            wanted = set(crowd.live())
-            if self._rests(wanted):
+            expected_ids = set(crowd.live())
+            if self._rests(expected_ids):
                 break
-        assert self._rests(wanted), (wanted, crowd.master.round, crowd.players, crowd.news[-9:])
-        assert all(one.seen == crowd.number for one in crowd.live().values())
+        assert self._rests(expected_ids), (
+            expected_ids,
+            crowd.master.round,
+            crowd.players,
+            crowd.events[-9:],
+        )
+        assert all(player.newest_round == crowd.number for player in crowd.live().values())
 
-    def _rests(self, wanted: set[Who]) -> bool:
+    def _rests(self, expected_ids: set[MemberId]) -> bool:
         round_ = self.crowd.master.round
-        if not wanted:
+        if not expected_ids:
             return True
-        return round_.formed and {seat.who for seat in round_.seats} == wanted
+        return round_.formed and {slot.member_id for slot in round_.slots} == expected_ids
 
     def _run(self, steps: int, *, ready: bool = True) -> None:
         for _ in range(steps):

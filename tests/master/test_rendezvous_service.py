@@ -1,4 +1,4 @@
-"""The rendezvous over HTTP: who hears what when, with the SDK's members and masters that die."""
+"""The rendezvous over HTTP, with the SDK's members, and masters that die."""
 
 import http.client
 import json
@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 from edl import Settings, clock
-from edl.rendezvous import Rendezvous, Round
+from edl.master.protocol import Round
+from edl.master.rendezvous import Rendezvous
 
-from master.attendance import HUNG_UP_S, PROBE_S
+from master.membership import DISCONNECTED_S, PROBE_S
 from master.rendezvous import WINDOW_S
 from tests.master.serving import LIMIT_S, TOKEN, Served
 from tests.master.test_process import Process
 from tests.reconciler.waiting import until
 from tests.sdk.contract import Master
-from tests.sdk.contract_meetings import meet, together
+from tests.sdk.contract_rendezvous import poll_until_newer, together
 
 Start = Callable[..., Rendezvous]
 
@@ -29,35 +30,35 @@ Start = Callable[..., Rendezvous]
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
     """A master in this process."""
-    found = Served(tmp_path / "journal", heartbeat_s=5.0)
-    yield found
-    found.stop()
+    running_master = Served(tmp_path / "journal", heartbeat_s=5.0)
+    yield running_master
+    running_master.stop()
 
 
 @pytest.fixture
 def master(served: Served) -> Master:
-    """How to speak with it."""
+    """A client of it."""
     return Master(served.port, TOKEN)
 
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Makes members, and closes them after the test."""
-    made: list[Rendezvous] = []
+    """Starts members, and closes them after the test."""
+    members: list[Rendezvous] = []
 
     def make(port: int, trainer: str, **code: str) -> Rendezvous:
-        found = Settings(f"http://127.0.0.1:{port}", TOKEN, trainer, patience_s=10.0)
-        made.append(Rendezvous(found, f"{trainer}-1", f"{trainer}:1", code))
-        made[-1].start()
-        return made[-1]
+        settings = Settings(f"http://127.0.0.1:{port}", TOKEN, trainer, patience_s=10.0)
+        members.append(Rendezvous(settings, f"{trainer}-1", f"{trainer}:1", code))
+        members[-1].start()
+        return members[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for member in members:
+        member.close()
 
 
 class Program(threading.Thread):
-    """Enters each round it can enter, and is ready in it."""
+    """A training program that enters each round it can enter, and is ready in it."""
 
     def __init__(self, member: Rendezvous) -> None:
         super().__init__(daemon=True)
@@ -66,26 +67,26 @@ class Program(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Until the member is closed or has left."""
+        """Runs until the member is closed or has left."""
         number = 0
         while True:
             try:
-                found = self.member.next(number)
+                round_ = self.member.next(number)
             except Exception:  # noqa: BLE001 - the end, whatever it is
                 return
-            number = found.number
-            self.rounds.append(found)
+            number = round_.number
+            self.rounds.append(round_)
             self.member.ready(number)
 
     @property
-    def world(self) -> int:
-        """Of the newest round."""
-        return self.rounds[-1].world if self.rounds else 0
+    def world_size(self) -> int:
+        """Number of members of the newest round."""
+        return self.rounds[-1].world_size if self.rounds else 0
 
 
 def _wait_there(served: Served, calls: int) -> None:
-    """Returns when so many calls wait at the master."""
-    until(lambda: served.service.meetings.waiting == calls)
+    """Returns when this many calls wait at the master."""
+    until(lambda: served.service.long_polls.waiting == calls)
 
 
 def _formed(served: Served) -> None:
@@ -94,78 +95,80 @@ def _formed(served: Served) -> None:
 
 
 def _void(served: Served, number: int) -> bool:
-    """Whether the master knows that a round can do nothing more."""
-    return served.service.meetings._rendezvous.void == number  # noqa: SLF001 - nobody hears it yet
+    """Whether the master has marked a round as unable to continue."""
+    return served.service.long_polls._rendezvous.void == number  # noqa: SLF001 - no answer has it yet
 
 
 def _has_answered(served: Served, trainer: str) -> bool:
     """Whether a member has answered a probe."""
-    rendezvous = served.service.meetings._rendezvous  # noqa: SLF001 - only it knows
+    rendezvous = served.service.long_polls._rendezvous  # noqa: SLF001 - only this has it
     number = rendezvous._probe.number  # noqa: SLF001 - see above
     return number > 0 and rendezvous._live[trainer].probe == number  # noqa: SLF001 - see above
 
 
-def _together(programs: list[Program], world: int) -> None:
-    until(lambda: {one.world for one in programs} == {world})
+def _together(programs: list[Program], world_size: int) -> None:
+    until(lambda: {program.world_size for program in programs} == {world_size})
 
 
 def test_a_call_that_waits_is_answered_by_the_news(served: Served, master: Master) -> None:
-    """Of a probe: not when its own time is over, which is later than this test waits."""
-    one, other = together(master, "a", "b")
+    """By a probe: not when its own time is over, which is after this test's."""
+    waiting_caller, other = together(master, "a", "b")
     answers: list[dict[str, Any]] = []
-    waiting = threading.Thread(target=lambda: answers.append(one.poll(wait_s=30.0)))
-    served.clock.hold()  # no round comes
+    waiting = threading.Thread(target=lambda: answers.append(waiting_caller.poll(wait_s=30.0)))
+    served.clock.hold()  # no round is proclaimed
     waiting.start()
     _wait_there(served, 1)
-    other.breaks()  # makes a probe at once
+    other.breaks()  # requests a probe at once
     waiting.join(LIMIT_S)
 
     assert [answer["probe"] for answer in answers] == [1]
 
 
 def test_changes_of_a_moment_make_one_round(served: Served, start: Start) -> None:
-    """Eight arrive, and there is one round for them; three leave, and there is one more."""
-    served.clock.hold()  # a moment is as long as the machine needs
+    """Eight arrive in one round; three leave, which makes one more."""
+    served.clock.hold()  # the window is as long as the machine needs
     members = [start(served.port, f"t-{number}") for number in range(8)]
-    programs = [Program(one) for one in members]
+    programs = [Program(member) for member in members]
     _wait_there(served, 8)
     served.pass_s(WINDOW_S)
     _together(programs, 8)
     _formed(served)
-    for one in members[:3]:
-        one.leave(LIMIT_S)
+    for leaving in members[:3]:
+        leaving.leave(LIMIT_S)
     served.pass_s(WINDOW_S)
     _together(programs[3:], 5)
     _formed(served)
-    ranks = sorted(one.rounds[-1].rank for one in programs[3:])
+    ranks = sorted(program.rounds[-1].rank for program in programs[3:])
 
     assert ranks == [0, 1, 2, 3, 4]
-    assert [[each.number for each in one.rounds] for one in programs[3:]] == [[1, 2]] * 5
-    assert [[each.number for each in one.rounds] for one in programs[:3]] == [[1]] * 3
+    assert [[round_.number for round_ in program.rounds] for program in programs[3:]] == [
+        [1, 2]
+    ] * 5
+    assert [[round_.number for round_ in program.rounds] for program in programs[:3]] == [[1]] * 3
 
 
 def test_a_member_whose_connection_is_cut_is_out_soon(served: Served, master: Master) -> None:
-    """While it waits: nobody has to be silent for 3 s then."""
-    one, other = together(master, "a", "b")
+    """While it waits: the limit of 3 s without a call need not pass then."""
+    caller, other = together(master, "a", "b")
     link = http.client.HTTPConnection("127.0.0.1", master.port, timeout=10)
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    link.request("POST", "/v1/rendezvous", json.dumps(one.body(wait_s=20.0)), headers)
+    link.request("POST", "/v1/rendezvous", json.dumps(caller.body(wait_s=20.0)), headers)
     _wait_there(served, 1)
-    served.clock.hold()  # so nobody is silent for long
+    served.clock.hold()  # so that no member is silent for long
     link.close()
     _wait_there(served, 0)
     number = other.poll()["round"]
     assert not _void(served, number)
-    served.pass_s(HUNG_UP_S)
+    served.pass_s(DISCONNECTED_S)
     until(lambda: _void(served, number))
     served.pass_s(WINDOW_S)
-    meet(other, after=number)
+    poll_until_newer(other, after=number)
 
     assert other.names == ["b"]
 
 
-def test_the_status_says_who_trains_together(served: Served, master: Master) -> None:
-    """With ranks; whoever leads costs the others more to lose."""
+def test_the_status_has_the_members_of_the_round(served: Served, master: Master) -> None:
+    """With ranks; losing the leader costs the others more."""
     for name in ("a", "b"):
         master.join(name)
     master.join("c")
@@ -174,37 +177,44 @@ def test_the_status_says_who_trains_together(served: Served, master: Master) -> 
     trainers = status["trainers"]
 
     assert status["rendezvous"]["formed"] is True
-    assert [one["trainer"] for one in status["rendezvous"]["members"]] == ["b", "a"]
-    assert {name: one["rank"] for name, one in trainers.items()} == {"a": 1, "b": 0, "c": None}
+    assert [member["trainer"] for member in status["rendezvous"]["members"]] == ["b", "a"]
+    assert {name: trainer["rank"] for name, trainer in trainers.items()} == {
+        "a": 1,
+        "b": 0,
+        "c": None,
+    }
     assert trainers["b"]["uncommitted_s"] >= 10.0
     assert trainers["a"]["uncommitted_s"] == 0.0
-    assert served.service.ledger.members.find("b") is not None
+    assert served.service.ledger.trainers.find("b") is not None
 
 
-def test_page_and_metrics_show_rounds_and_setbacks(master: Master) -> None:
-    """As text, with what trainers wrote made harmless."""
-    one = master.join("a")
+def test_page_and_metrics_show_rounds_and_rollbacks(master: Master) -> None:
+    """As text, with what trainers wrote escaped."""
+    trainer = master.join("a")
     together(master, "a", "b")
-    one.ok("POST", "/v1/setbacks", event="e", reason="<b>server 1</b> died", steps=2, records=64)
+    trainer.ok(
+        "POST", "/v1/setbacks", event="e", reason="<b>server 1</b> died", steps=2, records=64
+    )
     page = _text(master, "/")
     metrics = _text(master, "/metrics")
 
     assert "with 2, the oldest first: a, b" in page
     assert "&lt;b&gt;server 1&lt;/b&gt; died (2 steps, 64 records)" in page
-    assert "edl_master_rendezvous_members_count 2.0" in metrics
-    assert 'edl_master_setbacks_count{what="records"} 64.0' in metrics
+    assert "edl_master_rendezvous_members 2.0" in metrics
+    assert "edl_master_rollbacks_total 1.0" in metrics
+    assert "edl_master_rollback_lost_records 64.0" in metrics
 
 
-def test_a_page_without_rounds_says_nothing_of_them(master: Master) -> None:
-    """Trainers that work each for itself have none."""
+def test_a_page_without_rounds_does_not_mention_them(master: Master) -> None:
+    """Jobs without a rendezvous have none."""
     page = _text(master, "/")
 
-    assert "Trained together" not in page
-    assert "Setbacks" not in page
+    assert "Synchronous training" not in page
+    assert "Rollbacks" not in page
 
 
 def test_calls_that_wait_end_with_the_master(tmp_path: Path) -> None:
-    """It answers them: its end needs neither their time nor its own patience with calls."""
+    """They are answered: the end waits neither for their time nor for the drain limit."""
     served = Served(tmp_path / "journal", drain_s=60.0)
     (caller,) = together(Master(served.port, TOKEN), "a")
     answers: list[int] = []
@@ -229,27 +239,29 @@ def _text(master: Master, path: str) -> str:
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[Process]:
     """A master in a process of its own."""
-    found = Process(tmp_path)
-    yield found
-    if found.run.poll() is None:
-        found.end(signal.SIGKILL)
+    running_master = Process(tmp_path)
+    yield running_master
+    if running_master.run.poll() is None:
+        running_master.end(signal.SIGKILL)
 
 
 def test_killed_in_a_round_a_master_goes_on_with_it(process: Process, start: Start) -> None:
-    """Nobody hears of another round, until something changes."""
-    Master(process.port, TOKEN).describe()  # the books are not empty: somebody may be there
+    """Members receive no other round until something changes."""
+    Master(process.port, TOKEN).describe()  # the ledger is not empty: members may exist
     members = [start(process.port, name) for name in ("a", "b", "c")]
-    programs = [Program(one) for one in members]
+    programs = [Program(member) for member in members]
     _together(programs, 3)
     before = programs[0].rounds[-1]
     process.end(signal.SIGKILL)
     process.start()
     master = Master(process.port, TOKEN)
     until(lambda: master.ask("GET", "/v1/status")[1]["rendezvous"]["formed"])
-    found = master.ask("GET", "/v1/status")[1]["rendezvous"]
-    assert found["round"] == before.number
-    assert [one["trainer"] for one in found["members"]] == [m.trainer for m in before.members]
-    assert not any(one.newer(before.number) for one in members)
+    rendezvous = master.ask("GET", "/v1/status")[1]["rendezvous"]
+    assert rendezvous["round"] == before.number
+    assert [member["trainer"] for member in rendezvous["members"]] == [
+        m.trainer for m in before.members
+    ]
+    assert not any(member.newer(before.number) for member in members)
     programs.append(Program(start(process.port, "d")))
     _together(programs, 4)
 
@@ -260,7 +272,7 @@ def test_killed_in_a_round_a_master_goes_on_with_it(process: Process, start: Sta
 _MEMBER = """
 import sys, time
 from edl import Settings
-from edl.rendezvous import Rendezvous
+from edl.master.rendezvous import Rendezvous
 one = Rendezvous(Settings(sys.argv[1], sys.argv[2], sys.argv[3]), sys.argv[3], "x:1")
 one.start()
 number = 0
@@ -271,7 +283,7 @@ while True:
 
 
 class Frozen:
-    """A member in a process of its own, to be killed and frozen."""
+    """A member in a process of its own, which can be killed and frozen."""
 
     def __init__(self, port: int, trainer: str) -> None:
         url = f"http://127.0.0.1:{port}"
@@ -280,69 +292,69 @@ class Frozen:
         )
 
     def end(self) -> None:
-        """Whatever state it is in."""
+        """Kills it, also while it is frozen."""
         self.run.send_signal(signal.SIGKILL)
         self.run.wait(LIMIT_S)
 
 
 @pytest.fixture
 def frozen(served: Served) -> Iterator[Frozen]:
-    """One that runs."""
-    found = Frozen(served.port, "z")
-    yield found
-    found.end()
+    """A running member."""
+    frozen_member = Frozen(served.port, "z")
+    yield frozen_member
+    frozen_member.end()
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_process_that_is_killed_or_frozen_is_out_while_others_wait(
     served: Served, frozen: Frozen, start: Start, how: signal.Signals
 ) -> None:
-    """Who waits tells the master, which asks all: nobody has to be silent for 3 s."""
+    """A waiting member reports it, and the master probes: the 3 s limit need not pass."""
     _formed(served)
-    one = start(served.port, "a")
+    member = start(served.port, "a")
     news = threading.Event()
-    one.on_news(news.set)
-    program = Program(one)
+    member.on_void(news.set)
+    program = Program(member)
     _together([program], 2)
     _formed(served)
     number = program.rounds[-1].number
     served.clock.hold()
     frozen.run.send_signal(how)
-    one.waiting(clock.monotonic_s())
+    member.waiting(clock.monotonic_s())
     until(lambda: _has_answered(served, "a"))
     served.pass_s(PROBE_S)
     until(lambda: _void(served, number))
     served.pass_s(WINDOW_S)
-    until(lambda: program.world == 1)
+    until(lambda: program.world_size == 1)
 
     assert news.wait(LIMIT_S)
     if how is signal.SIGSTOP:
-        served.clock.go_on()
+        served.clock.resume()
         frozen.run.send_signal(signal.SIGCONT)
         _together([program], 2)
         assert program.rounds[-1].rank == 0
 
 
 def test_who_lets_others_wait_for_longer_than_the_setting_is_out(tmp_path: Path) -> None:
-    """`--stuck-seconds` of the command."""
+    """The setting is `--stuck-seconds`."""
     process = Process(tmp_path, "--stuck-seconds", "1")
     try:
-        one, other = together(Master(process.port, TOKEN), "a", "b")
-        number = one.seen
-        one.poll(waiting_s=0.7)
+        caller, other = together(Master(process.port, TOKEN), "a", "b")
+        number = caller.newest_round
+        caller.poll(waiting_s=0.7)
         assert other.poll()["dropped"] is False
-        one.poll(waiting_s=1.1)
-        meet(one, after=number)
-        told = other.poll()
+        caller.poll(waiting_s=1.1)
+        poll_until_newer(caller, after=number)
+        answer = other.poll()
     finally:
         process.end(signal.SIGTERM)
 
-    assert one.names == ["a"]
-    assert told["dropped"] is True
+    assert caller.names == ["a"]
+    assert answer["dropped"] is True
 
 
-def _who(**more: Any) -> dict[str, Any]:
-    return {"trainer": "a", "incarnation": "a-1", "address": "a:1", **more}
+def _who(**fields: Any) -> dict[str, Any]:
+    return {"trainer": "a", "incarnation": "a-1", "address": "a:1", **fields}
 
 
 @pytest.mark.parametrize(
@@ -361,7 +373,7 @@ def _who(**more: Any) -> dict[str, Any]:
     ],
 )
 def test_mistakes_are_named(master: Master, body: dict[str, Any], field: str) -> None:
-    """422 with the field; nobody becomes a member by that."""
+    """422 with the field; the caller does not become a member."""
     status, answer = master.ask("POST", "/v1/rendezvous", body)
 
     assert (status, answer["error"]["field"]) == (422, field)

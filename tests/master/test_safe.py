@@ -1,4 +1,4 @@
-"""What a master says is safe: a trainer forgets it, so another master must know it."""
+"""The field `safe`: trainers forget what it covers, so another master must know it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,22 +14,22 @@ from tests.sdk.contract import Master, Trainer, done
 
 @pytest.fixture(name="served")
 def _served(tmp_path: Path) -> Iterator[Served]:
-    """A master whose snapshots go somewhere."""
+    """A master with a place for snapshots."""
     fence = ConfigMapFence(FakeApi(), "ml", "digits-master", "pod-1")
-    found = Served(tmp_path, fence=fence, heartbeat_s=5.0)
-    yield found
-    found.kill()
+    master = Served(tmp_path, fence=fence, heartbeat_s=5.0)
+    yield master
+    master.kill()
 
 
 def test_what_was_safe_of_another_process_is_not_safe_of_this_one(served: Served) -> None:
-    """A new process counts its calls from 1: those of the one before it reached further."""
+    """A new process counts its calls from 1: the previous one had counted further."""
     master = Master(served.port, TOKEN)
     master.describe()
     old = master.join("trainer-0")
     for _ in range(5):
         old.work()
     old.work(1)
-    until(lambda: served.service.covered)
+    until(lambda: served.service.snapshot_is_current)
     new = Trainer(master, {"trainer": "trainer-0", "incarnation": "another"})
     new.ok("POST", "/v1/join")
     lease = new.work(1)["tasks"][0]
@@ -38,11 +38,11 @@ def test_what_was_safe_of_another_process_is_not_safe_of_this_one(served: Served
 
 
 def test_what_a_snapshot_holds_is_safe(served: Served) -> None:
-    """Of the process that called."""
+    """For the process that called."""
     master = Master(served.port, TOKEN)
     master.describe()
-    one = master.join("trainer-0")
-    one.work(1)
-    until(lambda: served.service.covered)
+    trainer = master.join("trainer-0")
+    trainer.work(1)
+    until(lambda: served.service.snapshot_is_current)
 
-    assert one.work()["safe"] >= 1
+    assert trainer.work()["safe"] >= 1

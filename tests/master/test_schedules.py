@@ -1,4 +1,4 @@
-"""Thousands of schedules in which everything goes wrong: every record is booked once an epoch."""
+"""Thousands of schedules with faults: every record is acknowledged once an epoch."""
 
 import shutil
 from pathlib import Path
@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tests.master.books import shape
+from tests.master.ledger_calls import shape
 from tests.master.world import World
 
 FEW, SCHEDULES, THOROUGH = 10, 40, 1_000
@@ -26,7 +26,7 @@ def _play(root: Path, seed: int) -> World:
     for _ in range(STEPS):
         world.step()
     world.finish()
-    world.desk.close()
+    world.master_side.close()
     return world
 
 
@@ -38,7 +38,7 @@ def _play(root: Path, seed: int) -> World:
         pytest.param(slice(FEW, SCHEDULES), id="more", marks=pytest.mark.soak),
     ],
 )
-def test_nothing_is_lost_and_nothing_is_booked_twice(
+def test_nothing_is_lost_and_nothing_is_accepted_twice(
     batch: int, part: slice, tmp_path: Path, *, thorough: bool
 ) -> None:
     """Kills, restarts, takeovers, lost, late and repeated calls, full disks."""
@@ -46,14 +46,14 @@ def test_nothing_is_lost_and_nothing_is_booked_twice(
     seeds = range(batch * schedules, (batch + 1) * schedules)
     for seed in seeds if thorough else seeds[part]:
         world = _play(tmp_path / str(seed), seed)
-        ledger = world.desk.ledger
+        ledger = world.master_side.ledger
         data = ledger.datasets["train"]
-        records = data.cutting.records or 0
+        records = data.partitioning.records or 0
 
         assert data.totals.records == records * data.epochs, seed
-        assert data.totals.tasks == (data.cutting.count or 0) * data.epochs, seed
+        assert data.totals.tasks == (data.partitioning.count or 0) * data.epochs, seed
         assert data.totals.dropped_tasks == 0, seed
-        again = sum(count - 1 for count in world.told.values() if count > 1)
+        again = sum(count - 1 for count in world.accepted_counts.values() if count > 1)
         assert again <= ledger.trained_again_records + world.taken_over * records, seed
         if not world.taken_over:
             assert again == 0, seed

@@ -1,12 +1,10 @@
-"""The job as the reconciler sees it: what a loss would cost, and how it ended."""
-
-from typing import Any
+"""The status for the reconciler: what a loss would cost, and how the job ended."""
 
 from master.liveness import Liveness
-from master.status import LEADER_COST_S, Counts, outcome, report
-from tests.master.books import done, opened, who, work
+from master.status import LEADER_COST_S, ServiceCounters, outcome, report
+from master.types import Json
+from tests.master.ledger_calls import done, opened, who, work
 
-Json = dict[str, Any]
 _ALONE: Json = {"round": 0, "formed": False, "members": []}
 
 
@@ -19,38 +17,42 @@ def test_the_leader_costs_ten_seconds_at_least() -> None:
     """The reconciler releases another one first; all others cost what they have trained."""
     ledger, liveness = opened("a", "b", "c"), Liveness(2.0)
     for name, trained in (("a", 0), ("b", 5), ("c", 0)):
-        liveness.beat(name, [{"task": "t", "trained": trained}], 100.0)
-    found = report(ledger, liveness, Counts(), _ranks("a", "b"), 103.0)["trainers"]
-    later = report(ledger, liveness, Counts(), _ranks("b", "a"), 150.0)["trainers"]
+        liveness.record_heartbeat(name, [{"task": "t", "trained": trained}], 100.0)
+    trainers = report(ledger, liveness, ServiceCounters(), _ranks("a", "b"), 103.0)["trainers"]
+    later = report(ledger, liveness, ServiceCounters(), _ranks("b", "a"), 150.0)["trainers"]
 
-    assert {name: one["uncommitted_s"] for name, one in found.items()} == {
+    assert {name: trainer["uncommitted_s"] for name, trainer in trainers.items()} == {
         "a": LEADER_COST_S,
         "b": 3.0,
         "c": 0.0,
     }
-    assert {name: one["rank"] for name, one in found.items()} == {"a": 0, "b": 1, "c": None}
-    assert found["b"]["uncommitted_records"] == 5
+    assert {name: trainer["rank"] for name, trainer in trainers.items()} == {
+        "a": 0,
+        "b": 1,
+        "c": None,
+    }
+    assert trainers["b"]["uncommitted_records"] == 5
     assert later["b"]["uncommitted_s"] == 50.0
     assert later["c"]["heard_s_ago"] == 50.0
 
 
 def test_who_has_not_come_to_a_new_master_has_not_joined() -> None:
-    """It holds what the books say until then."""
+    """Until then it holds the leases of the ledger."""
     ledger = opened("a", "b")
     work(ledger, "a", 3)
     ledger.execute({"do": "takeover"})
     ledger.execute({"do": "join", **who("b")})
-    found = report(ledger, Liveness(2.0), Counts(), _ALONE, 0.0)
+    status = report(ledger, Liveness(2.0), ServiceCounters(), _ALONE, 0.0)
 
-    assert {name: one["joined"] for name, one in found["trainers"].items()} == {
+    assert {name: trainer["joined"] for name, trainer in status["trainers"].items()} == {
         "a": False,
         "b": True,
     }
-    assert (found["trainers"]["a"]["held"], found["generation"]) == (3, 2)
+    assert (status["trainers"]["a"]["held"], status["generation"]) == (3, 2)
 
 
-def test_the_outcome_is_said_once_there_is_one() -> None:
-    """Nothing while the job goes on; a job that failed says why."""
+def test_the_outcome_is_set_once_there_is_one() -> None:
+    """It is empty while the job continues; a failed job has a reason."""
     ledger = opened("a", records=10)
     assert outcome(ledger) == ""
     done(ledger, "a", work(ledger, "a", 1)["tasks"])

@@ -1,4 +1,4 @@
-"""Whose model of a data set is the newest."""
+"""Terms: which process has the newest model of a data set."""
 
 from typing import Any
 
@@ -7,13 +7,13 @@ import pytest
 from master.errors import RefusedError
 from master.ledger import Ledger
 from master.terms import Terms
+from master.types import Json
 
-Json = dict[str, Any]
 GROUP = "edl:group"
 
 
 class Group:
-    """Books of a job whose trainers lead a group one after the other."""
+    """The ledger of a job whose trainers lead a group one after the other."""
 
     def __init__(self) -> None:
         self.ledger = Ledger("digits")
@@ -21,34 +21,34 @@ class Group:
         shape |= {"kind": "training", "overlap": True}
         self.do("describe", name="points", shape=shape)
 
-    def do(self, what: str, **about: Any) -> Json:
-        """One command."""
-        return self.ledger.execute({"do": what, **about})
+    def do(self, command: str, **about: Any) -> Json:
+        """Executes a command."""
+        return self.ledger.execute({"do": command, **about})
 
-    def lead(self, process: str, term: int, *, begins: bool = True, **told: Any) -> int:
-        """A process joins in the group's name."""
+    def lead(self, process: str, term: int, *, begins: bool = True, **fields: Any) -> int:
+        """A process joins in the group's name; returns its term."""
         lead = {"dataset": "points", "term": term, "begins": begins}
-        found = self.do("join", trainer=GROUP, incarnation=process, lead=lead, **told)
-        return int(found["term"])
+        answer = self.do("join", trainer=GROUP, incarnation=process, lead=lead, **fields)
+        return int(answer["term"])
 
     def next_term(self, process: str, term: int) -> int:
-        """Whoever leads goes on with other members."""
+        """The leader continues with other members; returns its term."""
         about = {"trainer": GROUP, "incarnation": process, "dataset": "points"}
         return int(self.do("term", **about, term=term)["term"])
 
     def train(self, process: str) -> None:
-        """One task, acknowledged."""
+        """Leases a task and acknowledges it."""
         who = {"trainer": GROUP, "incarnation": process}
         task = self.do("work", **who, want=1)["tasks"][0]
         self.do("work", **who, done=[{"task": task["task"], "attempt": task["attempt"]}])
 
     def refused(self, process: str, term: int, **about: Any) -> str | None:
-        """The field for which it is refused to lead, which changes nothing."""
+        """The field for which a leader is refused, which changes nothing."""
         before = self.ledger.dump()
         with pytest.raises(RefusedError) as error:
             self.lead(process, term, **about)
         assert self.ledger.dump() == before
-        return error.value.named
+        return error.value.field
 
 
 def test_each_round_has_a_later_term() -> None:
@@ -61,7 +61,7 @@ def test_each_round_has_a_later_term() -> None:
 
 
 def test_a_call_that_is_repeated_begins_one_term() -> None:
-    """Its answer was lost; what it told as done is acknowledged by then."""
+    """Its answer was lost; what it reported as done is acknowledged by then."""
     group = Group()
     group.lead("a", 0)
     task = group.do("work", trainer=GROUP, incarnation="a", want=1)["tasks"][0]
@@ -72,7 +72,7 @@ def test_a_call_that_is_repeated_begins_one_term() -> None:
 
 
 def test_a_model_without_records_that_were_acknowledged_cannot_lead() -> None:
-    """Nor does it disturb who leads: what they have leased and trained stays theirs."""
+    """The leader keeps what it has leased and trained."""
     group = Group()
     group.lead("a", 0)
     group.lead("b", 1)
@@ -84,7 +84,7 @@ def test_a_model_without_records_that_were_acknowledged_cannot_lead() -> None:
 
 
 def test_a_term_in_which_nothing_was_acknowledged_makes_no_model_old() -> None:
-    """Its leader died at once: whoever was trained in the one before has all records."""
+    """Its leader died at once: a model of the previous term has all records."""
     group = Group()
     group.lead("a", 0)
     group.train("a")
@@ -94,20 +94,20 @@ def test_a_term_in_which_nothing_was_acknowledged_makes_no_model_old() -> None:
 
 
 def test_whoever_says_that_the_newest_model_is_lost_leads_once() -> None:
-    """It names the term that it knows of; a model of that term is old from its first record on."""
+    """It reports the newest term; a model of that term is old after its first record."""
     group = Group()
     group.lead("a", 0)
     group.train("a")
     term = group.ledger.datasets["points"].progress()["term"]
 
-    assert group.lead("anew", term) == 2
-    group.train("anew")
+    assert group.lead("new", term) == 2
+    group.train("new")
 
     assert group.refused("a", 1) == "term"
 
 
 def test_a_leader_that_was_missed_goes_on_in_its_term() -> None:
-    """Unless another leads by now, or did and has ended."""
+    """Unless another leads now, or did and has ended."""
     group = Group()
     group.lead("a", 0)
     group.do("expire", trainers={GROUP: {}})
@@ -120,7 +120,7 @@ def test_a_leader_that_was_missed_goes_on_in_its_term() -> None:
 
 
 def test_a_call_that_comes_late_begins_no_term() -> None:
-    """Its sender has led in a later one since; a term of its own would make all models old."""
+    """Its sender leads in a later term since; another term would make all models old."""
     group = Group()
     assert [group.lead("a", after) for after in (0, 1, 2)] == [1, 2, 3]
 
@@ -130,7 +130,7 @@ def test_a_call_that_comes_late_begins_no_term() -> None:
 
 
 def test_two_leaders_never_go_on_in_the_same_term() -> None:
-    """A master that went back gives a number again that another leader had from it before."""
+    """A master with an older snapshot assigns a number again that another leader had."""
     group = Group()
     group.lead("a", 0)
     group.do("expire", trainers={GROUP: {}})
@@ -140,15 +140,15 @@ def test_two_leaders_never_go_on_in_the_same_term() -> None:
 
 
 def test_a_master_that_went_back_believes_its_trainers() -> None:
-    """It knows of fewer terms than they: its snapshot is older."""
+    """It knows fewer terms than they: its snapshot is older."""
     assert Terms(3, 3, "a", 2).begin("b", 7) == 8
-    found = Terms(3, 3, "a", 2)
-    assert found.resume("b", 7) == 7
-    assert found.begin("c", 7) == 8
+    terms = Terms(3, 3, "a", 2)
+    assert terms.resume("b", 7) == 7
+    assert terms.begin("c", 7) == 8
 
 
-def test_terms_are_in_the_books() -> None:
-    """A master that is started anew refuses an old model too; older books have no terms."""
+def test_terms_are_in_the_snapshot() -> None:
+    """A restarted master refuses an old model too; older snapshots have no terms."""
     group = Group()
     group.lead("a", 0)
     group.train("a")
@@ -163,7 +163,7 @@ def test_terms_are_in_the_books() -> None:
 
 
 def test_a_group_trains_on_a_data_set_that_is_described() -> None:
-    """The field is named."""
+    """The error names the field."""
     group = Group()
     with pytest.raises(RefusedError) as error:
         group.do(
@@ -172,11 +172,11 @@ def test_a_group_trains_on_a_data_set_that_is_described() -> None:
             incarnation="a",
             lead={"dataset": "others", "term": 0, "begins": True},
         )
-    assert (error.value.status, error.value.named) == (404, "dataset")
+    assert (error.value.status, error.value.field) == (404, "dataset")
 
 
 def test_a_later_ticket_has_a_greater_version() -> None:
-    """Also where there are checkpoints of which these books know nothing."""
+    """Also where this ledger does not know of newer checkpoints."""
     group = Group()
     group.lead("a", 0)
     who = {"trainer": GROUP, "incarnation": "a"}
@@ -186,16 +186,16 @@ def test_a_later_ticket_has_a_greater_version() -> None:
 
 
 def test_who_led_before_may_still_write_a_checkpoint() -> None:
-    """Its ticket holds until the next leader asks for one."""
+    """Its ticket is valid until the next leader asks for one."""
     group = Group()
     group.lead("a", 0)
     tickets = [group.do("save", trainer=GROUP, incarnation="a")["ticket"]]
     group.lead("b", 1)
-    told = {"path": "kept", "step": 3, "ok": True}
-    group.do("saved", ticket=tickets[0], **told)
+    checkpoint = {"path": "kept", "step": 3, "ok": True}
+    group.do("saved", ticket=tickets[0], **checkpoint)
     assert group.ledger.checkpoint is not None
 
     tickets += [group.do("save", trainer=GROUP, incarnation=name)["ticket"] for name in ("b", "b")]
     with pytest.raises(RefusedError) as error:
-        group.do("saved", ticket=tickets[1], **told)
-    assert error.value.named == "ticket"
+        group.do("saved", ticket=tickets[1], **checkpoint)
+    assert error.value.field == "ticket"

@@ -1,65 +1,66 @@
-"""Long polls of the rendezvous: calls wait here until there is news, and time passes for it."""
+"""Long polls of the rendezvous: calls wait here until there is an answer, and time is passed on."""
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from master.rendezvous import Rendezvous
+from master.types import Json
 from runtime.logs import keys
 
-Json = dict[str, Any]
 log = logging.getLogger(__name__)
 
 _LEAST_PAUSE_S = 0.002
 
 
 @dataclass(slots=True, eq=False)
-class _Waiter:
+class _WaitingPoll:
+    """A call of the rendezvous that waits for an answer."""
+
     call: Json
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Meetings:
-    """Of one job; everything runs in one asyncio loop."""
+class LongPolls:
+    """The waiting calls of one job's rendezvous; everything runs in one asyncio loop."""
 
     def __init__(self, rendezvous: Rendezvous, clock_s: Callable[[], float]) -> None:
         self._rendezvous = rendezvous
         self._clock_s = clock_s
-        self._waiters: set[_Waiter] = set()
+        self._polls: set[_WaitingPoll] = set()
         self._changed = asyncio.Event()
         self._ended = False
 
     @property
     def waiting(self) -> int:
-        """How many calls wait for news."""
-        return len(self._waiters)
+        """How many calls wait for an answer."""
+        return len(self._polls)
 
-    async def meet(self, call: Json) -> Json:
-        """See the protocol: answers at once where there is news, else when there is some."""
+    async def poll(self, call: Json) -> Json:
+        """Answers a call, see the protocol: at once where there is news, else as soon as there is."""
         rendezvous = self._rendezvous
         rendezvous.call(call, self._clock_s())
         self._changed.set()
-        self._tell()
-        if call["wait_s"] and not rendezvous.due(call) and not self._ended:
+        self._publish()
+        if call["wait_s"] and not rendezvous.has_answer(call) and not self._ended:
             await self._wait(call)
         return rendezvous.answer(call)
 
     def leave(self, trainer: str, incarnation: str) -> Json:
-        """See the protocol."""
+        """Excludes a member from later rounds, see the protocol."""
         self._rendezvous.leave(trainer, incarnation, self._clock_s())
         self._changed.set()
-        self._tell()
+        self._publish()
         return {}
 
     def report(self) -> Json:
-        """For the status."""
+        """The round as the status contains it."""
         return self._rendezvous.report()
 
     async def run(self) -> None:
-        """Time passes."""
+        """Calls the rendezvous whenever something is due, until it is cancelled."""
         while True:
             next_s = self._rendezvous.next_s()
             pause_s = None if next_s is None else max(_LEAST_PAUSE_S, next_s - self._clock_s())
@@ -68,35 +69,35 @@ class Meetings:
                     await self._changed.wait()
             self._changed.clear()
             self._rendezvous.tick(self._clock_s())
-            self._tell()
+            self._publish()
 
     def end(self) -> None:
-        """Nobody waits any more."""
+        """Answers all waiting calls; later ones do not wait."""
         self._ended = True
-        for waiter in self._waiters:
-            waiter.woken.set()
+        for poll in self._polls:
+            poll.woken.set()
 
     async def _wait(self, call: Json) -> None:
-        waiter = _Waiter(call)
-        self._waiters.add(waiter)
+        poll = _WaitingPoll(call)
+        self._polls.add(poll)
         try:
             async with asyncio.timeout(call["wait_s"]):
-                await waiter.woken.wait()
+                await poll.woken.wait()
         except TimeoutError:
             return
         except asyncio.CancelledError:
             now_s = self._clock_s()
-            self._rendezvous.hung_up(call["trainer"], call["incarnation"], now_s)
+            self._rendezvous.disconnected(call["trainer"], call["incarnation"], now_s)
             self._changed.set()
             raise
         finally:
-            self._waiters.discard(waiter)
+            self._polls.discard(poll)
 
-    def _tell(self) -> None:
-        """Wakes those who wait for what is known now, and says in the log what happened."""
-        for waiter in self._waiters:
-            if self._rendezvous.due(waiter.call):
-                waiter.woken.set()
-        news, self._rendezvous.news = self._rendezvous.news, []
-        for event, told in news:
-            log.info(event, extra=keys(**told))
+    def _publish(self) -> None:
+        """Wakes the calls that have an answer now, and logs the events of the rendezvous."""
+        for poll in self._polls:
+            if self._rendezvous.has_answer(poll.call):
+                poll.woken.set()
+        events, self._rendezvous.events = self._rendezvous.events, []
+        for event, fields in events:
+            log.info(event, extra=keys(**fields))

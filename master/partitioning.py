@@ -1,16 +1,14 @@
-"""How a data set is cut into tasks: the n-th task's records are computed, never stored."""
+"""Partition of a data set into tasks: the records of the n-th task are computed, never stored."""
 
 from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 from master.bounds import MOST
-
-Json = dict[str, Any]
+from master.types import Json
 
 MOST_RECORDS = MOST
-"""Of a data set, all its epochs together."""
+"""Records of a data set, all its epochs together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +25,7 @@ class Span:
         return self.end - self.start
 
 
-class Cutting:
+class Partitioning:
     """The tasks of one epoch. A task never holds records of two files."""
 
     def __init__(self, shape: Json) -> None:
@@ -35,7 +33,7 @@ class Cutting:
         self._step: int = shape["task_records"]
         self._records: int | None = shape.get("records")
         self._files: list[Json] | None = shape.get("files")
-        self._ends = list(accumulate(self._tasks_of(one["records"]) for one in self._files or ()))
+        self._ends = list(accumulate(self._tasks_of(file["records"]) for file in self._files or ()))
         self.count: int | None = None
         """Number of tasks; None for a stream, which has no end."""
         if self._files is not None:
@@ -45,18 +43,18 @@ class Cutting:
 
     @property
     def records(self) -> int | None:
-        """Of one epoch; None for a stream."""
+        """Number of records of one epoch; None for a stream."""
         if self._files is not None:
-            return sum(int(one["records"]) for one in self._files)
+            return sum(int(file["records"]) for file in self._files)
         return self._records
 
     @property
     def bound(self) -> int:
-        """Number of tasks; of a stream, those whose records have numbers up to 2^53."""
+        """Number of tasks; for a stream, of those whose records have numbers up to 2^53."""
         return MOST_RECORDS // self._step if self.count is None else self.count
 
     def has(self, index: int) -> bool:
-        """Whether there is such a task."""
+        """Whether a task of this index exists."""
         return 0 <= index < self.bound
 
     def span(self, index: int) -> Span:

@@ -1,0 +1,136 @@
+"""The data sets of a job, and where their tasks are. Pure."""
+
+from dataclasses import dataclass
+
+from master.dataset import EVALUATION, Dataset
+from master.epoch import Epoch
+from master.errors import RefusedError
+from master.types import Json
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlace:
+    """The place of a task in an open epoch of a data set."""
+
+    dataset: Dataset
+    epoch: Epoch
+    index: int
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the task is done, or dropped."""
+        return self.index not in self.epoch.outstanding and self.epoch.was_leased(self.index)
+
+    @property
+    def size(self) -> int:
+        """The number of records of the task."""
+        return self.dataset.span(self.index).size
+
+
+class DatasetRegistry:
+    """All data sets of a job, in the order in which they were described."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Dataset] = {}
+
+    def describe(self, name: str, shape: Json) -> Json:
+        """Adds a data set, or compares a repeated description with the first.
+
+        Returns:
+            The description.
+
+        Raises:
+            RefusedError: It was described differently.
+        """
+        dataset = self.by_name.get(name)
+        if dataset is None:
+            dataset = self.by_name[name] = Dataset(name, shape)
+        for key, value in dataset.shape.items():
+            if shape.get(key) != value:
+                raise RefusedError(
+                    409,
+                    f"{name} is described already, with {key} {value!r:.60}: use the same "
+                    "description, or give the other data set another name",
+                    key,
+                )
+        return {"name": name, **dataset.shape}
+
+    def evaluate(self, name: str, model_version: int) -> None:
+        """Queues an evaluation of a model version.
+
+        Raises:
+            RefusedError: There is no data set for evaluation of that name.
+        """
+        dataset = self.by_name.get(name)
+        if dataset is None or dataset.kind != EVALUATION:
+            raise RefusedError(
+                404,
+                f"{name!r:.60} is not a data set for evaluation: describe it with "
+                "kind evaluation first",
+                "dataset",
+            )
+        dataset.add_evaluation(model_version)
+
+    def lead(self, incarnation: str, lead: Json) -> int:
+        """The term in which a process leads from now on.
+
+        Args:
+            incarnation: The process.
+            lead: The data set, the term of its model, and whether another term begins.
+
+        Raises:
+            RefusedError: Its model is not the newest, or another process leads.
+        """
+        dataset = self.by_name.get(lead["dataset"])
+        if dataset is None:
+            raise RefusedError(
+                404,
+                f"data set {lead['dataset']!r:.60} does not exist: describe it first",
+                "dataset",
+            )
+        act = dataset.terms.begin if lead["begins"] else dataset.terms.resume
+        return act(incarnation, lead["term"])
+
+    def find(self, task: str) -> TaskPlace | None:
+        """The place of a task in an epoch that is open; None for all others."""
+        name, _, suffix = task.partition("/")
+        number, _, index = suffix.partition("/")
+        dataset = self.by_name.get(name)
+        if dataset is None or not (number.isdecimal() and index.isdecimal()):
+            return None
+        epoch = dataset.open.get(int(number))
+        if epoch is None or not epoch.exists(int(index)):
+            return None
+        return TaskPlace(dataset, epoch, int(index))
+
+    def find_or_open(self, task: str) -> TaskPlace | None:
+        """As `find`, but begins epochs that another master had begun."""
+        if not self.exists(task):
+            return None
+        name, number, _ = task.split("/")
+        self.by_name[name].ensure_open(int(number))
+        return self.find(task)
+
+    def exists(self, task: str) -> bool:
+        """Whether it is a task of any epoch, begun or not."""
+        name, _, suffix = task.partition("/")
+        number, _, index = suffix.partition("/")
+        dataset = self.by_name.get(name)
+        if dataset is None or not (number.isdecimal() and index.isdecimal()):
+            return False
+        return int(number) < dataset.epochs and dataset.partitioning.has(int(index))
+
+    def size(self, task: str) -> int:
+        """The number of records of a task of any epoch; it must exist."""
+        name, _, index = task.split("/")
+        return self.by_name[name].span(int(index)).size
+
+    def dump(self) -> Json:
+        """The data sets as JSON; see `load`."""
+        return {"datasets": {name: dataset.dump() for name, dataset in self.by_name.items()}}
+
+    def load(self, dumped: Json) -> None:
+        """Restores what `dump` wrote."""
+        self.by_name = {
+            name: Dataset.load(name, dataset) for name, dataset in dumped["datasets"].items()
+        }

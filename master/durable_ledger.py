@@ -1,0 +1,182 @@
+"""The ledger with its journal: what was answered survives the process.
+
+Commands change the ledger at once and are written in groups: while one write is on its way to the
+disk, the next commands gather. An answer is given only when its command is on the disk.
+"""
+
+import logging
+from pathlib import Path
+
+from master import checks, journal
+from master.errors import JournalError, RefusedError
+from master.journal import Journal
+from master.ledger import VERSION, Ledger
+from master.types import Json
+
+log = logging.getLogger(__name__)
+
+_NONSENSE = (RefusedError, LookupError, TypeError, ValueError, AttributeError)
+"""What replaying raises where files were mixed up or edited: no line of an intact journal does."""
+
+
+class DurableLedger:
+    """A ledger whose commands are written to a journal before they are answered.
+
+    Not thread-safe but for `write`, which may run in a thread of its own.
+    """
+
+    def __init__(self, empty: Ledger, directory: Path) -> None:
+        """Opens the journal and replays it.
+
+        Args:
+            empty: An empty ledger, with the job's limits.
+            directory: The directory of the journal.
+
+        Raises:
+            JournalError: It cannot be read, belongs to another job, or is in use.
+        """
+        self._empty = empty
+        self._journal = Journal(directory)
+        self._pending_lines: list[bytes] = []
+        self._compact_at = journal.MOST_BYTES
+        try:
+            self.ledger = self._replay(self._journal.read())
+            self._journal.replace(self.ledger.dump())
+        except JournalError:
+            self._journal.close()
+            raise
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no command was ever executed, also by a process that ended before it served."""
+        return self.ledger.dump() == self._empty.dump()
+
+    def load_next_generation(self, snapshot: Json) -> Ledger:
+        """A ledger that resumes from another master's snapshot; `adopt` puts it to use.
+
+        Raises:
+            JournalError: The snapshot is of another job, or makes no sense.
+        """
+        ledger = self._load(snapshot)
+        ledger.execute({"do": "takeover"})
+        return ledger
+
+    def take_over(self, snapshot: Json) -> None:
+        """Resumes from another master's snapshot; it is on the disk when this returns.
+
+        Raises:
+            JournalError: It is of another job, makes no sense, or cannot be written.
+        """
+        self.adopt(self.load_next_generation(snapshot))
+
+    def adopt(self, ledger: Ledger) -> None:
+        """Continues with another ledger; it is on the disk when this returns.
+
+        Raises:
+            JournalError: It cannot be written.
+        """
+        self._journal.replace(ledger.dump())
+        self.ledger = ledger
+
+    def execute(self, command: Json) -> Json:
+        """Executes a command; its answer may be given after the next `write`.
+
+        Raises:
+            RefusedError: It changed nothing.
+        """
+        checks.check(self.ledger, command)
+        line = journal.line(command)  # first, so that what cannot be written changes nothing
+        answer = self.ledger.execute(command)
+        if _has_effect(command, answer):
+            self._pending_lines.append(line)
+        return answer
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether commands wait to be written."""
+        return bool(self._pending_lines)
+
+    def take_pending(self) -> list[bytes]:
+        """The commands that wait to be written; the caller writes them, in this order."""
+        lines, self._pending_lines = self._pending_lines, []
+        return lines
+
+    def write(self, lines: list[bytes]) -> None:
+        """Writes commands to the disk.
+
+        Raises:
+            JournalError: They are not on the disk; call `reload`.
+        """
+        if lines:
+            self._journal.append(lines)
+
+    def reload(self) -> None:
+        """Returns to the state on the disk, after a write that failed.
+
+        Raises:
+            JournalError: It cannot be read either.
+        """
+        self._pending_lines = []
+        self.ledger = self._replay(self._journal.read())
+
+    def compact(self) -> None:
+        """Replaces a long journal by a snapshot, which includes the commands that wait.
+
+        Where that fails, the journal continues to grow, and this is tried again once it has grown
+        by as much again.
+        """
+        if self._journal.size <= self._compact_at:
+            return
+        try:
+            self._journal.replace(self.ledger.dump())
+        except JournalError as error:
+            self._compact_at = self._journal.size + journal.MOST_BYTES
+            log.warning("%s: the journal continues to grow", error)
+        else:
+            self._compact_at = journal.MOST_BYTES
+            self._pending_lines = []
+
+    def close(self) -> None:
+        """Tries to write the commands that wait, and releases the journal."""
+        try:
+            self.write(self.take_pending())
+        except JournalError as error:
+            log.warning("%s", error)
+        self._journal.close()
+
+    def _replay(self, contents: journal.JournalContents) -> Ledger:
+        ledger = self._load(contents.snapshot)
+        try:
+            for command in contents.commands:
+                ledger.execute(command)
+        except _NONSENSE as error:
+            raise JournalError(
+                f"the journal does not fit its snapshot ({error!r:.100}): restore or remove both"
+            ) from error
+        return ledger
+
+    def _load(self, snapshot: Json | None) -> Ledger:
+        empty = self._empty
+        ledger = Ledger(empty.job, most_dropped=empty.most_dropped, max_steps=empty.max_steps)
+        if snapshot is None:
+            return ledger
+        job, version = snapshot.get("job"), snapshot.get("version")
+        if (job, version) != (empty.job, VERSION):
+            raise JournalError(
+                f"this snapshot is of job {job!r}, version {version!r}; this master serves "
+                f"{empty.job!r}, version {VERSION}: name another directory"
+            )
+        try:
+            ledger.load(snapshot)
+        except _NONSENSE as error:
+            raise JournalError(
+                f"the snapshot makes no sense ({error!r:.100}): restore or remove it"
+            ) from error
+        return ledger
+
+
+def _has_effect(command: Json, answer: Json) -> bool:
+    """Whether a command changed anything: a call for work with an empty answer did not."""
+    if command["do"] not in ("work", "more"):
+        return True
+    return bool(answer["tasks"] or answer["results"])

@@ -1,0 +1,177 @@
+"""Which members of a rendezvous are alive, by their calls and by probes. Pure; time is passed in."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from master.types import Json
+
+MemberId = tuple[str, str]
+"""Trainer and incarnation: one process."""
+
+SILENT_S = 3.0
+"""A member that has not called for this long is dropped; polls wait 1 s."""
+PROBE_S = 1.0
+"""All members must answer a probe within this time."""
+DISCONNECTED_S = 0.3
+"""A member whose poll was cut off must call again within this time: a killed process does not."""
+SUSPICIOUS_S = 0.75
+"""A member that waits this long for the others may wait for one that is frozen."""
+_BETWEEN_PROBES_S = 2.0
+"""Least time between probes for waiting alone: steps may take as long."""
+_MOST_LIMIT_S = 30.0
+_SLACK_S = 2.0
+_MOST_REMEMBERED = 1024
+
+
+class Slot(NamedTuple):
+    """A member's entry in the list of a round; its index is the rank."""
+
+    trainer: str
+    incarnation: str
+    address: str
+
+    @property
+    def member_id(self) -> MemberId:
+        """The process that has this slot."""
+        return self.trainer, self.incarnation
+
+
+@dataclass(slots=True)
+class Member:
+    """A process that takes part in the rendezvous."""
+
+    slot: Slot
+    last_call_s: float
+    patience: float = 1.0
+    """Factor of its time limits, greater after it was dropped although it was alive."""
+    poll_s: float = 1.0
+    at: int = 0
+    """The round that its main thread has reached."""
+    ready_at: int = 0
+    busy_s: float = float("-inf")
+    """When it last reported that it is busy, for example with an evaluation."""
+    broken_at: int = 0
+    """The newest round in which it could not continue."""
+    waiting_s: float | None = None
+    """How long it has waited, by its newest call; None while only others have reported it."""
+    probe: int = 0
+    """The newest probe that it has answered."""
+    disconnected_s: float | None = None
+    """Since when its connection is cut; None where it is not."""
+    formed_sent: int = 0
+    """The newest round that an answer has reported to it as formed."""
+
+    def record_call(self, call: Json, probe: int, now_s: float) -> None:
+        """Updates the member by a call; calls may arrive out of order, so no round decreases.
+
+        Args:
+            call: The call, as in the protocol.
+            probe: The number that answers the probe in progress.
+            now_s: The time of the call.
+        """
+        self.last_call_s, self.disconnected_s = now_s, None
+        if call["wait_s"]:
+            self.poll_s = call["wait_s"]
+        at = call["at"]
+        self.at = max(self.at, at)
+        if call["ready"]:
+            self.ready_at = max(self.ready_at, at)
+        if call["broken"]:
+            self.broken_at = max(self.broken_at, at)
+        self.waiting_s = call["waiting_s"]
+        if call["busy"]:
+            self.busy_s = now_s
+        if call["probe"] == probe:
+            self.probe = probe
+
+    def deadline_s(self, probe: "Probe") -> float:
+        """When it counts as dead, unless it calls before."""
+        deadline_s = self.last_call_s + self._limit(max(SILENT_S, self.poll_s + _SLACK_S))
+        if self.disconnected_s is not None:
+            deadline_s = min(deadline_s, self.disconnected_s + self._limit(DISCONNECTED_S))
+        if probe.awaits(self):
+            deadline_s = min(deadline_s, probe.since_s + self._limit(PROBE_S))
+        return deadline_s
+
+    def drop_reason(self, probe: "Probe", now_s: float) -> str:
+        """Why it counts as dead, for the log."""
+        if self.disconnected_s is not None:
+            return "disconnected and did not call again"
+        if probe.awaits(self) and now_s >= probe.since_s + self._limit(PROBE_S):
+            return f"did not answer within {self._limit(PROBE_S):g} s"
+        return f"did not call for {now_s - self.last_call_s:.1f} s"
+
+    def _limit(self, limit_s: float) -> float:
+        return max(limit_s, min(_MOST_LIMIT_S, limit_s * self.patience))
+
+
+class Probe:
+    """A request to all members to call at once, because one of them may be frozen."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.since_s = 0.0
+        """Since when answers are awaited."""
+        self._open = False
+        """Whether any answers are awaited."""
+        self._requested = False
+        self._newest_s = float("-inf")
+
+    @property
+    def in_progress(self) -> bool:
+        """Whether it is not known yet which members are alive."""
+        return self._requested or self._open
+
+    def awaits(self, member: Member) -> bool:
+        """Whether a member has not answered yet."""
+        return self._open and member.probe != self.number
+
+    def request(self) -> None:
+        """Starts a probe, at once or after the one in progress: a member cannot continue."""
+        self._requested = True
+
+    def suspect(self, waiting_s: float, now_s: float) -> None:
+        """Requests a probe if a member has waited for long and the last probe is not recent."""
+        rested = now_s >= self._newest_s + _BETWEEN_PROBES_S
+        if waiting_s >= SUSPICIOUS_S and rested and not self.in_progress:
+            self._requested = True
+
+    def advance(self, members: Collection[Member], now_s: float) -> None:
+        """Ends when all remaining members have answered; begins where one is requested."""
+        if self._open and not any(map(self.awaits, members)):
+            self._open = False
+        if self._requested and not self._open:
+            self.number += 1
+            self.since_s = self._newest_s = now_s
+            self._open, self._requested = True, False
+
+
+class BoundedMemory:
+    """A map of past processes to a value each, limited in size; the oldest are forgotten."""
+
+    def __init__(self) -> None:
+        self._values: dict[MemberId, Any] = {}
+
+    def __contains__(self, member_id: MemberId) -> bool:
+        return member_id in self._values
+
+    def get(self, member_id: MemberId, default: Any = None) -> Any:
+        """The value of a process."""
+        return self._values.get(member_id, default)
+
+    def add(self, member_id: MemberId, value: Any = True) -> None:
+        """Stores the value of a process."""
+        self._values.pop(member_id, None)
+        self._values[member_id] = value
+        if len(self._values) > _MOST_REMEMBERED:
+            del self._values[next(iter(self._values))]
+
+    def forget(self, member_id: MemberId) -> None:
+        """Forgets a process, if it is there."""
+        self._values.pop(member_id, None)
+
+
+def earliest(times_s: Iterable[float | None]) -> float | None:
+    """The first of some times; None where there is none."""
+    return min((time_s for time_s in times_s if time_s is not None), default=None)

@@ -1,0 +1,150 @@
+"""Work that was lost because model state was rolled back: totals and the newest events. Pure.
+
+Parameter servers that restore a checkpoint lose batches of many trainers. Each trainer that still
+lives knows exactly which of its own batches are lost, and reports them as its share. The share of
+a trainer that has left is unknown; but every trainer that was answered later saw a version of the
+model that contained those batches too. So an event costs the sum of the shares or, if that is
+more, the number of versions that servers went back, less the pushes that were in flight: those
+are sent again.
+
+The newest 20 events are open: trainers add shares to them. Older events are closed: a report on a
+closed event does not count, because it may have been counted before.
+"""
+
+from copy import deepcopy
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from master.bounds import capped
+from master.types import Json
+
+_MOST_OPEN = 20
+_MOST_CLOSED = 1024
+"""Closed events that are recognised; older ones are forgotten."""
+_MOST_HOLDERS = 128
+"""Holders of an event whose shares are stored one by one; all others are stored as a sum."""
+_LONGEST_HOLDER = 64
+"""Characters of a holder's name; a longer name is stored as its digest."""
+_UNITS = ("steps", "records")
+_NUMBERS = (*_UNITS, *(f"pending_{unit}" for unit in _UNITS))
+"""The fields of a share."""
+
+
+@dataclass(slots=True)
+class JobRollbacks:
+    """The rollbacks of one job. All numbers are in 0 to 2^53."""
+
+    count: int = 0
+    """Number of events."""
+    steps: int = 0
+    records: int = 0
+    newest: list[Json] = field(default_factory=list)
+    """Open events, the newest last."""
+    shares: dict[str, Json] = field(default_factory=dict)
+    """Open event -> `most`, the largest cost of the whole event that a trainer reported; `by`, the
+    shares by holder; `rest`, the sum of the shares of all other holders."""
+    closed: list[str] = field(default_factory=list)
+    """Digests of closed events, the newest last."""
+
+    def add(self, trainer: str, report: Json) -> None:
+        """Counts an event, or adds to an open one: each trainer first knows only its own part.
+
+        Args:
+            trainer: The trainer that reports it.
+            report: The event, its reason, its total cost in steps and records as far as the
+                trainer knows, and perhaps the trainer's `share`. A repeated report counts once.
+        """
+        name = report["event"]
+        if _digest(name) in self.closed:
+            return
+        event = next((event for event in self.newest if event["event"] == name), None)
+        if event is None:
+            event = {
+                "by": trainer,
+                "event": name,
+                "reason": report["reason"],
+                "steps": 0,
+                "records": 0,
+            }
+            self._open(event)
+        cost = _add_report(self.shares[name], report)
+        self.steps = capped(self.steps + cost["steps"] - event["steps"])
+        self.records = capped(self.records + cost["records"] - event["records"])
+        event.update(cost)
+
+    def to_json(self) -> Json:
+        """The rollbacks as the status contains them."""
+        return {name: getattr(self, name) for name in ("count", *_UNITS, "newest")}
+
+    def dump(self) -> Json:
+        """The rollbacks as snapshots contain them."""
+        return deepcopy({**self.to_json(), "shares": self.shares, "closed": self.closed})
+
+    @classmethod
+    def load(cls, dumped: Json | None) -> "JobRollbacks":
+        """The rollbacks that `dump` wrote.
+
+        Older snapshots have no rollbacks, no shares, or shares of the newest three events only;
+        for all other events the cost is known, but not its holders.
+        """
+        rollbacks = cls() if dumped is None else cls(**deepcopy(dumped))
+        for event in rollbacks.newest:
+            shares = rollbacks.shares.setdefault(event["event"], _new_shares(event))
+            shares.setdefault("rest", _empty_share())
+        return rollbacks
+
+    def _open(self, event: Json) -> None:
+        """Opens an event, and closes the oldest one where that makes too many."""
+        self.count += 1
+        self.newest.append(event)
+        self.shares[event["event"]] = _new_shares(event)
+        if len(self.newest) > _MOST_OPEN:
+            oldest = self.newest.pop(0)["event"]
+            del self.shares[oldest]
+            self.closed = [*self.closed[1 - _MOST_CLOSED :], _digest(oldest)]
+
+
+def _new_shares(event: Json) -> Json:
+    """The shares of an event of which only the cost is known."""
+    return {"most": {unit: event[unit] for unit in _UNITS}, "by": {}, "rest": _empty_share()}
+
+
+def _empty_share() -> Json:
+    """A share without losses."""
+    return dict.fromkeys(_NUMBERS, 0)
+
+
+def _add_report(shares: Json, report: Json) -> Json:
+    """Adds one more report to the shares of an event.
+
+    Returns:
+        The cost of the event: steps and records.
+    """
+    most, share = shares["most"], report.get("share")
+    most.update({unit: max(most[unit], report[unit]) for unit in _UNITS})
+    if share is not None:
+        _put_share(shares, share)
+    all_shares = [*shares["by"].values(), shares["rest"]]
+    cost = {}
+    for unit in _UNITS:
+        lost = sum(share[unit] for share in all_shares)
+        pending = sum(share[f"pending_{unit}"] for share in all_shares)
+        cost[unit] = capped(max(lost, most[unit] - pending))
+    return cost
+
+
+def _put_share(shares: Json, share: Json) -> None:
+    """Replaces the share of a holder; beyond the most holders, adds it to the sum each time."""
+    holder, numbers = share["holder"], {name: share[name] for name in _NUMBERS}
+    if len(holder) > _LONGEST_HOLDER:
+        holder = _digest(holder)
+    by_holder, remainder = shares["by"], shares["rest"]
+    if holder in by_holder or len(by_holder) < _MOST_HOLDERS:
+        by_holder[holder] = numbers
+    else:
+        remainder.update({name: capped(remainder[name] + numbers[name]) for name in _NUMBERS})
+
+
+def _digest(name: str) -> str:
+    """Eight bytes that stand for a name of any length."""
+    return blake2b(name.encode(), digest_size=8).hexdigest()

@@ -1,0 +1,134 @@
+"""Snapshots of a serving master's ledger: when they are stored, and what they hold."""
+
+import asyncio
+import contextlib
+import logging
+
+from master import status
+from master.durable_ledger import DurableLedger
+from master.errors import FencedError, JournalError
+from master.fence import Fence
+from master.ledger import Ledger
+from master.membership import MemberId
+from master.threads import run_in_thread
+
+log = logging.getLogger(__name__)
+
+_SNAPSHOT_S = 1.0
+_LEAST_PAUSE_S = 0.05
+_COVER_S = 2.0
+"""How long a trainer's last call may wait for a snapshot."""
+_MOST_BACKOFF_S = 10.0
+
+
+class Snapshots:
+    """The newest snapshot of a ledger, and the loop that stores the next; none without a fence."""
+
+    def __init__(
+        self,
+        durable_ledger: DurableLedger,
+        fence: Fence | None,
+        counters: status.ServiceCounters,
+    ) -> None:
+        """Stores nothing yet.
+
+        Args:
+            durable_ledger: The ledger.
+            fence: Where snapshots are stored; without one there are none.
+            counters: Where snapshots are counted.
+        """
+        self._durable_ledger = durable_ledger
+        self._fence = fence
+        self._counters = counters
+        self._changed = asyncio.Event()
+        """Set while the ledger has changes that are not in a snapshot."""
+        self._wanted = asyncio.Event()
+        """Set while a call waits for the next snapshot."""
+        self._stored = asyncio.Event()
+        """Set for a moment whenever a snapshot was stored."""
+        self._version, self._stored_version = 0, 0
+        """Number of changes of the ledger, now and in the newest snapshot."""
+        self._safe: dict[MemberId, int] = {}
+        """Trainer and incarnation -> the newest call in a snapshot. Another process of the same
+        name counts its calls from 1, so the number of one says nothing of the other."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the newest snapshot holds everything that was answered."""
+        calls = _calls(self._durable_ledger.ledger)
+        return not self._changed.is_set() and self._safe == calls
+
+    def note_change(self) -> None:
+        """Notes that the ledger differs from the newest snapshot."""
+        self._version += 1
+        self._changed.set()
+
+    def request(self) -> None:
+        """Requests that the next snapshot is stored soon."""
+        self._wanted.set()
+
+    def safe_call(self, name: str) -> int:
+        """The newest call of a trainer that a snapshot holds; without snapshots, the newest at all."""
+        trainer = self._durable_ledger.ledger.trainers.find(name)
+        if trainer is None:
+            return 0
+        if self._fence is None:
+            return trainer.call
+        return self._safe.get((name, trainer.incarnation), 0)
+
+    async def wait(self) -> None:
+        """Waits briefly for a snapshot: the caller may end and not be there to report again."""
+        if self._fence is None:
+            return
+        version = self._version
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_COVER_S):
+                while self._stored_version < version:
+                    self._wanted.set()
+                    await self._stored.wait()
+
+    async def run(self) -> None:
+        """Stores snapshots of changes, at most one a second unless a call waits for one.
+
+        Raises:
+            FencedError: Another master has taken over.
+        """
+        if self._fence is None:
+            return
+        pause_s = _SNAPSHOT_S
+        while True:
+            await self._changed.wait()
+            try:
+                await self._store(self._fence)
+                pause_s = _SNAPSHOT_S
+            except JournalError as error:
+                log.warning("%s: trying again", error)
+                self._changed.set()
+                pause_s = min(_MOST_BACKOFF_S, pause_s * 2)
+            await asyncio.sleep(_LEAST_PAUSE_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s - _LEAST_PAUSE_S):
+                    await self._wanted.wait()
+
+    async def store_last(self) -> None:
+        """Tries once to store what is not in a snapshot yet."""
+        if self._fence is not None and self._changed.is_set():
+            with contextlib.suppress(JournalError, FencedError):
+                await self._store(self._fence)
+
+    async def _store(self, fence: Fence) -> None:
+        ledger = self._durable_ledger.ledger
+        calls = _calls(ledger)
+        dumped, outcome, version = ledger.dump(), status.outcome(ledger), self._version
+        self._changed.clear()
+        self._wanted.clear()
+        await run_in_thread(fence.write, ledger.generation, dumped, outcome)
+        self._safe, self._stored_version = calls, version
+        self._stored.set()
+        self._stored.clear()
+        self._counters.snapshots += 1
+
+
+def _calls(ledger: Ledger) -> dict[MemberId, int]:
+    """The newest call of each process."""
+    return {(trainer.name, trainer.incarnation): trainer.call for trainer in ledger.trainers}

@@ -1,0 +1,144 @@
+"""What a master takes over from the previous one: trainers, leases and late reports. Pure.
+
+A master that resumes from a snapshot does not know what the previous one did after it. Trainers
+tell: each joins again, with the leases that it has and the newest acknowledgements.
+"""
+
+from collections.abc import Sequence
+
+from master.bounds import capped
+from master.dataset_registry import DatasetRegistry, TaskPlace
+from master.leases import Leases
+from master.trainers import Trainer, TrainerRegistry
+from master.types import Json
+
+_GENERATION_ATTEMPTS = 1 << 20
+"""Attempts of a new master are greater than all that the previous one may have granted."""
+MOST_ATTEMPT = 1 << 52
+"""The largest attempt of a lease that is taken over from a previous master: later attempts of the
+task are greater, and trainers must be able to report them, up to 2^53."""
+
+
+class Takeover:
+    """The generation of the master, and what it learns about the time before."""
+
+    def __init__(
+        self, registry: DatasetRegistry, trainers: TrainerRegistry, leases: Leases
+    ) -> None:
+        """Starts as the first master of a job.
+
+        Args:
+            registry: The data sets of the tasks that are reported.
+            trainers: All trainers, also those of the previous master.
+            leases: Where leases are adopted, and late acknowledgements accepted.
+        """
+        self._registry = registry
+        self._trainers = trainers
+        self._leases = leases
+        self.generation = 1
+        self.settling: set[str] = set()
+        """Trainers of the previous master that have not joined this one yet."""
+        self.trained_again_records = 0
+        """Records that two trainers acknowledged, because two masters leased the task."""
+
+    @property
+    def base(self) -> int:
+        """Attempts of this master's leases are greater than this."""
+        return (self.generation - 1) * _GENERATION_ATTEMPTS
+
+    def begin(self) -> None:
+        """Begins a new generation, as another master resumes from a snapshot: trainers must join."""
+        self.generation += 1
+        self.settling = {trainer.name for trainer in self._trainers}
+        for trainer in self._trainers:
+            trainer.forget_calls()
+
+    def forget(self, trainer: str) -> None:
+        """Waits no longer for a trainer of the previous master."""
+        self.settling.discard(trainer)
+
+    def join(self, trainer: Trainer, done: Sequence[Json], leases: Sequence[Json]) -> list[str]:
+        """Takes over what a trainer that joins reports.
+
+        Args:
+            trainer: The trainer.
+            done: Its newest acknowledgements, which a previous master may have answered.
+            leases: The leases that it has.
+
+        Returns:
+            The tasks that it must give up.
+        """
+        rejoins = trainer.name in self.settling
+        self.settling.discard(trainer.name)
+        for entry in done:
+            self._accept_late(trainer, entry)
+        lost = [lease["task"] for lease in leases if not self._adopt_lease(trainer, lease)]
+        if rejoins:
+            reported = {lease["task"] for lease in leases}
+            for task in [task for task in trainer.leases if task not in reported]:
+                self._leases.end(trainer, task)
+        return lost
+
+    def _accept_late(self, trainer: Trainer, entry: Json) -> None:
+        """Accepts an acknowledgement that a previous master answered, even if another leases the task."""
+        place = self._registry.find_or_open(entry["task"])
+        if place is None or place.is_done:
+            self._note_repeated(trainer, entry)
+            return
+        self._end_other_lease(trainer, place, entry["task"])
+        place.epoch.adopt(place.index, entry["attempt"], trainer.name)
+        self._leases.accept(trainer, entry)
+
+    def _end_other_lease(self, trainer: Trainer, place: TaskPlace, task: str) -> None:
+        """Ends the lease of another trainer on a task that was acknowledged."""
+        outstanding = place.epoch.outstanding.get(place.index)
+        if outstanding is None or outstanding.holder is None or outstanding.holder == trainer.name:
+            return
+        holder = self._trainers.find(outstanding.holder)
+        if holder is not None:
+            holder.leases.pop(task, None)
+            self._count_again(place.size)
+
+    def _note_repeated(self, trainer: Trainer, entry: Json) -> None:
+        """Records a late acknowledgement of a task that is done, by the same lease or another."""
+        task, attempt = entry["task"], entry["attempt"]
+        if not self._registry.exists(task) or trainer.acked.get(task) == attempt:
+            return
+        if any(other.acked.get(task, attempt) != attempt for other in self._trainers):
+            self._count_again(self._registry.size(task))
+        trainer.acknowledge(task, attempt)
+
+    def _count_again(self, records: int) -> None:
+        """Counts the records of a task that two trainers have acknowledged."""
+        self.trained_again_records = capped(self.trained_again_records + records)
+
+    def _adopt_lease(self, trainer: Trainer, entry: Json) -> bool:
+        """Whether a trainer keeps a lease that a previous master granted."""
+        task, attempt = entry["task"], entry["attempt"]
+        if trainer.leases.get(task) == attempt:
+            return True
+        place = self._registry.find_or_open(task)
+        if place is None or place.is_done or attempt > MOST_ATTEMPT:
+            return False
+        outstanding = place.epoch.outstanding.get(place.index)
+        if outstanding is not None and (
+            outstanding.holder is not None or outstanding.attempt > attempt
+        ):
+            return False
+        place.epoch.adopt(place.index, attempt, trainer.name)
+        trainer.leases[task] = attempt
+        return True
+
+    def dump(self) -> Json:
+        """The generation and what it waits for as JSON; see `load`."""
+        return {
+            "generation": self.generation,
+            "trained_again_records": self.trained_again_records,
+            "settling": sorted(self.settling),
+        }
+
+    def load(self, dumped: Json) -> None:
+        """Restores what `dump` wrote."""
+        self.generation = dumped["generation"]
+        self.trained_again_records = dumped["trained_again_records"]
+        self.settling = set(dumped["settling"])

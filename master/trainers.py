@@ -1,0 +1,96 @@
+"""The trainers of a job, as the ledger records them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from master.types import Json
+
+_MOST_ACKED = 1024
+"""Acknowledgements of each trainer that are recognised when they are repeated."""
+_MOST_DUMPED = 64
+"""Of these, the newest are in snapshots: more than one call reports."""
+
+
+@dataclass(slots=True)
+class Trainer:
+    """A trainer that has joined and has not left."""
+
+    name: str
+    incarnation: str
+    leases: dict[str, int] = field(default_factory=dict)
+    """Task -> attempt, of the tasks that it leases."""
+    call: int = 0
+    answer: Json | None = None
+    """The answer to its newest call for work, in case the call is repeated."""
+    records: int = 0
+    tasks: int = 0
+    steps: int = 0
+    failures: int = 0
+    acked: dict[str, int] = field(default_factory=dict)
+    """Task -> attempt, of its newest acknowledgements."""
+
+    def acknowledge(self, task: str, attempt: int) -> None:
+        """Records that an acknowledgement of it was accepted."""
+        self.acked[task] = attempt
+        if len(self.acked) > _MOST_ACKED:
+            del self.acked[next(iter(self.acked))]
+
+    def forget_calls(self) -> None:
+        """Forgets its newest call and answer, because another master answers from now on."""
+        self.call, self.answer = 0, None
+
+
+class TrainerRegistry:
+    """All trainers that have joined, by name, in the order in which they joined."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Trainer] = {}
+
+    def __iter__(self) -> Iterator[Trainer]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def find(self, name: str) -> Trainer | None:
+        """The trainer of that name."""
+        return self._by_name.get(name)
+
+    def add(self, name: str, incarnation: str) -> Trainer:
+        """Adds a new incarnation; an older one of the same name is removed."""
+        self._by_name.pop(name, None)
+        trainer = self._by_name[name] = Trainer(name, incarnation)
+        return trainer
+
+    def remove(self, name: str) -> None:
+        """Removes a trainer, if it is there."""
+        self._by_name.pop(name, None)
+
+    def dump(self) -> list[Json]:
+        """The trainers as JSON."""
+        return [
+            {
+                "name": trainer.name,
+                "incarnation": trainer.incarnation,
+                "held": trainer.leases,
+                "call": trainer.call,
+                "answer": trainer.answer,
+                "acked": dict(list(trainer.acked.items())[-_MOST_DUMPED:]),
+                "counts": [trainer.records, trainer.tasks, trainer.steps, trainer.failures],
+            }
+            for trainer in self
+        ]
+
+    def load(self, dumped: list[Json]) -> None:
+        """Restores what `dump` wrote."""
+        self._by_name = {}
+        for entry in dumped:
+            trainer = self._by_name[entry["name"]] = Trainer(
+                entry["name"],
+                entry["incarnation"],
+                entry["held"],
+                entry["call"],
+                entry["answer"],
+                *entry["counts"],
+            )
+            trainer.acked = entry["acked"]

@@ -1,0 +1,55 @@
+"""Short forms of a ledger's commands for tests."""
+
+from typing import Any
+
+from master.ledger import Ledger
+from master.types import Json
+
+
+def shape(records: int = 40, **changes: Any) -> Json:
+    """A data set's description, as the protocol passes it on."""
+    description: Json = {
+        "records": records,
+        "task_records": 10,
+        "epochs": 1,
+        "shuffle_seed": None,
+        "kind": "training",
+        "overlap": False,
+    }
+    return {**description, **changes}
+
+
+def opened(*trainers: str, **changes: Any) -> Ledger:
+    """A ledger with a data set "train" of 4 tasks, and trainers that have joined."""
+    ledger = Ledger("digits")
+    ledger.execute({"do": "describe", "name": "train", "shape": shape(**changes)})
+    for name in trainers:
+        join(ledger, name)
+    return ledger
+
+
+def who(name: str) -> Json:
+    """The fields with which a trainer identifies itself."""
+    return {"trainer": name, "incarnation": f"{name}-1"}
+
+
+def join(ledger: Ledger, name: str, **fields: Any) -> Json:
+    """A trainer joins."""
+    return ledger.execute({"do": "join", **who(name), **fields})
+
+
+def work(ledger: Ledger, name: str, want: int = 0, **fields: Any) -> Json:
+    """A trainer calls for work."""
+    return ledger.execute({"do": "work", **who(name), "want": want, **fields})
+
+
+def ref(lease: Json) -> Json:
+    """The reference to a lease."""
+    return {"task": lease["task"], "attempt": lease["attempt"]}
+
+
+def done(ledger: Ledger, name: str, leases: list[Json], **fields: Any) -> list[str]:
+    """A trainer acknowledges tasks; returns the result of each."""
+    entries = [{**ref(lease), "steps": 1, **fields} for lease in leases]
+    results: list[str] = work(ledger, name, done=entries)["results"]
+    return results
