@@ -1,4 +1,4 @@
-"""`python -m pserver`: serves one part of one job's parameters until SIGTERM."""
+"""`python -m pserver`: serves one shard of a job's parameters until SIGTERM."""
 
 import asyncio
 import contextlib
@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
-from pserver import app, room
+from pserver import app, memory_limit
 from pserver.errors import FullError, ShardError
-from pserver.measures import Measures
-from pserver.opening import open_store, server_of
-from pserver.server import Place
-from pserver.service import Service
+from pserver.metrics import PserverMetrics
+from pserver.server import ServerIdentity
+from pserver.service import ParameterService
 from pserver.settings import PserverSettings, environment, read_token
-from pserver.store import Store
+from pserver.startup import create_server, open_store
+from pserver.store import CheckpointStore
 from runtime import clock, logs
 from runtime.settings import SettingsError, address
 
@@ -24,38 +24,44 @@ log = logging.getLogger(__name__)
 
 _BACKLOG = 512
 _DRAIN_S = 1.0
-_DESCRIPTION = "EDL parameter server: holds one part of a job's parameters until SIGTERM."
+_DESCRIPTION = "EDL parameter server: serves one shard of a job's parameters until SIGTERM."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serves; 0 after SIGTERM, 1 where it cannot, 2 for bad usage."""
+    """Runs the server.
+
+    Returns:
+        The exit code: 0 after SIGTERM, 1 if it cannot start, 2 for bad usage.
+    """
     settings = PserverSettings.from_command_line(_DESCRIPTION, argv, environment())
-    logs.setup(settings.room, level=settings.log_level, form=settings.log_format)
+    logs.setup(settings.component, level=settings.log_level, form=settings.log_format)
     try:
         token = read_token(settings)
-        place = Place(settings.job, settings.index, settings.of)
-        with contextlib.closing(open_store(settings.checkpoints, place)) as store:
-            return asyncio.run(_serve(settings, place, store, token))
+        identity = ServerIdentity(settings.job, settings.index, settings.of)
+        with contextlib.closing(open_store(settings.checkpoints, identity)) as store:
+            return asyncio.run(_serve(settings, identity, store, token))
     except SettingsError as error:
         print(f"pserver: {error}", file=sys.stderr)
         return 2
     except FullError as error:
-        print(f"pserver: what it held needs {error}: raise --max-bytes", file=sys.stderr)
+        print(f"pserver: the stored shard needs {error}: raise --max-bytes", file=sys.stderr)
         return 1
     except (ShardError, OSError) as error:
         print(f"pserver: {error}", file=sys.stderr)
         return 1
 
 
-async def _serve(settings: PserverSettings, place: Place, store: Store, token: str) -> int:
-    most_bytes = settings.max_bytes or room.most_bytes()
-    server = server_of(store, place, most_bytes, clock.monotonic_s())
-    service = Service(server, store, clock.monotonic_s)
+async def _serve(
+    settings: PserverSettings, identity: ServerIdentity, store: CheckpointStore, token: str
+) -> int:
+    most_bytes = settings.max_bytes or memory_limit.array_bytes()
+    server = create_server(store, identity, most_bytes, clock.monotonic_s())
+    service = ParameterService(server, store, clock.monotonic_s)
     runner = web.AppRunner(
-        app.make(service, token, Measures()),
+        app.make(service, token, PserverMetrics()),
         access_log=None,
         shutdown_timeout=_DRAIN_S,
-        handler_cancellation=True,  # a caller that is gone waits for nothing
+        handler_cancellation=True,  # a handler stops when its caller disconnects
     )
     await runner.setup()
     try:
@@ -67,7 +73,7 @@ async def _serve(settings: PserverSettings, place: Place, store: Store, token: s
 
 
 async def _until_the_end(settings: PserverSettings, runner: web.AppRunner) -> None:
-    """Listens until SIGTERM or SIGINT."""
+    """Serves until SIGTERM or SIGINT."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

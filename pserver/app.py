@@ -1,4 +1,4 @@
-"""HTTP in front of the service: token, size, routes, errors; nothing is decided here."""
+"""The HTTP layer: token check, size limits, routes and error responses. No decisions."""
 
 import asyncio
 import hmac
@@ -10,41 +10,41 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from pserver import protocol
-from pserver.errors import BusyError, RefusedError, ShardError
+from pserver.errors import BusyError, CallRefusedError, ShardError
 from pserver.frames import Json
-from pserver.intake import Intake
-from pserver.measures import Measures
-from pserver.service import Service
+from pserver.inflight_limit import InflightLimit
+from pserver.metrics import PserverMetrics
+from pserver.service import ParameterService
 from runtime.metrics import CONTENT_TYPE
 
 log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-INTAKE_BYTES = 256 << 20
+INFLIGHT_BYTES = 256 << 20
 FRAME = "application/vnd.edl.frame"
 _OPEN = frozenset({"/healthz", "/metrics"})
-"""Paths that need no token: they tell nothing of the job but numbers."""
+"""Paths without token check: they expose only numbers of the job."""
 _BODY_S = 120.0
-"""For a body to arrive, and for an answer to be taken."""
-_MOST_DIGITS = 15
+"""Time limit for receiving a body, and for sending an answer."""
+_MAX_DIGITS = 15
 
 
-def make(service: Service, token: str, measures: Measures) -> web.Application:
-    """The application."""
-    calls = _Calls(service, measures)
+def make(service: ParameterService, token: str, measures: PserverMetrics) -> web.Application:
+    """The aiohttp application."""
+    calls = _Handlers(service, measures)
     app = web.Application(
-        client_max_size=protocol.MOST_BYTES, middlewares=[_errors(measures), _token(token)]
+        client_max_size=protocol.MAX_BYTES, middlewares=[_errors(measures), _token(token)]
     )
     app.add_routes(
         [
             web.post("/v1/enter", calls.json(service.enter)),
-            web.post("/v1/tickets", calls.json(service.ask)),
+            web.post("/v1/tickets", calls.json(service.request_ticket)),
             web.post("/v1/settle", calls.json(service.settle)),
             web.post("/v1/pull", calls.frame(service.pull)),
             web.post("/v1/lookup", calls.frame(service.lookup)),
             web.post("/v1/push", calls.frame(service.push)),
             web.post("/v1/rows", calls.frame(service.page)),
-            web.post("/v1/refusals", calls.json(service.refused)),
+            web.post("/v1/refusals", calls.json(service.report_refusal)),
             web.post("/v1/prepare", calls.json(service.prepare)),
             web.post("/v1/commit", calls.json(service.commit)),
             web.put("/v1/pins/{number}", calls.pin),
@@ -58,30 +58,30 @@ def make(service: Service, token: str, measures: Measures) -> web.Application:
     return app
 
 
-class _Calls:
-    """Handlers."""
+class _Handlers:
+    """The request handlers: each reads a request, calls the service and writes the answer."""
 
-    def __init__(self, service: Service, measures: Measures) -> None:
+    def __init__(self, service: ParameterService, measures: PserverMetrics) -> None:
         self._service = service
         self._measures = measures
-        self._intake = Intake(INTAKE_BYTES)
+        self._inflight = InflightLimit(INFLIGHT_BYTES)
 
-    def json(self, act: Callable[[bytes], Awaitable[Json]]) -> Handler:
-        """A call that is answered in JSON."""
+    def json(self, handler: Callable[[bytes], Awaitable[Json]]) -> Handler:
+        """A handler that answers in JSON."""
 
         async def handle(request: web.Request) -> web.Response:
-            async with self._intake.room(_length(request)):
-                return _json(await act(await _body(request)))
+            async with self._inflight.reserve(_length(request)):
+                return _json(await handler(await _body(request)))
 
         return handle
 
-    def frame(self, act: Callable[[bytes], Awaitable[bytes]]) -> Handler:
-        """A call that is answered with a frame; its room is held until that was taken."""
+    def frame(self, handler: Callable[[bytes], Awaitable[bytes]]) -> Handler:
+        """A handler that answers with a frame; its bytes stay reserved until the answer is sent."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
             size = _length(request) + self._service.answer_bytes
-            async with self._intake.room(size):
-                data = await act(await _body(request))
+            async with self._inflight.reserve(size):
+                data = await handler(await _body(request))
                 answer = web.StreamResponse()
                 answer.content_type, answer.content_length = FRAME, len(data)
                 async with asyncio.timeout(_BODY_S):
@@ -105,7 +105,7 @@ class _Calls:
         return _json(await self._service.status())
 
     async def metrics(self, _: web.Request) -> web.Response:
-        body = self._measures.text(await self._service.status(), self._intake.used)
+        body = self._measures.text(await self._service.status(), self._inflight.used)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
     async def health(self, _: web.Request) -> web.Response:
@@ -113,16 +113,16 @@ class _Calls:
 
 
 def _length(request: web.Request) -> int:
-    """Bytes of the body, told before any of them is read.
+    """Size of the body in bytes, checked before any of it is read.
 
     Raises:
-        RefusedError: It is not told, or too large.
+        CallRefusedError: The length is missing or too large.
     """
     size = request.content_length
     if size is None:
-        raise RefusedError(411, "Content-Length is missing")
-    if size > protocol.MOST_BYTES:
-        raise RefusedError(413, f"the body is longer than {protocol.MOST_BYTES} bytes")
+        raise CallRefusedError(411, "Content-Length is missing")
+    if size > protocol.MAX_BYTES:
+        raise CallRefusedError(413, f"the body is longer than {protocol.MAX_BYTES} bytes")
     return size
 
 
@@ -132,36 +132,40 @@ async def _body(request: web.Request) -> bytes:
 
 
 def _token(token: str) -> Middleware:
-    wanted = token.encode()
+    expected_token = token.encode()
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        kind, _, given = request.headers.get("Authorization", "").partition(" ")
-        right = hmac.compare_digest(given.strip().encode(errors="surrogateescape"), wanted)
+        kind, _, credentials = request.headers.get("Authorization", "").partition(" ")
+        right = hmac.compare_digest(
+            credentials.strip().encode(errors="surrogateescape"), expected_token
+        )
         if request.path not in _OPEN and not (right and kind.lower() == "bearer"):
-            raise RefusedError(401, "the job's token is missing or wrong: Authorization: Bearer …")
+            raise CallRefusedError(
+                401, "the job's token is missing or wrong: Authorization: Bearer …"
+            )
         return await handler(request)
 
     return check
 
 
-def _errors(measures: Measures) -> Middleware:
+def _errors(measures: PserverMetrics) -> Middleware:
     @web.middleware
     async def catch(request: web.Request, handler: Handler) -> web.StreamResponse:
-        with measures.call(_route(request)) as seen:
+        with measures.call(_route(request)) as call_status:
             answer = await _answer(request, handler)
-            seen.status = answer.status
+            call_status.status = answer.status
             return answer
 
     return catch
 
 
 async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every error as JSON of one shape; a bug says nothing of itself but in the log."""
+    """Turns every error into the same JSON shape; internal errors are described only in the log."""
     try:
         return await handler(request)
-    except RefusedError as error:
-        return _refused(error.status, str(error), error.named)
+    except CallRefusedError as error:
+        return _refused(error.status, str(error), error.field)
     except (BusyError, ShardError) as error:
         log.warning("%s", error)
         return _refused(503 if isinstance(error, BusyError) else 507, str(error))
@@ -170,16 +174,16 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     except web.HTTPException as error:
         return _refused(error.status, error.reason)
     except (asyncio.CancelledError, ConnectionError):
-        raise  # nobody is there any more
+        raise  # the client has disconnected
     except Exception:
         log.exception("call failed")
-        return _refused(500, "the parameter server could not answer; its log says why")
+        return _refused(500, "internal error: see the parameter server's log")
 
 
-def _refused(status: int, message: str, named: str | None = None) -> web.Response:
+def _refused(status: int, message: str, field: str | None = None) -> web.Response:
     error: Json = {"status": status, "message": message}
-    if named is not None:
-        error["field"] = named
+    if field is not None:
+        error["field"] = field
     return web.Response(
         body=orjson.dumps({"error": error}), status=status, content_type="application/json"
     )
@@ -191,12 +195,12 @@ def _json(body: Json) -> web.Response:
 
 def _number(request: web.Request) -> int:
     text = request.match_info["number"]
-    if not (text.isascii() and text.isdecimal()) or len(text) > _MOST_DIGITS:
-        raise RefusedError(422, "the number of a pin is a whole number", "number")
+    if not (text.isascii() and text.isdecimal()) or len(text) > _MAX_DIGITS:
+        raise CallRefusedError(422, "the number of a pin must be a whole number", "number")
     return int(text)
 
 
 def _route(request: web.Request) -> str:
-    """The path as it was declared, so that numbers do not become labels."""
+    """The route's template, so that numbers in a path do not become metric labels."""
     resource = request.match_info.route.resource
     return "unknown" if resource is None else resource.canonical

@@ -1,31 +1,31 @@
-"""What checkpoints are called, and what a server knows of one that it has. Pure."""
+"""Names of checkpoints, and the description of a stored one. Pure."""
 
 from typing import NamedTuple
 
 from pserver.model import Model
 
-LAST = (1 << 53) - 1
-"""The version of what a server writes when it is told to end."""
+SHUTDOWN_VERSION = (1 << 53) - 1
+"""The version under which a server writes its checkpoint at shutdown."""
 
 
-class Name(NamedTuple):
-    """Of a checkpoint; newer ones are greater."""
+class CheckpointName(NamedTuple):
+    """The name of a checkpoint; a newer checkpoint has a greater name."""
 
     generation: int
     version: int
-    """Of server 0, when it was begun."""
+    """Server 0's version when the checkpoint was started."""
     of: int
-    """Number of servers that wrote it."""
+    """Number of servers that wrote the checkpoint."""
 
     @property
     def folder(self) -> str:
-        """Where its files are."""
+        """Name of the folder with its files."""
         return f"{self.generation:06d}-{self.version:016d}"
 
 
-class Kept(NamedTuple):
-    """A checkpoint that is whole, as far as this server needs it."""
+class StoredCheckpoint(NamedTuple):
+    """A checkpoint whose files that this server needs are complete."""
 
-    name: Name
+    name: CheckpointName
     records: int
     model: Model

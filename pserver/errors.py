@@ -1,40 +1,40 @@
-"""What a parameter server refuses, in the protocol's terms.
+"""The errors of a parameter server.
 
 ```
 PserverError(Exception)
-├── RefusedError         the same call would be refused again
+├── CallRefusedError     the same call would be refused again
 │   └── NonFiniteError   a gradient with NaN or infinity
-├── BusyError            the same call may work in a moment
-├── FullError            there is no room for what would have to be kept
+├── BusyError            the same call may succeed a moment later
+├── FullError            the memory limit does not allow what would have to be stored
 └── ShardError           a file that cannot be read or written
 ```
 """
 
 
 class PserverError(Exception):
-    """The root; each text is one line."""
+    """Base class; each message is one line."""
 
 
-class RefusedError(PserverError):
-    """A call that cannot be served and would not be the next time either.
+class CallRefusedError(PserverError):
+    """A call that cannot be served; repeating it would not help.
 
     Attributes:
-        status: HTTP's, 400 to 499.
-        named: The field that is wrong, or None.
+        status: HTTP status code.
+        field: The invalid field, or None.
     """
 
-    def __init__(self, status: int, message: str, named: str | None = None) -> None:
-        """Says what is wrong and what to do about it, in one line."""
+    def __init__(self, status: int, message: str, field: str | None = None) -> None:
+        """Takes a one-line message: what is wrong, and what to do about it."""
         super().__init__(message)
         self.status = status
-        self.named = named
+        self.field = field
 
 
-class NonFiniteError(RefusedError):
-    """A gradient with NaN or infinity in it; nothing of its push was applied."""
+class NonFiniteError(CallRefusedError):
+    """A gradient contains NaN or infinity; nothing of its push was applied."""
 
     def __init__(self, parameter: str) -> None:
-        """Names the parameter."""
+        """Takes the parameter's name."""
         super().__init__(
             422, f"the gradient of {parameter!r} holds NaN or infinity", f"gradients.{parameter}"
         )
@@ -42,17 +42,17 @@ class NonFiniteError(RefusedError):
 
 
 class BusyError(PserverError):
-    """Not now: the caller tries again."""
+    """The call cannot be served now; the caller retries."""
 
 
 class FullError(PserverError):
-    """More bytes would be needed than this server may use."""
+    """More bytes are needed than this server may use."""
 
     def __init__(self, needed_bytes: int) -> None:
-        """Says how many bytes are missing."""
+        """Takes the number of missing bytes."""
         super().__init__(f"{needed_bytes} bytes more than this server may use")
         self.needed_bytes = needed_bytes
 
 
 class ShardError(PserverError):
-    """A file of a checkpoint, or its folder, cannot be used; the text says which and why."""
+    """A file of a checkpoint, or its folder, is unusable; the message names it and the reason."""

@@ -1,14 +1,14 @@
-"""Bodies and files with arrays in them: a JSON header, raw little-endian arrays, a checksum.
+"""The format of bodies and files with arrays: a JSON header, little-endian arrays, a checksum.
 
 Layout, all numbers little-endian:
 
     4 bytes   magic "EDLF"
     4 bytes   length of the header
     header    JSON: {"meta": {...}, "arrays": [[name, dtype, shape], ...]}
-    zeros     up to a multiple of 8; then each array, padded to a multiple of 8 likewise
-    4 bytes   CRC-32 of all that comes before
+    zeros     up to a multiple of 8; then each array, padded to a multiple of 8
+    4 bytes   CRC-32 of everything before
 
-Nothing is ever executed or allocated because a header says so: sizes must add up to what is there.
+Nothing is executed or allocated on a header's word: its sizes must add up to the frame's length.
 """
 
 import struct
@@ -26,10 +26,10 @@ Array = NDArray[Any]
 Body = Array | list[Array]
 
 MAGIC = b"EDLF"
-MOST_HEADER_BYTES = 16 << 20
-MOST_ARRAYS = 4096
-MOST_DIMENSIONS = 2
-"""Parameters travel flat, rows of tables as matrices."""
+MAX_HEADER_BYTES = 16 << 20
+MAX_ARRAYS = 4096
+MAX_DIMENSIONS = 2
+"""Dense parameters are one-dimensional, rows of tables two-dimensional."""
 _HEAD = struct.Struct("<4sI")
 _TAIL = struct.Struct("<I")
 _ALIGNMENT = 8
@@ -38,54 +38,54 @@ DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "int64": np.dtyp
 
 
 class FrameError(ValueError):
-    """Bytes that are no frame; the text says where they are wrong."""
+    """Bytes that are not a frame; the message says what is wrong."""
 
 
 class Frame(NamedTuple):
-    """What one holds; arrays are views of the bytes it was read from."""
+    """A decoded frame; its arrays are views of the bytes it was decoded from."""
 
     meta: Json
     arrays: dict[str, Array]
 
 
 def encode(meta: Mapping[str, Any], arrays: Mapping[str, Body] | None = None) -> list[memoryview]:
-    """A frame, in parts to be written one after the other; arrays are not copied.
+    """Encodes a frame as parts to be written one after the other; arrays are not copied.
 
     Args:
-        meta: JSON.
-        arrays: By name; a list of arrays of equal width is written as one.
+        meta: The JSON object of the header.
+        arrays: By name; a list of arrays of equal width is written as one array.
 
     Raises:
-        FrameError: An array of another kind than frames hold.
+        FrameError: An array has a type or shape that frames do not support.
     """
     listed, bodies = [], []
     for name, body in (arrays or {}).items():
         parts = body if isinstance(body, list) else [body]
-        listed.append(_described(name, parts))
+        listed.append(_header_entry(name, parts))
         bodies.append(parts)
     header = orjson.dumps({"meta": meta, "arrays": listed})
-    found = [_padded(_HEAD.pack(MAGIC, len(header)) + header)]
+    segments = [_padded(_HEAD.pack(MAGIC, len(header)) + header)]
     for parts in bodies:
         raw = [_raw(part) for part in parts if part.size]
-        found += [*raw, memoryview(bytes(-size_of(raw) % _ALIGNMENT))]
-    found.append(memoryview(_TAIL.pack(_checksum(found))))
-    return [part for part in found if part.nbytes]
+        segments += [*raw, memoryview(bytes(-size_of(raw) % _ALIGNMENT))]
+    segments.append(memoryview(_TAIL.pack(_checksum(segments))))
+    return [part for part in segments if part.nbytes]
 
 
 def decode(data: bytes | bytearray | memoryview) -> Frame:
-    """Reads a frame.
+    """Decodes a frame.
 
     Raises:
-        FrameError: It is cut, damaged, longer than it says, or holds what frames do not hold.
+        FrameError: It is truncated, damaged, too long, or has unsupported arrays.
     """
     view = memoryview(data).cast("B")
     if view.nbytes < _HEAD.size + _TAIL.size:
-        raise FrameError(f"{view.nbytes} bytes are no frame")
+        raise FrameError(f"{view.nbytes} bytes are not a frame")
     magic, length = _HEAD.unpack_from(view)
     if magic != MAGIC:
-        raise FrameError("it does not begin as a frame does")
-    if length > MOST_HEADER_BYTES or _HEAD.size + length + _TAIL.size > view.nbytes:
-        raise FrameError(f"its header of {length} bytes is too long, or cut")
+        raise FrameError("it does not begin like a frame")
+    if length > MAX_HEADER_BYTES or _HEAD.size + length + _TAIL.size > view.nbytes:
+        raise FrameError(f"its header of {length} bytes is too long, or truncated")
     meta, listed = _header(bytes(view[_HEAD.size : _HEAD.size + length]))
     at = _aligned(_HEAD.size + length)
     end = at + sum(_aligned(size) for _, _, _, size in listed)
@@ -101,15 +101,15 @@ def decode(data: bytes | bytearray | memoryview) -> Frame:
 
 
 def size_of(parts: Iterable[memoryview]) -> int:
-    """Bytes of an encoded frame."""
+    """The size of an encoded frame in bytes."""
     return sum(part.nbytes for part in parts)
 
 
-def _described(name: str, parts: list[Array]) -> list[Any]:
-    """An array as the header lists it; parts lie one below the other."""
+def _header_entry(name: str, parts: list[Array]) -> list[Any]:
+    """The header's entry for an array, whose parts are concatenated along the first axis."""
     first = parts[0]
     alike = all(part.dtype == first.dtype and part.shape[1:] == first.shape[1:] for part in parts)
-    if first.dtype.name not in DTYPES or first.ndim > MOST_DIMENSIONS or not alike:
+    if first.dtype.name not in DTYPES or first.ndim > MAX_DIMENSIONS or not alike:
         raise FrameError(f"array {name!r} is {first.dtype.name} of {first.ndim} dimensions")
     shape = list(first.shape)
     if len(parts) > 1:
@@ -127,22 +127,22 @@ def _header(raw: bytes) -> tuple[Json, list[tuple[str, np.dtype[Any], tuple[int,
         header = orjson.loads(raw)
         meta, listed = header["meta"], header["arrays"]
     except (ValueError, KeyError, TypeError) as error:
-        raise FrameError("its header is no JSON object of meta and arrays") from error
-    if not isinstance(meta, dict) or not isinstance(listed, list) or len(listed) > MOST_ARRAYS:
-        raise FrameError("its header is no JSON object of meta and arrays")
-    found = [_entry(one) for one in listed]
-    if len({name for name, _, _, _ in found}) != len(found):
+        raise FrameError("its header is not a JSON object of meta and arrays") from error
+    if not isinstance(meta, dict) or not isinstance(listed, list) or len(listed) > MAX_ARRAYS:
+        raise FrameError("its header is not a JSON object of meta and arrays")
+    entries = [_parse_entry(entry) for entry in listed]
+    if len({name for name, _, _, _ in entries}) != len(entries):
         raise FrameError("two of its arrays have one name")
-    return meta, found
+    return meta, entries
 
 
-def _entry(one: object) -> tuple[str, np.dtype[Any], tuple[int, ...], int]:
-    match one:
+def _parse_entry(entry: object) -> tuple[str, np.dtype[Any], tuple[int, ...], int]:
+    match entry:
         case [str(name), str(dtype), list(shape)] if (
-            dtype in DTYPES and len(shape) <= MOST_DIMENSIONS and all(map(_is_size, shape))
+            dtype in DTYPES and len(shape) <= MAX_DIMENSIONS and all(map(_is_size, shape))
         ):
             return name, DTYPES[dtype], tuple(shape), int(prod(shape)) * DTYPES[dtype].itemsize
-    raise FrameError(f"its header has {one!r:.80} where an array should be")
+    raise FrameError(f"its header has {entry!r:.80} where an array should be")
 
 
 def _is_size(value: object) -> bool:
@@ -150,12 +150,12 @@ def _is_size(value: object) -> bool:
 
 
 def _checksum(parts: Iterable[memoryview]) -> int:
-    """In chunks: the interpreter is not to stand still for a whole shard."""
-    found = 0
+    """The CRC-32, computed in chunks so that other threads run in between."""
+    crc = 0
     for part in parts:
         for at in range(0, part.nbytes, _CHUNK_BYTES):
-            found = crc32(part[at : at + _CHUNK_BYTES], found)
-    return found
+            crc = crc32(part[at : at + _CHUNK_BYTES], crc)
+    return crc
 
 
 def _padded(data: bytes) -> memoryview:

@@ -1,8 +1,7 @@
-"""How many bytes are in use, and copies on write: what a view holds stays as it was.
+"""Accounting of array memory, and copy on write: arrays in an open view do not change.
 
-A view (a checkpoint being written, a pinned version) costs nothing when it is opened. A block that
-is written while a view holds it is copied first, and the old one is counted until no view is left
-that holds it.
+Opening a view (for a checkpoint, or a pinned version) copies nothing. A block that is written while
+a view holds it is copied first; the old array is counted until the last view that holds it closes.
 """
 
 from typing import Any
@@ -16,122 +15,124 @@ Floats = NDArray[np.float32]
 
 
 class Memory:
-    """Bytes of arrays; not of the process."""
+    """An account of the bytes of arrays, with a limit; not of the whole process."""
 
     def __init__(self, most: int | None = None) -> None:
-        """Nothing is in use.
+        """Starts with no bytes in use.
 
         Args:
-            most: How many bytes may be; None is no limit.
+            most: The limit in bytes; None for no limit.
         """
         self.used = 0
         self.most = most
 
-    def take(self, size: int) -> None:
-        """Counts bytes that are about to be used.
+    def reserve(self, size: int) -> None:
+        """Counts bytes that are about to be allocated.
 
         Raises:
-            FullError: There is no room for them.
+            FullError: The limit would be exceeded.
         """
         if self.most is not None and self.used + size > self.most:
             raise FullError(self.used + size - self.most)
         self.used += size
 
-    def give(self, size: int) -> None:
-        """They are used no more."""
+    def release(self, size: int) -> None:
+        """Counts bytes as freed."""
         self.used -= size
 
 
 class Views:
-    """Which views are open, and what they hold that is otherwise gone."""
+    """The open views, and the replaced arrays that they still hold."""
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
         self.now = 0
-        """Number of the view that was opened last."""
+        """Number of the view opened last."""
         self._open: dict[int, list[tuple[int, Floats]]] = {}
-        """View -> arrays that were replaced while it was the newest, and when they were made."""
+        """View -> arrays replaced while it was the newest, each with its view number at creation."""
 
     @property
     def newest(self) -> int:
-        """Of those that are open; 0 where none is."""
+        """Number of the newest open view; 0 if none is open."""
         return max(self._open, default=0)
 
     @property
     def held_bytes(self) -> int:
-        """Of arrays that only views hold."""
-        return sum(array.nbytes for kept in self._open.values() for _, array in kept)
+        """Bytes of arrays that only views hold."""
+        return sum(
+            array.nbytes for replaced_arrays in self._open.values() for _, array in replaced_arrays
+        )
 
     def open(self) -> int:
-        """A new view holds all blocks as they are."""
+        """Opens a view that holds all blocks as they are now; returns its number."""
         self.now += 1
         self._open[self.now] = []
         return self.now
 
     def close(self, number: int) -> None:
-        """The view is not needed any more; closing it again changes nothing."""
-        kept = self._open.pop(number, [])
-        older = max((one for one in self._open if one < number), default=0)
-        for made, array in kept:
-            if made < older:
-                self._open[older].append((made, array))
+        """Closes a view; closing it again has no effect."""
+        replaced_arrays = self._open.pop(number, [])
+        older = max((view for view in self._open if view < number), default=0)
+        for created, array in replaced_arrays:
+            if created < older:
+                self._open[older].append((created, array))
             else:
-                self.memory.give(array.nbytes)
+                self.memory.release(array.nbytes)
 
-    def replaced(self, made: int, array: Floats) -> None:
-        """A block was copied, because the newest view holds it."""
-        self._open[self.newest].append((made, array))
+    def replaced(self, created: int, array: Floats) -> None:
+        """Records that a block was copied because the newest view holds its old array."""
+        self._open[self.newest].append((created, array))
 
 
 class Block:
-    """An array that is written in place, unless a view holds it."""
+    """An array that is written in place, and copied first if a view holds it."""
 
-    __slots__ = ("_made", "_views", "array")
+    __slots__ = ("_created", "_views", "array")
 
     def __init__(self, array: Floats, views: Views) -> None:
-        """Counts the array.
+        """Takes over an array and counts its bytes.
 
         Raises:
-            FullError: There is no room for it.
+            FullError: The memory limit would be exceeded.
         """
-        views.memory.take(array.nbytes)
+        views.memory.reserve(array.nbytes)
         self.array = array
         self._views = views
-        self._made = views.now
+        self._created = views.now
 
     @property
     def shared(self) -> bool:
-        """Whether a view holds it."""
-        return self._made < self._views.newest
+        """Whether a view holds the array."""
+        return self._created < self._views.newest
 
-    def free(self) -> None:
-        """Makes the array one that may be written.
+    def make_writable(self) -> None:
+        """Copies the array if a view holds it, so that it may be written.
 
         Raises:
-            FullError: There is no room for a copy.
+            FullError: The memory limit does not allow a copy.
         """
         if self.shared:
-            self._views.memory.take(self.array.nbytes)
-            self._views.replaced(self._made, self.array)
+            self._views.memory.reserve(self.array.nbytes)
+            self._views.replaced(self._created, self.array)
             self.array = self.array.copy()
-            self._made = self._views.now
+            self._created = self._views.now
 
     def drop(self) -> None:
-        """It is not needed any more; views may still hold it."""
+        """Frees the block; views may still hold its array."""
         if self.shared:
-            self._views.replaced(self._made, self.array)
+            self._views.replaced(self._created, self.array)
         else:
-            self._views.memory.give(self.array.nbytes)
+            self._views.memory.release(self.array.nbytes)
 
 
 def zeros(shape: tuple[int, ...], views: Views) -> Block:
-    """A block of zeros; refused before anything is allocated."""
+    """A block of zeros; the memory limit is checked before the allocation."""
     size = int(np.prod(shape, dtype=np.int64)) * np.dtype(np.float32).itemsize
-    views.memory.take(size)
-    views.memory.give(size)
+    views.memory.reserve(size)
+    views.memory.release(size)
     return Block(np.zeros(shape, np.float32), views)
 
 
 def describe(memory: Memory, views: Views) -> dict[str, Any]:
-    """For the status."""
+    """The memory section of the status."""
     return {"used_bytes": memory.used, "most_bytes": memory.most, "held_bytes": views.held_bytes}

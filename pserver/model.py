@@ -1,6 +1,7 @@
-"""What a job's trainers say they train: shapes, tables, optimizer, rules; and how two sayings differ.
+"""The model that a job trains: shapes, tables, optimizer and rules; and how two models differ.
 
-The first trainer's counts. Another one's is refused by the first thing that differs.
+The first trainer's model is used. A trainer with another model is refused; the error names the
+first difference.
 """
 
 from collections.abc import Mapping
@@ -10,19 +11,19 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pserver import optimizers
-from pserver.errors import RefusedError
+from pserver.errors import CallRefusedError
 
 Json = dict[str, Any]
 
-MOST_PARAMETERS = 20_000
-MOST_TABLES = 256
+MAX_PARAMETERS = 20_000
+MAX_TABLES = 256
 Name = Annotated[str, Field(min_length=1, max_length=300)]
 Size = Annotated[int, Field(ge=0, le=1 << 40)]
 Text = Annotated[str, Field(max_length=2000)]
 
 
 class Part(BaseModel):
-    """Base of what a model consists of."""
+    """Base class of the parts of a model."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
@@ -30,7 +31,7 @@ class Part(BaseModel):
 
 
 class Table(Part):
-    """A sparse parameter."""
+    """A sparse parameter: an embedding table of rows by id."""
 
     dim: Annotated[int, Field(ge=1, le=1 << 16)]
     init: Annotated[float, Field(ge=0, le=1e6, strict=False)] = 0.01
@@ -38,26 +39,26 @@ class Table(Part):
 
 
 class Rules(Part):
-    """How servers treat pushes, and when they save."""
+    """How servers treat stale pushes, and when they write checkpoints."""
 
     max_staleness: Annotated[int, Field(ge=0, le=1 << 40)] | None = None
-    """A push that is older by more versions is refused; null refuses none."""
+    """A push that is staler by more versions is refused; null accepts all."""
     modulate: bool = False
     """Whether the learning rate is divided by the push's staleness."""
     checkpoint_steps: Annotated[int, Field(ge=0, le=1 << 40)] = 0
-    """Versions from one checkpoint to the next; 0 looks at the time alone."""
+    """Versions from one checkpoint to the next; 0 for no limit in versions."""
     checkpoint_seconds: Annotated[float, Field(ge=0, le=1e7, strict=False)] = 0.0
-    """Seconds from one checkpoint to the next; 0 looks at versions alone."""
+    """Seconds from one checkpoint to the next; 0 for no limit in time."""
     checkpoint_keep: Annotated[int, Field(ge=1, le=1000)] = 3
 
 
 class Model(Part):
-    """All of it."""
+    """A model as a trainer declares it."""
 
     code: Annotated[dict[Name, Text], Field(max_length=16)] = Field(default_factory=dict)
-    """Fingerprint of the program."""
-    parameters: Annotated[dict[Name, list[Size]], Field(max_length=MOST_PARAMETERS)]
-    tables: Annotated[dict[Name, Table], Field(max_length=MOST_TABLES)]
+    """Fingerprints of the program."""
+    parameters: Annotated[dict[Name, list[Size]], Field(max_length=MAX_PARAMETERS)]
+    tables: Annotated[dict[Name, Table], Field(max_length=MAX_TABLES)]
     optimizer: dict[str, Any]
     rules: Rules
 
@@ -68,12 +69,12 @@ class Model(Part):
         return self
 
     def size(self, name: str) -> int:
-        """Numbers in a dense parameter."""
+        """Number of elements of a dense parameter."""
         return prod(self.parameters[name])
 
 
 class Piece(Part):
-    """Numbers [start, stop) of a dense parameter, seen flat."""
+    """Elements [start, stop) of a flattened dense parameter."""
 
     name: Name
     start: Size
@@ -81,27 +82,29 @@ class Piece(Part):
 
     @property
     def size(self) -> int:
-        """How many."""
+        """Number of elements."""
         return self.stop - self.start
 
 
-Pieces = Annotated[list[Piece], Field(max_length=2 * MOST_PARAMETERS)]
-"""What one server holds, in the order of its vector."""
+Pieces = Annotated[list[Piece], Field(max_length=2 * MAX_PARAMETERS)]
+"""The pieces that one server holds, in the order of its vector."""
 
 
 def check_pieces(model: Model, pieces: list[Piece]) -> int:
-    """Numbers in all pieces together.
+    """Number of elements in all pieces together.
 
     Raises:
-        RefusedError: A piece is of no parameter, or lies outside of it.
+        CallRefusedError: A piece names an unknown parameter, or lies outside of its parameter.
     """
     for piece in pieces:
         if piece.name not in model.parameters:
-            raise RefusedError(422, f"pieces: there is no parameter {piece.name!r:.80}", "pieces")
+            raise CallRefusedError(
+                422, f"pieces: there is no parameter {piece.name!r:.80}", "pieces"
+            )
         if not piece.start <= piece.stop <= model.size(piece.name):
-            raise RefusedError(
+            raise CallRefusedError(
                 422,
-                f"pieces: {piece.name!r:.80} has {model.size(piece.name)} numbers, not "
+                f"pieces: {piece.name!r:.80} has {model.size(piece.name)} elements, not "
                 f"[{piece.start}, {piece.stop})",
                 "pieces",
             )
@@ -112,76 +115,82 @@ def check_same(ours: Model, theirs: Model) -> None:
     """Whether a trainer trains what the servers hold.
 
     Raises:
-        RefusedError: 409; names what differs, and both values.
+        CallRefusedError: 409; names the first difference, and both values.
     """
     _same_code(ours.code, theirs.code)
     check_fits(ours, theirs, "the servers")
-    _same("optimizer", _filled(ours.optimizer), _filled(theirs.optimizer), "the servers")
-    _same("rules", ours.rules.model_dump(), theirs.rules.model_dump(), "the servers")
+    _check_same_fields(
+        "optimizer", _with_defaults(ours.optimizer), _with_defaults(theirs.optimizer), "the servers"
+    )
+    _check_same_fields("rules", ours.rules.model_dump(), theirs.rules.model_dump(), "the servers")
 
 
 def check_fits(ours: Model, theirs: Model, holder: str) -> None:
-    """Whether parameters of one can be taken over by the other: names, shapes, tables, kind of slots.
+    """Checks that parameters of one model fit another one: names, shapes, tables, optimizer kind.
 
     Args:
-        ours: Of the servers, or of a checkpoint.
-        theirs: Of a trainer.
-        holder: Who has `ours`, for the text.
+        ours: The model of the servers, or of a checkpoint.
+        theirs: The model of a trainer.
+        holder: Where `ours` comes from, for the message.
 
     Raises:
-        RefusedError: 409; names what differs, and both values.
+        CallRefusedError: 409; names the first difference, and both values.
     """
     for name in sorted(ours.parameters.keys() | theirs.parameters.keys()):
         first, second = ours.parameters.get(name), theirs.parameters.get(name)
         if first != second:
             text = (
-                f"parameter {name!r} {_has(first)} at {holder} and {_has(second)} in this trainer"
+                f"parameter {name!r} {_shape_text(first)} at {holder} "
+                f"and {_shape_text(second)} in this trainer"
             )
-            raise RefusedError(409, text, f"parameters.{name}")
+            raise CallRefusedError(409, text, f"parameters.{name}")
     for name in sorted(ours.tables.keys() | theirs.tables.keys()):
-        mine, other = ours.tables.get(name), theirs.tables.get(name)
-        if mine != other:
-            text = f"table {name!r} {_is(mine)} at {holder} and {_is(other)} in this trainer"
-            raise RefusedError(409, text, f"tables.{name}")
+        our_table, their_table = ours.tables.get(name), theirs.tables.get(name)
+        if our_table != their_table:
+            text = (
+                f"table {name!r} {_table_text(our_table)} at {holder} "
+                f"and {_table_text(their_table)} in this trainer"
+            )
+            raise CallRefusedError(409, text, f"tables.{name}")
     kinds = ours.optimizer.get("kind"), theirs.optimizer.get("kind")
     if kinds[0] != kinds[1]:
         text = f"the optimizer is {kinds[0]!r} at {holder} and {kinds[1]!r} in this trainer"
-        raise RefusedError(409, text, "optimizer.kind")
+        raise CallRefusedError(409, text, "optimizer.kind")
 
 
 def _same_code(ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:
     for name in sorted(ours.keys() | theirs.keys()):
         if ours.get(name) != theirs.get(name):
-            raise RefusedError(
+            raise CallRefusedError(
                 409,
                 f"code.{name} is {ours.get(name)!r:.80} at the servers and "
                 f"{theirs.get(name)!r:.80} in this trainer: all trainers of a job must run the "
-                "same program; start the job anew to change it",
+                "same program; restart the job to change it",
                 f"code.{name}",
             )
 
 
-def _same(what: str, ours: Json, theirs: Json, holder: str) -> None:
+def _check_same_fields(section: str, ours: Json, theirs: Json, holder: str) -> None:
     for name in sorted(ours.keys() | theirs.keys()):
         if ours.get(name) != theirs.get(name):
-            raise RefusedError(
+            raise CallRefusedError(
                 409,
-                f"{what}.{name} is {ours.get(name)!r:.60} at {holder} and "
+                f"{section}.{name} is {ours.get(name)!r:.60} at {holder} and "
                 f"{theirs.get(name)!r:.60} in this trainer: all trainers must ask for the same",
-                f"{what}.{name}",
+                f"{section}.{name}",
             )
 
 
-def _filled(spec: Json) -> Json:
-    """With its defaults, so that saying them changes nothing."""
+def _with_defaults(spec: Json) -> Json:
+    """The optimizer's options with defaults filled in."""
     return optimizers.make(spec).model_dump()
 
 
-def _has(shape: list[int] | None) -> str:
+def _shape_text(shape: list[int] | None) -> str:
     return "is missing" if shape is None else f"has shape {shape}"
 
 
-def _is(table: Table | None) -> str:
+def _table_text(table: Table | None) -> str:
     if table is None:
         return "is missing"
     return f"has dim {table.dim}, init {table.init:g}, seed {table.seed}"

@@ -1,7 +1,7 @@
-"""What a gradient does to parameters: sgd, momentum, adagrad, adam; dense, and row by row.
+"""The optimizers sgd, momentum, adagrad and adam, for dense parameters and for rows of tables.
 
-Rows are lazy: only those that a push names change, and their momenta with them. Adam counts the
-updates of each row by itself, so the first update of a rare row is as large as any.
+Row updates are lazy: only the rows of a push and their momenta change. Adam counts the updates of
+each row separately, so the first update of a rare row is as large as that of any other.
 """
 
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pserver.errors import RefusedError
+from pserver.errors import CallRefusedError
 
 Floats = NDArray[np.float32]
 Counts = Floats | float
-"""How often what is updated has been, this time included; a column where rows differ."""
+"""Number of updates so far, this one included; a column of numbers where rows differ."""
 
 _CHUNK = 1 << 16
-"""Numbers at a time: what an update touches stays in the processor's cache."""
+"""Elements per step of a dense update, so that its working set stays in the processor's cache."""
 
 Rate = Annotated[float, Field(gt=0, lt=1e6)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
@@ -26,54 +26,54 @@ Small = Annotated[float, Field(gt=0, lt=1)]
 
 
 class Optimizer(BaseModel):
-    """Base of all; `slots` are arrays of the parameter's own shape."""
+    """Base class; `slots` is the number of state arrays of the parameter's shape."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     slots: ClassVar[int] = 0
     counted: ClassVar[bool] = False
-    """Whether a row needs to know how often it was updated."""
+    """Whether the number of updates of each row is stored."""
 
     learning_rate: Rate
 
     @property
     def start(self) -> float:
-        """What slots begin with."""
+        """Initial value of the slots."""
         return 0.0
 
     def update(
-        self, values: Floats, slots: tuple[Floats, ...], gradient: Floats, **how: Any
+        self, values: Floats, slots: tuple[Floats, ...], gradient: Floats, **options: Any
     ) -> None:
         """Changes values and slots in place; the gradient may be overwritten.
 
         Args:
             values: Parameters.
-            slots: As many as `slots` says, shaped like the values.
-            gradient: Likewise.
-            **how: `rate`, the learning rate with all its factors; `counts`.
+            slots: `slots` arrays, shaped like the values.
+            gradient: Shaped like the values.
+            **options: `rate`, the learning rate with all its factors; `counts`, see `Counts`.
         """
         raise NotImplementedError
 
     def width(self, dim: int) -> int:
-        """Numbers that a row's slots take."""
+        """Number of slot elements of a row with `dim` columns."""
         return dim * self.slots + self.counted
 
 
 class Sgd(Optimizer):
-    """Values go down the gradient."""
+    """Stochastic gradient descent."""
 
     kind: Literal["sgd"]
 
     def update(
-        self, values: Floats, slots: tuple[Floats, ...], gradient: Floats, **how: Any
+        self, values: Floats, slots: tuple[Floats, ...], gradient: Floats, **options: Any
     ) -> None:
         """As in `Optimizer`."""
         del slots
-        gradient *= how["rate"]
+        gradient *= options["rate"]
         values -= gradient
 
 
 class Momentum(Optimizer):
-    """Sgd with a velocity (Sutskever et al., 2013, for the look ahead of Nesterov)."""
+    """Sgd with momentum, optionally Nesterov's (Sutskever et al., 2013)."""
 
     slots: ClassVar[int] = 1
     kind: Literal["momentum"]
@@ -81,7 +81,7 @@ class Momentum(Optimizer):
     nesterov: bool = False
 
     def update(
-        self, values: Floats, slots: tuple[Floats, ...], gradient: Floats, **how: Any
+        self, values: Floats, slots: tuple[Floats, ...], gradient: Floats, **options: Any
     ) -> None:
         """As in `Optimizer`."""
         (speed,) = slots
@@ -91,12 +91,12 @@ class Momentum(Optimizer):
             gradient += self.momentum * speed
         else:
             gradient[...] = speed
-        gradient *= how["rate"]
+        gradient *= options["rate"]
         values -= gradient
 
 
 class Adagrad(Optimizer):
-    """A learning rate for each number, by the squares of its gradients (Duchi et al., 2011)."""
+    """A learning rate per element, from the sum of its squared gradients (Duchi et al., 2011)."""
 
     slots: ClassVar[int] = 1
     kind: Literal["adagrad"]
@@ -109,18 +109,18 @@ class Adagrad(Optimizer):
         return self.initial
 
     def update(
-        self, values: Floats, slots: tuple[Floats, ...], gradient: Floats, **how: Any
+        self, values: Floats, slots: tuple[Floats, ...], gradient: Floats, **options: Any
     ) -> None:
         """As in `Optimizer`."""
         (squares,) = slots
         squares += gradient * gradient
         gradient /= np.sqrt(squares) + np.float32(self.epsilon)
-        gradient *= how["rate"]
+        gradient *= options["rate"]
         values -= gradient
 
 
 class Adam(Optimizer):
-    """Means of gradients and of their squares, without their bias (Kingma and Ba, 2015)."""
+    """Bias-corrected means of gradients and of their squares (Kingma and Ba, 2015)."""
 
     slots: ClassVar[int] = 2
     counted: ClassVar[bool] = True
@@ -130,7 +130,7 @@ class Adam(Optimizer):
     epsilon: Small = 1e-8
 
     def update(
-        self, values: Floats, slots: tuple[Floats, ...], gradient: Floats, **how: Any
+        self, values: Floats, slots: tuple[Floats, ...], gradient: Floats, **options: Any
     ) -> None:
         """As in `Optimizer`."""
         mean, squares = slots
@@ -140,16 +140,16 @@ class Adam(Optimizer):
         gradient *= gradient
         gradient *= np.float32(1 - self.beta2)
         squares += gradient
-        counts: Counts = how["counts"]
+        counts: Counts = options["counts"]
         below = np.sqrt(squares / _unbiased(self.beta2, counts))
         below += np.float32(self.epsilon)
         np.divide(mean, below, out=gradient)
-        gradient *= how["rate"] / _unbiased(self.beta1, counts)
+        gradient *= options["rate"] / _unbiased(self.beta1, counts)
         values -= gradient
 
 
 def _unbiased(beta: float, counts: Counts) -> Any:
-    """1 - beta ** counts, in float64 where it is one number for all."""
+    """1 - beta ** counts, computed in float64."""
     if isinstance(counts, np.ndarray):
         return (1.0 - beta ** counts.astype(np.float64)).astype(np.float32)
     return np.float32(1.0 - beta**counts)
@@ -164,14 +164,14 @@ KINDS: dict[str, type[Optimizer]] = {
 
 
 def make(spec: Mapping[str, Any]) -> Optimizer:
-    """The optimizer that a job asks for.
+    """The optimizer of a specification.
 
     Raises:
-        RefusedError: There is no such kind, or an option is wrong; names it.
+        CallRefusedError: The kind is unknown, or an option is invalid; the error names it.
     """
     kind = KINDS.get(str(spec.get("kind")))
     if kind is None:
-        raise RefusedError(
+        raise CallRefusedError(
             422,
             f"optimizer.kind: {spec.get('kind')!r:.60} is none of {', '.join(KINDS)}",
             "optimizer.kind",
@@ -182,7 +182,7 @@ def make(spec: Mapping[str, Any]) -> Optimizer:
         first = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(["optimizer", *map(str, first["loc"])])
         message = "no such option" if first["type"] == "extra_forbidden" else first["msg"]
-        raise RefusedError(422, f"{where}: {message}", where) from error
+        raise CallRefusedError(422, f"{where}: {message}", where) from error
 
 
 def dense(
@@ -197,18 +197,20 @@ def dense(
     """Updates a flat vector in place.
 
     Args:
-        optimizer: What to do.
-        values: Parameters, flat.
-        slots: A row for each slot, as long as the values.
-        gradient: As long as the values; it stays as it is.
+        optimizer: The optimizer.
+        values: Flat parameters.
+        slots: One row per slot, as long as the values.
+        gradient: As long as the values; it is not changed.
         scale: Factor of the learning rate.
-        count: How often the vector has been updated, this time included.
+        count: Number of updates of the vector, this one included.
     """
     rate = np.float32(optimizer.learning_rate * scale)
     for at in range(0, len(values), _CHUNK):
         part = slice(at, at + _CHUNK)
-        kept = tuple(slot[part] for slot in slots)
-        optimizer.update(values[part], kept, gradient[part].copy(), rate=rate, counts=float(count))
+        part_slots = tuple(slot[part] for slot in slots)
+        optimizer.update(
+            values[part], part_slots, gradient[part].copy(), rate=rate, counts=float(count)
+        )
 
 
 def rows(
@@ -217,17 +219,19 @@ def rows(
     """Updates rows in place.
 
     Args:
-        optimizer: What to do.
-        values: A row for each parameter row.
-        slots: As wide as `Optimizer.width` says.
-        gradient: Shaped like the values; it stays as it is.
+        optimizer: The optimizer.
+        values: One parameter row per row.
+        slots: Rows of `Optimizer.width` columns.
+        gradient: Shaped like the values; it is not changed.
         scale: Factor of the learning rate.
     """
     dim = values.shape[1]
-    kept = tuple(slots[:, place * dim : (place + 1) * dim] for place in range(optimizer.slots))
+    slot_columns = tuple(
+        slots[:, place * dim : (place + 1) * dim] for place in range(optimizer.slots)
+    )
     counts: Counts = 1.0
     if optimizer.counted:
         slots[:, -1] += 1
         counts = slots[:, -1:]
     rate = np.float32(optimizer.learning_rate * scale)
-    optimizer.update(values, kept, gradient.copy(), rate=rate, counts=counts)
+    optimizer.update(values, slot_columns, gradient.copy(), rate=rate, counts=counts)

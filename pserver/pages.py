@@ -1,4 +1,4 @@
-"""Rows of equal width that only grow: in pages, so that growth copies nothing and views copy little."""
+"""A growing array of rows, stored in pages: growing copies nothing, and views copy only pages."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,18 +10,18 @@ from pserver.memory import Block, Floats, Views, zeros
 Rows = NDArray[np.int64]
 
 PAGE_BYTES = 1 << 19
-"""About so many; a page is a power of two of rows."""
+"""Approximate size of a page; its number of rows is a power of two."""
 _FLOAT_BYTES = 4
 
 
 def rows_a_page(width: int) -> int:
-    """How many rows fit."""
+    """Number of rows of this width in a page."""
     fit = max(1, PAGE_BYTES // (width * _FLOAT_BYTES))
     return 1 << (fit.bit_length() - 1)
 
 
 class Pages:
-    """Rows by number; unwritten ones are zeros."""
+    """A paged array of rows, addressed by number; unwritten rows are zeros."""
 
     def __init__(self, width: int, views: Views) -> None:
         self.width = width
@@ -32,59 +32,59 @@ class Pages:
 
     @property
     def arrays(self) -> list[Floats]:
-        """The pages as they are now; a view that is open keeps them so."""
+        """The pages as they are now; an open view keeps them unchanged."""
         return [block.array for block in self._blocks]
 
     @property
     def nbytes(self) -> int:
-        """Of all pages."""
+        """Bytes of all pages."""
         return sum(block.array.nbytes for block in self._blocks)
 
     def reserve(self, rows: int) -> None:
-        """Makes room for so many rows in all.
+        """Grows to at least `rows` rows.
 
         Raises:
-            FullError: There is none; what was there stays.
+            FullError: The memory limit is reached; existing rows stay.
         """
         while len(self._blocks) * self._rows < rows:
             self._blocks.append(zeros((self._rows, self.width), self._views))
 
-    def free(self, rows: Rows) -> None:
-        """Makes the pages of these rows such that they may be written.
+    def make_writable(self, rows: Rows) -> None:
+        """Copies the pages of these rows that a view holds, so that they may be written.
 
         Raises:
-            FullError: There is no room for copies.
+            FullError: The memory limit does not allow the copies.
         """
         if self._views.newest:
             for page in np.unique(rows >> self._shift).tolist():
-                self._blocks[page].free()
+                self._blocks[page].make_writable()
 
-    def put(self, rows: Rows, values: Floats) -> None:
-        """Writes rows, each named once; `free` and `reserve` came before."""
+    def write(self, rows: Rows, values: Floats) -> None:
+        """Writes distinct rows; call `reserve` and `make_writable` before."""
         for page, places, offsets in self._split(rows):
             self._blocks[page].array[offsets] = values[places]
 
-    def take(self, rows: Rows, pages: Sequence[Floats] | None = None) -> Floats:
+    def read(self, rows: Rows, pages: Sequence[Floats] | None = None) -> Floats:
         """A copy of rows.
 
         Args:
-            rows: Their numbers.
-            pages: As `arrays` gave them to a view; the present ones by default.
+            rows: Row numbers.
+            pages: `arrays` as a view saved them; the current ones by default.
         """
-        found = np.empty((len(rows), self.width), np.float32)
+        values = np.empty((len(rows), self.width), np.float32)
         arrays = self.arrays if pages is None else pages
         for page, places, offsets in self._split(rows):
-            found[places] = arrays[page][offsets]
-        return found
+            values[places] = arrays[page][offsets]
+        return values
 
     def drop(self) -> None:
-        """They are not needed any more."""
+        """Frees all pages; views may still hold their arrays."""
         for block in self._blocks:
             block.drop()
         self._blocks = []
 
     def _split(self, rows: Rows) -> Iterator[tuple[int, Rows | slice, Rows]]:
-        """Page, places in `rows`, places in the page."""
+        """Groups row numbers by page: (page, indices into `rows`, offsets in the page)."""
         pages, offsets = rows >> self._shift, rows & self._mask
         if len(rows) and len(self._blocks) == 1:
             yield 0, slice(None), offsets

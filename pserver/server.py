@@ -1,271 +1,300 @@
-"""One parameter server: which generation it serves, and how it comes to one. No I/O, time is told.
+"""The state of one parameter server: the generation it serves. No I/O; callers pass the time.
 
-It begins empty. A trainer that holds server 0's ticket settles all servers: with first parameters,
-or with the newest checkpoint that all of them have. From then on they serve one generation. A server
-that starts again is empty and refuses calls of the generation before; so trainers notice, and settle
-all of them anew. Used by one thread at a time.
+A server starts empty. A trainer that holds server 0's lease settles all servers: with initial
+parameters, or with the newest checkpoint that all servers have. From then on they serve one
+generation. A restarted server is empty and refuses calls of the previous generation, so that trainers
+notice the restart and settle all servers again. Used by one thread at a time.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
-from pserver import contents, optimizers, tickets
-from pserver.checkpoint import Kept, Name
-from pserver.errors import FullError, RefusedError, ShardError
+from pserver import coordinator_lease, optimizers, shard_codec
+from pserver.checkpoint import CheckpointName, StoredCheckpoint
+from pserver.coordinator_lease import CoordinatorLeases
+from pserver.errors import CallRefusedError, FullError, ShardError
 from pserver.frames import Array, Frame, Json
 from pserver.memory import Memory, Views
 from pserver.model import Model, Piece, check_fits, check_same
-from pserver.protocol import Ask, Enter, Refusal, Seen, Settle
-from pserver.serving import Serving
-from pserver.setbacks import NOTHING, Setbacks
-from pserver.shard import Counts, Shard
-from pserver.tally import Tally
-from pserver.tickets import Tickets
+from pserver.protocol import Enter, ObservedProgress, Refusal, Settle, TicketRequest
+from pserver.rollbacks import NOTHING, ServerRollbacks
+from pserver.serving import ServedGeneration
+from pserver.shard import Shard, ShardCounts
+from pserver.stats import ServerStats
 
 _CONFLICT, _FULL = 409, 507
 _NEWEST = 8
-"""Checkpoints that a state names."""
+"""Number of checkpoints listed in the state."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Which server this is."""
+class ServerIdentity:
+    """The job, and the index of a server among its servers."""
 
     job: str
     index: int
     of: int
 
 
-class Server:
-    """Holds what it serves, what it could go back to, and what it has counted."""
+class ParameterServer:
+    """A server's served generation, known checkpoints, leases and counters."""
 
     def __init__(
-        self, place: Place, most_bytes: int | None, generation: int, have: Sequence[Kept]
+        self,
+        identity: ServerIdentity,
+        most_bytes: int | None,
+        generation: int,
+        checkpoints: Sequence[StoredCheckpoint],
     ) -> None:
-        """Empty.
+        """Starts empty.
 
         Args:
-            place: Which server this is.
-            most_bytes: That arrays may take.
-            generation: The newest that it knows to have been.
-            have: Checkpoints on its disk, oldest first.
+            identity: Which server this is.
+            most_bytes: Memory limit for arrays; None for no limit.
+            generation: The newest generation it knows of.
+            checkpoints: Checkpoints on its disk, oldest first.
         """
-        self.place = place
-        self.have = tuple(have)
+        self.identity = identity
+        self.checkpoints = tuple(checkpoints)
         self.generation = generation
-        self.serving: Serving | None = None
-        self.tickets = Tickets()
-        self.setbacks = Setbacks()
-        self.tally = Tally()
+        self.serving: ServedGeneration | None = None
+        self.leases = CoordinatorLeases()
+        self.rollbacks = ServerRollbacks()
+        self.stats = ServerStats()
         self._most_bytes = most_bytes
         self._ticket = 0
         self._reached = NOTHING
-        """How far it was when it served last, in this process."""
+        """Progress of the last generation that this process served."""
 
     def state(self) -> Json:
-        """What trainers need to know before they can begin."""
+        """The state that a trainer needs before it can train."""
         counts = NOTHING if self.serving is None else self.serving.shard.counts
         return {
-            **asdict(self.place),
+            **asdict(self.identity),
             "ready": self.serving is not None,
             "generation": self.generation,
             **counts._asdict(),
-            "have": [one.name._asdict() for one in self.have[-_NEWEST:]],
+            "have": [checkpoint.name._asdict() for checkpoint in self.checkpoints[-_NEWEST:]],
         }
 
     def enter(self, body: Enter) -> Json:
-        """A trainer comes.
+        """Answers a trainer that joins.
 
         Raises:
-            RefusedError: It trains another model.
+            CallRefusedError: The trainer's model differs.
         """
         if body.model is not None:
             self._check(body.model)
-        newest, setback = 0, None
+        newest, rollback = 0, None
         if self.serving is not None:
             newest = self.serving.shard.applied.get(body.incarnation, 0)
             if body.seen is not None:
-                self.setbacks.late(body.generation, _counts(body.seen))
-            setback = self.setbacks.of(body.generation)
-        return {**self.state(), "newest": newest, "setback": setback}
+                self.rollbacks.record_late_report(body.generation, _to_counts(body.seen))
+            rollback = self.rollbacks.of_generation(body.generation)
+        return {**self.state(), "newest": newest, "setback": rollback}
 
-    def ask(self, body: Ask, now_s: float) -> Json:
-        """Whether the caller may do something for all servers.
+    def request_ticket(self, body: TicketRequest, now_s: float) -> Json:
+        """Grants or releases a lease for an action on all servers.
 
         Raises:
-            RefusedError: This is not server 0, who decides that.
+            CallRefusedError: This is not server 0, which grants the leases.
         """
-        if self.place.index:
-            raise RefusedError(_CONFLICT, "tickets are server 0's: ask that one", "index")
+        if self.identity.index:
+            raise CallRefusedError(_CONFLICT, "only server 0 issues tickets: ask server 0", "index")
         if body.back:
-            self.tickets.give_back(body.kind, body.incarnation)
+            self.leases.release(body.kind, body.incarnation)
             return {"granted": False, "ticket": 0}
-        if body.kind == tickets.SETTLE:
+        if body.kind == coordinator_lease.SETTLE:
             serves_newer = self.serving is not None and body.generation < self.generation
             number = None
             if not serves_newer:
-                number = self.tickets.ask(tickets.SETTLE, body.incarnation, now_s, tickets.SETTLE_S)
+                number = self.leases.acquire(
+                    coordinator_lease.SETTLE, body.incarnation, now_s, coordinator_lease.SETTLE_S
+                )
             return {"granted": number is not None, "ticket": number or 0}
-        serving = self.at(body.generation)
+        serving = self.serving_at(body.generation)
         number = None
-        if serving.shard.version > serving.saving.version:
-            number = self.tickets.ask(tickets.SAVE, body.incarnation, now_s, tickets.SAVE_S)
+        if serving.shard.version > serving.schedule.version:
+            number = self.leases.acquire(
+                coordinator_lease.SAVE, body.incarnation, now_s, coordinator_lease.SAVE_S
+            )
         return {"granted": number is not None, "version": serving.shard.version}
 
     def settle(
-        self, body: Settle, dense: Array | None, load: Callable[[Name], list[Frame]], now_s: float
+        self,
+        body: Settle,
+        dense: Array | None,
+        load: Callable[[CheckpointName], list[Frame]],
+        now_s: float,
     ) -> Json:
-        """Begins a generation; the same call again changes nothing.
+        """Starts a generation; repeating the call has no effect.
 
         Args:
-            body: Which, and with what.
-            dense: First parameters, where it is not with a checkpoint.
+            body: The request.
+            dense: Initial parameters, unless the generation starts from a checkpoint.
             load: Reads this server's files of a checkpoint.
-            now_s: The time.
+            now_s: The time now.
 
         Raises:
-            RefusedError: It is too late, does not fit, or the checkpoint cannot be used.
+            CallRefusedError: The generation is too old, or model or checkpoint are unusable.
         """
-        mine = (self.generation, self._ticket)
-        if (body.generation, body.ticket) == mine and self.serving is not None:
+        last_settled = (self.generation, self._ticket)
+        if (body.generation, body.ticket) == last_settled and self.serving is not None:
             return self.state()
-        if (body.generation, body.ticket) <= mine:
-            text = f"generation {body.generation} comes too late: this server is at {mine[0]}"
-            raise RefusedError(_CONFLICT, text, "generation")
+        if (body.generation, body.ticket) <= last_settled:
+            text = f"generation {body.generation} is too old: this server is at {last_settled[0]}"
+            raise CallRefusedError(_CONFLICT, text, "generation")
         if self.serving is not None:
             self._reached, self.serving = self.serving.shard.counts, None
         shard = self._shard(body, dense, load)
         ended, reached = max(self.generation, body.ended), self._reached
         if body.seen is not None and body.ended == ended:
-            reached = max(reached, _counts(body.seen))
-        self.setbacks.fell(ended, shard.counts, reached, body.reason)
+            reached = max(reached, _to_counts(body.seen))
+        self.rollbacks.record(ended, shard.counts, reached, body.reason)
         self._serve(body.generation, body.ticket, shard, now_s)
-        for kind in (tickets.SETTLE, tickets.SAVE):
-            self.tickets.end(kind)
+        for kind in (coordinator_lease.SETTLE, coordinator_lease.SAVE):
+            self.leases.end(kind)
         return self.state()
 
     def resume(self, frame: Frame, now_s: float) -> None:
-        """Goes on where this server ended when it was told to; nothing is lost.
+        """Resumes from this server's shutdown checkpoint; nothing is lost.
 
         Raises:
-            ShardError: The file is not what it says.
-            FullError: There is no room.
+            ShardError: The file's contents are invalid.
+            FullError: The memory limit would be exceeded.
         """
-        model = contents.model_of(frame)
-        pieces = [Piece(**one) for one in frame.meta["pieces"]]
-        place = (self.place.index, self.place.of)
-        shard = contents.assemble(model, pieces, place, [frame], Memory(self._most_bytes))
+        model = shard_codec.model_of(frame)
+        pieces = [Piece(**fields) for fields in frame.meta["pieces"]]
+        position = (self.identity.index, self.identity.of)
+        shard = shard_codec.assemble(model, pieces, position, [frame], Memory(self._most_bytes))
         self._serve(int(frame.meta["generation"]), 0, shard, now_s)
 
-    def at(self, generation: int) -> Serving:
-        """What is served.
+    def serving_at(self, generation: int) -> ServedGeneration:
+        """The served generation.
 
         Raises:
-            RefusedError: Nothing, or another generation.
+            CallRefusedError: The server is empty, or serves another generation.
         """
         if self.serving is None or self.serving.generation != generation:
-            what = f"is at {self.generation}" if self.serving is not None else "has begun anew"
-            text = f"generation {generation} is over: server {self.place.index} {what}"
-            raise RefusedError(_CONFLICT, text, "generation")
+            state = f"is at {self.generation}" if self.serving is not None else "has restarted"
+            text = f"generation {generation} is over: server {self.identity.index} {state}"
+            raise CallRefusedError(_CONFLICT, text, "generation")
         return self.serving
 
-    def refused(self, body: Refusal) -> None:
-        """A worker found NaN or infinity by itself."""
-        self.at(body.generation)
-        self.tally.refused(body.trainer, body.number, body.parameter)
+    def record_refusal(self, body: Refusal) -> None:
+        """Counts a gradient that a worker did not push because of NaN or infinity."""
+        self.serving_at(body.generation)
+        self.stats.record_refusal(body.trainer, body.number, body.parameter)
 
-    def due(self, process: str, now_s: float) -> bool:
-        """Whether the process that has just pushed is to save a checkpoint; it has the ticket then."""
+    def checkpoint_due(self, process: str, now_s: float) -> bool:
+        """Whether the process that just pushed must write a checkpoint; it then gets the lease."""
         serving = self.serving
-        if serving is None or self.place.index or self.tickets.held(tickets.SAVE, now_s):
+        if (
+            serving is None
+            or self.identity.index
+            or self.leases.is_held(coordinator_lease.SAVE, now_s)
+        ):
             return False
         rules = serving.shard.model.rules
-        if not serving.saving.due(rules, serving.shard.version, now_s):
+        if not serving.schedule.is_due(rules, serving.shard.version, now_s):
             return False
-        return self.tickets.ask(tickets.SAVE, process, now_s, tickets.SAVE_S) is not None
+        return (
+            self.leases.acquire(coordinator_lease.SAVE, process, now_s, coordinator_lease.SAVE_S)
+            is not None
+        )
 
-    def saved(self, version: int, have: Sequence[Kept], now_s: float) -> None:
-        """A checkpoint was committed."""
-        self.have = tuple(have)
-        self.tickets.end(tickets.SAVE)
+    def checkpoint_committed(
+        self, version: int, checkpoints: Sequence[StoredCheckpoint], now_s: float
+    ) -> None:
+        """Records a committed checkpoint."""
+        self.checkpoints = tuple(checkpoints)
+        self.leases.end(coordinator_lease.SAVE)
         if self.serving is not None:
-            self.serving.saving.done(version, now_s)
+            self.serving.schedule.committed(version, now_s)
 
-    def told(self, now_s: float) -> Json:
-        """For the status."""
+    def to_json(self, now_s: float) -> Json:
+        """The server's section of the status."""
         serving = self.serving
-        newest = self.have[-1] if self.have else None
+        newest = self.checkpoints[-1] if self.checkpoints else None
         checkpoint = (
             None if newest is None else {**newest.name._asdict(), "records": newest.records}
         )
         return {
             **self.state(),
-            **self.tally.told(),
-            "setbacks": self.setbacks.told(),
+            **self.stats.to_json(),
+            "setbacks": self.rollbacks.to_json(),
             "most_bytes": self._most_bytes,
             "checkpoint": checkpoint,
             "unsaved": None
             if serving is None
             else {
-                "steps": serving.shard.version - serving.saving.version,
-                "seconds": max(0.0, now_s - serving.saving.at_s),
+                "steps": serving.shard.version - serving.schedule.version,
+                "seconds": max(0.0, now_s - serving.schedule.at_s),
             },
-            "serving": None if serving is None else serving.told(),
+            "serving": None if serving is None else serving.to_json(),
         }
 
     def _check(self, model: Model) -> None:
         optimizers.make(model.optimizer)
         if self.serving is not None:
-            # another server than 0 may have been begun by somebody who got no further
-            if self.place.index == 0 or self.serving.shard.version:
+            # a server other than 0 may have been settled by a trainer that then failed
+            if self.identity.index == 0 or self.serving.shard.version:
                 check_same(self.serving.shard.model, model)
-        elif self.have:
-            self._check_kept(self.have[-1], model)
+        elif self.checkpoints:
+            self._check_checkpoint(self.checkpoints[-1], model)
 
-    def _check_kept(self, kept: Kept, model: Model) -> None:
+    def _check_checkpoint(self, checkpoint: StoredCheckpoint, model: Model) -> None:
         try:
-            check_fits(kept.model, model, f"checkpoint {kept.name.folder}")
-        except RefusedError as error:
-            text = f"{error}: it is of another model; name another folder, or another job"
-            raise RefusedError(error.status, text, error.named) from error
+            check_fits(checkpoint.model, model, f"checkpoint {checkpoint.name.folder}")
+        except CallRefusedError as error:
+            text = f"{error}: it belongs to another model; name another folder, or another job"
+            raise CallRefusedError(error.status, text, error.field) from error
 
     def _shard(
-        self, body: Settle, dense: Array | None, load: Callable[[Name], list[Frame]]
+        self, body: Settle, dense: Array | None, load: Callable[[CheckpointName], list[Frame]]
     ) -> Shard:
-        room = Memory(self._most_bytes)
+        memory = Memory(self._most_bytes)
         try:
             if body.checkpoint is not None:
-                return self._restored(body, Name(**body.checkpoint.model_dump()), load, room)
+                return self._restored(
+                    body, CheckpointName(**body.checkpoint.model_dump()), load, memory
+                )
             if dense is None:
-                raise RefusedError(422, "dense: first parameters are missing", "dense")
-            return Shard(body.model, body.pieces, dense.copy(), room, Views(room))
+                raise CallRefusedError(422, "dense: initial parameters are missing", "dense")
+            return Shard(body.model, body.pieces, dense.copy(), memory, Views(memory))
         except FullError as error:
             text = (
-                f"the model's part does not fit into this parameter server, {error.needed_bytes} "
-                "bytes are missing: give it more memory (--max-bytes), or start more servers"
+                f"this server's part of the model exceeds its memory limit by {error.needed_bytes} "
+                "bytes: raise the limit (--max-bytes), or start more servers"
             )
-            raise RefusedError(_FULL, text) from error
+            raise CallRefusedError(_FULL, text) from error
 
     def _restored(
-        self, body: Settle, name: Name, load: Callable[[Name], list[Frame]], room: Memory
+        self,
+        body: Settle,
+        name: CheckpointName,
+        load: Callable[[CheckpointName], list[Frame]],
+        memory: Memory,
     ) -> Shard:
-        kept = next((one for one in self.have if one.name == name), None)
-        if kept is None:
-            text = f"server {self.place.index} has no checkpoint {name.folder} of {name.of} servers"
-            raise RefusedError(_CONFLICT, text, "checkpoint")
-        self._check_kept(kept, body.model)
-        place = (self.place.index, self.place.of)
+        checkpoint = next((stored for stored in self.checkpoints if stored.name == name), None)
+        if checkpoint is None:
+            text = (
+                f"server {self.identity.index} has no checkpoint {name.folder} of {name.of} servers"
+            )
+            raise CallRefusedError(_CONFLICT, text, "checkpoint")
+        self._check_checkpoint(checkpoint, body.model)
+        position = (self.identity.index, self.identity.of)
         try:
-            return contents.assemble(body.model, body.pieces, place, load(name), room)
+            return shard_codec.assemble(body.model, body.pieces, position, load(name), memory)
         except ShardError as error:
-            self.have = tuple(one for one in self.have if one.name != name)
-            text = f"checkpoint {name.folder} at server {self.place.index}: {error}"
-            raise RefusedError(_CONFLICT, text, "checkpoint") from error
+            self.checkpoints = tuple(stored for stored in self.checkpoints if stored.name != name)
+            text = f"checkpoint {name.folder} at server {self.identity.index}: {error}"
+            raise CallRefusedError(_CONFLICT, text, "checkpoint") from error
 
     def _serve(self, generation: int, ticket: int, shard: Shard, now_s: float) -> None:
         self.generation, self._ticket, self._reached = generation, ticket, NOTHING
-        self.serving = Serving(generation, shard, self.tally, now_s)
+        self.serving = ServedGeneration(generation, shard, self.stats, now_s)
 
 
-def _counts(seen: Seen) -> Counts:
-    return Counts(seen.version, seen.records)
+def _to_counts(progress: ObservedProgress) -> ShardCounts:
+    return ShardCounts(progress.version, progress.records)

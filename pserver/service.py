@@ -1,7 +1,7 @@
-"""One parameter server at work: calls in, answers out. The seam between HTTP, parameters and disk.
+"""The service behind the HTTP layer: decodes calls and runs them on parameters and disk.
 
-Three threads: the loop speaks with trainers, one thread alone touches parameters (so a push is
-applied whole before the next call sees any of it), and one writes and reads checkpoints.
+Three threads: the event loop talks to trainers, one thread accesses the parameters (so a push is
+applied completely before the next call sees it), and one reads and writes checkpoints.
 """
 
 import asyncio
@@ -14,57 +14,59 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 
 from pserver import frames, protocol
-from pserver.checkpoint import LAST, Name
-from pserver.errors import BusyError, NonFiniteError, RefusedError, ShardError
+from pserver.checkpoint import SHUTDOWN_VERSION, CheckpointName
+from pserver.errors import BusyError, CallRefusedError, NonFiniteError, ShardError
 from pserver.frames import FrameError, Json
-from pserver.server import Server
+from pserver.server import ParameterServer
 from pserver.serving import Answer
-from pserver.store import Store
+from pserver.store import CheckpointStore
 from runtime.logs import keys
 
 P = ParamSpec("P")
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-_ENDS = "this parameter server is about to end"
+_ENDS = "this parameter server is shutting down"
 
 
-class Service:
-    """Serves one part of one job's parameters."""
+class ParameterService:
+    """The calls of one parameter server, with the threads and the store that serve them."""
 
-    def __init__(self, server: Server, store: Store, clock_s: Callable[[], float]) -> None:
-        """Takes over what was found on the disk, and nothing else yet.
+    def __init__(
+        self, server: ParameterServer, store: CheckpointStore, clock_s: Callable[[], float]
+    ) -> None:
+        """Takes a server and its store.
 
         Args:
-            server: Empty, or resumed.
-            store: Its files.
-            clock_s: A clock that never goes back.
+            server: Empty, or resumed from a shutdown checkpoint.
+            store: The server's files.
+            clock_s: A monotonic clock.
         """
         self._server, self._store, self._clock_s = server, store, clock_s
         self._parameters = ThreadPoolExecutor(1, "pserver-parameters")
         self._disk = ThreadPoolExecutor(1, "pserver-disk")
         self._preparing = asyncio.Lock()
         self._settled = asyncio.Event()
-        """Set, and replaced, whenever a generation begins."""
+        """Set and replaced whenever a generation starts."""
         self._ending = self._over = False
 
     @property
     def answer_bytes(self) -> int:
-        """About so long is an answer with dense parameters."""
+        """Approximate size of an answer with dense parameters, in bytes."""
         serving = self._server.serving
         return 0 if serving is None else serving.shard.vector.values.nbytes
 
     async def stop(self) -> None:
-        """Ends; writes what it has, so that it can go on there."""
+        """Shuts down after writing a shutdown checkpoint."""
         self._ending = True
         try:
             await self._save_last()
         except (ShardError, OSError) as error:
-            log.warning("not saved at the end", extra=keys(why=str(error)))
+            log.warning("shutdown checkpoint not written", extra=keys(why=str(error)))
         self.halt()
 
     def halt(self) -> None:
-        """Ends with nothing more."""
+        """Shuts down without a checkpoint."""
         self._ending = self._over = True
         self._parameters.shutdown()
         self._disk.shutdown()
@@ -72,12 +74,12 @@ class Service:
     # -- calls -------------------------------------------------------------------------------
 
     async def enter(self, raw: bytes) -> Json:
-        """A trainer comes; waits for a generation where it asks for that."""
+        """Answers a trainer that joins; waits for a generation if the trainer asks for that."""
         body = protocol.check(protocol.Enter, raw)
         until_s = self._clock_s() + body.wait_s
         while True:
             settled = self._settled
-            answer = await self._with(self._server.enter, body)
+            answer = await self._run(self._server.enter, body)
             left_s = until_s - self._clock_s()
             if answer["ready"] or left_s <= 0:
                 return answer
@@ -85,102 +87,107 @@ class Service:
                 async with asyncio.timeout(left_s):
                     await settled.wait()
 
-    async def ask(self, raw: bytes) -> Json:
-        """A ticket."""
-        body = protocol.check(protocol.Ask, raw)
-        return await self._with(self._server.ask, body, self._clock_s())
+    async def request_ticket(self, raw: bytes) -> Json:
+        """Grants or releases a lease."""
+        body = protocol.check(protocol.TicketRequest, raw)
+        return await self._run(self._server.request_ticket, body, self._clock_s())
 
     async def settle(self, raw: bytes) -> Json:
-        """Begins a generation."""
-        answer = await self._with(self._settle, raw)
+        """Starts a generation."""
+        answer = await self._run(self._settle, raw)
         settled, self._settled = self._settled, asyncio.Event()
         settled.set()
         return answer
 
     async def pull(self, raw: bytes) -> bytes:
-        """Dense parameters."""
+        """Returns dense parameters."""
         body = protocol.check(protocol.Pull, raw)
-        return await self._framed(lambda: self._server.at(body.generation).pull(body))
+        return await self._run_framed(lambda: self._server.serving_at(body.generation).pull(body))
 
     async def lookup(self, raw: bytes) -> bytes:
-        """Rows of a table."""
+        """Returns rows of a table."""
 
-        def act() -> Answer:
+        def function() -> Answer:
             frame = _frame(raw)
             body = protocol.check_meta(protocol.Lookup, frame.meta)
-            return self._server.at(body.generation).lookup(body, frame.arrays)
+            return self._server.serving_at(body.generation).lookup(body, frame.arrays)
 
-        return await self._framed(act)
+        return await self._run_framed(function)
 
     async def push(self, raw: bytes) -> bytes:
-        """Gradients of one batch."""
+        """Applies the gradients of one batch."""
 
-        def act() -> Answer:
+        def function() -> Answer:
             frame = _frame(raw)
             body = protocol.check_meta(protocol.Push, frame.meta)
-            serving = self._server.at(body.generation)
+            serving = self._server.serving_at(body.generation)
             try:
                 meta, arrays = serving.push(body, frame.arrays)
             except NonFiniteError as error:
-                _complain(body.trainer, body.number, error.parameter)
+                _log_non_finite(body.trainer, body.number, error.parameter)
                 raise
-            return {**meta, "save": self._server.due(body.incarnation, self._clock_s())}, arrays
+            return {
+                **meta,
+                "save": self._server.checkpoint_due(body.incarnation, self._clock_s()),
+            }, arrays
 
-        return await self._framed(act)
+        return await self._run_framed(function)
 
     async def page(self, raw: bytes) -> bytes:
-        """Some rows of a table."""
+        """Returns one page of a table's rows."""
         body = protocol.check(protocol.Page, raw)
-        return await self._framed(lambda: self._server.at(body.generation).page(body))
+        return await self._run_framed(lambda: self._server.serving_at(body.generation).page(body))
 
-    async def refused(self, raw: bytes) -> Json:
-        """A worker's own gradient was no number."""
+    async def report_refusal(self, raw: bytes) -> Json:
+        """Records that a worker found NaN or infinity in its gradients."""
         body = protocol.check(protocol.Refusal, raw)
-        await self._with(self._server.refused, body)
-        _complain(body.trainer, body.number, body.parameter)
+        await self._run(self._server.record_refusal, body)
+        _log_non_finite(body.trainer, body.number, body.parameter)
         return {"ok": True}
 
     async def pin(self, number: int, raw: bytes) -> Json:
-        """Keeps a version for evaluations."""
-        body = protocol.check(protocol.Who, raw)
-        version = await self._with(lambda: self._server.at(body.generation).pin(number))
+        """Pins the current version for evaluations."""
+        body = protocol.check(protocol.GenerationCall, raw)
+        version = await self._run(lambda: self._server.serving_at(body.generation).pin(number))
         return {"version": version}
 
     async def unpin(self, number: int, raw: bytes) -> Json:
-        """Lets it go."""
-        body = protocol.check(protocol.Who, raw)
-        await self._with(lambda: self._server.at(body.generation).unpin(number))
+        """Releases a pinned version."""
+        body = protocol.check(protocol.GenerationCall, raw)
+        await self._run(lambda: self._server.serving_at(body.generation).unpin(number))
         return {"ok": True}
 
     async def prepare(self, raw: bytes) -> Json:
-        """Writes this server's part of a checkpoint."""
-        body = protocol.check(protocol.Save, raw)
-        name = Name(body.generation, body.version, self._server.place.of)
+        """Writes this server's part of a checkpoint (first phase)."""
+        body = protocol.check(protocol.CheckpointCall, raw)
+        name = CheckpointName(body.generation, body.version, self._server.identity.of)
         async with self._preparing:
-            if all(one.name != name for one in self._server.have):
+            if all(checkpoint.name != name for checkpoint in self._server.checkpoints):
                 await self._prepare(name)
         return {"ok": True}
 
     async def commit(self, raw: bytes) -> Json:
-        """All servers have written theirs."""
-        body = protocol.check(protocol.Save, raw)
-        name = Name(body.generation, body.version, self._server.place.of)
-        serving = await self._with(self._server.at, body.generation)
+        """Commits a checkpoint that all servers have prepared (second phase)."""
+        body = protocol.check(protocol.CheckpointCall, raw)
+        name = CheckpointName(body.generation, body.version, self._server.identity.of)
+        serving = await self._run(self._server.serving_at, body.generation)
         keep = serving.shard.model.rules.checkpoint_keep
         async with self._preparing:
-            await self._on_disk(self._store.commit, name, keep)
-            have = await self._on_disk(self._store.have)
-        await self._with(self._server.saved, body.version, have, self._clock_s())
-        log.info("checkpoint", extra=keys(name=name.folder))
+            await self._run_on_disk(self._store.commit, name, keep)
+            checkpoints = await self._run_on_disk(self._store.checkpoints)
+        await self._run(
+            self._server.checkpoint_committed, body.version, checkpoints, self._clock_s()
+        )
+        log.info("checkpoint committed", extra=keys(name=name.folder))
         return {"ok": True}
 
     async def model(self) -> Json:
-        """What is served, for whoever only reads it."""
-        return await self._with(self._model)
+        """The served model, for readers."""
+        return await self._run(self._model)
 
     async def status(self) -> Json:
-        """All of it, for people and for metrics."""
-        return await self._with(self._server.told, self._clock_s())
+        """The full status, for the status page and the metrics."""
+        return await self._run(self._server.to_json, self._clock_s())
 
     # -- inside ------------------------------------------------------------------------------
 
@@ -189,22 +196,22 @@ class Service:
         body = protocol.check_meta(protocol.Settle, frame.meta)
         dense = frame.arrays.get("dense")
         if dense is not None and dense.dtype != np.float32:
-            raise RefusedError(422, "dense: an array of float32 is needed", "dense")
-        self._store.enter(max(body.generation, self._store.generation()))
+            raise CallRefusedError(422, "dense: an array of float32 is needed", "dense")
+        self._store.record_generation(max(body.generation, self._store.generation()))
         now_s = self._clock_s()
         answer = self._server.settle(body, dense, self._store.load, now_s)
         log.info(
-            "generation",
+            "generation started",
             extra=keys(
                 generation=body.generation,
                 version=answer["version"],
-                reason=body.reason or "first parameters",
+                reason=body.reason or "initial parameters",
             ),
         )
         return answer
 
     def _model(self) -> Json:
-        serving = self._server.at(self._server.generation)
+        serving = self._server.serving_at(self._server.generation)
         shard = serving.shard
         return {
             **self._server.state(),
@@ -212,60 +219,62 @@ class Service:
             "pieces": [piece.model_dump() for piece in shard.pieces],
         }
 
-    async def _prepare(self, name: Name) -> None:
-        place = self._server.place
-        taken = await self._with(
-            lambda: self._server.at(name.generation).take(name, place.job, place.index)
+    async def _prepare(self, name: CheckpointName) -> None:
+        identity = self._server.identity
+        snapshot = await self._run(
+            lambda: self._server.serving_at(name.generation).snapshot(
+                name, identity.job, identity.index
+            )
         )
         try:
-            await self._on_disk(self._store.prepare, name, taken.meta, taken.arrays)
-            self._server.have = tuple(await self._on_disk(self._store.have))
+            await self._run_on_disk(self._store.prepare, name, snapshot.meta, snapshot.arrays)
+            self._server.checkpoints = tuple(await self._run_on_disk(self._store.checkpoints))
         finally:
-            await self._in(self._parameters, taken.close)
+            await self._run_in(self._parameters, snapshot.close)
 
     async def _save_last(self) -> None:
-        """What is served at the end; calls that are on their way are not applied any more."""
+        """Writes the shutdown checkpoint; calls in flight are not applied any more."""
         async with self._preparing:
-            serving = await self._in(self._parameters, lambda: self._server.serving)
+            serving = await self._run_in(self._parameters, lambda: self._server.serving)
             if serving is None:
                 return
-            place = self._server.place
-            name = Name(serving.generation, LAST, place.of)
-            taken = serving.take(name, place.job, place.index)
-            await self._on_disk(self._store.prepare, name, taken.meta, taken.arrays)
-        log.info("saved at the end", extra=keys(version=serving.shard.version))
+            identity = self._server.identity
+            name = CheckpointName(serving.generation, SHUTDOWN_VERSION, identity.of)
+            snapshot = serving.snapshot(name, identity.job, identity.index)
+            await self._run_on_disk(self._store.prepare, name, snapshot.meta, snapshot.arrays)
+        log.info("shutdown checkpoint written", extra=keys(version=serving.shard.version))
 
-    async def _framed(self, act: Callable[[], Answer]) -> bytes:
-        """Encoded before the next call may change what it is about."""
-        return await self._with(lambda: b"".join(frames.encode(*act())))
+    async def _run_framed(self, function: Callable[[], Answer]) -> bytes:
+        """Runs a call and encodes its answer before the next call may change the parameters."""
+        return await self._run(lambda: b"".join(frames.encode(*function())))
 
-    async def _with(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """In the thread of the parameters; what is queued at the end is not begun any more."""
+    async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs in the parameter thread; queued calls are refused once shutdown has started."""
 
         def guarded() -> T:
             if self._ending:
                 raise BusyError(_ENDS)
-            return act(*args, **kwargs)
+            return function(*args, **kwargs)
 
-        return await self._in(self._parameters, guarded)
+        return await self._run_in(self._parameters, guarded)
 
-    async def _on_disk(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._in(self._disk, act, *args, **kwargs)
+    async def _run_on_disk(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._run_in(self._disk, function, *args, **kwargs)
 
-    async def _in(
+    async def _run_in(
         self,
         thread: ThreadPoolExecutor,
-        act: Callable[P, T],
+        function: Callable[P, T],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
         if self._over:
             raise BusyError(_ENDS)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(thread, lambda: act(*args, **kwargs))
+        return await loop.run_in_executor(thread, lambda: function(*args, **kwargs))
 
 
-def _complain(trainer: str, step: int, parameter: str) -> None:
+def _log_non_finite(trainer: str, step: int, parameter: str) -> None:
     log.warning(
         "gradient with NaN or infinity",
         extra=keys(trainer=trainer, step=step, parameter=parameter),
@@ -276,4 +285,4 @@ def _frame(raw: bytes) -> frames.Frame:
     try:
         return frames.decode(raw)
     except FrameError as error:
-        raise RefusedError(400, f"the body is no frame: {error}") from error
+        raise CallRefusedError(400, f"the body is not a frame: {error}") from error

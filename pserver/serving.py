@@ -1,44 +1,44 @@
-"""What a server answers while it serves one generation: parameters out, gradients in."""
+"""Pulls, lookups, pushes and pins of one served generation."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from pserver import contents, memory
-from pserver.checkpoint import Name
-from pserver.errors import BusyError, FullError, NonFiniteError, RefusedError
+from pserver import memory, shard_codec
+from pserver.checkpoint import CheckpointName
+from pserver.checkpoint_schedule import MAX_PINS, CheckpointSchedule, Pin
+from pserver.errors import BusyError, CallRefusedError, FullError, NonFiniteError
 from pserver.frames import Array, Body, Json
 from pserver.protocol import Lookup, Page, Pull, Push
-from pserver.saving import MOST_PINS, Pin, Saving
-from pserver.shard import Outcome, Shard, numbers
-from pserver.shard import Push as Gradients
-from pserver.tally import Tally
+from pserver.shard import PushedGradients as Gradients
+from pserver.shard import PushOutcome, Shard, model_size
+from pserver.stats import ServerStats
 
 Answer = tuple[Json, Mapping[str, Body]]
 _UNKNOWN, _MALFORMED, _FULL = 404, 422, 507
 
 
-class Taken(NamedTuple):
-    """A checkpoint about to be written."""
+class ShardSnapshot(NamedTuple):
+    """A shard's contents, to be written as a checkpoint."""
 
     meta: Json
     arrays: Mapping[str, Body]
     close: Callable[[], None]
-    """Says that it was."""
+    """Closes the view that keeps the arrays unchanged; to be called after writing."""
 
 
-class Serving:
-    """Of one generation."""
+class ServedGeneration:
+    """One generation that a server serves: its shard, pins and checkpoint schedule."""
 
-    def __init__(self, generation: int, shard: Shard, tally: Tally, now_s: float) -> None:
+    def __init__(self, generation: int, shard: Shard, stats: ServerStats, now_s: float) -> None:
         self.generation, self.shard = generation, shard
-        self.saving = Saving(shard.version, now_s)
-        self._tally = tally
+        self.schedule = CheckpointSchedule(shard.version, now_s)
+        self._stats = stats
         self._pins: dict[int, Pin] = {}
 
     def pull(self, body: Pull) -> Answer:
-        """Dense parameters, if they are newer than what the caller has; or those of a pin."""
+        """Dense parameters if newer than the caller's; a pinned version's if it names one."""
         shard = self.shard
         version, values = shard.version, shard.vector.values
         if body.pin is not None:
@@ -48,12 +48,12 @@ class Serving:
         return self._counts(version), {"dense": values} if newer else {}
 
     def lookup(self, body: Lookup, arrays: Mapping[str, Array]) -> Answer:
-        """Rows of a table."""
+        """Rows of a table, current or of a pinned version."""
         ids = _array(arrays, "ids", np.int64)
         table = self.shard.table(body.table)
-        self._tally.looked_up += len(ids)
-        seen = None if body.pin is None else self._pin(body.pin).tables[body.table]
-        return self._counts(self.shard.version), {"rows": table.lookup(ids, seen)}
+        self._stats.looked_up += len(ids)
+        view = None if body.pin is None else self._pin(body.pin).tables[body.table]
+        return self._counts(self.shard.version), {"rows": table.lookup(ids, view)}
 
     def push(self, body: Push, arrays: Mapping[str, Array]) -> Answer:
         """Applies gradients; see `Shard.push`."""
@@ -74,17 +74,17 @@ class Serving:
         try:
             outcome, stale = self._apply(gradients)
         except NonFiniteError as error:
-            self._tally.refused(body.trainer, body.number, error.parameter)
+            self._stats.record_refusal(body.trainer, body.number, error.parameter)
             raise
         except FullError as error:
-            raise RefusedError(_FULL, _full(error)) from error
-        self._tally.pushed(outcome, stale)
+            raise CallRefusedError(_FULL, _full(error)) from error
+        self._stats.record_push(outcome, stale)
         meta = {**self._counts(self.shard.version), "outcome": outcome.value, "staleness": stale}
-        wanted = body.want or outcome is Outcome.STALE
-        return meta, {"dense": self.shard.vector.values} if wanted else {}
+        with_dense = body.want or outcome is PushOutcome.STALE
+        return meta, {"dense": self.shard.vector.values} if with_dense else {}
 
     def page(self, body: Page) -> Answer:
-        """Some of all rows of a table."""
+        """One page of all rows of a table."""
         table = self.shard.table(body.table)
         ids, rows = table.page(body.after, body.most)
         after = body.after + len(ids)
@@ -92,46 +92,46 @@ class Serving:
         return meta, {"ids": ids, "rows": rows}
 
     def pin(self, number: int) -> int:
-        """Keeps parameters as they are now; of too many the oldest goes.
+        """Pins the current parameters; drops the oldest pin above the limit.
 
         Returns:
-            Their version; the one of before where the number is pinned already.
+            The pinned version; the earlier one if the number is pinned already.
         """
         if number not in self._pins:
-            if len(self._pins) >= MOST_PINS:
+            if len(self._pins) >= MAX_PINS:
                 self.unpin(next(iter(self._pins)))
             shard = self.shard
             self._pins[number] = Pin(
                 shard.views.open(),
                 shard.version,
                 shard.vector.values,
-                {name: table.seen() for name, table in shard.tables.items()},
+                {name: table.view() for name, table in shard.tables.items()},
             )
         return self._pins[number].version
 
     def unpin(self, number: int) -> None:
-        """It is not needed any more; unpinning it again changes nothing."""
+        """Releases a pin; releasing it again has no effect."""
         pin = self._pins.pop(number, None)
         if pin is not None:
             self.shard.views.close(pin.view)
 
-    def take(self, name: Name, job: str, index: int) -> Taken:
-        """Everything as it is now, to be written while the server goes on."""
+    def snapshot(self, name: CheckpointName, job: str, index: int) -> ShardSnapshot:
+        """The shard as it is now, to be written while the server continues to serve."""
         about = {"job": job, "index": index, **name._asdict()}
         shard = self.shard
         view = shard.views.open()
-        meta, arrays = contents.taken(shard, about)
-        return Taken(meta, arrays, lambda: shard.views.close(view))
+        meta, arrays = shard_codec.snapshot(shard, about)
+        return ShardSnapshot(meta, arrays, lambda: shard.views.close(view))
 
-    def told(self) -> Json:
-        """For the status."""
+    def to_json(self) -> Json:
+        """The serving section of the status."""
         shard = self.shard
         tables = {
             name: {"dim": table.shape.dim, "rows": table.size, "bytes": table.nbytes}
             for name, table in shard.tables.items()
         }
         return {
-            "model": numbers(shard.model),
+            "model": model_size(shard.model),
             "optimizer": shard.model.optimizer,
             "dense": {"numbers": len(shard.vector.values), "bytes": shard.vector.nbytes},
             "tables": tables,
@@ -140,8 +140,8 @@ class Serving:
             "processes": len(shard.applied),
         }
 
-    def _apply(self, gradients: Gradients) -> tuple[Outcome, int]:
-        """Pins give way where there is no room left; checkpoints do not take long."""
+    def _apply(self, gradients: Gradients) -> tuple[PushOutcome, int]:
+        """Applies a push; drops pins if their views leave too little memory for it."""
         while True:
             try:
                 return self.shard.push(gradients)
@@ -151,11 +151,11 @@ class Serving:
                 self.unpin(next(iter(self._pins)))
 
     def _pin(self, number: int) -> Pin:
-        found = self._pins.get(number)
-        if found is None:
-            text = f"version {number} is not pinned (any more): evaluate a newer one"
-            raise RefusedError(_UNKNOWN, text, "pin")
-        return found
+        pin = self._pins.get(number)
+        if pin is None:
+            text = f"version {number} is not pinned (any more): evaluate a newer version"
+            raise CallRefusedError(_UNKNOWN, text, "pin")
+        return pin
 
     def _counts(self, version: int) -> Json:
         return {
@@ -168,15 +168,15 @@ class Serving:
 def _array(
     arrays: Mapping[str, Array], name: str, dtype: type[np.generic], dimensions: int = 1
 ) -> Array:
-    found = arrays.get(name)
-    if found is None or found.dtype != dtype or found.ndim != dimensions:
-        text = f"{name}: an array of {np.dtype(dtype).name} of {dimensions} dimensions is missing"
-        raise RefusedError(_MALFORMED, text, name)
-    return found
+    array = arrays.get(name)
+    if array is None or array.dtype != dtype or array.ndim != dimensions:
+        text = f"{name}: an array of {np.dtype(dtype).name} with {dimensions} dimensions is missing"
+        raise CallRefusedError(_MALFORMED, text, name)
+    return array
 
 
 def _full(error: FullError) -> str:
     return (
-        f"this parameter server is full, {error.needed_bytes} bytes are missing: give it more "
-        "memory (--max-bytes), or start the job with more servers"
+        f"this parameter server is full, {error.needed_bytes} bytes are missing: raise its memory "
+        "limit (--max-bytes), or start the job with more servers"
     )

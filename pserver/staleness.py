@@ -1,4 +1,4 @@
-"""What becomes of a gradient that was computed from parameters of an older version."""
+"""How the learning rate depends on the staleness of a gradient."""
 
 from pserver.model import Rules
 
@@ -7,11 +7,11 @@ def scale(rules: Rules, staleness: int) -> float | None:
     """Factor of the learning rate for a push.
 
     Args:
-        rules: Of the job.
-        staleness: Versions that were made since its parameters were pulled.
+        rules: The job's rules.
+        staleness: Number of versions since the push's parameters were pulled.
 
     Returns:
-        None where the push is refused: its worker pulls and computes again.
+        None if the push is refused: its worker pulls and computes again.
     """
     if rules.max_staleness is not None and staleness > rules.max_staleness:
         return None

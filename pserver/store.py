@@ -1,11 +1,11 @@
-"""Checkpoints on disk: one folder for each, in it a file for each server; whole or ignored.
+"""Checkpoints on disk: one folder per checkpoint, one file per server; incomplete ones are ignored.
 
     DIR/JOB/000003-0000000000001200/shard-0-of-2            generation, version; committed
-    DIR/JOB/000003-0000000000001800/shard-0-of-2.prepared   whole, but perhaps not everywhere
+    DIR/JOB/000003-0000000000001800/shard-0-of-2.prepared   complete, but perhaps not on all servers
     DIR/JOB/generation-0-of-2
 
-A file is written under a third name, made durable, and renamed to `.prepared`; when all servers have
-prepared, each commits. Servers may share the folder or have one each.
+Two-phase commit: a file is written under a temporary name, synced and renamed to `.prepared`; when
+all servers have prepared, each commits. Servers may share the folder or use one each.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from pserver import contents, frames
-from pserver.checkpoint import LAST, Kept, Name
+from pserver import frames, shard_codec
+from pserver.checkpoint import SHUTDOWN_VERSION, CheckpointName, StoredCheckpoint
 from pserver.errors import ShardError
 from pserver.frames import Body, Frame, Json
 from runtime.logs import keys
@@ -39,18 +39,18 @@ class _Stamp(NamedTuple):
     changed_ns: int
 
 
-class Store:
-    """The files of one server. Used by one thread at a time."""
+class CheckpointStore:
+    """The checkpoint files of one server. Used by one thread at a time."""
 
     def __init__(self, directory: Path, job: str, index: int, of: int) -> None:
-        """Makes the folder if it is missing, and locks what is this server's.
+        """Creates the folder if it is missing, and locks this server's files in it.
 
         Raises:
-            ShardError: It cannot be used, or another process serves the same part.
+            ShardError: The folder cannot be used, or another process serves the same shard.
         """
         self.root = directory / job
         self._job, self._index, self._of = job, index, of
-        self._checked: dict[Path, tuple[_Stamp, Kept | None]] = {}
+        self._checked: dict[Path, tuple[_Stamp, StoredCheckpoint | None]] = {}
         try:
             _make(self.root)
             self._lock = os.open(self._own("lock"), os.O_RDWR | os.O_CREAT, 0o600)
@@ -61,27 +61,27 @@ class Store:
         except OSError as error:
             os.close(self._lock)
             raise ShardError(
-                f"another parameter server {index} of {of} uses {self.root}: stop it, or name "
+                f"another parameter server {index} of {of} uses {self.root}: stop it, or choose "
                 "another folder with --checkpoints"
             ) from error
-        for path in self.root.rglob(f"*-{index}-of-{of}*.writing-*"):  # of one that was killed
+        for path in self.root.rglob(f"*-{index}-of-{of}*.writing-*"):  # left by a killed process
             path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Gives the folder back."""
+        """Unlocks the files."""
         os.close(self._lock)
 
     # -- generations -------------------------------------------------------------------------
 
     def generation(self) -> int:
-        """The newest that this server has served, or has a checkpoint of; 0 where there is none."""
+        """The newest generation that this server served or has a checkpoint of; 0 if none."""
         numbers = [name.generation for name, _ in self._folders()]
         with contextlib.suppress(OSError, ValueError):
             numbers.append(int(self._own("generation").read_text(encoding="ascii")))
         return max(numbers, default=0)
 
-    def enter(self, generation: int) -> None:
-        """Remembers a generation, before anything is served in it.
+    def record_generation(self, generation: int) -> None:
+        """Records a generation on disk, before it is served.
 
         Raises:
             ShardError: It cannot be written.
@@ -94,16 +94,16 @@ class Store:
 
     # -- writing -----------------------------------------------------------------------------
 
-    def prepare(self, name: Name, meta: Json, arrays: Mapping[str, Body]) -> int:
-        """Writes this server's part, down to the disk.
+    def prepare(self, name: CheckpointName, meta: Json, arrays: Mapping[str, Body]) -> int:
+        """Writes this server's file of a checkpoint, and syncs it.
 
         Args:
-            name: Of the checkpoint.
-            meta: As `pserver.contents` gives it.
-            arrays: Likewise.
+            name: The checkpoint's name.
+            meta: The header, from `pserver.shard_codec`.
+            arrays: The arrays, from `pserver.shard_codec`.
 
         Returns:
-            Its bytes.
+            The file's size in bytes.
 
         Raises:
             ShardError: It could not be written; nothing of it is left.
@@ -115,15 +115,15 @@ class Store:
             folder.mkdir(exist_ok=True, mode=0o700)
             _write(path, parts)
             _sync(self.root)
-            self._checked[path] = (_stamp(path), self._kept(Frame(meta, {})))
+            self._checked[path] = (_stamp(path), self._parse_header(Frame(meta, {})))
         except OSError as error:
             with contextlib.suppress(OSError):
                 folder.rmdir()
             raise _cannot("write", folder, error) from error
         return frames.size_of(parts)
 
-    def commit(self, name: Name, keep: int) -> None:
-        """All servers have prepared it; older ones go but for so many.
+    def commit(self, name: CheckpointName, keep: int) -> None:
+        """Commits a checkpoint that all servers have prepared; keeps the newest `keep`.
 
         Raises:
             ShardError: It was not prepared here.
@@ -143,46 +143,48 @@ class Store:
 
     # -- reading -----------------------------------------------------------------------------
 
-    def have(self) -> list[Kept]:
-        """Whole checkpoints, oldest first; of other numbers of servers where all files are here."""
-        found = []
+    def checkpoints(self) -> list[StoredCheckpoint]:
+        """Complete checkpoints, oldest first; with other numbers of servers, all files must be here."""
+        checkpoints = []
         for name, folder in self._folders():
             if name.of == self._of:
-                kept = self._check(self._path(folder, self._index, name.of))
+                checkpoint = self._check(self._path(folder, self._index, name.of))
             else:
-                parts = [self._check(self._path(folder, one, name.of)) for one in range(name.of)]
-                kept = parts[0] if all(part is not None for part in parts) else None
-            if kept is not None:
-                found.append(kept._replace(name=name))
-        return sorted(found, key=lambda one: one.name)
+                parts = [
+                    self._check(self._path(folder, index, name.of)) for index in range(name.of)
+                ]
+                checkpoint = parts[0] if all(part is not None for part in parts) else None
+            if checkpoint is not None:
+                checkpoints.append(checkpoint._replace(name=name))
+        return sorted(checkpoints, key=lambda stored: stored.name)
 
-    def load(self, name: Name) -> list[Frame]:
+    def load(self, name: CheckpointName) -> list[Frame]:
         """The files that this server needs of a checkpoint.
 
         Raises:
-            ShardError: One of them is not whole.
+            ShardError: One of them is incomplete.
         """
         folder = self.root / name.folder
         indices: Iterable[int] = range(name.of) if name.of != self._of else [self._index]
         return [_read(self._path(folder, index, name.of)) for index in indices]
 
-    def last(self) -> Frame | None:
-        """What this server wrote when it ended, if it served the newest generation then."""
-        name = Name(self.generation(), LAST, self._of)
+    def load_shutdown_checkpoint(self) -> Frame | None:
+        """This server's shutdown checkpoint, if it is of the newest generation."""
+        name = CheckpointName(self.generation(), SHUTDOWN_VERSION, self._of)
         path = self._path(self.root / name.folder, self._index, self._of)
         return None if self._check(path) is None else _read(path)
 
-    def forget_last(self) -> None:
-        """From here on it would be too old."""
+    def delete_shutdown_checkpoint(self) -> None:
+        """Deletes the shutdown checkpoint, which would be too old from now on."""
         for name, folder in self._folders():
-            if name.version == LAST and name.of == self._of:
+            if name.version == SHUTDOWN_VERSION and name.of == self._of:
                 self._remove(folder, self._index, name.of)
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _folders(self) -> list[tuple[Name, Path]]:
-        """Each folder, once for each number of servers that has files in it."""
-        found = set()
+    def _folders(self) -> list[tuple[CheckpointName, Path]]:
+        """Checkpoint folders, once for each number of servers with files in them."""
+        folders = set()
         for folder in self.root.iterdir():
             match = _FOLDER.fullmatch(folder.name)
             if match is None:
@@ -190,46 +192,50 @@ class Store:
             for path in folder.iterdir():
                 file = _FILE.fullmatch(path.name)
                 if file is not None:
-                    found.add((Name(int(match[1]), int(match[2]), int(file[2])), folder))
-        return sorted(found)
+                    folders.add(
+                        (CheckpointName(int(match[1]), int(match[2]), int(file[2])), folder)
+                    )
+        return sorted(folders)
 
     def _path(self, folder: Path, index: int, of: int) -> Path:
-        """Committed, or else prepared."""
+        """Path of the committed file, or else of the prepared one."""
         path = folder / f"shard-{index}-of-{of}"
         return path if path.exists() else path.with_name(f"{path.name}.prepared")
 
-    def _check(self, path: Path) -> Kept | None:
-        """What a file holds, if it is whole; read once as long as it does not change."""
+    def _check(self, path: Path) -> StoredCheckpoint | None:
+        """The checkpoint in a file if it is complete; cached until the file changes."""
         try:
             stamp = _stamp(path)
         except OSError:
             return None
-        known = self._checked.get(path)
-        if known is not None and known[0] == stamp:
-            return known[1]
-        kept = None
+        cached = self._checked.get(path)
+        if cached is not None and cached[0] == stamp:
+            return cached[1]
+        checkpoint = None
         try:
-            kept = self._kept(_read(path))
+            checkpoint = self._parse_header(_read(path))
         except ShardError as error:
             log.warning(
-                "part of a checkpoint is ignored", extra=keys(file=str(path), why=str(error))
+                "invalid checkpoint file ignored", extra=keys(file=str(path), why=str(error))
             )
-        self._checked[path] = (stamp, kept)
-        return kept
+        self._checked[path] = (stamp, checkpoint)
+        return checkpoint
 
-    def _kept(self, frame: Frame) -> Kept:
+    def _parse_header(self, frame: Frame) -> StoredCheckpoint:
         meta = frame.meta
         if meta.get("job") != self._job:
             raise ShardError(
-                f"it is of job {meta.get('job')!r:.80}, this server is of {self._job!r}"
+                f"it belongs to job {meta.get('job')!r:.80}, this server to {self._job!r}"
             )
         try:
-            name = Name(int(meta["generation"]), int(meta["version"]), int(meta["of"]))
-            return Kept(name, contents.counts_of(frame).records, contents.model_of(frame))
+            name = CheckpointName(int(meta["generation"]), int(meta["version"]), int(meta["of"]))
+            return StoredCheckpoint(
+                name, shard_codec.counts_of(frame).records, shard_codec.model_of(frame)
+            )
         except (KeyError, TypeError, ValueError, ValidationError) as error:
             raise ShardError(f"its header is not a shard's: {error!r:.100}") from error
 
-    def _prune(self, newest: Name, keep: int) -> None:
+    def _prune(self, newest: CheckpointName, keep: int) -> None:
         names = [name for name, _ in self._folders()]
         own = [
             name
@@ -240,7 +246,7 @@ class Store:
         for name in names:
             if name >= newest or name in stay:
                 continue
-            indices = [one for one in range(name.of) if one % self._of == self._index]
+            indices = [number for number in range(name.of) if number % self._of == self._index]
             for index in [self._index] if name.of == self._of else indices:
                 self._remove(self.root / name.folder, index, name.of)
 
@@ -248,7 +254,7 @@ class Store:
         for path in folder.glob(f"shard-{index}-of-{of}*"):
             path.unlink(missing_ok=True)
             self._checked.pop(path, None)
-        with contextlib.suppress(OSError):  # others have files in it
+        with contextlib.suppress(OSError):  # other servers have files in it
             _sync(folder)
             folder.rmdir()
         _sync(self.root)
@@ -256,8 +262,8 @@ class Store:
     def _shard(self, of: int) -> str:
         return f"shard-{self._index}-of-{of}"
 
-    def _own(self, what: str) -> Path:
-        return self.root / f"{what}-{self._index}-of-{self._of}"
+    def _own(self, prefix: str) -> Path:
+        return self.root / f"{prefix}-{self._index}-of-{self._of}"
 
 
 def _stamp(path: Path) -> _Stamp:
@@ -266,24 +272,24 @@ def _stamp(path: Path) -> _Stamp:
 
 
 def _read(path: Path) -> Frame:
-    """A file, checked; its arrays stay on the disk until they are copied."""
+    """Reads and checks a file; its arrays are memory-mapped."""
     try:
         with path.open("rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return frames.decode(memoryview(data))
     except OSError as error:
         raise _cannot("read", path, error) from error
-    except ValueError as error:  # a frame's, or an empty file's
+    except ValueError as error:  # from an invalid frame, or an empty file
         raise ShardError(f"{path}: {error}") from error
 
 
 def _write(path: Path, parts: Sequence[memoryview]) -> None:
-    """A file of this name, whole or not at all."""
+    """Writes a file atomically."""
     part = path.with_name(f"{path.name}.writing-{secrets.token_hex(4)}")
     try:
         with part.open("wb") as file:
-            for each in parts:
-                file.write(each)
+            for chunk in parts:
+                file.write(chunk)
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
@@ -294,7 +300,7 @@ def _write(path: Path, parts: Sequence[memoryview]) -> None:
 
 
 def _make(folder: Path) -> None:
-    """A folder, and those above it, whose names are on the disk as well as they."""
+    """Creates a folder and its parents, and syncs their names to disk."""
     if not folder.is_dir():
         _make(folder.parent)
         folder.mkdir(exist_ok=True, mode=0o700)
@@ -309,5 +315,5 @@ def _sync(folder: Path) -> None:
         os.close(place)
 
 
-def _cannot(act: str, path: Path, error: OSError) -> ShardError:
-    return ShardError(f"cannot {act} {path}: {error.strerror or error}")
+def _cannot(action: str, path: Path, error: OSError) -> ShardError:
+    return ShardError(f"cannot {action} {path}: {error.strerror or error}")

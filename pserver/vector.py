@@ -1,4 +1,4 @@
-"""All dense parameters of one server, one after the other, and the slots of the optimizer."""
+"""The dense parameters of one server, concatenated, and their optimizer slots."""
 
 import numpy as np
 
@@ -9,13 +9,13 @@ from pserver.optimizers import Optimizer
 
 
 class Vector:
-    """Values and slots; `count` says how often they were updated."""
+    """A flat vector of parameters with optimizer slots; `count` is its number of updates."""
 
     def __init__(self, values: Floats, optimizer: Optimizer, views: Views) -> None:
-        """Takes over values; slots begin as the optimizer says.
+        """Takes over the values and creates the slots.
 
         Raises:
-            FullError: There is no room.
+            FullError: The memory limit would be exceeded.
         """
         self._optimizer = optimizer
         self.count = 0
@@ -29,41 +29,41 @@ class Vector:
 
     @property
     def values(self) -> Floats:
-        """As they are now; a view that is open keeps the array so."""
+        """The current values; an open view keeps the array unchanged."""
         return self._values.array
 
     @property
     def slots(self) -> Floats:
-        """A row for each slot."""
+        """The current slots, one row each."""
         return self._slots.array
 
     @property
     def nbytes(self) -> int:
-        """Of values and slots."""
+        """Bytes of values and slots."""
         return self.values.nbytes + self.slots.nbytes
 
     def restore(self, slots: Floats, count: int) -> None:
-        """Slots as they were saved; before any update."""
+        """Restores slots and count from a checkpoint, before any update."""
         self._slots.array[...] = slots
         self.count = count
 
-    def free(self) -> None:
-        """Makes sure that it may be written.
+    def make_writable(self) -> None:
+        """Copies arrays that a view holds, so that they may be written.
 
         Raises:
-            FullError: There is no room for a copy.
+            FullError: The memory limit does not allow a copy.
         """
-        self._values.free()
-        self._slots.free()
+        self._values.make_writable()
+        self._slots.make_writable()
 
     def update(self, gradient: Floats, scale: float) -> None:
-        """One step; `free` came before."""
+        """Applies one gradient; call `make_writable` before."""
         self.count += 1
         optimizers.dense(
             self._optimizer, self.values, self.slots, gradient, scale=scale, count=self.count
         )
 
     def drop(self) -> None:
-        """It is not needed any more."""
+        """Frees its memory; views may still hold its arrays."""
         self._values.drop()
         self._slots.drop()

@@ -11,14 +11,14 @@ from edl.local.ports import free_ports
 
 from runtime import clock
 from tests.pserver.serving import environment
-from tests.sdk.servers import TOKEN
+from tests.sdk.master_server import TOKEN
 
 _START_S = 60.0
 """On cores that others share."""
 
 
-class Process:
-    """One server after another, at one port and over one folder."""
+class ServerProcess:
+    """A server process that can be restarted at the same port and folder."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Process:
 
     @property
     def url(self) -> str:
-        """As in EDL_PARAMETER_SERVERS."""
+        """Its URL, as in EDL_PARAMETER_SERVERS."""
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:

@@ -1,12 +1,12 @@
-"""A wire that loses answers: what was asked is done, and the caller does not hear of it."""
+"""A proxy that drops answers: the call is executed, and the caller gets no answer."""
 
 import contextlib
 import socket
 import threading
 
 
-class Proxy:
-    """Listens at a port of its own and hands on to another."""
+class LossyProxy:
+    """A TCP proxy to another port that can drop answers."""
 
     def __init__(self, port: int) -> None:
         self._to = port
@@ -29,12 +29,12 @@ class Proxy:
         """Cuts everything."""
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
-        for one in self._open:
-            _cut(one)
+        for socket_ in self._open:
+            _cut(socket_)
         for thread in self._threads:
             thread.join(25)
-        for one in self._open:
-            one.close()
+        for socket_ in self._open:
+            socket_.close()
 
     def _start(self, act: object, *args: object) -> None:
         thread = threading.Thread(target=act, args=args, daemon=True)  # type: ignore[arg-type]
@@ -44,26 +44,30 @@ class Proxy:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                here, _ = self._listening.accept()
-                there = socket.create_connection(("127.0.0.1", self._to))
-                self._open += [here, there]
+                client, _ = self._listening.accept()
+                upstream = socket.create_connection(("127.0.0.1", self._to))
+                self._open += [client, upstream]
                 doomed = threading.Event()
-                self._start(self._forth, here, there, doomed)
-                self._start(self._back, there, here, doomed)
+                self._start(self._forth, client, upstream, doomed)
+                self._start(self._back, upstream, client, doomed)
 
-    def _forth(self, here: socket.socket, there: socket.socket, doomed: threading.Event) -> None:
+    def _forth(
+        self, client: socket.socket, upstream: socket.socket, doomed: threading.Event
+    ) -> None:
         with contextlib.suppress(OSError):
-            while data := here.recv(1 << 16):
+            while data := client.recv(1 << 16):
                 if self._is_lost(data):
                     doomed.set()
-                there.sendall(data)
-        _cut(here, there)
+                upstream.sendall(data)
+        _cut(client, upstream)
 
-    def _back(self, there: socket.socket, here: socket.socket, doomed: threading.Event) -> None:
+    def _back(
+        self, upstream: socket.socket, client: socket.socket, doomed: threading.Event
+    ) -> None:
         with contextlib.suppress(OSError):
-            while (data := there.recv(1 << 16)) and not doomed.is_set():
-                here.sendall(data)
-        _cut(here, there)
+            while (data := upstream.recv(1 << 16)) and not doomed.is_set():
+                client.sendall(data)
+        _cut(client, upstream)
 
     def _is_lost(self, data: bytes) -> bool:
         with self._lock:
@@ -76,6 +80,6 @@ class Proxy:
 
 
 def _cut(*sockets: socket.socket) -> None:
-    for one in sockets:
+    for socket_ in sockets:
         with contextlib.suppress(OSError):
-            one.shutdown(socket.SHUT_RDWR)
+            socket_.shutdown(socket.SHUT_RDWR)

@@ -11,13 +11,13 @@ from aiohttp import web
 from edl.local.ports import free_ports
 
 from pserver import app
-from pserver.measures import Measures
-from pserver.opening import open_store, server_of
-from pserver.server import Place, Server
-from pserver.service import Service
-from pserver.store import Store
+from pserver.metrics import PserverMetrics
+from pserver.server import ParameterServer, ServerIdentity
+from pserver.service import ParameterService
+from pserver.startup import create_server, open_store
+from pserver.store import CheckpointStore
 from runtime import clock
-from tests.sdk.servers import TOKEN
+from tests.sdk.master_server import TOKEN
 from tests.support.transports import accepted, ended
 
 _START_S = 25.0
@@ -25,8 +25,8 @@ _START_S = 25.0
 MOST_BYTES = 256 << 20
 
 
-class Served:
-    """Serves from its making until `stop` or `kill`; `start` serves again at the same port."""
+class RunningServer:
+    """A server that runs until `stop` or `kill`; `start` restarts it at the same port."""
 
     def __init__(
         self,
@@ -39,11 +39,11 @@ class Served:
     ) -> None:
         self._directory, self._place, self._most_bytes = (
             directory,
-            Place(job, index, of),
+            ServerIdentity(job, index, of),
             most_bytes,
         )
         (self.port,) = free_ports(1)
-        self.server: Server
+        self.server: ParameterServer
         self.clock_s: Callable[[], float] = clock.monotonic_s
         self._loop: asyncio.AbstractEventLoop
         self._thread: threading.Thread
@@ -67,11 +67,11 @@ class Served:
             raise self._error
 
     def stop(self) -> None:
-        """Ends as SIGTERM does: saves what it has."""
+        """Ends like SIGTERM: writes a shutdown checkpoint."""
         self._end(kills=False)
 
     def kill(self) -> None:
-        """Ends as SIGKILL does: with nothing."""
+        """Ends like SIGKILL: without a checkpoint."""
         self._end(kills=True)
 
     def _end(self, *, kills: bool) -> None:
@@ -85,7 +85,7 @@ class Served:
     def _run(self) -> None:
         try:
             self._loop.run_until_complete(self._serve())
-        except BaseException as error:  # noqa: BLE001 - told to whoever started this thread
+        except BaseException as error:  # noqa: BLE001 - reported to the thread that called start
             self._error = error
         finally:
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
@@ -100,10 +100,10 @@ class Served:
         finally:
             store.close()
 
-    async def _served(self, store: Store) -> None:
-        self.server = server_of(store, self._place, self._most_bytes, self.clock_s())
-        service = Service(self.server, store, self.clock_s)
-        application = app.make(service, TOKEN, Measures())
+    async def _served(self, store: CheckpointStore) -> None:
+        self.server = create_server(store, self._place, self._most_bytes, self.clock_s())
+        service = ParameterService(self.server, store, self.clock_s)
+        application = app.make(service, TOKEN, PserverMetrics())
         runner = web.AppRunner(
             application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True
         )
@@ -122,35 +122,35 @@ class Served:
         await ended()
 
 
-class Servers:
-    """All of a job's, with a folder that they share."""
+class RunningServers:
+    """All servers of a job, with a shared folder."""
 
-    def __init__(self, directory: Path, number: int, **more: Any) -> None:
+    def __init__(self, directory: Path, number: int, **options: Any) -> None:
         self.directory = directory
-        self.all = [Served(directory, index, number, **more) for index in range(number)]
+        self.all = [RunningServer(directory, index, number, **options) for index in range(number)]
 
     @property
     def urls(self) -> tuple[str, ...]:
         """As in EDL_PARAMETER_SERVERS."""
-        return tuple(one.url for one in self.all)
+        return tuple(server.url for server in self.all)
 
     def kill(self) -> None:
         """All at once."""
-        for one in self.all:
-            one.kill()
+        for server in self.all:
+            server.kill()
 
     def start(self) -> None:
         """All again, at their ports."""
-        for one in self.all:
-            one.start()
+        for server in self.all:
+            server.start()
 
     def stop(self) -> None:
         """All end."""
-        for one in self.all:
-            one.stop()
+        for server in self.all:
+            server.stop()
 
 
-def environment(**more: str) -> dict[str, str]:
-    """Of a process that is to know nothing of this one's job."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("EDL_")}
-    return {**kept, **more}
+def environment(**variables: str) -> dict[str, str]:
+    """An environment without this process's EDL variables."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("EDL_")}
+    return {**inherited, **variables}

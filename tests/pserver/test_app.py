@@ -1,4 +1,4 @@
-"""A parameter server over HTTP: what it refuses, what it shows, and what it waits for."""
+"""A parameter server over HTTP: errors, status, metrics and waiting."""
 
 import asyncio
 import http.client
@@ -12,14 +12,14 @@ from typing import Any, Protocol
 import numpy as np
 import pytest
 
-from pserver import frames, intake
+from pserver import frames, inflight_limit
 from pserver.errors import BusyError
-from pserver.intake import Intake
+from pserver.inflight_limit import InflightLimit
 from pserver.protocol import Enter
-from tests.pserver.serving import Served
-from tests.pserver.test_server import order
-from tests.pserver.worlds import Json, model
-from tests.sdk.servers import TOKEN
+from tests.pserver.builders import Json, model
+from tests.pserver.calls import settle_request
+from tests.pserver.serving import RunningServer
+from tests.sdk.master_server import TOKEN
 
 WHO: Json = {"trainer": "t", "incarnation": "i", "generation": 1}
 
@@ -31,14 +31,14 @@ class Address(Protocol):
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
+def served(tmp_path: Path) -> Iterator[RunningServer]:
     """The only server of a job."""
-    found = Served(tmp_path)
-    yield found
-    found.stop()
+    server = RunningServer(tmp_path)
+    yield server
+    server.stop()
 
 
-def ask(
+def call(
     served: Address, method: str, path: str, body: bytes | Json = b"", token: str = TOKEN
 ) -> tuple[int, Any]:
     """Status and body of an answer; the body as JSON or as a frame."""
@@ -60,47 +60,49 @@ def framed(meta: Json, **arrays: Any) -> bytes:
     return b"".join(frames.encode(meta, {k.replace("_", "."): v for k, v in arrays.items()}))
 
 
-def begin(served: Address, **rules: Any) -> None:
+def begin_generation(served: Address, **rules: Any) -> None:
     """Generation 1, from zeros."""
-    meta = order(model=model(rules=rules).model_dump()).model_dump()
-    status, answer = ask(served, "POST", "/v1/settle", framed(meta, dense=np.zeros(8, np.float32)))
+    meta = settle_request(model=model(rules=rules).model_dump()).model_dump()
+    status, answer = call(served, "POST", "/v1/settle", framed(meta, dense=np.zeros(8, np.float32)))
     assert status == 200, answer
 
 
-def pushed(served: Address, number: int = 1, value: float = 1.0, **more: Any) -> tuple[int, Any]:
+def push_ones(
+    served: Address, number: int = 1, value: float = 1.0, **fields: Any
+) -> tuple[int, Any]:
     """What a push is answered."""
-    meta = {**WHO, "number": number, "version": 0, "records": 10, **more}
-    return ask(served, "POST", "/v1/push", framed(meta, dense=np.full(8, value, np.float32)))
+    meta = {**WHO, "number": number, "version": 0, "records": 10, **fields}
+    return call(served, "POST", "/v1/push", framed(meta, dense=np.full(8, value, np.float32)))
 
 
-def test_parameters_go_in_and_out(served: Served) -> None:
+def test_parameters_go_in_and_out(served: RunningServer) -> None:
     """A push with rows, a pull, a lookup, and the rows of the whole table."""
-    begin(served)
+    begin_generation(served)
     meta = {**WHO, "number": 1, "version": 0, "records": 10, "tables": ["words"], "want": True}
     ids, rows = np.array([4, 9]), np.ones((2, 2), np.float32)
     body = framed(meta, dense=np.ones(8, np.float32), ids_0=ids, rows_0=rows)
-    status, answer = ask(served, "POST", "/v1/push", body)
+    status, answer = call(served, "POST", "/v1/push", body)
     pull = {**WHO, "version": -1}
-    looked = ask(served, "POST", "/v1/lookup", framed({**WHO, "table": "words"}, ids=ids))[1]
-    paged = ask(served, "POST", "/v1/rows", {**WHO, "table": "words"})[1]
+    looked = call(served, "POST", "/v1/lookup", framed({**WHO, "table": "words"}, ids=ids))[1]
+    paged = call(served, "POST", "/v1/rows", {**WHO, "table": "words"})[1]
 
     assert (status, answer.meta["outcome"], answer.meta["version"]) == (200, "applied", 1)
     assert answer.arrays["dense"].tolist() == [-1.0] * 8
-    assert ask(served, "POST", "/v1/pull", pull)[1].arrays["dense"].tolist() == [-1.0] * 8
-    assert ask(served, "POST", "/v1/pull", {**pull, "version": 1})[1].arrays == {}
+    assert call(served, "POST", "/v1/pull", pull)[1].arrays["dense"].tolist() == [-1.0] * 8
+    assert call(served, "POST", "/v1/pull", {**pull, "version": 1})[1].arrays == {}
     assert paged.arrays["ids"].tolist() == [4, 9]
     assert np.array_equal(paged.arrays["rows"], looked.arrays["rows"])
 
 
 @pytest.mark.parametrize(
-    ("call", "body", "status", "said"),
+    ("route", "body", "status", "message"),
     [
-        ("POST /v1/pull", b"{", 400, "the body is no JSON"),
+        ("POST /v1/pull", b"{", 400, "the body is not JSON"),
         ("POST /v1/pull", {**WHO}, 422, "version: Field required"),
         ("POST /v1/pull", {**WHO, "version": 0, "x": 1}, 422, "x: no such field"),
         ("POST /v1/pull", {**WHO, "version": "0"}, 422, "version: "),
         ("POST /v1/pull", {**WHO, "version": 0, "generation": 7}, 409, "generation 7 is over"),
-        ("POST /v1/push", b"hello, this is no frame", 400, "the body is no frame"),
+        ("POST /v1/push", b"hello, this is no frame", 400, "the body is not a frame"),
         ("POST /v1/push", framed({}), 422, "trainer: Field required"),
         ("POST /v1/settle", framed({}, dense=np.zeros(1, np.int64)), 422, "Field required"),
         ("POST /v1/enter", {"generation": 0}, 422, "trainer: Field required"),
@@ -114,32 +116,32 @@ def test_parameters_go_in_and_out(served: Served) -> None:
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
-    served: Served, call: str, body: bytes | Json, status: int, said: str
+    served: RunningServer, route: str, body: bytes | Json, status: int, message: str
 ) -> None:
     """As JSON, with the field where there is one."""
-    begin(served)
-    method, _, path = call.partition(" ")
-    found, answer = ask(served, method, path, body)
+    begin_generation(served)
+    method, _, path = route.partition(" ")
+    answer_status, answer = call(served, method, path, body)
 
-    assert found == status
-    assert said in answer["error"]["message"]
+    assert answer_status == status
+    assert message in answer["error"]["message"]
     assert "\n" not in answer["error"]["message"]
 
 
-def test_first_parameters_of_another_kind_are_refused(served: Served) -> None:
+def test_first_parameters_of_another_kind_are_refused(served: RunningServer) -> None:
     """Whole numbers are no parameters."""
-    body = framed(order().model_dump(), dense=np.zeros(8, np.int64))
+    body = framed(settle_request().model_dump(), dense=np.zeros(8, np.int64))
 
-    status, answer = ask(served, "POST", "/v1/settle", body)
+    status, answer = call(served, "POST", "/v1/settle", body)
     assert (status, answer["error"]["field"]) == (422, "dense")
 
 
-def test_one_trainer_at_a_time_may_settle_for_all(served: Served) -> None:
+def test_one_trainer_at_a_time_may_settle_for_all(served: RunningServer) -> None:
     """Server 0 gives the ticket to the first who asks, and to the next once it is back."""
     other = {**WHO, "trainer": "u", "incarnation": "j"}
 
-    def granted(who: Json, **more: Any) -> bool:
-        status, answer = ask(served, "POST", "/v1/tickets", {**who, "kind": "settle", **more})
+    def granted(who: Json, **fields: Any) -> bool:
+        status, answer = call(served, "POST", "/v1/tickets", {**who, "kind": "settle", **fields})
         assert status == 200, answer
         return bool(answer["granted"])
 
@@ -148,15 +150,15 @@ def test_one_trainer_at_a_time_may_settle_for_all(served: Served) -> None:
     assert granted(other)
 
 
-def test_nothing_is_told_without_the_token(served: Served) -> None:
-    """But that it lives, and numbers."""
+def test_calls_need_the_token(served: RunningServer) -> None:
+    """Except health and metrics."""
     for path in ("/v1/status", "/v1/model"):
-        assert ask(served, "GET", path, token="wrong")[0] == 401  # noqa: S106 - a wrong one
+        assert call(served, "GET", path, token="wrong")[0] == 401  # noqa: S106 - a wrong one
     for path in ("/healthz", "/metrics"):
-        assert ask(served, "GET", path, token="")[0] == 200
+        assert call(served, "GET", path, token="")[0] == 200
 
 
-def test_a_body_must_say_how_long_it_is(served: Served) -> None:
+def test_a_body_must_say_how_long_it_is(served: RunningServer) -> None:
     """And must not be longer than the longest."""
     for header, status in (
         ("Transfer-Encoding: chunked", 411),
@@ -171,18 +173,18 @@ def test_a_body_must_say_how_long_it_is(served: Served) -> None:
         link.close()
 
 
-def test_a_gradient_that_is_no_number_is_refused_and_shown(
-    served: Served, caplog: pytest.LogCaptureFixture
+def test_a_gradient_with_nan_is_refused_and_reported(
+    served: RunningServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With trainer, step and parameter: in the answer, the status and the log."""
-    begin(served)
-    status, answer = pushed(served, 4, np.nan)
-    told = ask(served, "POST", "/v1/refusals", {**WHO, "number": 5, "parameter": "the loss"})
+    begin_generation(served)
+    status, answer = push_ones(served, 4, np.nan)
+    refusal = call(served, "POST", "/v1/refusals", {**WHO, "number": 5, "parameter": "the loss"})
 
     assert (status, answer["error"]["field"]) == (422, "gradients.w")
-    assert told[0] == 200
-    found = ask(served, "GET", "/v1/status")[1]["non_finite"]
-    assert [(one["step"], one["parameter"]) for one in found["newest"]] == [
+    assert refusal[0] == 200
+    non_finite = call(served, "GET", "/v1/status")[1]["non_finite"]
+    assert [(entry["step"], entry["parameter"]) for entry in non_finite["newest"]] == [
         (4, "w"),
         (5, "the loss"),
     ]
@@ -191,91 +193,91 @@ def test_a_gradient_that_is_no_number_is_refused_and_shown(
     ] * 2
 
 
-def test_status_and_metrics_show_what_there_is(served: Served) -> None:
+def test_status_and_metrics_show_what_there_is(served: RunningServer) -> None:
     """Version, rows, bytes, what became of pushes; before and after the first generation."""
-    empty = ask(served, "GET", "/metrics")[1]
-    assert "edl_pserver_version_count 0.0" in empty
-    begin(served, max_staleness=0)
+    empty = call(served, "GET", "/metrics")[1]
+    assert "edl_pserver_version 0.0" in empty
+    begin_generation(served, max_staleness=0)
     for number in (1, 1, 2):
-        pushed(served, number)
-    status = ask(served, "GET", "/v1/status")[1]
-    text = ask(served, "GET", "/metrics")[1]
+        push_ones(served, number)
+    status = call(served, "GET", "/v1/status")[1]
+    text = call(served, "GET", "/metrics")[1]
 
     assert status["pushes"] == {"applied": 1, "repeated": 1, "stale": 1}
     assert status["serving"]["memory"]["used_bytes"] > 0
     assert (status["job"], status["index"], status["of"]) == ("digits", 0, 1)
     for line in (
-        'edl_pserver_pushes_count{outcome="stale"} 1.0',
-        "edl_pserver_version_count 1.0",
-        "edl_pserver_records_count 10.0",
+        'edl_pserver_pushes_total{outcome="stale"} 1.0',
+        "edl_pserver_version 1.0",
+        "edl_pserver_records 10.0",
         'edl_pserver_calls_total{path="/v1/push",status="200"} 3.0',
     ):
         assert line in text
 
 
-def test_who_waits_for_a_generation_hears_of_it_when_it_begins(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+def test_a_waiting_caller_is_answered_when_a_generation_starts(
+    served: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not when its time is over; who does not want to wait does not."""
+    """Not only at its time limit; a caller may also not wait."""
     body = {"trainer": "t", "incarnation": "i", "generation": 0}
-    assert ask(served, "POST", "/v1/enter", body)[1]["ready"] is False
-    assert ask(served, "POST", "/v1/enter", {**body, "wait_s": 0.05})[1]["ready"] is False
+    assert call(served, "POST", "/v1/enter", body)[1]["ready"] is False
+    assert call(served, "POST", "/v1/enter", {**body, "wait_s": 0.05})[1]["ready"] is False
     waits, enter = threading.Event(), served.server.enter
 
-    def heard(found: Enter) -> Json:
-        answer = enter(found)
+    def observed_enter(body: Enter) -> Json:
+        answer = enter(body)
         waits.set()
         return answer
 
-    monkeypatch.setattr(served.server, "enter", heard)
+    monkeypatch.setattr(served.server, "enter", observed_enter)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(ask, served, "POST", "/v1/enter", {**body, "wait_s": 24})
+        waiting = pool.submit(call, served, "POST", "/v1/enter", {**body, "wait_s": 24})
         assert waits.wait(60)
-        begin(served)
+        begin_generation(served)
         assert waiting.result(20)[1]["ready"] is True
 
 
-def test_a_model_can_be_read_by_who_only_looks(served: Served) -> None:
+def test_a_caller_without_a_model_can_read_it(served: RunningServer) -> None:
     """Once there is one."""
-    assert ask(served, "GET", "/v1/model")[0] == 409
-    begin(served)
-    found = ask(served, "GET", "/v1/model")[1]
+    assert call(served, "GET", "/v1/model")[0] == 409
+    begin_generation(served)
+    model_answer = call(served, "GET", "/v1/model")[1]
 
-    assert found["model"]["parameters"] == {"w": [2, 3], "b": [2]}
-    assert [piece["name"] for piece in found["pieces"]] == ["w", "b"]
+    assert model_answer["model"]["parameters"] == {"w": [2, 3], "b": [2]}
+    assert [piece["name"] for piece in model_answer["pieces"]] == ["w", "b"]
 
 
-def test_a_checkpoint_in_two_phases(served: Served) -> None:
+def test_a_checkpoint_in_two_phases(served: RunningServer) -> None:
     """It is shown once it is committed, and is there for the next process."""
-    begin(served)
-    pushed(served)
+    begin_generation(served)
+    push_ones(served)
     for path in ("/v1/prepare", "/v1/prepare", "/v1/commit", "/v1/commit"):
-        assert ask(served, "POST", path, {**WHO, "version": 1})[0] == 200, path
-    assert ask(served, "GET", "/v1/status")[1]["checkpoint"]["version"] == 1
-    pushed(served, 2)
+        assert call(served, "POST", path, {**WHO, "version": 1})[0] == 200, path
+    assert call(served, "GET", "/v1/status")[1]["checkpoint"]["version"] == 1
+    push_ones(served, 2)
     served.kill()
     served.start()
 
-    state = ask(served, "POST", "/v1/enter", {**WHO, "generation": 0})[1]
+    state = call(served, "POST", "/v1/enter", {**WHO, "generation": 0})[1]
     assert state["have"] == [{"generation": 1, "version": 1, "of": 1}]
     assert (state["ready"], state["generation"]) == (False, 1)
 
 
 @pytest.mark.parametrize("disk", ["works", "gone"])
 def test_a_checkpoint_holds_memory_only_while_it_is_written(
-    served: Served, tmp_path: Path, disk: str
+    served: RunningServer, tmp_path: Path, disk: str
 ) -> None:
     """Written or failed: pushes after it need no copies, however many checkpoints there were."""
-    begin(served)
+    begin_generation(served)
     if disk == "gone":
         (tmp_path / "digits").rename(tmp_path / "elsewhere")
     used = set()
     for number in range(1, 5):
-        pushed(served, number)
+        push_ones(served, number)
         who = {**WHO, "version": number}
-        assert ask(served, "POST", "/v1/prepare", who)[0] == (200 if disk == "works" else 507)
-        pushed(served, number + 10)
-        memory = ask(served, "GET", "/v1/status")[1]["serving"]["memory"]
+        assert call(served, "POST", "/v1/prepare", who)[0] == (200 if disk == "works" else 507)
+        push_ones(served, number + 10)
+        memory = call(served, "GET", "/v1/status")[1]["serving"]["memory"]
         used.add((memory["used_bytes"], memory["held_bytes"]))
 
     assert len(used) == 1
@@ -284,46 +286,46 @@ def test_a_checkpoint_holds_memory_only_while_it_is_written(
         (tmp_path / "elsewhere").rename(tmp_path / "digits")
 
 
-def test_told_to_end_it_goes_on_where_it_was(served: Served) -> None:
-    """Once: killed after that, it begins anew."""
-    begin(served)
-    pushed(served)
+def test_told_to_end_it_goes_on_where_it_was(served: RunningServer) -> None:
+    """Once: killed after that, it starts empty."""
+    begin_generation(served)
+    push_ones(served)
     served.stop()
     served.start()
-    assert pushed(served)[1].meta["outcome"] == "repeated"
-    assert pushed(served, 2)[1].meta["version"] == 2
+    assert push_ones(served)[1].meta["outcome"] == "repeated"
+    assert push_ones(served, 2)[1].meta["version"] == 2
     served.kill()
     served.start()
 
-    assert pushed(served, 3)[0] == 409
+    assert push_ones(served, 3)[0] == 409
 
 
-def test_pins_come_and_go(served: Served) -> None:
+def test_pins_come_and_go(served: RunningServer) -> None:
     """By number."""
-    begin(served)
-    pushed(served)
-    assert ask(served, "PUT", "/v1/pins/7", WHO) == (200, {"version": 1})
-    assert ask(served, "DELETE", "/v1/pins/7", WHO)[0] == 200
-    status, answer = ask(served, "POST", "/v1/pull", {**WHO, "version": -1, "pin": 7})
+    begin_generation(served)
+    push_ones(served)
+    assert call(served, "PUT", "/v1/pins/7", WHO) == (200, {"version": 1})
+    assert call(served, "DELETE", "/v1/pins/7", WHO)[0] == 200
+    status, answer = call(served, "POST", "/v1/pull", {**WHO, "version": -1, "pin": 7})
 
     assert (status, answer["error"]["field"]) == (404, "pin")
 
 
 def test_a_full_server_says_what_to_do(tmp_path: Path) -> None:
-    """And goes on with what it has."""
-    found = Served(tmp_path, most_bytes=40_000)
+    """And continues to serve."""
+    server = RunningServer(tmp_path, most_bytes=40_000)
     try:
-        begin(found)
+        begin_generation(server)
         meta = {**WHO, "number": 1, "version": 0, "records": 1, "tables": ["words"]}
         rows = np.ones((2, 2), np.float32)
-        status, answer = ask(
-            found, "POST", "/v1/push", framed(meta, ids_0=np.arange(2), rows_0=rows)
+        status, answer = call(
+            server, "POST", "/v1/push", framed(meta, ids_0=np.arange(2), rows_0=rows)
         )
         assert status == 507
         assert "--max-bytes" in answer["error"]["message"]
-        assert pushed(found)[0] == 200
+        assert push_ones(server)[0] == 200
     finally:
-        found.stop()
+        server.stop()
 
 
 async def stuck() -> None:
@@ -332,46 +334,51 @@ async def stuck() -> None:
         await asyncio.sleep(0)
 
 
-def test_bodies_wait_for_room_in_order() -> None:
-    """One that is larger than all of it comes in alone."""
+def test_bodies_wait_in_order() -> None:
+    """A body above the limit is admitted alone."""
 
     async def run() -> list[str]:
-        found, said = Intake(10), []
+        limit, admitted = InflightLimit(10), []
 
         async def body(name: str, size: int, ends: asyncio.Event) -> None:
-            async with found.room(size):
-                said.append(name)
+            async with limit.reserve(size):
+                admitted.append(name)
                 await ends.wait()
 
-        first, rest = asyncio.Event(), asyncio.Event()
-        rest.set()
+        first, others = asyncio.Event(), asyncio.Event()
+        others.set()
         tasks = [
-            asyncio.create_task(body(*one))
-            for one in (("a", 6, first), ("b", 5, rest), ("c", 4, rest), ("d", 50, rest))
+            asyncio.create_task(body(*arguments))
+            for arguments in (
+                ("a", 6, first),
+                ("b", 5, others),
+                ("c", 4, others),
+                ("d", 50, others),
+            )
         ]
         await stuck()
-        assert said == ["a"]
+        assert admitted == ["a"]
         tasks[1].cancel()
         await stuck()
-        assert said == ["a", "c"]
+        assert admitted == ["a", "c"]
         first.set()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert found.used == 0
-        return said
+        assert limit.used == 0
+        return admitted
 
     assert asyncio.run(run()) == ["a", "c", "d"]
 
 
-def test_a_body_that_finds_no_room_for_long_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """503: it comes again."""
-    monkeypatch.setattr(intake, "WAIT_S", 0.01)
+def test_a_body_that_waits_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """503: the caller retries."""
+    monkeypatch.setattr(inflight_limit, "WAIT_S", 0.01)
 
     async def run() -> None:
-        found = Intake(10)
-        async with found.room(10):
-            with pytest.raises(BusyError, match="too much is on its way"):
-                async with found.room(1):
+        limit = InflightLimit(10)
+        async with limit.reserve(10):
+            with pytest.raises(BusyError, match="too many bytes"):
+                async with limit.reserve(1):
                     raise AssertionError("there is no room")
-        assert found.used == 0
+        assert limit.used == 0
 
     asyncio.run(run())

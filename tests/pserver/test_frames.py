@@ -28,12 +28,12 @@ ARRAYS = st.dictionaries(
 META = st.dictionaries(st.text(max_size=5), st.integers(-5, 5) | st.text(max_size=9), max_size=3)
 
 
-def _same(found: Any, arrays: dict[str, Any]) -> None:
-    assert list(found) == list(arrays)
+def _same(decoded: Any, arrays: dict[str, Any]) -> None:
+    assert list(decoded) == list(arrays)
     for name, array in arrays.items():
-        assert found[name].dtype == array.dtype
-        assert np.array_equal(found[name], array)
-        assert found[name].shape == array.shape
+        assert decoded[name].dtype == array.dtype
+        assert np.array_equal(decoded[name], array)
+        assert decoded[name].shape == array.shape
 
 
 @CALM
@@ -77,11 +77,11 @@ def test_a_cut_frame_is_none(size: int) -> None:
         sdk.decode(bytearray(_whole()[:size]))
 
 
-def _told(header: Any, rest: bytes = b"") -> bytes:
+def _frame_with_header(header: Any, tail: bytes = b"") -> bytes:
     """A frame with a checksum that is right, whatever its header says."""
     raw = header if isinstance(header, bytes) else orjson.dumps(header)
     data = struct.pack("<4sI", b"EDLF", len(raw)) + raw
-    data += bytes(-len(data) % 8) + rest
+    data += bytes(-len(data) % 8) + tail
     return data + struct.pack("<I", crc32(data))
 
 
@@ -92,32 +92,32 @@ TRUSTED = (TWICE, MANY)
 
 
 @pytest.mark.parametrize(
-    ("header", "said"),
+    ("header", "message"),
     [
-        (b"{", "no JSON object"),
-        ([], "no JSON object"),
-        ({"meta": [], "arrays": []}, "no JSON object"),
+        (b"{", "not a JSON object"),
+        ([], "not a JSON object"),
+        ({"meta": [], "arrays": []}, "not a JSON object"),
         ({"meta": {}, "arrays": [["x", "float64", [1]]]}, "where an array should be"),
         ({"meta": {}, "arrays": [["x", "float32", [1, 1, 1]]]}, "where an array should be"),
         ({"meta": {}, "arrays": [["x", "float32", [-1]]]}, "where an array should be"),
         ({"meta": {}, "arrays": [["x", "float32", [True]]]}, "where an array should be"),
         ({"meta": {}, "arrays": [["x", "float32", [1 << 60]]]}, "should have"),
         (TWICE, "one name"),
-        (MANY, "no JSON object"),
+        (MANY, "not a JSON object"),
     ],
 )
-def test_a_header_that_lies_is_refused(header: Any, said: str) -> None:
+def test_a_header_that_lies_is_refused(header: Any, message: str) -> None:
     """Nothing is allocated because it says so."""
-    with pytest.raises(FrameError, match=said):
-        frames.decode(_told(header))
+    with pytest.raises(FrameError, match=message):
+        frames.decode(_frame_with_header(header))
     if header not in TRUSTED:
         with pytest.raises(sdk.FrameError):
-            sdk.decode(bytearray(_told(header)))
+            sdk.decode(bytearray(_frame_with_header(header)))
 
 
 def test_a_header_longer_than_the_frame_is_refused() -> None:
     """As is one of another kind."""
-    with pytest.raises(FrameError, match="too long, or cut"):
+    with pytest.raises(FrameError, match="too long, or truncated"):
         frames.decode(struct.pack("<4sI", b"EDLF", 1 << 30) + bytes(20))
     with pytest.raises(FrameError, match="does not begin"):
         frames.decode(b"<html>hello</html>")
@@ -126,9 +126,9 @@ def test_a_header_longer_than_the_frame_is_refused() -> None:
 def test_a_list_of_arrays_is_written_as_one() -> None:
     """Pages need not be put together before."""
     pages: frames.Body = [np.full((2, 3), 1, np.float32), np.full((1, 3), 2, np.float32)]
-    found: Frame = frames.decode(b"".join(frames.encode({}, {"x": pages})))
+    frame: Frame = frames.decode(b"".join(frames.encode({}, {"x": pages})))
 
-    assert found.arrays["x"].tolist() == [[1] * 3, [1] * 3, [2] * 3]
+    assert frame.arrays["x"].tolist() == [[1] * 3, [1] * 3, [2] * 3]
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,17 @@
-"""Two trainers that do not train the same are told what differs."""
+"""Comparison of two trainers' models: the error names the difference."""
 
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from pserver.errors import RefusedError
+from pserver.errors import CallRefusedError
 from pserver.model import Model, check_same
-from tests.pserver.worlds import model
+from tests.pserver.builders import model
 
 
-def test_the_same_model_is_the_same_however_it_is_told() -> None:
-    """Defaults may be said or not."""
+def test_equal_models_may_be_written_differently() -> None:
+    """Defaults may be given or omitted."""
     other = model(
         optimizer={"kind": "sgd", "learning_rate": 1},
         rules={"modulate": False, "checkpoint_seconds": 0},
@@ -25,7 +25,7 @@ def test_the_same_model_is_the_same_however_it_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "field", "said"),
+    ("changes", "field", "message"),
     [
         (
             {"parameters": {"w": [2, 4], "b": [2]}},
@@ -51,13 +51,13 @@ def test_the_same_model_is_the_same_however_it_is_told() -> None:
     ],
 )
 def test_what_differs_is_named_with_both_values(
-    changes: dict[str, Any], field: str, said: str
+    changes: dict[str, Any], field: str, message: str
 ) -> None:
     """409, one line."""
-    with pytest.raises(RefusedError, match=said) as caught:
+    with pytest.raises(CallRefusedError, match=message) as caught:
         check_same(model(), model(**changes))
 
-    assert (caught.value.status, caught.value.named) == (409, field)
+    assert (caught.value.status, caught.value.field) == (409, field)
     assert "\n" not in str(caught.value)
 
 

@@ -1,4 +1,4 @@
-"""Optimizers against the textbook, number by number; dense ones and rows alike."""
+"""Optimizers against the textbook, number by number, for dense parameters and rows."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pserver import optimizers
-from pserver.errors import RefusedError
+from pserver.errors import CallRefusedError
 from tests.support.strategies import CALM
 
 SPECS: list[dict[str, Any]] = [
@@ -29,9 +29,9 @@ def _textbook(spec: dict[str, Any]) -> Callable[[float, float], float]:
     rate = spec["learning_rate"]
 
     def momentum(value: float, gradient: float) -> float:
-        kept = spec.get("momentum", 0.9)
-        state["m"] = kept * state["m"] + gradient
-        step = gradient + kept * state["m"] if spec.get("nesterov") else state["m"]
+        momentum_ = spec.get("momentum", 0.9)
+        state["m"] = momentum_ * state["m"] + gradient
+        step = gradient + momentum_ * state["m"] if spec.get("nesterov") else state["m"]
         return float(value - rate * step)
 
     def adagrad(value: float, gradient: float) -> float:
@@ -60,17 +60,17 @@ def test_a_vector_is_updated_as_the_textbook_says(
     spec: dict[str, Any], steps: list[list[float]]
 ) -> None:
     """Each number by itself."""
-    found = optimizers.make(spec)
+    optimizer = optimizers.make(spec)
     values = np.ones(3, np.float32)
-    slots = np.full((found.slots, 3), found.start, np.float32)
-    books, wanted = [_textbook(spec) for _ in values], [1.0, 1.0, 1.0]
+    slots = np.full((optimizer.slots, 3), optimizer.start, np.float32)
+    books, expected = [_textbook(spec) for _ in values], [1.0, 1.0, 1.0]
     for count, step in enumerate(steps, 1):
         gradient = np.array(step, np.float32)
-        optimizers.dense(found, values, slots, gradient, scale=1.0, count=count)
+        optimizers.dense(optimizer, values, slots, gradient, scale=1.0, count=count)
         assert gradient.tolist() == step
-        wanted = [book(one, g) for book, one, g in zip(books, wanted, step, strict=True)]
+        expected = [book(value, g) for book, value, g in zip(books, expected, step, strict=True)]
 
-    assert np.allclose(values, wanted, rtol=1e-3, atol=1e-3)
+    assert np.allclose(values, expected, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=IDS)
@@ -78,14 +78,17 @@ def test_a_vector_is_updated_as_the_textbook_says(
 @given(steps=GRADIENTS)
 def test_a_row_is_updated_as_a_vector_is(spec: dict[str, Any], steps: list[list[float]]) -> None:
     """It counts its own updates."""
-    found = optimizers.make(spec)
-    flat, flat_slots = np.ones(3, np.float32), np.full((found.slots, 3), found.start, np.float32)
+    optimizer = optimizers.make(spec)
+    flat, flat_slots = (
+        np.ones(3, np.float32),
+        np.full((optimizer.slots, 3), optimizer.start, np.float32),
+    )
     row = np.ones((1, 3), np.float32)
-    slots = np.full((1, found.width(3)), found.start, np.float32)
+    slots = np.full((1, optimizer.width(3)), optimizer.start, np.float32)
     for count, step in enumerate(steps, 1):
         gradient = np.array(step, np.float32)
-        optimizers.dense(found, flat, flat_slots, gradient, scale=0.5, count=count)
-        optimizers.rows(found, row, slots, gradient[None, :], scale=0.5)
+        optimizers.dense(optimizer, flat, flat_slots, gradient, scale=0.5, count=count)
+        optimizers.rows(optimizer, row, slots, gradient[None, :], scale=0.5)
 
     assert np.allclose(row[0], flat, rtol=1e-5, atol=1e-6)
 
@@ -95,21 +98,21 @@ def test_large_vectors_are_updated_in_parts(
     spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which makes no difference."""
-    found = optimizers.make(spec)
+    optimizer = optimizers.make(spec)
     gradient = np.random.default_rng(0).normal(size=100).astype(np.float32)
-    made = []
+    results = []
     for chunk in (1 << 16, 7):
         monkeypatch.setattr(optimizers, "_CHUNK", chunk)
-        values, slots = np.ones(100, np.float32), np.zeros((found.slots, 100), np.float32)
+        values, slots = np.ones(100, np.float32), np.zeros((optimizer.slots, 100), np.float32)
         for count in (1, 2):
-            optimizers.dense(found, values, slots, gradient, scale=1.0, count=count)
-        made.append(values)
+            optimizers.dense(optimizer, values, slots, gradient, scale=1.0, count=count)
+        results.append(values)
 
-    assert np.array_equal(made[0], made[1])
+    assert np.array_equal(results[0], results[1])
 
 
 @pytest.mark.parametrize(
-    ("spec", "field", "said"),
+    ("spec", "field", "message"),
     [
         ({}, "optimizer.kind", "None is none of sgd, momentum, adagrad, adam"),
         ({"kind": "lamb"}, "optimizer.kind", "'lamb' is none of"),
@@ -119,9 +122,9 @@ def test_large_vectors_are_updated_in_parts(
         ({"kind": "adam", "learning_rate": 1, "beta1": 1}, "optimizer.beta1", "less than 1"),
     ],
 )
-def test_what_cannot_be_is_named(spec: dict[str, Any], field: str, said: str) -> None:
+def test_what_cannot_be_is_named(spec: dict[str, Any], field: str, message: str) -> None:
     """422, with the option."""
-    with pytest.raises(RefusedError, match=said) as caught:
+    with pytest.raises(CallRefusedError, match=message) as caught:
         optimizers.make(spec)
 
-    assert (caught.value.status, caught.value.named) == (422, field)
+    assert (caught.value.status, caught.value.field) == (422, field)

@@ -9,63 +9,63 @@ from pathlib import Path
 
 import pytest
 
-from pserver import room
+from pserver import memory_limit
 from pserver.settings import PserverSettings, read_token
 from pserver.settings import environment as environment_of
 from runtime.settings import SettingsError
-from tests.pserver.processes import Process
+from tests.pserver.processes import ServerProcess
 from tests.pserver.serving import environment
-from tests.pserver.test_app import WHO, ask, begin, pushed
+from tests.pserver.test_app import WHO, begin_generation, call, push_ones
 
 LONG = "token-of-a-job-of-tests"
 
 
-def test_it_ends_with_0_on_sigterm_and_goes_on_there(tmp_path: Path) -> None:
+def test_it_ends_with_0_on_sigterm_and_resumes(tmp_path: Path) -> None:
     """Everything that was answered is in what it saved."""
-    found = Process(tmp_path)
-    begin(found)
-    pushed(found)
-    assert found.end(signal.SIGTERM) == 0
-    found.start()
-    assert pushed(found)[1].meta["outcome"] == "repeated"
-    assert found.end(signal.SIGKILL) == -9
+    server = ServerProcess(tmp_path)
+    begin_generation(server)
+    push_ones(server)
+    assert server.end(signal.SIGTERM) == 0
+    server.start()
+    assert push_ones(server)[1].meta["outcome"] == "repeated"
+    assert server.end(signal.SIGKILL) == -9
 
 
 @pytest.fixture
-def process(tmp_path: Path) -> Iterator[Process]:
+def process(tmp_path: Path) -> Iterator[ServerProcess]:
     """A server that serves."""
-    found = Process(tmp_path)
-    yield found
-    found.end(signal.SIGKILL)
+    server = ServerProcess(tmp_path)
+    yield server
+    server.end(signal.SIGKILL)
 
 
-def test_a_second_one_for_the_same_part_ends_at_once(process: Process) -> None:
+def test_a_second_one_for_the_same_part_ends_at_once(process: ServerProcess) -> None:
     """The first one serves on."""
     again = _once("--checkpoints", str(process.directory), "--job", "digits", EDL_TOKEN=LONG)
 
     assert again.returncode == 1
     assert "another parameter server 0 of 1 uses" in again.stderr
-    assert ask(process, "GET", "/healthz")[0] == 200
+    assert call(process, "GET", "/healthz")[0] == 200
 
 
-def test_killed_it_has_its_checkpoints(process: Process) -> None:
-    """Whole ones; it begins anew otherwise."""
-    begin(process)
-    pushed(process)
+def test_killed_it_has_its_checkpoints(process: ServerProcess) -> None:
+    """Complete ones; otherwise it starts empty."""
+    begin_generation(process)
+    push_ones(process)
     for path in ("/v1/prepare", "/v1/commit"):
-        assert ask(process, "POST", path, {**WHO, "version": 1})[0] == 200
+        assert call(process, "POST", path, {**WHO, "version": 1})[0] == 200
     process.end(signal.SIGKILL)
     process.start()
-    state = ask(process, "POST", "/v1/enter", {**WHO, "generation": 0})[1]
+    state = call(process, "POST", "/v1/enter", {**WHO, "generation": 0})[1]
 
     assert state["ready"] is False
-    assert [one["version"] for one in state["have"]] == [1]
+    assert [checkpoint["version"] for checkpoint in state["have"]] == [1]
 
 
-def _once(*arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
+def _once(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(  # noqa: S603 - our own program
         [sys.executable, "-m", "pserver", "--listen", "127.0.0.1:0", *arguments],
-        env=environment(**more),
+        env=environment(**variables),
         capture_output=True,
         text=True,
         timeout=60,
@@ -75,15 +75,15 @@ def _once(*arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
 
 def test_bad_use_is_one_line(tmp_path: Path) -> None:
     """Exit code 2, the setting, and the way out; never a traceback."""
-    found = _once("--checkpoints", str(tmp_path / "x"))
+    completed = _once("--checkpoints", str(tmp_path / "x"))
 
-    assert found.returncode == 2
-    assert found.stderr.startswith("pserver: EDL_TOKEN must hold the job's token")
-    assert found.stderr.count("\n") == 1
+    assert completed.returncode == 2
+    assert completed.stderr.startswith("pserver: EDL_TOKEN must hold the job's token")
+    assert completed.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         ({"index": "2", "of": "2"}, "--index is 2, it must be below --of, which is 2"),
         ({"job": "../x"}, "--job is '../x'"),
@@ -91,12 +91,12 @@ def test_bad_use_is_one_line(tmp_path: Path) -> None:
         ({"max_bytes": "-1"}, "--max-bytes is '-1'"),
     ],
 )
-def test_settings_that_cannot_be_are_named(given: dict[str, str], said: str) -> None:
+def test_settings_that_cannot_be_are_named(arguments: dict[str, str], message: str) -> None:
     """With what was given."""
     with pytest.raises(SettingsError) as caught:
-        PserverSettings.read(given, {})
+        PserverSettings.read(arguments, {})
 
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_the_token_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
@@ -123,17 +123,17 @@ def test_the_token_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
 def test_what_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     """Exit code 1: a folder that is none, a token file that is a folder."""
     (tmp_path / "file").write_text("")
-    found = _once("--checkpoints", str(tmp_path / "file"), EDL_TOKEN=LONG)
+    completed = _once("--checkpoints", str(tmp_path / "file"), EDL_TOKEN=LONG)
 
-    assert found.returncode == 1
-    assert found.stderr.startswith("pserver: cannot use")
+    assert completed.returncode == 1
+    assert completed.stderr.startswith("pserver: cannot use")
 
 
 def test_less_memory_than_before_is_said(tmp_path: Path) -> None:
-    """It cannot go on with what it had."""
-    found = Process(tmp_path)
-    begin(found)
-    found.end(signal.SIGTERM)
+    """The stored shard exceeds the new limit."""
+    server = ServerProcess(tmp_path)
+    begin_generation(server)
+    server.end(signal.SIGTERM)
     again = _once(
         "--checkpoints", str(tmp_path), "--job", "digits", "--max-bytes", "9", EDL_TOKEN=LONG
     )
@@ -142,16 +142,16 @@ def test_less_memory_than_before_is_said(tmp_path: Path) -> None:
     assert "raise --max-bytes" in again.stderr
 
 
-def test_the_room_for_arrays_follows_the_limit(
+def test_the_memory_for_arrays_follows_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the container, or of the machine where there is none."""
     limit, none = tmp_path / "memory.max", tmp_path / "other"
     limit.write_text("1000000\n")
     none.write_text("max\n")
-    monkeypatch.setattr(room, "_LIMITS", (str(none), str(tmp_path / "missing")))
-    machine = room.most_bytes()
-    monkeypatch.setattr(room, "_LIMITS", (str(none), str(limit)))
+    monkeypatch.setattr(memory_limit, "_LIMITS", (str(none), str(tmp_path / "missing")))
+    machine = memory_limit.array_bytes()
+    monkeypatch.setattr(memory_limit, "_LIMITS", (str(none), str(limit)))
 
     assert machine == int(0.7 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    assert room.most_bytes() == 700_000
+    assert memory_limit.array_bytes() == 700_000

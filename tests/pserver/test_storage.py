@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pserver import pages, seeding
+from pserver import pages, row_init
 from pserver.errors import FullError
-from pserver.index import Index
 from pserver.memory import Block, Memory, Views, zeros
 from pserver.pages import Pages
+from pserver.row_index import RowIndex
 from tests.support.strategies import CALM
 
 IDS = st.lists(st.integers(-(1 << 63), (1 << 63) - 1), unique=True, max_size=200)
@@ -20,30 +20,30 @@ IDS = st.lists(st.integers(-(1 << 63), (1 << 63) - 1), unique=True, max_size=200
 @CALM
 @given(st.lists(IDS, max_size=5), IDS)
 def test_an_index_finds_what_was_added_and_nothing_else(
-    added: list[list[int]], asked: list[int]
+    added: list[list[int]], queried: list[int]
 ) -> None:
     """Rows are numbered in the order in which ids came."""
     memory = Memory()
-    index, known = Index(memory), dict[int, int]()
+    index, expected_rows = RowIndex(memory), dict[int, int]()
     for ids in added:
-        fresh = [one for one in ids if one not in known]
+        fresh = [id_ for id_ in ids if id_ not in expected_rows]
         rows = index.add(np.array(fresh, np.int64))
-        known |= dict(zip(fresh, rows.tolist(), strict=True))
+        expected_rows |= dict(zip(fresh, rows.tolist(), strict=True))
 
-    assert list(known.values()) == list(range(len(known)))
-    assert index.ids().tolist() == list(known)
-    wanted = [*known, *asked]
-    found = index.find(np.array(wanted, np.int64)).tolist()
-    assert found == [known.get(one, -1) for one in wanted]
+    assert list(expected_rows.values()) == list(range(len(expected_rows)))
+    assert index.ids().tolist() == list(expected_rows)
+    queries = [*expected_rows, *queried]
+    rows_found = index.find(np.array(queries, np.int64)).tolist()
+    assert rows_found == [expected_rows.get(id_, -1) for id_ in queries]
     assert memory.used == index.nbytes
     index.drop()
     assert memory.used == 0
 
 
 def test_an_index_that_has_no_room_stays_as_it_was() -> None:
-    """It is asked again when there is."""
+    """The caller may retry later."""
     memory = Memory(2000)
-    index = Index(memory)
+    index = RowIndex(memory)
     index.add(np.arange(10))
     with pytest.raises(FullError):
         index.add(np.arange(10, 1000))
@@ -53,11 +53,11 @@ def test_an_index_that_has_no_room_stays_as_it_was() -> None:
 
 @CALM
 @given(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(1, 40), st.integers())
-def test_a_row_begins_the_same_whoever_makes_it(row: int, dim: int, seed: int) -> None:
+def test_a_row_starts_the_same_on_every_server(row: int, dim: int, seed: int) -> None:
     """A function of seed and id; others beside it do not matter."""
     seed %= 1 << 63
-    alone = seeding.rows(np.array([row]), dim, 0.5, seed)
-    among = seeding.rows(np.array([7, row, 9]), dim, 0.5, seed)
+    alone = row_init.rows(np.array([row]), dim, 0.5, seed)
+    among = row_init.rows(np.array([7, row, 9]), dim, 0.5, seed)
 
     assert np.array_equal(alone[0], among[1])
     assert (np.abs(alone) <= 0.5).all()
@@ -65,14 +65,14 @@ def test_a_row_begins_the_same_whoever_makes_it(row: int, dim: int, seed: int) -
 
 def test_rows_begin_evenly_spread() -> None:
     """Mean and deviation of a uniform distribution; no column is like another, nor like a row."""
-    rows = seeding.rows(np.arange(10_000), 8, 1.0, 3)
+    rows = row_init.rows(np.arange(10_000), 8, 1.0, 3)
 
     assert abs(rows.mean()) < 0.01
     assert abs(rows.std() - 3**-0.5) < 0.01
     assert np.abs(np.corrcoef(rows.T) - np.eye(8)).max() < 0.05
     assert np.abs(np.corrcoef(rows[:8]) - np.eye(8)).max() < 0.99
-    assert not np.array_equal(rows, seeding.rows(np.arange(10_000), 8, 1.0, 4))
-    assert not seeding.rows(np.arange(3), 2, 0.0, 1).any()
+    assert not np.array_equal(rows, row_init.rows(np.arange(10_000), 8, 1.0, 4))
+    assert not row_init.rows(np.arange(3), 2, 0.0, 1).any()
 
 
 def test_a_view_holds_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,23 +80,23 @@ def test_a_view_holds_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "PAGE_BYTES", 64)
     memory = Memory()
     views = Views(memory)
-    held = Pages(2, views)
-    held.reserve(20)
+    pages_ = Pages(2, views)
+    pages_.reserve(20)
     rows = np.arange(20)
-    held.put(rows, np.ones((20, 2), np.float32))
+    pages_.write(rows, np.ones((20, 2), np.float32))
     begun = memory.used
-    view, seen = views.open(), held.arrays
-    held.free(rows[:3])
-    held.put(rows[:3], np.zeros((3, 2), np.float32))
+    view, arrays = views.open(), pages_.arrays
+    pages_.make_writable(rows[:3])
+    pages_.write(rows[:3], np.zeros((3, 2), np.float32))
 
-    assert held.take(rows, seen).min() == 1
-    assert held.take(rows).sum() == 34
+    assert pages_.read(rows, arrays).min() == 1
+    assert pages_.read(rows).sum() == 34
     assert memory.used > begun
     assert views.held_bytes == memory.used - begun
     views.close(view)
     views.close(view)
     assert memory.used == begun
-    held.drop()
+    pages_.drop()
     assert memory.used == 0
 
 
@@ -107,12 +107,12 @@ def test_views_share_what_both_hold() -> None:
     block = zeros((4,), views)
     first = views.open()
     second = views.open()
-    block.free()
+    block.make_writable()
     assert memory.used == 32
     views.close(second)
     assert memory.used == 32
     third = views.open()
-    block.free()
+    block.make_writable()
     assert memory.used == 48
     views.close(third)
     assert memory.used == 32
@@ -134,32 +134,34 @@ def test_views_see_what_they_saw_in_any_order(acts: list[str], chance: Random) -
     memory = Memory()
     views = Views(memory)
     block, number = Block(np.zeros(3, np.float32), views), 0
-    seen: dict[int, tuple[np.ndarray[tuple[int, ...], np.dtype[np.float32]], int]] = {}
+    views_held: dict[int, tuple[np.ndarray[tuple[int, ...], np.dtype[np.float32]], int]] = {}
     for act in acts:
         if act == "open":
-            seen[views.open()] = (block.array, number)
+            views_held[views.open()] = (block.array, number)
         elif act == "write":
             number += 1
-            block.free()
+            block.make_writable()
             block.array[:] = number
-        elif seen:
-            view = chance.choice(list(seen))
+        elif views_held:
+            view = chance.choice(list(views_held))
             views.close(view)
-            del seen[view]
-        assert all((array == value).all() for array, value in seen.values())
-        distinct = {id(array): array.nbytes for array, _ in seen.values()} | {id(block.array): 12}
+            del views_held[view]
+        assert all((array == value).all() for array, value in views_held.values())
+        distinct = {id(array): array.nbytes for array, _ in views_held.values()} | {
+            id(block.array): 12
+        }
         assert memory.used == sum(distinct.values())
 
 
 def test_pages_without_room_are_not_made() -> None:
     """What was there stays."""
     views = Views(Memory(pages.PAGE_BYTES))
-    held = Pages(4, views)
-    held.reserve(10)
+    pages_ = Pages(4, views)
+    pages_.reserve(10)
     with pytest.raises(FullError, match="more than this server may use"):
-        held.reserve(1 << 20)
+        pages_.reserve(1 << 20)
 
-    assert held.nbytes == pages.PAGE_BYTES
+    assert pages_.nbytes == pages.PAGE_BYTES
 
 
 @CALM

@@ -1,4 +1,4 @@
-"""How many bytes of bodies may be on their way at one time: the others wait."""
+"""The limit of bytes in flight: further requests wait until others are done."""
 
 import asyncio
 from collections import deque
@@ -10,8 +10,11 @@ from pserver.errors import BusyError
 WAIT_S = 30.0
 
 
-class Intake:
-    """Of one loop. One body larger than all of it comes in alone."""
+class InflightLimit:
+    """A first-come, first-served limit of bytes, used by one event loop.
+
+    A body larger than the limit is admitted alone.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
@@ -19,11 +22,11 @@ class Intake:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     @asynccontextmanager
-    async def room(self, size: int) -> AsyncIterator[None]:
-        """Holds so many bytes; first come, first served.
+    async def reserve(self, size: int) -> AsyncIterator[None]:
+        """Reserves bytes for the duration of the block; waits until they are available.
 
         Raises:
-            BusyError: There was no room for long.
+            BusyError: They were not available within `WAIT_S`.
         """
         await self._enter(size)
         try:
@@ -47,7 +50,7 @@ class Intake:
                 self._waiting.remove(entry)
             self._admit()
             if isinstance(error, TimeoutError):
-                raise BusyError("too much is on its way to this parameter server") from error
+                raise BusyError("too many bytes are in flight at this parameter server") from error
             raise
 
     def _admit(self) -> None:

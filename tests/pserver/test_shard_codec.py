@@ -9,14 +9,13 @@ from edl.servers import layout
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pserver import contents, frames, pages
+from pserver import frames, pages, shard_codec
 from pserver.errors import FullError, ShardError
 from pserver.frames import Frame
 from pserver.memory import Memory, Views
 from pserver.model import Model, Piece
 from pserver.shard import Shard
-from tests.pserver.worlds import ALL, model, push, rows
-from tests.pserver.worlds import shard as made
+from tests.pserver.builders import ALL, make_shard, model, push, rows
 from tests.support.strategies import CALM
 
 SHAPES = st.dictionaries(
@@ -29,19 +28,20 @@ PUSHES = st.lists(
 )
 
 
-def _split(found: Model, servers: int) -> list[list[Piece]]:
-    sizes = {name: found.size(name) for name in found.parameters}
-    return [[Piece(**piece._asdict()) for piece in one] for one in layout.pieces(sizes, servers)]
+def _split(model_: Model, servers: int) -> list[list[Piece]]:
+    sizes = {name: model_.size(name) for name in model_.parameters}
+    layout_pieces = layout.partition(sizes, servers)
+    return [[Piece(**piece._asdict()) for piece in pieces] for pieces in layout_pieces]
 
 
-def _begin(found: Model, servers: int) -> list[Shard]:
+def _begin(model_: Model, servers: int) -> list[Shard]:
     """All servers, from numbers that are all different."""
     begun, at = [], 0
-    for pieces in _split(found, servers):
+    for pieces in _split(model_, servers):
         size = sum(piece.size for piece in pieces)
         memory = Memory()
         values = np.arange(at, at + size, dtype=np.float32)
-        begun.append(Shard(found, pieces, values, memory, Views(memory)))
+        begun.append(Shard(model_, pieces, values, memory, Views(memory)))
         at += size
     return begun
 
@@ -49,41 +49,41 @@ def _begin(found: Model, servers: int) -> list[Shard]:
 def _train(shards: list[Shard], pushes: list[tuple[list[int], int]]) -> None:
     for number, (ids, seed) in enumerate(pushes, 1):
         chance = np.random.default_rng(seed)
-        for index, one in enumerate(shards):
-            mine = np.array([i for i in ids if i % len(shards) == index], np.int64)
-            gradient = chance.normal(size=(len(mine), 2)).astype(np.float32)
-            dense = chance.normal(size=len(one.vector.values)).astype(np.float32)
-            one.push(push(number, dense=dense, sparse={"words": (mine, gradient)}))
+        for index, shard in enumerate(shards):
+            own_ids = np.array([i for i in ids if i % len(shards) == index], np.int64)
+            gradient = chance.normal(size=(len(own_ids), 2)).astype(np.float32)
+            dense = chance.normal(size=len(shard.vector.values)).astype(np.float32)
+            shard.push(push(number, dense=dense, sparse={"words": (own_ids, gradient)}))
 
 
 def _file(shard: Shard, index: int, of: int) -> Frame:
     view = shard.views.open()
-    meta, arrays = contents.taken(
+    meta, arrays = shard_codec.snapshot(
         shard, {"job": "j", "index": index, "of": of, "generation": 1, "version": 1}
     )
-    found = frames.decode(b"".join(frames.encode(meta, arrays)))
+    frame = frames.decode(b"".join(frames.encode(meta, arrays)))
     shard.views.close(view)
-    return found
+    return frame
 
 
 def _whole(shards: list[Shard], ids: list[int]) -> Mapping[str, Any]:
     """Values and slots by name, however they are shared out."""
-    found: dict[str, Any] = {}
+    values_by_name: dict[str, Any] = {}
     first = shards[0]
     for name in first.model.parameters:
-        found[name] = np.full((1 + first.optimizer.slots, first.model.size(name)), np.nan)
-    for one in shards:
+        values_by_name[name] = np.full((1 + first.optimizer.slots, first.model.size(name)), np.nan)
+    for shard in shards:
         at = 0
-        for piece in one.pieces:
+        for piece in shard.pieces:
             place = slice(at, at + piece.size)
-            found[piece.name][0, piece.start : piece.stop] = one.vector.values[place]
-            found[piece.name][1:, piece.start : piece.stop] = one.vector.slots[:, place]
+            values_by_name[piece.name][0, piece.start : piece.stop] = shard.vector.values[place]
+            values_by_name[piece.name][1:, piece.start : piece.stop] = shard.vector.slots[:, place]
             at += piece.size
-    for index, one in enumerate(shards):
-        mine = np.array([i for i in ids if i % len(shards) == index], np.int64)
-        values = one.tables["words"].lookup(mine)
-        found |= {f"row {i}": row for i, row in zip(mine.tolist(), values, strict=True)}
-    return found
+    for index, shard in enumerate(shards):
+        own_ids = np.array([i for i in ids if i % len(shards) == index], np.int64)
+        values = shard.tables["words"].lookup(own_ids)
+        values_by_name |= {f"row {i}": row for i, row in zip(own_ids.tolist(), values, strict=True)}
+    return values_by_name
 
 
 @CALM
@@ -96,43 +96,43 @@ def test_another_number_of_servers_holds_the_same(
     pushes: list[tuple[list[int], int]],
 ) -> None:
     """Values, slots, rows, how far it was, and who has pushed what; and it trains on alike."""
-    found = model(parameters=shapes, optimizer={"kind": kind, "learning_rate": 0.1})
-    olds = _begin(found, before)
+    model_ = model(parameters=shapes, optimizer={"kind": kind, "learning_rate": 0.1})
+    olds = _begin(model_, before)
     _train(olds, pushes)
-    files = [_file(one, index, before) for index, one in enumerate(olds)]
+    files = [_file(shard, index, before) for index, shard in enumerate(olds)]
     news = []
-    for index, pieces in enumerate(_split(found, after)):
+    for index, pieces in enumerate(_split(model_, after)):
         needed = [files[index]] if before == after else files
-        news.append(contents.assemble(found, pieces, (index, after), needed, Memory()))
+        news.append(shard_codec.assemble(model_, pieces, (index, after), needed, Memory()))
     ids = list(range(-9, 41))
 
     was, now = _whole(olds, ids), _whole(news, ids)
     assert all(np.array_equal(now[name], values) for name, values in was.items())
-    assert {one.counts for one in news} == {olds[0].counts}
-    assert all(one.applied == olds[0].applied for one in news)
-    assert sum(one.tables["words"].size for one in news) == sum(
-        one.tables["words"].size for one in olds
+    assert {shard.counts for shard in news} == {olds[0].counts}
+    assert all(shard.applied == olds[0].applied for shard in news)
+    assert sum(shard.tables["words"].size for shard in news) == sum(
+        shard.tables["words"].size for shard in olds
     )
     for shards in (olds, news):
-        one = shards[3 % len(shards)]
-        one.push(push(9, dense=None, sparse={"words": rows(3)}))
+        shard_ = shards[3 % len(shards)]
+        shard_.push(push(9, dense=None, sparse={"words": rows(3)}))
     assert np.allclose(_whole(news, [3])["row 3"], _whole(olds, [3])["row 3"])
 
 
 def test_a_table_of_many_pages_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where its last page is not full, and while the shard goes on."""
     monkeypatch.setattr(pages, "PAGE_BYTES", 64)
-    monkeypatch.setattr(contents, "_ROWS_AT_ONCE", 7)
-    shard = made(model(optimizer={"kind": "adam", "learning_rate": 0.1}))
+    monkeypatch.setattr(shard_codec, "_ROWS_AT_ONCE", 7)
+    shard = make_shard(model(optimizer={"kind": "adam", "learning_rate": 0.1}))
     ids = np.arange(0, 100, 3)
     shard.push(push(1, sparse={"words": (ids, np.ones((len(ids), 2), np.float32))}))
     was = shard.tables["words"].lookup(ids)
     view = shard.views.open()
-    meta, arrays = contents.taken(shard, {"job": "j"})
+    meta, arrays = shard_codec.snapshot(shard, {"job": "j"})
     shard.push(push(2, sparse={"words": (ids, np.ones((len(ids), 2), np.float32))}))
     file = frames.decode(b"".join(frames.encode(meta, arrays)))
     shard.views.close(view)
-    back = contents.assemble(shard.model, ALL, (0, 1), [file], Memory())
+    back = shard_codec.assemble(shard.model, ALL, (0, 1), [file], Memory())
 
     assert np.array_equal(back.tables["words"].lookup(ids), was)
     assert back.version == 1
@@ -140,15 +140,15 @@ def test_a_table_of_many_pages_comes_back(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_files_that_lack_numbers_are_refused() -> None:
     """Of a layout that another version of the SDK made, for instance."""
-    shard = made()
+    shard = make_shard()
     shard.pieces = [Piece(name="b", start=0, stop=2)]
-    with pytest.raises(ShardError, match="6 numbers of dense parameters are missing"):
-        contents.assemble(model(), ALL, (0, 1), [_file(shard, 0, 1)], Memory())
+    with pytest.raises(ShardError, match="6 elements of dense parameters are missing"):
+        shard_codec.assemble(model(), ALL, (0, 1), [_file(shard, 0, 1)], Memory())
 
 
 def _damaged(name: str) -> Frame:
     """A file whose checksum is right and whose contents are not."""
-    shard = made()
+    shard = make_shard()
     shard.push(push(1, sparse={"words": rows(1, 2)}))
     meta, arrays = _file(shard, 0, 1)
     changed = dict(arrays)
@@ -165,14 +165,14 @@ def _damaged(name: str) -> Frame:
 def test_contents_that_do_not_fit_together_are_refused(name: str) -> None:
     """One line, not a traceback."""
     with pytest.raises(ShardError):
-        contents.assemble(model(), ALL, (0, 1), [_damaged(name)], Memory())
+        shard_codec.assemble(model(), ALL, (0, 1), [_damaged(name)], Memory())
 
 
 def test_what_does_not_fit_into_memory_is_said() -> None:
     """A server with less memory than the one before."""
-    shard = made()
+    shard = make_shard()
     with pytest.raises(FullError):
-        contents.assemble(model(), ALL, (0, 1), [_file(shard, 0, 1)], Memory(1000))
+        shard_codec.assemble(model(), ALL, (0, 1), [_file(shard, 0, 1)], Memory(1000))
 
 
 @pytest.mark.parametrize(
@@ -181,4 +181,4 @@ def test_what_does_not_fit_into_memory_is_said() -> None:
 def test_files_of_another_kind_are_refused(meta: dict[str, Any]) -> None:
     """By their format, or because there is no model in them."""
     with pytest.raises(ShardError, match=r"format 2|no model"):
-        contents.model_of(Frame(meta, {}))
+        shard_codec.model_of(Frame(meta, {}))

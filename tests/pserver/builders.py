@@ -6,36 +6,36 @@ import numpy as np
 
 from pserver.memory import Memory, Views
 from pserver.model import Model, Piece
-from pserver.shard import Push, Shard
+from pserver.shard import PushedGradients, Shard
 
 Json = dict[str, Any]
 
 
 def model(**changes: Any) -> Model:
     """Two dense parameters and one table."""
-    told: Json = {
+    fields: Json = {
         "parameters": {"w": [2, 3], "b": [2]},
         "tables": {"words": {"dim": 2, "init": 0.5, "seed": 7}},
         "optimizer": {"kind": "sgd", "learning_rate": 1.0},
         "rules": {},
     }
-    return Model.model_validate({**told, **changes})
+    return Model.model_validate({**fields, **changes})
 
 
 ALL = [Piece(name="w", start=0, stop=6), Piece(name="b", start=0, stop=2)]
 """Everything at one server."""
 
 
-def shard(found: Model | None = None, most_bytes: int | None = None) -> Shard:
+def make_shard(model_: Model | None = None, most_bytes: int | None = None) -> Shard:
     """One server that holds everything, from zeros."""
     memory = Memory(most_bytes)
     zeros = np.zeros(8, np.float32)
-    return Shard(found or model(), ALL, zeros, memory, Views(memory))
+    return Shard(model_ or model(), ALL, zeros, memory, Views(memory))
 
 
-def push(number: int = 1, **changes: Any) -> Push:
+def push(number: int = 1, **changes: Any) -> PushedGradients:
     """Gradients of ones for what is dense."""
-    told: Json = {
+    fields: Json = {
         "process": "p",
         "number": number,
         "version": 0,
@@ -43,7 +43,7 @@ def push(number: int = 1, **changes: Any) -> Push:
         "dense": np.ones(8, np.float32),
         "sparse": {},
     }
-    return Push(**{**told, **changes})
+    return PushedGradients(**{**fields, **changes})
 
 
 def rows(*ids: int, value: float = 1.0, dim: int = 2) -> tuple[Any, Any]:

@@ -1,7 +1,7 @@
-"""How rows of tables begin: a function of seed and id alone, whichever server makes them.
+"""Initial values of table rows: a function of seed and id only, the same on every server.
 
-Splitmix64 (Steele, Lea and Flood, 2014) as a hash of (seed, id, column): counters instead of a
-stream, so that rows need not be made in any order, and all of them are made at once.
+Uses splitmix64 (Steele, Lea and Flood, 2014) as a hash of (seed, id, column): counter-based, so
+rows can be computed in any order, and many at once.
 """
 
 import numpy as np
@@ -14,18 +14,18 @@ _SPAN = np.float32(1 << _MANTISSA_BITS)
 
 
 def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Spreads each value over all 64 bits; one to one."""
-    found = values + _GOLDEN
-    found ^= found >> np.uint64(30)
-    found *= _FIRST
-    found ^= found >> np.uint64(27)
-    found *= _SECOND
-    found ^= found >> np.uint64(31)
-    return found
+    """The splitmix64 finaliser: a bijection that mixes all 64 bits."""
+    mixed = values + _GOLDEN
+    mixed ^= mixed >> np.uint64(30)
+    mixed *= _FIRST
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= _SECOND
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
 
 
 def rows(ids: NDArray[np.int64], dim: int, init: float, seed: int) -> NDArray[np.float32]:
-    """The rows of these ids as they begin: uniform in [-init, init)."""
+    """Initial rows of these ids: uniform in [-init, init)."""
     if not init:
         return np.zeros((len(ids), dim), np.float32)
     start = np.array([seed], np.int64).view(np.uint64)

@@ -1,0 +1,53 @@
+"""Startup of a parameter server: opens its folder and resumes what it finds there."""
+
+import logging
+from pathlib import Path
+
+from pserver.checkpoint import CheckpointName
+from pserver.server import ParameterServer, ServerIdentity
+from pserver.store import CheckpointStore
+from runtime.logs import keys
+
+log = logging.getLogger(__name__)
+
+
+def create_server(
+    store: CheckpointStore, identity: ServerIdentity, most_bytes: int, now_s: float
+) -> ParameterServer:
+    """A server: resumed from its shutdown checkpoint if there is one, empty otherwise.
+
+    The shutdown checkpoint contains everything that was ever answered, so no rollback is needed. It
+    is used once. An empty server knows its other checkpoints.
+
+    Args:
+        store: The server's files.
+        identity: Which server it is.
+        most_bytes: Memory limit for arrays.
+        now_s: The time now.
+
+    Raises:
+        ShardError: The folder cannot be read.
+        FullError: The shutdown checkpoint exceeds the memory limit.
+    """
+    last = store.load_shutdown_checkpoint()
+    server = ParameterServer(identity, most_bytes, store.generation(), store.checkpoints())
+    if last is not None:
+        server.resume(last, now_s)
+        store.delete_shutdown_checkpoint()
+        server.checkpoints = tuple(store.checkpoints())
+        log.info("resumed from the shutdown checkpoint", extra=keys(generation=server.generation))
+    elif server.checkpoints:
+        newest: CheckpointName = server.checkpoints[-1].name
+        log.info(
+            "found checkpoints", extra=keys(newest=newest.folder, number=len(server.checkpoints))
+        )
+    return server
+
+
+def open_store(directory: Path, identity: ServerIdentity) -> CheckpointStore:
+    """Opens the files of a server.
+
+    Raises:
+        ShardError: The folder cannot be used.
+    """
+    return CheckpointStore(directory, identity.job, identity.index, identity.of)
