@@ -1,4 +1,4 @@
-r"""Who clicks what: embeddings of users and items, in PaddlePaddle.
+r"""Click prediction: embeddings of users and items, in PaddlePaddle.
 
     python examples/models/make_data.py build/data
     edl train examples/models/clicks.py --async --servers 2 -n 4 --epochs 4 \\
@@ -18,7 +18,7 @@ USERS, ITEMS, HOURS, SIZE = 100, 150, 24, 8
 
 
 class Clicks(nn.Layer):  # type: ignore[misc] # paddle ships no types
-    """A wide part of single weights and a deep part of embeddings."""
+    """A wide part with one weight per id, and a deep part with embeddings."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Clicks(nn.Layer):  # type: ignore[misc] # paddle ships no types
         self.deep = nn.Sequential(nn.Linear(3 * SIZE + 1, 32), nn.ReLU(), nn.Linear(32, 1))
 
     def forward(self, users: Tensor, items: Tensor, hours: Tensor) -> Tensor:
-        """The log-odds of a click."""
+        """Returns the log-odds of a click."""
         user, item = self.users(users), self.items(items)
         both = paddle.concat([user, item, user * item, hours], axis=1)
         ids = paddle.stack([users, items + USERS], axis=1)
@@ -37,22 +37,22 @@ class Clicks(nn.Layer):  # type: ignore[misc] # paddle ships no types
 
 
 def model() -> nn.Layer:
-    """Wide and deep."""
+    """Returns a wide and deep model."""
     return Clicks()
 
 
 def loss(outputs: Tensor, labels: Tensor) -> Tensor:
-    """The mean over the batch."""
+    """Returns the mean over the batch."""
     return nn.functional.binary_cross_entropy_with_logits(outputs, labels)
 
 
 def optimizer(parameters: list[Tensor]) -> paddle.optimizer.Optimizer:
-    """At the servers, rows that a batch does not use stay as they are."""
+    """Returns Adam; at the servers it does not change rows that a batch does not use."""
     return paddle.optimizer.Adam(1e-2, parameters=parameters)
 
 
 def feed(records: list[dict[str, str]]) -> tuple[Any, Any]:
-    """Inputs and labels of a batch: of a .csv file, records are dicts."""
+    """Returns inputs and labels of a batch; records of a .csv file are dicts."""
     users, items = (np.array([int(row[name]) for row in records]) for name in ("user", "item"))
     hours = np.array([[int(row["hour"]) / HOURS] for row in records], np.float32)
     labels = [float(row["clicked"]) for row in records if "clicked" in row]
@@ -60,15 +60,15 @@ def feed(records: list[dict[str, str]]) -> tuple[Any, Any]:
 
 
 def accuracy(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Share of records that are told right."""
+    """Returns the share of correct predictions."""
     return ((outputs > 0) == (labels > 0)).astype("float32").mean()
 
 
 def metrics() -> dict[str, Any]:
-    """Means over the batch, beside the loss."""
+    """Returns the metrics besides the loss: means over the batch."""
     return {"accuracy": accuracy}
 
 
 def predict(outputs: Tensor) -> dict[str, Tensor]:
-    """The probability of a click."""
+    """Returns the probability of a click."""
     return {"probability": nn.functional.sigmoid(outputs)}

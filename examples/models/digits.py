@@ -4,8 +4,8 @@ r"""Handwritten digits: a small convolutional network in PaddlePaddle.
     edl train examples/models/digits.py --data build/data/digits-train.npz \\
         --evaluate build/data/digits-test.npz --epochs 8 --batch-size 32 -n 2
 
-Not a line says how many trainers there are, or whether they train synchronously (`--sync`) or with
-parameter servers (`--async`).
+Nothing in it depends on the number of trainers, or on whether they train synchronously (`--sync`) or
+with parameter servers (`--async`).
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from paddle import Tensor, nn
 
 
 def model() -> nn.Layer:
-    """Two convolutions and a linear layer."""
+    """Returns two convolutions and a linear layer."""
     return nn.Sequential(
         nn.Conv2D(1, 16, 3, padding=1),
         nn.ReLU(),
@@ -29,30 +29,30 @@ def model() -> nn.Layer:
 
 
 def loss(outputs: Tensor, labels: Tensor) -> Tensor:
-    """The mean over the batch."""
+    """Returns the mean over the batch."""
     return nn.functional.cross_entropy(outputs, labels)
 
 
 def optimizer(parameters: list[Tensor]) -> paddle.optimizer.Optimizer:
-    """Any of paddle.optimizer; parameter servers have SGD, Momentum, Adagrad and Adam."""
+    """Returns any of paddle.optimizer; parameter servers support SGD, Momentum, Adagrad and Adam."""
     return paddle.optimizer.Adam(1e-3, parameters=parameters)
 
 
 def feed(records: dict[str, Any]) -> tuple[Any, Any]:
-    """Inputs and labels of a batch: of an .npz file, records are arrays by name."""
+    """Returns inputs and labels of a batch; records of an .npz file are arrays by name."""
     return records["images"].reshape(-1, 1, 8, 8), records.get("labels")
 
 
 def accuracy(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Share of images that are told right."""
+    """Returns the share of correct predictions."""
     return (outputs.argmax(1) == labels).astype("float32").mean()
 
 
 def metrics() -> dict[str, Any]:
-    """Means over the batch, beside the loss."""
+    """Returns the metrics besides the loss: means over the batch."""
     return {"accuracy": accuracy}
 
 
 def predict(outputs: Tensor) -> dict[str, Tensor]:
-    """What `edl predict` writes for each record."""
+    """Returns what `edl predict` writes for each record."""
     return {"digit": outputs.argmax(1), "probability": nn.functional.softmax(outputs).max(1)}

@@ -1,10 +1,10 @@
-r"""Handwritten digits in plain numpy: what a model without a framework looks like.
+r"""Handwritten digits in plain numpy: a model without a framework.
 
     python examples/models/make_data.py build/data
     edl train examples/models/digits_numpy.py --data build/data/digits-train.npz \\
         --evaluate build/data/digits-test.npz --epochs 8 --batch-size 32 -n 2
 
-There is no `feed`: with the two arrays of the file, images and labels, the first are the inputs.
+It has no `feed`: the file has two arrays, images and labels, and the first one is the input.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ class Network:
     """One hidden layer."""
 
     def __init__(self) -> None:
-        draw = np.random.normal  # EDL seeds it, alike for all trainers
+        draw = np.random.normal  # EDL seeds it with the same seed in all trainers
         self.parameters = {
             "w1": draw(0, 0.15, (64, 64)).astype(np.float32),
             "b1": np.zeros(64, np.float32),
@@ -27,14 +27,14 @@ class Network:
         }
 
     def forward(self, inputs: Any) -> Any:
-        """Scores of the ten digits."""
+        """Returns the scores of the ten digits."""
         own = self.parameters
         self.inputs = inputs
         self.hidden = np.maximum(0, inputs @ own["w1"] + own["b1"])
         return self.hidden @ own["w2"] + own["b2"]
 
     def gradients(self, slope: Any) -> Arrays:
-        """Of the loss, by its slope with regard to the scores."""
+        """Returns gradients of the loss, given its gradient with respect to the scores."""
         back = (slope @ self.parameters["w2"].T) * (self.hidden > 0)
         return {
             "w1": self.inputs.T @ back,
@@ -45,12 +45,12 @@ class Network:
 
 
 def model() -> Network:
-    """An object with parameters, forward and gradients."""
+    """Returns an object with parameters, forward and gradients."""
     return Network()
 
 
 def loss(outputs: Any, labels: Any) -> tuple[Any, Any]:
-    """The mean cross entropy, and its slope with regard to the outputs."""
+    """Returns the mean cross entropy, and its gradient with respect to the outputs."""
     odds = np.exp(outputs - outputs.max(1, keepdims=True))
     odds /= odds.sum(1, keepdims=True)
     rows = np.arange(len(labels))
@@ -60,20 +60,20 @@ def loss(outputs: Any, labels: Any) -> tuple[Any, Any]:
 
 
 def optimizer(parameters: Arrays) -> dict[str, Any]:  # noqa: ARG001 - as in all models
-    """Of the kinds sgd, momentum, adagrad and adam."""
+    """Returns an optimizer of kind sgd, momentum, adagrad or adam."""
     return {"kind": "momentum", "learning_rate": 0.1, "momentum": 0.9}
 
 
 def accuracy(outputs: Any, labels: Any) -> Any:
-    """Share of images that are told right."""
+    """Returns the share of correct predictions."""
     return (outputs.argmax(1) == labels).mean()
 
 
 def metrics() -> dict[str, Any]:
-    """Means over the batch, beside the loss."""
+    """Returns the metrics besides the loss: means over the batch."""
     return {"accuracy": accuracy}
 
 
 def predict(outputs: Any) -> Arrays:
-    """What `edl predict` writes for each record."""
+    """Returns what `edl predict` writes for each record."""
     return {"digit": outputs.argmax(1)}

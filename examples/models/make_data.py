@@ -2,7 +2,7 @@
 
     python examples/models/make_data.py build/data
 
-Digits are scikit-learn's where it is installed, and drawn ones elsewhere; clicks are drawn.
+Digits are scikit-learn's if it is installed, otherwise generated; clicks are generated.
 """
 
 import argparse
@@ -14,13 +14,13 @@ import numpy as np
 
 HERE = Path(__file__).parent
 TEST = 360
-"""The last images are for the test."""
+"""Number of test images, the last ones."""
 USERS, ITEMS, HOURS, TASTES = 100, 150, 24, 2
 CLICKS, CLICKS_TEST = 24_000, 4_000
 
 
 def digits(folder: Path) -> None:
-    """Images of 64 pixels, and their digits."""
+    """Writes images of 64 pixels, and their digits."""
     images, labels = runpy.run_path(str(HERE.parent / "numpy_digits/train.py"))["digits"]()
     train, test = slice(None, -TEST), slice(-TEST, None)
     for name, part in (("train", train), ("test", test)):
@@ -28,7 +28,7 @@ def digits(folder: Path) -> None:
 
 
 def clicks(folder: Path) -> None:
-    """Users click on items after their taste; nobody knows it but by the clicks."""
+    """Writes clicks of users on items, by hidden tastes of the users."""
     chance = np.random.default_rng(5)
     tastes, kinds = chance.normal(0, 1, (USERS, TASTES)), chance.normal(0, 1, (ITEMS, TASTES))
     liked = chance.normal(0, 0.5, ITEMS)

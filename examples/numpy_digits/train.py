@@ -2,12 +2,12 @@
 
     edl run -n 4 examples/numpy_digits/train.py --out build/digits
 
-Each trainer trains on its own tasks and leaves its weights as a file after each step. Now and then
-it goes on from the mean of what all have left; a trainer that comes late begins there. The job's
-last task, which one trainer does, writes the model: that mean, whoever is the one.
+Each trainer trains on its own tasks and saves its weights to a file after each step. Every few steps
+it continues from the mean of all saved weights; a trainer that joins later starts from it. The job's
+last task, which one trainer runs, writes this mean as the model.
 
-A record counts once the batch after its own was asked for; by then the weights that have seen it
-are left. So any trainer may be killed at any moment: what it did is in the mean.
+A record is acknowledged when the next batch is requested; by then the weights trained on it are
+saved. So any trainer may be killed at any time, and its acknowledged work is in the mean.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Arrays = dict[str, Any]
 """Weights by name."""
 
 TEST = 360
-"""The last images are for the test; the others are trained on."""
+"""Number of test images, the last ones; the others are for training."""
 BATCH = 32
 RATE, MOMENTUM = 0.1, 0.9
-MEET_EVERY = 10
-"""Steps of a trainer between two meetings."""
+AVERAGE_EVERY = 10
+"""Steps of a trainer between two averagings."""
 MODEL = "model.npz"
 
 GLYPHS = """
@@ -43,7 +43,7 @@ GLYPHS = """
 
 
 def digits() -> tuple[Any, Any]:
-    """1 797 images of 64 pixels between 0 and 1, and their digits: scikit-learn's, or drawn ones."""
+    """1 797 images of 64 pixels between 0 and 1, and their digits, from scikit-learn or generated."""
     try:
         from sklearn.datasets import load_digits  # noqa: PLC0415 - may be missing
     except ImportError:
@@ -56,24 +56,24 @@ def digits() -> tuple[Any, Any]:
 
 
 def drawn(count: int) -> tuple[Any, Any]:
-    """Images from `GLYPHS`, moved by a pixel, paler, and with noise; always the same ones."""
+    """Generates images from `GLYPHS`, shifted by a pixel, paler and with noise; deterministic."""
     chance = np.random.default_rng(0)
     rows = [line.split() for line in GLYPHS.split("\n") if line]
     glyphs = np.zeros((10, 8, 8))
-    for place, row in enumerate(rows):
+    for line_number, row in enumerate(rows):
         for digit, pixels in enumerate(row):
-            glyphs[digit, place] = [pixel == "#" for pixel in pixels]
+            glyphs[digit, line_number] = [pixel == "#" for pixel in pixels]
     labels = chance.integers(0, 10, count)
     images = np.empty((count, 64), np.float32)
-    for place, digit in enumerate(labels):
+    for line_number, digit in enumerate(labels):
         moved = np.roll(glyphs[digit], chance.integers(-1, 2, 2), axis=(0, 1))
         noise = chance.normal(0, 0.15, (8, 8))
-        images[place] = (moved * chance.uniform(0.5, 1) + noise).clip(0, 1).ravel()
+        images[line_number] = (moved * chance.uniform(0.5, 1) + noise).clip(0, 1).ravel()
     return images, labels
 
 
 def fresh(seed: int = 0) -> Arrays:
-    """Weights nobody has trained."""
+    """Returns initial weights."""
     chance = np.random.default_rng(seed)
     return {
         "w1": chance.normal(0, 0.15, (64, 64)),
@@ -84,7 +84,7 @@ def fresh(seed: int = 0) -> Arrays:
 
 
 def forward(weights: Arrays, x: Any) -> tuple[Any, Any]:
-    """The hidden layer and the probability of each digit."""
+    """Returns the hidden layer and the probability of each digit."""
     hidden = np.maximum(0, x @ weights["w1"] + weights["b1"])
     scores = hidden @ weights["w2"] + weights["b2"]
     odds = np.exp(scores - scores.max(axis=1, keepdims=True))
@@ -92,7 +92,7 @@ def forward(weights: Arrays, x: Any) -> tuple[Any, Any]:
 
 
 def step(weights: Arrays, speed: Arrays, x: Any, y: Any) -> None:
-    """One step of gradient descent with momentum."""
+    """Makes one step of gradient descent with momentum."""
     hidden, odds = forward(weights, x)
     odds[np.arange(len(y)), y] -= 1
     odds /= len(y)
@@ -104,15 +104,14 @@ def step(weights: Arrays, speed: Arrays, x: Any, y: Any) -> None:
 
 
 def accuracy(weights: Arrays, x: Any, y: Any) -> float:
-    """Share of images that are told right."""
+    """Returns the share of correct predictions."""
     return float((forward(weights, x)[1].argmax(1) == y).mean())
 
 
-def leave(path: Path, weights: Arrays, age: int) -> None:
-    """Writes weights, whole or not at all.
+def save(path: Path, weights: Arrays, age: int) -> None:
+    """Saves weights atomically.
 
-    Their age is the number of steps behind them: of the trainer that leaves them, and of those
-    whose weights it went on from.
+    Their age is the number of steps that they contain, including those of averaged weights.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     hidden = path.with_suffix(".tmp")
@@ -122,35 +121,35 @@ def leave(path: Path, weights: Arrays, age: int) -> None:
 
 
 def load(path: Path) -> tuple[Arrays, int]:
-    """Weights that somebody has left, and their age."""
+    """Reads saved weights and their age."""
     with np.load(path) as arrays:
         weights = dict(arrays)
     return weights, int(weights.pop("age"))
 
 
 def mean(folder: Path) -> tuple[Arrays, int]:
-    """The mean of what all trainers have left, and the greatest age of it; fresh where nothing is.
+    """Returns the mean of all saved weights and their greatest age; initial weights if none exist.
 
-    Who lags counts less, by half for each meeting missed: neither who is gone nor who has just
-    begun holds the others back.
+    Older weights count less, by half for each averaging that they lag behind, so that a dead or new
+    trainer does not hold back the others.
     """
-    left = [load(path) for path in folder.glob("*.npz")]
-    if not left:
+    saved_weights = [load(path) for path in folder.glob("*.npz")]
+    if not saved_weights:
         return fresh(), 0
-    ages = np.array([age for _, age in left])
-    shares = 0.5 ** ((ages.max() - ages) / MEET_EVERY)
+    ages = np.array([age for _, age in saved_weights])
+    shares = 0.5 ** ((ages.max() - ages) / AVERAGE_EVERY)
     return {
-        name: np.average([weights[name] for weights, _ in left], axis=0, weights=shares)
-        for name in left[0][0]
+        name: np.average([weights[name] for weights, _ in saved_weights], axis=0, weights=shares)
+        for name in saved_weights[0][0]
     }, int(ages.max())
 
 
 def train(out: Path, epochs: int, pause_s: float) -> None:
-    """Trains until the master says that all is done."""
+    """Trains until the job is done."""
     images, labels = digits()
     export = edl.Export()
-    own = out / "weights" / f"{edl.session().settings.trainer}.npz"
-    weights, age = mean(own.parent)
+    own_file = out / "weights" / f"{edl.session().settings.trainer}.npz"
+    weights, age = mean(own_file.parent)
     speed = {name: np.zeros_like(value) for name, value in weights.items()}
     data = edl.from_arrays("digits", images[:-TEST], labels[:-TEST])
     loop = edl.batches(data, BATCH, epochs=epochs, shuffle_seed=1, task_records=BATCH)
@@ -158,10 +157,10 @@ def train(out: Path, epochs: int, pause_s: float) -> None:
         step(weights, speed, x, y)
         time.sleep(pause_s)
         age += 1
-        leave(own, weights, age)
-        if number % MEET_EVERY == 0:
-            weights, age = mean(own.parent)
-    export.run(lambda: leave(out / MODEL, *mean(own.parent)))
+        save(own_file, weights, age)
+        if number % AVERAGE_EVERY == 0:
+            weights, age = mean(own_file.parent)
+    export.run(lambda: save(out / MODEL, *mean(own_file.parent)))
 
 
 def main() -> None:
@@ -173,11 +172,11 @@ def main() -> None:
         "--pause-s", type=float, default=0.0, help="makes steps slow enough to watch"
     )
     parser.add_argument("--test", action="store_true", help="only tell how good the model is")
-    asked = parser.parse_args()
-    if not asked.test:
-        train(asked.out, asked.epochs, asked.pause_s)
+    args = parser.parse_args()
+    if not args.test:
+        train(args.out, args.epochs, args.pause_s)
         return
-    path = asked.out / MODEL
+    path = args.out / MODEL
     if not path.exists():
         raise SystemExit(f"there is no {path}: the job is not done")
     images, labels = digits()

@@ -1,12 +1,12 @@
-"""Wide and deep, in plain numpy: who clicks on what, with embeddings at parameter servers.
+"""Wide and deep click prediction in plain numpy, with embeddings at parameter servers.
 
     python examples/numpy_wide/train_wide.py
 
-starts a master, two servers and three trainers on this machine; the third comes late, and begins
-with what the others have trained. In a job on a cluster the same program is one trainer.
+starts a master, two servers and three trainers on this machine; the third joins later and starts
+from the current parameters. In a job on a cluster the same program is one trainer.
 
 The wide part has a weight for each user and each item; the deep part a small network over their
-embeddings. Rows live at the servers, and a batch looks up only those that it needs.
+embeddings. The servers store the rows, and a batch looks up only those that it needs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SHIFT = 1 << 32
 
 
 def clicks() -> tuple[Any, Any, Any]:
-    """Users, items, and whether the one clicked on the other: tastes meet topics, with noise."""
+    """Generates users, items, and whether the user clicked on the item."""
     chance = np.random.default_rng(0)
     tastes, topics = chance.normal(size=(USERS, 4)), chance.normal(size=(ITEMS, 4))
     users, items = chance.integers(0, USERS, CLICKS), chance.integers(0, ITEMS, CLICKS)
@@ -41,13 +41,13 @@ def clicks() -> tuple[Any, Any, Any]:
 
 
 class WideAndDeep:
-    """A worker: says what there is, and makes gradients of it."""
+    """A worker of `edl.servers`: describes the model and computes its gradients."""
 
     def __init__(self) -> None:
         self.dense: dict[str, Any] = {}
 
     def initial(self) -> Mapping[str, Any]:
-        """Weights of the network, as the first trainer begins."""
+        """Returns the initial weights of the network."""
         chance = np.random.default_rng(1)
         return {
             "w1": chance.normal(0, 0.3, (2 * DIM, HIDDEN)),
@@ -57,19 +57,19 @@ class WideAndDeep:
         }
 
     def tables(self) -> dict[str, Table]:
-        """Rows are made when they are first looked up."""
+        """Returns the tables; their rows are created at the first lookup."""
         return {"deep": Table(DIM, init=0.1, seed=1), "wide": Table(1, init=0.0)}
 
     def optimizer(self) -> dict[str, Any]:
-        """Run by the servers."""
+        """Returns the optimizer that the servers run."""
         return {"kind": "adagrad", "learning_rate": 0.3, "initial": 0.1}
 
     def load(self, dense: Mapping[str, Any]) -> None:
-        """Takes over what the servers have."""
+        """Copies the servers' dense parameters."""
         self.dense = {name: array.copy() for name, array in dense.items()}
 
     def odds(self, users: Any, items: Any, lookup: Lookup) -> tuple[Any, dict[str, Any]]:
-        """How likely clicks are, and what the way back needs."""
+        """Returns click probabilities, and the values that the backward pass needs."""
         ids, places = np.unique(np.concatenate([users, items]), return_inverse=True)
         deep, wide = lookup("deep", ids)[places], lookup("wide", ids)[places, 0]
         count = len(users)
@@ -79,55 +79,55 @@ class WideAndDeep:
         return 1 / (1 + np.exp(-score)), {"ids": ids, "places": places, "x": x, "hidden": hidden}
 
     def gradients(self, records: Any, lookup: Lookup) -> Gradients:
-        """Of the mean cross entropy."""
+        """Returns the gradients of the mean cross entropy."""
         users, items, labels = records
-        odds, kept = self.odds(users, items, lookup)
+        odds, forward = self.odds(users, items, lookup)
         error = ((odds - labels) / len(labels)).astype(np.float32)
-        back = (error[:, None] @ self.dense["w2"].T) * (kept["hidden"] > 0)
+        back = (error[:, None] @ self.dense["w2"].T) * (forward["hidden"] > 0)
         dense = {
-            "w1": kept["x"].T @ back,
+            "w1": forward["x"].T @ back,
             "b1": back.sum(0),
-            "w2": kept["hidden"].T @ error[:, None],
+            "w2": forward["hidden"].T @ error[:, None],
             "b": error.sum(keepdims=True),
         }
         rows = back @ self.dense["w1"].T
-        deep = np.zeros((len(kept["ids"]), DIM), np.float32)
-        wide = np.zeros((len(kept["ids"]), 1), np.float32)
-        np.add.at(deep, kept["places"], np.vstack([rows[:, :DIM], rows[:, DIM:]]))
-        np.add.at(wide[:, 0], kept["places"], np.tile(error, 2))
-        sparse = {"deep": (kept["ids"], deep), "wide": (kept["ids"], wide)}
+        deep = np.zeros((len(forward["ids"]), DIM), np.float32)
+        wide = np.zeros((len(forward["ids"]), 1), np.float32)
+        np.add.at(deep, forward["places"], np.vstack([rows[:, :DIM], rows[:, DIM:]]))
+        np.add.at(wide[:, 0], forward["places"], np.tile(error, 2))
+        sparse = {"deep": (forward["ids"], deep), "wide": (forward["ids"], wide)}
         return Gradients(dense, sparse, {"loss": cross_entropy(odds, labels)})
 
 
 def cross_entropy(odds: Any, labels: Any) -> float:
-    """The loss; a coin has 0.69."""
+    """Returns the loss; random guessing has 0.69."""
     return float(-np.log(np.where(labels > 0, odds, 1 - odds) + 1e-7).mean())
 
 
 def train(epochs: int) -> None:
-    """One trainer's share."""
+    """Runs one trainer."""
     name, data = edl.session().settings.trainer, clicks()
     worker = WideAndDeep()
 
-    def tell(step: Step) -> None:
+    def report(step: Step) -> None:
         if step.number == 1:
             print(f"{name}: first batch at version {step.version}, loss {step.metrics['loss']:.3f}")
 
     loop = edl.from_arrays("clicks", *(column[:-TEST] for column in data))
-    result = servers.train(worker, loop, BATCH, epochs=epochs, shuffle_seed=1, on_step=tell)
+    result = servers.train(worker, loop, BATCH, epochs=epochs, shuffle_seed=1, on_step=report)
     print(f"{name}: {result.steps} of {result.version} steps, loss {result.metrics}")
     test(worker, data)
 
 
 def test(worker: WideAndDeep, data: tuple[Any, Any, Any]) -> None:
-    """How good the parameters are, on clicks that nobody trained on."""
+    """Evaluates the parameters on test clicks."""
     final = servers.fetch()
     worker.load(final.dense)
 
     def lookup(table: str, ids: Any) -> Any:
-        known, rows = final.tables[table]
-        places = np.minimum(np.searchsorted(known, ids), len(known) - 1)
-        return np.where((known[places] == ids)[:, None], rows[places], 0)
+        known_ids, rows = final.tables[table]
+        positions = np.minimum(np.searchsorted(known_ids, ids), len(known_ids) - 1)
+        return np.where((known_ids[positions] == ids)[:, None], rows[positions], 0)
 
     users, items, labels = (column[-TEST:] for column in data)
     odds, _ = worker.odds(users, items, lookup)
@@ -135,8 +135,8 @@ def test(worker: WideAndDeep, data: tuple[Any, Any, Any]) -> None:
     print(f"test accuracy {right:.3f}, loss {cross_entropy(odds, labels):.3f}")
 
 
-def here(epochs: int) -> int:
-    """Master, servers and trainers on this machine; one more trainer after a while."""
+def run_locally(epochs: int) -> int:
+    """Runs the job on this machine; adds a trainer when half of the records are done."""
     from edl.local.run import Options, Run  # noqa: PLC0415 - trainers have no need of it
     from edl.local.schedule import parse  # noqa: PLC0415 - see above
 
@@ -149,11 +149,11 @@ def main() -> None:
     """Trains."""
     parser = argparse.ArgumentParser(description="Clicks, wide and deep, with parameter servers.")
     parser.add_argument("--epochs", type=int, default=3)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     if "EDL_MASTER" in os.environ:
-        train(asked.epochs)
+        train(args.epochs)
     else:
-        sys.exit(here(asked.epochs))
+        sys.exit(run_locally(args.epochs))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     pip install paddlepaddle==3.3.1 scikit-learn edl-sdk
     edl run -n 2 examples/paddle_digits/train_paddle.py --out build/paddle-digits
 
-Each trainer trains a model of its own on its own tasks and saves it now and then, unless another's
-has been trained for longer; a trainer that comes late begins at the newest checkpoint.
+Each trainer trains its own model on its own tasks and saves it at intervals, unless the newest
+checkpoint has more steps; a trainer that joins later starts from the newest checkpoint.
 """
 
 from __future__ import annotations
@@ -25,46 +25,46 @@ from sklearn.datasets import load_digits
 TEST = 360
 BATCH = 32
 SAVE_EVERY = 20
-"""Steps of a trainer."""
+"""Steps of a trainer between two checkpoints."""
 
 
 def digits() -> tuple[Any, Any]:
-    """scikit-learn's 1 797 images of 64 pixels, in an order that all trainers share."""
+    """Returns scikit-learn's 1 797 images of 64 pixels, in the same order in all trainers."""
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(3).permutation(len(labels))
     return (images[order] / 16).astype("float32"), labels[order].astype("int64")
 
 
 def build() -> Any:
-    """A small network, the same in all trainers."""
+    """Returns a small network with the same initial weights in all trainers."""
     paddle.seed(0)
     return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
 def arrays(model: Any) -> dict[str, Any]:
-    """The model's state as a checkpoint holds it."""
+    """Returns the model's state as arrays for a checkpoint."""
     return {name: value.numpy() for name, value in model.state_dict().items()}
 
 
 def restore(model: Any, saved: edl.Checkpoint) -> None:
-    """The state of a checkpoint."""
-    model.set_state_dict({name: paddle.to_tensor(one) for name, one in saved.arrays().items()})
+    """Loads the state of a checkpoint into the model."""
+    model.set_state_dict({name: paddle.to_tensor(array) for name, array in saved.arrays().items()})
 
 
 def save(out: Path, model: Any, steps: int) -> None:
-    """Saves a model, unless the newest checkpoint is of one with more steps behind it."""
+    """Saves a model, unless the newest checkpoint has more steps."""
     newest = edl.latest_checkpoint(out)
     if newest is None or newest.step <= steps:
         edl.save_checkpoint(out, arrays(model), step=steps)
 
 
 def accuracy(model: Any, x: Any, y: Any) -> float:
-    """Share of images that are told right."""
+    """Returns the share of correct predictions."""
     return float((model(paddle.to_tensor(x)).argmax(axis=1).numpy() == y).mean())
 
 
 def train(out: Path, epochs: int) -> None:
-    """Trains until the master says that all is done."""
+    """Trains until the job is done."""
     images, labels = digits()
     model = build()
     saved, steps = edl.latest_checkpoint(out), 0
@@ -93,8 +93,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Handwritten digits, elastic, in PaddlePaddle.")
     parser.add_argument("--out", type=Path, default=Path("build/paddle-digits"))
     parser.add_argument("--epochs", type=int, default=15)
-    asked = parser.parse_args()
-    train(asked.out, asked.epochs)
+    args = parser.parse_args()
+    train(args.out, args.epochs)
 
 
 if __name__ == "__main__":

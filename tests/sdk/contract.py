@@ -1,4 +1,4 @@
-"""What the SDK relies on of a master, as facts that hold on the fake and on the real one."""
+"""The contract between SDK and master: facts that hold for the fake and for the real master."""
 
 import http.client
 import json
@@ -37,11 +37,11 @@ class Master:
         finally:
             link.close()
 
-    def join(self, trainer: str, **more: Any) -> "Trainer":
+    def join(self, trainer: str, **fields: Any) -> "Trainer":
         """A trainer that has joined."""
-        found = Trainer(self, {"trainer": trainer, "incarnation": f"{trainer}-1"})
-        found.told = found.ok("POST", "/v1/join", **more)
-        return found
+        caller = Trainer(self, {"trainer": trainer, "incarnation": f"{trainer}-1"})
+        caller.join_response = caller.ok("POST", "/v1/join", **fields)
+        return caller
 
     def describe(self, name: str = "train", **changes: Any) -> tuple[int, Json]:
         """Describes a data set of 40 records in 4 tasks."""
@@ -49,12 +49,12 @@ class Master:
 
 
 class Trainer:
-    """Calls of one incarnation."""
+    """A trainer that makes the calls of one incarnation."""
 
     def __init__(self, master: Master, who: Json) -> None:
         self.master, self.who = master, who
         self.calls = 0
-        self.told: Json = {}
+        self.join_response: Json = {}
 
     def say(self, method: str, path: str, **body: Any) -> tuple[int, Json]:
         """Status and body of an answer."""
@@ -66,26 +66,26 @@ class Trainer:
         assert status == 200, answer
         return answer
 
-    def order(self, want: int = 0, **more: Any) -> Json:
+    def order(self, want: int = 0, **fields: Any) -> Json:
         """The body of a new call for work."""
         self.calls += 1
-        told: Json = {"done": [], "failed": [], "back": []}
+        report: Json = {"done": [], "failed": [], "back": []}
         scope = {"kinds": ["training"], "datasets": ["train"], "call": self.calls}
-        return {**told, "want": want, "wait_s": 0, **scope, **more}
+        return {**report, "want": want, "wait_s": 0, **scope, **fields}
 
-    def work(self, want: int = 0, **more: Any) -> Json:
+    def work(self, want: int = 0, **fields: Any) -> Json:
         """A call for work."""
-        return self.ok("POST", "/v1/work", **self.order(want, **more))
+        return self.ok("POST", "/v1/work", **self.order(want, **fields))
 
 
-def done(lease: Json, **more: Any) -> Json:
+def done(lease: Json, **fields: Any) -> Json:
     """An entry of `done`."""
     size = lease["end"] - lease["start"]
-    return {**ref(lease), "records": size, "steps": 1, **more}
+    return {**ref(lease), "records": size, "steps": 1, **fields}
 
 
 def ref(lease: Json) -> Json:
-    """How a lease is named."""
+    """The reference to a lease."""
     return {"task": lease["task"], "attempt": lease["attempt"]}
 
 
@@ -99,7 +99,7 @@ class MasterContract:
 
     @pytest.fixture
     def keep(self) -> Callable[[], None]:
-        """Stores a snapshot: what was answered until now is safe, what comes after is not."""
+        """Stores a snapshot: everything answered until now is safe, later answers are not."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -107,53 +107,53 @@ class MasterContract:
         """Another master serves from the last snapshot, at the same port."""
         raise NotImplementedError
 
-    def test_join_says_what_a_trainer_must_know(self, master: Master) -> None:
+    def test_a_join_returns_what_a_trainer_needs(self, master: Master) -> None:
         """Job, heartbeat and generation."""
-        told = master.join("trainer-0").told
+        response = master.join("trainer-0").join_response
 
-        assert {"job", "heartbeat_s", "state", "generation"} <= set(told)
+        assert {"job", "heartbeat_s", "state", "generation"} <= set(response)
 
     def test_tasks_cover_a_data_set_once(self, master: Master) -> None:
         """They are ranges with an id, an attempt and a time."""
         master.describe()
         leases = master.join("trainer-0").work(10)["tasks"]
 
-        assert sorted((one["start"], one["end"]) for one in leases) == [
+        assert sorted((lease["start"], lease["end"]) for lease in leases) == [
             (0, 10),
             (10, 20),
             (20, 30),
             (30, 40),
         ]
-        assert {1} == {one["attempt"] for one in leases}
-        assert all(one["lease_s"] > 0 for one in leases)
+        assert {1} == {lease["attempt"] for lease in leases}
+        assert all(lease["lease_s"] > 0 for lease in leases)
 
     def test_work_is_done_when_all_is_acknowledged(self, master: Master) -> None:
         """Not while another holds a task."""
         master.describe()
-        one, other = master.join("trainer-0"), master.join("trainer-1")
-        mine, others = one.work(3)["tasks"], other.work(3)["tasks"]
-        first = one.work(1, done=[done(lease) for lease in mine])
-        last = other.work(1, done=[done(lease) for lease in others])
+        trainer, peer = master.join("trainer-0"), master.join("trainer-1")
+        leases, peer_leases = trainer.work(3)["tasks"], peer.work(3)["tasks"]
+        first = trainer.work(1, done=[done(lease) for lease in leases])
+        last = peer.work(1, done=[done(lease) for lease in peer_leases])
 
         assert first["results"] == ["accepted"] * 3
         assert first["state"] == "wait"
         assert last["state"] == "done"
-        assert one.work(1)["state"] == "done"
+        assert trainer.work(1)["state"] == "done"
 
     def test_a_done_that_comes_again_is_accepted_and_counts_once(self, master: Master) -> None:
         """Its answer may have been lost."""
         master.describe()
-        one = master.join("trainer-0")
-        lease = one.work(1)["tasks"][0]
+        trainer = master.join("trainer-0")
+        lease = trainer.work(1)["tasks"][0]
 
-        assert [one.work(done=[done(lease)])["results"] for _ in range(2)] == [["accepted"]] * 2
+        assert [trainer.work(done=[done(lease)])["results"] for _ in range(2)] == [["accepted"]] * 2
 
     def test_the_same_call_gets_the_same_answer(self, master: Master) -> None:
         """Leases included."""
         master.describe()
-        one = master.join("trainer-0")
-        order = one.order(2)
-        first, second = (one.ok("POST", "/v1/work", **order)["tasks"] for _ in range(2))
+        trainer = master.join("trainer-0")
+        request = trainer.order(2)
+        first, second = (trainer.ok("POST", "/v1/work", **request)["tasks"] for _ in range(2))
 
         assert first == second
         assert len(first) == 2
@@ -161,39 +161,39 @@ class MasterContract:
     def test_an_attempt_of_the_past_changes_nothing(self, master: Master) -> None:
         """A task that was handed back and leased again has a greater attempt."""
         master.describe(task_records=40)
-        one, other = master.join("trainer-0"), master.join("trainer-1")
-        old = one.work(1)["tasks"][0]
-        one.work(back=[ref(old)])
-        new = other.work(1)["tasks"][0]
-        late = one.work(done=[done(old)])
+        trainer, peer = master.join("trainer-0"), master.join("trainer-1")
+        old = trainer.work(1)["tasks"][0]
+        trainer.work(back=[ref(old)])
+        new = peer.work(1)["tasks"][0]
+        late = trainer.work(done=[done(old)])
 
         assert new["attempt"] > old["attempt"]
         assert late["results"] == ["stale"]
-        assert other.work(done=[done(new)])["results"] == ["accepted"]
+        assert peer.work(done=[done(new)])["results"] == ["accepted"]
 
     def test_a_failed_task_is_leased_again_within_its_budget(self, master: Master) -> None:
         """The third failure drops it, and the rest of the data set can be done."""
         master.describe(task_records=40)
-        one = master.join("trainer-0")
+        trainer = master.join("trainer-0")
         for attempt in range(1, 4):
-            lease = one.work(1)["tasks"][0]
-            one.work(failed=[{**ref(lease), "record": 7, "error": "ValueError: broken"}])
+            lease = trainer.work(1)["tasks"][0]
+            trainer.work(failed=[{**ref(lease), "record": 7, "error": "ValueError: broken"}])
             assert attempt == lease["attempt"]
 
-        assert one.work(1)["state"] == "done"
+        assert trainer.work(1)["state"] == "done"
 
     def test_only_tasks_that_were_asked_for_are_leased(self, master: Master) -> None:
-        """What is done is said about these alone."""
+        """The state `done` is about these alone."""
         master.describe()
         master.describe("other")
-        one = master.join("trainer-0")
-        leases = one.work(10)["tasks"]
+        trainer = master.join("trainer-0")
+        leases = trainer.work(10)["tasks"]
 
         assert {"train"} == {lease["dataset"] for lease in leases}
-        assert one.work(1, done=[done(lease) for lease in leases])["state"] == "done"
+        assert trainer.work(1, done=[done(lease) for lease in leases])["state"] == "done"
 
     def test_a_new_incarnation_hands_back_what_the_old_one_held(self, master: Master) -> None:
-        """The old one is told that it was replaced."""
+        """Calls of the old one are refused, because it was replaced."""
         master.describe(task_records=40)
         old = master.join("trainer-0")
         old.work(1)
@@ -204,12 +204,12 @@ class MasterContract:
         assert [lease["attempt"] for lease in new.work(1)["tasks"]] == [2]
         assert (status, answer["error"]["field"]) == (409, "incarnation")
 
-    def test_who_has_not_joined_is_told_so(self, master: Master) -> None:
-        """For work and heartbeats alike."""
+    def test_calls_before_a_join_are_refused(self, master: Master) -> None:
+        """Work and heartbeats are refused."""
         master.describe()
-        one = Trainer(master, {"trainer": "trainer-9", "incarnation": "x"})
-        for path, body in (("/v1/work", one.order(1)), ("/v1/heartbeat", {"held": []})):
-            status, answer = one.say("POST", path, **body)
+        trainer = Trainer(master, {"trainer": "trainer-9", "incarnation": "x"})
+        for path, body in (("/v1/work", trainer.order(1)), ("/v1/heartbeat", {"held": []})):
+            status, answer = trainer.say("POST", path, **body)
             assert (status, answer["error"]["field"]) == (404, "trainer")
 
     def test_the_first_description_wins(self, master: Master) -> None:
@@ -222,31 +222,31 @@ class MasterContract:
     def test_leaving_hands_everything_back(self, master: Master) -> None:
         """Another gets it at once."""
         master.describe(task_records=40)
-        one, other = master.join("trainer-0"), master.join("trainer-1")
-        lease = one.work(1)["tasks"][0]
-        one.ok("POST", "/v1/leave", back=[ref(lease)])
+        trainer, peer = master.join("trainer-0"), master.join("trainer-1")
+        lease = trainer.work(1)["tasks"][0]
+        trainer.ok("POST", "/v1/leave", back=[ref(lease)])
 
-        assert [lease["attempt"] for lease in other.work(1)["tasks"]] == [2]
+        assert [lease["attempt"] for lease in peer.work(1)["tasks"]] == [2]
 
-    def test_a_heartbeat_hears_of_leases_that_are_over(self, master: Master) -> None:
+    def test_a_heartbeat_returns_leases_that_are_over(self, master: Master) -> None:
         """Those held are not among them."""
         master.describe()
-        one = master.join("trainer-0")
-        kept, given = one.work(2)["tasks"]
-        one.work(back=[ref(given)])
-        held = [{**ref(lease), "trained": 3} for lease in (kept, given)]
+        trainer = master.join("trainer-0")
+        active, released = trainer.work(2)["tasks"]
+        trainer.work(back=[ref(released)])
+        entries = [{**ref(lease), "trained": 3} for lease in (active, released)]
 
-        assert [given["task"]] == one.ok("POST", "/v1/heartbeat", held=held)["lost"]
+        assert [released["task"]] == trainer.ok("POST", "/v1/heartbeat", held=entries)["lost"]
 
     def test_one_saves_at_a_time(self, master: Master) -> None:
         """The newest whole checkpoint is in the status."""
-        one, other = master.join("trainer-0"), master.join("trainer-1")
-        ticket = one.ok("POST", "/v1/checkpoints")
+        trainer, peer = master.join("trainer-0"), master.join("trainer-1")
+        ticket = trainer.ok("POST", "/v1/checkpoints")
 
         assert ticket["granted"] is True
-        assert other.ok("POST", "/v1/checkpoints")["granted"] is False
-        told = {"path": "/models/v1", "step": 12, "ok": True}
-        status, _ = master.ask("PUT", f"/v1/checkpoints/{ticket['ticket']}", told)
+        assert peer.ok("POST", "/v1/checkpoints")["granted"] is False
+        outcome = {"path": "/models/v1", "step": 12, "ok": True}
+        status, _ = master.ask("PUT", f"/v1/checkpoints/{ticket['ticket']}", outcome)
         assert status == 200
         assert master.ask("GET", "/v1/status")[1]["checkpoint"]["path"] == "/models/v1"
 
@@ -254,25 +254,25 @@ class MasterContract:
         """401, before anything else."""
         assert Master(master.port, "wrong").ask("GET", "/v1/status")[0] == 401
 
-    def test_another_master_is_told_what_its_snapshot_lacks(
+    def test_another_master_receives_what_its_snapshot_lacks(
         self, master: Master, keep: Callable[[], None], take_over: Callable[[], None]
     ) -> None:
         """What was acknowledged since counts once; what is held stays held, same attempt."""
         master.describe()
-        one = master.join("trainer-0")
-        first, second, third = one.work(3)["tasks"]
-        one.work(done=[done(first)])
+        trainer = master.join("trainer-0")
+        first, second, third = trainer.work(3)["tasks"]
+        trainer.work(done=[done(first)])
         keep()
-        late = one.work(done=[done(second)])
+        late = trainer.work(done=[done(second)])
         take_over()
-        status, _ = one.say("POST", "/v1/work", **one.order(1))
+        status, _ = trainer.say("POST", "/v1/work", **trainer.order(1))
         again = master.join("trainer-0", done=[done(second)], held=[ref(third)])
-        again.calls = one.calls
-        more = again.work(4, done=[done(third)])
+        again.calls = trainer.calls
+        response = again.work(4, done=[done(third)])
 
-        assert late["safe"] < one.calls
+        assert late["safe"] < trainer.calls
         assert status == 404
-        assert again.told["generation"] > one.told["generation"]
-        assert more["results"] == ["accepted"]
-        assert len(more["tasks"]) == 1
-        assert again.work(1, done=[done(more["tasks"][0])])["state"] == "done"
+        assert again.join_response["generation"] > trainer.join_response["generation"]
+        assert response["results"] == ["accepted"]
+        assert len(response["tasks"]) == 1
+        assert again.work(1, done=[done(response["tasks"][0])])["state"] == "done"

@@ -21,10 +21,10 @@ def example(name: str = "numpy_digits/train.py") -> Any:
     spec = importlib.util.spec_from_file_location(path.parent.name, path)
     assert spec is not None
     assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = found
-    spec.loader.exec_module(found)
-    return found
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def slopes(weights: Mapping[str, Any], x: Any, y: Any) -> tuple[Arrays, float]:
@@ -38,8 +38,8 @@ def slopes(weights: Mapping[str, Any], x: Any, y: Any) -> tuple[Arrays, float]:
     odds[rows, y] -= 1
     odds /= len(y)
     back = (odds @ weights["w2"].T) * (hidden > 0)
-    found = {"w1": x.T @ back, "b1": back.sum(0), "w2": hidden.T @ odds, "b2": odds.sum(0)}
-    return found, loss
+    gradients = {"w1": x.T @ back, "b1": back.sum(0), "w2": hidden.T @ odds, "b2": odds.sum(0)}
+    return gradients, loss
 
 
 class Digits:
@@ -79,7 +79,7 @@ def alone(first: Arrays, images: Any, labels: Any, epochs: int) -> Arrays:
     for _ in range(epochs):
         order = chance.permutation(len(labels))
         for at in range(0, len(order), BATCH):
-            mine = order[at : at + BATCH]
-            for name, slope in slopes(weights, images[mine], labels[mine])[0].items():
+            batch_ids = order[at : at + BATCH]
+            for name, slope in slopes(weights, images[batch_ids], labels[batch_ids])[0].items():
                 weights[name] -= RATE * slope
     return weights

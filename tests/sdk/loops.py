@@ -7,8 +7,8 @@ from typing import Any
 import edl
 from edl import clock
 
-from tests.sdk.books import Task
-from tests.sdk.servers import Server
+from tests.sdk.fake_master import Task
+from tests.sdk.master_server import Server
 
 LIMIT_S = 60.0
 """Less than the time-out of a test, so that what was waited for is named."""
@@ -24,7 +24,7 @@ def numbers(size: int | None) -> edl.Dataset:
     return edl.from_function("train", int, size)
 
 
-def each(batches: Any, act: Callable[[], object]) -> None:
+def run_after_each(batches: Any, act: Callable[[], object]) -> None:
     """Acts after each batch."""
     for _ in batches:
         act()
@@ -40,5 +40,5 @@ def until(true: Any, limit_s: float = LIMIT_S) -> None:
 
 def tasks(server: Server) -> list[Task]:
     """All that the master has, as it is now."""
-    with server.books.changed:
-        return list(server.books.state.tasks.values())
+    with server.master.changed:
+        return list(server.master.state.tasks.values())

@@ -10,9 +10,9 @@ from edl import servers
 from edl.servers import Gradients, Lookup, layout
 from numpy.typing import NDArray
 
-from tests.pserver.processes import Process
-from tests.pserver.serving import Served, Servers
-from tests.pserver.test_app import ask
+from tests.pserver.processes import ServerProcess
+from tests.pserver.serving import RunningServer, RunningServers
+from tests.pserver.test_app import call
 from tests.sdk.conftest import Join
 from tests.sdk.trained import Line
 
@@ -26,7 +26,7 @@ def names(count: int) -> list[str]:
         next(
             name
             for name in (f"marks-{number}" for number in range(1000))
-            if layout.pieces({name: 1}, count)[server]
+            if layout.partition({name: 1}, count)[server]
         )
         for server in range(count)
     ]
@@ -38,7 +38,7 @@ def data(batches: int) -> edl.Dataset:
 
 
 def gradients(batch: int, batches: int, count: int) -> Gradients:
-    """What a batch does to the parameters of so many servers."""
+    """Returns the effect of a batch on the parameters of this number of servers."""
     mark = np.zeros(batches, np.float32)
     mark[batch] = -1
     return Gradients(dict.fromkeys(names(count), mark), {}, {"loss": 0.0})
@@ -66,17 +66,17 @@ class Marks(Line):
 
 
 class Kills:
-    """Ends servers while so many batches in all are computed, one act at a time; for a whole crew."""
+    """Ends servers once a number of batches are computed, one action at a time, for all trainers."""
 
     def __init__(self, acts: dict[int, Callable[[], object]]) -> None:
-        self._left, self._begun = dict(acts), 0
+        self._pending_acts, self._begun = dict(acts), 0
         self._counting, self._acting = threading.Lock(), threading.Lock()
 
     def __call__(self, _: Any) -> None:
         """Another batch is computed."""
         with self._counting:
             self._begun += 1
-            act = self._left.pop(self._begun, None)
+            act = self._pending_acts.pop(self._begun, None)
         if act is not None:
             with self._acting:
                 act()
@@ -89,12 +89,12 @@ class Pusher:
         self,
         join: Join,
         trainer: str,
-        found: Servers,
+        running: RunningServers,
         batches: int,
         rules: servers.Rules = RULES,
     ) -> None:
-        self._batches, self._count = batches, len(found.all)
-        self.member = join(trainer, servers=found.urls, patience_s=60.0)
+        self._batches, self._count = batches, len(running.all)
+        self.member = join(trainer, servers=running.urls, patience_s=60.0)
         self.servers = servers.connect(Marks(batches), rules=rules, member=self.member)
 
     def push(self, *batches: int) -> None:
@@ -114,10 +114,12 @@ class Pusher:
         self.member.leave()
 
 
-def held(join: Join, found: Sequence[Served] | Sequence[Process]) -> NDArray[np.int64]:
+def applied_counts(
+    join: Join, running: Sequence[RunningServer] | Sequence[ServerProcess]
+) -> NDArray[np.int64]:
     """How often each batch is in the part of each server: [server, batch]."""
-    final = servers.fetch(member=join("reader", servers=tuple(one.url for one in found)))
-    marks = np.stack([final.dense[name] for name in names(len(found))]).astype(int)
-    versions = [ask(one, "GET", "/v1/status")[1]["version"] for one in found]
+    final = servers.fetch(member=join("reader", servers=tuple(server.url for server in running)))
+    marks = np.stack([final.dense[name] for name in names(len(running))]).astype(int)
+    versions = [call(server, "GET", "/v1/status")[1]["version"] for server in running]
     assert marks.sum(axis=1).tolist() == versions, "the servers' versions count other batches"
     return marks

@@ -56,7 +56,7 @@ def metrics():
 
 
 def write_data(folder: Path, *, train: int = 960, test: int = 200) -> None:
-    """Writes train.npz and test.npz: three clouds of points that can be told apart."""
+    """Writes train.npz and test.npz: three separable clusters of points."""
     draw = np.random.default_rng(1)
     centers = draw.normal(0, 2, (3, 8))
     for name, count in (("train", train), ("test", test)):

@@ -1,4 +1,4 @@
-"""Facts about users' files in PaddlePaddle: what is said of mistakes; run by `test_model_paddle.py`."""
+"""Facts about users' files in PaddlePaddle: error messages; run by `test_model_paddle.py`."""
 
 import os
 import signal
@@ -47,7 +47,7 @@ def errors_inside_layers_are_the_models() -> None:
     assert "\n" not in str(error)
 
 
-def too_little_memory_is_said_plainly() -> None:
+def too_little_memory_is_reported_plainly() -> None:
     """With step, batch, trainer and what to change, wherever PaddlePaddle runs out of it."""
     for text in (
         "def loss(outputs, labels):\n    return paddle.zeros([1 << 40]).sum() * outputs.sum()\n",
@@ -64,17 +64,17 @@ def losses_must_be_one_number_of_the_outputs() -> None:
     assert "does not depend on the parameters" in str(
         backward("def loss(outputs, labels):\n    return float(outputs.mean())\n")
     )
-    each = "    return nn.functional.cross_entropy(outputs, labels, reduction='none')\n"
-    text = str(backward("def loss(outputs, labels):\n" + each))
+    loss_line = "    return nn.functional.cross_entropy(outputs, labels, reduction='none')\n"
+    text = str(backward("def loss(outputs, labels):\n" + loss_line))
     assert "an array of shape [16]: it must be one number" in text
 
 
 def models_and_optimizers_must_be_paddles() -> None:
-    """What else they are is said."""
-    for given, said in (
+    """The error names their type."""
+    for model, message in (
         (file("def model():\n    return 3\n"), "returned 'int': it must return a paddle.nn.Layer"),
         (file(optimizer="'adam'"), "returned 'str': it must return one of paddle.optimizer"),
-        (file(optimizer="paddle.optimizer.LBFGS(parameters=parameters)"), "LBFGS computes losses"),
+        (file(optimizer="paddle.optimizer.LBFGS(parameters=parameters)"), "LBFGS evaluates losses"),
         (
             file(
                 optimizer="paddle.optimizer.SGD(paddle.optimizer.lr.ReduceOnPlateau(0.1), "
@@ -88,7 +88,7 @@ def models_and_optimizers_must_be_paddles() -> None:
             "parameter 'weight' is float64",
         ),
     ):
-        assert said in refusal(lambda: models.replica(given))  # noqa: B023 - called at once
+        assert message in refusal(lambda: models.replica(model))  # noqa: B023 - called at once
 
 
 def predictions_are_rows() -> None:
@@ -100,8 +100,8 @@ def predictions_are_rows() -> None:
 
     assert plain["outputs"].shape == (5, 3)
     assert list(models.predict(models.replica(file(named)), batch(5))) == ["digit", "raw"]
-    found = models.predict(models.replica(file(several)), batch(5))
-    assert {name: one.shape for name, one in found.items()} == {
+    predictions = models.predict(models.replica(file(several)), batch(5))
+    assert {name: array.shape for name, array in predictions.items()} == {
         "outputs0": (5, 3),
         "outputs1": (5,),
     }
@@ -111,26 +111,26 @@ def predictions_are_rows() -> None:
 
 def exports_come_back() -> None:
     """As a file of PaddlePaddle's, or as the user's function writes it."""
-    found, place = file(), folder() / "models" / "one"
-    replica, other = models.replica(found, seed=3), models.replica(found, seed=4)
+    model, place = file(), folder() / "models" / "one"
+    replica, other = models.replica(model, seed=3), models.replica(model, seed=4)
     models.export(other, place)
     models.export(replica, place)  # replaces it
     assert models.restore(other, place) is None
     assert far(replica.parameters(), other.parameters()) == 0.0
-    assert sorted(one.name for one in place.parent.iterdir()) == ["one"]
+    assert sorted(path.name for path in place.parent.iterdir()) == ["one"]
 
     own = "def export(model, folder):\n    paddle.save(model.state_dict(), f'{folder}/mine')\n"
     models.export(models.replica(file(own), seed=3), place)
-    assert [one.name for one in place.iterdir()] == ["mine"]
+    assert [path.name for path in place.iterdir()] == ["mine"]
     assert far(dict(paddle.load(str(place / "mine"), return_numpy=True)), replica.parameters()) == 0
     nothing = "def export(model, folder):\n    pass\n"
     text = refusal(lambda: models.export(models.replica(file(nothing)), place))
     assert "wrote nothing" in text
-    assert [one.name for one in place.iterdir()] == ["mine"]
+    assert [path.name for path in place.iterdir()] == ["mine"]
 
 
 def exports_of_other_models_are_refused() -> None:
-    """The array that differs is named; damaged files are said to be so."""
+    """The array that differs is named; damaged files are reported as such."""
     place = folder() / "one"
     models.export(models.replica(file(MODEL.replace("8", "9"))), place)
     replica = models.replica(file())
@@ -143,19 +143,19 @@ def exports_of_other_models_are_refused() -> None:
 
 def sigterm_is_what_it_was() -> None:
     """PaddlePaddle's own handler ends the process; whatever Python had set before is back."""
-    heard: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _frame: heard.append(number))
+    signals: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: signals.append(number))
     models.replica(file())
     os.kill(os.getpid(), signal.SIGTERM)
     np.zeros(1).sum()
 
-    assert heard == [signal.SIGTERM]
+    assert signals == [signal.SIGTERM]
 
 
 FACTS = (
     errors_name_function_step_and_trainer,
     errors_inside_layers_are_the_models,
-    too_little_memory_is_said_plainly,
+    too_little_memory_is_reported_plainly,
     losses_must_be_one_number_of_the_outputs,
     models_and_optimizers_must_be_paddles,
     predictions_are_rows,

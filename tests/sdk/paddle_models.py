@@ -48,13 +48,13 @@ OPTIMIZERS = (
 def file(*parts: str, optimizer: str = SGD) -> models.Model:
     """A user's file of these parts; those that are missing are the usual ones."""
     usual = {"def model": MODEL, "def loss": LOSS}
-    more = [text for begin, text in usual.items() if not any(begin in part for part in parts)]
-    made = f"\ndef optimizer(parameters):\n    return {optimizer}\n"
+    defaults = [text for begin, text in usual.items() if not any(begin in part for part in parts)]
+    optimizer_text = f"\ndef optimizer(parameters):\n    return {optimizer}\n"
     if any("def optimizer" in part for part in parts):
-        made = ""
-    with tempfile.NamedTemporaryFile("w", suffix=".py", delete=False) as found:
-        found.write("".join((HEAD, *more, *parts, made)))
-    return models.load(found.name)
+        optimizer_text = ""
+    with tempfile.NamedTemporaryFile("w", suffix=".py", delete=False) as file_:
+        file_.write("".join((HEAD, *defaults, *parts, optimizer_text)))
+    return models.load(file_.name)
 
 
 def batch(size: int = 16, seed: int = 0) -> dict[str, Any]:
@@ -97,13 +97,13 @@ class Plain:
 
     def arrays(self) -> dict[str, Any]:
         """Parameters and buffers."""
-        return {name: one.numpy() for name, one in self.layer.state_dict().items()}
+        return {name: array.numpy() for name, array in self.layer.state_dict().items()}
 
 
-def far(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+def far(first: Mapping[str, Any], other: Mapping[str, Any]) -> float:
     """The largest difference of two sets of arrays of the same names."""
-    assert one.keys() == other.keys(), (sorted(one), sorted(other))
-    return max(float(np.abs(one[name] - other[name]).max()) for name in one)
+    assert first.keys() == other.keys(), (sorted(first), sorted(other))
+    return max(float(np.abs(first[name] - other[name]).max()) for name in first)
 
 
 def refusal(act: Callable[[], object], kind: type[Exception] = models.ModelError) -> str:
@@ -119,8 +119,8 @@ def refusal(act: Callable[[], object], kind: type[Exception] = models.ModelError
 
 def folder() -> Path:
     """A new one; the process that made it removes it."""
-    found = tempfile.mkdtemp(dir=_HOME.name)
-    return Path(found)
+    path = tempfile.mkdtemp(dir=_HOME.name)
+    return Path(path)
 
 
 _HOME = tempfile.TemporaryDirectory()

@@ -51,21 +51,21 @@ class Server:
 
 def gradients_are_those_of_plain_paddle() -> None:
     """Dense ones by name; rows of sparse embeddings by id, though looked up twice in a batch."""
-    found = file(TABLES)
+    model = file(TABLES)
     worker, plain = (
-        models.worker(found, seed=3),
+        models.worker(model, seed=3),
         Plain(file(TABLES.replace("sparse=True, ", "")), 3),
     )
     server = Server(plain.layer.rows.weight.numpy())
-    said = worker.gradients(records(), server.lookup)
+    computed = worker.gradients(records(), server.lookup)
     loss = plain.gradient(records(), 0)
-    whole = {name: one.grad for name, one in plain.layer.named_parameters()}
+    whole = {name: array.grad for name, array in plain.layer.named_parameters()}
 
-    assert abs(said.metrics["loss"] - loss) < 1e-6
-    dense = {name: whole[name].numpy() for name in said.dense}
-    assert far(dense, said.dense) < 1e-6
+    assert abs(computed.metrics["loss"] - loss) < 1e-6
+    dense = {name: whole[name].numpy() for name in computed.dense}
+    assert far(dense, computed.dense) < 1e-6
     assert sorted(dense) == ["kept.weight", "line.bias", "line.weight"]
-    ids, rows = said.sparse["rows"]
+    ids, rows = computed.sparse["rows"]
     expected = whole["rows.weight"].numpy()
     assert np.allclose(rows, expected[ids], atol=1e-6)
     assert set(np.flatnonzero(np.abs(expected).sum(1))) <= set(ids.tolist())
@@ -78,7 +78,7 @@ def batches_follow_each_other() -> None:
     worker = models.worker(file(TABLES), seed=3)
     server = Server(np.full((50, 4), 0.5, np.float32))
     first = worker.gradients(records(), server.lookup)
-    worker.load({name: one * 0 for name, one in worker.initial().items()})
+    worker.load({name: array * 0 for name, array in worker.initial().items()})
     other = worker.gradients(records(seed=1), server.lookup)
     worker.load(models.worker(file(TABLES), seed=3).initial())
     again = worker.gradients(records(), server.lookup)
@@ -88,13 +88,13 @@ def batches_follow_each_other() -> None:
     assert other.metrics["loss"] != first.metrics["loss"]
 
 
-def tables_are_described_alike_in_all_trainers() -> None:
+def tables_are_the_same_in_all_trainers() -> None:
     """Their spread is that of the layer, their seed comes of name and seed."""
-    one, same, other = (models.worker(file(TABLES), seed=seed).tables() for seed in (3, 3, 4))
-    table = one["rows"]
+    first, same, other = (models.worker(file(TABLES), seed=seed).tables() for seed in (3, 3, 4))
+    table = first["rows"]
 
-    assert list(one) == ["rows"]
-    assert one == same
+    assert list(first) == ["rows"]
+    assert first == same
     assert table.seed != other["rows"].seed
     assert table.dim == 4
     assert 0.2 < table.init < 0.5  # Xavier's range is 0.33 for 50 rows of 4
@@ -102,13 +102,13 @@ def tables_are_described_alike_in_all_trainers() -> None:
 
 def evaluation_prediction_and_export_look_rows_up() -> None:
     """What is exported is a whole model, as if it had been trained without servers."""
-    found = file(TABLES)
-    worker, server = models.worker(found, seed=3), Server(np.eye(50, 4, dtype=np.float32))
+    model = file(TABLES)
+    worker, server = models.worker(model, seed=3), Server(np.eye(50, 4, dtype=np.float32))
     loss = models.evaluate(worker, records(), lookup=server.lookup)["loss"]
     outputs = models.predict(worker, records(), lookup=server.lookup)["outputs"]
     place = folder() / "model"
     models.export(worker, place, lookup=server.lookup)
-    replica = models.replica(found, seed=8)
+    replica = models.replica(model, seed=8)
 
     assert models.restore(replica, place) is None
     assert abs(models.evaluate(replica, records())["loss"] - loss) < 1e-6
@@ -135,18 +135,18 @@ def wrong_ids_are_named() -> None:
 
 def optimizers_are_translated() -> None:
     """Those that the servers have."""
-    found = {
-        one: models.worker(
-            file(optimizer=f"paddle.optimizer.{one}, parameters=parameters)")
+    settings = {
+        call: models.worker(
+            file(optimizer=f"paddle.optimizer.{call}, parameters=parameters)")
         ).optimizer()
-        for one in (
+        for call in (
             "SGD(0.1",
             "Momentum(0.2, 0.8, use_nesterov=True",
             "Adagrad(0.3, initial_accumulator_value=0.5",
             "Adam(0.4, beta1=0.5, beta2=0.6, epsilon=1e-3",
         )
     }
-    assert list(found.values()) == [
+    assert list(settings.values()) == [
         {"kind": "sgd", "learning_rate": 0.1},
         {"kind": "momentum", "learning_rate": 0.2, "momentum": 0.8, "nesterov": True},
         {"kind": "adagrad", "learning_rate": 0.3, "initial": 0.5, "epsilon": 1e-6},
@@ -157,7 +157,7 @@ def optimizers_are_translated() -> None:
 def other_optimizers_are_refused() -> None:
     """With a list of those that there are."""
     clip = "grad_clip=nn.ClipGradByNorm(1.0)"
-    for optimizer, said in (
+    for optimizer, message in (
         (OPTIMIZERS[3], "no AdamW"),
         (OPTIMIZERS[4], "no schedules"),
         (OPTIMIZERS[5], "no groups"),
@@ -169,9 +169,9 @@ def other_optimizers_are_refused() -> None:
             "no weight decay",
         ),
     ):
-        found = file(optimizer=optimizer)
-        text = refusal(lambda: models.worker(found))  # noqa: B023 - called at once
-        assert said in text
+        model = file(optimizer=optimizer)
+        text = refusal(lambda: models.worker(model))  # noqa: B023 - called at once
+        assert message in text
         assert "SGD, Momentum, Adagrad, Adam" in text
 
 
@@ -209,7 +209,7 @@ def model():
 def optimizer(parameters):
     return paddle.optimizer.SGD(0.1, parameters=[nn.Linear(1, 1).weight])
 """
-    # all its parameters are at the servers: nothing dense is left, which is said
+    # all its parameters are at the servers: nothing dense is left, which is reported
     assert "no trainable parameters" in refusal(lambda: models.worker(file(text)))
 
 
@@ -223,7 +223,7 @@ def tables_that_a_batch_leaves_out_have_no_gradient() -> None:
 
 
 def too_little_memory_needs_smaller_batches() -> None:
-    """There are no micro-batches to be cut."""
+    """There are no micro-batches to split."""
     worker = models.worker(file("def feed(records):\n    raise MemoryError\n"))
     text = refusal(lambda: worker.gradients(batch(), Server(None).lookup), models.OutOfMemory)
     assert (
@@ -246,7 +246,7 @@ def frozen_embeddings_are_no_tables() -> None:
 FACTS = (
     gradients_are_those_of_plain_paddle,
     batches_follow_each_other,
-    tables_are_described_alike_in_all_trainers,
+    tables_are_the_same_in_all_trainers,
     evaluation_prediction_and_export_look_rows_up,
     rows_need_a_lookup,
     wrong_ids_are_named,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from edl.exchange import Interrupt, Listener, Ring
+from edl.collective import Interrupt, Listener, Ring
 
 KEY = b"token-of-digits"
 LOCAL = "127.0.0.1"
@@ -12,18 +12,18 @@ Act = Callable[[Ring], Any]
 
 
 class Seats:
-    """A listener and an interrupt for each member; many rounds are played on them."""
+    """A listener and an interrupt for each member, for any number of rounds."""
 
-    def __init__(self, world: int) -> None:
-        self.listeners = [Listener(LOCAL) for _ in range(world)]
-        self.interrupts = [Interrupt() for _ in range(world)]
+    def __init__(self, world_size: int) -> None:
+        self.listeners = [Listener(LOCAL) for _ in range(world_size)]
+        self.interrupts = [Interrupt() for _ in range(world_size)]
         self.addresses = [address_of(listener) for listener in self.listeners]
-        self.waits: list[list[float | None]] = [[] for _ in range(world)]
-        """What `on_wait` was told, by rank."""
-        self._pool = ThreadPoolExecutor(world)
+        self.waits: list[list[float | None]] = [[] for _ in range(world_size)]
+        """The arguments of `on_wait`, by rank."""
+        self._pool = ThreadPoolExecutor(world_size)
 
     def connect(self, rank: int, number: int = 1, key: bytes = KEY) -> Ring:
-        """One member's ring."""
+        """Connects one member's ring."""
         return Ring.connect(
             self.listeners[rank],
             self.addresses,
@@ -35,7 +35,7 @@ class Seats:
         )
 
     def member(self, rank: int, act: Act, number: int = 1, key: bytes = KEY) -> "Future[Any]":
-        """One member connects, does this and leaves, in a thread."""
+        """Connects one member in a thread, calls a function with its ring and closes the ring."""
 
         def live() -> Any:
             with self.connect(rank, number, key) as ring:
@@ -44,23 +44,23 @@ class Seats:
         return self._pool.submit(live)
 
     def start(self, *acts: Act, number: int = 1) -> "list[Future[Any]]":
-        """All members; one act for all, or one for each."""
-        world = len(self.listeners)
-        return [self.member(rank, acts[rank % len(acts)], number) for rank in range(world)]
+        """Starts all members; with one function for all, or one for each."""
+        world_size = len(self.listeners)
+        return [self.member(rank, acts[rank % len(acts)], number) for rank in range(world_size)]
 
     def run(self, *acts: Act, number: int = 1) -> list[Any]:
         """What members return or raise, by rank."""
         return results(self.start(*acts, number=number))
 
     def interrupt(self, rank: int, member: "Future[Any]") -> Any:
-        """Ends what one member does, and returns what it raised."""
+        """Interrupts one member, and returns what it raised."""
         self.interrupts[rank].set()
-        (found,) = results([member])
+        (error,) = results([member])
         self.interrupts[rank].clear()
-        return found
+        return error
 
     def close(self) -> None:
-        """Gives everything back; members that are still busy are interrupted."""
+        """Closes everything; members that are still busy are interrupted."""
         for interrupt in self.interrupts:
             interrupt.set()
         self._pool.shutdown()
@@ -72,9 +72,9 @@ class Seats:
 
 def results(started: "Sequence[Future[Any]]", within_s: float = 20) -> list[Any]:
     """What members returned or raised."""
-    return [one.exception(within_s) or one.result() for one in started]
+    return [future.exception(within_s) or future.result() for future in started]
 
 
 def address_of(listener: Listener) -> str:
-    """As members are told it."""
+    """Returns a listener's address as members get it."""
     return f"{listener.address[0]}:{listener.address[1]}"

@@ -8,10 +8,10 @@ import edl
 import pytest
 from edl import DataError, MasterError, Refused, Settings
 
-from tests.sdk.books import Json
 from tests.sdk.conftest import Join
-from tests.sdk.loops import LIMIT_S, each, flat, numbers, tasks, until
-from tests.sdk.servers import Handler, Server
+from tests.sdk.fake_master import Json
+from tests.sdk.loops import LIMIT_S, flat, numbers, run_after_each, tasks, until
+from tests.sdk.master_server import Handler, Server
 
 _NOBODY = edl.Session(Settings("http://127.0.0.1:1", "token", "trainer-0"))
 """Never joins."""
@@ -19,10 +19,10 @@ _NOBODY = edl.Session(Settings("http://127.0.0.1:1", "token", "trainer-0"))
 
 def test_one_trainer_gets_every_record_of_every_epoch_once(server: Server, join: Join) -> None:
     """Two epochs of 100 records: each record comes twice, and every task is acknowledged once."""
-    found = flat(edl.batches(numbers(100), 8, epochs=2, member=join()))
+    records = flat(edl.batches(numbers(100), 8, epochs=2, member=join()))
 
-    assert Counter(range(100)) + Counter(range(100)) == Counter(found)
-    assert {1} == {task.accepted for task in server.books.state.tasks.values()}
+    assert Counter(range(100)) + Counter(range(100)) == Counter(records)
+    assert {1} == {task.accepted for task in server.master.state.tasks.values()}
 
 
 def test_batches_are_full_but_where_an_epoch_ends(join: Join) -> None:
@@ -37,19 +37,19 @@ def test_batches_are_full_but_where_an_epoch_ends(join: Join) -> None:
 def test_a_task_is_acknowledged_only_after_the_step_on_its_last_record(
     server: Server, join: Join
 ) -> None:
-    """While the last batch of a task is in the program's hand, the master does not know of it."""
+    """While the program trains on the last batch of a task, the task is not reported as done."""
     steps = iter(edl.batches(numbers(8), 4, task_records=4, member=join()))
     next(steps)
-    beats = len(server.told("/v1/heartbeat"))
-    until(lambda: len(server.told("/v1/heartbeat")) >= beats + 3)
+    beats = len(server.bodies("/v1/heartbeat"))
+    until(lambda: len(server.bodies("/v1/heartbeat")) >= beats + 3)
 
-    assert [body for body in server.told("/v1/work") if body["done"]] == []
+    assert [body for body in server.bodies("/v1/work") if body["done"]] == []
 
     next(steps)
-    until(lambda: any(body["done"] for body in server.told("/v1/work")))
+    until(lambda: any(body["done"] for body in server.bodies("/v1/work")))
 
     assert list(steps) == []
-    assert all(task.done for task in server.books.state.tasks.values())
+    assert all(task.done for task in server.master.state.tasks.values())
 
 
 def test_the_first_call_leaves_work_for_others(server: Server, join: Join) -> None:
@@ -59,7 +59,7 @@ def test_the_first_call_leaves_work_for_others(server: Server, join: Join) -> No
     next(iter(loop))
     loop.close()
 
-    assert server.told("/v1/work")[0] == {
+    assert server.bodies("/v1/work")[0] == {
         "trainer": "trainer-0",
         "incarnation": member.incarnation,
         "done": [],
@@ -75,13 +75,13 @@ def test_the_first_call_leaves_work_for_others(server: Server, join: Join) -> No
 
 def test_trainers_share_a_data_set(server: Server, join: Join) -> None:
     """Three trainers at once: together they get every record once, and each ends by itself."""
-    found: Counter[int] = Counter()
+    trained: Counter[int] = Counter()
     lock = threading.Lock()
 
     def train(name: str) -> None:
         for batch in edl.batches(numbers(300), 5, task_records=10, member=join(name)):
             with lock:
-                found.update(batch)
+                trained.update(batch)
 
     threads = [threading.Thread(target=train, args=(f"trainer-{i}",)) for i in range(3)]
     for thread in threads:
@@ -89,8 +89,8 @@ def test_trainers_share_a_data_set(server: Server, join: Join) -> None:
     for thread in threads:
         thread.join(LIMIT_S)
 
-    assert Counter(range(300)) == found
-    assert {1} == {task.accepted for task in server.books.state.tasks.values()}
+    assert Counter(range(300)) == trained
+    assert {1} == {task.accepted for task in server.master.state.tasks.values()}
 
 
 def test_leaving_the_loop_hands_back_what_was_not_acknowledged(server: Server, join: Join) -> None:
@@ -98,7 +98,7 @@ def test_leaving_the_loop_hands_back_what_was_not_acknowledged(server: Server, j
     for _ in edl.batches(numbers(64), 8, task_records=8, member=join()):
         break
 
-    tasks = server.books.state.tasks.values()
+    tasks = server.master.state.tasks.values()
     assert {None} == {task.holder for task in tasks}
     assert {None} == {task.done for task in tasks}
 
@@ -114,9 +114,9 @@ def test_an_error_in_the_loop_hands_back_too(server: Server, join: Join) -> None
     """A step that raises leaves its records to others."""
     loop = edl.batches(numbers(64), 8, task_records=8, member=join())
     with pytest.raises(ZeroDivisionError), loop:
-        each(loop, lambda: 1 // 0)
+        run_after_each(loop, lambda: 1 // 0)
 
-    assert {None} == {task.holder for task in server.books.state.tasks.values()}
+    assert {None} == {task.holder for task in server.master.state.tasks.values()}
 
 
 def test_a_record_that_cannot_be_read_is_named_and_the_loop_goes_on(
@@ -130,10 +130,10 @@ def test_a_record_that_cannot_be_read_is_named_and_the_loop_goes_on(
         return number
 
     data = edl.from_function("train", read, 40)
-    found = flat(edl.batches(data, 4, task_records=4, member=join()))
+    records = flat(edl.batches(data, 4, task_records=4, member=join()))
 
-    bad = server.books.state.tasks["train/0/3"]
-    assert set(range(40)) - {12, 13, 14, 15} <= set(found)
+    bad = server.master.state.tasks["train/0/3"]
+    assert set(range(40)) - {12, 13, 14, 15} <= set(records)
     assert bad.dropped
     assert {13} == {failure["record"] for failure in bad.failures}
     assert "record 13: ValueError: no such image" in caplog.text
@@ -148,10 +148,12 @@ def test_a_batch_that_cannot_be_made_fails_its_tasks(server: Server, join: Join)
         return records
 
     data = edl.from_function("train", int, 16, collate)
-    found = flat(edl.batches(data, 4, task_records=4, member=join()))
+    trained = flat(edl.batches(data, 4, task_records=4, member=join()))
 
-    assert 5 not in found
-    assert "ValueError: shapes differ" in server.books.state.tasks["train/0/1"].failures[0]["error"]
+    assert 5 not in trained
+    assert (
+        "ValueError: shapes differ" in server.master.state.tasks["train/0/1"].failures[0]["error"]
+    )
 
 
 def test_a_data_set_described_twice_differently_is_refused(join: Join) -> None:
@@ -175,18 +177,18 @@ def test_the_job_must_be_the_right_one(server: Server, join: Join) -> None:
 
     assert str(caught.value) == "EDL_JOB is 'faces', but the master serves 'digits' (409)"
     assert (caught.value.status, caught.value.field) == (409, "job")
-    assert [body["back"] for body in server.told("/v1/leave")] == [[]]
+    assert [body["back"] for body in server.bodies("/v1/leave")] == [[]]
 
 
 def test_metrics_are_means_over_the_records_of_a_task(server: Server, join: Join) -> None:
-    """An evaluation knows its model version, and reports by `report`."""
+    """An evaluation has a model version, and reports metrics by `report`."""
     loop = edl.batches(numbers(8), 2, task_records=8, kind="evaluation", member=join())
     for batch in loop:
         assert loop.model_version == 7
         assert loop.records == 2
         loop.report(accuracy=batch[0] / 2, loss=float("nan"))
 
-    done = [entry for body in server.told("/v1/work") for entry in body["done"]]
+    done = [entry for body in server.bodies("/v1/work") for entry in body["done"]]
     assert [entry["metrics"] for entry in done] == [{"accuracy": 1.5}]
     assert [(entry["records"], entry["steps"]) for entry in done] == [(8, 4)]
 
@@ -195,13 +197,13 @@ def test_one_loop_may_run_inside_another(server: Server, join: Join) -> None:
     """An evaluation in the middle of an epoch: both get all of their records."""
     member = join()
     held_out = edl.from_function("test", int, 12)
-    seen, checked = [], []
+    trained, checked = [], []
     for place, batch in enumerate(edl.batches(numbers(40), 4, member=member)):
-        seen += batch
+        trained += batch
         if place == 3:
             checked = flat(edl.batches(held_out, 4, kind="prediction", member=member))
 
-    assert list(range(40)) == sorted(seen)
+    assert list(range(40)) == sorted(trained)
     assert list(range(12)) == sorted(checked)
     assert {1} == {task.attempt for task in tasks(server)}
 
@@ -221,7 +223,7 @@ def test_one_loop_may_run_inside_another(server: Server, join: Join) -> None:
     ],
 )
 def test_arguments_that_cannot_be_are_named(join: Join, wrong: dict[str, Any], text: str) -> None:
-    """One line says which one, and what it must be."""
+    """One line names the argument and its range."""
     with pytest.raises(DataError) as caught:
         edl.batches(numbers(8), **{"batch_size": 4, "member": join(), **wrong})
 
@@ -233,7 +235,7 @@ def test_what_is_about_the_batch_in_hand_needs_one(join: Join) -> None:
     loop = edl.batches(numbers(8), 4, member=join())
     with pytest.raises(DataError) as caught:
         _ = loop.epoch
-    assert str(caught.value) == "there is no batch in hand: this is known inside the loop only"
+    assert str(caught.value) == "there is no current batch: use this inside the loop only"
     flat(loop)
     with pytest.raises(DataError) as caught:
         flat(loop)
@@ -279,7 +281,7 @@ def test_a_reader_that_breaks_is_named_without_a_record(server: Server, join: Jo
     loop = edl.batches(edl.Dataset("train", Broken()), 4, member=join())
     assert flat(loop) == []
 
-    failure = server.books.state.tasks["train/0/0"].failures[0]
+    failure = server.master.state.tasks["train/0/0"].failures[0]
     assert failure["error"] == "OSError: None: the disk is gone, 0 to 4"
     assert "record" not in failure
 
@@ -295,7 +297,7 @@ def test_tasks_fit_their_data_set() -> None:
 
 
 def test_a_data_set_is_described_by_what_was_asked_for() -> None:
-    """All trainers must say the same, so what nobody asked for is said too, always alike."""
+    """All trainers must send the same description, so it contains the defaults too."""
     plain = edl.batches(numbers(1000), 4, member=_NOBODY).description
     changes: dict[str, Any] = {
         "task_records": 7,
@@ -317,10 +319,10 @@ def test_no_thread_keeps_a_program_from_its_end(join: Join) -> None:
     """Whatever ends the main thread ends the process: ours wait for nothing."""
     steps = iter(edl.batches(numbers(64), 4, task_records=4, prefetch=1, member=join()))
     next(steps)
-    found = [one for one in threading.enumerate() if one.name.startswith("edl-")]
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith("edl-")]
 
-    assert {"edl-heartbeat", "edl-courier", "edl-reader"} <= {one.name for one in found}
-    assert [one.name for one in found if not one.daemon] == []
+    assert {"edl-heartbeat", "edl-fetcher", "edl-reader"} <= {thread.name for thread in threads}
+    assert [thread.name for thread in threads if not thread.daemon] == []
 
 
 def test_an_idle_loop_says_so(server: Server, join: Join) -> None:
@@ -328,11 +330,13 @@ def test_an_idle_loop_says_so(server: Server, join: Join) -> None:
     data = numbers(8)
     other = iter(edl.batches(data, 4, task_records=4, member=join("trainer-1"), prefetch=1))
     theirs = [next(other)]
-    mine = iter(edl.batches(data, 4, task_records=4, member=join(), idle_s=0.02, prefetch=1))
-    found = [next(mine) for _ in range(4)]
+    loop = iter(edl.batches(data, 4, task_records=4, member=join(), idle_s=0.02, prefetch=1))
+    first_batches = [next(loop) for _ in range(4)]
 
-    assert None in found
+    assert None in first_batches
     theirs += list(other)
-    rest = list(mine)
-    assert sorted(n for batch in [*theirs, *found, *rest] if batch for n in batch) == list(range(8))
+    last_batches = list(loop)
+    assert sorted(
+        n for batch in [*theirs, *first_batches, *last_batches] if batch for n in batch
+    ) == list(range(8))
     assert len(tasks(server)) == 2

@@ -9,24 +9,24 @@ import pytest
 from edl import Refused, Unavailable
 
 from tests.sdk.conftest import Join
-from tests.sdk.loops import each, flat, numbers, tasks, until
-from tests.sdk.servers import Server, before_away, garbage, lost
+from tests.sdk.loops import flat, numbers, run_after_each, tasks, until
+from tests.sdk.master_server import Server, before_away, garbage, lost
 
 
 def test_a_dead_master_does_not_end_training(
     server: Server, join: Join, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The loop goes on with what is prefetched, waits, and ends with every record trained once."""
+    """The loop continues with prefetched batches, waits, and trains every record once."""
     caplog.set_level(logging.INFO, "edl")
-    found: list[int] = []
+    trained: list[int] = []
     for batch in edl.batches(numbers(120), 4, task_records=4, prefetch=4, member=join()):
-        found += batch
-        if len(found) == 20:
+        trained += batch
+        if len(trained) == 20:
             server.stop()
             threading.Timer(0.4, server.start).start()
 
-    assert list(range(120)) == sorted(found)
-    assert {1} == {task.accepted for task in server.books.state.tasks.values()}
+    assert list(range(120)) == sorted(trained)
+    assert {1} == {task.accepted for task in server.master.state.tasks.values()}
     assert "the master is back after" in caplog.text
 
 
@@ -35,7 +35,7 @@ def test_a_master_that_stays_away_ends_the_loop_after_its_patience(
 ) -> None:
     """The error names the setting that decides."""
     with pytest.raises(Unavailable) as caught:
-        each(edl.batches(numbers(120), 4, member=join(patience_s=0.2)), server.stop)
+        run_after_each(edl.batches(numbers(120), 4, member=join(patience_s=0.2)), server.stop)
 
     text = "the master has been away for more than 0.2 s (EDL_PATIENCE_S)"
     assert str(caught.value) == text
@@ -43,68 +43,68 @@ def test_a_master_that_stays_away_ends_the_loop_after_its_patience(
 
 @pytest.mark.parametrize("fault", [lost, garbage, before_away])
 def test_a_lost_answer_costs_nothing(server: Server, join: Join, fault: Any) -> None:
-    """The same call comes again: no task is leased to somebody who does not know, none twice."""
+    """The same call is repeated: no task is leased without an answer, and none is leased twice."""
     server.faults["/v1/work"] = deque([fault] * 3)
-    found = flat(edl.batches(numbers(60), 4, task_records=4, member=join()))
+    trained = flat(edl.batches(numbers(60), 4, task_records=4, member=join()))
 
-    assert list(range(60)) == sorted(found)
-    assert {1} == {task.attempt for task in server.books.state.tasks.values()}
-    assert {1} == {task.accepted for task in server.books.state.tasks.values()}
+    assert list(range(60)) == sorted(trained)
+    assert {1} == {task.attempt for task in server.master.state.tasks.values()}
+    assert {1} == {task.accepted for task in server.master.state.tasks.values()}
 
 
 def test_another_master_learns_from_the_trainers_what_its_snapshot_lacks(
     server: Server, join: Join, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its books are older than the last answers: nothing acknowledged is trained twice."""
-    server.books.heartbeat_s = 10
-    found: list[int] = []
+    server.master.heartbeat_s = 10
+    trained: list[int] = []
     for batch in edl.batches(numbers(160), 4, task_records=4, member=join()):
-        found += batch
-        if len(found) == 20:
-            until(lambda: server.books.state.tasks["train/0/2"].done)
-            server.books.keep()
-        if len(found) == 60:
-            until(lambda: server.books.state.tasks["train/0/10"].done)
+        trained += batch
+        if len(trained) == 20:
+            until(lambda: server.master.state.tasks["train/0/2"].done)
+            server.master.store_snapshot()
+        if len(trained) == 60:
+            until(lambda: server.master.state.tasks["train/0/10"].done)
             server.stop()
-            server.books.take_over()
+            server.master.take_over()
             server.start()
 
-    assert list(range(160)) == sorted(found)
-    assert {1} == {task.accepted for task in server.books.state.tasks.values()}
-    assert {1} == {task.attempt for task in server.books.state.tasks.values()}
-    assert 8 <= len(server.told("/v1/join")[-1]["done"]) <= 13
+    assert list(range(160)) == sorted(trained)
+    assert {1} == {task.accepted for task in server.master.state.tasks.values()}
+    assert {1} == {task.attempt for task in server.master.state.tasks.values()}
+    assert 8 <= len(server.bodies("/v1/join")[-1]["done"]) <= 13
     assert "another master serves job digits (generation 2)" in caplog.text
 
 
-def test_the_heartbeat_tells_another_master_while_a_step_takes_long(
+def test_the_heartbeat_informs_another_master_during_a_long_step(
     server: Server, join: Join
 ) -> None:
-    """A program deep in a step makes no calls: its leases are told by the heartbeat."""
+    """A program in a long step makes no calls for work: its leases are in the heartbeat."""
     steps = iter(edl.batches(numbers(16), 4, task_records=4, prefetch=2, member=join()))
     next(steps)
     until(lambda: sum(task.holder is not None for task in tasks(server)) >= 2)
-    server.books.keep()
-    server.books.take_over()
+    server.master.store_snapshot()
+    server.master.take_over()
     until(lambda: sum(task.holder is not None for task in tasks(server)) >= 2)
 
     assert sum(len(batch) for batch in steps) == 12
     assert {1} == {task.attempt for task in tasks(server)}
 
 
-def test_acknowledgements_in_a_snapshot_are_not_told_again(join: Join) -> None:
+def test_acknowledgements_in_a_snapshot_are_not_sent_again(join: Join) -> None:
     """What the master calls safe is forgotten here."""
     member = join()
     for _ in edl.batches(numbers(16), 4, task_records=4, member=member):
         pass
 
-    assert member.book.unsafe() == []
+    assert member.lease_table.not_yet_durable() == []
 
 
 def test_a_master_that_was_replaced_is_not_believed(join: Join) -> None:
     """An answer of an older generation counts as none."""
     member = join()
     member.join()
-    member.calls.generation = 2
+    member.work_calls.generation = 2
     with pytest.raises(Unavailable, match="EDL_PATIENCE_S"):
         flat(edl.batches(numbers(16), 4, member=_impatient(member)))
 
@@ -112,24 +112,24 @@ def test_a_master_that_was_replaced_is_not_believed(join: Join) -> None:
 def test_a_lost_lease_is_not_trained_and_not_acknowledged(
     server: Server, join: Join, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The heartbeat says so; batches that hold nothing else are skipped, what was trained counts."""
+    """The heartbeat reports it; batches of this lease alone are skipped, trained records count."""
     member = join()
     steps = iter(edl.batches(numbers(32), 4, task_records=8, prefetch=4, member=member))
     next(steps)
-    with server.books.changed:
-        server.books.state.tasks["train/0/0"].holder = "somebody"
+    with server.master.changed:
+        server.master.state.tasks["train/0/0"].holder = "somebody"
     until(lambda: "leases of train/0/0 are over" in caplog.text)
     next(steps)
-    with server.books.changed:
-        server.books.state.tasks["train/0/0"].done = 99
-    rest = flat(steps)
+    with server.master.changed:
+        server.master.state.tasks["train/0/0"].done = 99
+    records = flat(steps)
 
-    assert set(rest) <= set(range(8, 32))
-    assert member.book.counts.wasted == 4
+    assert set(records) <= set(range(8, 32))
+    assert member.lease_table.counts.wasted == 4
 
 
 def test_another_process_with_the_same_name_ends_this_one(join: Join) -> None:
-    """The loop raises what the master said."""
+    """The loop raises the master's refusal."""
     member = join()
     steps = iter(edl.batches(numbers(400), 4, task_records=4, member=member))
     next(steps)
@@ -141,14 +141,14 @@ def test_another_process_with_the_same_name_ends_this_one(join: Join) -> None:
 
 def test_the_master_can_stop_a_loop(server: Server, join: Join) -> None:
     """The loop ends after the batch in hand, without an error, and hands back what it holds."""
-    member, seen = join(), 0
+    member, batches = join(), 0
     for _ in edl.batches(numbers(400), 4, task_records=4, member=member):
-        seen += 1
-        with server.books.changed:
-            server.books.stopped = True
+        batches += 1
+        with server.master.changed:
+            server.master.stopped = True
         until(lambda: member.stopping)
 
-    assert seen == 1
+    assert batches == 1
     assert {None} == {task.holder for task in tasks(server)}
 
 

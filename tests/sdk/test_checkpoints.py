@@ -11,29 +11,29 @@ import pytest
 from edl import CheckpointError
 
 from tests.sdk.conftest import Join
-from tests.sdk.servers import Server, before_away
+from tests.sdk.master_server import Server, before_away
 
 
-def _save(home: Path, member: edl.Session, value: float = 1.0, **more: Any) -> edl.Checkpoint:
-    found = edl.save_checkpoint(home, {"weights": np.full(3, value)}, member=member, **more)
-    assert found is not None
-    return found
+def _save(home: Path, member: edl.Session, value: float = 1.0, **options: Any) -> edl.Checkpoint:
+    checkpoint = edl.save_checkpoint(home, {"weights": np.full(3, value)}, member=member, **options)
+    assert checkpoint is not None
+    return checkpoint
 
 
 def test_what_is_saved_is_found_again(server: Server, join: Join, tmp_path: Path) -> None:
-    """Arrays, step, version and how far the data was; the master knows of it."""
+    """Arrays, step, version and progress of the data; the master has the path."""
     member = join()
     for _ in edl.batches(edl.from_function("train", int, 8), 4, member=member):
         pass
-    made = _save(tmp_path / "models", member, 2.5, step=12)
-    found = edl.latest_checkpoint(tmp_path / "models")
+    saved = _save(tmp_path / "models", member, 2.5, step=12)
+    newest = edl.latest_checkpoint(tmp_path / "models")
 
-    assert found == made
-    assert found.step == 12
-    assert found.progress["train"]["done_records"] == 8
-    assert found.arrays()["weights"].tolist() == [2.5] * 3
-    assert server.books.state.checkpoint is not None
-    assert server.books.state.checkpoint["path"] == str(made.path)
+    assert newest == saved
+    assert newest.step == 12
+    assert newest.progress["train"]["done_records"] == 8
+    assert newest.arrays()["weights"].tolist() == [2.5] * 3
+    assert server.master.state.checkpoint is not None
+    assert server.master.state.checkpoint["path"] == str(saved.path)
 
 
 def test_a_function_may_write_any_files(join: Join, tmp_path: Path) -> None:
@@ -43,24 +43,24 @@ def test_a_function_may_write_any_files(join: Join, tmp_path: Path) -> None:
         (folder / "layers").mkdir()
         (folder / "layers" / "one.txt").write_text("weights")
 
-    made = edl.save_checkpoint(tmp_path, write, member=join())
+    checkpoint = edl.save_checkpoint(tmp_path, write, member=join())
 
-    assert made is not None
-    assert (made.path / "layers" / "one.txt").read_text() == "weights"
+    assert checkpoint is not None
+    assert (checkpoint.path / "layers" / "one.txt").read_text() == "weights"
     with pytest.raises(CheckpointError, match="holds no arrays"):
-        made.arrays()
+        checkpoint.arrays()
 
 
 def test_only_one_trainer_saves_at_a_time(join: Join, tmp_path: Path) -> None:
     """The others go on training at once."""
-    other, found = join("trainer-1"), []
+    other, results = join("trainer-1"), []
 
     def write(folder: Path) -> None:
-        found.append(edl.save_checkpoint(tmp_path, {"w": np.zeros(1)}, member=other))
+        results.append(edl.save_checkpoint(tmp_path, {"w": np.zeros(1)}, member=other))
         (folder / "w").write_text("w")
 
     assert edl.save_checkpoint(tmp_path, write, member=join()) is not None
-    assert found == [None]
+    assert results == [None]
     assert _save(tmp_path, other).version == 2
 
 
@@ -84,7 +84,7 @@ def test_versions_only_grow(server: Server, join: Join, tmp_path: Path) -> None:
     """Even when the master has lost its books and counts from 1 again."""
     member = join()
     assert [_save(tmp_path, member).version for _ in range(2)] == [1, 2]
-    server.books.take_over()
+    server.master.take_over()
 
     assert _save(tmp_path, member).version == 3
 
@@ -163,7 +163,7 @@ def test_a_save_that_fails_leaves_nothing_and_frees_the_ticket(join: Join, tmp_p
 def test_a_master_that_is_away_ends_no_training(
     server: Server, join: Join, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No checkpoint now; and one that is whole stays so, though the master never hears of it."""
+    """No checkpoint now; a complete one stays, though it cannot be reported to the master."""
     member = join()
     member.join()
     server.faults["/v1/checkpoints"] = deque([before_away])
@@ -172,10 +172,10 @@ def test_a_master_that_is_away_ends_no_training(
     assert "no checkpoint now" in caplog.text
 
     server.faults["/v1/checkpoints/save-1"] = deque([before_away])
-    made = _save(tmp_path, member)
+    checkpoint = _save(tmp_path, member)
 
-    assert edl.latest_checkpoint(tmp_path) == made
-    assert "did not hear of the checkpoint" in caplog.text
+    assert edl.latest_checkpoint(tmp_path) == checkpoint
+    assert "could not report the checkpoint" in caplog.text
 
 
 def test_a_reader_never_sees_half_a_checkpoint(join: Join, tmp_path: Path) -> None:
@@ -183,11 +183,11 @@ def test_a_reader_never_sees_half_a_checkpoint(join: Join, tmp_path: Path) -> No
     member = join()
     _save(tmp_path, member)
     over = threading.Event()
-    seen: list[edl.Checkpoint | None] = []
+    newest_ones: list[edl.Checkpoint | None] = []
 
     def look() -> None:
         while not over.is_set():
-            seen.append(edl.latest_checkpoint(tmp_path))
+            newest_ones.append(edl.latest_checkpoint(tmp_path))
 
     thread = threading.Thread(target=look)
     thread.start()
@@ -196,4 +196,4 @@ def test_a_reader_never_sees_half_a_checkpoint(join: Join, tmp_path: Path) -> No
     over.set()
     thread.join()
 
-    assert None not in seen
+    assert None not in newest_ones

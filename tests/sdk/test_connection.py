@@ -2,20 +2,21 @@ from collections import deque
 from typing import Any
 
 import pytest
-from edl import Refused, Unavailable, wire
+from edl import Refused, Unavailable
 from edl.backoff import Backoff
-from edl.connection import Connection
+from edl.master import protocol
+from edl.master.connection import Connection
 
-from tests.sdk.books import Json
-from tests.sdk.servers import TOKEN, Handler, Server
+from tests.sdk.fake_master import Json
+from tests.sdk.master_server import TOKEN, Handler, Server
 
 
 @pytest.fixture
 def link(server: Server) -> Any:
     """A connection to a master in memory."""
-    found = Connection(server.url, TOKEN)
-    yield found
-    found.close()
+    connection = Connection(server.url, TOKEN)
+    yield connection
+    connection.close()
 
 
 def _status(code: int, raw: bytes) -> Any:
@@ -120,7 +121,7 @@ def test_an_answer_that_is_too_long_counts_as_none(
     server: Server, link: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not even read."""
-    monkeypatch.setattr("edl.connection._MOST_BYTES", 10)
+    monkeypatch.setattr("edl.master.connection._MAX_BYTES", 10)
     server.faults["/v1/status"] = deque([_status(200, b"{}" + b" " * 20)])
     with pytest.raises(Unavailable, match="longer than 10 bytes"):
         link.call("GET", "/v1/status")
@@ -149,12 +150,12 @@ def test_a_closed_connection_stays_closed(link: Connection) -> None:
 def test_a_malformed_answer_counts_as_none(body: Json) -> None:
     """The call is repeated: it may have been cut or come from a stranger."""
     with pytest.raises(Unavailable):
-        wire.work(body)
+        protocol.parse_work(body)
 
 
 def test_waits_double_up_to_a_limit() -> None:
-    """And begin anew after a success."""
-    backoff = Backoff(first_s=1, most_s=5, jitter=lambda: 1.0)
+    """They start again from the first pause after a success."""
+    backoff = Backoff(first_s=1, max_s=5, jitter=lambda: 1.0)
 
     assert [backoff.next_s() for _ in range(4)] == [1, 2, 4, 5]
     backoff.reset()

@@ -29,9 +29,9 @@ EPOCHS, TRAINED = 5, 1437
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[Job]:
     """A master, and trainers that end with the test."""
-    found = Job(tmp_path)
-    yield found
-    found.close()
+    job_ = Job(tmp_path)
+    yield job_
+    job_.close()
 
 
 def _model(out: Path) -> tuple[Any, float]:
@@ -42,14 +42,14 @@ def _model(out: Path) -> tuple[Any, float]:
     return weights, train.accuracy(weights, images[-train.TEST :], labels[-train.TEST :])
 
 
-def test_the_numpy_example_learns_whoever_is_killed(job: Job, tmp_path: Path) -> None:
+def test_the_numpy_example_learns_when_trainers_are_killed(job: Job, tmp_path: Path) -> None:
     """One is killed and started again, one leaves, one comes; each record counts once an epoch."""
     train = example()
     images, labels = train.digits()
     data = edl.from_arrays("digits", images[: -train.TEST], labels[: -train.TEST])
     options: Any = {"epochs": EPOCHS, "shuffle_seed": 1, "task_records": train.BATCH}
-    held = edl.batches(data, train.BATCH, prefetch=1, member=job.join("holder"), **options)
-    holding = iter(held)
+    holder = edl.batches(data, train.BATCH, prefetch=1, member=job.join("holder"), **options)
+    holding = iter(holder)
     next(holding)  # the first epoch is not over before this batch is given back
     words = (DIGITS, "--out", tmp_path / "out", "--epochs", str(EPOCHS))
     killed, leaving = job.start("trainer-0", *words), job.start("trainer-1", *words)
@@ -58,37 +58,37 @@ def test_the_numpy_example_learns_whoever_is_killed(job: Job, tmp_path: Path) ->
     killed.process.kill()
     again, late = job.start("trainer-0", *words), job.start("trainer-2", *words)
     leaving.process.terminate()
-    held.close()
+    holder.close()
 
-    assert [one.ends() for one in (again, late)] == [0, 0], again.text + late.text
-    assert [one.ends() for one in (killed, leaving)] == [-9, 143]
+    assert [process.ends() for process in (again, late)] == [0, 0], again.text + late.text
+    assert [process.ends() for process in (killed, leaving)] == [-9, 143]
     assert job.done("digits") == EPOCHS * TRAINED
     assert _model(tmp_path / "out")[1] > 0.8
 
 
 def test_who_lags_does_not_hold_the_example_back(tmp_path: Path) -> None:
-    """Weights of one who is gone or has just begun count less and less; who is alike, alike."""
+    """Weights of dead or new trainers count less; equally old weights count equally."""
     train = example()
     trained, other, fresh = (train.fresh(seed) for seed in range(3))
-    train.leave(tmp_path / "a.npz", trained, 90)
-    train.leave(tmp_path / "gone.npz", other, 90 - 8 * train.MEET_EVERY)
-    train.leave(tmp_path / "new.npz", fresh, 1)
-    found, age = train.mean(tmp_path)
+    train.save(tmp_path / "a.npz", trained, 90)
+    train.save(tmp_path / "gone.npz", other, 90 - 8 * train.AVERAGE_EVERY)
+    train.save(tmp_path / "new.npz", fresh, 1)
+    weights, age = train.mean(tmp_path)
 
     assert age == 90
     for name, array in trained.items():
-        np.testing.assert_allclose(found[name], array, atol=0.01)
+        np.testing.assert_allclose(weights[name], array, atol=0.01)
 
-    train.leave(tmp_path / "b.npz", other, 90)
-    found, _ = train.mean(tmp_path)
+    train.save(tmp_path / "b.npz", other, 90)
+    weights, _ = train.mean(tmp_path)
     for name, array in trained.items():
-        np.testing.assert_allclose(found[name], (array + other[name]) / 2, atol=0.01)
+        np.testing.assert_allclose(weights[name], (array + other[name]) / 2, atol=0.01)
 
 
 def test_a_trainer_of_the_example_that_comes_late_begins_where_the_others_are(
     tmp_path: Path,
 ) -> None:
-    """Where nobody has been, all begin alike."""
+    """Without saved weights all start from the same initial ones."""
     train = example()
     first, age = train.mean(tmp_path)
     assert age == 0
@@ -96,12 +96,12 @@ def test_a_trainer_of_the_example_that_comes_late_begins_where_the_others_are(
         np.testing.assert_array_equal(first[name], array)
 
     trained = train.fresh(7)
-    train.leave(tmp_path / "trainer-0.npz", trained, 12)
-    found, age = train.mean(tmp_path)
+    train.save(tmp_path / "trainer-0.npz", trained, 12)
+    weights, age = train.mean(tmp_path)
 
     assert age == 12
     for name, array in trained.items():
-        np.testing.assert_array_equal(found[name], array)
+        np.testing.assert_array_equal(weights[name], array)
 
 
 @pytest.mark.soak
@@ -118,7 +118,7 @@ def test_the_numpy_example_learns_whatever_happens_when(tmp_path: Path, seed: in
     assert _model(tmp_path)[1] > 0.8
 
 
-def test_a_program_with_its_own_collectives_goes_on_with_whoever_is_there(
+def test_a_program_with_its_own_collectives_continues_with_the_remaining_members(
     job: Job, tmp_path: Path
 ) -> None:
     """A member is killed in a step, one comes, one leaves; no record is left out, and it learns.
@@ -126,10 +126,10 @@ def test_a_program_with_its_own_collectives_goes_on_with_whoever_is_there(
     Who comes when all is trained does not hide what was.
     """
     train = example("own_collectives/train_rounds.py")
-    held = edl.batches(
+    holder = edl.batches(
         train.data(), train.BATCH, epochs=train.EPOCHS, prefetch=1, member=job.join("holder")
     )
-    holding = iter(held)
+    holding = iter(holder)
     next(holding)  # the first epoch is not over before this batch is given back
     words = (Path(str(train.__file__)), "--out", tmp_path / "out")
     first, killed = job.start("trainer-0", *words), job.start("trainer-1", *words)
@@ -140,10 +140,10 @@ def test_a_program_with_its_own_collectives_goes_on_with_whoever_is_there(
     again = job.start("trainer-1", *words)
     again.says(" of 2, step")
     first.process.terminate()
-    held.close()
+    holder.close()
 
     assert again.ends() == 0, again.text
-    assert [one.ends() for one in (killed, first)] == [-9, 143]
+    assert [process.ends() for process in (killed, first)] == [-9, 143]
     assert job.done("plane") == 6144
     assert "[1. 2. 3. 4. 5. 6. 7. 8.]" in again.text
 
@@ -171,9 +171,9 @@ LAST = re.compile(r"test accuracy (\d\.\d+) after (\d+) steps")
 @with_paddle
 def test_the_paddle_example_learns(job: Job, tmp_path: Path) -> None:
     """One trainer; what it has saved last is the model that it has in the end."""
-    found = job.start("trainer-0", *_paddle(tmp_path, epochs=3), python=str(PADDLE))
-    assert found.ends() == 0, found.text
-    ((accuracy, steps),) = LAST.findall(found.text)
+    process = job.start("trainer-0", *_paddle(tmp_path, epochs=3), python=str(PADDLE))
+    assert process.ends() == 0, process.text
+    ((accuracy, steps),) = LAST.findall(process.text)
     newest = edl.latest_checkpoint(tmp_path / "out")
 
     assert float(accuracy) > 0.8
@@ -191,7 +191,7 @@ def test_the_paddle_example_keeps_the_model_that_was_trained_most(job: Job, tmp_
     until(lambda: job.done("digits") > TRAINED, LIMIT_S)
     killed.process.kill()
     again = job.start("trainer-1", *words, python=str(PADDLE))
-    assert [one.ends() for one in (first, again)] == [0, 0], first.text + again.text
+    assert [process.ends() for process in (first, again)] == [0, 0], first.text + again.text
     steps, accuracy = max(
         (int(steps), float(right)) for right, steps in LAST.findall(first.text + again.text)
     )

@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from tests.sdk.contract import Master, MasterContract
-from tests.sdk.contract_meetings import MeetingContract
-from tests.sdk.servers import TOKEN, Server
+from tests.sdk.contract_rendezvous import RendezvousContract
+from tests.sdk.master_server import TOKEN, Server
 
 
-class TestFake(MasterContract, MeetingContract):
+class TestFake(MasterContract, RendezvousContract):
     """The facts of the contract, on the fake."""
 
     @pytest.fixture
@@ -20,9 +20,9 @@ class TestFake(MasterContract, MeetingContract):
     @pytest.fixture
     def keep(self, server: Server) -> Callable[[], None]:
         """A copy."""
-        return server.books.keep
+        return server.master.store_snapshot
 
     @pytest.fixture
     def take_over(self, server: Server) -> Callable[[], None]:
         """Back to the copy."""
-        return server.books.take_over
+        return server.master.take_over

@@ -1,4 +1,4 @@
-"""Data sets from files: what becomes of them, and what is said of those that cannot be read."""
+"""Data sets from files: their records, and the errors of unreadable files."""
 
 import struct
 import zipfile
@@ -9,7 +9,7 @@ import edl
 import numpy as np
 import pytest
 from edl import model as models
-from edl.model.columns import columns
+from edl.model.npz_files import read_arrays
 
 
 def _npz(path: Path, **arrays: Any) -> Path:
@@ -26,9 +26,9 @@ def _whole(data: edl.Dataset) -> Any:
     """One batch of everything, read in blocks of two."""
     files = data.source.shape()["files"]
     blocks = [
-        data.source.read(one["name"], at, min(at + 2, one["records"]))
-        for one in files
-        for at in range(0, one["records"], 2)
+        data.source.read(file["name"], at, min(at + 2, file["records"]))
+        for file in files
+        for at in range(0, file["records"], 2)
     ]
     return data.source.batch(blocks)
 
@@ -50,9 +50,9 @@ def test_npz_files_give_arrays_by_name(tmp_path: Path) -> None:
 def test_arrays_stay_on_disk_where_they_can(tmp_path: Path) -> None:
     """Whatever order their numbers have there; what is compressed, empty or of objects is read."""
     across = np.asfortranarray(_arrays()["images"])
-    mapped = columns(_npz(tmp_path / "a.npz", x=across, none=np.zeros((6, 0))))
+    mapped = read_arrays(_npz(tmp_path / "a.npz", x=across, none=np.zeros((6, 0))))
     np.savez_compressed(tmp_path / "b.npz", x=across)
-    small = columns(tmp_path / "b.npz")
+    small = read_arrays(tmp_path / "b.npz")
 
     assert isinstance(mapped["x"].base, np.memmap)
     assert not isinstance(small["x"].base, np.memmap)
@@ -67,7 +67,7 @@ def test_unusual_headers_are_read_too(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="format"):
         np.savez(tmp_path / "a.npz", unusual=unusual)
 
-    assert columns(tmp_path / "a.npz")["unusual"].dtype == unusual.dtype
+    assert read_arrays(tmp_path / "a.npz")["unusual"].dtype == unusual.dtype
 
 
 def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
@@ -142,12 +142,12 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     """Of whatever kind they are."""
     path = tmp_path / "notes.txt"
     path.write_text("nothing")
-    with pytest.raises(edl.DataError, match=r"notes.txt is no record file.*or give an .npz"):
+    with pytest.raises(edl.DataError, match=r"notes.txt is not a record file.*or give an .npz"):
         models.data(path)
 
 
 @pytest.mark.parametrize(
-    ("arrays", "said"),
+    ("arrays", "message"),
     [
         ({}, "holds no arrays"),
         ({"x": np.zeros(3), "size": np.array(3)}, "'size' is one number"),
@@ -157,7 +157,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_arrays_that_are_no_records_are_refused(
-    tmp_path: Path, arrays: dict[str, Any], said: str
+    tmp_path: Path, arrays: dict[str, Any], message: str
 ) -> None:
     """One row must be one record; what only Python can load is not loaded."""
     path = tmp_path / "a.npz"
@@ -166,7 +166,7 @@ def test_arrays_that_are_no_records_are_refused(
     else:
         with zipfile.ZipFile(path, "w") as empty:
             empty.writestr("readme.txt", "")
-    with pytest.raises(edl.DataError, match=said):
+    with pytest.raises(edl.DataError, match=message):
         models.data(path)
 
 

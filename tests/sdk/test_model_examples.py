@@ -57,9 +57,9 @@ def _train(name: str, data: Path, kind: str, *arguments: str | Path) -> float:
 
 def _accuracy(last: str) -> float:
     """What the last line of a run says."""
-    found = re.search(r"^edl: .* is trained: .*evaluation of .*accuracy (\d\.?\d*)", last)
-    assert found is not None, last
-    return float(found[1])
+    match = re.search(r"^edl: .* is trained: .*evaluation of .*accuracy (\d\.?\d*)", last)
+    assert match is not None, last
+    return float(match[1])
 
 
 def test_digits_in_numpy_are_learned(data: Path, lone: Lone) -> None:
@@ -74,14 +74,16 @@ def test_digits_in_numpy_are_learned(data: Path, lone: Lone) -> None:
 
 def test_digits_in_numpy_are_learned_with_parameter_servers(data: Path) -> None:
     """By one trainer and one server; with more trainers how well depends on who is how fast."""
-    more = ("--async", "--servers", "1", "-n", "1", "--epochs", "4")
+    arguments = ("--async", "--servers", "1", "-n", "1", "--epochs", "4")
 
-    assert _train("digits_numpy", data, "digits", *more) > 0.85
+    assert _train("digits_numpy", data, "digits", *arguments) > 0.85
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("mode", [("--sync",), ("--async", "--max-staleness", "1")])
-def test_digits_in_numpy_are_learned_whoever_is_killed(data: Path, mode: tuple[str, ...]) -> None:
+def test_digits_in_numpy_are_learned_when_trainers_are_killed(
+    data: Path, mode: tuple[str, ...]
+) -> None:
     """By two trainers; one is killed on the way and another one comes."""
     schedule = ("--schedule", "30%:+1, 50%:kill trainer-0")
 
@@ -94,8 +96,8 @@ def test_digits_in_paddle_are_learned_together(data: Path, tmp_path: Path) -> No
     """A trainer is killed while they learn; what one of them exports predicts as well."""
     schedule = ("--schedule", "40%:+1, 60%:kill trainer-0")
     where = ("--python", PADDLE)
-    more = ("--epochs", "5", "--batch-size", "32", "--export", tmp_path / "model", *where)
-    accuracy = _train("digits", data, "digits", *more, *schedule)
+    arguments = ("--epochs", "5", "--batch-size", "32", "--export", tmp_path / "model", *where)
+    accuracy = _train("digits", data, "digits", *arguments, *schedule)
     predicted = tmp_path / "all.npz"
     command = ("-m", "edl", "predict", MODELS / "digits.py", "--model", tmp_path / "model", *where)
     output = ("--output", tmp_path / "parts", "--join", predicted)

@@ -1,4 +1,4 @@
-"""Users' files: what is loaded, and what is said of mistakes."""
+"""Users' files: what is loaded, and the error messages of mistakes."""
 
 import sys
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from edl import model as models
-from edl.model.functions import FUNCTIONS, Function
+from edl.model.functions import FUNCTIONS, UserFunction
 
 GOOD = """
 def model(): ...
@@ -33,24 +33,24 @@ def _file(folder: Path, text: str, name: str = "net.py") -> Path:
 
 def test_a_good_file_gives_its_functions(tmp_path: Path) -> None:
     """Those that are there, by name; the fingerprint follows the text."""
-    found = models.load(_file(tmp_path, GOOD))
+    model = models.load(_file(tmp_path, GOOD))
     other = models.load(_file(tmp_path, GOOD + "\n# changed\n", "other.py"))
 
-    assert found.name == "net"
-    assert found.has("loss")
-    assert not found.has("metrics")
-    assert found.code.keys() == {"model"}
-    assert found.code != other.code
+    assert model.name == "net"
+    assert model.has("loss")
+    assert not model.has("metrics")
+    assert model.code.keys() == {"model"}
+    assert model.code != other.code
 
 
 def test_neighbours_can_be_imported(tmp_path: Path) -> None:
     """As where Python runs a file."""
     _file(tmp_path, "def loss(outputs, labels): ...", "beside_the_net.py")
     text = GOOD.replace("def loss(outputs, labels): ...", "from beside_the_net import loss")
-    found = models.load(_file(tmp_path, text))
+    model = models.load(_file(tmp_path, text))
     del sys.modules["beside_the_net"]
 
-    assert found.functions["loss"].__module__ == "beside_the_net"
+    assert model.functions["loss"].__module__ == "beside_the_net"
 
 
 def test_a_changed_neighbour_is_another_version(tmp_path: Path) -> None:
@@ -70,13 +70,13 @@ def test_a_changed_neighbour_is_another_version(tmp_path: Path) -> None:
 def test_classes_of_the_file_know_their_module(tmp_path: Path) -> None:
     """So dataclasses work, and what is made can be copied."""
     text = "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\n"
-    found = models.load(_file(tmp_path, f"{text}class A:\n    x: int = 1\n{GOOD}"))
+    model = models.load(_file(tmp_path, f"{text}class A:\n    x: int = 1\n{GOOD}"))
 
-    assert found.functions["model"].__module__ in sys.modules
+    assert model.functions["model"].__module__ in sys.modules
 
 
-@pytest.mark.parametrize("function", [one for one in FUNCTIONS if one.required])
-def test_a_missing_function_is_named(tmp_path: Path, function: Function) -> None:
+@pytest.mark.parametrize("function", [function for function in FUNCTIONS if function.required])
+def test_a_missing_function_is_named(tmp_path: Path, function: UserFunction) -> None:
     """With its signature and what it returns, before anything of the file is run."""
     name = function.name
     lines = [line for line in GOOD.split("\n") if not line.startswith(f"def {name}(")]
@@ -95,29 +95,29 @@ def test_names_that_are_only_bound_in_the_text_are_missed_too(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
-        (GOOD + "metrics = {}", r"metrics in .*net.py is 'dict' and no function: define metrics\("),
+        (GOOD + "metrics = {}", r"metrics in .*net.py is 'dict', not a function: define metrics\("),
         (
             GOOD.replace("(outputs, labels)", "(outputs)"),
             r"loss\(outputs\) in .*net.py cannot be called as loss\(outputs, labels\)",
         ),
         (GOOD.replace("def model()", "def model(size)"), r"cannot be called as model\(\)"),
-        ("def model(:", r"net.py:1 is no Python: "),
-        ("\0", "is no Python"),
+        ("def model(:", r"net.py:1 is not Python: "),
+        ("\0", "is not Python"),
     ],
 )
-def test_other_mistakes_are_named(tmp_path: Path, text: str, said: str) -> None:
+def test_other_mistakes_are_named(tmp_path: Path, text: str, message: str) -> None:
     """No function, other arguments, no Python."""
-    with pytest.raises(models.ModelError, match=said):
+    with pytest.raises(models.ModelError, match=message):
         models.load(_file(tmp_path, text))
 
 
 def test_functions_of_which_nothing_is_known_are_taken(tmp_path: Path) -> None:
     """Some of those written in C tell no signature."""
-    found = models.load(_file(tmp_path, GOOD + "export = type"))
+    model = models.load(_file(tmp_path, GOOD + "export = type"))
 
-    assert found.has("export")
+    assert model.has("export")
 
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_frameworks_that_are_missing_can_be_installed(tmp_path: Path) -> None:
 
 
 def test_a_file_that_exits_is_an_error(tmp_path: Path) -> None:
-    """It is no program of its own."""
+    """It is not a program of its own."""
     with pytest.raises(models.UserCodeError, match=r"cannot be run: SystemExit"):
         models.load(_file(tmp_path, GOOD + "raise SystemExit(3)"))
 

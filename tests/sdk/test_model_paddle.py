@@ -20,7 +20,7 @@ pytestmark = [
 @pytest.mark.parametrize("about", ["replica", "worker", "files"])
 def test_facts_hold(about: str) -> None:
     """All of `paddle_replica.py`, `paddle_worker.py` and `paddle_files.py`, each fact by its name."""
-    found = subprocess.run(  # noqa: S603 - our own program
+    completed = subprocess.run(  # noqa: S603 - our own program
         [PADDLE, "-W", "ignore", "-m", f"tests.sdk.paddle_{about}"],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         cwd=ROOT,
@@ -29,4 +29,4 @@ def test_facts_hold(about: str) -> None:
         timeout=170,
         check=False,
     )
-    assert found.returncode == 0, found.stdout + found.stderr
+    assert completed.returncode == 0, completed.stdout + completed.stderr

@@ -15,16 +15,16 @@ import pytest
 HOME = Path(edl.__file__).parent
 MODULES = sorted(HOME.rglob("*.py"))
 EXTRAS = {
-    **{name: {"numpy"} for name in ("exchange", "sync", "servers", "model", "jobs")},
+    **{name: {"numpy"} for name in ("collective", "sync", "servers", "model", "jobs")},
     "paddle": {"numpy", "paddle"},
 }
-"""Packages that need more than the standard library; nobody imports them before they are needed."""
+"""Packages that need more than the standard library; imported only when they are used."""
 
 
 def _imports(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (one.name for one in node.names)
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield node.module or ""
 
@@ -33,7 +33,8 @@ def _imports(tree: ast.AST) -> Iterator[str]:
 def test_modules_need_the_standard_library_or_an_extra(path: Path) -> None:
     """Of Python 3.9; nothing of the control plane, which no training image has."""
     tree = ast.parse(path.read_text(), feature_version=(3, 9))
-    extra = EXTRAS.get(path.relative_to(HOME).parts[0], set())
+    parts = path.relative_to(HOME).parts
+    extra = set().union(*(EXTRAS.get(part, set()) for part in parts))
 
     for name in _imports(tree):
         top = name.partition(".")[0]
@@ -50,13 +51,13 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_loops_and_submitting_need_no_extra(tmp_path: Path) -> None:
-    """Neither numpy nor PaddlePaddle is there; training a model file says what is missing."""
+    """Without numpy and PaddlePaddle; training a model file names the missing package."""
     model = tmp_path / "model.py"
     model.write_text("model = loss = optimizer = print\n")
     words = ["--data", "/data", "--name", "a", "--image", "b", "--min", "1", "--max", "2"]
     submitted = _without_numpy("submit", str(model), *words)
-    told = {"EDL_MASTER": "http://127.0.0.1:1", "EDL_TOKEN": "a-token-of-this-test"}
-    trained = _without_numpy("train", str(model), "--data", str(tmp_path), environ=told)
+    environ = {"EDL_MASTER": "http://127.0.0.1:1", "EDL_TOKEN": "a-token-of-this-test"}
+    trained = _without_numpy("train", str(model), "--data", str(tmp_path), environ=environ)
 
     assert (submitted.returncode, submitted.stderr) == (0, "")
     assert trained.returncode == 2

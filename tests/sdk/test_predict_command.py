@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from edl import __main__
-from edl.book import Portion
 from edl.errors import DataError
-from edl.jobs.outputs import INDEX, Outputs, finish, parts
-from edl.wire import Lease
+from edl.jobs.outputs import INDEX, OutputWriter, finish, parts
+from edl.master.leases import Portion
+from edl.master.protocol import Lease
 
 from tests.sdk.models import SOFTMAX, write_data
 from tests.sdk.trainers import Lone
@@ -45,7 +45,7 @@ def home(tmp_path: Path) -> Path:
     np.savez(
         tmp_path / "trained/model.npz",
         allow_pickle=False,
-        **{name: one.astype("float32") for name, one in trained.items()},
+        **{name: array.astype("float32") for name, array in trained.items()},
     )
     return tmp_path
 
@@ -71,8 +71,8 @@ def predict(home: Path) -> Edl:
 
 def _outputs(inputs: np.ndarray, home: Path) -> np.ndarray:
     with np.load(home / "trained/model.npz") as own:
-        found: np.ndarray = inputs @ own["w"] + own["b"]
-        return found
+        expected: np.ndarray = inputs @ own["w"] + own["b"]
+        return expected
 
 
 WAITS = """calls.append(1)
@@ -91,15 +91,15 @@ def test_trainers_that_die_leave_no_hole_and_no_half_file(predict: Edl, home: Pa
     path.write_text(text.replace("import time\n", "import os, pathlib, time\ncalls = []\n"))
     words = ("--data", "test.npz", "--output", "out", "--join", "all.npz", "--batch-size", "8")
     done = predict(*words, "-n", "2", "--schedule", "20%:kill")
-    with np.load(home / "test.npz") as data, np.load(home / "all.npz") as found:
+    with np.load(home / "test.npz") as data, np.load(home / "all.npz") as outputs:
         expected = _outputs(data["inputs"], home)
-        np.testing.assert_allclose(found["outputs"], expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(outputs["outputs"], expected, rtol=1e-5, atol=1e-6)
 
     assert done.returncode == 0, done.stdout
     assert "400 of 400 records acknowledged" in done.stdout
     assert done.stdout.splitlines()[-1] == "edl: model has predicted: 50 files in out"
-    assert sorted(one.name[:5] for one in (home / "out").iterdir()) == ["index"] + 50 * ["part-"]
-    assert "is killed (-9)" in done.stderr
+    assert sorted(path.name[:5] for path in (home / "out").iterdir()) == ["index"] + 50 * ["part-"]
+    assert "sending SIGKILL to" in done.stderr
 
 
 def test_records_that_cannot_be_read_are_named(lone: Lone, home: Path) -> None:
@@ -132,12 +132,12 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("more", "text"), BAD, ids=[more[0] for more, _ in BAD])
+@pytest.mark.parametrize(("arguments", "text"), BAD, ids=[arguments[0] for arguments, _ in BAD])
 def test_bad_use_is_one_line_and_starts_nothing(
     home: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    more: list[str],
+    arguments: list[str],
     text: str,
 ) -> None:
     """And code 2."""
@@ -147,10 +147,10 @@ def test_bad_use_is_one_line_and_starts_nothing(
     (home / "old/part-00000-000000000000.npz").write_text("")
     words = ["model.py", "--data", "test.npz", "--model", "trained", "--output", "out"]
 
-    assert __main__.main(["predict", *words, *more]) == 2
-    said = capsys.readouterr().err
-    assert text in said
-    assert said.count("\n") == 1
+    assert __main__.main(["predict", *words, *arguments]) == 2
+    stderr = capsys.readouterr().err
+    assert text in stderr
+    assert stderr.count("\n") == 1
 
 
 def test_parameters_of_another_model_are_refused(lone: Lone, home: Path) -> None:
@@ -171,37 +171,37 @@ def _lease(start: int, end: int, *, file: str = "b", attempt: int = 1) -> Lease:
 def test_a_batch_may_hold_pieces_of_many_tasks(tmp_path: Path) -> None:
     """A task is written when its last record came; what was begun by a lost lease is not."""
     shape = {"files": [{"name": "a", "records": 4}, {"name": "b", "records": 6}]}
-    made = Outputs(tmp_path, shape)
-    made.add([Portion(_lease(4, 6), 1)], {"y": np.array([0])})  # its lease is lost
-    made.add(
+    writer = OutputWriter(tmp_path, shape)
+    writer.add([Portion(_lease(4, 6), 1)], {"y": np.array([0])})  # its lease is lost
+    writer.add(
         [Portion(_lease(0, 4, file="a"), 4), Portion(_lease(0, 4), 2)],
         {"y": np.arange(6)},
     )
-    made.add(
+    writer.add(
         [Portion(_lease(0, 4), 2), Portion(_lease(4, 6, attempt=2), 2)],
         {"y": np.arange(6, 10)},
     )
     missing = finish(tmp_path, shape, tmp_path / "all.npz")
 
     assert missing == []
-    assert [one.path.name for one in parts(tmp_path)] == [
+    assert [part.path.name for part in parts(tmp_path)] == [
         *("part-00000-000000000000.npz", "part-00001-000000000000.npz"),
         "part-00001-000000000004.npz",
     ]
-    with np.load(tmp_path / "all.npz") as found:
-        np.testing.assert_array_equal(found["y"], np.arange(10))
+    with np.load(tmp_path / "all.npz") as outputs:
+        np.testing.assert_array_equal(outputs["y"], np.arange(10))
 
 
 def test_outputs_have_names_that_files_can_hold(tmp_path: Path) -> None:
     """Some are numpy's own; and what they hold can be read without running anything."""
-    made = Outputs(tmp_path, {"records": 1})
-    for name, value, said in (
+    writer = OutputWriter(tmp_path, {"records": 1})
+    for name, value, message in (
         ("file", np.zeros(1), "cannot be named 'file'"),
         ("allow_pickle", np.zeros(1), "cannot be named 'allow_pickle'"),
         ("y", np.array([{}]), "output 'y' holds Python objects"),
     ):
-        with pytest.raises(DataError, match=said):
-            made.add([Portion(_lease(0, 1), 1)], {name: value})
+        with pytest.raises(DataError, match=message):
+            writer.add([Portion(_lease(0, 1), 1)], {name: value})
     assert list(tmp_path.iterdir()) == []
 
 

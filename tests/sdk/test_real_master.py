@@ -54,11 +54,11 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     """Everything ends with the test."""
-    found = Site(tmp_path)
-    yield found
-    for member in found.members:
+    new_site = Site(tmp_path)
+    yield new_site
+    for member in new_site.members:
         member.leave()
-    found.served.kill()
+    new_site.served.kill()
 
 
 def _all(acts: list[Callable[[], object]]) -> None:
@@ -100,10 +100,10 @@ def test_an_evaluation_is_summed_up_by_the_master(site: Site) -> None:
     for batch in loop:
         assert loop.model_version == 3
         loop.report(mean=sum(batch) / len(batch))
-    found = edl.evaluation(3, member=member)["rounds"][0]
+    evaluation = edl.evaluation(3, member=member)["rounds"][0]
 
-    assert found["complete"]
-    assert (found["records"], found["metrics"]["mean"]) == (40, 19.5)
+    assert evaluation["complete"]
+    assert (evaluation["records"], evaluation["metrics"]["mean"]) == (40, 19.5)
     with pytest.raises(edl.Refused, match="version 9"):
         edl.evaluation(9, member=member)
 
@@ -115,7 +115,7 @@ def _writing(text: str) -> Callable[[Path], object]:
 def test_a_checkpoint_that_was_saved_late_is_not_shown_as_the_newest(
     site: Site, tmp_path: Path
 ) -> None:
-    """Its ticket is over, because a later one was used meanwhile: the status goes on showing that."""
+    """Its ticket is over, because a later one was used: the status still shows the later one."""
     member, home = site.join("trainer-0"), tmp_path / "kept"
 
     def write(folder: Path) -> None:
@@ -140,25 +140,25 @@ def test_a_record_that_cannot_be_read_is_in_the_status(site: Site) -> None:
 
     member = site.join("trainer-0")
     data = edl.from_function("train", read, 40)
-    found = [n for batch in edl.batches(data, 5, task_records=5, member=member) for n in batch]
+    trained = [n for batch in edl.batches(data, 5, task_records=5, member=member) for n in batch]
     status = member.control().status()
 
-    assert set(range(40)) - set(found) == {10, 11, 12, 13, 14}
+    assert set(range(40)) - set(trained) == {10, 11, 12, 13, 14}
     assert "record 13: ValueError: no such image" in str(status["failures"])
     assert status["datasets"]["train"]["dropped_tasks"] == 1
 
 
 def test_an_endless_stream_ends_with_the_jobs_steps(tmp_path: Path) -> None:
-    """Numbers go on and on until all trainers together have made so many steps."""
+    """Numbers continue until all trainers together have made the maximal number of steps."""
     site = Site(tmp_path, max_steps=20)
     member = site.join("trainer-0")
     data = edl.from_function("stream", int, None)
-    found = [n for batch in edl.batches(data, 2, task_records=4, member=member) for n in batch]
+    trained = [n for batch in edl.batches(data, 2, task_records=4, member=member) for n in batch]
     member.leave()
     site.served.kill()
 
-    assert found[:40] == list(range(40))
-    assert len(found) < 80
+    assert trained[:40] == list(range(40))
+    assert len(trained) < 80
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -182,7 +182,7 @@ def test_masters_that_die_lose_no_record(site: Site, seed: int) -> None:
     _all([disturb, *(lambda name=f"trainer-{i}": train(name) for i in range(3))])
     member = site.join("trainer-9")
     status = member.control().status()
-    wasted = sum(one.book.counts.wasted for one in site.members)
+    wasted = sum(session.lease_table.counts.wasted for session in site.members)
 
     assert status["datasets"]["train"]["done_records"] == 2 * RECORDS
     assert set(trained) == set(range(RECORDS))

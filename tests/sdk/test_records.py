@@ -49,9 +49,9 @@ def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
 
 
 def test_other_files_and_missing_ones_are_refused(tmp_path: Path) -> None:
-    """One line says what makes such files."""
+    """One line names the writer of such files."""
     (tmp_path / "a.csv").write_text("x,y\n1,2\n" * 10)
-    with pytest.raises(DataError, match="no record file"):
+    with pytest.raises(DataError, match="not a record file"):
         records.Reader(tmp_path / "a.csv")
     with pytest.raises(DataError, match="cannot be read"):
         records.Reader(tmp_path / "b.rec")
@@ -82,7 +82,10 @@ def test_record_files_are_a_data_set(tmp_path: Path) -> None:
     data = edl.from_records("train", first, second, decode=int)
     shape = data.source.shape()
 
-    assert [(one["name"], one["records"]) for one in shape["files"]] == [("a.rec", 2), ("b.rec", 1)]
+    assert [(file["name"], file["records"]) for file in shape["files"]] == [
+        ("a.rec", 2),
+        ("b.rec", 1),
+    ]
     assert data.source.read("a.rec", 1, 2) == [2]
     with pytest.raises(RecordError, match="was not given"):
         data.source.read("c.rec", 0, 1)

@@ -14,7 +14,7 @@ import pytest
 from edl import SettingError, __main__
 from edl.local import master
 from edl.local.ports import free_ports
-from edl.local.processes import News, Process
+from edl.local.processes import Event, Process
 
 from tests.sdk.contract import Master
 
@@ -80,9 +80,9 @@ def _trained(folder: Path) -> Counter[int]:
 
 
 def _last(text: str) -> list[str]:
-    found = LAST.search(text)
-    assert found is not None, text
-    return list(found.groups())
+    match = LAST.search(text)
+    assert match is not None, text
+    return list(match.groups())
 
 
 def test_kills_of_trainers_and_of_the_master_lose_no_record(tmp_path: Path) -> None:
@@ -93,13 +93,13 @@ def test_kills_of_trainers_and_of_the_master_lose_no_record(tmp_path: Path) -> N
     words = ("-n", "3", "--schedule", schedule, str(path), str(tmp_path / "trained"), str(go))
     with _started(tmp_path, *words) as running:
         assert running.stdout is not None
-        said = []
+        lines = []
         for line in running.stdout:
-            said.append(line)
+            lines.append(line)
             if line == "trainer-3 | begins\n":
                 go.touch()  # all of the schedule has happened
-        assert running.wait(60) == 0, "".join(said)
-    trained, text = _trained(tmp_path), "".join(said)
+        assert running.wait(60) == 0, "".join(lines)
+    trained, text = _trained(tmp_path), "".join(lines)
     word, acknowledged, records, lost, dropped, restarts = _last(text)
 
     assert (word, acknowledged, records) == ("done", "600", "600")
@@ -107,8 +107,8 @@ def test_kills_of_trainers_and_of_the_master_lose_no_record(tmp_path: Path) -> N
     assert set(trained) == set(range(300))
     assert min(trained.values()) >= 2
     assert int(lost) <= sum(trained.values()) - 600
-    assert "trainer-0 is killed (-9)" in text
-    assert "trainer-2 is killed (-9)" in text
+    assert "sending SIGKILL to trainer-0" in text
+    assert "sending SIGKILL to trainer-2" in text
 
 
 def test_an_undisturbed_run_trains_each_record_once_an_epoch(run: Run, tmp_path: Path) -> None:
@@ -152,14 +152,14 @@ for batch in edl.batches(edl.from_function("train", read, 40), 1, task_records=1
 
 
 def test_a_master_that_cannot_live_ends_the_run(run: Run, tmp_path: Path) -> None:
-    """With what it said last."""
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    (kept / "journal").write_text("not a directory")
-    done = run("-n", "1", "--dir", str(kept), program="import time; time.sleep(600)")
+    """With its last line of output."""
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    (folder / "journal").write_text("not a directory")
+    done = run("-n", "1", "--dir", str(folder), program="import time; time.sleep(600)")
 
     assert done.returncode == 1
-    assert "the master does not stay alive: master: " in done.stderr
+    assert "the master dies repeatedly: master: " in done.stderr
 
 
 def test_a_run_can_be_continued(run: Run, tmp_path: Path) -> None:
@@ -202,9 +202,9 @@ def test_a_terminal_shows_a_line_for_each_and_takes_keys(tmp_path: Path) -> None
     assert "master       serving" in text
 
 
-def _until(place: int, wanted: str) -> str:
+def _until(place: int, pattern: str) -> str:
     text = ""
-    while wanted not in text:
+    while pattern not in text:
         text += os.read(place, 4096).decode(errors="replace")
     return text
 
@@ -212,7 +212,7 @@ def _until(place: int, wanted: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["run", "no-such-file.py"], "no-such-file.py is no file"),
+        (["run", "no-such-file.py"], "no-such-file.py is not a file"),
         (["run", "-n", "0", __file__], "-n is 0"),
         (["run", "--schedule", "soon", __file__], "schedule entry 'soon' cannot be read"),
     ],
@@ -237,22 +237,22 @@ def test_without_the_master_the_error_says_what_to_install(
 def test_the_last_word_of_a_master_that_just_died_is_true(tmp_path: Path) -> None:
     """It is started again and asked, so that no old figures end a run."""
     token, (port,) = "a-token-of-this-test", free_ports(1)
-    told = {"EDL_TOKEN": token, "EDL_JOB": "digits"}
+    environ = {"EDL_TOKEN": token, "EDL_JOB": "digits"}
     command = master.command(str(tmp_path / "journal"), port)
-    news = Queue[News]()
+    news = Queue[Event]()
 
     def start() -> Process:
-        return Process(master.NAME, command, told, tmp_path / "log", news)
+        return Process(master.NAME, command, environ, tmp_path / "log", news)
 
-    keeper = master.Keeper(start, f"http://127.0.0.1:{port}", token)
+    supervisor = master.MasterSupervisor(start, f"http://127.0.0.1:{port}", token)
     try:
-        assert keeper.last_word()
+        assert supervisor.final_status()
         Master(port, token).describe()
-        keeper.process.kill()
-        keeper.process.wait(60)
-        assert keeper.last_word()
-        assert list(keeper.status["datasets"]) == ["train"]
+        supervisor.process.kill()
+        supervisor.process.wait(60)
+        assert supervisor.final_status()
+        assert list(supervisor.status["datasets"]) == ["train"]
     finally:
-        keeper.close()
-        keeper.process.remove()
-        keeper.process.wait(60)
+        supervisor.close()
+        supervisor.process.remove()
+        supervisor.process.wait(60)

@@ -11,13 +11,13 @@ import edl
 import pytest
 from edl import servers
 
-from tests.pserver.processes import Process
+from tests.pserver.processes import ServerProcess
 from tests.sdk.conftest import Join
-from tests.sdk.crews import Trainer
 from tests.sdk.digits import BATCH, EPOCHS, TESTED, TRAINED, Digits, alone, example
 from tests.sdk.loops import until
-from tests.sdk.marks import Kills, Marks, data, held
-from tests.sdk.servers import Server
+from tests.sdk.marks import Kills, Marks, applied_counts, data
+from tests.sdk.master_server import Server
+from tests.sdk.trainer_threads import Trainer
 
 pytestmark = pytest.mark.timeout(300)  # whole processes, on cores that others share
 
@@ -30,23 +30,23 @@ PATIENCE_S = 150.0
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> Iterator[list[Process]]:
+def three(tmp_path: Path) -> Iterator[list[ServerProcess]]:
     """Three servers of one job, each with a folder of its own."""
-    found = [Process(tmp_path / str(index), index, 3, waits=False) for index in range(3)]
-    for one in found:
-        one.wait()
-    yield found
-    for one in found:
-        one.end(signal.SIGKILL)
+    processes = [ServerProcess(tmp_path / str(index), index, 3, waits=False) for index in range(3)]
+    for process in processes:
+        process.wait()
+    yield processes
+    for process in processes:
+        process.end(signal.SIGKILL)
 
 
-def urls(found: list[Process]) -> tuple[str, ...]:
+def urls(processes: list[ServerProcess]) -> tuple[str, ...]:
     """As in EDL_PARAMETER_SERVERS."""
-    return tuple(one.url for one in found)
+    return tuple(process.url for process in processes)
 
 
 @pytest.mark.soak
-def test_digits_are_learned_as_well_as_alone(three: list[Process], join: Join) -> None:
+def test_digits_are_learned_as_well_as_alone(three: list[ServerProcess], join: Join) -> None:
     """Three trainers without any order among them, within a point of one that has all to itself.
 
     The bound on staleness is what that many have anyway, on cores that are their own.
@@ -67,15 +67,15 @@ def test_digits_are_learned_as_well_as_alone(three: list[Process], join: Join) -
         )
         for place in range(3)
     ]
-    results = [one.join(PATIENCE_S) for one in crew]
+    results = [trainer.join(PATIENCE_S) for trainer in crew]
     final = servers.fetch(member=join("reader", servers=urls(three)))
     together = program.accuracy(final.dense, images[TRAINED:], labels[TRAINED:])
-    one = alone(first, images[:TRAINED], labels[:TRAINED], EPOCHS)
-    wanted = program.accuracy(one, images[TRAINED:], labels[TRAINED:])
+    reference = alone(first, images[:TRAINED], labels[:TRAINED], EPOCHS)
+    expected = program.accuracy(reference, images[TRAINED:], labels[TRAINED:])
 
-    assert sum(each.records for each in results) == EPOCHS * TRAINED
-    assert wanted > 0.95
-    assert together > wanted - 0.01
+    assert sum(result.records for result in results) == EPOCHS * TRAINED
+    assert expected > 0.95
+    assert together > expected - 0.01
 
 
 class Slow(Marks):
@@ -87,26 +87,28 @@ class Slow(Marks):
         return super().gradients(records, lookup)
 
 
-def _saved(found: Process) -> tuple[int, int]:
+def _saved(process: ServerProcess) -> tuple[int, int]:
     """Generation and version of the newest checkpoint; (0, 0) where there is none.
 
     Once server 0 has committed it, all others have.
     """
-    folders = (path.parent.name for path in found.directory.glob("digits/*/shard-0-of-3"))
+    folders = (path.parent.name for path in process.directory.glob("digits/*/shard-0-of-3"))
     names = [tuple(int(part) for part in name.split("-")) for name in folders]
     generation, version = max(names, default=(0, 0))
     return generation, version
 
 
-def _killed(found: list[Process], victims: list[int], before: tuple[int, int]) -> tuple[int, int]:
+def _killed(
+    processes: list[ServerProcess], victims: list[int], before: tuple[int, int]
+) -> tuple[int, int]:
     """Kills servers once there is another checkpoint, and names that."""
-    until(lambda: _saved(found[0]) > before)
-    newest = _saved(found[0])
+    until(lambda: _saved(processes[0]) > before)
+    newest = _saved(processes[0])
     for index in victims:
-        found[index].run.kill()
+        processes[index].run.kill()
     for index in victims:
-        found[index].run.wait()
-        found[index].begin()
+        processes[index].run.wait()
+        processes[index].begin()
     return newest
 
 
@@ -119,15 +121,22 @@ def _killed(found: list[Process], victims: list[int], before: tuple[int, int]) -
     ],
 )
 def test_servers_killed_under_load_cost_what_came_after_their_checkpoint(
-    three: list[Process], join: Join, server: Server, victims: list[list[int]], *, thorough: bool
+    three: list[ServerProcess],
+    join: Join,
+    server: Server,
+    victims: list[list[int]],
+    *,
+    thorough: bool,
 ) -> None:
     """One by one and all at once: each batch is in the model once, or counted as lost once."""
     plan = victims * (10 if thorough else 1)
     batches, saved = APART * (len(plan) + 1), [(0, 0)]
     kills = Kills(
         {
-            APART * (place + 1): lambda each=each: saved.append(_killed(three, each, saved[-1]))  # type: ignore[misc]
-            for place, each in enumerate(plan)
+            APART * (place + 1): lambda indexes=indexes: saved.append(
+                _killed(three, indexes, saved[-1])
+            )  # type: ignore[misc]
+            for place, indexes in enumerate(plan)
         }
     )
     crew = [
@@ -141,27 +150,27 @@ def test_servers_killed_under_load_cost_what_came_after_their_checkpoint(
         )
         for place in range(2)
     ]
-    results = [one.join(PATIENCE_S) for one in crew]
-    marks, told = held(join, three), server.books.setbacks
+    results = [trainer.join(PATIENCE_S) for trainer in crew]
+    marks, setbacks = applied_counts(join, three), server.master.rollbacks
 
-    assert sum(one.steps for one in results) == batches
+    assert sum(result.steps for result in results) == batches
     assert marks.min() >= 0
     assert marks.max() == 1
-    assert batches - told["steps"] == marks.all(axis=0).sum()
-    assert told["steps"] == sum(one.lost_steps for one in results)
-    assert told["count"] == len(plan)
+    assert batches - setbacks["steps"] == marks.all(axis=0).sum()
+    assert setbacks["steps"] == sum(result.lost_steps for result in results)
+    assert setbacks["count"] == len(plan)
     for setback, (_, version) in zip(
-        told["newest"], saved[1:][-len(told["newest"]) :], strict=True
+        setbacks["newest"], saved[1:][-len(setbacks["newest"]) :], strict=True
     ):
-        gone_back = re.search(r"all go on from version (\d+)", setback["reason"])
+        gone_back = re.search(r"all continue from version (\d+)", setback["reason"])
         assert gone_back is not None, setback
         assert int(gone_back[1]) >= version, "they had a newer checkpoint"
 
 
 def test_a_server_that_was_told_to_end_and_comes_back_costs_nothing(
-    three: list[Process], join: Join, server: Server
+    three: list[ServerProcess], join: Join, server: Server
 ) -> None:
-    """As when its node is drained: exit code 0, and it goes on where it was."""
+    """As when its node is drained: exit code 0, and it continues from its last state."""
 
     def drain() -> None:
         assert three[1].end(signal.SIGTERM) == 0
@@ -177,4 +186,4 @@ def test_a_server_that_was_told_to_end_and_comes_back_costs_nothing(
     result = trainer.join(PATIENCE_S)
 
     assert (result.steps, result.version, result.lost_steps) == (40, 40, 0)
-    assert server.books.setbacks["count"] == 0
+    assert server.master.rollbacks["count"] == 0

@@ -18,21 +18,24 @@ SIZES = st.dictionaries(st.text("abcxyz._", min_size=1), st.integers(0, 50_000),
 @given(SIZES, st.integers(1, 9))
 def test_each_number_is_at_one_server(sizes: dict[str, int], servers: int) -> None:
     """However parameters are cut."""
-    found = layout.pieces(sizes, servers)
+    slices = layout.partition(sizes, servers)
     numbers = {name: np.zeros(size) for name, size in sizes.items()}
-    for piece in (piece for one in found for piece in one):
+    for piece in (piece for server in slices for piece in server):
         numbers[piece.name][piece.start : piece.stop] += 1
 
-    assert len(found) == servers
-    assert all((each == 1).all() for each in numbers.values())
-    assert found == layout.pieces(dict(reversed(sizes.items())), servers)
+    assert len(slices) == servers
+    assert all((counts == 1).all() for counts in numbers.values())
+    assert slices == layout.partition(dict(reversed(sizes.items())), servers)
 
 
 @pytest.mark.parametrize("servers", [2, 4, 8])
 def test_servers_are_evenly_loaded(servers: int) -> None:
     """A perceptron of half a million numbers, of which one array alone holds three quarters."""
     sizes = {"w1": 784 * 512, "b1": 512, "w2": 512 * 256, "b2": 256, "w3": 2560, "b3": 10}
-    loads = [sum(piece.size for piece in one) for one in layout.pieces(sizes, servers)]
+    loads = [
+        sum(piece.size for piece in server_slices)
+        for server_slices in layout.partition(sizes, servers)
+    ]
 
     assert max(loads) < 1.06 * sum(loads) / servers
 
@@ -51,10 +54,10 @@ def test_what_is_packed_comes_back(servers: int, seed: int) -> None:
     chance = np.random.default_rng(seed)
     dense = {name: chance.normal(size=shape) for name, shape in shapes.items() if name != "e"}
     sizes = {name: int(np.prod(shape)) for name, shape in shapes.items()}
-    found = Layout(shapes, layout.pieces(sizes, servers))
-    back = found.empty()
-    for server, vector in enumerate(found.pack(dense, "gradients")):
-        found.unpack(server, vector, back)
+    server_layout = Layout(shapes, layout.partition(sizes, servers))
+    back = server_layout.empty()
+    for server, vector in enumerate(server_layout.pack(dense, "gradients")):
+        server_layout.unpack(server, vector, back)
 
     assert not back.pop("e").any()
     assert all(np.allclose(back[name], array) for name, array in dense.items())
@@ -63,9 +66,12 @@ def test_what_is_packed_comes_back(servers: int, seed: int) -> None:
 
 def test_a_number_has_the_name_of_its_parameter() -> None:
     """For texts about numbers that are none."""
-    found = Layout({"a": (3,), "b": (2,)}, [[layout.Piece("a", 0, 3), layout.Piece("b", 0, 2)]])
+    server_layout = Layout(
+        {"a": (3,), "b": (2,)},
+        [[layout.ParameterSlice("a", 0, 3), layout.ParameterSlice("b", 0, 2)]],
+    )
 
-    assert [found.name_of(0, place) for place in range(5)] == ["a"] * 3 + ["b"] * 2
+    assert [server_layout.parameter_at(0, place) for place in range(5)] == ["a"] * 3 + ["b"] * 2
 
 
 @CALM
@@ -77,5 +83,5 @@ def test_ids_are_shared_out_by_their_remainder(ids: list[int], servers: int) -> 
 
     assert sorted(np.concatenate(places).tolist()) == list(range(len(ids)))
     if servers > 1:
-        for server, mine in enumerate(places):
-            assert [ids[place] % servers for place in mine] == [server] * len(mine)
+        for server, positions in enumerate(places):
+            assert [ids[place] % servers for place in positions] == [server] * len(positions)

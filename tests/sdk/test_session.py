@@ -12,24 +12,26 @@ from typing import Any
 
 import edl
 import pytest
-from edl import Refused, SettingError, process, stopping
-from edl.book import Portion
+from edl import Refused, SettingError
 from edl.errors import RecordError, one_line
-from edl.wire import Lease
+from edl.master import session as session_module
+from edl.master import sigterm
+from edl.master.leases import Portion
+from edl.master.protocol import Lease
 
-from tests.sdk.books import Json
 from tests.sdk.conftest import Join
 from tests.sdk.contract import NUMBERS
+from tests.sdk.fake_master import Json
 from tests.sdk.loops import LIMIT_S, until
-from tests.sdk.servers import TOKEN, Handler, Server, before_away
+from tests.sdk.master_server import TOKEN, Handler, Server, before_away
 
 
 @pytest.fixture
 def default(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An environment as `edl run` makes it."""
-    told = {"EDL_MASTER": server.url, "EDL_TOKEN": TOKEN, "EDL_TRAINER": "trainer-0"}
-    monkeypatch.setattr("edl.process._default", None)
-    for name, value in told.items():
+    environment = {"EDL_MASTER": server.url, "EDL_TOKEN": TOKEN, "EDL_TRAINER": "trainer-0"}
+    monkeypatch.setattr("edl.master.session._default", None)
+    for name, value in environment.items():
         monkeypatch.setenv(name, value)
     yield
     edl.session().leave()
@@ -37,7 +39,7 @@ def default(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("default")
 def test_a_process_is_one_trainer(server: Server) -> None:
-    """Its session is made once, and anew after it left."""
+    """Its session is created once, and again after it left."""
     first = edl.session()
     assert edl.session() is first
     for _ in edl.batches(edl.from_function("train", int, 8), 4):
@@ -45,14 +47,14 @@ def test_a_process_is_one_trainer(server: Server) -> None:
     first.leave()
 
     assert edl.session() is not first
-    assert server.books.members["trainer-0"].left
+    assert server.master.members["trainer-0"].has_left
 
 
 def test_without_an_environment_the_error_says_how_to_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One line."""
-    monkeypatch.setattr("edl.process._default", None)
+    monkeypatch.setattr("edl.master.session._default", None)
     monkeypatch.delenv("EDL_MASTER", raising=False)
     with pytest.raises(SettingError, match="edl run"):
         edl.session()
@@ -66,8 +68,8 @@ def test_logs_are_shown_unless_the_program_has_its_own(monkeypatch: pytest.Monke
     monkeypatch.setattr(ours, "propagate", True)
     before = ours.level
     try:
-        process.show_logs()
-        process.show_logs()
+        session_module.set_up_logging()
+        session_module.set_up_logging()
         assert len(ours.handlers) == 1
         assert not ours.propagate
     finally:
@@ -78,9 +80,9 @@ def test_a_master_that_is_starting_is_waited_for(server: Server, join: Join) -> 
     """Joining and describing try again and again."""
     server.faults["/v1/join"] = deque([before_away] * 3)
     server.faults["/v1/datasets/train"] = deque([before_away] * 3)
-    found = list(edl.batches(edl.from_function("train", int, 4), 4, member=join()))
+    batches = list(edl.batches(edl.from_function("train", int, 4), 4, member=join()))
 
-    assert found == [[0, 1, 2, 3]]
+    assert batches == [[0, 1, 2, 3]]
 
 
 def test_a_master_that_forgot_the_trainer_while_it_describes_is_joined_again(
@@ -89,17 +91,17 @@ def test_a_master_that_forgot_the_trainer_while_it_describes_is_joined_again(
     """Between the join and the description another took over."""
     member = join()
     member.join()
-    server.books.take_over()
-    found = list(edl.batches(edl.from_function("train", int, 4), 4, member=member))
+    server.master.take_over()
+    batches = list(edl.batches(edl.from_function("train", int, 4), 4, member=member))
 
-    assert found == [[0, 1, 2, 3]]
+    assert batches == [[0, 1, 2, 3]]
     assert member.joins == 2
 
 
-def test_a_refused_heartbeat_is_told_and_ends_nothing(
+def test_a_refused_heartbeat_is_logged_and_ends_nothing(
     server: Server, join: Join, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A bad request of ours is no reason to stop."""
+    """A bad request does not stop the loop."""
 
     def before(handler: Handler, _: Json) -> bool:
         handler.say(400, b'{"error": {"message": "held is odd"}}')
@@ -108,18 +110,18 @@ def test_a_refused_heartbeat_is_told_and_ends_nothing(
     server.faults["/v1/heartbeat"] = deque([before, before_away])
     member = join()
     member.join()
-    until(lambda: len(server.told("/v1/heartbeat")) >= 4)
+    until(lambda: len(server.bodies("/v1/heartbeat")) >= 4)
 
     assert "refuses this trainer's heartbeat: held is odd" in caplog.text
     assert not member.stopping
 
 
-def test_a_trainer_that_was_replaced_beats_no_more(server: Server, join: Join) -> None:
-    """One refusal says it all: the master hears only of the process that has its name now."""
+def test_a_replaced_trainer_sends_no_more_heartbeats(server: Server, join: Join) -> None:
+    """After one refusal only the process that has the name now sends heartbeats."""
     old, new = join(), join()
 
     def beats(member: edl.Session) -> int:
-        bodies = server.told("/v1/heartbeat")
+        bodies = server.bodies("/v1/heartbeat")
         return sum(body["incarnation"] == member.incarnation for body in bodies)
 
     old.join()
@@ -139,7 +141,7 @@ def test_a_session_leaves_once(server: Server, join: Join) -> None:
     member.leave()
     member.leave()
 
-    assert len(server.told("/v1/leave")) == 1
+    assert len(server.bodies("/v1/leave")) == 1
     assert member.over
 
 
@@ -147,31 +149,31 @@ def test_a_session_leaves_once(server: Server, join: Join) -> None:
     ("away", "text"),
     [
         ("", ""),
-        ("/v1/work", "; the master did not hear all that was trained"),
-        ("/v1/leave", "; the master did not hear it and will miss this trainer's heartbeat"),
+        ("/v1/work", "; not all that was trained was reported"),
+        ("/v1/leave", "; could not report it: the master will miss this trainer's heartbeat"),
     ],
 )
 def test_the_last_line_says_what_became_of_all_that_was_trained(
     server: Server, join: Join, caplog: pytest.LogCaptureFixture, away: str, text: str
 ) -> None:
-    """One task is done, another was begun; what the master did not hear, others train again."""
+    """One task is done, another was begun; unreported records are trained again by others."""
     caplog.set_level(logging.INFO, "edl")
     member = join()
     member.join()
     member.describe("train", {**NUMBERS, "records": 20})
     first, second = (_lease(index) for index in range(2))
-    for one in (first, second):
-        member.book.take(one)
-    member.book.trained([Portion(first, 10), Portion(second, 4)], {})
+    for lease in (first, second):
+        member.lease_table.add(lease)
+    member.lease_table.record_step([Portion(first, 10), Portion(second, 4)], {})
     server.faults[away] = deque([before_away])
     member.leave()
 
-    acknowledged, vain, back = (0, 14, 2) if away == "/v1/work" else (10, 4, 1)
+    acknowledged, wasted, back = (0, 14, 2) if away == "/v1/work" else (10, 4, 1)
     assert caplog.records[-1].message == (
         f"trainer-0 left job digits: 14 records trained, {acknowledged} acknowledged, "
-        f"{vain} in vain, {back} tasks handed back{text}"
+        f"{wasted} wasted, {back} tasks handed back{text}"
     )
-    assert len(server.told("/v1/leave")[0]["back"]) == back
+    assert len(server.bodies("/v1/leave")[0]["back"]) == back
 
 
 def _lease(index: int) -> Lease:
@@ -190,7 +192,7 @@ def test_a_forked_child_is_no_trainer(server: Server, join: Join) -> None:
     _, status = os.waitpid(child, 0)
 
     assert os.waitstatus_to_exitcode(status) == 0
-    assert server.told("/v1/leave") == []
+    assert server.bodies("/v1/leave") == []
 
 
 @pytest.fixture
@@ -204,20 +206,20 @@ def free() -> Iterator[None]:
 @pytest.mark.usefixtures("free")
 def test_sigterm_is_taken_only_where_it_is_free() -> None:
     """Not from a program's own handler, not outside of the main thread; and it is given back."""
-    heard = threading.Event()
-    watch = stopping.Watch(heard.set)
-    seen: list[bool] = []
-    thread = threading.Thread(target=lambda: seen.append(watch.install()))
+    received = threading.Event()
+    watcher = sigterm.SigtermWatcher(received.set)
+    results: list[bool] = []
+    thread = threading.Thread(target=lambda: results.append(watcher.install()))
     thread.start()
     thread.join()
-    assert seen == [False]
-    assert watch.install()
-    other = stopping.Watch(heard.set)
-    assert not other.install()
-    other.remove()
+    assert results == [False]
+    assert watcher.install()
+    second_watcher = sigterm.SigtermWatcher(received.set)
+    assert not second_watcher.install()
+    second_watcher.remove()
     os.kill(os.getpid(), signal.SIGTERM)
-    assert heard.wait(LIMIT_S)
-    watch.remove()
+    assert received.wait(LIMIT_S)
+    watcher.remove()
 
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
@@ -225,10 +227,10 @@ def test_sigterm_is_taken_only_where_it_is_free() -> None:
 @pytest.mark.usefixtures("free")
 def test_no_signal_is_written_into_a_file_after_the_watch_is_over() -> None:
     """Though the program has a handler of its own by then: the pipe's number is another file's."""
-    watch = stopping.Watch(lambda: None)
-    assert watch.install()
+    watcher = sigterm.SigtermWatcher(lambda: None)
+    assert watcher.install()
     signal.signal(signal.SIGTERM, lambda *_: None)
-    watch.remove()
+    watcher.remove()
 
     assert signal.set_wakeup_fd(-1) == -1
 
@@ -237,11 +239,11 @@ def test_sigterm_ends_a_program_whose_other_thread_has_left() -> None:
     """At once, as without EDL: only the main thread can give the signal back."""
     program = """
 import threading, time
-from edl import stopping
+from edl.master import sigterm
 
-watch = stopping.Watch(lambda: print("heard", flush=True))
-assert watch.install()
-thread = threading.Thread(target=watch.remove)
+watcher = sigterm.SigtermWatcher(lambda: print("received", flush=True))
+assert watcher.install()
+thread = threading.Thread(target=watcher.remove)
 thread.start()
 thread.join()
 print("removed", flush=True)
@@ -253,23 +255,23 @@ time.sleep(600)
         assert process.stdout is not None
         assert process.stdout.readline() == "removed\n"
         process.terminate()
-        rest, code = process.stdout.read(), process.wait(LIMIT_S)
+        output, code = process.stdout.read(), process.wait(LIMIT_S)
 
-    assert (rest, code) == ("", 143)
+    assert (output, code) == ("", 143)
 
 
 @pytest.mark.usefixtures("free")
-def test_sigterm_is_heard_under_asyncio_too() -> None:
+def test_sigterm_is_received_under_asyncio_too() -> None:
     """Whose wake-up pipe is left alone."""
 
     async def main() -> None:
-        loop, heard = asyncio.get_running_loop(), asyncio.Event()
+        loop, received = asyncio.get_running_loop(), asyncio.Event()
         loop.add_signal_handler(signal.SIGUSR1, lambda: None)
-        watch = stopping.Watch(lambda: loop.call_soon_threadsafe(heard.set))
-        assert watch.install()
+        watcher = sigterm.SigtermWatcher(lambda: loop.call_soon_threadsafe(received.set))
+        assert watcher.install()
         os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(heard.wait(), LIMIT_S)
-        watch.remove()
+        await asyncio.wait_for(received.wait(), LIMIT_S)
+        watcher.remove()
 
     asyncio.run(main())
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -288,9 +290,9 @@ def test_a_process_ends_with_the_grace_at_the_latest(
 
     member.join()
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["edl.session"], "_exit_at", end)
+        patch.setattr(session_module, "_exit_at", end)
         patch.setattr("edl.clock.monotonic_s", lambda: 100.0)
-        member._terminated()  # noqa: SLF001 - the signal itself would end this process, too
+        member._on_sigterm()  # noqa: SLF001 - the signal itself would end this process, too
     over.set()
     until(lambda: ends)
     member.exits = False  # this process goes on
@@ -306,7 +308,7 @@ def test_the_end_of_the_grace_is_waited_for_and_no_longer(
     waits: list[float] = []
     codes: list[int] = []
     event = SimpleNamespace(wait=lambda seconds: waits.append(round(seconds, 3)))
-    module = sys.modules["edl.session"]
+    module = session_module
     with monkeypatch.context() as patch:
         patch.setattr(module, "threading", SimpleNamespace(Event=lambda: event))
         patch.setattr(module, "os", SimpleNamespace(_exit=codes.append))

@@ -1,7 +1,8 @@
 from pathlib import Path
 
 import pytest
-from edl import SettingError, settings
+from edl import SettingError
+from edl.master import settings
 
 GOOD = {"EDL_MASTER": "http://127.0.0.1:8790/", "EDL_TOKEN": "secret-1", "EDL_TRAINER": "trainer-3"}
 
@@ -9,14 +10,18 @@ GOOD = {"EDL_MASTER": "http://127.0.0.1:8790/", "EDL_TOKEN": "secret-1", "EDL_TR
 def test_the_environment_says_it_all(tmp_path: Path) -> None:
     """The token may be in a file, with a line end; nothing shows it."""
     (tmp_path / "token").write_text("secret-2\n")
-    more = {"EDL_TOKEN_FILE": str(tmp_path / "token"), "EDL_JOB": "digits", "EDL_GRACE_S": "0.5"}
-    found = settings.load({**GOOD, **more})
+    variables = {
+        "EDL_TOKEN_FILE": str(tmp_path / "token"),
+        "EDL_JOB": "digits",
+        "EDL_GRACE_S": "0.5",
+    }
+    loaded = settings.load({**GOOD, **variables})
 
-    assert found.master == "http://127.0.0.1:8790"
-    assert found.token.endswith("-2")
-    assert (found.trainer, found.job) == ("trainer-3", "digits")
-    assert (found.grace_s, found.patience_s) == (0.5, settings.PATIENCE_S)
-    assert "secret" not in repr(found)
+    assert loaded.master == "http://127.0.0.1:8790"
+    assert loaded.token.endswith("-2")
+    assert (loaded.trainer, loaded.job) == ("trainer-3", "digits")
+    assert (loaded.grace_s, loaded.patience_s) == (0.5, settings.PATIENCE_S)
+    assert "secret" not in repr(loaded)
 
 
 def test_a_trainer_without_a_name_gets_one_of_its_own() -> None:

@@ -50,7 +50,7 @@ def test_a_data_set_needs_a_plain_name(name: str) -> None:
 
 
 def test_csv_rows_are_found_by_number(tmp_path: Path) -> None:
-    """Quoted cells may hold commas, quotes and line ends; empty lines are no rows."""
+    """Quoted cells may hold commas, quotes and line ends; empty lines are not rows."""
     path = tmp_path / "train.csv"
     rows = [["1", "a,b"], ["2", 'say "no"'], ["3", "two\nlines"], ["4", "plain"]]
     with path.open("w", newline="") as file:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 from edl import __main__
-from edl.submit import yamltext
+from edl.submit import yaml_text
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from policy import elastic, mutation
+from policy import job_spec, mutation
 
 MODEL = """\
 def model(): ...
@@ -32,8 +32,8 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def _submit(model: Path, *more: str) -> int:
-    return __main__.main(["submit", str(model), *LEAST, *DATA, *more])
+def _submit(model: Path, *arguments: str) -> int:
+    return __main__.main(["submit", str(model), *LEAST, *DATA, *arguments])
 
 
 def _printed(capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -47,8 +47,11 @@ def test_it_prints_a_config_map_and_an_elastic_job(
     """The Job is one that EDL's webhook takes, and runs `edl train` with the same flags."""
     helper = model.with_name("layers.py")
     helper.write_text("# caf\u00e9\r\n")
-    more = ("--include", str(helper), "--epochs", "3", "--seed=7", "--scale-learning-rate")
-    assert _submit(model, *more, "--cpu", "2500m", "--claim", "data:/data:ro", "--weight", "3") == 0
+    arguments = ("--include", str(helper), "--epochs", "3", "--seed=7", "--scale-learning-rate")
+    assert (
+        _submit(model, *arguments, "--cpu", "2500m", "--claim", "data:/data:ro", "--weight", "3")
+        == 0
+    )
     files, job = _printed(capsys)
     annotations, spec = job["metadata"]["annotations"], job["spec"]
     pod = spec["template"]["spec"]
@@ -57,8 +60,8 @@ def test_it_prints_a_config_map_and_an_elastic_job(
     assert files["data"] == {"digits.py": MODEL, "layers.py": "# caf\u00e9\r\n"}
     assert files["immutable"] is True
     assert mutation.check_job(annotations, spec) == (2, 8)
-    assert elastic.master(annotations)
-    assert elastic.weight(annotations) == 3
+    assert job_spec.master(annotations)
+    assert job_spec.weight(annotations) == 3
     assert container["command"] == [
         *("edl", "train", "/etc/edl/model/digits.py", "--data=/data/train.npz", "--epochs=3"),
         *("--micro-batches=8", "--scale-learning-rate", "--seed=7"),
@@ -80,8 +83,17 @@ def test_the_flags_it_hands_on_are_flags_of_edl_train(
 ) -> None:
     """All of them: `edl train` gets as far as looking for the data."""
     claim = ("--claim", "out:/out", "--checkpoints", "/out/c", "--export", "/out/m")
-    more = ("--evaluate", "/data/test.npz", "--evaluate-every", "50", "--checkpoint-every", "10")
-    assert _submit(model, *claim, *more, "--on-nan", "skip", "--batch-size", "32", "--sync") == 0
+    arguments = (
+        "--evaluate",
+        "/data/test.npz",
+        "--evaluate-every",
+        "50",
+        "--checkpoint-every",
+        "10",
+    )
+    assert (
+        _submit(model, *claim, *arguments, "--on-nan", "skip", "--batch-size", "32", "--sync") == 0
+    )
     _, job = _printed(capsys)
     words = job["spec"]["template"]["spec"]["containers"][0]["command"][3:]
     monkeypatch.delenv("EDL_MASTER", raising=False)
@@ -94,16 +106,27 @@ def test_parameter_servers_are_asked_for_by_annotations(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two by default; their checkpoints go into a claim of their own."""
-    more = ("--server-cpu", "1", "--server-memory", "2Gi", "--server-claim", "ps", "--modulate")
-    assert _submit(model, "--async", *more, "--max-staleness", "4", "--checkpoint-every", "9") == 0
+    arguments = (
+        "--server-cpu",
+        "1",
+        "--server-memory",
+        "2Gi",
+        "--server-claim",
+        "ps",
+        "--modulate",
+    )
+    assert (
+        _submit(model, "--async", *arguments, "--max-staleness", "4", "--checkpoint-every", "9")
+        == 0
+    )
     _, job = _printed(capsys)
-    asked = {
+    annotations = {
         name.partition("/")[2]: value
         for name, value in job["metadata"]["annotations"].items()
         if "server" in name or "claim" in name
     }
 
-    assert asked == {
+    assert annotations == {
         "parameter-servers": "2",
         "parameter-server-cpu": "1",
         "parameter-server-memory": "2Gi",
@@ -184,47 +207,49 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("more", "text"), BAD, ids=["_".join(more)[:40] for more, _ in BAD])
+@pytest.mark.parametrize(
+    ("arguments", "text"), BAD, ids=["_".join(arguments)[:40] for arguments, _ in BAD]
+)
 def test_what_cannot_be_is_refused_in_one_line(
-    model: Path, capsys: pytest.CaptureFixture[str], more: list[str], text: str
+    model: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
 ) -> None:
     """With code 2, and nothing is printed."""
-    assert _submit(model, *more) == 2
-    said = capsys.readouterr()
+    assert _submit(model, *arguments) == 2
+    output = capsys.readouterr()
 
-    assert text in said.err
-    assert (said.err.count("\n"), said.out) == (1, "")
+    assert text in output.err
+    assert (output.err.count("\n"), output.out) == (1, "")
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (b"def model(): ...\n", "has no function loss(outputs, labels)"),
-        (b"def model(:\n", "digits.py:1 is no Python: invalid syntax"),
+        (b"def model(:\n", "digits.py:1 is not Python: invalid syntax"),
         (b"\xff\xfe", "is not text in UTF-8 (byte 0)"),
-        (b"a\0b", "is no Python"),
+        (b"a\0b", "is not Python"),
         (MODEL.encode() + b"#" * (1 << 20), "and a ConfigMap holds 1048576"),
     ],
 )
 def test_a_model_file_that_cannot_train_is_not_submitted(
-    model: Path, capsys: pytest.CaptureFixture[str], text: bytes, said: str
+    model: Path, capsys: pytest.CaptureFixture[str], text: bytes, message: str
 ) -> None:
     """Nothing is run for that: no framework is needed to submit."""
     model.write_bytes(text)
 
     assert _submit(model) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_functions_may_come_from_anywhere(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Imported, assigned, or made under a condition."""
     text = "from layers import net as model\nloss = print\ntry:\n    from a import optimizer\n"
-    for one in (
+    for source in (
         f"{text}except ImportError:\n    optimizer: object = None\n",
         "from all import *\n",
         "model, (loss, *optimizer) = print, (len, abs)\n",
     ):
-        model.write_text(one)
+        model.write_text(source)
         assert _submit(model) == 0
         capsys.readouterr()
 
@@ -233,7 +258,7 @@ def test_functions_may_come_from_anywhere(model: Path, capsys: pytest.CaptureFix
 def test_a_file_that_cannot_go_along_is_named(
     model: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    """Its name is no key of a ConfigMap, or it is there already."""
+    """Its name is not a valid key of a ConfigMap, or a duplicate."""
     path = model.parent / "more" / name
     path.parent.mkdir()
     path.write_text("")
@@ -295,10 +320,13 @@ def test_apply_makes_the_config_map_the_jobs_own(
     ("fails", "text"),
     [
         ("0", "kubectl refused Job digits: Error from server: denied"),
-        ("2", "the Job was made, but not its ConfigMap: kubectl refused ConfigMap digits-model-"),
+        (
+            "2",
+            "the Job was created, but not its ConfigMap: kubectl refused ConfigMap digits-model-",
+        ),
     ],
 )
-def test_what_the_cluster_refuses_is_said_in_its_words(
+def test_a_refusal_of_the_cluster_is_quoted(
     model: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -343,4 +371,4 @@ _VALUES = st.recursive(
 @given(st.lists(st.dictionaries(_TEXTS, _VALUES, min_size=1), min_size=1, max_size=3))
 def test_yaml_readers_find_the_very_same_values(values: list[dict[str, Any]]) -> None:
     """Whatever the texts hold."""
-    assert list(yaml.safe_load_all(yamltext.documents(*values))) == values
+    assert list(yaml.safe_load_all(yaml_text.documents(*values))) == values

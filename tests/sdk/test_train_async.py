@@ -14,7 +14,7 @@ from edl import model as models
 
 from tests.master.serving import TOKEN
 from tests.pserver import serving
-from tests.pserver.serving import Servers
+from tests.pserver.serving import RunningServers
 from tests.sdk.models import SOFTMAX, write_data
 from tests.sdk.trainers import Lone
 
@@ -61,9 +61,9 @@ def _result(done: "subprocess.CompletedProcess[str]") -> tuple[str | None, ...]:
 
 
 def _numbers(last: str) -> tuple[str | None, ...]:
-    found = RESULT.search(last)
-    assert found is not None, last
-    return found.groups()
+    match = RESULT.search(last)
+    assert match is not None, last
+    return match.groups()
 
 
 def _changed(home: Path, old: str, new: str) -> None:
@@ -74,7 +74,7 @@ def _changed(home: Path, old: str, new: str) -> None:
 
 
 def _exported_as_evaluated(home: Path, loss: str | None) -> None:
-    """The exported model has the loss that was told."""
+    """The exported model has the reported loss."""
     with np.load(home / "out/model.npz") as model, np.load(home / "test.npz") as data:
         scores = data["inputs"] @ model["w"] + model["b"]
         chances = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
@@ -92,8 +92,8 @@ def lives():
     url = os.environ["EDL_PARAMETER_SERVERS"] + "/v1/status"
     token = {"Authorization": "Bearer " + os.environ["EDL_TOKEN"]}
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=token), timeout=20) as told:
-            state = json.load(told)
+        with urllib.request.urlopen(urllib.request.Request(url, headers=token), timeout=20) as response:
+            state = json.load(response)
             return state["ready"] and state["generation"] == 1
     except (OSError, http.client.HTTPException):
         return False
@@ -116,7 +116,7 @@ def test_a_server_may_die(train: Train, home: Path) -> None:
         *("--checkpoint-every", "4", "--export", "out", "--schedule", "40%:kill server-0"),
     )
     steps, records, _, version, loss, accuracy = _result(done)
-    lost = re.search(r"(\d+) steps? lost with servers and done without", done.stdout)
+    lost = re.search(r"(\d+) steps? lost in server failures", done.stdout)
 
     assert done.returncode == 0, done.stdout
     assert "servers 1 times" in done.stdout
@@ -132,21 +132,21 @@ def test_servers_that_go_back_at_the_end_cost_no_evaluation_and_no_model(
 ) -> None:
     """Killed while the trained model is evaluated: both are of the checkpoint of the end."""
     monkeypatch.setattr(serving, "TOKEN", TOKEN)
-    found = Servers(home / "saved", 2)
-    monkeypatch.setenv("EDL_PARAMETER_SERVERS", ",".join(found.urls))
-    evaluate, kills = models.evaluate, [found.start, found.kill]
+    running = RunningServers(home / "saved", 2)
+    monkeypatch.setenv("EDL_PARAMETER_SERVERS", ",".join(running.urls))
+    evaluate, kills = models.evaluate, [running.start, running.kill]
 
-    def killing(*args: Any, **more: Any) -> dict[str, float] | None:
+    def killing(*args: Any, **options: Any) -> dict[str, float] | None:
         while kills:
             kills.pop()()
-        return evaluate(*args, **more)
+        return evaluate(*args, **options)
 
     monkeypatch.setattr(models, "evaluate", killing)
     ended = lone(
         *("train", "model.py", "--async", "--data", "train.npz", "--evaluate", "test.npz"),
         *("--evaluate-every", "1000", "--export", "out"),
     )
-    found.stop()
+    running.stop()
     steps, _, _, version, loss, _ = _numbers(ended.last)
 
     assert ended.code == 0, ended.err
@@ -157,7 +157,7 @@ def test_servers_that_go_back_at_the_end_cost_no_evaluation_and_no_model(
 
 @pytest.mark.soak
 def test_servers_and_trainers_may_die(train: Train, home: Path) -> None:
-    """Training goes on from the servers' newest checkpoint, and the exported model is theirs."""
+    """Training continues from the servers' newest checkpoint, and the exported model is theirs."""
     _changed(home, "PAUSE_S = 0.002", "PAUSE_S = 0.15")
     done = train(
         *("-n", "2", "--servers", "2", "--epochs", "3", "--evaluate", "test.npz"),
@@ -169,7 +169,7 @@ def test_servers_and_trainers_may_die(train: Train, home: Path) -> None:
     assert done.returncode == 0, done.stdout
     assert "master restarted 1 times, servers 1 times" in done.stdout
     assert records == str(3 * 960)
-    lost = re.search(r"(\d+) steps? lost with servers and done without", done.stdout)
+    lost = re.search(r"(\d+) steps? lost in server failures", done.stdout)
     assert int(steps or 0) + int(lost[1] if lost else 0) >= 45
     assert steps == version
     assert float(accuracy or 0) > 0.95
@@ -230,4 +230,4 @@ def test_batches_whose_loss_is_no_number_may_be_left_out(train: Train, home: Pat
     done = train("-n", "1", "--servers", "1", "--on-nan", "skip", "--max-staleness", "2")
 
     assert done.returncode == 0, done.stdout
-    assert "steps left out, their loss was no number" in done.stdout.splitlines()[-1]
+    assert "steps skipped, their loss was not finite" in done.stdout.splitlines()[-1]

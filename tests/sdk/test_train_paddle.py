@@ -58,32 +58,32 @@ def edl(tmp_path: Path) -> Edl:
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[Job]:
     """A master, and trainers that end with the test."""
-    found = Job(tmp_path)
-    yield found
-    found.close()
+    job_ = Job(tmp_path)
+    yield job_
+    job_.close()
 
 
 def _common(data: Path) -> list[str]:
-    found = ["-m", "edl", "train", str(DIGITS), "--data", str(data / "digits-train.npz")]
-    return [*found, "--evaluate", str(data / "digits-test.npz"), "--batch-size", "32"]
+    command = ["-m", "edl", "train", str(DIGITS), "--data", str(data / "digits-train.npz")]
+    return [*command, "--evaluate", str(data / "digits-test.npz"), "--batch-size", "32"]
 
 
 def _accuracy(text: str) -> float:
-    found = re.search(r"^edl: .*evaluation of step \d+: .*accuracy ([\d.]+)", text, re.MULTILINE)
-    assert found is not None, text
-    return float(found[1])
+    match = re.search(r"^edl: .*evaluation of step \d+: .*accuracy ([\d.]+)", text, re.MULTILINE)
+    assert match is not None, text
+    return float(match[1])
 
 
 def test_digits_are_learned(job: Job, data: Path, tmp_path: Path) -> None:
-    """Trained, exported, and used by one trainer: predictions are as good as the evaluation said."""
+    """Trained, exported, and used by one trainer: predictions are as good as the evaluation."""
     trained = job.start(
         "trainer-0", *_common(data), "--epochs", "2", "--export", "model", python=str(PADDLE)
     )
     assert trained.ends() == 0, trained.text
     test, other = data / "digits-test.npz", Job(tmp_path / "prediction")
     words = ("-m", "edl", "predict", DIGITS, "--data", test, "--model", tmp_path / "model")
-    more = ("--output", "out", "--join", "all.npz")
-    predicted = other.start("trainer-0", *words, *more, python=str(PADDLE))
+    arguments = ("--output", "out", "--join", "all.npz")
+    predicted = other.start("trainer-0", *words, *arguments, python=str(PADDLE))
     code, text = predicted.ends(), predicted.text
     other.close()
 
@@ -93,8 +93,10 @@ def test_digits_are_learned(job: Job, data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_digits_are_learned_whoever_comes_and_goes(edl: Edl, data: Path, tmp_path: Path) -> None:
-    """Trained, exported, and used: predictions are as good as the evaluation said."""
+def test_digits_are_learned_while_trainers_join_and_leave(
+    edl: Edl, data: Path, tmp_path: Path
+) -> None:
+    """Trained, exported, and used: predictions are as good as the evaluation."""
     schedule = "20%:kill trainer-0, 30%:+1, 60%:-1"
     words = ("--epochs", "5", "-n", "2", "--export", "model", "--schedule", schedule)
     done = edl(*_common(data)[2:], *words)
@@ -109,8 +111,8 @@ def test_digits_are_learned_whoever_comes_and_goes(edl: Edl, data: Path, tmp_pat
 
 
 def _predicts_as_well(outputs: Path, test: Path, accuracy: float) -> None:
-    with np.load(outputs) as found, np.load(test) as known:
-        right = (found["digit"] == known["labels"]).mean()
+    with np.load(outputs) as archive, np.load(test) as test_data:
+        right = (archive["digit"] == test_data["labels"]).mean()
     assert right == pytest.approx(accuracy, abs=1e-3)
 
 

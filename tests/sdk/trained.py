@@ -63,10 +63,10 @@ class Alone(Line):
 
     def gradients(self, records: Any, lookup: Lookup) -> Gradients:
         """Moves by itself."""
-        found = super().gradients(records, lookup)
-        for name, gradient in found.dense.items():
+        gradients = super().gradients(records, lookup)
+        for name, gradient in gradients.dense.items():
             self.dense[name] -= self.rate * gradient
-        return found
+        return gradients
 
 
 class Words(Line):

@@ -11,7 +11,8 @@ from typing import Any
 
 import edl
 import pytest
-from edl import __main__, process
+from edl import __main__
+from edl.master import session as session_module
 
 from tests.master.serving import TOKEN, Served
 from tests.sdk.contract import Master
@@ -56,7 +57,7 @@ class Lone:
 
     def of(self, job: "Job", name: str, *words: str) -> Ended:
         """The same as a trainer of this job."""
-        self._patch.setattr(process, "_default", None)
+        self._patch.setattr(session_module, "_default", None)
         self._patch.chdir(self._folder)
         for variable, value in job.told(name).items():
             self._patch.setenv(variable, value)
@@ -64,8 +65,8 @@ class Lone:
         self._said.readouterr()
         try:
             code = __main__.main(list(words))
-            if process._default is not None:  # noqa: SLF001 - only a process that ends does it itself
-                process._default.leave()  # noqa: SLF001 - see above
+            if session_module._default is not None:  # noqa: SLF001 - only a process that ends does it itself
+                session_module._default.leave()  # noqa: SLF001 - see above
             said = self._said.readouterr()
             return Ended(code, said.out, said.err, job.status)
         finally:

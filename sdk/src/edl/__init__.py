@@ -7,9 +7,10 @@ for x, y in edl.batches(data, 32, epochs=2):
 ```
 """
 
-from edl import records
-from edl.batches import Batches, batches
-from edl.checkpoints import Checkpoint, latest_checkpoint, read_checkpoint, save_checkpoint
+from edl.data.batches import Batches, batches
+from edl.data.checkpoints import Checkpoint, latest_checkpoint, read_checkpoint, save_checkpoint
+from edl.data.evaluation import ask_evaluation, evaluation
+from edl.data.export import Export
 from edl.errors import (
     CheckpointError,
     DataError,
@@ -22,12 +23,10 @@ from edl.errors import (
     TrainingError,
     Unavailable,
 )
-from edl.evaluation import ask_evaluation, evaluation
-from edl.export import Export
-from edl.process import session
-from edl.rounds import Rounds
-from edl.session import Session
-from edl.settings import Settings
+from edl.master.protocol import Round
+from edl.master.rounds import Rounds
+from edl.master.session import Session, session
+from edl.master.settings import Settings
 from edl.sources import (
     Dataset,
     Source,
@@ -37,6 +36,7 @@ from edl.sources import (
     from_function,
     from_records,
 )
+from edl.sources import record_format as records
 
 __all__ = [
     "Batches",
@@ -49,6 +49,7 @@ __all__ = [
     "MasterError",
     "RecordError",
     "Refused",
+    "Round",
     "RoundOver",
     "Rounds",
     "Session",

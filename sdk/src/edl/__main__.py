@@ -7,35 +7,36 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from edl.commands import predict, run, submit, train, words
+from edl.commands import predict, run, submit, train
 from edl.errors import EdlError
+from edl.jobs import flags
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parses, and does what is asked for."""
-    asked = _parser().parse_args(argv)
+    """Parses the command line and runs the command; returns the exit code."""
+    args = _parser().parse_args(argv)
     logging.basicConfig(format="%(asctime)s edl %(message)s", datefmt="%H:%M:%S")
     live = sys.stdout.isatty()
     logging.getLogger("edl").setLevel(logging.ERROR if live else logging.INFO)
     try:
-        code: int = asked.act(asked)
+        code: int = args.run(args)
     except EdlError as error:
         print(f"edl: {error}", file=sys.stderr)
-        return words.BAD_USE
+        return flags.BAD_USE
     return code
 
 
-def _parser() -> words.Parser:
-    parser = words.Parser(prog="edl", description="Elastic training.", epilog=words.CODES)
+def _parser() -> flags.Parser:
+    parser = flags.Parser(prog="edl", description="Elastic training.", epilog=flags.CODES)
     parser.add_argument("--version", action="version", version=f"edl {version('edl-sdk')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for one in (train, predict, submit, run):
-        about = f"{one.HELP[0].upper()}{one.HELP[1:]}."
+    for subcommand in (train, predict, submit, run):
+        about = f"{subcommand.HELP[0].upper()}{subcommand.HELP[1:]}."
         command = commands.add_parser(
-            one.NAME, help=one.HELP, description=about, epilog=words.CODES
+            subcommand.NAME, help=subcommand.HELP, description=about, epilog=flags.CODES
         )
-        one.describe(command)
-        command.set_defaults(act=one.act)
+        subcommand.add_arguments(command)
+        command.set_defaults(run=subcommand.run)
     return parser
 
 

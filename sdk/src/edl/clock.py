@@ -1,11 +1,11 @@
-"""The one place that reads clocks and makes jitter."""
+"""The only module that reads clocks and draws random jitter."""
 
 import random
 import time
 
 
 def monotonic_s() -> float:
-    """A clock that never goes back; only differences mean something."""
+    """The monotonic clock; only differences of its readings have a meaning."""
     return time.monotonic()
 
 
@@ -15,5 +15,5 @@ def epoch_s() -> float:
 
 
 def jitter() -> float:
-    """Between 0.5 and 1: spreads retries of many trainers, which all lost the same master."""
+    """A random factor from 0.5 to 1: spreads the retries of trainers that lost the same master."""
     return random.uniform(0.5, 1)  # noqa: S311 - spreads load, keeps no secret

@@ -1,4 +1,4 @@
-"""Errors of the SDK; each text is one line that names the thing and the way out.
+"""Errors of the SDK; each text is one line that names the problem and what to do.
 
 ```
 EdlError(Exception)
@@ -6,10 +6,10 @@ EdlError(Exception)
 ├── DataError          a data set or a record that cannot be read
 │   └── RecordError    one record, by its number
 ├── CheckpointError    a checkpoint that cannot be written or read
-├── TrainingError      a step that cannot be made: its loss is no number
-├── RoundOver          members cannot exchange anything more in this round
-│   └── Mismatch       because they do different things: the next round would end the same way
-└── MasterError        what the master said, or that it says nothing
+├── TrainingError      a step that cannot be made: its loss is not finite
+├── RoundOver          members can exchange nothing more in this round
+│   └── Mismatch       because they run different operations: the next round would end the same way
+└── MasterError        the master refused a call, or did not answer it
     ├── Unavailable    no answer: away, restarting or overloaded; the same call may work later
     └── Refused        an answer that the same call would get again
 ```
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 
 class EdlError(Exception):
-    """The root; a program that catches this catches all of ours."""
+    """The base class of all errors of the SDK."""
 
 
 class SettingError(EdlError):
@@ -31,17 +31,17 @@ class DataError(EdlError):
 
 
 class RecordError(DataError):
-    """One record that cannot be read; its task fails, others go on."""
+    """One record that cannot be read; its task fails, other tasks continue."""
 
     def __init__(self, record: int, cause: BaseException | str) -> None:
-        """Names the record.
+        """Creates the error of one record.
 
         Args:
             record: Its number in its data set, or in its file where the data set has files.
-            cause: What went wrong.
+            cause: The exception or text that says what went wrong.
         """
-        self.why = cause if isinstance(cause, str) else one_line(cause)
-        super().__init__(f"record {record}: {self.why}")
+        self.reason = cause if isinstance(cause, str) else one_line(cause)
+        super().__init__(f"record {record}: {self.reason}")
         self.record = record
 
 
@@ -50,22 +50,22 @@ class CheckpointError(EdlError):
 
 
 class TrainingError(EdlError):
-    """A step that cannot be made; the job fails, as its policy says."""
+    """A step that cannot be made; the job fails."""
 
 
 class RoundOver(EdlError):  # noqa: N818 - a state of the round, not a fault of the caller
-    """The exchange cannot go on in this round: a member is gone, or news broke it."""
+    """The exchange cannot continue in this round: a member is lost, or a later round began."""
 
-    told = False
-    """Whether the text is that of another member, which was there first."""
+    from_peer = False
+    """Whether the text was received from another member."""
 
 
 class Mismatch(RoundOver):
-    """Members brought different operations or sizes; the text names both sides."""
+    """Members called different operations or sizes; the text names both sides."""
 
 
 class MasterError(EdlError):
-    """What the master said, or that it says nothing."""
+    """A call that the master refused or did not answer."""
 
 
 class Unavailable(MasterError):  # noqa: N818 - a state of the master, as in HTTP
@@ -76,12 +76,12 @@ class Refused(MasterError):  # noqa: N818 - what the master did, as in HTTP
     """An answer that the same call would get again."""
 
     def __init__(self, status: int, message: str, field: str | None = None) -> None:
-        """Keeps the parts of the master's answer.
+        """Creates the error from the parts of the master's answer.
 
         Args:
             status: HTTP status, 400 to 499.
-            message: What the master wrote.
-            field: The field of the request it is about, where it named one.
+            message: The text of the answer.
+            field: The field of the request that the answer names, if any.
         """
         super().__init__(f"{message} ({status})")
         self.status = status
@@ -89,5 +89,5 @@ class Refused(MasterError):  # noqa: N818 - what the master did, as in HTTP
 
 
 def one_line(error: BaseException) -> str:
-    """`Type: text` on one line, without a trace."""
+    """`Type: text` on one line, without a traceback."""
     return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": ")

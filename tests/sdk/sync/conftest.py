@@ -11,6 +11,6 @@ from tests.master.serving import Served
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[Served]:
     """A master in a thread."""
-    found = Served(tmp_path / "journal")
-    yield found
-    found.stop()
+    served = Served(tmp_path / "journal")
+    yield served
+    served.stop()

@@ -17,22 +17,22 @@ _REACH_S = 60.0
 
 @dataclass(frozen=True)
 class Curve:
-    """What a job was like, step by step."""
+    """Losses and members of a job, step by step."""
 
     losses: list[float]
     worlds: list[int]
     accuracy: float
     """On test data, at the end."""
     whats: tuple[str, ...] = ()
-    """What was done to its members."""
+    """Kinds of changes to its members."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How far two curves are from each other."""
+    """The difference of two curves."""
 
     relative: float
-    """Largest difference of a step's loss, by that loss."""
+    """Largest difference of a step's loss, relative to that loss."""
     absolute: float
     accuracy: float
 
@@ -47,7 +47,7 @@ ACTS: Sequence[tuple[float, Act]] = (
     (0.55, lambda storm: storm.lose_master(storm.fleet.ranked()[0])),
     (0.70, lambda storm: storm.grow()),
 )
-"""Share of the steps that must be made -> what is done then."""
+"""Share of the steps to wait for, and what is done then."""
 
 
 def train(
@@ -63,47 +63,49 @@ def train(
     """Trains a job to its end.
 
     Args:
-        folder: For its files; made anew.
-        options: For `tests.sdk.sync.program`; `steps` tells how many it has.
+        folder: For its files; created here.
+        options: For `tests.sdk.sync.program`; `steps` is their number.
         acts: What to do to its members, and when.
         pause_s: Makes steps so long that there is time for it.
-        members: With so many it begins.
+        members: Number of trainers at the start.
         spares: So many are started to be let in by acts.
         python: Runs the trainers.
     """
     folder.mkdir(parents=True)
     hurry, steps = folder / "hurry", options["steps"]
-    given = {name: value for name, value in options.items() if name != "steps"}
-    given |= {"hurry": str(hurry), "go": str(folder / "go"), "pause_s": pause_s}
-    with Fleet(folder, given, python=python) as fleet:
+    fleet_options = {name: value for name, value in options.items() if name != "steps"}
+    fleet_options |= {"hurry": str(hurry), "go": str(folder / "go"), "pause_s": pause_s}
+    with Fleet(folder, fleet_options, python=python) as fleet:
         storm = Storm(fleet, members, Random(0))  # noqa: S311 - it decides nothing here
         storm.begin(spares if acts else 0)
         for share, act in acts:
-            assert fleet.until(lambda: _made(fleet) >= share * steps, _REACH_S)  # noqa: B023 - called at once
+            assert fleet.until(lambda: _steps_made(fleet) >= share * steps, _REACH_S)  # noqa: B023 - called at once
             act(storm)
         ends = storm.finish(hurry)
     assert ends
-    assert all(one.end is not None and one.end["end"] for one in ends), folder
-    judged = [one.end["test"] for one in ends if one.end is not None]  # who came late has not
-    accuracies = {one["accuracy"] for one in judged if one}
+    assert all(member.end is not None and member.end["end"] for member in ends), folder
+    judged = [
+        member.end["test"] for member in ends if member.end is not None
+    ]  # who came late has not
+    accuracies = {figures["accuracy"] for figures in judged if figures}
     assert len(accuracies) == 1, accuracies
-    return _curve(fleet, accuracies.pop(), tuple(one.what for one in storm.changes[1:]))
+    return _curve(fleet, accuracies.pop(), tuple(change.kind for change in storm.changes[1:]))
 
 
-def differ(one: Curve, other: Curve) -> Difference:
-    """Of two jobs with the same steps."""
-    pairs = list(zip(one.losses, other.losses, strict=True))
+def differ(curve: Curve, other: Curve) -> Difference:
+    """Compares two jobs with the same number of steps."""
+    pairs = list(zip(curve.losses, other.losses, strict=True))
     return Difference(
         max(abs(a - b) / max(abs(a), abs(b)) for a, b in pairs),
         max(abs(a - b) for a, b in pairs),
-        abs(one.accuracy - other.accuracy),
+        abs(curve.accuracy - other.accuracy),
     )
 
 
-def _made(fleet: Fleet) -> int:
-    for one in fleet.members:
-        one.look()
-    return max(int(one.steps[-1]["step"]) if one.steps else 0 for one in fleet.members)
+def _steps_made(fleet: Fleet) -> int:
+    for member in fleet.members:
+        member.look()
+    return max(int(member.steps[-1]["step"]) if member.steps else 0 for member in fleet.members)
 
 
 def _curve(fleet: Fleet, accuracy: float, whats: tuple[str, ...]) -> Curve:
@@ -113,10 +115,10 @@ def _curve(fleet: Fleet, accuracy: float, whats: tuple[str, ...]) -> Curve:
     again, in a later round, and that one is the job's.
     """
     steps: dict[tuple[int, int], tuple[float, int]] = {}
-    for step in (step for one in fleet.members for step in one.steps):
+    for step in (step for member in fleet.members for step in member.steps):
         key, words = (step["step"], step["round"]), (step["loss"], step["world"])
-        known = steps.setdefault(key, words)
-        assert known == words, f"step and round {key}: {known} and {words}"
+        first_words = steps.setdefault(key, words)
+        assert first_words == words, f"step and round {key}: {first_words} and {words}"
     last = {number: words for (number, _), words in sorted(steps.items())}
     assert sorted(last) == list(range(1, len(last) + 1))
     losses, worlds = zip(*(last[number] for number in sorted(last)), strict=True)

@@ -13,9 +13,9 @@ from threading import Event
 from typing import Any, Self
 
 from edl import clock
-from edl.connection import Connection
 from edl.errors import MasterError
-from edl.local import child, master, ports, servers
+from edl.local import child, master, ports, server_processes
+from edl.master.connection import Connection
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[3]
@@ -26,7 +26,7 @@ _START_S, _END_S, _ANSWER_S = 60.0, 20.0, 3.0
 
 @dataclass(eq=False)
 class Member:
-    """One trainer; `steps` are the lines that it wrote, as far as `look` has read them."""
+    """One trainer; `steps` are the lines it wrote, as far as `look` has read them."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -35,14 +35,14 @@ class Member:
     began_s: float
     frozen: bool = False
     spare: Path | None = None
-    """The file for which it waits before it comes to the rendezvous."""
+    """The file for which it waits before it joins the rendezvous."""
     steps: list[Json] = field(default_factory=list)
     ready: bool = False
     """Whether it has read its data."""
     end: Json | None = None
     """Its last line."""
     arrived_s: float = 0.0
-    """When it began to train, and came to the rendezvous."""
+    """When it joined the rendezvous and began to train."""
     _read: int = 0
 
     @property
@@ -51,12 +51,12 @@ class Member:
         return self.process.poll() is None
 
     def send(self, number: signal.Signals) -> None:
-        """Signals it."""
+        """Sends it a signal."""
         self.frozen = number == signal.SIGSTOP
         self.process.send_signal(number)
 
     def look(self) -> None:
-        """Reads what it has written since."""
+        """Reads the lines it has written since the last call."""
         if not self.notes.exists():
             return
         with self.notes.open("rb") as file:
@@ -67,26 +67,26 @@ class Member:
                 self._read += len(raw)
                 self._enter(json.loads(raw))
 
-    def first(self, since_s: float, world: int) -> Json | None:
-        """Its first step after a moment among so many members."""
-        found: Json | None = None
+    def first(self, since_s: float, world_size: int) -> Json | None:
+        """Its first step after a moment with that many members."""
+        first_step: Json | None = None
         for step in reversed(self.steps):
             if step["at_s"] < since_s:
                 break
-            if step["world"] == world:
-                found = step
-        return found
+            if step["world"] == world_size:
+                first_step = step
+        return first_step
 
     def figures(self) -> Json:
         """Its memory, threads and descriptors now."""
         about = Path(f"/proc/{self.process.pid}")
-        told = dict(
+        fields = dict(
             line.split(":", 1)
             for line in (about / "status").read_text(encoding="utf-8").splitlines()
         )
         return {
-            "memory_mb": int(told["VmRSS"].split()[0]) / 1024,
-            "threads": int(told["Threads"]),
+            "memory_mb": int(fields["VmRSS"].split()[0]) / 1024,
+            "threads": int(fields["Threads"]),
             "descriptors": len(list((about / "fd").iterdir())),
         }
 
@@ -113,7 +113,7 @@ class Fleet:
         program: str = PROGRAM,
         parameter_servers: int = 0,
     ) -> None:
-        """Starts the master, and parameter servers where some are wanted.
+        """Starts the master, and parameter servers if any are requested.
 
         Args:
             folder: For logs, notes and the journal.
@@ -145,42 +145,42 @@ class Fleet:
     # -- doing something to it ---------------------------------------------------------------
 
     def add(self, **changes: Any) -> Member:
-        """Starts one more trainer, with options of its own where some are given."""
+        """Starts one more trainer, with options of its own if any are given."""
         name = f"trainer-{len(self.members)}"
         notes, log = self.folder / f"{name}.jsonl", self.folder / f"{name}.log"
-        told = json.dumps({**self.options, **changes})
+        options = json.dumps({**self.options, **changes})
         began_s = clock.monotonic_s()
         process = self._start(
-            log, [self._python, "-m", self._program, str(notes), told], {"EDL_TRAINER": name}
+            log, [self._python, "-m", self._program, str(notes), options], {"EDL_TRAINER": name}
         )
         self.members.append(Member(name, process, notes, log, began_s))
         return self.members[-1]
 
     def hold(self) -> Member:
-        """Starts one that is ready, and waits until it is let in."""
+        """Starts a trainer that waits for `let_in` when it is ready."""
         go = self.folder / f"go-{len(self.members)}"
-        found = self.add(go=str(go))
-        found.spare = go
-        return found
+        member = self.add(go=str(go))
+        member.spare = go
+        return member
 
     def let_in(self, member: Member) -> None:
-        """One that was held."""
+        """Lets a held trainer join."""
         assert member.spare is not None
         member.spare.touch()
         member.spare = None
 
     def kill_master(self) -> None:
-        """As SIGKILL does; nobody starts another."""
+        """Kills the master with SIGKILL; it is not restarted."""
         self._master.kill()
         self._master.wait(_END_S)
 
     def start_master(self) -> None:
-        """Another one, with the same journal and address."""
+        """Starts another master with the same journal and address."""
         self._master = self._start_master()
 
     def close(self) -> None:
         """Ends everything."""
-        trainers = [one.process for one in self.members]
+        trainers = [member.process for member in self.members]
         for process in (*trainers, *self._servers, self._master):
             if process.poll() is None:
                 process.kill()
@@ -191,21 +191,25 @@ class Fleet:
 
     def active(self) -> list[Member]:
         """Members that should train now, in the order of their start."""
-        return [one for one in self.members if one.lives and not (one.frozen or one.spare)]
+        return [
+            member
+            for member in self.members
+            if member.lives and not (member.frozen or member.spare)
+        ]
 
     def ranked(self) -> list[Member]:
         """Active members in the order of their last known rank."""
-        for one in self.members:
-            one.look()
-        found = [one for one in self.active() if one.steps]
-        newest = max((one.steps[-1]["round"] for one in found), default=0)
-        found = [one for one in found if one.steps[-1]["round"] == newest]
-        return sorted(found, key=lambda one: int(one.steps[-1]["rank"]))
+        for member in self.members:
+            member.look()
+        ranked = [member for member in self.active() if member.steps]
+        newest = max((member.steps[-1]["round"] for member in ranked), default=0)
+        ranked = [member for member in ranked if member.steps[-1]["round"] == newest]
+        return sorted(ranked, key=lambda member: int(member.steps[-1]["rank"]))
 
     def status(self) -> Json:
         """The master's."""
-        found: Json = self._link.call("GET", "/v1/status", answer_s=_ANSWER_S)
-        return found
+        status: Json = self._link.call("GET", "/v1/status", answer_s=_ANSWER_S)
+        return status
 
     def until(self, true: Callable[[], bool], timeout_s: float) -> bool:
         """Whether something became true in time."""
@@ -224,24 +228,24 @@ class Fleet:
         Returns:
             Nothing where that did not happen in time.
         """
-        found: list[Json | None] = []
+        steps: list[Json | None] = []
 
         def done() -> bool:
-            for one in members:
-                one.look()
-            found[:] = [one.first(since_s, len(members)) for one in members]
-            return all(found)
+            for member in members:
+                member.look()
+            steps[:] = [member.first(since_s, len(members)) for member in members]
+            return all(steps)
 
         if not self.until(done, timeout_s):
             return None
-        return [one for one in found if one is not None]
+        return [step for step in steps if step is not None]
 
     def ended(self, members: Collection[Member], timeout_s: float) -> bool:
-        """Whether these ended in time; their last lines are read then."""
-        found = self.until(lambda: not any(one.lives for one in members), timeout_s)
-        for one in members:
-            one.look()
-        return found
+        """Whether these ended in time; reads their last lines."""
+        ended = self.until(lambda: not any(member.lives for member in members), timeout_s)
+        for member in members:
+            member.look()
+        return ended
 
     # -- inside ------------------------------------------------------------------------------
 
@@ -255,7 +259,7 @@ class Fleet:
         return process
 
     def _start_server(self, index: int, served: list[int]) -> subprocess.Popen[bytes]:
-        program = servers.command(index, served, "fleet", self.folder / "servers")
+        program = server_processes.command(index, served, "fleet", self.folder / "servers")
         return self._start(self.folder / f"server-{index}.log", program, {})
 
     def _serves(self) -> bool:
@@ -277,5 +281,5 @@ class Fleet:
 
 
 def _path() -> str:
-    """Where programs find the tests' modules, and whatever this process was told."""
+    """The PYTHONPATH with which programs find the tests' modules."""
     return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))

@@ -1,7 +1,7 @@
-"""Leases of a small data set, for tests of plans and books."""
+"""Leases of a small data set, for tests of plans and lease tables."""
 
-from edl.sync.shares import Plan, Span
-from edl.wire import Lease
+from edl.master.protocol import Lease
+from edl.sync.plans import Plan, Span
 
 
 def lease(index: int = 0, size: int = 10, *, epoch: int = 0, attempt: int = 1) -> Lease:
@@ -12,5 +12,5 @@ def lease(index: int = 0, size: int = 10, *, epoch: int = 0, attempt: int = 1) -
 
 
 def plan(name: str, *spans: tuple[Lease, int, int]) -> Plan:
-    """Of such parts: lease, first record, number of records."""
-    return Plan(name, tuple(Span(*one) for one in spans))
+    """A plan of such parts: lease, first record, number of records."""
+    return Plan(name, tuple(Span(*span) for span in spans))

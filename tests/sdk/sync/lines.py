@@ -1,4 +1,4 @@
-"""A trainer's line to its master, which can be cut: whoever is behind it is as good as frozen."""
+"""A trainer's connection to its master that can be cut: the trainer behind it seems frozen."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Line:
         """Ends all connections, and each new one at once."""
         with self._lock:
             self._cut = True
-            for one in self._open:
+            for connection in self._open:
                 with contextlib.suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
+                    connection.shutdown(socket.SHUT_RDWR)
 
     def mend(self) -> None:
-        """New connections reach the master again."""
+        """Lets new connections reach the master again."""
         with self._lock:
             self._cut = False
 
@@ -79,14 +79,14 @@ class Line:
         with contextlib.suppress(OSError):
             while raw := source.recv(_CHUNK_BYTES):
                 target.sendall(raw)
-        for one in (source, target):
+        for end in (source, target):
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                end.shutdown(socket.SHUT_RDWR)
 
     def _end(self, both: list[threading.Thread], *ends: socket.socket) -> None:
         for thread in both:
             thread.join()
         with self._lock:
             self._open -= set(ends)
-        for one in ends:
-            one.close()
+        for end in ends:
+            end.close()

@@ -4,7 +4,7 @@ Arguments: the file for its lines, then options of `edl.sync.train` as JSON, and
 
 - `go`: training begins when this file is there;
 - `pause_s` makes steps as long as real ones, until the file `hurry` is there, and those after step
-  `slow_after` ten times as long: however slow a machine is, what is to happen happens before the end;
+  `slow_after` ten times as long: even on a slow machine all changes happen before the end;
 - `records` and `rate` are of the small model; `model` and `data` name files of a user's model and
   its data instead, and `test` other data, on which it is judged at the end;
 - `micros` adds to each step's line which records this member computed for it.
@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 import edl
 from edl import clock
-from edl.sync import Replica, Step
+from edl.sync import Replica, SyncStep
 
 from tests.sdk.sync.replicas import Noting, Softmax, data
 
@@ -34,12 +34,12 @@ def main(path: str, text: str) -> None:
     hurry, test = Path(options.pop("hurry", "")), options.pop("test", None)
     go = options.pop("go", None)
     noting = options.pop("micros", False)
-    replica, dataset = _made(options)
+    replica, dataset = _build(options)
     if noting:
         replica = Noting(replica)
     with Path(path).open("a", encoding="utf-8") as out:
 
-        def tell(step: Step) -> None:
+        def tell(step: SyncStep) -> None:
             _write(out, step, replica.noted() if isinstance(replica, Noting) else None)
             if pause_s and not hurry.is_file():
                 time.sleep(
@@ -52,8 +52,8 @@ def main(path: str, text: str) -> None:
         _line(out, {"arrived_s": clock.monotonic_s()})
         result = edl.sync.train(replica, dataset, on_step=tell, **options)
         arrays = replica.state().arrays.values()
-        digest = float(sum(abs(one).sum() for one in arrays if one.dtype.kind == "f"))
-        told = {name: getattr(result, name) for name in ("steps", "records", "rounds", "redone")}
+        digest = float(sum(abs(array).sum() for array in arrays if array.dtype.kind == "f"))
+        figures = {name: getattr(result, name) for name in ("steps", "records", "rounds", "redone")}
         judges = test is not None and result.whole and not result.late
         judged = _judged(replica, test) if judges else {}
         ended = {
@@ -62,10 +62,10 @@ def main(path: str, text: str) -> None:
             "skipped": result.skipped,
             "digest": digest,
         }
-        _line(out, {**ended, **told, "test": judged})
+        _line(out, {**ended, **figures, "test": judged})
 
 
-def _made(options: dict[str, Any]) -> tuple[Replica, edl.Dataset]:
+def _build(options: dict[str, Any]) -> tuple[Replica, edl.Dataset]:
     """The model and its data."""
     records, rate = options.pop("records", 512), options.pop("rate", 0.2)
     features = options.pop("features", None)
@@ -75,9 +75,9 @@ def _made(options: dict[str, Any]) -> tuple[Replica, edl.Dataset]:
         return replica, data(records)
     from edl import model as models  # noqa: PLC0415 - frameworks take a second to be imported
 
-    found = models.load(model)
-    options["code"] = found.code
-    return models.replica(found, seed=options.get("seed", 0)), models.data(source)
+    loaded = models.load(model)
+    options["code"] = loaded.code
+    return models.replica(loaded, seed=options.get("seed", 0)), models.data(source)
 
 
 def _judged(replica: Any, path: str) -> dict[str, float]:
@@ -91,8 +91,8 @@ def _judged(replica: Any, path: str) -> dict[str, float]:
     return models.evaluate(replica, source.batch(blocks))
 
 
-def _write(out: TextIO, step: Step, micros: list[list[int]] | None) -> None:
-    told = {
+def _write(out: TextIO, step: SyncStep, micros: list[list[int]] | None) -> None:
+    line = {
         "step": step.step,
         "epoch": step.epoch,
         "records": step.records,
@@ -100,16 +100,16 @@ def _write(out: TextIO, step: Step, micros: list[list[int]] | None) -> None:
         "loss": step.metrics.get("loss"),
         "round": step.round,
         "rank": step.rank,
-        "world": step.world,
+        "world": step.world_size,
         "at_s": clock.monotonic_s(),
         "seconds": step.seconds,
         "exchange_s": step.exchange_s,
     }
-    _line(out, told if micros is None else {**told, "micros": micros})
+    _line(out, line if micros is None else {**line, "micros": micros})
 
 
-def _line(out: TextIO, told: dict[str, Any]) -> None:
-    out.write(json.dumps(told) + "\n")
+def _line(out: TextIO, line: dict[str, Any]) -> None:
+    out.write(json.dumps(line) + "\n")
     out.flush()
 
 

@@ -14,7 +14,7 @@ FEATURES, CLASSES = 16, 4
 
 
 def points(records: int = 512, seed: int = 5) -> tuple[Floats, NDArray[np.int64]]:
-    """Points around one centre for each class: anything that learns gets most of them right."""
+    """Points around one centre for each class: a working model classifies most correctly."""
     chance = np.random.default_rng(seed)
     labels = chance.integers(0, CLASSES, records)
     centres = chance.normal(size=(CLASSES, FEATURES))
@@ -27,7 +27,7 @@ def data(records: int = 512, name: str = "points") -> edl.Dataset:
 
 
 class Softmax:
-    """A replica; begins with the weights that `seed` says, so that newcomers differ before."""
+    """A replica that starts with random weights by `seed`, so that newcomers differ at first."""
 
     def __init__(self, seed: int = 0, rate: float = 0.2, features: int = FEATURES) -> None:
         chance = np.random.default_rng(seed)
@@ -81,14 +81,14 @@ class Softmax:
 
     def load(self, state: State) -> None:
         """As in `Replica`."""
-        found = state.arrays["weights"].shape
-        if found != self.weights.shape:
-            raise edl.CheckpointError(f"weights is {found}, here {self.weights.shape}")
+        shape = state.arrays["weights"].shape
+        if shape != self.weights.shape:
+            raise edl.CheckpointError(f"weights is {shape}, here {self.weights.shape}")
         self.weights[:], self.speed[:] = state.arrays["weights"], state.arrays["speed"]
 
 
 class Noting:
-    """Another replica, and what it was given: which records each micro-batch had."""
+    """A replica that records which records each micro-batch had."""
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
@@ -96,9 +96,9 @@ class Noting:
         self._noted: list[list[int]] = []
 
     def noted(self) -> list[list[int]]:
-        """Step, place in it, checksum of its inputs and labels; since the last call."""
-        found, self._noted = self._noted, []
-        return found
+        """Step, index in it, checksum of its inputs and labels; since the last call."""
+        noted, self._noted = self._noted, []
+        return noted
 
     def backward(self, records: Any, weight: float, micro: Micro) -> Mapping[str, float]:
         """As in `Replica`."""

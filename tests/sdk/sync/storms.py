@@ -25,23 +25,23 @@ _PAUSE_S = (0.0, 0.4)
 
 @dataclass(frozen=True)
 class Change:
-    """What was done, and how long until every member had made a step in the round after it."""
+    """A change, and the time until every member had made a step in the round after it."""
 
-    what: str
+    kind: str
     took_s: float
-    """From the change; where trainers were started, from when the last of them had come."""
+    """From the change; where trainers were started, from the last arrival."""
     start_s: float
-    """Before that: until they had come."""
+    """From the change to the last arrival of a started trainer."""
     pause_s: float
-    """The longest time in it without a step of anybody."""
-    world: int
+    """The longest time in it without a step of any member."""
+    world_size: int
     rank_0: bool
     """Whether the member of rank 0 was lost in it."""
 
 
 @dataclass
 class Storm:
-    """Changes to a fleet of at most `size` trainers; the first two are frozen at worst."""
+    """Random changes to a fleet of at most `size` trainers; the first two are at worst frozen."""
 
     fleet: Fleet
     size: int
@@ -64,7 +64,7 @@ class Storm:
         self._settle([_Act("start")], began_s, _START_S)
 
     def blow(self, changes: int) -> None:
-        """So many changes."""
+        """Makes that many changes."""
         for number in range(1, changes + 1):
             Event().wait(self.chance.uniform(*_PAUSE_S))
             if number % _MASTER_EVERY == 0:
@@ -73,49 +73,49 @@ class Storm:
                 self._change()
 
     def measure(self) -> None:
-        """Notes what the first two members use now."""
-        self.figures.append([one.figures() for one in self.fleet.members[:2]])
+        """Records the resources that the first two members use now."""
+        self.figures.append([member.figures() for member in self.fleet.members[:2]])
 
     def finish(self, hurry: Path) -> list[Member]:
-        """Thaws all, and waits for the job's end; who was there then."""
-        for one in self.fleet.members:
-            if one.lives and one.frozen:
-                one.send(signal.SIGCONT)
+        """Thaws all, and waits for the job's end; returns the members that were active."""
+        for member in self.fleet.members:
+            if member.lives and member.frozen:
+                member.send(signal.SIGCONT)
         hurry.touch()
-        found = self.fleet.active()
-        assert self.fleet.ended(found, _FINISH_S), _told(found)
-        return found
+        members = self.fleet.active()
+        assert self.fleet.ended(members, _FINISH_S), _positions(members)
+        return members
 
     def longest_gap_s(self) -> float:
-        """The longest time without a step of anybody."""
+        """The longest time without a step of any member."""
         return self._gap_s(0.0, float("inf"))
 
     # -- one change, and until all train again -----------------------------------------------
 
     def lose(self, victim: Member, kind: str) -> None:
-        """One of `LOSSES`."""
+        """Sends a member one of the signals in `LOSSES`."""
         began_s = clock.monotonic_s()
         act = self._lose(victim, kind)
         self._settle([act], began_s)
 
     def grow(self) -> None:
-        """One more trainer: one that is held, if there is any."""
+        """Adds a trainer: a held one, if there is any."""
         began_s = clock.monotonic_s()
-        held = [one for one in self.fleet.members if one.spare]
-        if held:
-            self.fleet.let_in(held[0])
+        spares = [member for member in self.fleet.members if member.spare]
+        if spares:
+            self.fleet.let_in(spares[0])
         else:
             self.fleet.add()
         self._settle([_Act("grow")], began_s)
 
     def thaw(self, member: Member) -> None:
-        """A frozen trainer goes on."""
+        """Thaws a frozen trainer."""
         began_s = clock.monotonic_s()
         member.send(signal.SIGCONT)
         self._settle([_Act("thaw")], began_s)
 
     def lose_master(self, victim: Member | None = None) -> None:
-        """It is killed and started again, and a trainer is killed while nobody can hear of it."""
+        """Kills and restarts the master, and kills a trainer while the master is away."""
         began_s = clock.monotonic_s()
         self.fleet.kill_master()
         acts = [_Act("master")]
@@ -133,10 +133,10 @@ class Storm:
         self._settle(acts, began_s)
 
     def _act(self) -> "_Act":
-        there = self.fleet.active()
-        frozen = [one for one in self.fleet.members if one.lives and one.frozen]
-        kinds = ["grow"] * 3 if len(there) + len(frozen) < self.size else []
-        kinds += LOSSES if len(there) > _LEAST else ()
+        active = self.fleet.active()
+        frozen = [member for member in self.fleet.members if member.lives and member.frozen]
+        kinds = ["grow"] * 3 if len(active) + len(frozen) < self.size else []
+        kinds += LOSSES if len(active) > _LEAST else ()
         kinds += ["thaw"] if frozen else ()
         kind = self.chance.choice(kinds or ["grow"])
         if kind in LOSSES:
@@ -148,9 +148,11 @@ class Storm:
         return _Act(kind)
 
     def _victim(self, kind: str) -> Member:
-        """Rank 0 in a third of the cases; the first two members are frozen at worst."""
+        """Rank 0 in a third of the cases; the first two members are at worst frozen."""
         ranked = self.fleet.ranked() or self.fleet.active()
-        mortal = [one for one in ranked if kind == "stop" or one not in self.fleet.members[:2]]
+        mortal = [
+            member for member in ranked if kind == "stop" or member not in self.fleet.members[:2]
+        ]
         if ranked[0] in mortal and self.chance.random() < 1 / 3:
             return ranked[0]
         return self.chance.choice(mortal)
@@ -169,14 +171,14 @@ class Storm:
         return None
 
     def _settle(self, acts: Sequence["_Act"], began_s: float, timeout_s: float = HANG_S) -> None:
-        members, what = self.fleet.active(), " and ".join(act.what for act in acts)
+        members, kinds = self.fleet.active(), " and ".join(act.kind for act in acts)
         steps = self.fleet.together(members, began_s, timeout_s)
-        assert steps is not None, f"{what} hangs ({self.fleet.folder}): {_told(members)}"
-        come_s = max([began_s, *(one.arrived_s for one in members)])
+        assert steps is not None, f"{kinds} hangs ({self.fleet.folder}): {_positions(members)}"
+        come_s = max([began_s, *(member.arrived_s for member in members)])
         ended_s = max(step["at_s"] for step in steps)
         self.changes.append(
             Change(
-                what,
+                kinds,
                 ended_s - come_s,
                 come_s - began_s,
                 self._gap_s(began_s - _BEFORE_S, ended_s),
@@ -186,40 +188,43 @@ class Storm:
         )
 
     def _gap_s(self, from_s: float, to_s: float) -> float:
-        steps = [step for one in self.fleet.members for step in one.steps]
+        steps = [step for member in self.fleet.members for step in member.steps]
         times = sorted(float(s["at_s"]) for s in steps if from_s <= s["at_s"] <= to_s)
         return max((later - earlier for earlier, later in pairwise(times)), default=0.0)
 
     def _all_ready(self) -> bool:
-        for one in self.fleet.members:
-            one.look()
-        return all(one.ready for one in self.fleet.members)
+        for member in self.fleet.members:
+            member.look()
+        return all(member.ready for member in self.fleet.members)
 
 
 @dataclass(frozen=True)
 class _Act:
-    what: str
+    kind: str
     first: bool = False
     """Whether it was the member of rank 0."""
 
 
 def micros_of(members: Sequence[Member]) -> dict[tuple[int, int], set[int]]:
-    """Step and place in it -> checksums of the records that it was computed from, by whomever."""
-    found: dict[tuple[int, int], set[int]] = {}
-    for step in (step for one in members for step in one.steps):
+    """Maps step and index in it to the checksums of the records it was computed from."""
+    digests: dict[tuple[int, int], set[int]] = {}
+    for step in (step for member in members for step in member.steps):
         for number, index, digest in step["micros"]:
-            found.setdefault((number, index), set()).add(digest)
-    return found
+            digests.setdefault((number, index), set()).add(digest)
+    return digests
 
 
-def _told(members: Sequence[Member]) -> str:
-    """Where each of them is, for whoever has to find out why."""
+def _positions(members: Sequence[Member]) -> str:
+    """Formats the position of each member, for failure messages."""
     now_s = clock.monotonic_s()
-    told = []
-    for one in members:
-        last = one.steps[-1] if one.steps else {"step": 0, "round": 0, "world": 0, "at_s": now_s}
-        ago_s = now_s - last["at_s"]
-        told.append(
-            f"{one.name} round {last['round']} of {last['world']}, step {last['step']} {ago_s:.1f} s ago"
+    texts = []
+    for member in members:
+        last = (
+            member.steps[-1] if member.steps else {"step": 0, "round": 0, "world": 0, "at_s": now_s}
         )
-    return "; ".join(told)
+        ago_s = now_s - last["at_s"]
+        texts.append(
+            f"{member.name} round {last['round']} of {last['world']}, "
+            f"step {last['step']} {ago_s:.1f} s ago"
+        )
+    return "; ".join(texts)

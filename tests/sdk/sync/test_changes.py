@@ -30,8 +30,8 @@ _GAP_S, _GROWTH_MB = 40.0, 10.0
 
 
 def _alone(folder: Path, epochs: int) -> dict[tuple[int, int], set[int]]:
-    """The same job with one trainer that nobody disturbs: which records each micro-batch has."""
-    # heard so seldom that no lease ends on a slow machine: what is trained again would be more steps
+    """The same job with one trainer without changes: the records of each micro-batch."""
+    # a long heartbeat interval: no lease may end on a slow machine, repeated records add steps
     master, replica = Served(folder, heartbeat_s=_ALONE_S), Noting(Softmax())
     crew = Crew(master, dataset=data(RECORDS), epochs=epochs, **SHARES)
     assert crew.add(replica=replica).end(_ALONE_S).whole
@@ -41,23 +41,23 @@ def _alone(folder: Path, epochs: int) -> dict[tuple[int, int], set[int]]:
 
 def _check_books(status: Json, ends: list[Member], epochs: int) -> None:
     """Every record was acknowledged once an epoch, and trained once by the model."""
-    found = status["datasets"]["points"]
+    dataset = status["datasets"]["points"]
     assert status["state"] == "done"
-    assert found["done_records"] == RECORDS * epochs
+    assert dataset["done_records"] == RECORDS * epochs
     assert not status["dropped"]
-    told = [one.end for one in ends if one.end is not None]
-    assert len(told) == len(ends)
-    assert all(one.process.returncode == 0 for one in ends)
-    assert {(one["end"], one["steps"], one["records"]) for one in told} == {
+    lines = [member.end for member in ends if member.end is not None]
+    assert len(lines) == len(ends)
+    assert all(member.process.returncode == 0 for member in ends)
+    assert {(line["end"], line["steps"], line["records"]) for line in lines} == {
         (True, STEPS_AN_EPOCH * epochs, RECORDS * epochs)
     }
-    assert len({one["digest"] for one in told}) == 1
+    assert len({line["digest"] for line in lines}) == 1
 
 
 def _check_order(fleet: Fleet, expected: dict[tuple[int, int], set[int]]) -> None:
     """Each micro-batch had the records that it has in a run without changes."""
-    found = micros_of(fleet.members)
-    assert {place: expected[place] for place in found} == found
+    micros = micros_of(fleet.members)
+    assert {place: expected[place] for place in micros} == micros
 
 
 @pytest.mark.timeout(300)

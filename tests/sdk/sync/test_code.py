@@ -1,4 +1,4 @@
-"""What must be alike in all members, and what is asked for where a program says nothing."""
+"""The entries that must be the same in all members, and the defaults of `train`."""
 
 import inspect
 from types import SimpleNamespace
@@ -6,8 +6,8 @@ from typing import Any
 
 import edl
 import pytest
-from edl.batches import describe
-from edl.sync.engine import Engine
+from edl.data.batches import describe
+from edl.sync.shared_code import shared_code
 
 from tests.sdk.sync.replicas import data
 
@@ -15,21 +15,15 @@ FILES: dict[str, Any] = {"files": [{"name": "a", "records": 3}, {"name": "b", "r
 
 
 def _code(*, constant: bool = True, name: str = "points", **about: Any) -> dict[str, str]:
-    options = SimpleNamespace(
+    options: Any = SimpleNamespace(
         batch_size=10, micro_batches=4, constant_batch=constant, code={"model": "a1"}
     )
-    told = {"records": 512, "task_records": 8, "epochs": 2, "shuffle_seed": None, **about}
-    engine: Any = SimpleNamespace(
-        replica=SimpleNamespace(size=68),
-        options=options,
-        dataset=SimpleNamespace(name=name),
-        description=told,
-    )
-    return Engine._code(engine)  # noqa: SLF001 - an engine of its own would listen
+    description = {"records": 512, "task_records": 8, "epochs": 2, "shuffle_seed": None, **about}
+    return shared_code(68, name, description, options)
 
 
 def test_members_compare_model_batch_data_and_what_the_program_says() -> None:
-    """Entry by entry, in words that a person can compare."""
+    """Entry by entry, as text that a person can compare."""
     assert _code() == {
         "gradient": "68 numbers",
         "batch": "10 records in 4 micro-batches",
@@ -51,9 +45,13 @@ def test_files_count_with_all_their_records() -> None:
 
 def test_what_a_program_does_not_say_is_always_the_same() -> None:
     """As the documentation shows it."""
-    found = inspect.signature(edl.sync.train).parameters.values()
+    parameters = inspect.signature(edl.sync.train).parameters.values()
 
-    assert {one.name: one.default for one in found if one.default is not one.empty} == {
+    assert {
+        parameter.name: parameter.default
+        for parameter in parameters
+        if parameter.default is not parameter.empty
+    } == {
         "micro_batches": 8,
         "epochs": 1,
         "shuffle_seed": None,
@@ -70,14 +68,14 @@ def test_what_a_program_does_not_say_is_always_the_same() -> None:
     }
 
 
-@pytest.mark.parametrize(("asked", "least"), [(None, 32), (5, 5)])
+@pytest.mark.parametrize(("task_records", "least"), [(None, 32), (5, 5)])
 def test_a_description_is_for_training_that_keeps_epochs_apart(
-    asked: int | None, least: int
+    task_records: int | None, least: int
 ) -> None:
     """Unless it says otherwise."""
-    found = describe(data(2048), 32, epochs=3, shuffle_seed=9, task_records=asked)
+    description = describe(data(2048), 32, epochs=3, shuffle_seed=9, task_records=task_records)
 
-    assert found == {
+    assert description == {
         "records": 2048,
         "task_records": least,
         "epochs": 3,

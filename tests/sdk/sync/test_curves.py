@@ -1,4 +1,4 @@
-"""Nobody can tell from the loss curve that members came, went and died."""
+"""The loss curve does not show that members joined, left and died."""
 
 import runpy
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def test_the_curve_is_that_of_members_that_never_change(
     members: int,
     acts: Sequence[tuple[float, Act]],
 ) -> None:
-    """The same losses but for rounding, and the same accuracy; larger, and five seeds in `make soak`."""
+    """The same losses but for rounding, and the same accuracy; five seeds in `make soak`."""
     data = tmp_path / "data"
     data.mkdir()
     make: dict[str, Any] = runpy.run_path(str(ROOT / "examples/models/make_data.py"))
@@ -53,8 +53,8 @@ def test_the_curve_is_that_of_members_that_never_change(
         spares=1 if few else SPARES,
     )
 
-    found = differ(fixed, elastic)
+    difference = differ(fixed, elastic)
     assert len(fixed.losses) == 45 * epochs
     assert len(set(elastic.worlds)) > 1
-    assert found.relative <= _TOLERANCE, found
-    assert found.accuracy <= _ACCURACY, found
+    assert difference.relative <= _TOLERANCE, difference
+    assert difference.accuracy <= _ACCURACY, difference

@@ -10,10 +10,10 @@ import edl
 import numpy as np
 import pytest
 from edl import Session, Settings
-from edl.checkpoints import latest_checkpoint
+from edl.data.checkpoints import latest_checkpoint
 from edl.errors import RoundOver
-from edl.sync import Result, State, Step
-from edl.sync.engine import Engine
+from edl.sync import State, SyncResult, SyncStep
+from edl.sync.group_member import GroupMember
 from edl.sync.leader import Leader
 
 from tests.master.serving import TOKEN, Served
@@ -24,12 +24,12 @@ from tests.sdk.sync.replicas import Softmax
 
 STEPS, AT, LATER = 32, 6, 20
 FLIGHT = AT + 1
-"""The step whose exchange the others had begun may reach who stood still, when it goes on."""
+"""A trainer that stood still may get as far as the step that the others had begun."""
 _HANG_S = 60.0
 
 
 class Freezer:
-    """Trainers of a crew that can be made to stand still, all their threads as good as frozen."""
+    """Trainers of a crew that can be made to stand still, with all their threads."""
 
     def __init__(self, crew: Crew) -> None:
         self._crew = crew
@@ -38,30 +38,32 @@ class Freezer:
         self.frozen, self._thawed = threading.Event(), threading.Event()
         self.reached, self.go_on = threading.Event(), threading.Event()
 
-    def add(self, act: Callable[[Trainer, Step], None] | None = None, name: str = "") -> Trainer:
-        """One more, whose connections to the master can be cut."""
+    def add(
+        self, act: Callable[[Trainer, SyncStep], None] | None = None, name: str = ""
+    ) -> Trainer:
+        """Adds a trainer whose connections to the master can be cut."""
         line = Line(self._crew.master.port)
         self._open.append(line)
         name = name or f"trainer-{len(self._crew.trainers)}"
         settings = Settings(line.url, TOKEN, name, grace_s=5.0, patience_s=20.0)
         replica = Softmax(len(self._crew.trainers))
-        found = self._crew.add(act, replica, name, member=Watched(settings))
-        self.lines[found] = line
-        return found
+        trainer = self._crew.add(act, replica, name, member=Watched(settings))
+        self.lines[trainer] = line
+        return trainer
 
     def close(self) -> None:
-        """Lets all go, and ends their lines."""
+        """Releases all trainers and closes their connections."""
         self._thawed.set()
         self.go_on.set()
         for trainer in self.lines:
-            trainer.gone(_HANG_S)
+            trainer.wait(_HANG_S)
         for line in self._open:
             line.close()
 
     # -- what trainers do at the end of a step -------------------------------------------------
 
-    def freeze(self, trainer: Trainer, step: Step) -> None:
-        """Stands still at step `AT`, among two."""
+    def freeze(self, trainer: Trainer, step: SyncStep) -> None:
+        """Makes the trainer stand still at step `AT`, in a round of two."""
         if step.step == AT and not self.frozen.is_set():
             self.lines[trainer].cut()
             self.frozen.set()
@@ -69,42 +71,42 @@ class Freezer:
             self.lines[trainer].mend()
 
     def among(
-        self, world: int, act: Callable[[Trainer, Step], None]
-    ) -> Callable[[Trainer, Step], None]:
-        """Does something; after the first step it waits until it knows that so many train."""
+        self, world_size: int, act: Callable[[Trainer, SyncStep], None]
+    ) -> Callable[[Trainer, SyncStep], None]:
+        """Calls a function after each step, once the trainer has a round of that many members."""
 
-        def both(trainer: Trainer, step: Step) -> None:
+        def both(trainer: Trainer, step: SyncStep) -> None:
             if step.step == 1:
-                together(trainer, step, world)
+                together(trainer, step, world_size)
             act(trainer, step)
 
         return both
 
-    def wait(self, _: Trainer, step: Step) -> None:
-        """Waits at step `LATER` until it is told to go on."""
+    def wait(self, _: Trainer, step: SyncStep) -> None:
+        """Waits at step `LATER` until `thaw`."""
         if step.step == LATER:
             self.reached.set()
             assert self.go_on.wait(_HANG_S)
 
-    def die(self, trainer: Trainer, step: Step) -> None:
-        """Is lost at step `LATER`, as by SIGKILL: the master hears nothing."""
+    def die(self, trainer: Trainer, step: SyncStep) -> None:
+        """Ends the trainer at step `LATER` like SIGKILL: nothing is reported to the master."""
         if step.step == LATER:
             until(lambda: done_records(self._crew.master) > 16 * 32)  # more than any checkpoint has
             self.lines[trainer].cut()
             raise RuntimeError("killed")
 
     def thaw(self) -> None:
-        """Whoever stands still goes on."""
+        """Lets trainers that stand still continue."""
         self._thawed.set()
 
 
 @pytest.fixture
 def freezers() -> Iterator[list[Freezer]]:
     """Closed at the end, however a test ends."""
-    found: list[Freezer] = []
-    yield found
-    for one in found:
-        one.close()
+    made_freezers: list[Freezer] = []
+    yield made_freezers
+    for freezer in made_freezers:
+        freezer.close()
 
 
 def _freezer(freezers: list[Freezer], master: Served, **options: Any) -> tuple[Crew, Freezer]:
@@ -113,23 +115,23 @@ def _freezer(freezers: list[Freezer], master: Served, **options: Any) -> tuple[C
     return crew, freezers[-1]
 
 
-def _pair(freezer: Freezer, rank: int, other: Callable[[Trainer, Step], None]) -> list[Trainer]:
-    """Two that train together; the one of this rank stands still, the other does what it is told."""
+def _pair(freezer: Freezer, rank: int, other: Callable[[Trainer, SyncStep], None]) -> list[Trainer]:
+    """Two that train together; the one of this rank stands still, the other calls a function."""
     acts = [freezer.among(2, freezer.freeze if rank == place else other) for place in range(2)]
-    found = []
+    members = []
     for act in acts:
-        found.append(freezer.add(act))
-        assert found[-1].began.wait(_HANG_S)
+        members.append(freezer.add(act))
+        assert members[-1].began.wait(_HANG_S)
     assert freezer.frozen.wait(_HANG_S)
-    return [found[rank], found[1 - rank]]
+    return [members[rank], members[1 - rank]]
 
 
 def _after_saving(
-    folder: Path, step: int, act: Callable[[Trainer, Step], None]
-) -> Callable[[Trainer, Step], None]:
-    """Acts like this, from when the checkpoint of a step is there."""
+    folder: Path, step: int, act: Callable[[Trainer, SyncStep], None]
+) -> Callable[[Trainer, SyncStep], None]:
+    """Calls a function after each step, once the checkpoint of a step exists."""
 
-    def later(trainer: Trainer, now: Step) -> None:
+    def later(trainer: Trainer, now: SyncStep) -> None:
         if now.step == step + 1:
             until(lambda: step in kept_steps(folder))
         act(trainer, now)
@@ -137,7 +139,7 @@ def _after_saving(
     return later
 
 
-def _is_late(result: Result) -> bool:
+def _is_late(result: SyncResult) -> bool:
     assert result.whole
     return result.late
 
@@ -146,7 +148,7 @@ def _is_late(result: Result) -> bool:
 def test_whoever_comes_back_when_the_others_have_ended_is_late(
     master: Served, tmp_path: Path, freezers: list[Freezer], rank: int
 ) -> None:
-    """It has no trained model, makes no step, and writes nothing; nobody says that work was lost."""
+    """It has no trained model, makes no step and writes nothing; no rollback is reported."""
     _, freezer = _freezer(freezers, master, checkpoints=tmp_path, checkpoint_steps=10)
     frozen, other = _pair(freezer, rank, lambda *_: None)
     assert not _is_late(other.end())
@@ -166,7 +168,7 @@ def test_whoever_comes_back_when_the_others_have_ended_is_late(
 def test_whoever_comes_back_while_the_others_train_goes_on_with_their_model(
     master: Served, tmp_path: Path, freezers: list[Freezer], rank: int
 ) -> None:
-    """All end with the same weights, whoever led before; each record counts once."""
+    """All end with the same weights, for either leader; each record counts once."""
     _, freezer = _freezer(freezers, master, checkpoints=tmp_path)
     frozen, other = _pair(freezer, rank, freezer.wait)
     assert freezer.reached.wait(_HANG_S)
@@ -175,7 +177,7 @@ def test_whoever_comes_back_while_the_others_train_goes_on_with_their_model(
     meet(other, 2)
     freezer.go_on.set()
 
-    assert [_is_late(one.end()) for one in (frozen, other)] == [False, False]
+    assert [_is_late(trainer.end()) for trainer in (frozen, other)] == [False, False]
     assert {step.step for step in frozen.steps}.isdisjoint(range(FLIGHT + 1, LATER + 1))
     assert isinstance(frozen.replica, Softmax)
     assert isinstance(other.replica, Softmax)
@@ -189,7 +191,7 @@ def test_whoever_comes_back_while_the_others_train_goes_on_with_their_model(
 def test_one_that_was_alone_yields_to_a_newcomer_that_took_over(
     master: Served, tmp_path: Path, freezers: list[Freezer], *, ends: bool
 ) -> None:
-    """The newcomer went on from the checkpoint; its model is the job's, though it has other steps."""
+    """The newcomer continued from the checkpoint; its model is the job's, with other steps."""
     crew, freezer = _freezer(freezers, master, checkpoints=tmp_path, checkpoint_steps=4)
     frozen = freezer.add(_after_saving(tmp_path, 4, freezer.freeze))
     assert freezer.frozen.wait(_HANG_S)
@@ -203,7 +205,7 @@ def test_one_that_was_alone_yields_to_a_newcomer_that_took_over(
         freezer.thaw()
         meet(newcomer, 2)
         freezer.go_on.set()
-        assert [_is_late(one.end()) for one in (frozen, newcomer)] == [False, False]
+        assert [_is_late(trainer.end()) for trainer in (frozen, newcomer)] == [False, False]
         assert isinstance(frozen.replica, Softmax)
         assert isinstance(newcomer.replica, Softmax)
         assert np.array_equal(frozen.replica.weights, newcomer.replica.weights)
@@ -212,14 +214,16 @@ def test_one_that_was_alone_yields_to_a_newcomer_that_took_over(
     assert done_records(master) == STEPS * 32
 
 
-@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("with_checkpoints", [True, False])
 def test_whoever_comes_back_when_all_others_are_lost_says_what_is(
-    master: Served, tmp_path: Path, freezers: list[Freezer], *, kept: bool
+    master: Served, tmp_path: Path, freezers: list[Freezer], *, with_checkpoints: bool
 ) -> None:
-    """It goes on from the newest checkpoint, or from its own state where that has more steps."""
-    options: dict[str, Any] = {"checkpoints": tmp_path, "checkpoint_steps": 8} if kept else {}
+    """It continues from the newest checkpoint, or from its own state if that has more steps."""
+    options: dict[str, Any] = (
+        {"checkpoints": tmp_path, "checkpoint_steps": 8} if with_checkpoints else {}
+    )
     _, freezer = _freezer(freezers, master, **options)
-    die = _after_saving(tmp_path, 8, freezer.die) if kept else freezer.die
+    die = _after_saving(tmp_path, 8, freezer.die) if with_checkpoints else freezer.die
     frozen, other = _pair(freezer, 1, die)
     assert "killed" in other.error_of()
     done = done_records(master)
@@ -229,12 +233,12 @@ def test_whoever_comes_back_when_all_others_are_lost_says_what_is(
 
     assert not _is_late(frozen.end())
     first = min(step.step for step in frozen.steps if step.round > before) - 1
-    assert first in (newest if kept else (AT, FLIGHT))
-    assert first > FLIGHT or not kept
+    assert first in (newest if with_checkpoints else (AT, FLIGHT))
+    assert first > FLIGHT or not with_checkpoints
     setbacks = master.service.status()["setbacks"]
     assert setbacks["records"] == done - first * 32
-    reason = f"all other trainers were lost: going on from step {first}"
-    assert [one["reason"] for one in setbacks["newest"]] == [reason]
+    reason = f"all other trainers were lost: continuing from step {first}"
+    assert [event["reason"] for event in setbacks["newest"]] == [reason]
 
 
 class Doomed(Softmax):
@@ -277,7 +281,7 @@ def test_a_model_that_was_lost_with_its_last_trainer_fails_the_job(tmp_path: Pat
 def test_a_frozen_one_does_not_export_what_it_has_where_the_trained_model_is_lost(
     master: Served, freezers: list[Freezer]
 ) -> None:
-    """The others trained to the end and are gone before the export: the job fails."""
+    """The others trained to the end and ended before the export: the job fails."""
     _, freezer = _freezer(freezers, master)
     exporter = Session(Settings(f"http://127.0.0.1:{master.port}", TOKEN, "exporter"))
     edl.Export(member=exporter)
@@ -309,7 +313,7 @@ class Save:
         assert self._writes.wait(_HANG_S)
 
     def end(self) -> None:
-        """It goes on, and ends."""
+        """Lets it continue to its end."""
         self._thawed.set()
         self._thread.join(_HANG_S)
         assert not self._thread.is_alive()
@@ -334,7 +338,7 @@ def _session(master: Served) -> Session:
 def test_whoever_is_replaced_while_it_saves_leaves_no_checkpoint(
     master: Served, tmp_path: Path, *, saves: bool
 ) -> None:
-    """Whether or not the other one has saved since; what that one wrote stays the newest."""
+    """Whether or not the other one has saved since; the other one's checkpoint stays the newest."""
     old, new = _session(master), _session(master)
     slow = Save(tmp_path, old, 8)
     new.join()
@@ -343,10 +347,10 @@ def test_whoever_is_replaced_while_it_saves_leaves_no_checkpoint(
 
     slow.end()
 
-    assert "another process has this trainer's place" in str(slow.error)
+    assert "another process has replaced this trainer" in str(slow.error)
     assert kept_steps(tmp_path) == ([64] if saves else [])
-    for one in (old, new):
-        one.leave()
+    for trainer in (old, new):
+        trainer.leave()
 
 
 def test_a_checkpoint_that_is_late_is_older_than_those_of_later_tickets(
@@ -372,7 +376,7 @@ def test_a_leader_that_was_told_of_another_asks_nobody() -> None:
     leader = Leader.__new__(Leader)
     leader.replaced = True
     rendezvous = SimpleNamespace(stalled=lambda: False)
-    engine: Any = SimpleNamespace(leader=leader, rendezvous=rendezvous)
+    member: Any = SimpleNamespace(leader=leader, rendezvous=rendezvous)
 
     with pytest.raises(RoundOver, match="another member leads by now"):
-        Engine.confirm(engine)
+        GroupMember.confirm_leadership(member)

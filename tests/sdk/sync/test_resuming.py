@@ -1,4 +1,4 @@
-"""Where training goes on when all members were lost, or have left."""
+"""How training continues after all members were lost, or have left."""
 
 import threading
 from collections.abc import Callable
@@ -8,9 +8,10 @@ from typing import Any
 
 import edl
 import pytest
-from edl import clock, wire
-from edl.sync import Step
-from edl.sync.leader import GROUP
+from edl import clock
+from edl.master import protocol
+from edl.sync import SyncStep
+from edl.sync.group_session import GROUP
 
 from tests.master.serving import TOKEN, Served
 from tests.sdk.loops import until
@@ -37,10 +38,10 @@ _WAIT_S = 60.0
 def _stop_all(members: list[Trainer], gate: Gate) -> None:
     """All leave, after the same step."""
     assert gate.reached.wait(60)
-    for one in members:
-        one.member.stop()
+    for trainer in members:
+        trainer.member.stop()
     gate.open.set()
-    assert [one.end().whole for one in members] == [False] * len(members)
+    assert [trainer.end().whole for trainer in members] == [False] * len(members)
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -49,12 +50,12 @@ def test_the_last_to_leave_write_what_they_have(master: Served, tmp_path: Path, 
     crew, gate = Crew(master, checkpoints=tmp_path / "kept"), Gate(count, at=6)
     members = crew.pair(gate)[:] if count > 1 else [crew.add(gate)]
     _stop_all(members, gate)
-    made = members[0].steps[-1].step
+    last_step = members[0].steps[-1].step
 
     again = crew.add(replica=Softmax(9))
 
     assert again.end().whole
-    assert again.steps[0].step == made + 1
+    assert again.steps[0].step == last_step + 1
     status = master.service.status()
     assert status["setbacks"]["count"] == 0
     assert status["datasets"]["points"]["done_records"] == 1024
@@ -63,26 +64,26 @@ def test_the_last_to_leave_write_what_they_have(master: Served, tmp_path: Path, 
 def test_one_who_leaves_while_it_waits_for_records_writes_too(
     master: Served, tmp_path: Path
 ) -> None:
-    """There is no step in hand whose end it could wait for: others have all the rest."""
+    """It has no current step to wait for: others have all remaining records."""
     crew = Crew(master, checkpoints=tmp_path / "kept", epochs=1, dataset=data(4096))
     gate = Gate(1, at=2)
-    one = crew.add(gate)
+    trainer = crew.add(gate)
     assert gate.reached.wait(60)
-    other = edl.Session(replace(one.member.settings, trainer="another"))
+    other = edl.Session(replace(trainer.member.settings, trainer="another"))
     other.join()
     client = other.client()
     scope: Json = {"datasets": ["points"], "kinds": ["training"]}
-    other.calls.send(client, other.calls.order(wire.Report(), scope, 1000))
+    other.work_calls.send(client, other.work_calls.new_request(protocol.Report(), scope, 1000))
     client.close()
     gate.open.set()
     until_s = clock.monotonic_s() + _WAIT_S
     while master.service.status()["trainers"][GROUP]["held"]:
         assert clock.monotonic_s() < until_s
         threading.Event().wait(0.02)
-    waits = len(one.steps)
-    one.member.stop()
+    waits = len(trainer.steps)
+    trainer.member.stop()
 
-    assert not one.end().whole
+    assert not trainer.end().whole
     other.leave()
     again = crew.add(replica=Softmax(9))
     assert again.end().whole
@@ -90,14 +91,14 @@ def test_one_who_leaves_while_it_waits_for_records_writes_too(
 
 
 def test_a_loss_is_told_once_however_often_training_goes_on(master: Served, tmp_path: Path) -> None:
-    """What one kill cost is missing for ever; orderly ends and new beginnings lose nothing more."""
-    kept = tmp_path / "kept"
-    crew = Crew(master, checkpoints=kept, checkpoint_steps=8, epochs=4)
-    _train_then_die(crew, kept, saved=8, done=12)
+    """The records of one kill stay missing; regular ends and restarts lose nothing more."""
+    folder = tmp_path / "kept"
+    crew = Crew(master, checkpoints=folder, checkpoint_steps=8, epochs=4)
+    _train_then_die(crew, folder, saved=8, done=12)
     lost = []
     for last in (16, 24, 32):
-        one = crew.add(_stopping(last), name="trainer-0")
-        assert not one.end().whole
+        trainer = crew.add(_stopping(last), name="trainer-0")
+        assert not trainer.end().whole
         lost.append(master.service.status()["setbacks"]["records"])
     ended = crew.add(name="trainer-0").end()
 
@@ -108,13 +109,13 @@ def test_a_loss_is_told_once_however_often_training_goes_on(master: Served, tmp_
     assert master.service.status()["setbacks"]["count"] == 1
 
 
-def _train_then_die(crew: Crew, kept: Path, *, saved: int, done: int) -> None:
-    """One trainer, killed once so many steps are acknowledged and fewer are in a checkpoint."""
+def _train_then_die(crew: Crew, folder: Path, *, saved: int, done: int) -> None:
+    """One trainer, killed when `done` steps are acknowledged and `saved` are in a checkpoint."""
     line = Line(crew.master.port)
 
-    def act(_: Trainer, step: Step) -> None:
+    def act(_: Trainer, step: SyncStep) -> None:
         if step.step == saved + 1:
-            until(lambda: bool(kept.is_dir() and kept_steps(kept)))
+            until(lambda: bool(folder.is_dir() and kept_steps(folder)))
         if step.step == done + 2:
             until(lambda: done_records(crew.master) >= done * 32)
             line.cut()
@@ -125,8 +126,8 @@ def _train_then_die(crew: Crew, kept: Path, *, saved: int, done: int) -> None:
     line.close()
 
 
-def _stopping(last: int) -> Callable[[Trainer, Step], None]:
-    def act(trainer: Trainer, step: Step) -> None:
+def _stopping(last: int) -> Callable[[Trainer, SyncStep], None]:
+    def act(trainer: Trainer, step: SyncStep) -> None:
         if step.step == last:
             trainer.member.stop()
 
@@ -160,40 +161,44 @@ def _killed(folder: Path, **changes: Any) -> tuple[Json, int, Json]:
             fleet.add()
         assert fleet.until(lambda: _steps(fleet) >= STEPS // 3, _WAIT_S)
         lost = fleet.active()
-        for one in lost:
-            one.process.kill()
+        for member in lost:
+            member.process.kill()
         assert fleet.ended(lost, _WAIT_S)
         before = fleet.status()
         hurry.touch()
         others = [fleet.add() for _ in range(2)]
         assert fleet.ended(others, _WAIT_S)
-        assert [one.end is not None and one.end["end"] for one in others] == [True, True]
-        return before, min(one.steps[0]["step"] for one in others if one.steps), fleet.status()
+        assert [member.end is not None and member.end["end"] for member in others] == [True, True]
+        return (
+            before,
+            min(member.steps[0]["step"] for member in others if member.steps),
+            fleet.status(),
+        )
 
 
 def _steps(fleet: Fleet) -> int:
-    for one in fleet.members:
-        one.look()
-    return max(int(one.steps[-1]["step"]) if one.steps else 0 for one in fleet.members)
+    for member in fleet.members:
+        member.look()
+    return max(int(member.steps[-1]["step"]) if member.steps else 0 for member in fleet.members)
 
 
 @pytest.mark.timeout(180)
 def test_all_killed_at_once_go_on_from_the_newest_checkpoint(tmp_path: Path) -> None:
-    """What had been trained since is lost with them: the status says how much."""
+    """The records trained since are lost with them: the status has their number."""
     folder = str(tmp_path / "kept")
     before, first, after = _killed(tmp_path, checkpoints=folder, checkpoint_steps=10)
 
-    kept = first - 1
-    lost = before["datasets"]["points"]["done_records"] - kept * 64
-    assert kept % 10 == 0
-    assert kept >= STEPS // 3 - 20
+    saved_step = first - 1
+    lost = before["datasets"]["points"]["done_records"] - saved_step * 64
+    assert saved_step % 10 == 0
+    assert saved_step >= STEPS // 3 - 20
     assert after["state"] == "done"
     assert after["datasets"]["points"]["done_records"] == RECORDS
     setbacks = after["setbacks"]
     assert setbacks["records"] == max(0, lost)
     if lost > 0:
         assert setbacks["newest"][0]["reason"] == (
-            f"all trainers were lost: going on from step {kept}"
+            f"all trainers were lost: continuing from step {saved_step}"
         )
 
 
@@ -206,4 +211,4 @@ def test_all_killed_without_checkpoints_begin_anew_and_say_so(tmp_path: Path) ->
     setbacks = after["setbacks"]
     assert setbacks["count"] == 1
     assert setbacks["records"] == before["datasets"]["points"]["done_records"] > 0
-    assert setbacks["newest"][0]["reason"] == "all trainers were lost: going on from step 0"
+    assert setbacks["newest"][0]["reason"] == "all trainers were lost: continuing from step 0"

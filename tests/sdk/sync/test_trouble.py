@@ -1,4 +1,4 @@
-"""What goes wrong while members train together is said in one line by each, and nothing hangs."""
+"""Errors while members train together: each member reports them in one line, and nothing hangs."""
 
 import threading
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ NAN = float("nan")
 
 
 class Failing(Softmax):
-    """Its loss is no number in these steps, counted from 0; its other metrics are fine."""
+    """A replica whose loss is not finite in these steps, counted from 0; other metrics are."""
 
     def __init__(self, *steps: int) -> None:
         super().__init__(1)
@@ -27,17 +27,17 @@ class Failing(Softmax):
 
     def backward(self, records: Any, weight: float, micro: Micro) -> Mapping[str, float]:
         """As in `Replica`."""
-        found = super().backward(records, weight, micro)
-        return {**found, "loss": NAN} if micro.step in self._steps else found
+        metrics = super().backward(records, weight, micro)
+        return {**metrics, "loss": NAN} if micro.step in self._steps else metrics
 
 
 class Turned(Softmax):
-    """As many parameters, in another shape."""
+    """A replica with the same number of parameters in another shape."""
 
     def load(self, state: State) -> None:
         """As in `Replica`."""
-        found = state.arrays["weights"].shape
-        raise edl.CheckpointError(f"weights is {found}, here {self.weights.T.shape}")
+        shape = state.arrays["weights"].shape
+        raise edl.CheckpointError(f"weights is {shape}, here {self.weights.T.shape}")
 
 
 def _one_line(text: str) -> str:
@@ -50,10 +50,10 @@ def _reason(master: Served) -> str:
 
 
 def test_a_loss_that_is_no_number_fails_the_job(master: Served) -> None:
-    """All members say which step, whose loss, and what could be done."""
+    """All members name the step, the member with that loss, and possible remedies."""
     members = Crew(master).pair(Gate(2), Softmax(), Failing(3, 4))
 
-    errors = {_one_line(one.error_of()) for one in members}
+    errors = {_one_line(trainer.error_of()) for trainer in members}
 
     text = (
         "step 4: trainer-1: loss is nan in micro-batch 3: the job fails (on_nan=skip would leave "
@@ -68,10 +68,10 @@ def test_a_loss_that_is_no_number_can_be_left_out(master: Served) -> None:
     """The step counts, and changes nothing; all members agree."""
     members = Crew(master, on_nan="skip").pair(Gate(2), Softmax(), Failing(3, 4))
 
-    results = [one.end() for one in members]
+    results = [trainer.end() for trainer in members]
 
-    assert {(one.steps, one.skipped, one.whole) for one in results} == {(32, 2, True)}
-    first, second = (one.replica for one in members)
+    assert {(result.steps, result.skipped, result.whole) for result in results} == {(32, 2, True)}
+    first, second = (trainer.replica for trainer in members)
     assert isinstance(first, Softmax)
     assert isinstance(second, Softmax)
     assert np.array_equal(first.weights, second.weights)
@@ -79,7 +79,7 @@ def test_a_loss_that_is_no_number_can_be_left_out(master: Served) -> None:
 
 
 def test_a_model_that_is_no_number_any_more_fails_the_job(master: Served) -> None:
-    """Steps are not left out for ever: all data would be acknowledged and nothing learned."""
+    """Steps are not skipped for ever: all data would be acknowledged and nothing learned."""
     crew = Crew(master, on_nan="skip")
     crew.add(replica=Failing(*range(5, 100)))
 
@@ -87,7 +87,7 @@ def test_a_model_that_is_no_number_any_more_fails_the_job(master: Served) -> Non
 
     assert text == (
         "TrainingError: step 26: trainer-0: loss is nan in micro-batch 3: 20 steps in a row were "
-        "left out before, the parameters may be no numbers any more: the job fails (go on from a "
+        "left out before, the parameters may no longer be finite: the job fails (continue from a "
         "checkpoint with a smaller learning rate)"
     )
     assert master.service.status()["state"] == "failed"
@@ -101,33 +101,35 @@ def _broken(*records: int) -> edl.Dataset:
             raise ValueError("bad checksum")
         return inputs[number], labels[number]
 
-    def collate(found: list[Any]) -> Any:
-        return np.stack([one for one, _ in found]), np.array([one for _, one in found])
+    def collate(records: list[Any]) -> Any:
+        return np.stack([label for label, _ in records]), np.array(
+            [inputs for _, inputs in records]
+        )
 
     return edl.from_function("points", read, 256, collate)
 
 
 def test_a_record_that_cannot_be_read_is_left_out_with_its_task(master: Served) -> None:
-    """After some tries; the others go on, and the status names the record."""
+    """After several tries; the others continue, and the status names the record."""
     members = Crew(master, dataset=_broken(40), epochs=1).pair(Gate(2))
 
-    results = [one.end() for one in members]
+    results = [trainer.end() for trainer in members]
 
     status = master.service.status()
     dropped = status["datasets"]["points"]["dropped_records"]
-    assert {(one.whole, one.records) for one in results} == {(True, 256 - dropped)}
+    assert {(result.whole, result.records) for result in results} == {(True, 256 - dropped)}
     assert 0 < dropped <= 32
-    assert [one["error"] for one in status["dropped"]] == ["record 40: ValueError: bad checksum"]
+    assert [task["error"] for task in status["dropped"]] == ["record 40: ValueError: bad checksum"]
 
 
 def test_too_many_of_them_fail_the_job_and_nobody_thinks_that_it_is_done(tmp_path: Path) -> None:
-    """Trainers return, and say that the data was not trained to its end."""
+    """Trainers return, and report that the data was not trained to its end."""
     master = Served(tmp_path / "journal", most_dropped=0)
     members = Crew(master, dataset=_broken(40), epochs=1).pair(Gate(2))
 
-    results = [one.end() for one in members]
+    results = [trainer.end() for trainer in members]
 
-    assert {one.whole for one in results} == {False}
+    assert {result.whole for result in results} == {False}
     assert "record 40: ValueError: bad checksum" in _reason(master)
     master.stop()
 
@@ -148,7 +150,7 @@ def test_too_many_of_them_fail_the_job_and_nobody_thinks_that_it_is_done(tmp_pat
 def test_a_newcomer_of_another_program_is_refused(
     master: Served, changes: dict[str, Any], field: str
 ) -> None:
-    """One line that names what differs; the others train on, undisturbed."""
+    """With one line that names what differs; the others continue."""
     crew, gate = Crew(master, code={"model": "a1"}), Gate(2, at=6)
     members = crew.pair(gate)[:]
     assert gate.reached.wait(60)
@@ -158,12 +160,12 @@ def test_a_newcomer_of_another_program_is_refused(
 
     assert text.startswith("Refused: code.")
     assert field in text
-    assert {one.end().whole for one in members} == {True}
-    assert {step.world for step in members[1].steps} == {2}
+    assert {trainer.end().whole for trainer in members} == {True}
+    assert {step.world_size for step in members[1].steps} == {2}
 
 
 def test_a_newcomer_whose_arrays_have_other_shapes_leaves_the_others_alone(master: Served) -> None:
-    """It cannot take the state over, says which array, and they go on."""
+    """It cannot load the state, names the array, and the others continue."""
     crew, gate = Crew(master), Gate(2, at=6)
     members = crew.pair(gate)[:]
     assert gate.reached.wait(60)
@@ -174,11 +176,11 @@ def test_a_newcomer_whose_arrays_have_other_shapes_leaves_the_others_alone(maste
     text = _one_line(newcomer.error_of())
 
     assert text == "CheckpointError: weights is (17, 4), here (4, 17)"
-    assert {one.end().whole for one in members} == {True}
+    assert {trainer.end().whole for trainer in members} == {True}
 
 
 def test_a_checkpoint_of_another_model_fails_the_job(master: Served, tmp_path: Path) -> None:
-    """Whoever reads it says so, and so does the status."""
+    """The reader's error and the status name it."""
     folder = tmp_path / "checkpoints"
     Crew(master, checkpoints=folder).add().end()
     other = Served(tmp_path / "other")
@@ -202,26 +204,26 @@ def test_a_folder_without_a_synchronous_jobs_checkpoint_is_named(
 
     text = _one_line(Crew(master, checkpoints=folder).add(name="other").error_of())
 
-    assert "is no checkpoint of a synchronous job" in text
+    assert "is not a checkpoint of a synchronous job" in text
     assert text.endswith("name another folder, or remove it")
 
 
 def test_a_master_that_does_not_come_back_ends_all(master: Served) -> None:
-    """Once nothing is left to train on and their patience is over."""
+    """Once no records are left to train on and `patience_s` has passed."""
     members = Crew(master, patience_s=1.0).pair(Gate(2))
     master.kill()
 
-    for one in members:
-        assert one.error_of().startswith("Unavailable: ")
+    for trainer in members:
+        assert trainer.error_of().startswith("Unavailable: ")
 
 
 def test_a_trainer_started_anew_ends_the_one_before(master: Served) -> None:
-    """Two processes of one name: the newer one counts, the older one says why it ends."""
+    """Two processes of one name: the newer one counts, the older one reports why it ends."""
     crew, gate = Crew(master), Gate(2, at=6)
     members = crew.pair(gate)[:]
     assert gate.reached.wait(60)
     again = crew.add(name="trainer-1")
-    assert _gone(members[1])
+    assert _is_stopping(members[1])
     gate.open.set()
 
     assert "another process has this name" in members[1].error_of()
@@ -229,8 +231,8 @@ def test_a_trainer_started_anew_ends_the_one_before(master: Served) -> None:
     assert again.end().whole
 
 
-def _gone(trainer: Trainer) -> bool:
-    """Whether its session has heard that it is to stop."""
+def _is_stopping(trainer: Trainer) -> bool:
+    """Whether its session has received that it is to stop."""
     until_s = clock.monotonic_s() + 20
     while not trainer.member.stopping and clock.monotonic_s() < until_s:
         threading.Event().wait(0.02)

@@ -1,1 +1,1 @@
-"""What the command `edl` can do: one module for each word that may follow it."""
+"""The subcommands of `edl`: one module for each."""

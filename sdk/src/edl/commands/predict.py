@@ -1,4 +1,4 @@
-"""`edl predict model.py --data D --model DIR --output DIR`: what a trained model says of records."""
+"""`edl predict model.py --data D --model DIR --output DIR`: applies a trained model to records."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import argparse
 import os
 from pathlib import Path
 
-from edl.checkpoints import latest_checkpoint
-from edl.commands import here
-from edl.commands.words import Flags, whole
+from edl.commands import local_run
+from edl.data.checkpoints import latest_checkpoint
 from edl.errors import SettingError
 from edl.jobs import trainer
-from edl.model import outline
+from edl.jobs.flags import Flags, whole_number
+from edl.model import static_check
 
 NAME = "predict"
 HELP = "apply a trained model to records: on this machine, or as one trainer of a job"
 
 
-def describe(parser: argparse.ArgumentParser) -> None:
-    """Its arguments."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `edl predict`."""
     parser.add_argument("model", help="the Python file that it was trained with")
     flags = Flags(parser, "prediction")
     flags.add("--data", required=True, metavar="PATH", help="as for `edl train`")
@@ -39,40 +39,42 @@ def describe(parser: argparse.ArgumentParser) -> None:
     flags.add(
         "--join", metavar="FILE.npz", help="all outputs in one file, in the order of the records"
     )
-    flags.add("--batch-size", type=whole(1, 10**9), default=256, metavar="N", help="default 256")
-    here.describe(parser)
+    flags.add(
+        "--batch-size", type=whole_number(1, 10**9), default=256, metavar="N", help="default 256"
+    )
+    local_run.add_arguments(parser)
     parser.set_defaults(flags=flags)
 
 
-def act(asked: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Predicts.
 
     Raises:
-        EdlError: Flags or files that cannot be used.
+        EdlError: A flag or file is invalid.
     """
-    if asked.join is not None and not asked.join.endswith(".npz"):
-        raise SettingError(f"--join is {asked.join!r:.200}: name a file that ends in .npz")
+    if args.join is not None and not args.join.endswith(".npz"):
+        raise SettingError(f"--join is {args.join!r:.200}: name a file that ends in .npz")
     if os.environ.get("EDL_MASTER"):
-        here.refuse(asked)
-        return trainer.run(lambda: trainer.load("edl.jobs.predicting", "Predicting", asked))
-    outline.check(asked.model)
-    here.exists("--data", asked.data)
-    here.exists("--model", asked.parameters)
-    _check_empty(asked)
-    newest = latest_checkpoint(asked.parameters)
+        local_run.refuse_flags(args)
+        return trainer.run(lambda: trainer.load("edl.jobs.prediction", "PredictionJob", args))
+    static_check.check(args.model)
+    local_run.check_exists("--data", args.data)
+    local_run.check_exists("--model", args.parameters)
+    _check_empty(args)
+    newest = latest_checkpoint(args.parameters)
     if newest is not None:
-        asked.parameters = str(newest.path)  # the same for all, whatever is saved meanwhile
-    return here.run(asked, ["predict", asked.model, *asked.flags.words(asked)])
+        args.parameters = str(newest.path)  # fixed now, so that all trainers read the same one
+    return local_run.run_job(args, ["predict", args.model, *args.flags.to_arguments(args)])
 
 
-def _check_empty(asked: argparse.Namespace) -> None:
-    """Outputs of two jobs must not be mixed up.
+def _check_empty(args: argparse.Namespace) -> None:
+    """Refuses an output folder with files of another job.
 
     Raises:
-        SettingError: There are some, and no journal that knows of them.
+        SettingError: It has outputs, and no journal to continue is given.
     """
-    folder = Path(asked.output)
-    if folder.is_dir() and any(folder.glob("part-*.npz")) and asked.dir is None:
+    folder = Path(args.output)
+    if folder.is_dir() and any(folder.glob("part-*.npz")) and args.dir is None:
         raise SettingError(
             f"--output {folder} holds outputs already: name another folder, or remove it (with --dir "
             "a job that was ended early is continued)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from edl.commands import here
+from edl.commands import local_run
 from edl.errors import SettingError
 from edl.local.run import Options, Run
 from edl.local.schedule import parse
@@ -14,28 +14,28 @@ NAME = "run"
 HELP = "run a program that uses edl.batches, elastic, on this machine"
 
 
-def describe(parser: argparse.ArgumentParser) -> None:
-    """Its arguments."""
-    here.describe(parser)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `edl run`."""
+    local_run.add_arguments(parser)
     parser.add_argument("program", help="a Python program that trains with edl.batches")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the program")
 
 
-def act(asked: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Runs it.
 
     Raises:
-        EdlError: Flags or files that cannot be used.
+        EdlError: A flag or file is invalid.
     """
-    program = Path(asked.program)
+    program = Path(args.program)
     if not program.is_file():
-        raise SettingError(f"{program} is no file: name the program that trains")
+        raise SettingError(f"{program} is not a file: name the program that trains")
     options = Options(
-        program=[str(program), *asked.arguments],
-        trainers=here.trainers(asked),
-        job=asked.job or program.stem,
-        schedule=parse(asked.schedule),
-        folder=asked.dir,
-        python=here.python(asked),
+        program=[str(program), *args.arguments],
+        trainers=local_run.trainer_count(args),
+        job=args.job or program.stem,
+        schedule=parse(args.schedule),
+        folder=args.dir,
+        python=local_run.interpreter(args),
     )
     return Run(options).run()

@@ -6,10 +6,11 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-from edl.commands import training, words
 from edl.errors import SettingError
-from edl.model import outline
-from edl.submit import checks, kubectl, manifest, quantity, yamltext
+from edl.jobs import training_flags
+from edl.jobs.flags import DONE, whole_number
+from edl.model import static_check
+from edl.submit import checks, kubectl, manifest, quantity, yaml_text
 
 NAME = "submit"
 HELP = "print, or --apply, the Job that trains a model file on the cluster"
@@ -19,19 +20,19 @@ _SERVERS = 2
 _OF_SERVERS = ("--servers", "--server-cpu", "--server-memory", "--server-claim")
 
 
-def describe(parser: argparse.ArgumentParser) -> None:
-    """Its arguments."""
-    flags = training.describe(parser)
-    _job(parser)
-    _servers(parser)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `edl submit`."""
+    flags = training_flags.add_arguments(parser)
+    _add_job_group(parser)
+    _add_server_group(parser)
     parser.set_defaults(flags=flags)
 
 
-def _job(parser: argparse.ArgumentParser) -> None:
+def _add_job_group(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the Job")
     group.add_argument("--name", required=True, help="of the Job")
     group.add_argument("--image", required=True, help="has edl-sdk and the model's framework in it")
-    count = words.whole(1, _MOST_TRAINERS)
+    count = whole_number(1, _MOST_TRAINERS)
     group.add_argument("--min", type=count, required=True, metavar="N", help="trainers at least")
     group.add_argument("--max", type=count, required=True, metavar="N", help="trainers at most")
     group.add_argument("--cpu", default="1", metavar="CPUS", help="of each trainer (default 1)")
@@ -39,7 +40,7 @@ def _job(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--namespace", help="kubectl's own by default")
     group.add_argument("--queue", help="whose share of the cluster it counts in")
     group.add_argument(
-        "--weight", type=words.whole(1, _MOST_WEIGHT), metavar="N", help="in sharing"
+        "--weight", type=whole_number(1, _MOST_WEIGHT), metavar="N", help="in sharing"
     )
     group.add_argument(
         "--claim",
@@ -59,9 +60,9 @@ def _job(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--apply", action="store_true", help="create it with kubectl, print nothing")
 
 
-def _servers(parser: argparse.ArgumentParser) -> None:
+def _add_server_group(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("parameter servers (--async)")
-    count = words.whole(1, checks.MOST_SERVERS)
+    count = whole_number(1, checks.MOST_SERVERS)
     group.add_argument("--servers", type=count, metavar="N", help=f"default {_SERVERS}")
     group.add_argument("--server-cpu", metavar="CPUS", help="of each server (default 500m)")
     group.add_argument("--server-memory", metavar="MEM", help="of each server (default 1Gi)")
@@ -70,101 +71,103 @@ def _servers(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def act(asked: argparse.Namespace) -> int:
-    """Prints YAML, or has kubectl make the objects.
+def run(args: argparse.Namespace) -> int:
+    """Prints YAML, or creates the objects with kubectl.
 
     Raises:
-        EdlError: Something cannot be as it was asked for.
+        EdlError: A flag or file is invalid, or kubectl failed.
     """
-    training.check(asked, more=_OF_SERVERS)
-    wanted = _wanted(asked)
-    made, files = manifest.job(wanted), manifest.config_map(wanted)
-    if asked.apply:
-        kubectl.create(made, files)
-        print(f"job {wanted.name} is submitted, with {wanted.least} to {wanted.most} trainers")
-        return words.DONE
+    training_flags.check(args, async_flags=_OF_SERVERS)
+    spec = _job_spec(args)
+    job, files = manifest.job(spec), manifest.config_map(spec)
+    if args.apply:
+        kubectl.create(job, files)
+        print(
+            f"job {spec.name} is submitted, with {spec.min_trainers} to {spec.max_trainers} trainers"
+        )
+        return DONE
     head = (
         "# to submit the job: kubectl apply -f FILE; to remove all of it: kubectl delete -f FILE\n"
     )
-    print(head + yamltext.documents(files, made), end="")
-    return words.DONE
+    print(head + yaml_text.documents(files, job), end="")
+    return DONE
 
 
-def _wanted(asked: argparse.Namespace) -> manifest.Wanted:
-    checks.bounds(asked.min, asked.max)
-    if not asked.asynchronous:
-        _check_parts(asked)
-        asked.micro_batches = training.micro_batches(asked, asked.max)
-    found = checks.claims([checks.claim(text) for text in asked.claim])
+def _job_spec(args: argparse.Namespace) -> manifest.JobSpec:
+    checks.check_bounds(args.min, args.max)
+    if not args.asynchronous:
+        _check_parts(args)
+        args.micro_batches = training_flags.micro_batches(args, args.max)
+    claims = checks.check_claims([checks.parse_claim(text) for text in args.claim])
     for flag in ("data", "evaluate", "checkpoints", "export"):
-        checks.absolute(f"--{flag}", getattr(asked, flag))
-    if asked.asynchronous and asked.checkpoints:
+        checks.check_absolute(f"--{flag}", getattr(args, flag))
+    if args.asynchronous and args.checkpoints:
         raise SettingError(
             "--checkpoints is for --sync on the cluster: with --async the parameter servers write "
             "them, into --server-claim NAME"
         )
     for flag in ("checkpoints", "export"):
-        checks.shared(f"--{flag}", getattr(asked, flag), found)
-    millis = quantity.cpu_millis("--cpu", asked.cpu)
-    quantity.check_memory("--memory", asked.memory)
-    return manifest.Wanted(
-        name=checks.label("--name", asked.name),
-        image=checks.image(asked.image),
-        files=_texts(Path(asked.model), asked.include),
-        words=asked.flags.words(asked),
-        least=asked.min,
-        most=asked.max,
-        cpu=asked.cpu,
+        checks.check_shared(f"--{flag}", getattr(args, flag), claims)
+    millis = quantity.cpu_millis("--cpu", args.cpu)
+    quantity.check_memory("--memory", args.memory)
+    return manifest.JobSpec(
+        name=checks.check_label("--name", args.name),
+        image=checks.check_image(args.image),
+        files=_texts(Path(args.model), args.include),
+        arguments=args.flags.to_arguments(args),
+        min_trainers=args.min,
+        max_trainers=args.max,
+        cpu=args.cpu,
         cpu_millis=millis,
-        memory=asked.memory,
-        namespace=checks.label("--namespace", asked.namespace) if asked.namespace else "",
-        servers=(asked.servers or _SERVERS) if asked.asynchronous else 0,
-        annotations=_annotations(asked),
-        claims=found,
+        memory=args.memory,
+        namespace=checks.check_label("--namespace", args.namespace) if args.namespace else "",
+        servers=(args.servers or _SERVERS) if args.asynchronous else 0,
+        annotations=_annotations(args),
+        claims=claims,
     )
 
 
-def _check_parts(asked: argparse.Namespace) -> None:
-    """More trainers than parts of a step would find no work."""
-    if asked.scale_learning_rate or asked.max <= training.micro_batches(asked, asked.max):
+def _check_parts(args: argparse.Namespace) -> None:
+    """Refuses more trainers than a step has parts: the others would have no work."""
+    if args.scale_learning_rate or args.max <= training_flags.micro_batches(args, args.max):
         return
-    if asked.micro_batches is None:
+    if args.micro_batches is None:
         raise SettingError(
-            f"--max is {asked.max}, but a step has {asked.batch_size} records (--batch-size), which "
+            f"--max is {args.max}, but a step has {args.batch_size} records (--batch-size), which "
             "is less than one for each trainer: raise --batch-size or lower --max"
         )
     raise SettingError(
-        f"--max is {asked.max}, but a step has {asked.micro_batches} parts (--micro-batches), and "
+        f"--max is {args.max}, but a step has {args.micro_batches} parts (--micro-batches), and "
         "trainers beyond that find no work: raise it or lower --max"
     )
 
 
-def _annotations(asked: argparse.Namespace) -> Mapping[str, str]:
-    """More of them, for what was given."""
-    found = {
-        "queue": asked.queue,
-        "weight": asked.weight,
-        "parameter-server-cpu": asked.server_cpu,
-        "parameter-server-memory": asked.server_memory,
-        "checkpoint-claim": asked.server_claim,
+def _annotations(args: argparse.Namespace) -> Mapping[str, str]:
+    """Returns annotations for the optional flags that are set."""
+    values = {
+        "queue": args.queue,
+        "weight": args.weight,
+        "parameter-server-cpu": args.server_cpu,
+        "parameter-server-memory": args.server_memory,
+        "checkpoint-claim": args.server_claim,
     }
-    if asked.server_cpu:
-        quantity.cpu_millis("--server-cpu", asked.server_cpu)
-    if asked.server_memory:
-        quantity.check_memory("--server-memory", asked.server_memory)
-    if asked.server_claim:
-        checks.volume_claim("--server-claim", asked.server_claim)
-    if asked.queue is not None:
-        checks.queue(asked.queue)
-    return {name: str(value) for name, value in found.items() if value}
+    if args.server_cpu:
+        quantity.cpu_millis("--server-cpu", args.server_cpu)
+    if args.server_memory:
+        quantity.check_memory("--server-memory", args.server_memory)
+    if args.server_claim:
+        checks.check_volume_claim("--server-claim", args.server_claim)
+    if args.queue is not None:
+        checks.check_queue(args.queue)
+    return {name: str(value) for name, value in values.items() if value}
 
 
-def _texts(model: Path, more: list[Path]) -> dict[str, str]:
-    """Name -> text, the model's first."""
-    found = {model.name: outline.check(model)}
-    for path in more:
-        if path.name in found:
+def _texts(model: Path, included: list[Path]) -> dict[str, str]:
+    """Returns name -> text of all files, the model file first."""
+    texts = {model.name: static_check.check(model)}
+    for path in included:
+        if path.name in texts:
             raise SettingError(f"--include {path}: there is a file {path.name} already: rename one")
-        found[path.name] = outline.text(path)
-    checks.files(found)
-    return found
+        texts[path.name] = static_check.read_source(path)
+    checks.check_files(texts)
+    return texts

@@ -6,10 +6,11 @@ import argparse
 import os
 from pathlib import Path
 
-from edl.commands import here, training, words
+from edl.commands import local_run
 from edl.errors import SettingError
-from edl.jobs import trainer
-from edl.model import outline
+from edl.jobs import trainer, training_flags
+from edl.jobs.flags import whole_number
+from edl.model import static_check
 
 NAME = "train"
 HELP = "train a model file: on this machine, or as one trainer of a job where EDL_MASTER is set"
@@ -17,64 +18,64 @@ _SERVERS = 2
 _MOST_SERVERS = 64
 
 
-def describe(parser: argparse.ArgumentParser) -> None:
-    """Its arguments."""
-    flags = training.describe(parser)
-    group = here.describe(parser)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `edl train`."""
+    flags = training_flags.add_arguments(parser)
+    group = local_run.add_arguments(parser)
     group.add_argument(
         "--servers",
-        type=words.whole(1, _MOST_SERVERS),
+        type=whole_number(1, _MOST_SERVERS),
         metavar="N",
         help=f"parameter servers, with --async (default {_SERVERS})",
     )
     parser.set_defaults(flags=flags)
 
 
-def act(asked: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Trains.
 
     Raises:
-        EdlError: Flags or files that cannot be used.
+        EdlError: A flag or file is invalid.
     """
-    training.check(asked)
+    training_flags.check(args)
     if os.environ.get("EDL_MASTER"):
-        here.refuse(asked, "servers")
-        return trainer.run(lambda: _job(asked))
-    outline.check(asked.model)
+        local_run.refuse_flags(args, "servers")
+        return trainer.run(lambda: _job(args))
+    static_check.check(args.model)
     for flag in ("data", "evaluate"):
-        here.exists(f"--{flag}", getattr(asked, flag))
-    _check_continued(asked)
-    count = here.trainers(asked)
-    if not asked.asynchronous:
-        asked.micro_batches = training.micro_batches(asked, count)
-    return here.run(
-        asked,
-        ["train", asked.model, *asked.flags.words(asked)],
-        servers=(asked.servers or _SERVERS) if asked.asynchronous else 0,
-        server_checkpoints=Path(asked.checkpoints) if asked.checkpoints else None,
+        local_run.check_exists(f"--{flag}", getattr(args, flag))
+    _check_continued(args)
+    count = local_run.trainer_count(args)
+    if not args.asynchronous:
+        args.micro_batches = training_flags.micro_batches(args, count)
+    return local_run.run_job(
+        args,
+        ["train", args.model, *args.flags.to_arguments(args)],
+        servers=(args.servers or _SERVERS) if args.asynchronous else 0,
+        server_checkpoints=Path(args.checkpoints) if args.checkpoints else None,
     )
 
 
-def _job(asked: argparse.Namespace) -> trainer.Job:
-    """What a trainer does."""
-    if asked.asynchronous:
-        return trainer.load("edl.jobs.asynchronous", "Asynchronous", asked)
-    return trainer.load("edl.jobs.synchronous", "Synchronous", asked)
+def _job(args: argparse.Namespace) -> trainer.Job:
+    """Returns the job of a trainer."""
+    if args.asynchronous:
+        return trainer.load("edl.jobs.asynchronous", "AsyncTrainingJob", args)
+    return trainer.load("edl.jobs.synchronous", "SyncTrainingJob", args)
 
 
-def _check_continued(asked: argparse.Namespace) -> None:
-    """A journal that is continued knows what was trained, and not the model.
+def _check_continued(args: argparse.Namespace) -> None:
+    """Refuses to continue a journal without the model: it records only which data was trained.
 
     Raises:
-        SettingError: There is one, and no checkpoints that have the model.
+        SettingError: There is a journal, and no checkpoints are given.
     """
-    found = asked.dir is not None and (asked.dir / "journal").exists()
+    has_journal = args.dir is not None and (args.dir / "journal").exists()
     if (
-        found
-        and not asked.checkpoints
-        and not (asked.asynchronous and (asked.dir / "servers").exists())
+        has_journal
+        and not args.checkpoints
+        and not (args.asynchronous and (args.dir / "servers").exists())
     ):
         raise SettingError(
-            f"--dir {asked.dir} has a journal, which knows what data was trained, but the model is "
-            "gone without --checkpoints DIR: give both, or another --dir"
+            f"--dir {args.dir} has a journal, which records what data was trained, but the model "
+            "is lost without --checkpoints DIR: give both, or another --dir"
         )

@@ -1,1 +1,1 @@
-"""What one trainer does: of `edl train`, synchronous or with parameter servers, and of `edl predict`."""
+"""The work of one trainer: synchronous or asynchronous training, and prediction."""

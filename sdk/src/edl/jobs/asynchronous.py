@@ -9,164 +9,170 @@ from typing import Any
 
 from edl import model as models
 from edl import servers
-from edl.commands import training
-from edl.jobs.learning import Learning
-from edl.jobs.telling import RESULT, STEP, line, numbers, several
-from edl.servers.errors import Declined, Moved
-from edl.servers.fleet import Servers
+from edl.jobs import training_flags
+from edl.jobs.progress_lines import RESULT, STEP, format_count, format_metrics, print_line
+from edl.jobs.training_job import TrainingJob
+from edl.master.session import Session
+from edl.master.settings import load
+from edl.servers.client import PserverClient
+from edl.servers.errors import GenerationChanged, RequestRefused
 from edl.servers.options import Rules, Step
-from edl.session import Session
-from edl.settings import load
 
 _NOT_FOUND = 404
 _TRIES = 3
-"""Of the last evaluation, where servers go back to a checkpoint meanwhile."""
+"""Attempts of the last evaluation, if servers roll back meanwhile."""
 
 
-class Asynchronous(Learning):
-    """Callable with a session; see `edl.jobs.trainer.run`."""
+class AsyncTrainingJob(TrainingJob):
+    """Asynchronous training of one trainer; called with a session by `edl.jobs.trainer.run`."""
 
-    def __init__(self, asked: argparse.Namespace) -> None:
+    def __init__(self, args: argparse.Namespace) -> None:
         """Loads the model and the data.
 
         Raises:
-            EdlError: Something of it cannot be used.
+            EdlError: The model or the data is invalid.
         """
-        super().__init__(asked)
-        self._worker = models.worker(self._model, seed=asked.seed, trainer=load().trainer)
+        super().__init__(args)
+        self._worker = models.worker(self._model, seed=args.seed, trainer=load().trainer)
         self._rules = Rules(
-            max_staleness=asked.max_staleness,
-            modulate=asked.modulate,
-            checkpoint_steps=training.checkpoint_steps(asked),
+            max_staleness=args.max_staleness,
+            modulate=args.modulate,
+            checkpoint_steps=training_flags.checkpoint_steps(args),
             checkpoint_seconds=0.0,
             checkpoint_keep=3,
         )
         self._evaluated: int | None = None
-        """How many evaluations were due when it last looked."""
+        """How many evaluations were due at the last step."""
 
     def __call__(self, member: Session) -> bool:
         """Trains, evaluates, exports."""
-        asked = self._asked
+        args = self._args
         export = self._announce(member)
         result = servers.train(
             self._worker,
             self._data,
-            asked.batch_size,
-            epochs=asked.epochs,
-            shuffle_seed=asked.seed,
+            args.batch_size,
+            epochs=args.epochs,
+            shuffle_seed=args.seed,
             **self._rules._asdict(),
             code=self._code,
-            on_nan=asked.on_nan,
-            on_step=self._tell,
+            on_nan=args.on_nan,
+            on_step=self._report,
             member=member,
         )
         if not result.whole:
             return False
         with closing(
             servers.connect(self._worker, code=self._code, rules=self._rules, member=member)
-        ) as found:
-            self._evaluate_last(found, member)
+        ) as client:
+            self._evaluate_last(client, member)
             if export is not None:
-                export.run(lambda: self._export(found))
-            print(RESULT + self._summary(result, found, member), flush=True)
+                export.run(lambda: self._export(client))
+            print(RESULT + self._summary(result, client, member), flush=True)
         return True
 
-    def _evaluate_last(self, found: Servers, member: Session) -> None:
+    def _evaluate_last(self, client: PserverClient, member: Session) -> None:
         for _ in range(_TRIES):
             if self._evaluator is None or member.stopping:
                 return
             try:
-                if self._evaluate(found, found.version):
+                if self._evaluate(client, client.version):
                     return
-            except Moved:
-                found.refresh()
+            except GenerationChanged:
+                client.refresh()
 
-    def _tell(self, step: Step) -> None:
-        speed = self._pace.note(step.records, step.exchange_s)
+    def _report(self, step: Step) -> None:
+        speed = self._interval.note(step.records, step.exchange_s)
         if speed is not None:
-            head = f"{STEP}{step.version}, epoch {step.epoch + 1} of {self._asked.epochs}"
-            line(head, numbers(step.metrics), speed, f"batch {step.number} of this trainer")
-        if self._evaluator is not None and self._every:
-            due = step.version // self._every
+            head = f"{STEP}{step.version}, epoch {step.epoch + 1} of {self._args.epochs}"
+            print_line(
+                head, format_metrics(step.metrics), speed, f"batch {step.number} of this trainer"
+            )
+        if self._evaluator is not None and self._evaluate_every:
+            due = step.version // self._evaluate_every
             before, self._evaluated = self._evaluated, due
             if before is not None and due > before:
-                self._evaluate(step.servers, due * self._every)
+                self._evaluate(step.servers, due * self._evaluate_every)
 
-    def _evaluate(self, found: Servers, version: int) -> bool:
-        """All trainers evaluate what the servers had when the first one came to it.
+    def _evaluate(self, client: PserverClient, version: int) -> bool:
+        """Evaluates the version that the first trainer of this evaluation pinned at the servers.
 
         Returns:
             Whether its result is known.
 
         Raises:
-            Moved: The servers have gone back, before the version was kept.
+            GenerationChanged: The servers rolled back before the version was pinned.
         """
         evaluator = self._evaluator
         if evaluator is None:
             return False
-        known = evaluator.known(version)
-        if known is None:
-            found.pin(version)
-        model = _Pinned(self._worker, found, version)
+        evaluation = evaluator.counted_round(version)
+        if evaluation is None:
+            client.pin(version)
+        model = _PinnedModel(self._worker, client, version)
         metrics = evaluator.run(version, model.evaluate, asks=True)
-        if known is None and metrics:
-            line(f"{STEP}{version}, evaluation", numbers(metrics))
+        if evaluation is None and metrics:
+            print_line(f"{STEP}{version}, evaluation", format_metrics(metrics))
             model.forget()
         return bool(metrics)
 
-    def _export(self, found: Servers) -> None:
-        while self._asked.export:
-            found.refresh()
-            self._worker.load(found.dense)
+    def _export(self, client: PserverClient) -> None:
+        while self._args.export:
+            client.refresh()
+            self._worker.load(client.dense)
             try:
-                models.export(self._worker, Path(self._asked.export), lookup=found.lookup)
-            except Moved:  # some rows are of a model that is gone
+                models.export(self._worker, Path(self._args.export), lookup=client.lookup)
+            except GenerationChanged:  # some rows are of the generation before
                 continue
             return
 
-    def _summary(self, result: servers.Result, found: Servers, member: Session) -> str:
+    def _summary(
+        self, result: servers.TrainingResult, client: PserverClient, member: Session
+    ) -> str:
         status = member.control().status()
         records = int(status["datasets"][self._data.name]["done_records"])
-        made = f"{several(found.version, 'step')}, {several(records, 'record')}"
-        parts = [f"{self._model.name} is trained: {made}, {numbers(result.metrics)} here"]
+        amount = f"{format_count(client.version, 'step')}, {format_count(records, 'record')}"
+        parts = [f"{self._model.name} is trained: {amount}, {format_metrics(result.metrics)} here"]
         newest = None if self._evaluator is None else self._evaluator.newest
         if newest is not None:
-            parts.append(f"evaluation of step {newest[0]}: {numbers(newest[1])}")
+            parts.append(f"evaluation of step {newest[0]}: {format_metrics(newest[1])}")
         if result.skipped:
-            parts.append(f"{several(result.skipped, 'step')} left out, their loss was no number")
+            parts.append(
+                f"{format_count(result.skipped, 'step')} skipped, their loss was not finite"
+            )
         lost = status.get("setbacks") or {}
         if lost.get("steps"):
-            parts.append(f"{several(lost['steps'], 'step')} lost with servers and done without")
-        parts.append(f"{several(len(status['trainers']), 'trainer')} at the end")
+            parts.append(f"{format_count(lost['steps'], 'step')} lost in server failures")
+        parts.append(f"{format_count(len(status['trainers']), 'trainer')} at the end")
         return "; ".join(parts)
 
 
-class _Pinned:
-    """The model as servers have pinned it."""
+class _PinnedModel:
+    """A version of the model that is pinned at the servers."""
 
-    def __init__(self, worker: Any, found: Servers, version: int) -> None:
-        self._worker, self._servers, self._version = worker, found, version
-        self._loaded = self._gone = False
+    def __init__(self, worker: Any, client: PserverClient, version: int) -> None:
+        self._worker, self._servers, self._version = worker, client, version
+        self._loaded = self._is_gone = False
 
     def evaluate(self, records: Any) -> dict[str, float] | None:
-        """Means over a batch; None once servers have it no more."""
-        if self._gone:
+        """Returns means over a batch; None once the servers no longer have the version."""
+        if self._is_gone:
             return None
         try:
             if not self._loaded:
                 self._worker.load(self._servers.pinned(self._version))
                 self._loaded = True
             return models.evaluate(self._worker, records, lookup=self._lookup)
-        except Declined:  # they were started anew, or another evaluation took its place
-            self._gone = True
+        except RequestRefused:  # they restarted, or another evaluation replaced the pin
+            self._is_gone = True
             return None
 
     def forget(self) -> None:
-        """It is not needed any more."""
+        """Drops the pin."""
         try:
             self._servers.unpin(self._version)
-        except Declined as error:
-            if error.status != _NOT_FOUND and not isinstance(error, Moved):
+        except RequestRefused as error:
+            if error.status != _NOT_FOUND and not isinstance(error, GenerationChanged):
                 raise
 
     def _lookup(self, table: str, ids: Any) -> Any:

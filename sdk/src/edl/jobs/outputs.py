@@ -1,4 +1,4 @@
-"""What a prediction job writes: a file for each task, whole or absent, whose names sort as records do."""
+"""Writes predictions: one file per task, atomically, with names in the order of the records."""
 
 from __future__ import annotations
 
@@ -11,129 +11,129 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edl import wire
-from edl.book import Portion
 from edl.errors import DataError
+from edl.master import protocol
+from edl.master.leases import Portion
 
 Arrays = dict[str, Any]
-"""By name; the first axis is records."""
+"""Arrays by name; the first axis is records."""
 INDEX = "index.json"
-_TAKEN = {"file", "allow_pickle"}
+_RESERVED_NAMES = {"file", "allow_pickle"}
 _PART = re.compile(r"part-(\d{5})-(\d{12})\.npz")
 
 
 class Part(NamedTuple):
-    """A file that is there."""
+    """An output file."""
 
     path: Path
     file: int
-    """Number of the input file, in the order of the data set; 0 where it has none."""
+    """Index of the input file in the data set; 0 for data sets without files."""
     start: int
-    """Its first record in that file."""
+    """Number of its first record in that file."""
 
 
-class Outputs:
-    """Collects what the model said of tasks' records; of one loop."""
+class OutputWriter:
+    """Collects the predictions of one loop and writes those of each complete task."""
 
-    def __init__(self, folder: Path, shape: wire.Json) -> None:
+    def __init__(self, folder: Path, shape: protocol.Json) -> None:
         """Makes the folder.
 
         Args:
-            folder: Where the files go.
-            shape: The data set's description.
+            folder: Folder of the output files.
+            shape: Description of the data set.
         """
         self._folder = folder
-        self._files = {one["name"]: number for number, one in enumerate(shape.get("files", ()))}
+        self._files = {file["name"]: number for number, file in enumerate(shape.get("files", ()))}
         self._open: dict[tuple[str, int], list[Arrays]] = {}
         folder.mkdir(parents=True, exist_ok=True)
 
-    def add(self, portions: Sequence[Portion], found: Arrays) -> None:
-        """A batch's outputs; what completes a task is on the disk when this returns."""
+    def add(self, portions: Sequence[Portion], outputs: Arrays) -> None:
+        """Adds the outputs of a batch, and writes the tasks that it completes."""
         at = 0
         for portion in portions:
             lease, end = portion.lease, at + portion.size
-            piece = {name: np.asarray(array)[at:end] for name, array in found.items()}
+            piece = {name: np.asarray(array)[at:end] for name, array in outputs.items()}
             at = end
             pieces = self._open.setdefault((lease.task, lease.attempt), [])
             pieces.append(piece)
-            have = sum(len(next(iter(one.values()))) for one in pieces)
+            have = sum(len(next(iter(arrays.values()))) for arrays in pieces)
             if have < lease.size:
                 continue
             del self._open[lease.task, lease.attempt]
             number = self._files.get(lease.file or "", 0)
-            _write(self._folder / f"part-{number:05d}-{lease.start:012d}.npz", joined(pieces))
+            _write(self._folder / f"part-{number:05d}-{lease.start:012d}.npz", concatenated(pieces))
 
 
-def joined(pieces: Sequence[Mapping[str, Any]]) -> Arrays:
-    """Arrays one behind the other."""
-    return {name: np.concatenate([one[name] for one in pieces]) for name in pieces[0]}
+def concatenated(pieces: Sequence[Mapping[str, Any]]) -> Arrays:
+    """Concatenates arrays of the same names."""
+    return {name: np.concatenate([arrays[name] for arrays in pieces]) for name in pieces[0]}
 
 
 def parts(folder: Path) -> list[Part]:
-    """The files of a folder, in order of their records."""
+    """Returns the output files of a folder, in the order of their records."""
     named = ((_PART.fullmatch(path.name), path) for path in folder.iterdir())
     return sorted(
         (Part(path, int(match[1]), int(match[2])) for match, path in named if match),
-        key=lambda one: one[1:],
+        key=lambda part: part[1:],
     )
 
 
-def finish(folder: Path, shape: wire.Json, whole: Path | None) -> list[str]:
-    """Writes the index, and all outputs in one file where that is wanted.
+def finish(folder: Path, shape: protocol.Json, single_file: Path | None) -> list[str]:
+    """Writes the index, and optionally all outputs in one file.
 
     Args:
-        folder: The parts'.
-        shape: The data set's description.
-        whole: The one file; None for none.
+        folder: Folder of the output files.
+        shape: Description of the data set.
+        single_file: The single file; None writes none.
 
     Returns:
-        Records without outputs, as words; their tasks were dropped.
+        Descriptions of the records without outputs, whose tasks were dropped.
     """
-    lengths = {one: _length(one.path) for one in parts(folder)}
-    sizes = [int(one["records"]) for one in shape.get("files", ())] or [int(shape["records"])]
-    told = [
-        {"name": one.path.name, "file": one.file, "start": one.start, "records": length}
-        for one, length in lengths.items()
+    lengths = {part: _length(part.path) for part in parts(folder)}
+    sizes = [int(file["records"]) for file in shape.get("files", ())] or [int(shape["records"])]
+    entries = [
+        {"name": part.path.name, "file": part.file, "start": part.start, "records": length}
+        for part, length in lengths.items()
     ]
     missing = list(_gaps(sizes, lengths))
-    text = json.dumps({"parts": told, "missing": missing}, indent=1)
+    text = json.dumps({"parts": entries, "missing": missing}, indent=1)
     temporary = folder / f".{INDEX}.{os.getpid()}.tmp"
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(folder / INDEX)
-    if whole is not None and lengths:
-        _write(whole, joined([_read(one.path) for one in lengths]))
+    if single_file is not None and lengths:
+        _write(single_file, concatenated([_read(part.path) for part in lengths]))
     return missing
 
 
 def _gaps(sizes: Sequence[int], lengths: Mapping[Part, int]) -> Iterator[str]:
     for number, size in enumerate(sizes):
         at = 0
-        for one, length in lengths.items():
-            if one.file != number:
+        for part, length in lengths.items():
+            if part.file != number:
                 continue
-            if one.start > at:
-                yield f"records {at} to {one.start - 1} of file {number}"
-            at = one.start + length
+            if part.start > at:
+                yield f"records {at} to {part.start - 1} of file {number}"
+            at = part.start + length
         if at < size:
             yield f"records {at} to {size - 1} of file {number}"
 
 
 def _length(path: Path) -> int:
-    with np.load(path, allow_pickle=False) as found:
-        return len(found[found.files[0]])
+    with np.load(path, allow_pickle=False) as archive:
+        return len(archive[archive.files[0]])
 
 
 def _read(path: Path) -> Arrays:
-    with np.load(path, allow_pickle=False) as found:
-        return dict(found)
+    with np.load(path, allow_pickle=False) as archive:
+        return dict(archive)
 
 
 def _write(path: Path, arrays: Arrays) -> None:
-    """Whole under its name, or not at all."""
-    for name in _TAKEN & arrays.keys():
+    """Writes a file atomically."""
+    for name in _RESERVED_NAMES & arrays.keys():
         raise DataError(f"outputs cannot be named {name!r}, which numpy.savez keeps for itself")
-    for name, one in arrays.items():  # savez's own check is an array's name to numpy before 2.1
-        if np.asarray(one).dtype.hasobject:
+    for name, array in arrays.items():  # savez's own check is an array's name to numpy before 2.1
+        if np.asarray(array).dtype.hasobject:
             raise DataError(
                 f"output {name!r} holds Python objects: return arrays of numbers or text"
             )

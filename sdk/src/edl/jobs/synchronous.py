@@ -7,54 +7,56 @@ from pathlib import Path
 
 from edl import model as models
 from edl import sync
-from edl.commands import training
-from edl.jobs.learning import Learning
-from edl.jobs.telling import RESULT, STEP, line, numbers, several
-from edl.session import Session
-from edl.settings import load
+from edl.jobs import training_flags
+from edl.jobs.progress_lines import RESULT, STEP, format_count, format_metrics, print_line
+from edl.jobs.training_job import TrainingJob
+from edl.master.session import Session
+from edl.master.settings import load
 
 
-class Synchronous(Learning):
-    """Callable with a session; see `edl.jobs.trainer.run`."""
+class SyncTrainingJob(TrainingJob):
+    """Synchronous training of one trainer; called with a session by `edl.jobs.trainer.run`."""
 
-    def __init__(self, asked: argparse.Namespace) -> None:
+    def __init__(self, args: argparse.Namespace) -> None:
         """Loads the model and the data.
 
         Raises:
-            EdlError: Something of it cannot be used.
+            EdlError: The model or the data is invalid.
         """
-        super().__init__(asked)
-        self._replica = models.replica(self._model, seed=asked.seed, trainer=load().trainer)
-        self._last: sync.Step | None = None
+        super().__init__(args)
+        self._replica = models.replica(self._model, seed=args.seed, trainer=load().trainer)
+        self._leads = True
+        """Whether this trainer prints what concerns the whole job: that of rank 0, or a lone one."""
 
     def __call__(self, member: Session) -> bool:
         """Trains, evaluates, exports."""
-        asked = self._asked
+        args = self._args
         export = self._announce(member)
         result = sync.train(
             self._replica,
             self._data,
-            asked.batch_size,
-            micro_batches=training.micro_batches(asked),
-            epochs=asked.epochs,
-            shuffle_seed=asked.seed,
-            constant_batch=not asked.scale_learning_rate,
+            args.batch_size,
+            micro_batches=training_flags.micro_batches(args),
+            epochs=args.epochs,
+            shuffle_seed=args.seed,
+            constant_batch=not args.scale_learning_rate,
             code=self._code,
-            checkpoints=asked.checkpoints,
-            checkpoint_steps=training.checkpoint_steps(asked),
-            on_nan=asked.on_nan,
-            seed=asked.seed,
-            on_step=self._tell,
-            between=self._between,
+            checkpoints=args.checkpoints,
+            checkpoint_steps=training_flags.checkpoint_steps(args),
+            on_nan=args.on_nan,
+            seed=args.seed,
+            on_step=self._report,
+            between=self._evaluate_if_due,
             member=member,
         )
-        if result.late:  # others evaluate and export what they have trained
+        if result.late:  # the others evaluate and export the model
             when = "while this trainer was away" if result.rounds else "before this trainer came"
-            # not as a result: what came of the job, those have said who trained it
-            line(self._model.name, f"others have trained it to its end {when}")
+            # not the result line: the trainers that finished the job print it
+            print_line(self._model.name, f"others have trained it to its end {when}")
             return True
         if not result.whole:
             return False
+        self._leads = result.last_round is None or result.last_round.rank == 0
         self._evaluate(result.steps)
         if export is not None:
             export.run(self._export)
@@ -62,45 +64,44 @@ class Synchronous(Learning):
             print(RESULT + self._summary(result), flush=True)
         return True
 
-    @property
-    def _leads(self) -> bool:
-        return self._last is None or self._last.rank == 0
-
-    def _tell(self, step: sync.Step) -> None:
-        self._last = step
-        speed = self._pace.note(step.records, step.exchange_s)
+    def _report(self, step: sync.SyncStep) -> None:
+        self._leads = step.rank == 0
+        speed = self._interval.note(step.records, step.exchange_s)
         if speed is not None and self._leads:
-            head = f"{STEP}{step.step}, epoch {step.epoch + 1} of {self._asked.epochs}"
-            together = f"{several(step.world, 'member')} in round {step.round}"
-            line(head, numbers(step.metrics), speed, together)
+            head = f"{STEP}{step.step}, epoch {step.epoch + 1} of {self._args.epochs}"
+            together = f"{format_count(step.world_size, 'member')} in round {step.round}"
+            print_line(head, format_metrics(step.metrics), speed, together)
 
-    def _between(self, step: sync.Step) -> None:
-        if self._every and step.step % self._every == 0:
+    def _evaluate_if_due(self, step: sync.SyncStep) -> None:
+        if self._evaluate_every and step.step % self._evaluate_every == 0:
             self._evaluate(step.step)
 
     def _evaluate(self, version: int) -> None:
-        found = self._evaluator
-        if found is None or (found.newest is not None and found.newest[0] == version):
+        evaluator = self._evaluator
+        if evaluator is None or (evaluator.newest is not None and evaluator.newest[0] == version):
             return
-        metrics = found.run(
+        metrics = evaluator.run(
             version, lambda records: models.evaluate(self._replica, records), asks=self._leads
         )
         if metrics and self._leads:
-            line(f"{STEP}{version}, evaluation", numbers(metrics))
+            print_line(f"{STEP}{version}, evaluation", format_metrics(metrics))
 
     def _export(self) -> None:
-        if self._asked.export:
-            models.export(self._replica, Path(self._asked.export))
+        if self._args.export:
+            models.export(self._replica, Path(self._args.export))
 
-    def _summary(self, result: sync.Result) -> str:
-        last, found = self._last, None if self._evaluator is None else self._evaluator.newest
-        made = f"{several(result.steps, 'step')}, {several(result.records, 'record')}"
-        parts = [f"{self._model.name} is trained: {made}, {numbers(result.metrics)}"]
-        if found is not None:
-            parts.append(f"evaluation of step {found[0]}: {numbers(found[1])}")
+    def _summary(self, result: sync.SyncResult) -> str:
+        evaluation = None if self._evaluator is None else self._evaluator.newest
+        amount = f"{format_count(result.steps, 'step')}, {format_count(result.records, 'record')}"
+        parts = [f"{self._model.name} is trained: {amount}, {format_metrics(result.metrics)}"]
+        if evaluation is not None:
+            parts.append(f"evaluation of step {evaluation[0]}: {format_metrics(evaluation[1])}")
         if result.skipped:
-            parts.append(f"{several(result.skipped, 'step')} left out, their loss was no number")
-        if last is not None:
-            changes = several(max(0, last.round - 1), "change")
-            parts.append(f"{several(last.world, 'member')} at the end, after {changes} of members")
+            parts.append(
+                f"{format_count(result.skipped, 'step')} skipped, their loss was not finite"
+            )
+        if result.last_round is not None:
+            members = format_count(result.last_round.world_size, "member")
+            changes = format_count(result.last_round.number - 1, "change")
+            parts.append(f"{members} at the end, after {changes} of members")
         return "; ".join(parts)

@@ -1,4 +1,4 @@
-"""Runs one trainer of a cluster's or a local job, and turns what goes wrong into words and codes."""
+"""Runs one trainer of a job, and converts errors to messages and exit codes."""
 
 from __future__ import annotations
 
@@ -8,76 +8,75 @@ import logging
 import sys
 from collections.abc import Callable
 
-from edl import stopping
-from edl.commands.words import BAD_USE, DONE, FAILED
 from edl.errors import CheckpointError, EdlError, MasterError, SettingError, one_line
+from edl.jobs.flags import BAD_USE, DONE, FAILED
+from edl.master import sigterm
+from edl.master.session import Session, session
 from edl.model.errors import OutOfMemory, UserCodeError
-from edl.process import session
-from edl.session import Session
 
 log = logging.getLogger("edl")
 
-_OF_PROGRAMS = ("code", "optimizer", "parameters", "tables")
-"""Begins the names of fields that say what a program is."""
+_PROGRAM_FIELDS = ("code", "optimizer", "parameters", "tables")
+"""Fields that describe a program, in refusals of master and servers."""
 Job = Callable[[Session], bool]
-"""Trains; whether the job is done, False where the master said stop."""
+"""Runs the job; returns True if it is done, False if the master stopped it."""
 
 
 def run(prepare: Callable[[], Job]) -> int:
-    """Runs it to its end.
+    """Runs a job to its end.
 
     Args:
-        prepare: Loads all that is needed, before this trainer joins; what goes wrong there would go
-            wrong in any other process too.
+        prepare: Loads the model and the data before this trainer joins; its errors would occur in
+            every other trainer, too.
 
     Returns:
         The exit code.
     """
     try:
-        with stopping.ending_at_once():
+        with sigterm.exiting_on_sigterm():
             job = prepare()
         member = session()
     except EdlError as error:
-        _say(error)
+        _print_error(error)
         return FAILED if isinstance(error, OutOfMemory) else BAD_USE
     try:
         done = job(member)
     except (EdlError, MemoryError) as error:
-        _end_job(member, error)
-        member.leave()  # its words come first: the error is what is read last
-        _say(error)
-        return BAD_USE if _differs(error) else FAILED
+        _report_failure(member, error)
+        member.leave()  # its log lines come first, so that the error is the last line
+        _print_error(error)
+        return BAD_USE if _is_permanent(error) else FAILED
     if done:
         return DONE
-    why = _why(member)
+    reason = _stop_reason(member)
     member.leave()
-    _say(EdlError(why))
+    _print_error(EdlError(reason))
     return FAILED
 
 
-def load(module: str, name: str, asked: argparse.Namespace) -> Job:
-    """A job of a module that needs numpy.
+def load(module: str, name: str, args: argparse.Namespace) -> Job:
+    """Creates a job of a module that needs numpy.
 
     Args:
-        module: Its name.
-        name: Of the class.
-        asked: The command line.
+        module: Name of the module.
+        name: Name of the class.
+        args: The command line.
 
     Raises:
-        EdlError: numpy is not installed, or the model or data cannot be used.
+        EdlError: numpy is not installed, or the model or the data is invalid.
     """
     try:
-        made = getattr(importlib.import_module(module), name)
+        job_class = getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
         if error.name != "numpy":
             raise
         raise SettingError("models need numpy: pip install 'edl-sdk[numpy]'") from error
-    found: Job = made(asked)
-    return found
+    job: Job = job_class(args)
+    return job
 
 
-def _say(error: BaseException) -> None:
-    """One line, below the user's part of a traceback where it was his code."""
+def _print_error(error: BaseException) -> None:
+    """Prints one line, below the traceback if user code raised the error."""
     if isinstance(error, UserCodeError):
         print(error.trace, file=sys.stderr)
     if isinstance(error, MemoryError):
@@ -87,26 +86,26 @@ def _say(error: BaseException) -> None:
     print(f"edl: {text}", file=sys.stderr, flush=True)
 
 
-def _end_job(member: Session, error: BaseException) -> None:
-    """A bug in the user's code ends the job: every other trainer would come upon it too."""
+def _report_failure(member: Session, error: BaseException) -> None:
+    """Fails the job if user code raised: every other trainer would fail, too."""
     if isinstance(error, UserCodeError):
         try:
             member.control().fail(str(error))
         except MasterError as unheard:
-            log.warning("the master did not hear that the job failed: %s", unheard)
+            log.warning("could not report to the master that the job failed: %s", unheard)
 
 
-def _differs(error: BaseException) -> bool:
-    """Whether this trainer's program or checkpoint cannot be: its replacement would be alike.
+def _is_permanent(error: BaseException) -> bool:
+    """Whether a replacement of this trainer would fail in the same way.
 
-    Refusals name the field that they are about, those of the master and those of servers.
+    This is so for invalid checkpoints, and for refusals that name a field of the program.
     """
     field = str(getattr(error, "field", None))
-    return isinstance(error, CheckpointError) or field.partition(".")[0] in _OF_PROGRAMS
+    return isinstance(error, CheckpointError) or field.partition(".")[0] in _PROGRAM_FIELDS
 
 
-def _why(member: Session) -> str:
-    """Why the master said stop."""
+def _stop_reason(member: Session) -> str:
+    """Returns why the master stopped the job."""
     try:
         reason = member.control().status().get("reason")
     except MasterError:

@@ -1,1 +1,1 @@
-"""`edl run`: a job's master and trainers as processes of this machine, no cluster needed."""
+"""`edl run`: runs a job's master and trainers as processes of this machine, without a cluster."""

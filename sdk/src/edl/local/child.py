@@ -1,7 +1,7 @@
-"""Starts a program that ends when its parent does, however that ended: `child PARENT PROGRAM...`.
+"""Starts a program that ends when its parent ends: `child PARENT PROGRAM...`.
 
-Nothing of a run stays behind, even when `edl run` itself is killed. Linux only; elsewhere the
-program is started as it is.
+So a run leaves no processes behind, even if `edl run` is killed. Only on Linux; elsewhere the
+program is started without this.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _SET_DEATH_SIGNAL = 1
 
 
 def main(argv: list[str]) -> None:
-    """Becomes the program."""
+    """Sets the death signal and executes the program."""
     parent = int(argv[0])
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, int(signal.SIGTERM), 0, 0, 0)
-        if os.getppid() != parent:  # it ended before the call
+        if os.getppid() != parent:  # the parent ended before the call
             sys.exit(128 + signal.SIGTERM)
     os.execv(argv[1], argv[1:])  # noqa: S606 - the program is what the user asked for
 

@@ -10,18 +10,18 @@ import threading
 from types import TracebackType
 from typing import Any
 
-from edl.local.processes import Key, News
+from edl.local.processes import Event, KeyPress
 
-_LOOK_S = 0.2
+_POLL_S = 0.2
 
 
-class Keys:
-    """A context in which keys come into the queue as they are pressed; nothing without a terminal."""
+class KeyReader:
+    """A context manager that puts pressed keys into a queue; without a terminal it does nothing."""
 
-    def __init__(self, news: queue.Queue[News]) -> None:
-        self._news = news
-        self._over = threading.Event()
-        self._before: list[Any] | None = None
+    def __init__(self, events: queue.Queue[Event]) -> None:
+        self._events = events
+        self._closed = threading.Event()
+        self._saved_settings: list[Any] | None = None
         self._thread = threading.Thread(target=self._read, name="edl-keys", daemon=True)
 
     def __enter__(self) -> None:
@@ -30,7 +30,7 @@ class Keys:
         import termios  # noqa: PLC0415 - not on every system; there, keys do nothing
         import tty  # noqa: PLC0415 - as above
 
-        self._before = list(termios.tcgetattr(sys.stdin))
+        self._saved_settings = list(termios.tcgetattr(sys.stdin))
         tty.setcbreak(sys.stdin)
         self._thread.start()
 
@@ -40,19 +40,19 @@ class Keys:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """The terminal is as it was before."""
-        self._over.set()
-        if self._before is not None:
+        """Restores the terminal."""
+        self._closed.set()
+        if self._saved_settings is not None:
             import termios  # noqa: PLC0415 - as above
 
-            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._before)
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._saved_settings)
 
     def _read(self) -> None:
-        place = sys.stdin.fileno()
-        while not self._over.is_set():
-            if select.select([place], [], [], _LOOK_S)[0]:
-                raw = os.read(place, 16)
+        descriptor = sys.stdin.fileno()
+        while not self._closed.is_set():
+            if select.select([descriptor], [], [], _POLL_S)[0]:
+                raw = os.read(descriptor, 16)
                 if not raw:
                     return
-                for one in raw.decode(errors="ignore"):
-                    self._news.put(Key(one))
+                for character in raw.decode(errors="ignore"):
+                    self._events.put(KeyPress(character))

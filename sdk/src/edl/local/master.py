@@ -1,4 +1,4 @@
-"""The master of a run: found, started, asked for its status, started again when it dies."""
+"""Starts the master of a run, polls its status, and restarts it when it dies."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from typing import Any
 
 from edl import clock
 from edl.backoff import Backoff
-from edl.connection import Connection
 from edl.errors import EdlError, MasterError, SettingError
 from edl.local.processes import Process
+from edl.master.connection import Connection
 
 log = logging.getLogger("edl.run")
 
 NAME = "master"
 _STATUS_S = 0.5
 _HEARTBEAT_S = 1
-"""On one machine a trainer that is not heard three times is gone."""
-_LAST_WORD_S, _LOOK_S = 15.0, 0.05
+"""On one machine, a trainer that misses three heartbeats is dead."""
+_FINAL_STATUS_S, _CHECK_S = 15.0, 0.05
 _STABLE_S = 5.0
 _MOST_DEATHS = 3
-"""In a row, each soon after the start before."""
+"""Consecutive deaths, each soon after a start."""
 
 
 def require() -> None:
-    """Makes sure that there is a master to start.
+    """Checks that the master is installed.
 
     Raises:
-        SettingError: It is not installed.
+        SettingError: It is not.
     """
     if importlib.util.find_spec("master") is None:
         raise SettingError(
@@ -41,44 +41,44 @@ def require() -> None:
 
 
 def command(journal: str, port: int) -> list[str]:
-    """How the master is started."""
-    # -P: a file `master.py` where the user is must not be taken for it
+    """Returns the command line of the master."""
+    # -P: otherwise a file `master.py` in the working directory would be imported
     program = [sys.executable, "-P", "-m", "master", "--listen", f"127.0.0.1:{port}"]
     return [*program, "--journal", journal, "--heartbeat-seconds", str(_HEARTBEAT_S)]
 
 
-class Keeper:
-    """Keeps a master running, and what it last said."""
+class MasterSupervisor:
+    """Keeps a master running, and stores its latest status."""
 
     def __init__(self, start: Callable[[], Process], url: str, token: str) -> None:
         self._start = start
-        self._link = Connection(url, token)
+        self._connection = Connection(url, token)
         self._backoff = Backoff()
-        self._begun_s = clock.monotonic_s()
-        self._again_at_s: float | None = None
-        self._asked_s = 0.0
+        self._started_s = clock.monotonic_s()
+        self._restart_at_s: float | None = None
+        self._polled_s = 0.0
         self.deaths = 0
         self.status: Mapping[str, Any] = {}
         self.serving = False
         self.process = start()
 
-    def look(self) -> None:
-        """Starts a dead master again, and asks a living one for its status now and then.
+    def check(self) -> None:
+        """Restarts a dead master, or polls the status of a running one at intervals.
 
         Raises:
-            EdlError: It dies again and again, or does not want to start.
+            EdlError: It dies repeatedly, or does not start.
         """
         now_s = clock.monotonic_s()
         if not self.process.running:
-            self._revive(now_s)
-        elif now_s - self._asked_s >= _STATUS_S:
-            self.ask()
+            self._restart(now_s)
+        elif now_s - self._polled_s >= _STATUS_S:
+            self.poll_status()
 
-    def ask(self) -> None:
-        """Asks for the status; a master that does not answer keeps the one before."""
-        self._asked_s = clock.monotonic_s()
+    def poll_status(self) -> None:
+        """Requests the status; keeps the previous one if the master does not answer."""
+        self._polled_s = clock.monotonic_s()
         try:
-            self.status = self._link.call("GET", "/v1/status", answer_s=2.0)
+            self.status = self._connection.call("GET", "/v1/status", answer_s=2.0)
         except MasterError as error:
             if self.serving:
                 log.info("%s", error)
@@ -86,40 +86,42 @@ class Keeper:
         else:
             self.serving = True
 
-    def last_word(self) -> bool:
-        """Asks until there is an answer, which a master that has just died gives from its journal.
+    def final_status(self) -> bool:
+        """Requests the status until the master answers, restarting it if necessary.
 
         Returns:
-            False if there was none for long: then the status is an old one.
+            False if it did not answer in time; then the status is an old one.
 
         Raises:
-            EdlError: It dies again and again.
+            EdlError: It dies repeatedly.
         """
-        until_s = clock.monotonic_s() + _LAST_WORD_S
+        until_s = clock.monotonic_s() + _FINAL_STATUS_S
         while clock.monotonic_s() < until_s:
-            self._asked_s = -_STATUS_S
-            self.look()
+            self._polled_s = -_STATUS_S
+            self.check()
             if self.process.running and self.serving:
                 return True
-            threading.Event().wait(_LOOK_S)
+            threading.Event().wait(_CHECK_S)
         return False
 
     def close(self) -> None:
-        """Asks no more."""
-        self._link.close()
+        """Closes the connection to the master."""
+        self._connection.close()
 
-    def _revive(self, now_s: float) -> None:
-        if self._again_at_s is None:
+    def _restart(self, now_s: float) -> None:
+        if self._restart_at_s is None:
             self.serving = False
             self.deaths += 1
-            if now_s - self._begun_s > _STABLE_S:
+            if now_s - self._started_s > _STABLE_S:
                 self._backoff.reset()
-            self._again_at_s = now_s + self._backoff.next_s()
+            self._restart_at_s = now_s + self._backoff.next_s()
             self.process.wait(1)  # its last line
             refuses = not self.status and (self.process.code or 0) > 0
             if refuses or self._backoff.tries > _MOST_DEATHS:
-                raise EdlError(f"the master does not stay alive: {self.process.last or 'no word'}")
-            log.warning("the master ended (%s): starting it again", self.process.code)
-        elif now_s >= self._again_at_s:
-            self._again_at_s, self._begun_s = None, now_s
+                raise EdlError(
+                    f"the master dies repeatedly: {self.process.last_line or 'no output'}"
+                )
+            log.warning("the master ended (%s): restarting it", self.process.code)
+        elif now_s >= self._restart_at_s:
+            self._restart_at_s, self._started_s = None, now_s
             self.process = self._start()

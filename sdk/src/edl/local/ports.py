@@ -1,4 +1,4 @@
-"""Ports that nobody listens on, and that whoever is started again finds free again."""
+"""Finds free ports that stay free when a server is restarted."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 _LOWEST = 10_000
-_FIRST_GIVEN = 49_152
-"""Of the ports that systems give to connections, by RFC 6335; Linux says its own."""
+_FIRST_EPHEMERAL = 49_152
+"""Start of the ephemeral ports by RFC 6335; Linux has its own range."""
 _TRIES = 100
-"""For each; then any port will do."""
+"""Attempts for each port; after them any port is used."""
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_ports(count: int) -> list[int]:
-    """So many different ones, below those that the system gives to connections."""
-    below = range(_LOWEST, _first_given())
+    """Returns different free ports below the ephemeral range."""
+    below = range(_LOWEST, _first_ephemeral())
     tried = random.sample(below, min(len(below), _TRIES * count))
     with ExitStack() as stack:
-        found: list[int] = []
+        ports: list[int] = []
         for port in [*tried, *[0] * count]:
-            if len(found) == count:
+            if len(ports) == count:
                 break
-            one = stack.enter_context(socket.socket())
+            listener = stack.enter_context(socket.socket())
             with suppress(OSError):
-                one.bind(("127.0.0.1", port))
-                found.append(int(one.getsockname()[1]))
-        return found
+                listener.bind(("127.0.0.1", port))
+                ports.append(int(listener.getsockname()[1]))
+        return ports
 
 
-def _first_given() -> int:
+def _first_ephemeral() -> int:
     with suppress(OSError, ValueError, IndexError):
         return int(_RANGE.read_text().split()[0])
-    return _FIRST_GIVEN
+    return _FIRST_EPHEMERAL

@@ -1,4 +1,4 @@
-"""One process of a run: started with its output in a file, watched, ended."""
+"""A child process of a run, whose output goes to a file."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from edl.local import child
 
 
 @dataclass(frozen=True)
-class Line:
-    """A process wrote a line."""
+class OutputLine:
+    """A line of output of a process."""
 
     name: str
     text: str
 
 
 @dataclass(frozen=True)
-class Key:
-    """The user pressed a key."""
+class KeyPress:
+    """A key that the user pressed."""
 
     text: str
 
 
-News = Union[Line, Key, None]
-"""None wakes the run: a process ended, for example."""
+Event = Union[OutputLine, KeyPress, None]
+"""None wakes the run, for example because a process ended."""
 
 
 class Process:
-    """Started at once; its lines go to a file and into a queue."""
+    """A child process, started on construction; its output goes to a file and a queue."""
 
     def __init__(
         self,
@@ -46,16 +46,16 @@ class Process:
         command: Sequence[str],
         environ: Mapping[str, str],
         log: Path,
-        news: queue.Queue[News],
+        events: queue.Queue[Event],
     ) -> None:
         self.name = name
-        self.last = ""
-        """The last line it wrote."""
-        self.asked = ""
-        """What was done to end it: "", "removed" or "killed"."""
-        self.asked_s = 0.0
-        """When, by the monotonic clock."""
-        self._news = news
+        self.last_line = ""
+        """Its latest line of output."""
+        self.stopped_by = ""
+        """How it was ended: "" (not at all), "removed" (SIGTERM) or "killed" (SIGKILL)."""
+        self.stopped_at_s = 0.0
+        """When it was ended, by the monotonic clock."""
+        self._events = events
         self._log = log
         self._popen = subprocess.Popen(  # noqa: S603 - what the user asked to run
             [sys.executable, child.__file__, str(os.getpid()), *command],
@@ -70,24 +70,24 @@ class Process:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether it is running."""
         return self._popen.poll() is None
 
     @property
     def code(self) -> int | None:
-        """Its exit code; minus a signal's number where that ended it; None while it runs."""
+        """Its exit code; -N if signal N ended it; None while it runs."""
         return self._popen.poll()
 
     def remove(self) -> None:
-        """SIGTERM."""
+        """Sends SIGTERM."""
         self._end("removed", signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Sends SIGKILL."""
         self._end("killed", signal.SIGKILL)
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether it ended in time; its last lines are read then."""
+        """Waits for its end and its last output; returns False on time-out."""
         try:
             self._popen.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -97,7 +97,7 @@ class Process:
 
     def _end(self, how: str, number: signal.Signals) -> None:
         if self.running:
-            self.asked, self.asked_s = how, clock.monotonic_s()
+            self.stopped_by, self.stopped_at_s = how, clock.monotonic_s()
             with contextlib.suppress(ProcessLookupError):
                 self._popen.send_signal(number)
 
@@ -111,7 +111,7 @@ class Process:
                 file.flush()
                 text = raw.decode(errors="replace").rpartition("\r")[2].rstrip()
                 if text:
-                    self.last = text
-                    self._news.put(Line(self.name, text))
+                    self.last_line = text
+                    self._events.put(OutputLine(self.name, text))
         self._popen.wait()
-        self._news.put(None)
+        self._events.put(None)

@@ -1,4 +1,4 @@
-"""What is to happen when during a run, such as `2s:+2, 40%:kill, 3.5s:kill master`. Pure."""
+"""Timed actions of a run, such as `2s:+2, 40%:kill, 3.5s:kill master`. Pure."""
 
 from __future__ import annotations
 
@@ -18,99 +18,101 @@ MASTER = "master"
 
 @dataclass(frozen=True)
 class Add:
-    """Starts trainers."""
+    """An action that starts trainers."""
 
     count: int = 1
 
 
 @dataclass(frozen=True)
 class Remove:
-    """Asks the youngest trainers to leave, by SIGTERM."""
+    """An action that sends SIGTERM to the newest trainers."""
 
     count: int = 1
 
 
 @dataclass(frozen=True)
 class Kill:
-    """`kill -9` of the youngest trainer, or of one by its name."""
+    """An action that sends SIGKILL to the newest trainer, or to a process by name."""
 
     name: str | None = None
 
 
 @dataclass(frozen=True)
 class Quit:
-    """Ends the run."""
+    """An action that ends the run."""
 
 
-Act = Union[Add, Remove, Kill, Quit]
+Action = Union[Add, Remove, Kill, Quit]
 
 
 @dataclass(frozen=True)
-class Entry:
-    """An act and its time: after seconds, or when a share of all records is done."""
+class ScheduledAction:
+    """An action and its time: after some seconds, or when a share of all records is done."""
 
     at_s: float | None
     at_share: float | None
-    act: Act
+    action: Action
 
 
 class Schedule:
-    """Entries that have not happened yet."""
+    """The actions that are still to be performed."""
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
+    def __init__(self, entries: Sequence[ScheduledAction]) -> None:
         self._entries = list(entries)
 
-    def due(self, elapsed_s: float, share: float) -> list[Act]:
-        """What is to happen now; each entry happens once.
+    def due(self, elapsed_s: float, share: float) -> list[Action]:
+        """Removes and returns the actions that are due.
 
         Args:
-            elapsed_s: Since the run began.
-            share: Of all records that are done, 0 to 1.
+            elapsed_s: Since the start of the run.
+            share: Share of all records that are done, 0 to 1.
         """
         now = [entry for entry in self._entries if _is_due(entry, elapsed_s, share)]
         self._entries = [entry for entry in self._entries if entry not in now]
-        return [entry.act for entry in now]
+        return [entry.action for entry in now]
 
     @property
     def adds(self) -> bool:
-        """Whether trainers are still to come at some time."""
-        return any(isinstance(one.act, Add) and one.at_s is not None for one in self._entries)
+        """Whether trainers are still to be started after some seconds."""
+        return any(
+            isinstance(entry.action, Add) and entry.at_s is not None for entry in self._entries
+        )
 
 
 def parse(text: str) -> Schedule:
-    """Reads `WHEN:WHAT` entries with commas between them.
+    """Parses `WHEN:WHAT` entries, separated by commas.
 
     WHEN is seconds (`2.5s`) or a share of all records (`40%`); WHAT is `+N`, `-N`, `kill`,
     `kill trainer-1` or `kill master`.
 
     Raises:
-        SettingError: An entry cannot be read; the text names it.
+        SettingError: An entry is invalid; the text names it.
     """
-    return Schedule([_entry(part.strip()) for part in text.split(",") if part.strip()])
+    return Schedule([_parse_entry(part.strip()) for part in text.split(",") if part.strip()])
 
 
-def _entry(text: str) -> Entry:
-    when, _, what = (part.strip() for part in text.partition(":"))
-    time, act = _WHEN.fullmatch(when), _act(what)
-    if time is None or act is None:
+def _parse_entry(text: str) -> ScheduledAction:
+    time_text, _, action_text = (part.strip() for part in text.partition(":"))
+    time, action = _WHEN.fullmatch(time_text), _parse_action(action_text)
+    if time is None or action is None:
         raise SettingError(
             f"schedule entry {text!r} cannot be read: write WHEN:WHAT, WHEN as 2.5s or 40%, "
             "WHAT as +1, -1, kill, kill trainer-1 or kill master"
         )
     number = float(time[1])
     if time[2] == "s":
-        return Entry(number, None, act)
-    return Entry(None, number / 100, act)
+        return ScheduledAction(number, None, action)
+    return ScheduledAction(None, number / 100, action)
 
 
-def _act(text: str) -> Act | None:
+def _parse_action(text: str) -> Action | None:
     count, kill = _COUNT.fullmatch(text), _KILL.fullmatch(text)
     if count is not None:
         return (Add if count[1] == "+" else Remove)(int(count[2]))
     return None if kill is None else Kill(kill[1])
 
 
-def _is_due(entry: Entry, elapsed_s: float, share: float) -> bool:
+def _is_due(entry: ScheduledAction, elapsed_s: float, share: float) -> bool:
     if entry.at_s is not None:
         return elapsed_s >= entry.at_s
     return entry.at_share is not None and share >= entry.at_share

@@ -1,4 +1,4 @@
-"""How a run looks on a terminal: one line for the job, one for each process. Pure."""
+"""Formats a run for a terminal: one line for the job, one for each process. Pure."""
 
 from __future__ import annotations
 
@@ -10,52 +10,56 @@ KEYS = "+ add  - remove  k kill -9  m kill the master  q quit"
 _BAR = 20
 _NAME, _STATE = 12, 22
 _ASIDE = ("evaluation", "export")
-"""Kinds of data sets that are no part of how far a job is."""
+"""Kinds of data sets that do not count as progress of the job."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A process."""
+    """The line of a process."""
 
     name: str
     state: str
-    held: str
-    last: str
+    progress: str
+    last_line: str
 
 
 @dataclass(frozen=True)
-class Sums:
-    """Of all data sets, from the master's status."""
+class Totals:
+    """Sums over all data sets of the master's status."""
 
     records: int | None = None
-    """Of all epochs; None where a data set is endless or none is described."""
+    """Records of all epochs; None if a data set is endless or none is known."""
     done: int = 0
     dropped_tasks: int = 0
     in_vain: int = 0
-    """Trained, but not acknowledged when the trainer was lost: trained again by others."""
+    """Records that were trained again, because their trainer was lost before acknowledging them."""
 
 
-def sums(status: Mapping[str, Any]) -> Sums:
-    """Reads the master's status; what it does not hold counts as nothing."""
-    told = status.get("datasets", {}).values()
-    sets = [one for one in told if isinstance(one, dict) and one.get("kind") not in _ASIDE]
-    sizes = [_records(one) for one in sets]
-    known = [size for size in sizes if size is not None]
-    return Sums(
-        sum(known) if sizes and len(known) == len(sizes) else None,
-        sum(int(one.get("done_records") or 0) for one in sets),
-        sum(int(one.get("dropped_tasks") or 0) for one in sets),
+def sum_datasets(status: Mapping[str, Any]) -> Totals:
+    """Sums up the master's status; missing fields count as 0."""
+    datasets = status.get("datasets", {}).values()
+    sets = [
+        dataset
+        for dataset in datasets
+        if isinstance(dataset, dict) and dataset.get("kind") not in _ASIDE
+    ]
+    sizes = [_records(dataset) for dataset in sets]
+    bounded_sizes = [size for size in sizes if size is not None]
+    return Totals(
+        sum(bounded_sizes) if sizes and len(bounded_sizes) == len(sizes) else None,
+        sum(int(dataset.get("done_records") or 0) for dataset in sets),
+        sum(int(dataset.get("dropped_tasks") or 0) for dataset in sets),
         int(status.get("lost_records") or 0) + int(status.get("trained_again_records") or 0),
     )
 
 
-def share(found: Sums) -> float:
-    """Of all records that are done, 0 to 1."""
-    return min(1.0, found.done / found.records) if found.records else 0.0
+def done_share(totals: Totals) -> float:
+    """Returns the share of all records that are done, 0 to 1."""
+    return min(1.0, totals.done / totals.records) if totals.records else 0.0
 
 
-def held(status: Mapping[str, Any], trainer: str) -> str:
-    """How far a trainer is, such as `512 records acknowledged, 48 not yet`; in a group its rank."""
+def progress_text(status: Mapping[str, Any], trainer: str) -> str:
+    """Formats a trainer's progress: its rank in a group, or `512 records acknowledged, 48 not yet`."""
     about = status.get("trainers", {}).get(trainer)
     if not isinstance(about, dict):
         return ""
@@ -66,8 +70,8 @@ def held(status: Mapping[str, Any], trainer: str) -> str:
     return f"{done} records acknowledged, {waiting} not yet"
 
 
-def together(status: Mapping[str, Any]) -> str:
-    """Who trains together, such as `round 4 with 3 members`; "" where nobody does."""
+def round_text(status: Mapping[str, Any]) -> str:
+    """Formats the current round, such as `round 4 with 3 members`; "" without one."""
     about = status.get("rendezvous")
     if not isinstance(about, dict) or not about.get("round"):
         return ""
@@ -79,21 +83,21 @@ def together(status: Mapping[str, Any]) -> str:
 def screen(
     job: str,
     took_s: float,
-    found: Sums,
+    totals: Totals,
     rows: Sequence[Row],
     width: int,
     *,
     about: Sequence[str] = (),
 ) -> list[str]:
-    """Lines, none longer than the terminal is wide; `about` is told below the job."""
-    full = int(share(found) * _BAR)
-    bar = f"[{'#' * full}{'.' * (_BAR - full)}] " if found.records else ""
-    of = f" of {found.records}" if found.records else ""
-    lines = [f"{job}  {took_s:.1f} s  {bar}{found.done}{of} records done   {KEYS}"]
+    """Returns lines cut to the width of the terminal; `about` is shown below the job."""
+    full = int(done_share(totals) * _BAR)
+    bar = f"[{'#' * full}{'.' * (_BAR - full)}] " if totals.records else ""
+    total_text = f" of {totals.records}" if totals.records else ""
+    lines = [f"{job}  {took_s:.1f} s  {bar}{totals.done}{total_text} records done   {KEYS}"]
     if about:
         lines.append("  ".join(about))
     for row in rows:
-        about = "  ".join(part for part in (row.held, row.last) if part)
+        about = "  ".join(part for part in (row.progress, row.last_line) if part)
         lines.append(f"{row.name:<{_NAME}} {row.state:<{_STATE}} {about}")
     return [line[: max(1, width - 1)] for line in lines]
 

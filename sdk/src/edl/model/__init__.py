@@ -1,18 +1,18 @@
-"""The model interface: a user's file says model, loss, optimizer and feed, and nothing of trainers.
+"""The model interface: a user's file defines model, loss, optimizer and feed, independent of trainers.
 
 ```python
-found = edl.model.load("model.py")
-replica = edl.model.replica(found, seed=1)
-edl.sync.train(replica, edl.model.data("train.npz"), 64, code=found.code)
+model = edl.model.load("model.py")
+replica = edl.model.replica(model, seed=1)
+edl.sync.train(replica, edl.model.data("train.npz"), 64, code=model.code)
 ```
 """
 
 from edl.model.adapter import evaluate, export, predict, replica, worker
 from edl.model.data import count, data
 from edl.model.errors import ModelError, OutOfMemory, UserCodeError
-from edl.model.outline import check
-from edl.model.program import Model, load
 from edl.model.restoring import restore
+from edl.model.static_check import check
+from edl.model.user_file import Model, load
 
 __all__ = [
     "Model",

@@ -1,73 +1,73 @@
-"""Gives a user's model to the engines, by the adapter of the framework that `model()` builds with.
+"""Adapts a user's model to the training loops, by the framework that `model()` uses.
 
 A replica trains synchronously (`edl.sync.train`), a worker with parameter servers
-(`edl.servers.train`). Both can also evaluate, predict and export, which the commands need.
+(`edl.servers.train`). Both can also evaluate, predict and export.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
-import random
 import secrets
 import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union, cast
 
-from edl.model.calls import Calls
 from edl.model.errors import ModelError
-from edl.model.program import Model
+from edl.model.seeding import build_model
+from edl.model.user_code import UserCode
+from edl.model.user_file import Model
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from edl.model.protocols import Adapter, Home, Lookup, ReplicaAdapter, WorkerAdapter
+    from edl.model.protocols import Adapter, AdapterModule, Lookup, ReplicaAdapter, WorkerAdapter
 
 PathLike = Union[str, "os.PathLike[str]"]
 _PLAIN = ("parameters", "forward", "gradients")
-"""What a model without a framework has."""
+"""Attributes of a model without a framework."""
 
 
 def replica(model: Model, *, seed: int = 0, trainer: str = "") -> ReplicaAdapter:
-    """A replica of a user's model, for synchronous training.
+    """Returns a replica of a user's model, for synchronous training.
 
     Args:
         model: From `edl.model.load`.
-        seed: Of the first parameters.
-        trainer: This trainer's name, for messages.
+        seed: Of the initial parameters.
+        trainer: This trainer's name, for error messages.
 
     Raises:
-        ModelError: `model()` or `optimizer(parameters)` gave what cannot be used, or raised.
+        ModelError: `model()` or `optimizer(parameters)` raised or returned an unsupported object.
     """
-    calls = Calls(model, trainer)
-    made = build(calls, seed)
-    return home(model, made).replica(made, calls)
+    user_code = UserCode(model, trainer)
+    user_model = build_model(user_code, seed)
+    return adapter_module(model, user_model).replica(user_model, user_code)
 
 
 def worker(model: Model, *, seed: int = 0, trainer: str = "") -> WorkerAdapter:
-    """A worker of a user's model, for parameter servers.
+    """Returns a worker of a user's model, for parameter servers.
 
     Args:
         model: From `edl.model.load`.
-        seed: Of the first parameters, and of rows of embeddings.
-        trainer: This trainer's name, for messages.
+        seed: Of the initial parameters and of rows of embeddings.
+        trainer: This trainer's name, for error messages.
 
     Raises:
-        ModelError: As for `replica`; also where the servers have no such optimizer.
+        ModelError: As for `replica`; also if the servers do not support the optimizer.
     """
-    calls = Calls(model, trainer)
-    made = build(calls, seed)
-    return home(model, made).worker(made, calls, seed)
+    user_code = UserCode(model, trainer)
+    user_model = build_model(user_code, seed)
+    return adapter_module(model, user_model).worker(user_model, user_code, seed)
 
 
 def evaluate(adapter: Adapter, records: Any, *, lookup: Lookup | None = None) -> dict[str, float]:
-    """Means over one batch: the loss, and the user's metrics.
+    """Returns the means over one batch: the loss, and the user's metrics.
 
     Args:
         adapter: A replica or a worker.
-        records: A batch, as the data set makes it.
-        lookup: (table, unique ids) -> rows, for a worker that has tables.
+        records: A batch of the data set.
+        lookup: (table, unique ids) -> rows; required for a worker with tables.
     """
     return adapter.evaluate(records, lookup)
 
@@ -75,17 +75,17 @@ def evaluate(adapter: Adapter, records: Any, *, lookup: Lookup | None = None) ->
 def predict(
     adapter: Adapter, records: Any, *, lookup: Lookup | None = None
 ) -> dict[str, np.ndarray]:
-    """What the model says of one batch: arrays by name, a row for each record.
+    """Returns the predictions for one batch: arrays by name, a row for each record.
 
-    The user's `predict(outputs)` names them if it returns a dict; "outputs" otherwise.
+    The names come from the dict that the user's `predict(outputs)` returns; "outputs" otherwise.
     """
     return adapter.predict(records, lookup)
 
 
 def export(adapter: Adapter, folder: PathLike, *, lookup: Lookup | None = None) -> None:
-    """Writes the model, by the user's `export(model, folder)` or in its framework's usual file.
+    """Writes the model with the user's `export(model, folder)` or in its framework's usual format.
 
-    The folder appears when it is whole; one of that name is replaced then.
+    The folder is written under a temporary name and then renamed; it replaces an existing one.
 
     Raises:
         ModelError: It could not be written.
@@ -106,34 +106,19 @@ def export(adapter: Adapter, folder: PathLike, *, lookup: Lookup | None = None) 
         shutil.rmtree(hidden, ignore_errors=True)
 
 
-def build(calls: Calls, seed: int) -> Any:
-    """What `model()` returns: the same arrays wherever the seed is the same."""
-    sow(seed)
-    return calls.user("model")
-
-
-def sow(seed: int) -> None:
-    """Seeds all that a user's code may draw from."""
-    random.seed(seed)
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed(seed)
-    paddle: Any = sys.modules.get("paddle")
-    if paddle is not None:
-        paddle.seed(seed)
-
-
-def home(model: Model, made: Any) -> Home:
-    """The adapters' module for what `model()` returned.
+def adapter_module(model: Model, user_model: Any) -> AdapterModule:
+    """Returns the module of adapters for an object that `model()` returned.
 
     Raises:
-        ModelError: There is none.
+        ModelError: The object is not supported.
     """
-    if "paddle" in sys.modules and isinstance(made, importlib.import_module("paddle").nn.Layer):
-        return cast("Home", importlib.import_module("edl.paddle"))
-    if all(hasattr(made, name) for name in _PLAIN):
-        return cast("Home", importlib.import_module("edl.model.plain"))
+    if "paddle" in sys.modules and isinstance(
+        user_model, importlib.import_module("paddle").nn.Layer
+    ):
+        return cast("AdapterModule", importlib.import_module("edl.model.paddle"))
+    if all(hasattr(user_model, name) for name in _PLAIN):
+        return cast("AdapterModule", importlib.import_module("edl.model.numpy_adapter"))
     raise ModelError(
-        f"model() of {model.path} returned {type(made).__name__!r}: it must return a "
+        f"model() of {model.path} returned {type(user_model).__name__!r}: it must return a "
         f"paddle.nn.Layer, or an object with {', '.join(_PLAIN[:-1])} and {_PLAIN[-1]}"
     )

@@ -1,10 +1,10 @@
-"""What goes wrong with a user's file.
+"""Errors of a user's file.
 
 ```
 EdlError
-└── ModelError         the file, or what one of its functions gives, cannot be used
-    ├── UserCodeError  a function of the file raised; `trace` says where
-    └── OutOfMemory    the machine's memory is too small for a batch
+└── ModelError         the file, or a value that a function returned, cannot be used
+    ├── UserCodeError  a function of the file raised; `trace` has the traceback
+    └── OutOfMemory    memory is too small for a batch
 ```
 """
 
@@ -14,18 +14,18 @@ from edl.errors import EdlError
 
 
 class ModelError(EdlError):
-    """The file, or what one of its functions gives, cannot be used."""
+    """The file, or a value that one of its functions returned, cannot be used."""
 
 
 class UserCodeError(ModelError):
     """A function of the user's file raised."""
 
     def __init__(self, text: str, trace: str) -> None:
-        """Keeps both parts.
+        """Stores both parts.
 
         Args:
             text: One line: which function, of which file, when, and what it raised.
-            trace: The traceback from the user's file on, to be shown above the line.
+            trace: The traceback from the user's file on, shown above the line.
         """
         super().__init__(text)
         self.trace = trace

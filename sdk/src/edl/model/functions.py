@@ -1,7 +1,7 @@
-"""The functions of a user's file: their names, signatures and what each is for.
+"""The functions of a user's file: names, signatures and results.
 
-A file has no line about distribution. `edl.model.load` runs it and checks it against this table;
-`edl.model.check` does so from its text alone.
+`edl.model.load` runs a file and checks it against this table; `edl.model.check` checks its text
+without running it.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Function(NamedTuple):
+class UserFunction(NamedTuple):
     """One function that a file may or must have."""
 
     name: str
     arguments: tuple[str, ...]
-    """Positional ones, as they are called."""
-    gives: str
-    """What it returns, in a few words."""
+    """The positional arguments of the call."""
+    returns: str
+    """What it returns, for error messages."""
     required: bool
 
     @property
@@ -26,37 +26,39 @@ class Function(NamedTuple):
 
 
 FUNCTIONS = (
-    Function("model", (), "the model", required=True),
-    Function("loss", ("outputs", "labels"), "the mean loss of a batch", required=True),
-    Function("optimizer", ("parameters",), "the optimizer of these parameters", required=True),
-    Function("feed", ("records",), "(inputs, labels) of a batch of raw records", required=False),
-    Function("metrics", (), "functions of (outputs, labels) by name", required=False),
-    Function(
+    UserFunction("model", (), "the model", required=True),
+    UserFunction("loss", ("outputs", "labels"), "the mean loss of a batch", required=True),
+    UserFunction("optimizer", ("parameters",), "the optimizer of these parameters", required=True),
+    UserFunction(
+        "feed", ("records",), "(inputs, labels) of a batch of raw records", required=False
+    ),
+    UserFunction("metrics", (), "functions of (outputs, labels) by name", required=False),
+    UserFunction(
         "predict", ("outputs",), "what `edl predict` writes, by default outputs", required=False
     ),
-    Function("export", ("model", "folder"), "nothing: it writes files", required=False),
+    UserFunction("export", ("model", "folder"), "nothing: it writes files", required=False),
 )
 
 
-def missing(path: object, function: Function) -> str:
-    """What to say of a file that lacks a required function."""
-    return f"{path} has no function {function.signature}: define it, it returns {function.gives}"
+def missing_message(path: object, function: UserFunction) -> str:
+    """Returns the error message for a file that lacks a required function."""
+    return f"{path} has no function {function.signature}: define it, it returns {function.returns}"
 
 
-def no_function(path: object, function: Function, found: str) -> str:
-    """What to say where the name is there, but is something else."""
+def not_callable_message(path: object, function: UserFunction, kind: str) -> str:
+    """Returns the error message for a name that is not a function."""
     return (
-        f"{function.name} in {path} is {found} and no function: define {function.signature}, "
-        f"it returns {function.gives}"
+        f"{function.name} in {path} is {kind}, not a function: define {function.signature}, "
+        f"it returns {function.returns}"
     )
 
 
-def other_arguments(path: object, function: Function, found: str) -> str:
-    """What to say of a function that cannot be called with these arguments."""
+def signature_message(path: object, function: UserFunction, signature: str) -> str:
+    """Returns the error message for a function with an incompatible signature."""
     return (
-        f"{function.name}{found} in {path} cannot be called as {function.signature}: it is called "
-        f"with {len(function.arguments)} arguments, and returns {function.gives}"
+        f"{function.name}{signature} in {path} cannot be called as {function.signature}: it is called "
+        f"with {len(function.arguments)} arguments, and returns {function.returns}"
     )
 
 
-SIGNATURES = {one.name: one.signature for one in FUNCTIONS}
+SIGNATURES = {function.name: function.signature for function in FUNCTIONS}

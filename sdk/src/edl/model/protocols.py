@@ -1,4 +1,4 @@
-"""What the adapter of a framework can do; those of PaddlePaddle and of plain numpy are ours."""
+"""The interface of a framework's adapter; EDL has adapters for PaddlePaddle and plain numpy."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from edl.servers.worker import Worker
 from edl.sync.replica import Replica
 
 Lookup = Callable[[str, Any], Any]
-"""(table, unique ids) -> rows; as `Worker.gradients` gets it."""
+"""(table, unique ids) -> rows, as in `Worker.gradients`."""
 
 
 class Adapter(Protocol):
-    """What is needed of a model beside its training."""
+    """Operations on a model other than training."""
 
     def evaluate(self, records: Any, lookup: Lookup | None = None) -> dict[str, float]:
-        """Means over one batch: the loss, and the user's metrics."""
+        """Returns means over one batch: the loss, and the user's metrics."""
         ...
 
     def predict(self, records: Any, lookup: Lookup | None = None) -> dict[str, np.ndarray]:
-        """What the model says of one batch; the first axis of each array is records."""
+        """Returns predictions for one batch; the first axis of each array is records."""
         ...
 
     def export(self, folder: Path, lookup: Lookup | None = None) -> None:
@@ -31,33 +31,33 @@ class Adapter(Protocol):
         ...
 
     def parameters(self) -> dict[str, np.ndarray]:
-        """Copies of the model's arrays, by name; embeddings at the servers are not among them."""
+        """Returns copies of the model's arrays by name, without embeddings at the servers."""
         ...
 
-    def take(self, arrays: Mapping[str, Any], origin: str) -> None:
-        """Takes such arrays over.
+    def load_parameters(self, arrays: Mapping[str, Any], origin: str) -> None:
+        """Loads such arrays into the model.
 
         Raises:
-            CheckpointError: They are another model's; the text names `origin` and what differs.
+            CheckpointError: They belong to another model; the text names `origin` and the difference.
         """
         ...
 
 
 class ReplicaAdapter(Replica, Adapter, Protocol):
-    """For synchronous training."""
+    """A replica for synchronous training."""
 
 
 class WorkerAdapter(Worker, Adapter, Protocol):
-    """For training with parameter servers."""
+    """A worker for training with parameter servers."""
 
 
-class Home(Protocol):
+class AdapterModule(Protocol):
     """A module that adapts models of one framework."""
 
-    def replica(self, made: Any, calls: Any) -> ReplicaAdapter:
-        """A replica of what `model()` returned."""
+    def replica(self, user_model: Any, user_code: Any) -> ReplicaAdapter:
+        """Returns a replica of the object that `model()` returned."""
         ...
 
-    def worker(self, made: Any, calls: Any, seed: int) -> WorkerAdapter:
-        """A worker of it; rows of its embeddings depend on the seed."""
+    def worker(self, user_model: Any, user_code: Any, seed: int) -> WorkerAdapter:
+        """Returns a worker of it; initial rows of its embeddings depend on the seed."""
         ...

@@ -1,4 +1,4 @@
-"""Parameters from where they were saved: a checkpoint, the newest of a folder, or an export."""
+"""Restores parameters from a checkpoint, the newest one of a folder, or an export."""
 
 from __future__ import annotations
 
@@ -7,86 +7,66 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
-from edl.checkpoints import MANIFEST, Checkpoint, latest_checkpoint, read_checkpoint
+from edl.data.checkpoints import MANIFEST, Checkpoint, latest_checkpoint, read_checkpoint
 from edl.errors import CheckpointError, one_line
+from edl.model.parameters import MODEL_PREFIX, NUMPY_FILE, PADDLE_FILE
 
 if TYPE_CHECKING:
     from edl.model.protocols import Adapter
 
 PathLike = Union[str, "os.PathLike[str]"]
-MODEL = "model/"
-"""Begins the names of a model's arrays in a state; the optimizer's begin otherwise."""
-PLAIN, PADDLE = "model.npz", "model.pdparams"
-"""Files of exported models."""
 
 
 def restore(adapter: Adapter, path: PathLike) -> int | None:
-    """Takes over a model's parameters.
+    """Loads saved parameters into a model.
 
     Args:
         adapter: A replica or a worker of the same model.
         path: A checkpoint, a folder of checkpoints, or a folder that `export` wrote.
 
     Returns:
-        The step it was saved at, where that is known.
+        The step of the checkpoint; None for an export.
 
     Raises:
-        CheckpointError: There is none, it is damaged, or it is of another model.
+        CheckpointError: It is missing, damaged, or of another model.
     """
-    place = Path(path)
-    if (place / MANIFEST).exists():
-        return _of(adapter, read_checkpoint(place))
-    found = latest_checkpoint(place)
-    if found is not None:
-        return _of(adapter, found)
-    for name in (PADDLE, PLAIN):
-        if (place / name).exists():
-            adapter.take(_exported(place / name), str(place / name))
+    folder = Path(path)
+    if (folder / MANIFEST).exists():
+        return _restore_checkpoint(adapter, read_checkpoint(folder))
+    checkpoint = latest_checkpoint(folder)
+    if checkpoint is not None:
+        return _restore_checkpoint(adapter, checkpoint)
+    for name in (PADDLE_FILE, NUMPY_FILE):
+        if (folder / name).exists():
+            adapter.load_parameters(_read_export(folder / name), str(folder / name))
             return None
     raise CheckpointError(
-        f"{place} holds no model: name a folder of checkpoints, one checkpoint, or an exported "
-        f"folder with {PADDLE} or {PLAIN}"
+        f"{folder} holds no model: name a folder of checkpoints, one checkpoint, or an exported "
+        f"folder with {PADDLE_FILE} or {NUMPY_FILE}"
     )
 
 
-def differences(here: Mapping[str, Any], there: Mapping[str, Any]) -> str:
-    """The first thing in which two sets of arrays differ, or "".
-
-    Args:
-        here: The model's own: name -> shape.
-        there: What is to be taken over.
-    """
-    for name, shape in here.items():
-        if name not in there:
-            return f"{name} is missing"
-        if tuple(there[name]) != tuple(shape):
-            return f"{name} has shape {list(there[name])} instead of {list(shape)}"
-    more = [name for name in there if name not in here]
-    return f"{more[0]} is too much" if more else ""
-
-
-def refuse(origin: str, what: str) -> CheckpointError:
-    """For arrays that differ from the model's."""
-    return CheckpointError(
-        f"{origin} is of another model: {what}; give this model's own, or another folder"
-    )
+def _restore_checkpoint(adapter: Adapter, checkpoint: Checkpoint) -> int:
+    arrays = checkpoint.arrays()
+    parameters = {
+        name[len(MODEL_PREFIX) :]: array
+        for name, array in arrays.items()
+        if name.startswith(MODEL_PREFIX)
+    }
+    if not parameters:
+        raise CheckpointError(
+            f"{checkpoint.path} holds no model of edl: its arrays have other names"
+        )
+    adapter.load_parameters(parameters, str(checkpoint.path))
+    return checkpoint.step
 
 
-def _of(adapter: Adapter, found: Checkpoint) -> int:
-    arrays = found.arrays()
-    own = {name[len(MODEL) :]: one for name, one in arrays.items() if name.startswith(MODEL)}
-    if not own:
-        raise CheckpointError(f"{found.path} holds no model of edl: its arrays have other names")
-    adapter.take(own, str(found.path))
-    return found.step
-
-
-def _exported(path: Path) -> Mapping[str, Any]:
+def _read_export(path: Path) -> Mapping[str, Any]:
     try:
-        if path.name == PADDLE:
-            from edl.paddle.network import read  # noqa: PLC0415 - only where it is installed
+        if path.name == PADDLE_FILE:
+            from edl.model.paddle.network import read_arrays  # noqa: PLC0415 - only where it is installed
 
-            return read(path)
+            return read_arrays(path)
         import numpy as np  # noqa: PLC0415 - as above
 
         with np.load(path) as arrays:

@@ -1,4 +1,4 @@
-"""Asynchronous training with parameter servers: trainers pull, compute and push as they please.
+"""Asynchronous training with parameter servers: each trainer trains at its own speed.
 
 ```python
 result = edl.servers.train(worker, data, 64, epochs=3, shuffle_seed=1)
@@ -7,30 +7,36 @@ result = edl.servers.train(worker, data, 64, epochs=3, shuffle_seed=1)
 Decision 0012. Needs numpy.
 """
 
-from edl.servers.errors import Away, BadGradient, Declined, Moved, ServersError
-from edl.servers.final import Final, connect, fetch
-from edl.servers.fleet import Pushed, Servers
+from edl.servers.client import PserverClient, PushOutcome
+from edl.servers.errors import (
+    GenerationChanged,
+    NonFiniteGradient,
+    RequestRefused,
+    ServersError,
+    ServersUnavailable,
+)
 from edl.servers.loop import train
-from edl.servers.options import Result, Rules, Step
-from edl.servers.reader import Reader
+from edl.servers.options import Rules, Step, TrainingResult
+from edl.servers.parameter_reader import ParameterReader
+from edl.servers.snapshot import ParameterSnapshot, connect, fetch
 from edl.servers.worker import Gradients, Lookup, Table, Worker
 
 __all__ = [
-    "Away",
-    "BadGradient",
-    "Declined",
-    "Final",
+    "GenerationChanged",
     "Gradients",
     "Lookup",
-    "Moved",
-    "Pushed",
-    "Reader",
-    "Result",
+    "NonFiniteGradient",
+    "ParameterReader",
+    "ParameterSnapshot",
+    "PserverClient",
+    "PushOutcome",
+    "RequestRefused",
     "Rules",
-    "Servers",
     "ServersError",
+    "ServersUnavailable",
     "Step",
     "Table",
+    "TrainingResult",
     "Worker",
     "connect",
     "fetch",

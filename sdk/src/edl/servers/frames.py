@@ -22,22 +22,22 @@ _DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "int64": np.dty
 
 
 class FrameError(ValueError):
-    """Bytes that are no frame."""
+    """Raised for bytes that are not a valid frame."""
 
 
 class Frame(NamedTuple):
-    """What one holds; arrays are views of the bytes."""
+    """A decoded frame; its arrays are views of the received bytes."""
 
     meta: dict[str, Any]
     arrays: dict[str, Any]
 
 
 def encode(meta: Mapping[str, Any], arrays: Mapping[str, Any]) -> list[memoryview]:
-    """A frame, in parts to be sent one after the other; arrays are not copied.
+    """Encodes a frame as buffers to be sent in order; arrays are not copied.
 
     Args:
         meta: JSON.
-        arrays: Of float32 or int64, by name.
+        arrays: float32 or int64 arrays by name.
     """
     listed, bodies = [], []
     for name, array in arrays.items():
@@ -59,18 +59,18 @@ def decode(data: bytearray) -> Frame:
     """Reads a frame.
 
     Raises:
-        FrameError: It is cut, damaged or longer than it says.
+        FrameError: It is truncated, damaged, or its length differs from its header.
     """
     view = memoryview(data)
     try:
         magic, length = _HEAD.unpack_from(view)
         header = json.loads(bytes(view[_HEAD.size : _HEAD.size + length]))
-        listed = [_entry(*one) for one in header["arrays"]]
+        listed = [_entry(*entry) for entry in header["arrays"]]
         meta = header["meta"]
     except (struct.error, ValueError, KeyError, TypeError) as error:
-        raise FrameError(f"{view.nbytes} bytes are no frame: {error}") from error
+        raise FrameError(f"{view.nbytes} bytes are not a frame: {error}") from error
     if not isinstance(meta, dict):
-        raise FrameError("a frame's header is no JSON object")
+        raise FrameError("a frame's header is not a JSON object")
     at = _aligned(_HEAD.size + length)
     end = at + sum(_aligned(size) for _, _, _, size in listed)
     if magic != MAGIC or end + _TAIL.size != view.nbytes:

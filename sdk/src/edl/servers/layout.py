@@ -1,7 +1,7 @@
-"""Which server holds what: a function of names, shapes and the number of servers alone. Pure.
+"""Assigns parameters to servers by names, shapes and the number of servers only. Pure.
 
-A dense parameter of many numbers is cut into as many even pieces as there are servers; a small one
-is whole at the server that a hash of its name says. Rows of tables are at id modulo servers.
+A large dense parameter is split evenly over all servers; a small one is stored whole at the server
+that a hash of its name selects. A row of a table is stored at server `id % servers`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 from edl.errors import DataError
 
 CUT = 8192
-"""Numbers from which on a parameter is cut."""
+"""Parameters with at least this many numbers are split."""
 
 
-class Piece(NamedTuple):
-    """Numbers [start, stop) of a parameter, seen flat."""
+class ParameterSlice(NamedTuple):
+    """Numbers [start, stop) of a flattened parameter."""
 
     name: str
     start: int
@@ -27,89 +27,95 @@ class Piece(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many."""
+        """Number of numbers in the slice."""
         return self.stop - self.start
 
 
-def pieces(sizes: Mapping[str, int], servers: int) -> list[list[Piece]]:
-    """For each server the pieces it holds, in order."""
-    found: list[list[Piece]] = [[] for _ in range(servers)]
+def partition(sizes: Mapping[str, int], servers: int) -> list[list[ParameterSlice]]:
+    """Returns the slices that each server holds, in order."""
+    pieces_by_server: list[list[ParameterSlice]] = [[] for _ in range(servers)]
     for name, size in sorted(sizes.items()):
         first = crc32(name.encode()) % servers
         parts = servers if size >= CUT else 1
         for part in range(parts):
-            piece = Piece(name, size * part // parts, size * (part + 1) // parts)
-            found[(first + part) % servers].append(piece)
-    return found
+            piece = ParameterSlice(name, size * part // parts, size * (part + 1) // parts)
+            pieces_by_server[(first + part) % servers].append(piece)
+    return pieces_by_server
 
 
 class Layout:
-    """Dense parameters of known shapes, to and from one vector for each server."""
+    """Converts dense parameters to and from one flat vector per server."""
 
     def __init__(
-        self, shapes: Mapping[str, Sequence[int]], held: Sequence[Sequence[Piece]]
+        self,
+        shapes: Mapping[str, Sequence[int]],
+        pieces_by_server: Sequence[Sequence[ParameterSlice]],
     ) -> None:
         self.shapes = {name: tuple(shape) for name, shape in shapes.items()}
-        self.pieces = [list(one) for one in held]
-        self.sizes = [sum(piece.size for piece in one) for one in held]
+        self.pieces = [list(server_pieces) for server_pieces in pieces_by_server]
+        self.sizes = [
+            sum(piece.size for piece in server_pieces) for server_pieces in pieces_by_server
+        ]
 
-    def pack(self, dense: Mapping[str, Any], what: str) -> list[Any]:
-        """A vector of float32 for each server; what is missing is zero.
+    def pack(self, dense: Mapping[str, Any], role: str) -> list[Any]:
+        """Returns a float32 vector for each server; missing parameters are zeros.
 
         Args:
-            dense: By name.
-            what: What it is, for the text.
+            dense: Arrays by name.
+            role: What the arrays are, for error messages.
 
         Raises:
-            DataError: An array has another name, shape or kind than it should have.
+            DataError: An array has an unexpected name, shape or type.
         """
-        flat = {name: self._flat(name, array, what) for name, array in dense.items()}
-        found = []
+        flat = {name: self._flat(name, array, role) for name, array in dense.items()}
+        vectors = []
         for server, size in enumerate(self.sizes):
             vector = np.zeros(size, np.float32)
             for piece, place in self._places(server):
                 if piece.name in flat:
                     vector[place] = flat[piece.name][piece.start : piece.stop]
-            found.append(vector)
-        return found
+            vectors.append(vector)
+        return vectors
 
     def empty(self) -> dict[str, Any]:
-        """Arrays to unpack into."""
+        """Returns arrays of zeros to unpack into."""
         return {name: np.zeros(shape, np.float32) for name, shape in self.shapes.items()}
 
     def unpack(self, server: int, vector: Any, into: Mapping[str, Any]) -> None:
-        """Writes what a server sent to where it belongs."""
+        """Copies the vector of one server into the arrays."""
         for piece, place in self._places(server):
             into[piece.name].reshape(-1)[piece.start : piece.stop] = vector[place]
 
-    def name_of(self, server: int, place: int) -> str:
-        """Which parameter a number of a server's vector belongs to."""
-        return next(piece.name for piece, where in self._places(server) if place < where.stop)
+    def parameter_at(self, server: int, position: int) -> str:
+        """Returns the name of the parameter at a position of a server's vector."""
+        return next(
+            piece.name for piece, numbers in self._places(server) if position < numbers.stop
+        )
 
-    def _places(self, server: int) -> Iterator[tuple[Piece, slice]]:
+    def _places(self, server: int) -> Iterator[tuple[ParameterSlice, slice]]:
         at = 0
         for piece in self.pieces[server]:
             yield piece, slice(at, at + piece.size)
             at += piece.size
 
-    def _flat(self, name: str, given: Any, what: str) -> Any:
-        array = np.asarray(given)
+    def _flat(self, name: str, values: Any, role: str) -> Any:
+        array = np.asarray(values)
         if name not in self.shapes:
-            known = ", ".join(sorted(self.shapes))
-            raise DataError(f"{what}: there is no parameter {name!r}; there are {known:.300}")
+            names = ", ".join(sorted(self.shapes))
+            raise DataError(f"{role}: there is no parameter {name!r}; there are {names:.300}")
         if array.shape != self.shapes[name]:
             raise DataError(
-                f"{what}: {name!r} has shape {list(array.shape)} and should have "
+                f"{role}: {name!r} has shape {list(array.shape)} and should have "
                 f"{list(self.shapes[name])}"
             )
         if not np.issubdtype(array.dtype, np.floating):
-            raise DataError(f"{what}: {name!r} is {array.dtype}: parameters are floating point")
-        with np.errstate(over="ignore"):  # what overflows is found as infinite
+            raise DataError(f"{role}: {name!r} is {array.dtype}: parameters are floating point")
+        with np.errstate(over="ignore"):  # an overflow becomes infinity, which is checked later
             return np.ascontiguousarray(array, dtype=np.float32).reshape(-1)
 
 
 def split(ids: Any, servers: int) -> list[Any]:
-    """For each server the places in `ids` that are its own, in their order."""
+    """Returns for each server the positions in `ids` of the ids that it holds, in order."""
     if servers == 1:
         return [np.arange(len(ids))]
     owner = ids % servers

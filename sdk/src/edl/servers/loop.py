@@ -1,4 +1,4 @@
-"""The loop of asynchronous training: pull, compute, push; acknowledged once the servers have it."""
+"""The loop of asynchronous training: pull, compute, push, acknowledge."""
 
 from __future__ import annotations
 
@@ -7,24 +7,28 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, NamedTuple
 
 from edl import clock
-from edl.batches import Batches, batches
+from edl.data.batches import Batches, batches
 from edl.errors import DataError, MasterError
-from edl.process import session
-from edl.servers.errors import Away, BadGradient, Moved, ServersError
-from edl.servers.fleet import Pushed, Servers
-from edl.servers.model import Model
-from edl.servers.options import ON_NAN, Means, OnStep, Result, Rules, Step
+from edl.master.session import Session, session
+from edl.servers.client import PserverClient, PushOutcome
+from edl.servers.errors import (
+    GenerationChanged,
+    NonFiniteGradient,
+    ServersError,
+    ServersUnavailable,
+)
+from edl.servers.model_spec import ModelSpec
+from edl.servers.options import ON_NAN, EpochMeans, OnStep, Rules, Step, TrainingResult
 from edl.servers.worker import Gradients, Ids, Worker
-from edl.session import Session
 from edl.sources.base import Dataset
 
 log = logging.getLogger("edl")
 
 MOST_TRIES = 64
-"""Of one batch that is found too stale again and again."""
+"""Attempts of one batch that servers reject as too stale."""
 SAVE_EVERY_S = 30.0
 
 
@@ -46,71 +50,69 @@ def train(
     overlap: bool = False,
     on_step: OnStep = None,
     member: Session | None = None,
-) -> Result:
-    """Trains this trainer's share of a data set together with whoever else is there.
+) -> TrainingResult:
+    """Trains this trainer's share of a data set, together with the job's other trainers.
 
-    Trainers come and go as they please; what is trained lives at the servers. All trainers of a job
-    must ask for the same.
+    Trainers may join and leave at any time; the parameters live at the servers. All trainers of a
+    job must pass the same arguments.
 
     Args:
-        worker: Makes gradients.
+        worker: Computes gradients.
         dataset: From `edl.from_arrays` and the like.
         batch_size: Records of one push.
         epochs: How often each record is trained on.
         shuffle_seed: Orders tasks differently in each epoch; None keeps their order.
         task_records: As in `edl.batches`.
-        max_staleness: A push is computed again where its parameters are older by more versions;
-            None lets all in.
-        modulate: Whether a push counts for less the staler it is.
-        checkpoint_steps: Versions between two checkpoints of the servers; 0 looks at the time.
-        checkpoint_seconds: Seconds between them; 0 looks at versions. Both 0 makes none.
-        checkpoint_keep: How many to keep.
-        code: A fingerprint of the program, text by name: trainers that differ are refused.
-        on_nan: "fail" the job where a loss or gradient is no number, or "skip" the batch.
-        overlap: Whether to pull while computing: saves the time of pulls, and makes each gradient
-            staler by one version, its own.
-        on_step: Hears of each batch; where it asks servers for something and they have gone back
-            meanwhile, it may let `Moved` through.
+        max_staleness: Gradients that are more versions old are computed again; None accepts all.
+        modulate: Whether the learning rate of a push is divided by its staleness.
+        checkpoint_steps: Versions between two checkpoints of the servers; 0 uses only the time.
+        checkpoint_seconds: Seconds between them; 0 uses only versions. Both 0 disables them.
+        checkpoint_keep: How many checkpoints to keep.
+        code: A fingerprint of the program, text by name; trainers with another one are refused.
+        on_nan: On a NaN or infinite loss or gradient, "fail" the job or "skip" the batch.
+        overlap: Whether to pull while computing; each gradient is then staler by one version.
+        on_step: Called after each batch; it may raise the `GenerationChanged` of its own calls.
         member: This trainer's session; the process's by default.
 
     Raises:
-        Declined: The servers hold another model, or have no room for this one.
-        Away: They, or one of them, were away for longer than `EDL_PATIENCE_S`.
-        BadGradient: A number is none, and `on_nan` is "fail".
-        DataError: An argument, a name or a shape cannot be.
+        RequestRefused: The servers hold another model, or have too little memory for this one.
+        ServersUnavailable: A server was unreachable for longer than `EDL_PATIENCE_S`.
+        NonFiniteGradient: A loss or gradient is NaN or infinite, and `on_nan` is "fail".
+        DataError: An argument, a name or a shape is invalid.
     """
-    if on_nan not in ON_NAN:
-        raise DataError(f"on_nan is {on_nan!r}: write one of {', '.join(ON_NAN)}")
+    _check_on_nan(on_nan)
     rules = Rules(max_staleness, modulate, checkpoint_steps, checkpoint_seconds, checkpoint_keep)
-    model = Model(worker, code or {}, rules.check()._asdict())
-    found = session() if member is None else member
-    loop = batches(
-        dataset,
-        batch_size,
-        epochs=epochs,
-        shuffle_seed=shuffle_seed,
-        task_records=task_records,
-        member=found,
-    )
-    found.join()
-    with contextlib.closing(Servers(found, model)) as servers:
-        run = _Run(worker, servers, loop, on_step, found, overlap=overlap, on_nan=on_nan)
-        with loop:
-            run.all()
-        if run.result.whole:
-            run.end(saves=rules.saves)
-    if not run.result.whole:
-        found.check()
+    model = ModelSpec(worker, code or {}, rules.check()._asdict())
+    member_session = session() if member is None else member
+    order = _Order(epochs, shuffle_seed, task_records)
+    loop = batches(dataset, batch_size, member=member_session, **order._asdict())
+    member_session.join()
+    with contextlib.closing(PserverClient(member_session, model)) as servers:
+        run = _Run(worker, servers, loop, on_step, member_session, overlap=overlap, on_nan=on_nan)
+        run.execute(saves=rules.saves)
     return run.result
 
 
+class _Order(NamedTuple):
+    """The arguments of `edl.batches` that decide which records come when."""
+
+    epochs: int
+    shuffle_seed: int | None
+    task_records: int | None
+
+
+def _check_on_nan(on_nan: str) -> None:
+    if on_nan not in ON_NAN:
+        raise DataError(f"on_nan is {on_nan!r}: write one of {', '.join(ON_NAN)}")
+
+
 class _Run:
-    """One trainer's."""
+    """One trainer's run of the loop."""
 
     def __init__(
         self,
         worker: Worker,
-        servers: Servers,
+        servers: PserverClient,
         loop: Batches,
         on_step: OnStep,
         member: Session,
@@ -118,60 +120,69 @@ class _Run:
         overlap: bool,
         on_nan: str,
     ) -> None:
-        self.result = Result()
+        self.result = TrainingResult()
         self._worker, self._servers, self._loop = worker, servers, loop
         self._on_step, self._member = on_step, member
         self._overlap, self._on_nan = overlap, on_nan
-        self._means = Means()
+        self._means = EpochMeans()
         self._exchange_s = 0.0
 
-    def all(self) -> None:
-        """All batches; ends early where this trainer is to end."""
+    def execute(self, *, saves: bool) -> None:
+        """Trains all batches, then writes a final checkpoint."""
+        with self._loop:
+            self._train()
+        if self.result.whole:
+            self._finish(saves=saves)
+        else:
+            self._member.check()
+
+    def _train(self) -> None:
+        """Trains all batches; returns early if this trainer is stopping."""
         try:
             self._servers.refresh()
             for records in self._loop:
-                self._batch(records)
-        except Away:
+                self._train_batch(records)
+        except ServersUnavailable:
             if not self._member.stopping:
                 raise
         self.result.whole = not self._member.stopping
-        self.result.metrics = self._means.told()
-        self._count()
+        self.result.metrics = self._means.means()
+        self._copy_counts()
 
-    def end(self, *, saves: bool) -> None:
-        """The end of training is worth a checkpoint of its own.
+    def _finish(self, *, saves: bool) -> None:
+        """Writes a final checkpoint.
 
-        Servers may have gone back since the last push: what that cost is counted like any other.
+        Servers may have rolled back since the last push; the loss is counted as usual.
         """
         try:
-            while not self._ended(saves=saves):
-                log.info("servers went back at the end of training")
+            while not self._save_final(saves=saves):
+                log.info("servers rolled back at the end of training")
         except ServersError as error:
             log.warning("the parameters were not saved at the end: %s", error)
-        self._servers.tell()
-        self._count()
+        self._servers.report_rollbacks()
+        self._copy_counts()
 
-    def _ended(self, *, saves: bool) -> bool:
+    def _save_final(self, *, saves: bool) -> bool:
         try:
             self._servers.refresh()
             if saves:
                 self._servers.save()
-        except Moved:
+        except GenerationChanged:
             return False
         return True
 
-    def _count(self) -> None:
+    def _copy_counts(self) -> None:
         self.result.version = max(0, self._servers.version)
         self.result.lost_steps = self._servers.lost_steps
         self.result.lost_records = self._servers.lost_records
 
-    def _batch(self, records: Any) -> None:
-        begun_s, self._exchange_s = clock.monotonic_s(), 0.0
+    def _train_batch(self, records: Any) -> None:
+        started_s, self._exchange_s = clock.monotonic_s(), 0.0
         number = self._servers.next_number()
         try:
-            gradients, pushed = self._pushed(records, number)
-        except BadGradient as error:
-            self._bad(error)
+            gradients, pushed = self._compute_and_push(records, number)
+        except NonFiniteGradient as error:
+            self._handle_non_finite(error)
             return
         loop, size = self._loop, self._loop.records
         loop.report(**gradients.metrics)
@@ -179,7 +190,7 @@ class _Run:
         self.result.steps += 1
         self.result.records += size
         if self._on_step is not None:
-            self._tell(
+            self._call_on_step(
                 self._on_step,
                 Step(
                     number=number,
@@ -188,26 +199,26 @@ class _Run:
                     records=size,
                     metrics=gradients.metrics,
                     staleness=pushed.staleness,
-                    seconds=clock.monotonic_s() - begun_s,
+                    seconds=clock.monotonic_s() - started_s,
                     exchange_s=self._exchange_s,
                     servers=self._servers,
                 ),
             )
 
-    def _tell(self, on_step: Callable[[Step], None], step: Step) -> None:
+    def _call_on_step(self, on_step: Callable[[Step], None], step: Step) -> None:
         try:
             on_step(step)
-        except Moved as error:
-            log.info("%s: what was asked of the servers after a step is left out", error)
+        except GenerationChanged as error:
+            log.info("%s: on_step was interrupted", error)
             self._servers.refresh()
 
-    def _pushed(self, records: Any, number: int) -> tuple[Gradients, Pushed]:
-        """Computes and pushes one batch until the servers have it, once."""
+    def _compute_and_push(self, records: Any, number: int) -> tuple[Gradients, PushOutcome]:
+        """Computes and pushes one batch until the servers have applied it once."""
         tries = 0
         while tries < MOST_TRIES:
             try:
-                gradients, pushed = self._try(records, number)
-            except Moved as error:
+                gradients, pushed = self._try_push(records, number)
+            except GenerationChanged as error:
                 log.info("%s: this batch is computed again", error)
                 self._servers.refresh()
                 continue
@@ -220,52 +231,52 @@ class _Run:
             "max_staleness; raise that, or use modulate instead"
         )
 
-    def _try(self, records: Any, number: int) -> tuple[Gradients, Pushed]:
+    def _try_push(self, records: Any, number: int) -> tuple[Gradients, PushOutcome]:
         servers = self._servers
         self._worker.load(servers.dense)
-        coming = servers.ahead() if self._overlap else None
+        pending_pull = servers.pull_ahead() if self._overlap else None
         try:
             gradients = self._worker.gradients(records, self._lookup)
             self._check_loss(gradients, number)
-            begun_s = clock.monotonic_s()
+            started_s = clock.monotonic_s()
             size = self._loop.records
-            pushed = servers.push(gradients, number, size, want=coming is None)
+            pushed = servers.push(gradients, number, size, want=pending_pull is None)
         except BaseException:
-            if coming is not None:
-                coming.cancel()
+            if pending_pull is not None:
+                pending_pull.cancel()
             raise
-        if coming is not None:
-            self._take(coming)
-        self._exchange_s += clock.monotonic_s() - begun_s
+        if pending_pull is not None:
+            self._apply_pull(pending_pull)
+        self._exchange_s += clock.monotonic_s() - started_s
         return gradients, pushed
 
     def _check_loss(self, gradients: Gradients, number: int) -> None:
         if not math.isfinite(gradients.metrics.get("loss", 0.0)):
-            raise self._servers.refuse(number, "the loss")
+            raise self._servers.report_non_finite(number, "the loss")
 
-    def _take(self, coming: Future[Any]) -> None:
-        """What was pulled meanwhile; what has come with the push's answer stays if it is newer."""
+    def _apply_pull(self, pending_pull: Future[Any]) -> None:
+        """Applies the concurrent pull, except where the answer of the push was newer."""
         try:
-            self._servers.take(coming)
-        except Moved:
+            self._servers.apply_pull(pending_pull)
+        except GenerationChanged:
             self._servers.refresh()
 
     def _lookup(self, table: str, ids: Ids) -> Any:
-        begun_s = clock.monotonic_s()
-        found = self._servers.lookup(table, ids)
-        self._exchange_s += clock.monotonic_s() - begun_s
-        return found
+        started_s = clock.monotonic_s()
+        rows = self._servers.lookup(table, ids)
+        self._exchange_s += clock.monotonic_s() - started_s
+        return rows
 
-    def _bad(self, error: BadGradient) -> None:
+    def _handle_non_finite(self, error: NonFiniteGradient) -> None:
         self.result.skipped += 1
         if self._on_nan == "fail":
             try:
                 self._member.control().fail(str(error))
             except MasterError as unheard:
-                log.warning("the master did not hear that the job failed: %s", unheard)
+                log.warning("could not report to the master that the job failed: %s", unheard)
             raise error
-        log.warning("%s at step %d: this batch is left out", error.what, error.step)
+        log.warning("%s at step %d: this batch is left out", error.quantity, error.step)
         try:
             self._servers.pull()
-        except Moved:
+        except GenerationChanged:
             self._servers.refresh()

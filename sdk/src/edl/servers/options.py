@@ -1,4 +1,4 @@
-"""What an asynchronous run is asked for, and what it tells."""
+"""Options and results of asynchronous training."""
 
 from __future__ import annotations
 
@@ -9,57 +9,57 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 from edl.errors import DataError
 
 if TYPE_CHECKING:
-    from edl.servers.fleet import Servers
+    from edl.servers.client import PserverClient
 
 ON_NAN = ("fail", "skip")
 
 
 @dataclass(frozen=True)
 class Step:
-    """One batch whose gradients are in the parameters."""
+    """One batch whose gradients the servers have applied."""
 
     number: int
-    """Of this trainer's batches, from 1."""
+    """Number of the batch among this trainer's, from 1."""
     version: int
-    """Batches of all trainers that are in the parameters here."""
+    """Batches of all trainers that the local parameters contain."""
     epoch: int
     records: int
     metrics: Mapping[str, float]
     staleness: int
-    """Batches of others that came between the pull and the push."""
+    """Batches of other trainers between the pull and the push."""
     seconds: float
-    """From the begin to the end of this one."""
+    """Duration of this batch."""
     exchange_s: float
-    """Of these, spent with the servers."""
-    servers: Servers
+    """The part of it spent on calls to the servers."""
+    servers: PserverClient
 
 
 OnStep = Optional[Callable[[Step], None]]
 
 
 @dataclass
-class Result:
-    """What this trainer did in a run that ended."""
+class TrainingResult:
+    """The result of one trainer's run."""
 
     steps: int = 0
     records: int = 0
     skipped: int = 0
-    """Batches left out because a number was none."""
+    """Batches skipped because a loss or gradient was NaN or infinite."""
     stale: int = 0
-    """Times that a batch was computed again because servers found it too old."""
+    """How often a batch was computed again because it was too stale."""
     lost_steps: int = 0
-    """Of this trainer's own batches: servers went back to a checkpoint that lacks them."""
+    """Of this trainer's own batches, lost in rollbacks of the servers."""
     lost_records: int = 0
     version: int = 0
-    """Batches of all trainers that were in the parameters at the end."""
+    """Batches of all trainers that the final parameters contain."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Means over this trainer's records of the last epoch."""
     whole: bool = False
-    """Whether the data was trained to the end; False where this trainer had to leave before."""
+    """Whether all data was trained; False if this trainer had to leave earlier."""
 
 
 class Rules(NamedTuple):
-    """What servers are asked to see to; the same in all trainers of a job."""
+    """Rules that the servers enforce; the same in all trainers of a job."""
 
     max_staleness: Optional[int]  # noqa: UP045 - evaluated, and Python 3.9 has no other way
     modulate: bool
@@ -69,25 +69,25 @@ class Rules(NamedTuple):
 
     @property
     def saves(self) -> bool:
-        """Whether there are checkpoints."""
+        """Whether checkpoints are enabled."""
         return bool(self.checkpoint_steps or self.checkpoint_seconds)
 
     def check(self) -> Rules:
-        """Itself.
+        """Returns itself if all values are valid.
 
         Raises:
-            DataError: One of them is out of its range.
+            DataError: A value is out of range.
         """
         least = {"max_staleness": 0, "checkpoint_steps": 0, "checkpoint_seconds": 0}
         least["checkpoint_keep"] = 1
         for name, value in least.items():
-            given: Any = getattr(self, name)
-            if given is not None and not given >= value:
-                raise DataError(f"{name} is {given}: it must be at least {value}")
+            setting: Any = getattr(self, name)
+            if setting is not None and not setting >= value:
+                raise DataError(f"{name} is {setting}: it must be at least {value}")
         return self
 
 
-class Means:
+class EpochMeans:
     """Means of metrics over the records of one epoch."""
 
     def __init__(self) -> None:
@@ -96,13 +96,13 @@ class Means:
         self._records: dict[str, int] = {}
 
     def add(self, epoch: int, metrics: Mapping[str, float], records: int) -> None:
-        """A step; those of an epoch before are forgotten."""
+        """Adds a step; a new epoch discards the sums of the one before."""
         if epoch != self._epoch:
             self._epoch, self._sums, self._records = epoch, {}, {}
         for name, value in metrics.items():
             self._sums[name] = self._sums.get(name, 0.0) + float(value) * records
             self._records[name] = self._records.get(name, 0) + records
 
-    def told(self) -> dict[str, float]:
-        """By name."""
+    def means(self) -> dict[str, float]:
+        """Returns the means by name."""
         return {name: total / max(1, self._records[name]) for name, total in self._sums.items()}

@@ -1,6 +1,6 @@
-"""What a framework gives for asynchronous training: how to make gradients, and of what.
+"""The interface between a framework and asynchronous training.
 
-Parameters are float32 at the servers. Dense ones are known by name and pulled before each batch;
+The servers store parameters as float32. Dense ones have names and are pulled before each batch;
 sparse ones are tables of rows (embeddings), of which a batch looks up those it needs.
 """
 
@@ -19,21 +19,21 @@ Lookup = Callable[[str, Ids], Floats]
 
 
 class Table(NamedTuple):
-    """A sparse parameter: a row for each id, made when it is first asked for."""
+    """A sparse parameter: one row per id, created when it is first looked up."""
 
     dim: int
-    """Numbers in a row."""
+    """Length of a row."""
     init: float = 0.01
-    """Rows begin uniformly between -init and +init."""
+    """Initial values are uniform between -init and +init."""
     seed: int = 0
-    """With the id it decides how a row begins, whoever asks first."""
+    """Together with the id it determines the initial row, so that all trainers get the same."""
 
 
 class Gradients(NamedTuple):
-    """What one batch says; gradients are of the mean loss over its records."""
+    """Gradients of the mean loss over the records of one batch."""
 
     dense: Mapping[str, Any]
-    """By name, in the shapes of `Worker.initial`; a missing one counts as zeros."""
+    """By name, in the shapes of `Worker.initial`; a missing one stands for zeros."""
     sparse: Mapping[str, tuple[Any, Any]]
     """Table -> unique ids (int64), and a row of gradients (float32) for each."""
     metrics: Mapping[str, float]
@@ -41,21 +41,21 @@ class Gradients(NamedTuple):
 
 
 class Worker(Protocol):
-    """Computes gradients; knows nothing of servers. Called by one thread."""
+    """Computes gradients, independent of the servers. Called by one thread."""
 
     def initial(self) -> Mapping[str, Any]:
-        """Dense parameters as they begin, by name: arrays of floating point numbers.
+        """Returns the initial dense parameters: floating point arrays by name.
 
-        Their shapes must be the same in every trainer; the values of the first trainer count.
+        Their shapes must be the same in every trainer; the servers use the first one's values.
         """
         ...
 
     def tables(self) -> Mapping[str, Table]:
-        """Sparse parameters; may be empty."""
+        """Returns the sparse parameters; may be empty."""
         ...
 
     def optimizer(self) -> dict[str, Any]:
-        """What the servers do with gradients, such as {"kind": "adam", "learning_rate": 0.001}.
+        """Returns the optimizer of the servers, such as {"kind": "adam", "learning_rate": 0.001}.
 
         | kind | beside learning_rate (default) |
         |---|---|
@@ -67,13 +67,13 @@ class Worker(Protocol):
         ...
 
     def load(self, dense: Mapping[str, Floats]) -> None:
-        """Takes over dense parameters; the arrays may change after the call, so copy them."""
+        """Loads dense parameters; the arrays may change after the call, so copy them."""
         ...
 
     def gradients(self, records: Any, lookup: Lookup) -> Gradients:
-        """Gradients over a batch, as `edl.batches` gives it.
+        """Returns the gradients over a batch of `edl.batches`.
 
-        May be called again with the same batch, after `load`: servers refuse gradients that are
-        too old.
+        May be called again with the same batch after `load`, because servers reject gradients
+        that are too stale.
         """
         ...

@@ -1,11 +1,11 @@
-"""Where records come from: arrays, CSV, record files, plain files, or any function."""
+"""Sources of records: arrays, CSV files, record files, plain files, or a function."""
 
 from edl.sources.arrays import from_arrays
 from edl.sources.base import Dataset, Source
+from edl.sources.csv_files import from_csv
 from edl.sources.files import from_files
 from edl.sources.function import from_function
 from edl.sources.recordfiles import from_records
-from edl.sources.tables import from_csv
 
 __all__ = [
     "Dataset",

@@ -1,4 +1,4 @@
-"""Arrays in memory: anything with a length that can be sliced; numpy's are put together fast."""
+"""Arrays in memory: anything with a length that can be sliced; numpy arrays are fast."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
-from edl import wire
 from edl.errors import DataError
+from edl.master import protocol
 from edl.sources.base import Dataset
 
 
 def from_arrays(name: str, *arrays: Any) -> Dataset:
-    """A data set of arrays of equal length; batches are tuples of as many arrays.
+    """Returns a data set of arrays of equal length; batches are tuples of arrays.
 
-    With one array, batches are arrays and not tuples of one.
+    With one array, batches are arrays instead of tuples.
 
     Raises:
-        DataError: Lengths differ, or there is nothing in them.
+        DataError: Lengths differ, or are 0.
     """
     if not arrays:
         raise DataError(f"data set {name!r}: give at least one array")
@@ -26,16 +26,16 @@ def from_arrays(name: str, *arrays: Any) -> Dataset:
         raise DataError(f"data set {name!r}: arrays have different lengths {sizes}")
     if not sizes[0]:
         raise DataError(f"data set {name!r} is empty: there is nothing to train on")
-    return Dataset(name, Arrays(arrays))
+    return Dataset(name, ArraySource(arrays))
 
 
-class Arrays:
-    """A `Source`; blocks are tuples of slices, which cost no copy."""
+class ArraySource:
+    """A `Source` of arrays; its blocks are tuples of slices, without copies."""
 
     def __init__(self, arrays: Sequence[Any]) -> None:
         self._arrays = tuple(arrays)
 
-    def shape(self) -> wire.Json:
+    def shape(self) -> protocol.Json:
         """As in `Source`."""
         return {"records": len(self._arrays[0])}
 
@@ -53,7 +53,7 @@ def _joined(parts: tuple[Any, ...]) -> Any:
     first = parts[0]
     if type(first).__module__.partition(".")[0] == "numpy":
         return importlib.import_module("numpy").concatenate(parts)
-    whole = first[:]
+    joined = first[:]
     for part in parts[1:]:
-        whole = whole + part
-    return whole
+        joined = joined + part
+    return joined

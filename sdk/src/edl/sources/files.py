@@ -1,4 +1,4 @@
-"""Plain files: each is one record, its path or what a function makes of it."""
+"""Plain files: each is one record, converted by a function."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Union
 
-from edl import wire
 from edl.errors import DataError
-from edl.sources.base import Collate, Dataset, Records
+from edl.master import protocol
+from edl.sources.base import Collate, Dataset, RecordwiseSource
 
 PathLike = Union[str, "os.PathLike[str]"]
 
@@ -20,22 +20,22 @@ def from_files(
     read: Callable[[Path], Any] = Path.read_bytes,
     collate: Collate | None = None,
 ) -> Dataset:
-    """A data set of files, in the order of their names: every trainer must see the same.
+    """Returns a data set of files, in the order of their names; all trainers need the same files.
 
     Args:
-        name: The data set's.
+        name: Name of the data set.
         paths: Files, from `Path.glob` for example.
         read: Makes a record of a file; its bytes by default.
         collate: Makes a batch of a list of records; lists by default.
     """
-    found = sorted(Path(path) for path in paths)
-    if not found:
+    sorted_paths = sorted(Path(path) for path in paths)
+    if not sorted_paths:
         raise DataError(f"data set {name!r} is empty: no file was given")
-    return Dataset(name, Files(found, read, collate))
+    return Dataset(name, FileSource(sorted_paths, read, collate))
 
 
-class Files(Records):
-    """A `Source`."""
+class FileSource(RecordwiseSource):
+    """A `Source` of plain files."""
 
     def __init__(
         self, paths: list[Path], read: Callable[[Path], Any], collate: Collate | None
@@ -43,10 +43,10 @@ class Files(Records):
         super().__init__(collate)
         self._paths, self._read = paths, read
 
-    def shape(self) -> wire.Json:
+    def shape(self) -> protocol.Json:
         """As in `Source`."""
         return {"records": len(self._paths)}
 
-    def one(self, file: str | None, number: int) -> Any:  # noqa: ARG002 - any record; no files
-        """What `read` makes of the file."""
+    def record(self, file: str | None, number: int) -> Any:  # noqa: ARG002 - any record; no files
+        """Returns the result of `read` for the file."""
         return self._read(self._paths[number])

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from edl import wire
 from edl.errors import DataError
-from edl.records import Reader
-from edl.sources.base import Collate, Dataset, Records
+from edl.master import protocol
+from edl.sources.base import Collate, Dataset, RecordwiseSource
 from edl.sources.files import PathLike
+from edl.sources.record_format import Reader
 
 
 def from_records(
@@ -19,16 +19,16 @@ def from_records(
     decode: Callable[[bytes], Any] | None = None,
     collate: Collate | None = None,
 ) -> Dataset:
-    """A data set of record files.
+    """Returns a data set of record files.
 
     Args:
-        name: The data set's.
+        name: Name of the data set.
         paths: The files; each trainer needs the same names and contents.
-        decode: Makes a record of its bytes; the bytes by default.
+        decode: Converts bytes to a record; bytes by default.
         collate: Makes a batch of a list of records; lists by default.
 
     Raises:
-        DataError: A file is missing, no record file or empty, or two have the same name.
+        DataError: A file is missing, empty or not a record file, or two have the same name.
     """
     readers: dict[str, Reader] = {}
     for path in paths:
@@ -40,11 +40,11 @@ def from_records(
             raise DataError(f"data set {name!r} has two files of the name {file!r}")
     if not readers:
         raise DataError(f"data set {name!r} is empty: no file was given")
-    return Dataset(name, RecordFiles(readers, decode, collate))
+    return Dataset(name, RecordFileSource(readers, decode, collate))
 
 
-class RecordFiles(Records):
-    """A `Source` with files."""
+class RecordFileSource(RecordwiseSource):
+    """A `Source` of record files."""
 
     def __init__(
         self,
@@ -55,12 +55,12 @@ class RecordFiles(Records):
         super().__init__(collate)
         self._readers, self._decode = readers, decode
 
-    def shape(self) -> wire.Json:
+    def shape(self) -> protocol.Json:
         """As in `Source`."""
         return {"files": [{"name": name, "records": len(r)} for name, r in self._readers.items()]}
 
-    def one(self, file: str | None, number: int) -> Any:
-        """A record, decoded."""
+    def record(self, file: str | None, number: int) -> Any:
+        """Returns a decoded record."""
         reader = self._readers.get(file or "")
         if reader is None:
             raise DataError(f"the master knows a file {file!r} that this trainer was not given")

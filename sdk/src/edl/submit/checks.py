@@ -1,4 +1,4 @@
-"""Refuses what the API server, or a trainer on the cluster, would refuse later and less clearly. Pure."""
+"""Checks of a Job that the API server or a trainer would make later, with worse messages. Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _LONGEST_LABEL, _LONGEST_SUBDOMAIN = 63, 253
 MOST_SERVERS = 64
 
 
-def label(flag: str, text: str) -> str:
-    """A name as an RFC 1123 label: of Jobs (it becomes a label of their pods) and namespaces.
+def check_label(flag: str, text: str) -> str:
+    """Checks a name of a Job or namespace: an RFC 1123 label, as it becomes a label of pods.
 
     Raises:
-        SettingError: It is none.
+        SettingError: It is invalid.
     """
     if len(text) > _LONGEST_LABEL or not _LABEL.fullmatch(text):
         raise SettingError(
@@ -30,11 +30,11 @@ def label(flag: str, text: str) -> str:
     return text
 
 
-def queue(text: str) -> str:
-    """The name of a queue.
+def check_queue(text: str) -> str:
+    """Checks the name of a queue.
 
     Raises:
-        SettingError: It is longer than a label's value may be.
+        SettingError: It is empty, or longer than a label's value may be.
     """
     if not text or len(text) > _LONGEST_LABEL:
         raise SettingError(
@@ -43,40 +43,40 @@ def queue(text: str) -> str:
     return text
 
 
-def volume_claim(flag: str, text: str) -> str:
-    """The name of a PersistentVolumeClaim.
+def check_volume_claim(flag: str, text: str) -> str:
+    """Checks the name of a PersistentVolumeClaim.
 
     Raises:
-        SettingError: It is none.
+        SettingError: It is invalid.
     """
     if len(text) > _LONGEST_SUBDOMAIN or not _SUBDOMAIN.fullmatch(text):
         raise SettingError(f"{flag} is {text!r:.80}: write the name of a PersistentVolumeClaim")
     return text
 
 
-def image(text: str) -> str:
-    """An image's name.
+def check_image(text: str) -> str:
+    """Checks the name of an image.
 
     Raises:
-        SettingError: It is empty, or holds spaces.
+        SettingError: It is empty or contains spaces.
     """
-    if not text or any(each.isspace() for each in text):
+    if not text or any(character.isspace() for character in text):
         raise SettingError(
             f"--image is {text!r:.80}: write an image, such as registry/team/image:tag"
         )
     return text
 
 
-def claim(text: str) -> Claim:
-    """Reads `NAME:/path` or `NAME:/path:ro`.
+def parse_claim(text: str) -> Claim:
+    """Parses `NAME:/path` or `NAME:/path:ro`.
 
     Raises:
-        SettingError: It is written otherwise, or the path cannot be one.
+        SettingError: The format or the path is invalid.
     """
-    name, _, rest = text.partition(":")
-    path, _, mode = rest.partition(":")
-    fine = len(name) <= _LONGEST_SUBDOMAIN and _SUBDOMAIN.fullmatch(name) and mode in ("", "ro")
-    if not fine or not path.startswith("/") or normpath(path) != path.rstrip("/"):
+    name, _, mount = text.partition(":")
+    path, _, mode = mount.partition(":")
+    is_valid = len(name) <= _LONGEST_SUBDOMAIN and _SUBDOMAIN.fullmatch(name) and mode in ("", "ro")
+    if not is_valid or not path.startswith("/") or normpath(path) != path.rstrip("/"):
         raise SettingError(
             f"--claim is {text!r:.80}: write NAME:/path, or NAME:/path:ro to read only; NAME is a "
             "PersistentVolumeClaim"
@@ -84,32 +84,34 @@ def claim(text: str) -> Claim:
     return Claim(name, path.rstrip("/"), mode == "ro")
 
 
-def claims(found: Sequence[Claim]) -> Sequence[Claim]:
-    """Claims whose places do not collide.
+def check_claims(claims: Sequence[Claim]) -> Sequence[Claim]:
+    """Checks that claims have different mount paths.
 
     Raises:
-        SettingError: Two have the same, or one is the model's.
+        SettingError: Two share a path, or one has the model's.
     """
-    taken = {MODEL_FOLDER}
-    for one in found:
-        if one.path in taken:
-            raise SettingError(f"--claim {one.name}:{one.path}: that path is taken: choose another")
-        taken.add(one.path)
-    return found
+    paths = {MODEL_FOLDER}
+    for claim in claims:
+        if claim.path in paths:
+            raise SettingError(
+                f"--claim {claim.name}:{claim.path}: that path is taken: choose another"
+            )
+        paths.add(claim.path)
+    return claims
 
 
-def bounds(least: int, most: int) -> None:
-    """Min and max.
+def check_bounds(least: int, most: int) -> None:
+    """Checks the bounds of the number of trainers.
 
     Raises:
-        SettingError: They are the wrong way round.
+        SettingError: Min exceeds max.
     """
     if least > most:
         raise SettingError(f"--min is {least} and --max is {most}: min must not exceed max")
 
 
-def absolute(flag: str, path: str | None) -> None:
-    """A path of containers, if one is given.
+def check_absolute(flag: str, path: str | None) -> None:
+    """Checks a path in containers, if one is given.
 
     Raises:
         SettingError: It is not absolute.
@@ -121,41 +123,41 @@ def absolute(flag: str, path: str | None) -> None:
         )
 
 
-def shared(flag: str, path: str | None, found: Sequence[Claim]) -> None:
-    """What trainers write must outlive them.
+def check_shared(flag: str, path: str | None, claims: Sequence[Claim]) -> None:
+    """Checks that an output path is in a writable volume, so that it outlives the pods.
 
     Raises:
-        SettingError: It is in no claim that can be written.
+        SettingError: It is in no writable claim.
     """
     if path is None:
         return
-    home = normpath(path)
-    for one in found:
-        if home == one.path or home.startswith(f"{one.path}/"):
-            if one.read_only:
+    output_path = normpath(path)
+    for claim in claims:
+        if output_path == claim.path or output_path.startswith(f"{claim.path}/"):
+            if claim.read_only:
                 raise SettingError(
-                    f"{flag} is in claim {one.name}, which is read only: drop its :ro"
+                    f"{flag} is in claim {claim.name}, which is read only: drop its :ro"
                 )
             return
     raise SettingError(
-        f"{flag} is {path!r:.80}, which is in no volume: what is written there ends with its pod; "
-        f"give --claim NAME:{home.rpartition('/')[0] or '/path'}"
+        f"{flag} is {path!r:.80}, which is in no volume: files there are lost with the pod; "
+        f"give --claim NAME:{output_path.rpartition('/')[0] or '/path'}"
     )
 
 
-def files(found: Mapping[str, str]) -> None:
-    """The files of a ConfigMap.
+def check_files(texts: Mapping[str, str]) -> None:
+    """Checks the files of a ConfigMap.
 
     Raises:
-        SettingError: A name cannot be a key of it, or it would be too large.
+        SettingError: A name is not a valid key, or the files are too large.
     """
-    for name in found:
+    for name in texts:
         if not _KEY.fullmatch(name) or name in (".", ".."):
             raise SettingError(
                 f"{name!r:.80} cannot go into a ConfigMap: file names there are of letters, digits, "
                 "- _ and ."
             )
-    size = sum(len(name) + len(text.encode()) for name, text in found.items())
+    size = sum(len(name) + len(text.encode()) for name, text in texts.items())
     if size > MOST_BYTES:
         raise SettingError(
             f"the model's files have {size} bytes, and a ConfigMap holds {MOST_BYTES}: put large "

@@ -1,7 +1,7 @@
 """The objects of a submitted job: a ConfigMap with the model's files, and the Job. Pure.
 
-The ConfigMap's name holds a hash of the files: the code of a job that runs never changes, however
-often its file is submitted.
+The ConfigMap's name contains a hash of the files, so that submitting a changed file does not change
+the code of a running job.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 MODEL_FOLDER = "/etc/edl/model"
 CONTAINER = "trainer"
 MOST_BYTES = 1 << 20
-"""What the API server takes in a ConfigMap (core/v1, `MaxSecretSize`)."""
+"""Limit of the API server for a ConfigMap (core/v1, `MaxSecretSize`)."""
 _GRACE_S = 30
 _RETRIES = 6
 _PREFIX = "edl.training/"
@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Claim:
-    """A PersistentVolumeClaim and where trainers find it."""
+    """A PersistentVolumeClaim and its mount path in trainers."""
 
     name: str
     path: str
@@ -32,113 +32,113 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What was asked for, checked."""
+class JobSpec:
+    """The checked settings of a Job."""
 
     name: str
     image: str
     files: Mapping[str, str]
-    """Name -> text; the model's is the first."""
-    words: Sequence[str]
-    """Of the command line, after `edl train MODEL`."""
-    least: int
-    most: int
+    """Name -> text; the model file is the first."""
+    arguments: Sequence[str]
+    """Arguments after `edl train MODEL`."""
+    min_trainers: int
+    max_trainers: int
     cpu: str
     cpu_millis: int
     memory: str
     namespace: str = ""
     servers: int = 0
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """More of them, by name without `edl.training/`."""
+    """Further annotations, by name without `edl.training/`."""
     claims: Sequence[Claim] = ()
 
 
-def config_map(wanted: Wanted) -> Json:
-    """core/v1 ConfigMap with the model's files."""
+def config_map(spec: JobSpec) -> Json:
+    """Returns a core/v1 ConfigMap with the model's files."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": _metadata(wanted, config_map_name(wanted)),
+        "metadata": _metadata(spec, config_map_name(spec)),
         "immutable": True,
-        "data": dict(wanted.files),
+        "data": dict(spec.files),
     }
 
 
-def config_map_name(wanted: Wanted) -> str:
-    """`<job>-model-<hash of the files>`."""
+def config_map_name(spec: JobSpec) -> str:
+    """Returns `<job>-model-<hash of the files>`."""
     digest = hashlib.sha256()
-    for name, text in sorted(wanted.files.items()):
+    for name, text in sorted(spec.files.items()):
         digest.update(f"{name}\0{text}\0".encode())
-    return f"{wanted.name}-model-{digest.hexdigest()[:8]}"
+    return f"{spec.name}-model-{digest.hexdigest()[:8]}"
 
 
-def job(wanted: Wanted) -> Json:
-    """batch/v1 Job with EDL's annotations."""
+def job(spec: JobSpec) -> Json:
+    """Returns a batch/v1 Job with EDL's annotations."""
     annotations = {
-        "min-trainers": str(wanted.least),
-        "max-trainers": str(wanted.most),
+        "min-trainers": str(spec.min_trainers),
+        "max-trainers": str(spec.max_trainers),
         "master": "true",
-        **({"parameter-servers": str(wanted.servers)} if wanted.servers else {}),
-        **wanted.annotations,
+        **({"parameter-servers": str(spec.servers)} if spec.servers else {}),
+        **spec.annotations,
     }
-    metadata = _metadata(wanted, wanted.name)
+    metadata = _metadata(spec, spec.name)
     metadata["annotations"] = {_PREFIX + name: value for name, value in annotations.items()}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": metadata,
-        "spec": {"backoffLimit": _RETRIES, "template": {"spec": _pod(wanted)}},
+        "spec": {"backoffLimit": _RETRIES, "template": {"spec": _pod(spec)}},
     }
 
 
-def _metadata(wanted: Wanted, name: str) -> Json:
-    return {"name": name, **({"namespace": wanted.namespace} if wanted.namespace else {})}
+def _metadata(spec: JobSpec, name: str) -> Json:
+    return {"name": name, **({"namespace": spec.namespace} if spec.namespace else {})}
 
 
-def _pod(wanted: Wanted) -> Json:
+def _pod(spec: JobSpec) -> Json:
     return {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": _GRACE_S,
-        "containers": [_container(wanted)],
+        "containers": [_container(spec)],
         "volumes": [
-            {"name": "model", "configMap": {"name": config_map_name(wanted)}},
+            {"name": "model", "configMap": {"name": config_map_name(spec)}},
             *(
-                {"name": _volume(number), "persistentVolumeClaim": {"claimName": one.name}}
-                for number, one in enumerate(wanted.claims)
+                {"name": _volume(number), "persistentVolumeClaim": {"claimName": claim.name}}
+                for number, claim in enumerate(spec.claims)
             ),
         ],
     }
 
 
-def _container(wanted: Wanted) -> Json:
-    model = next(iter(wanted.files))
-    threads = str(max(1, wanted.cpu_millis // 1000))
+def _container(spec: JobSpec) -> Json:
+    model = next(iter(spec.files))
+    threads = str(max(1, spec.cpu_millis // 1000))
     return {
         "name": CONTAINER,
-        "image": wanted.image,
-        "command": ["edl", "train", f"{MODEL_FOLDER}/{model}", *map(_literal, wanted.words)],
+        "image": spec.image,
+        "command": ["edl", "train", f"{MODEL_FOLDER}/{model}", *map(_escaped, spec.arguments)],
         # without it, numeric libraries start a thread for each core of the whole node
         "env": [{"name": "OMP_NUM_THREADS", "value": threads}],
         "resources": {
-            "requests": {"cpu": wanted.cpu, "memory": wanted.memory},
-            "limits": {"memory": wanted.memory},
+            "requests": {"cpu": spec.cpu, "memory": spec.memory},
+            "limits": {"memory": spec.memory},
         },
         "volumeMounts": [
             {"name": "model", "mountPath": MODEL_FOLDER, "readOnly": True},
             *(
                 {
                     "name": _volume(number),
-                    "mountPath": one.path,
-                    **({"readOnly": True} if one.read_only else {}),
+                    "mountPath": claim.path,
+                    **({"readOnly": True} if claim.read_only else {}),
                 }
-                for number, one in enumerate(wanted.claims)
+                for number, claim in enumerate(spec.claims)
             ),
         ],
     }
 
 
-def _literal(word: str) -> str:
-    """As Kubernetes must be told it, which puts variables in for `$(NAME)`."""
+def _escaped(word: str) -> str:
+    """Escapes `$(NAME)`, which Kubernetes would replace by a variable."""
     return word.replace("$(", "$$(")
 
 

@@ -1,4 +1,4 @@
-"""Amounts as Kubernetes writes them, and slips of the pen in them. Pure."""
+"""Parses Kubernetes quantities and catches likely typos. Pure."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ _BYTES = {
 }
 _MILLI = 1000
 _LEAST_BYTES = 16 << 20
-"""Less than an interpreter takes: the unit was forgotten."""
+"""Less than an interpreter needs: the unit is probably missing."""
 
 
 def cpu_millis(flag: str, text: str) -> int:
-    """Thousandths of a CPU.
+    """Parses an amount of CPU in thousandths.
 
     Raises:
-        SettingError: It is no amount, or nothing.
+        SettingError: It is invalid or zero.
     """
-    found = _CPU.fullmatch(text)
-    millis = 0 if found is None else Decimal(found[1]) * (1 if found[2] else _MILLI)
+    match = _CPU.fullmatch(text)
+    millis = 0 if match is None else Decimal(match[1]) * (1 if match[2] else _MILLI)
     if millis < 1 or millis != int(millis):
         raise SettingError(f"{flag} is {text!r:.40}: write CPUs, such as 2, 0.5 or 500m")
     return int(millis)
 
 
 def check_memory(flag: str, text: str) -> None:
-    """Refuses what is no amount of memory, or too little to be meant.
+    """Checks an amount of memory.
 
     Raises:
-        SettingError: Naming the flag.
+        SettingError: It is invalid, or implausibly small.
     """
-    found = _MEMORY.fullmatch(text)
-    if found is None:
+    match = _MEMORY.fullmatch(text)
+    if match is None:
         raise SettingError(f"{flag} is {text!r:.40}: write memory, such as 512Mi or 4Gi")
-    size = Decimal(found[1]) * _BYTES[found[2]]
+    size = Decimal(match[1]) * _BYTES[match[2]]
     if size < _LEAST_BYTES:
         raise SettingError(
             f"{flag} is {text!r:.40}, which is {int(size)} bytes: write 512Mi or 4Gi, for example"

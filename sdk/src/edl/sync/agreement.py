@@ -1,73 +1,97 @@
-"""Who has the newest state at a round's start, and who needs it. Pure.
+"""Decides which member has the newest state at a round's start, and which members need it (pure).
 
-Members of a round may differ: newcomers have nothing, one that was dropped and came back has
-something old, and where a member died in the middle of an exchange some survivors have made the
+Members of a round may differ: newcomers have no state, one that was dropped and came back has an
+old one, and where a member died in the middle of a collective call some survivors have made the
 step and others have not.
 """
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from edl import wire
+import numpy as np
+
+from edl.master import protocol
+from edl.sync.replica import State
 
 
 @dataclass(frozen=True)
-class Hello:
-    """What a member says of itself first in each round."""
+class StateReport:
+    """A member's description of its state, sent to all members at the start of each round."""
 
     trainer: str
     term: int = 0
-    """The newest in which it was alike with all others; 0: none, it has only just begun."""
+    """The newest term in which its state was equal to that of all others; 0: it has no state."""
     step: int = 0
-    """Steps made."""
+    """Number of steps made."""
     digest: int = 0
-    """Of its state."""
-    made: str = ""
+    """Checksum of its state."""
+    last_plan: str = ""
     """Plan of its newest step."""
     flight: str = ""
-    """Plan of the step that it had begun and could not end."""
+    """Plan of the step that it began and could not complete."""
 
-    def json(self) -> wire.Json:
-        """As it is sent."""
-        return asdict(self)
+    def json(self) -> protocol.Json:
+        """Returns it as it is sent."""
+        report = asdict(self)
+        report["made"] = report.pop("last_plan")
+        return report
+
+    @classmethod
+    def from_json(cls, report: protocol.Json) -> StateReport:
+        """Reads a report that `json` returned."""
+        fields = dict(report)
+        return cls(last_plan=fields.pop("made"), **fields)
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """What follows from everybody's hello."""
+    """The decision that follows from all members' reports."""
 
     source: int
-    """The rank whose state counts."""
-    needy: frozenset[int]
-    """Ranks that must take it over."""
-    fresh: bool
-    """Whether nobody has a state yet: the source makes the first one."""
+    """Rank of the member that has the newest state."""
+    receivers: frozenset[int]
+    """Ranks of the members that must load it."""
+    initial: bool
+    """Whether no member has a state yet: the source creates the first one."""
 
 
-def agree(hellos: Sequence[Hello]) -> Agreement:
-    """Decides the same at every member.
+def digest(state: State) -> int:
+    """Returns a checksum of everything in a state."""
+    checksum = zlib.crc32(json.dumps(state.extra, sort_keys=True).encode())
+    for name in sorted(state.arrays):
+        flat = np.ascontiguousarray(state.arrays[name]).reshape(-1)
+        checksum = zlib.crc32(flat.view(np.uint8).data, checksum)
+    return checksum
 
-    The state of the newest term counts, and in it the one of the most steps; among equals the
-    oldest member's. Those with the same digest have it already.
+
+def agree(reports: Sequence[StateReport]) -> Agreement:
+    """Decides, with the same result in every member.
+
+    The newest term wins, then the largest number of steps, then the lowest rank. Members with the
+    same digest need not load the state.
     """
-    best = max(range(len(hellos)), key=lambda rank: (_age(hellos[rank]), -rank))
-    chosen = hellos[best]
-    if chosen.term == 0:
-        return Agreement(0, frozenset(range(1, len(hellos))), fresh=True)
-    needy = frozenset(rank for rank, hello in enumerate(hellos) if _place(hello) != _place(chosen))
-    return Agreement(best, needy, fresh=False)
+    source = max(range(len(reports)), key=lambda rank: (_age(reports[rank]), -rank))
+    newest = reports[source]
+    if newest.term == 0:
+        return Agreement(0, frozenset(range(1, len(reports))), initial=True)
+    receivers = frozenset(
+        rank for rank, report in enumerate(reports) if _state_id(report) != _state_id(newest)
+    )
+    return Agreement(source, receivers, initial=False)
 
 
-def one_behind(mine: Hello, chosen: Hello) -> bool:
-    """Whether a member has all of the chosen state but the step that was in flight."""
-    return bool(mine.flight) and mine.flight == chosen.made and mine.step + 1 == chosen.step
+def is_one_step_behind(own: StateReport, chosen: StateReport) -> bool:
+    """Whether a member lacks nothing of the chosen state but the step that it had begun."""
+    return bool(own.flight) and own.flight == chosen.last_plan and own.step + 1 == chosen.step
 
 
-def _age(hello: Hello) -> tuple[int, int]:
-    return hello.term, hello.step
+def _age(report: StateReport) -> tuple[int, int]:
+    return report.term, report.step
 
 
-def _place(hello: Hello) -> tuple[bool, int, int]:
-    return hello.term > 0, hello.step, hello.digest
+def _state_id(report: StateReport) -> tuple[bool, int, int]:
+    return report.term > 0, report.step, report.digest

@@ -1,4 +1,4 @@
-"""What a synchronous run is asked for, and what it tells."""
+"""The arguments of a synchronous run, and the types of its results."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Optional
 
 from edl.errors import DataError
+from edl.master.protocol import Round
 
 ON_NAN = ("fail", "skip")
 
 
 @dataclass(frozen=True)
-class Step:
+class SyncStep:
     """One global step, as every member sees it."""
 
     step: int
-    """Steps made so far, this one among them."""
+    """Number of steps made so far, this one included."""
     epoch: int
     records: int
     """Of this step, of all members."""
@@ -25,40 +26,42 @@ class Step:
     """Means over the step's records."""
     round: int
     rank: int
-    world: int
+    world_size: int
     seconds: float
-    """From the one before to the end of this one."""
+    """From the end of the previous step to the end of this one."""
     exchange_s: float
-    """Of these, in exchange with other members."""
+    """The part of it that was spent in collective calls."""
 
 
-OnStep = Optional[Callable[[Step], None]]
+OnStep = Optional[Callable[[SyncStep], None]]
 
 
 @dataclass
-class Result:
-    """What a trainer has seen of a run that ended."""
+class SyncResult:
+    """The result of a run as one trainer has it."""
 
     steps: int = 0
     records: int = 0
-    """Trained by the group since the job began, as far as this member's state knows."""
+    """Trained by the group since the job began, according to this member's state."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Of the last step."""
     rounds: int = 0
-    """In which this trainer took part."""
+    """Number of rounds in which this trainer took part."""
+    last_round: Round | None = None
+    """The last of them, also if this trainer came after its last step."""
     redone: int = 0
     """Steps that were done again because a member was lost in them."""
     skipped: int = 0
-    """Steps left out because a loss was no number."""
+    """Steps left out because a loss was not finite."""
     late: bool = False
     """Whether others trained all data before this trainer came, or while it was frozen or cut off:
     it does not have the trained model."""
     whole: bool = False
-    """Whether the data was trained to the end; False where this trainer had to leave before."""
+    """Whether all data was trained; False if this trainer had to leave before."""
 
 
 @dataclass(frozen=True)
-class Options:
+class SyncOptions:
     """Checked arguments of `edl.sync.train`."""
 
     batch_size: int
@@ -73,7 +76,7 @@ class Options:
     between: OnStep
 
     def __post_init__(self) -> None:
-        """Names what cannot be.
+        """Checks the arguments.
 
         Raises:
             DataError: An argument is out of its range.

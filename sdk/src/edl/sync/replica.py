@@ -1,7 +1,7 @@
-"""What a framework gives for synchronous training: gradients, and the state that newcomers need.
+"""The interface of a framework for synchronous training: gradients, and the state for newcomers.
 
-One replica lives in each trainer. All replicas hold the same parameters after every step, because
-all apply the same gradient; decision 0011.
+Each trainer has one replica. All replicas hold the same parameters after every step, because all
+apply the same gradient; decision 0011.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Micro:
-    """Which micro-batch of the job it is: the same for whoever computes it."""
+    """The identity of a micro-batch in the job, independent of the member that computes it."""
 
     step: int
     """The step that it is part of; from 0."""
     index: int
-    """Its place in the step; from 0."""
+    """Its index in the step; from 0."""
     seed: int
-    """For whatever is random in it, such as dropout: differs between any two of one job."""
+    """Seed of everything random in it, such as dropout: differs between any two of one job."""
 
 
 class State(NamedTuple):
-    """All that a newcomer needs to go on like the others."""
+    """The complete state of a replica: a newcomer that loads it continues like the others."""
 
     arrays: dict[str, np.ndarray]
     """Parameters, buffers and the optimizer's accumulators, by name; any shape and dtype."""
     extra: dict[str, Any]
-    """What is no array, such as the place in a learning-rate schedule; must be JSON."""
+    """Everything that is not an array, such as the step of a learning-rate schedule; JSON."""
 
 
 class Replica(Protocol):
     """One trainer's copy of the model. Called by one thread at a time."""
 
     size: int
-    """Of the gradient: float32 numbers, the same for all trainers."""
+    """Number of float32 values of the gradient, the same in all trainers."""
 
     def backward(self, records: Any, weight: float, micro: Micro) -> Mapping[str, float]:
         """Adds `weight` times the gradient of the mean loss over these records.
 
         Args:
-            records: A batch, as the data set makes it.
+            records: A batch, as the data set returns it.
             weight: Share of these records in the step's; the weights of a step sum up to 1.
             micro: Which micro-batch it is.
 
@@ -55,11 +55,11 @@ class Replica(Protocol):
         ...
 
     def read_gradient(self, out: np.ndarray) -> None:
-        """Copies the gradient into an array of `size` float32 numbers; zeros where there is none."""
+        """Copies the gradient into an array of `size` float32 numbers; zeros if there is none."""
         ...
 
     def write_gradient(self, flat: np.ndarray) -> None:
-        """Takes such an array as its gradient."""
+        """Replaces the gradient by an array of `size` float32 numbers."""
         ...
 
     def step(self, scale: float) -> None:
@@ -71,11 +71,11 @@ class Replica(Protocol):
         ...
 
     def state(self) -> State:
-        """The state after the newest step; arrays may be views, used before the next step."""
+        """Returns the state after the newest step; arrays may be views, valid until the next."""
         ...
 
     def load(self, state: State) -> None:
-        """Takes a state over.
+        """Loads a state.
 
         Raises:
             CheckpointError: It is of another model; the text names the array that differs.

@@ -1,0 +1,209 @@
+"""The passive side of a ring's connections: a process' listening port, and the acceptor of a round.
+
+No thread serves the port. Connections wait in the kernel's queue until `Ring.connect` accepts them;
+a few of those that are for a later round are then stored in the listener.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+from collections import deque
+from typing import NamedTuple
+
+from edl import clock
+from edl.collective import handshake, transport
+from edl.collective.handshake import ClientHello, HandshakeDriver, HandshakeError, RoundPosition
+from edl.collective.transport import READ, Waiter
+
+log = logging.getLogger("edl")
+
+_BACKLOG = 128
+_MAX_EARLY = 16
+_HANDSHAKE_TIMEOUT_S = 5.0
+"""Peers that send nothing for this long are disconnected; nothing else ends their handshake."""
+_MAX_PENDING = 64
+_NEVER = float("inf")
+
+
+class Listener:
+    """The port on which neighbours connect, for all rounds of a process.
+
+    Used by the thread that connects rings.
+    """
+
+    def __init__(self, host: str, port: int = 0) -> None:
+        """Listens at once.
+
+        Args:
+            host: To bind to; empty for all addresses.
+            port: 0 for any free one.
+
+        Raises:
+            OSError: The address cannot be bound; the system's text gives the reason.
+        """
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        server = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        self._socket = transport.track(server)
+        self._early: deque[tuple[socket.socket, ClientHello]] = deque()
+        """Connections for later rounds, oldest first."""
+        bound_address = self._socket.getsockname()
+        self.address: tuple[str, int] = (str(bound_address[0]), int(bound_address[1]))
+
+    def fileno(self) -> int:
+        """Returns a descriptor that is readable when a connection waits."""
+        return self._socket.fileno()
+
+    def accept(self) -> socket.socket | None:
+        """Accepts the next connection; None if none waits."""
+        try:
+            connection, _ = self._socket.accept()
+        except OSError:  # none waits, or it ended before it was accepted
+            return None
+        return transport.configure(connection)
+
+    def store_early(self, connection: socket.socket, hello: ClientHello) -> None:
+        """Stores a connection for a later round; closes the oldest when there are too many."""
+        self._early.append((connection, hello))
+        if len(self._early) > _MAX_EARLY:
+            self._early.popleft()[0].close()  # its peer tries again
+
+    def take_early(self) -> list[tuple[socket.socket, ClientHello]]:
+        """Removes the stored connections and returns them, oldest first."""
+        early = list(self._early)
+        self._early.clear()
+        return early
+
+    def close(self) -> None:
+        """Stops listening; connected rings stay connected."""
+        for connection, _ in self.take_early():
+            connection.close()
+        self._socket.close()
+
+
+class _Pending(NamedTuple):
+    """A connection whose handshake is under way."""
+
+    driver: HandshakeDriver[ClientHello | bool]
+    deadline: float
+
+
+class Acceptor:
+    """Accepts the connection of the previous member of the ring.
+
+    It refuses peers that do not belong to the job, and stores the connections of later rounds in
+    the listener.
+    """
+
+    def __init__(
+        self, listener: Listener, position: RoundPosition, key: bytes, waiter: Waiter
+    ) -> None:
+        self._listener = listener
+        self._position = position
+        self._key = key
+        self._waiter = waiter
+        self._pending: dict[int, _Pending] = {}
+        """By descriptor."""
+        self.link: socket.socket | None = None
+        """The accepted connection of the previous member."""
+        waiter.watch(listener.fileno(), READ)
+        for connection, hello in listener.take_early():
+            self._answer(connection, hello)
+
+    def due_at(self) -> float:
+        """Returns when `tick` must be called next (monotonic seconds)."""
+        return min((pending.deadline for pending in self._pending.values()), default=_NEVER)
+
+    def tick(self, now: float) -> None:
+        """Disconnects peers whose handshake takes too long."""
+        for descriptor, pending in list(self._pending.items()):
+            if now >= pending.deadline:
+                self._reject(descriptor)
+
+    def handle(self, descriptor: int) -> None:
+        """Handles an event of the listener or of a pending connection."""
+        if self.link is not None:
+            return
+        if descriptor == self._listener.fileno():
+            self._accept()
+        elif descriptor in self._pending:
+            self._advance(descriptor, start=False)
+
+    def stop(self) -> None:
+        """Stops accepting and disconnects all pending peers; they try again."""
+        self._waiter.watch(self._listener.fileno(), 0)
+        for descriptor in list(self._pending):
+            self._reject(descriptor)
+
+    def close(self) -> None:
+        """Stops accepting and disconnects all peers, the previous member included."""
+        self.stop()
+        if self.link is not None:
+            self._waiter.watch(self.link.fileno(), 0)
+            transport.disconnect(self.link)
+            self.link = None
+
+    def _accept(self) -> None:
+        connection = self._listener.accept()
+        if connection is None:
+            return
+        if len(self._pending) >= _MAX_PENDING:
+            self._reject(next(iter(self._pending)))
+        self._start(connection, handshake.receive_hello())
+
+    def _start(
+        self, connection: socket.socket, script: handshake.Script[ClientHello | bool]
+    ) -> None:
+        deadline = clock.monotonic_s() + _HANDSHAKE_TIMEOUT_S
+        self._pending[connection.fileno()] = _Pending(HandshakeDriver(connection, script), deadline)
+        self._waiter.watch(connection.fileno(), READ)
+        self._advance(connection.fileno(), start=True)
+
+    def _advance(self, descriptor: int, *, start: bool) -> None:
+        driver = self._pending[descriptor].driver
+        try:
+            outcome = driver.start() if start else driver.on_readable()
+        except OSError:
+            self._reject(descriptor)  # disconnected: the peer tries again, or it is dead
+            return
+        except HandshakeError as error:
+            peer = _peer_address(driver.connection)
+            log.warning("the ring refuses a connection from %s: %s", peer, error)
+            self._reject(descriptor)
+            return
+        if outcome is not None:
+            self._complete(driver.connection, outcome)
+
+    def _complete(self, connection: socket.socket, outcome: ClientHello | bool) -> None:
+        if isinstance(outcome, ClientHello):
+            self._release(connection)
+            self._answer(connection, outcome)
+        elif outcome and self.link is None:
+            self._release(connection)
+            self.link = connection
+        else:
+            self._reject(connection.fileno())
+
+    def _answer(self, connection: socket.socket, hello: ClientHello) -> None:
+        if hello.position.number > self._position.number:
+            self._listener.store_early(connection, hello)
+            return
+        nonce = secrets.token_bytes(handshake.NONCE_BYTES)
+        self._start(connection, handshake.respond(hello, self._position, self._key, nonce))
+
+    def _release(self, connection: socket.socket) -> None:
+        self._waiter.watch(connection.fileno(), 0)
+        del self._pending[connection.fileno()]
+
+    def _reject(self, descriptor: int) -> None:
+        connection = self._pending[descriptor].driver.connection
+        self._release(connection)
+        transport.disconnect(connection)
+
+
+def _peer_address(connection: socket.socket) -> str:
+    try:
+        return str(connection.getpeername()[0])
+    except OSError:
+        return "an address that is gone"

@@ -1,0 +1,94 @@
+"""The format of a broadcast: a header with types and shapes, then the arrays' bytes (pure)."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+
+from edl.collective.operations import Array, Inbound, Out, chunks
+from edl.errors import RoundOver
+
+_HEAD = struct.Struct("!QQ")
+_MAX_SPEC = 64 << 20
+_MAX_META = 256 << 20
+_PLAIN = frozenset("biufcmMSU")
+"""Kinds of numpy types that are completely described by their type string."""
+
+
+def encode_header(meta: bytes, arrays: Sequence[Array]) -> bytes:
+    """Returns the header: types and shapes of the arrays.
+
+    Args:
+        meta: Any bytes.
+        arrays: Of plain types.
+
+    Raises:
+        TypeError: An array holds objects or records.
+        ValueError: There are more bytes or arrays than allowed.
+    """
+    for index, array in enumerate(arrays):
+        if array.dtype.kind not in _PLAIN:
+            raise TypeError(f"array {index} is of {array.dtype}: send a view as plain numbers")
+    spec = json.dumps([[array.dtype.str, array.shape] for array in arrays]).encode()
+    if len(spec) > _MAX_SPEC or len(meta) > _MAX_META:
+        text = f"meta of {len(meta)} bytes and {len(arrays)} arrays are too much to broadcast"
+        raise ValueError(f"{text}: {_MAX_META} bytes of meta are allowed")
+    return _HEAD.pack(len(spec), len(meta)) + spec
+
+
+def enqueue(header: bytes, meta: bytes, arrays: Sequence[Array], out: Out) -> None:
+    """Appends the whole broadcast to `out`; only arrays that are not contiguous are copied.
+
+    Args:
+        header: From `encode_header`.
+        meta: Any bytes.
+        arrays: The same as in the header.
+        out: Receives the views to send.
+    """
+    for view in (memoryview(header), memoryview(meta), *(_raw(array) for array in arrays)):
+        out.extend(chunks(view))
+
+
+class ReceivedBroadcast:
+    """The bytes and arrays of a broadcast; complete when the iterator `inbound` has ended."""
+
+    def __init__(self) -> None:
+        self.meta = b""
+        self.arrays: list[Array] = []
+
+    def inbound(self, out: Out, *, last: bool) -> Inbound:
+        """Yields the views to fill; each is sent on, except by the last member.
+
+        Raises:
+            RoundOver: The header is larger than allowed.
+        """
+        head = bytearray(_HEAD.size)
+        yield from _forwarded(memoryview(head), out, last=last)
+        spec_bytes, meta_bytes = _HEAD.unpack(head)
+        if spec_bytes > _MAX_SPEC or meta_bytes > _MAX_META:
+            raise RoundOver(f"a broadcast of {spec_bytes} and {meta_bytes} bytes is too large")
+        spec, meta = bytearray(spec_bytes), bytearray(meta_bytes)
+        yield from _forwarded(memoryview(spec), out, last=last)
+        yield from _forwarded(memoryview(meta), out, last=last)
+        self.meta = bytes(meta)
+        for kind, shape in json.loads(spec):
+            array = np.empty(shape, np.dtype(kind))
+            self.arrays.append(array)
+            yield from _forwarded(_raw(array), out, last=last)
+
+
+def _forwarded(view: memoryview, out: Out, *, last: bool) -> Inbound:
+    for chunk in chunks(view):
+        yield chunk
+        if not last:
+            out.append(chunk)
+
+
+def _raw(array: Array) -> memoryview:
+    """Returns an array's bytes; memoryview alone does not support all types."""
+    if not array.nbytes:
+        return memoryview(b"")
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

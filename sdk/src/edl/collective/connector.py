@@ -1,0 +1,140 @@
+"""The active side of a ring's connections: connects to the next member, with retries."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import secrets
+import socket
+
+from edl import clock
+from edl.backoff import Backoff
+from edl.collective import handshake, transport
+from edl.collective.handshake import (
+    HandshakeDriver,
+    HandshakeError,
+    Outcome,
+    RoundPosition,
+    Verdict,
+)
+from edl.collective.transport import READ, WRITE, Waiter
+from edl.errors import RoundOver, one_line
+
+log = logging.getLogger("edl")
+
+_REFUSED_S = 0.2
+"""How long refused connections are retried: a member listens before it joins a round, so a port
+that refuses belongs to a process that has ended."""
+_FAILING_S = 3.0
+"""How long other failures are retried: the networks of new pods need a moment. A busy member does
+not cause failures, only delays."""
+_FIRST_S, _MAX_S = 0.02, 0.5
+_CONNECTING = frozenset({0, errno.EINPROGRESS, errno.EWOULDBLOCK})
+_NEVER = float("inf")
+
+
+class Connector:
+    """Connects to one peer: tries again until it has a link or gives the peer up."""
+
+    def __init__(
+        self, name: str, address: str, position: RoundPosition, key: bytes, waiter: Waiter
+    ) -> None:
+        self._name = name
+        self._address = address
+        self._position = position
+        self._key = key
+        self._waiter = waiter
+        self._backoff = Backoff(_FIRST_S, _MAX_S)
+        self._connection: socket.socket | None = None
+        """Of the attempt under way."""
+        self._driver: HandshakeDriver[Outcome] | None = None
+        self._failing_since: float | None = None
+        self._next_at = 0.0
+        self.link: socket.socket | None = None
+        """The connection, once the handshake is complete."""
+
+    def due_at(self) -> float:
+        """Returns when `tick` must be called next (monotonic seconds)."""
+        return self._next_at if self._connection is None and self.link is None else _NEVER
+
+    def tick(self, now: float) -> None:
+        """Starts the next attempt when its time has come.
+
+        Raises:
+            RoundOver: There will be no link in this round.
+        """
+        if now >= self.due_at():
+            try:
+                self._connect()
+            except OSError as error:
+                self._retry_or_give_up(error)
+
+    def handle(self, descriptor: int) -> None:
+        """Continues the attempt under way, if the event belongs to it.
+
+        Raises:
+            RoundOver: There will be no link in this round.
+        """
+        connection = self._connection
+        if connection is None or connection.fileno() != descriptor:
+            return
+        try:
+            outcome = self._advance(connection)
+        except OSError as error:
+            self._retry_or_give_up(error)
+        except HandshakeError as error:
+            log.warning("the ring refuses %s: %s", self._name, error)
+            raise RoundOver(f"{self._name} was refused: {error}") from error
+        else:
+            if outcome is not None:
+                self._complete(outcome)
+
+    def close(self) -> None:
+        """Closes the attempt under way, or the link."""
+        connection, self._connection = self._connection or self.link, None
+        self.link = None
+        if connection is not None:
+            self._waiter.watch(connection.fileno(), 0)
+            transport.disconnect(connection)
+
+    def _connect(self) -> None:
+        host, _, port = self._address.rpartition(":")
+        try:
+            addresses = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        except ValueError as error:  # the port is not a number, or no resolver takes the name
+            raise OSError(f"{self._address!r} is not host:port") from error
+        family, kind, protocol, _, target = addresses[self._backoff.tries % len(addresses)]
+        self._connection = transport.configure(socket.socket(family, kind, protocol))
+        code = self._connection.connect_ex(target)
+        if code not in _CONNECTING:
+            raise OSError(code, os.strerror(code))
+        self._waiter.watch(self._connection.fileno(), WRITE)
+
+    def _advance(self, connection: socket.socket) -> Outcome | None:
+        if self._driver is not None:
+            return self._driver.on_readable()
+        code = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, os.strerror(code))
+        nonce = secrets.token_bytes(handshake.NONCE_BYTES)
+        script = handshake.initiate(self._position, self._key, nonce)
+        self._driver = HandshakeDriver(connection, script)
+        self._waiter.watch(connection.fileno(), READ)
+        return self._driver.start()
+
+    def _complete(self, outcome: Outcome) -> None:
+        if outcome.verdict is Verdict.LATER:
+            raise RoundOver(f"{self._name} is at round {outcome.number} already")
+        self.link, self._connection = self._connection, None
+
+    def _retry_or_give_up(self, error: OSError) -> None:
+        self.close()
+        self._driver = None
+        now = clock.monotonic_s()
+        if self._failing_since is None:
+            self._failing_since = now
+        patience_s = _REFUSED_S if isinstance(error, ConnectionRefusedError) else _FAILING_S
+        if now - self._failing_since >= patience_s:
+            raise RoundOver(f"{self._name} cannot be reached: {one_line(error)}") from error
+        self._next_at = now + self._backoff.next_s()

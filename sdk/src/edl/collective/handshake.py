@@ -1,0 +1,203 @@
+"""How two neighbours prove to each other that they belong to one job and one round.
+
+The initiator of a connection sends a hello with its position and a nonce; the responder answers
+with its verdict, a nonce of its own and a proof; then the initiator sends its proof. A proof is
+HMAC-SHA256 over all messages so far, with the job's token as key: the token itself is never sent,
+and a recorded handshake cannot be replayed. What follows on the connection is neither encrypted nor
+signed.
+
+Both sides are generators without I/O (`Script`); `HandshakeDriver` runs one on a socket.
+"""
+
+from __future__ import annotations
+
+import hmac
+import socket
+import struct
+from collections.abc import Generator
+from enum import IntEnum
+from typing import Generic, NamedTuple, TypeVar
+
+NONCE_BYTES = 16
+_MAGIC = b"EDLring1"
+_HELLO = struct.Struct("!8sQII16s")
+_ANSWER = struct.Struct("!BQ16s")
+_PROOF_BYTES = 32
+HELLO_BYTES = _HELLO.size
+
+T = TypeVar("T")
+
+
+class HandshakeStep(NamedTuple):
+    """One step of a side: the bytes to send, then the number of bytes to receive."""
+
+    send: bytes
+    receive_bytes: int
+
+
+Script = Generator[HandshakeStep, bytes, T]
+"""One side of a handshake: yields its steps, is sent the bytes received, returns the outcome."""
+
+
+class RoundPosition(NamedTuple):
+    """A member's position: the round's number, the member's rank, the number of members."""
+
+    number: int
+    rank: int
+    world_size: int
+
+
+class ClientHello(NamedTuple):
+    """The initiator's first message."""
+
+    position: RoundPosition
+    raw: bytes
+    """As it was received, because proofs cover these bytes."""
+
+
+class Verdict(IntEnum):
+    """The responder's answer to a hello."""
+
+    WELCOME = 0
+    LATER = 1
+    """The responder is in a later round: the initiator's is over."""
+
+
+class Outcome(NamedTuple):
+    """The result of a handshake for the initiator."""
+
+    verdict: Verdict
+    number: int
+    """The responder's round."""
+
+
+class HandshakeError(Exception):
+    """The peer is not a member of this job, or not the expected one; the text gives the reason."""
+
+
+def pack_hello(position: RoundPosition, nonce: bytes) -> bytes:
+    """Returns the initiator's first message."""
+    return _HELLO.pack(_MAGIC, *position, nonce)
+
+
+def unpack_hello(raw: bytes) -> ClientHello:
+    """Reads the initiator's first message.
+
+    Raises:
+        HandshakeError: It is not of this protocol.
+    """
+    magic, number, rank, world_size, _ = _HELLO.unpack(raw)
+    if magic != _MAGIC:
+        raise HandshakeError("it does not speak the ring's protocol")
+    return ClientHello(RoundPosition(number, rank, world_size), raw)
+
+
+def initiate(position: RoundPosition, key: bytes, nonce: bytes) -> Script[Outcome]:
+    """The initiator's side.
+
+    Raises:
+        HandshakeError: The responder does not have the token.
+    """
+    hello = pack_hello(position, nonce)
+    reply = yield HandshakeStep(hello, _ANSWER.size + _PROOF_BYTES)
+    answer, proof = reply[: _ANSWER.size], reply[_ANSWER.size :]
+    if not hmac.compare_digest(proof, _proof(key, b"answer", hello, answer)):
+        raise HandshakeError("it does not prove that it has this job's token")
+    verdict, number, _ = _ANSWER.unpack(answer)
+    if verdict == Verdict.WELCOME:
+        yield HandshakeStep(_proof(key, b"make", hello, answer), 0)
+    return Outcome(Verdict(verdict), number)
+
+
+def receive_hello() -> Script[ClientHello | bool]:
+    """The responder's first part: receives the hello.
+
+    Raises:
+        HandshakeError: The bytes are not of this protocol.
+    """
+    return unpack_hello((yield HandshakeStep(b"", HELLO_BYTES)))
+
+
+def respond(
+    hello: ClientHello, position: RoundPosition, key: bytes, nonce: bytes
+) -> Script[ClientHello | bool]:
+    """The responder's second part: answers a hello.
+
+    Returns:
+        Whether the initiator is the expected neighbour; False if its round is over, which the
+        answer has reported.
+
+    Raises:
+        HandshakeError: The initiator does not have the token, or is at another position than the
+            expected one.
+    """
+    remote = hello.position
+    verdict = Verdict.LATER if remote.number < position.number else Verdict.WELCOME
+    previous = previous_position(position)
+    if verdict is Verdict.WELCOME and remote != previous:
+        raise HandshakeError(
+            f"it claims rank {remote.rank} of {remote.world_size}, expected was {previous.rank}"
+            f" of {position.world_size} in round {position.number}"
+        )
+    answer = _ANSWER.pack(verdict, position.number, nonce)
+    reply = answer + _proof(key, b"answer", hello.raw, answer)
+    if verdict is Verdict.LATER:
+        yield HandshakeStep(reply, 0)
+        return False
+    proof = yield HandshakeStep(reply, _PROOF_BYTES)
+    if not hmac.compare_digest(proof, _proof(key, b"make", hello.raw, answer)):
+        raise HandshakeError("it does not prove that it has this job's token")
+    return True
+
+
+def previous_position(position: RoundPosition) -> RoundPosition:
+    """Returns the position of the member that connects to this one."""
+    return position._replace(rank=(position.rank - 1) % position.world_size)
+
+
+def _proof(key: bytes, side: bytes, hello: bytes, answer: bytes) -> bytes:
+    return hmac.new(key, side + hello + answer, "sha256").digest()
+
+
+class HandshakeDriver(Generic[T]):
+    """Runs one side of a handshake on a non-blocking socket; errors are left to the caller."""
+
+    def __init__(self, connection: socket.socket, script: Script[T]) -> None:
+        self.connection = connection
+        self._script = script
+        self._received = b""
+        self._receive_bytes = 0
+
+    def start(self) -> T | None:
+        """Runs the first step; returns the outcome if there is one already."""
+        return self._advance()
+
+    def on_readable(self) -> T | None:
+        """Receives what has arrived; returns the outcome once there is one.
+
+        Raises:
+            OSError: The peer has closed the connection, or is gone.
+            HandshakeError: The peer was refused.
+        """
+        try:
+            data = self.connection.recv(self._receive_bytes - len(self._received))
+        except BlockingIOError:
+            return None
+        if not data:
+            raise ConnectionResetError("it closed the connection")
+        self._received += data
+        return self._advance() if len(self._received) == self._receive_bytes else None
+
+    def _advance(self) -> T | None:
+        """Sends until the script needs bytes that have not arrived."""
+        while len(self._received) == self._receive_bytes:
+            received, self._received = self._received, b""
+            try:
+                step = self._script.send(received) if self._receive_bytes else next(self._script)
+            except StopIteration as stop:
+                outcome: T = stop.value
+                return outcome
+            self._receive_bytes = step.receive_bytes
+            if self.connection.send(step.send) < len(step.send):
+                raise ConnectionResetError("it does not take the handshake's few bytes")
+        return None

@@ -1,0 +1,273 @@
+"""The ring of one round: the collective operations that a training loop calls."""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from edl.collective import bundle, operations, ring_setup
+from edl.collective.acceptor import Listener
+from edl.collective.handshake import RoundPosition
+from edl.collective.links import Links
+from edl.collective.operations import Array, Inbound, Out, RingPosition
+from edl.collective.transport import Interrupt, OnWait, Waiter
+from edl.errors import Mismatch, RoundOver, one_line
+
+_HEAD = struct.Struct("!B3xIQ8s")
+_OPERATIONS = {1: "all_reduce", 2: "gather", 3: "broadcast", 4: "barrier"}
+_NUMBERS = {name: number for number, name in _OPERATIONS.items()}
+_SUMMED = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
+
+
+class Ring:
+    """A member's end of a ring of TCP connections; used by one thread.
+
+    All members call the same operations in the same order. After `RoundOver` a ring cannot be used:
+    close it and connect the next round's. Members may then differ in whether they completed the
+    last operation, and the contents of a buffer in it are undefined.
+    """
+
+    def __init__(self, position: RoundPosition, names: Sequence[str], waiter: Waiter) -> None:
+        self.number, self.rank, self.world_size = position
+        self._position = RingPosition(position.rank, position.world_size)
+        self._names = names
+        self._waiter = waiter
+        self._links: Links | None = None
+        self._over: RoundOver | None = None
+        self._scratch = np.empty(0, np.uint8)
+
+    @classmethod
+    def connect(
+        cls,
+        listener: Listener,
+        addresses: Sequence[str],
+        rank: int,
+        *,
+        number: int,
+        key: bytes,
+        interrupt: Interrupt,
+        on_wait: OnWait | None = None,
+    ) -> Ring:
+        """Blocks until both neighbours are connected.
+
+        Args:
+            listener: This process' listener; its address is in `addresses`.
+            addresses: `host:port` of all members, in order of rank.
+            rank: This member's.
+            number: Of the round.
+            key: The job's token; members without it are refused.
+            interrupt: Ends this and every later call of the ring at once.
+            on_wait: Called once a call has been blocked for 0.25 s, with the time (monotonic
+                seconds) since when; and with None when it is no longer blocked. Called by the
+                thread that is blocked.
+
+        Raises:
+            RoundOver: A neighbour is gone or in a later round, or this was interrupted.
+            ValueError: The rank is not one of the members, or the key is empty.
+        """
+        if not 0 <= rank < len(addresses):
+            raise ValueError(f"rank {rank} is not one of {len(addresses)} members")
+        if not key:
+            raise ValueError("a ring needs the job's token as its key")
+        position = RoundPosition(number, rank, len(addresses))
+        names = [f"rank {index} ({address})" for index, address in enumerate(addresses)]
+        ring = cls(position, names, Waiter(interrupt, on_wait))
+        if ring.world_size > 1:
+            next_rank = (rank + 1) % ring.world_size
+            pair = ring_setup.connect_neighbours(
+                listener, position, key, ring._waiter, names=names, address=addresses[next_rank]
+            )
+            ring._links = Links(pair, ring._waiter, names, rank)
+            ring._scratch = np.empty(operations.SCRATCH_BYTES, np.uint8)
+        return ring
+
+    @property
+    def on_wait(self) -> OnWait | None:
+        """Called when a call is blocked, see `connect`."""
+        return self._waiter.on_wait
+
+    @on_wait.setter
+    def on_wait(self, callback: OnWait | None) -> None:
+        """Sets it; None for nothing to call."""
+        self._waiter.on_wait = callback
+
+    def all_reduce(self, buffer: Array) -> None:
+        """Sums the members' buffers in place; all members end with the same bits.
+
+        Args:
+            buffer: float32 or float64, contiguous, of the same length in all members.
+
+        Raises:
+            Mismatch: Another member's buffer is of another size or type.
+            RoundOver: The round is over.
+            TypeError: The buffer cannot be summed in place.
+        """
+        flat = _flat(buffer)
+        scratch = self._scratch.view(flat.dtype)
+
+        def start(out: Out) -> Inbound:
+            return operations.all_reduce(flat, scratch, self._position, out)
+
+        self._run(_head("all_reduce", flat.size, flat.dtype.str), start)
+
+    def gather(self, payload: bytes) -> list[bytes]:
+        """Returns all members' payloads, in order of rank.
+
+        Args:
+            payload: 1 MiB at most; lengths may differ.
+
+        Raises:
+            RoundOver: The round is over.
+            ValueError: The payload is too long.
+        """
+        return self._gather("gather", payload)
+
+    def barrier(self) -> None:
+        """Returns when all members have called it.
+
+        Raises:
+            RoundOver: The round is over.
+        """
+        self._gather("barrier", b"")
+
+    def broadcast(
+        self, arrays: Sequence[Array] | None, meta: bytes, source: int
+    ) -> tuple[bytes, list[Array]]:
+        """Sends the source's arrays and bytes to all members.
+
+        Args:
+            arrays: The source's, of plain numpy types; ignored in other members.
+            meta: The source's; ignored in other members.
+            source: Rank of the member that sends.
+
+        Returns:
+            The source's bytes and arrays; the same arrays in the source, new ones elsewhere.
+
+        Raises:
+            RoundOver: The round is over.
+            TypeError: An array holds objects or records.
+            ValueError: There is no such rank, or the source passes None as arrays.
+        """
+        if not 0 <= source < self.world_size:
+            raise ValueError(f"source {source} is not one of {self.world_size} members")
+        received, header = bundle.ReceivedBroadcast(), b""
+        if source == self.rank:
+            if arrays is None:
+                raise ValueError("the source of a broadcast must bring arrays, if only none: []")
+            received.meta, received.arrays = meta, list(arrays)
+            header = bundle.encode_header(meta, received.arrays)
+        last = (self.rank + 1) % self.world_size == source
+
+        def start(out: Out) -> Inbound:
+            if source != self.rank:
+                return received.inbound(out, last=last)
+            bundle.enqueue(header, meta, received.arrays, out)
+            return iter(())
+
+        self._run(_head("broadcast", source), start)
+        return received.meta, received.arrays
+
+    def receive(self, source: int) -> tuple[bytes, list[Array]]:
+        """Receives another member's broadcast; raises what `broadcast` raises."""
+        return self.broadcast(None, b"", source)
+
+    def close(self) -> None:
+        """Leaves the round; the other members' next operation ends with `RoundOver`."""
+        links, self._links = self._links, None
+        if self._over is None:
+            self._over = RoundOver("this ring was closed")
+        if links is not None:
+            links.leave()
+
+    def __enter__(self) -> Ring:  # noqa: PYI034 - Self needs Python 3.11
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _gather(self, name: str, payload: bytes) -> list[bytes]:
+        if len(payload) > operations.PAYLOAD_BYTES:
+            text = f"a payload of {len(payload)} bytes is too long to gather"
+            raise ValueError(f"{text}: {operations.PAYLOAD_BYTES} are allowed")
+        payloads = [payload] * self.world_size
+
+        def start(out: Out) -> Inbound:
+            return operations.gather(payload, payloads, self._position, out)
+
+        self._run(_head(name), start)
+        return payloads
+
+    def _run(self, pack_head: Callable[[int], bytes], start: Callable[[Out], Inbound]) -> None:
+        if self._over is not None:
+            raise type(self._over)(str(self._over))
+        links = self._links
+        if links is None:
+            self._waiter.check()
+            return
+        head, out = pack_head(links.done), deque[memoryview]()
+        out.append(memoryview(head))
+        inbound = start(out)
+        try:
+            links.run(out, self._checked(head, inbound))
+        except BaseException as error:
+            self._end(links, error)
+            raise
+        finally:
+            self._waiter.note_progress()
+
+    def _checked(self, head: bytes, inbound: Inbound) -> Inbound:
+        """Compares the previous member's operation with this one's, then yields from `inbound`."""
+        previous_head = bytearray(_HEAD.size)
+        yield memoryview(previous_head)
+        if previous_head != head:
+            self._raise_mismatch(head, bytes(previous_head))
+        yield from inbound
+
+    def _raise_mismatch(self, head: bytes, previous_head: bytes) -> NoReturn:
+        previous_name = self._names[self.rank - 1]
+        raise Mismatch(
+            f"members are out of step: {previous_name} does {_describe(previous_head)},"
+            f" {self._names[self.rank]} does {_describe(head)}"
+        )
+
+    def _end(self, links: Links, error: BaseException) -> None:
+        """Ends the ring after an error: its streams stop in the middle of an operation."""
+        if isinstance(error, RoundOver):
+            self._over = error
+        else:
+            self._over = RoundOver(f"it stopped within an operation: {one_line(error)}")
+        self._links = None
+        links.fail(self._over)
+
+
+def _head(name: str, size: int = 0, kind: str = "") -> Callable[[int], bytes]:
+    """Returns a function that packs an operation's head from the number of operations before it."""
+
+    def pack(done: int) -> bytes:
+        return _HEAD.pack(_NUMBERS[name], done & 0xFFFFFFFF, size, kind.encode())
+
+    return pack
+
+
+def _describe(head: bytes) -> str:
+    """Formats an operation's head for error messages."""
+    number, done, size, kind = _HEAD.unpack(head)
+    name = _OPERATIONS.get(number, "something else")
+    details = {
+        "all_reduce": f" of {size} x {kind.rstrip(bytes(1)).decode(errors='replace')}",
+        "broadcast": f" from rank {size}",
+    }.get(name, "")
+    return f"{name}{details} as operation {done + 1}"
+
+
+def _flat(buffer: Any) -> Array:
+    if not isinstance(buffer, np.ndarray) or buffer.dtype not in _SUMMED:
+        kind = getattr(buffer, "dtype", type(buffer).__name__)
+        raise TypeError(f"all_reduce sums arrays of float32 or float64, not {kind}")
+    if not buffer.flags.c_contiguous or not buffer.flags.writeable:
+        raise TypeError("all_reduce needs a contiguous array that can be written to")
+    return buffer.reshape(-1)

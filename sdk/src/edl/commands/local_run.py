@@ -1,0 +1,125 @@
+"""Runs a job of an `edl` command on this machine; its trainers run the same command."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from edl.errors import SettingError
+from edl.jobs.flags import BAD_USE
+from edl.jobs.progress_lines import RESULT, STEP
+from edl.local.run import Options, Run
+from edl.local.schedule import parse
+
+_TRAINERS = 2
+_FLAGS = {
+    "trainers": "-n",
+    "job": "--job",
+    "schedule": "--schedule",
+    "dir": "--dir",
+    "python": "--python",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> Any:
+    """Adds the flags of local jobs; returns their group."""
+    group = parser.add_argument_group("the job on this machine (where EDL_MASTER is not set)")
+    group.add_argument("-n", "--trainers", type=int, help=f"to begin with (default {_TRAINERS})")
+    group.add_argument("--job", help="its name; the program's by default")
+    group.add_argument(
+        "--schedule",
+        default="",
+        metavar="WHEN:WHAT,...",
+        help="what happens when, such as `2s:+1, 40%%:kill, 60%%:kill master, 5s:-1`",
+    )
+    group.add_argument(
+        "--dir", type=Path, help="keeps journal and logs; a journal there is continued"
+    )
+    group.add_argument(
+        "--python", default=sys.executable, help="the trainers' interpreter (default: this one)"
+    )
+    return group
+
+
+def trainer_count(args: argparse.Namespace) -> int:
+    """Returns the initial number of trainers.
+
+    Raises:
+        SettingError: It is less than one.
+    """
+    count: int = _TRAINERS if args.trainers is None else args.trainers
+    if count < 1:
+        raise SettingError(f"-n is {count}: at least one trainer is needed")
+    return count
+
+
+def interpreter(args: argparse.Namespace) -> str:
+    """Returns the path of the trainers' interpreter.
+
+    Raises:
+        SettingError: It does not exist.
+    """
+    path: str | None = shutil.which(args.python)
+    if path is None:
+        raise SettingError(f"--python is {args.python!r}, which is not an executable program")
+    return path
+
+
+def refuse_flags(args: argparse.Namespace, *extra_names: str) -> None:
+    """Refuses flags of local jobs in a process that is one trainer of a job.
+
+    Raises:
+        SettingError: Such a flag is given.
+    """
+    flags = [
+        flag
+        for name, flag in _FLAGS.items()
+        if getattr(args, name) not in (None, "", sys.executable)
+    ]
+    flags += [f"--{name}" for name in extra_names if getattr(args, name) is not None]
+    if flags:
+        raise SettingError(
+            f"{flags[0]} is for jobs on this machine, but EDL_MASTER is set, so this is one trainer "
+            "of a job that runs already: drop the flag, or unset EDL_MASTER"
+        )
+
+
+def check_exists(flag: str, path: str | None) -> None:
+    """Checks that a file or folder exists before processes are started.
+
+    Raises:
+        SettingError: It does not exist.
+    """
+    if path is not None and not Path(path).exists():
+        raise SettingError(f"{flag} is {path!r:.200}, and there is no such file or folder")
+
+
+def run_job(
+    args: argparse.Namespace,
+    command: list[str],
+    *,
+    servers: int = 0,
+    server_checkpoints: Path | None = None,
+) -> int:
+    """Runs a job whose trainers run an `edl` command.
+
+    Returns:
+        The exit code.
+    """
+    options = Options(
+        program=["-m", "edl", *command],
+        trainers=trainer_count(args),
+        job=args.job or Path(args.model).stem,
+        schedule=parse(args.schedule),
+        folder=args.dir,
+        python=interpreter(args),
+        servers=servers,
+        server_checkpoints=server_checkpoints,
+        fatal_exit_code=BAD_USE,
+        progress_prefix=STEP,
+        result_prefix=RESULT,
+    )
+    return Run(options).run()

@@ -1,0 +1,308 @@
+"""The training loop: `for batch in edl.batches(data, 32)` over records that the master leases.
+
+A task is acknowledged after the step that trained on its last record: when the loop asks for the
+next batch, or ends normally. `break` and exceptions hand back the tasks not yet acknowledged.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import weakref
+from collections.abc import Generator, Iterator
+from typing import Any, final
+
+from edl import clock
+from edl.data.prefetch import Batch, PrefetchQueue
+from edl.data.progress import Progress
+from edl.data.work_fetcher import WorkFetcher
+from edl.errors import DataError, EdlError, Unavailable
+from edl.master import protocol
+from edl.master.leases import Portion
+from edl.master.session import Loop, Session, session
+from edl.sources.base import Dataset
+
+log = logging.getLogger("edl")
+
+KINDS = ("training", "evaluation", "prediction")
+_POLL_S = 0.5
+_CLOSE_S = 1.0
+_BATCHES_PER_TASK = 8
+_MIN_TASKS = 64
+"""Minimal number of tasks of a data set: several trainers then share even a small one evenly."""
+
+
+def batches(
+    dataset: Dataset,
+    batch_size: int,
+    *,
+    epochs: int = 1,
+    shuffle_seed: int | None = None,
+    task_records: int | None = None,
+    kind: str = "training",
+    overlap: bool = False,
+    prefetch: int = 4,
+    idle_s: float | None = None,
+    member: Session | None = None,
+) -> Batches:
+    """Returns a loop over batches of this trainer's share of a data set.
+
+    All trainers of a job must pass the same arguments: the first description is used, a different
+    one is refused. Batches hold `batch_size` records; those at the end of an epoch may be smaller.
+
+    Args:
+        dataset: Made by `edl.from_arrays` or another `edl.from_...` function.
+        batch_size: Records a step trains on.
+        epochs: How often each record is trained on; 0 for evaluations that run only on request.
+        shuffle_seed: Shuffles tasks, differently in each epoch; None keeps their order.
+        task_records: Records that are leased and acknowledged together; by default about 8
+            batches, fewer for small data sets.
+        kind: "training", "evaluation" or "prediction".
+        overlap: Whether an epoch may begin while other trainers still train on the previous one.
+        prefetch: How many batches to read ahead.
+        idle_s: Yields None whenever no batch was available for this time because other trainers
+            hold the remaining tasks: for programs whose trainers wait for each other in each step.
+        member: This trainer's session; the process's by default.
+
+    Raises:
+        DataError: An argument is out of its range.
+    """
+    _at_least(1, prefetch=prefetch)
+    description = describe(
+        dataset,
+        batch_size,
+        epochs=epochs,
+        shuffle_seed=shuffle_seed,
+        task_records=task_records,
+        kind=kind,
+        overlap=overlap,
+    )
+    return Batches(dataset, batch_size, description, prefetch, member, idle_s=idle_s)
+
+
+def describe(
+    dataset: Dataset,
+    batch_size: int,
+    *,
+    epochs: int,
+    shuffle_seed: int | None,
+    task_records: int | None,
+    kind: str = "training",
+    overlap: bool = False,
+) -> protocol.Json:
+    """The description of a data set for the master; takes the arguments of `batches`.
+
+    Raises:
+        DataError: An argument is out of its range.
+    """
+    if kind not in KINDS:
+        raise DataError(f"kind is {kind!r}: it must be one of {', '.join(KINDS)}")
+    _at_least(1, batch_size=batch_size)
+    _at_least(0 if kind == "evaluation" else 1, epochs=epochs)
+    if task_records is not None:
+        _at_least(1, task_records=task_records)
+    return {
+        **dataset.source.shape(),
+        "task_records": task_records or _task_records(dataset, batch_size),
+        "epochs": epochs,
+        "shuffle_seed": shuffle_seed,
+        "kind": kind,
+        "overlap": overlap,
+    }
+
+
+@final
+class Batches(Loop):
+    """A loop over batches, to be iterated once; its attributes describe the current batch."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        batch_size: int,
+        description: dict[str, Any],
+        prefetch: int,
+        member: Session | None,
+        *,
+        idle_s: float | None = None,
+    ) -> None:
+        self._dataset = dataset
+        self.description = description
+        """The description of the data set, the same for all trainers of the job."""
+        self._batch_size, self._prefetch, self._idle_s = batch_size, prefetch, idle_s
+        self._session = session() if member is None else member
+        self._queue = PrefetchQueue(
+            dataset.source,
+            self._session.lease_table,
+            batch_size,
+            prefetch,
+            description["task_records"],
+        )
+        kind = description["kind"]
+        self._fetcher = WorkFetcher(self._session, self._queue, dataset.name, kind)
+        self._metrics: dict[str, float] = {}
+        self._batch: Batch | None = None
+        self._steps: weakref.ref[Generator[Any, None, None]] | None = None
+        """Weak: `break` must end the loop at once, not when a reference cycle is collected."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the current batch, from 0."""
+        return self._current().portions[0].lease.epoch
+
+    @property
+    def records(self) -> int:
+        """Number of records of the current batch."""
+        return self._current().size
+
+    @property
+    def portions(self) -> tuple[Portion, ...]:
+        """The leases whose records the current batch holds, in order, and how many of each."""
+        return self._current().portions
+
+    @property
+    def model_version(self) -> int | None:
+        """The version of the model that an evaluation is about."""
+        return self._current().portions[0].lease.model_version
+
+    def report(self, **metrics: float) -> None:
+        """Reports metrics of the current batch, such as `accuracy=0.93`: means over its records.
+
+        Values that are not finite (a loss that became NaN) are left out and logged.
+        """
+        self._current()
+        for name, value in metrics.items():
+            if math.isfinite(value):
+                self._metrics[name] = float(value)
+            else:
+                log.warning("metric %s is %s: left out", name, float(value))
+
+    def wake(self, error: EdlError | None) -> None:
+        """Ends the loop after the current batch, because the session stops."""
+        self._queue.end(error)
+
+    def close(self) -> None:
+        """Ends the loop early, as `break` does, or an exception once it is handled."""
+        steps = None if self._steps is None else self._steps()
+        if steps is not None:
+            steps.close()
+
+    def __enter__(self) -> Batches:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yields batches; see `batches`."""
+        if self._steps is not None:
+            raise DataError("this loop has ended: call edl.batches again for another")
+        steps = self._run()
+        self._steps = weakref.ref(steps)
+        return steps
+
+    def _run(self) -> Generator[Any, None, None]:
+        member, queue = self._session, self._queue
+        member.join()
+        description = member.describe(self._dataset.name, self.description)
+        progress = Progress(self._dataset.name, _all_records(description))
+        counts = member.lease_table.counts_of(self._dataset.name)
+        member.register(self)
+        self._fetcher.start()
+        threading.Thread(target=queue.read, name="edl-reader", daemon=True).start()
+        whole = False
+        try:
+            while True:
+                batch = self._next()
+                if batch is None and not self._queue.ended:
+                    yield None
+                    continue
+                if batch is None:
+                    break
+                self._batch = batch
+                yield batch.data
+                finished = member.lease_table.record_step(batch.portions, self._metrics)
+                self._metrics.clear()
+                member.stepped()
+                if finished:
+                    with queue.lock:
+                        queue.call_due.notify()
+                progress.step(self.epoch, counts)
+            whole = not member.stopping
+        finally:
+            self._batch = None
+            self._close()
+            progress.end(counts, whole=whole)
+        member.check()
+
+    def _next(self) -> Batch | None:
+        """The next batch of which some lease is still valid; None at the end, or when idle."""
+        while True:
+            batch = self._queue.next(_POLL_S if self._idle_s is None else self._idle_s)
+            if batch is not None:
+                if any(
+                    self._session.lease_table.is_active(portion.lease) for portion in batch.portions
+                ):
+                    return batch
+            elif self._queue.ended:
+                return None
+            else:
+                self._check_patience()
+                if self._idle_s is not None:
+                    return None
+
+    def _check_patience(self) -> None:
+        """Raises `Unavailable` if the master has been away for too long."""
+        since_s, patience_s = self._fetcher.away_since_s, self._session.settings.patience_s
+        if since_s is not None and clock.monotonic_s() - since_s > patience_s:
+            text = f"the master has been away for more than {patience_s:g} s (EDL_PATIENCE_S)"
+            raise Unavailable(text)
+
+    def _close(self) -> None:
+        """Hands back all tasks that are not acknowledged."""
+        member = self._session
+        self._queue.end()
+        self._fetcher.close(_CLOSE_S)
+        member.release(self)
+        if member.over:
+            return
+        if member.exits:
+            member.leave()
+            return
+        name = self._dataset.name
+        client = member.client()
+        if not member.work_calls.flush(client, back=name):
+            log.warning("could not report that %s was released; its leases will expire", name)
+        client.close()
+        member.lease_table.clear(name)
+
+    def _current(self) -> Batch:
+        if self._batch is None:
+            raise DataError("there is no current batch: use this inside the loop only")
+        return self._batch
+
+
+def _at_least(minimum: int, **arguments: int) -> None:
+    for name, value in arguments.items():
+        if value < minimum:
+            raise DataError(f"{name} is {value}: it must be at least {minimum}")
+
+
+def _task_records(dataset: Dataset, batch_size: int) -> int:
+    limit = batch_size * _BATCHES_PER_TASK
+    records = _records(dataset.source.shape())
+    if records is None:
+        return limit
+    return max(batch_size, min(limit, records // _MIN_TASKS // batch_size * batch_size))
+
+
+def _records(shape: dict[str, Any]) -> int | None:
+    if "files" in shape:
+        return sum(int(file["records"]) for file in shape["files"])
+    records = shape.get("records")
+    return records if isinstance(records, int) else None
+
+
+def _all_records(description: dict[str, Any]) -> int | None:
+    records, epochs = _records(description), description.get("epochs")
+    return records * epochs if records and isinstance(epochs, int) else None

@@ -1,0 +1,36 @@
+"""Evaluations of a model version, shared by all trainers and aggregated by the master.
+
+```python
+edl.ask_evaluation(held_out, model_version=3)
+loop = edl.batches(held_out, 64, kind="evaluation")
+for x, y in loop:
+    loop.report(accuracy=accuracy(load(loop.model_version), x, y))
+edl.evaluation(3)["rounds"][0]["metrics"]["accuracy"]
+```
+"""
+
+from __future__ import annotations
+
+from edl.master import protocol
+from edl.master.session import Session, session
+from edl.sources.base import Dataset
+
+
+def ask_evaluation(dataset: Dataset, model_version: int, *, member: Session | None = None) -> None:
+    """Requests one more evaluation of a data set that was described with kind "evaluation".
+
+    Raises:
+        Refused: The master knows no such data set.
+    """
+    caller = session() if member is None else member
+    caller.control().evaluate(model_version, dataset.name)
+
+
+def evaluation(model_version: int, *, member: Session | None = None) -> protocol.Json:
+    """The state of an evaluation: metrics are means over the records evaluated so far.
+
+    Raises:
+        Refused: The evaluation was not requested.
+    """
+    caller = session() if member is None else member
+    return caller.control().evaluation(model_version)

@@ -1,0 +1,61 @@
+"""The export at the end of a job, run by one trainer, such as writing the model for serving."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from edl.data.batches import Batches
+from edl.master.session import Session, session
+from edl.sources.function import from_function
+
+NAME = "export"
+_DESCRIPTION = {
+    "records": 1,
+    "task_records": 1,
+    "epochs": 1,
+    "shuffle_seed": None,
+    "kind": "export",
+    "overlap": False,
+}
+
+
+class Export:
+    """The job's last task; create it before the first loop, so that the job includes it.
+
+    ```python
+    export = edl.Export()
+    for x, y in edl.batches(data, 32):
+        train(x, y)
+    export.run(lambda: model.save("model"))
+    ```
+    """
+
+    def __init__(self, *, member: Session | None = None) -> None:
+        """Describes the export to the master.
+
+        Args:
+            member: This trainer's session; the process's by default.
+        """
+        self._member = session() if member is None else member
+        self._member.join()
+        self._member.describe(NAME, _DESCRIPTION)
+
+    def run(self, act: Callable[[], object]) -> bool:
+        """Waits until all data sets are done; one trainer then calls `act`, the others wait for it.
+
+        If that trainer dies or `act` raises, another trainer calls it.
+
+        Returns:
+            Whether this trainer completed the export.
+        """
+        exported = False
+        data = from_function(NAME, _number, 1)
+        with Batches(data, 1, _DESCRIPTION, 1, self._member) as loop:
+            for _ in loop:
+                act()
+                exported = True
+        return exported
+
+
+def _number(number: int) -> int:
+    return number

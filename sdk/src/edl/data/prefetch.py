@@ -1,0 +1,259 @@
+"""The prefetch queue of one loop: leased tasks, the batch that is being built, finished batches.
+
+Three threads meet here: the fetcher adds leases, the reader builds batches of their records, the
+program takes batches. One lock, three conditions, each notified only when its waiter has to act.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from edl.errors import DataError, EdlError, RecordError, one_line
+from edl.master.leases import LeaseTable, Portion
+from edl.master.protocol import Lease
+from edl.sources.base import Source
+
+log = logging.getLogger("edl")
+
+_MAX_LEASES_WANTED = 64
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The records that one step trains on."""
+
+    data: Any
+    portions: tuple[Portion, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of records."""
+        return sum(portion.size for portion in self.portions)
+
+
+class BatchBuilder:
+    """Builds batches, each of one epoch of one data set; used by the reader thread only."""
+
+    def __init__(self, source: Source, lease_table: LeaseTable, batch_size: int) -> None:
+        self._source, self._lease_table, self._batch_size = source, lease_table, batch_size
+        self._blocks: list[Any] = []
+        self._portions: list[Portion] = []
+        self.size = 0
+        """Records of the batch that is not yet full."""
+        self._position: tuple[Lease, int] | None = None
+        """The lease that is being read, and its next record."""
+
+    def add(self, lease: Lease | None) -> tuple[Batch | None, int, bool]:
+        """Reads more records of a task; without one, completes the batch that is being built.
+
+        Returns:
+            A batch, if one is complete; how many records of the task are no longer unread; whether
+            the task needs no more reading: all of it is read, or its lease is over.
+        """
+        if lease is None or not self._fits(lease):
+            return self._flush(), 0, False
+        at = self._position[1] if self._position and self._position[0] is lease else lease.start
+        if not self._lease_table.is_active(lease):
+            return None, lease.end - at, True
+        count = min(self._batch_size - self.size, lease.end - at)
+        try:
+            block = self._source.read(lease.file, at, at + count)
+        except Exception as error:  # noqa: BLE001 - a program's own reader may raise anything
+            self._fail(lease, error)
+            return None, lease.end - at, True
+        self._blocks.append(block)
+        self._portions.append(Portion(lease, count))
+        self.size += count
+        self._position = (lease, at + count)
+        full = self.size >= self._batch_size
+        return (self._flush() if full else None), count, at + count >= lease.end
+
+    def _fits(self, lease: Lease) -> bool:
+        """Whether the lease may go into the same batch; a batch never spans two epochs."""
+        if not self._portions:
+            return True
+        first = self._portions[0].lease
+        return (first.epoch, first.kind, first.dataset, first.model_version) == (
+            lease.epoch,
+            lease.kind,
+            lease.dataset,
+            lease.model_version,
+        )
+
+    def _fail(self, lease: Lease, error: Exception) -> None:
+        """Marks the task as failed and removes its records from the batch that is being built."""
+        if isinstance(error, RecordError):
+            self._lease_table.fail(lease, error.reason, error.record)
+            log.warning("task %s failed: %s", lease.task, error)
+        else:
+            self._lease_table.fail(lease, one_line(error))
+            log.warning("task %s failed: %s", lease.task, one_line(error))
+        indices = [i for i, portion in enumerate(self._portions) if portion.lease is not lease]
+        self._blocks = [self._blocks[i] for i in indices]
+        self._portions = [self._portions[i] for i in indices]
+        self.size = sum(portion.size for portion in self._portions)
+
+    def _flush(self) -> Batch | None:
+        """The batch that was being built, without the records of leases that are over."""
+        table = self._lease_table
+        indices = [i for i, portion in enumerate(self._portions) if table.is_active(portion.lease)]
+        blocks = [self._blocks[i] for i in indices]
+        portions = tuple(self._portions[i] for i in indices)
+        self._blocks, self._portions, self.size = [], [], 0
+        if not portions:
+            return None
+        try:
+            return Batch(self._source.batch(blocks), portions)
+        except Exception as error:  # noqa: BLE001 - a program's own collate may raise anything
+            for portion in portions:
+                table.fail(portion.lease, f"batch: {one_line(error)}")
+            log.warning(
+                "no batch could be built of %s: %s", portions[0].lease.task, one_line(error)
+            )
+            return None
+
+
+class PrefetchQueue:
+    """A bounded queue: `prefetch` finished batches, and as many records leased but unread."""
+
+    def __init__(
+        self,
+        source: Source,
+        lease_table: LeaseTable,
+        batch_size: int,
+        prefetch: int,
+        task_records: int,
+    ) -> None:
+        self._builder = BatchBuilder(source, lease_table, batch_size)
+        self._prefetch = prefetch
+        self._low = batch_size * prefetch
+        self.lock = threading.Lock()
+        self.call_due = threading.Condition(self.lock)
+        """Wakes the fetcher: more leases are wanted, or there is something to report."""
+        self._may_read = threading.Condition(self.lock)
+        self._batch_ready = threading.Condition(self.lock)
+        self._unread: deque[Lease] = deque()
+        self._unread_records = 0
+        """Records leased but unread."""
+        self._task_records = task_records
+        """Records of a whole task: how many tasks are leased at once depends on it."""
+        self._ready: deque[Batch] = deque()
+        self._reading = False
+        self._exhausted = False
+        """Whether the last call for work brought no lease: then an incomplete batch is used."""
+        self._done = False
+        """Whether the master reported that no work is left."""
+        self.closing = False
+        self._error: EdlError | None = None
+
+    # -- for the fetcher ---------------------------------------------------------------------
+
+    def leases_wanted(self) -> int:
+        """How many tasks to lease now; needs the lock."""
+        full = self._unread_records >= self._low or len(self._unread) >= _MAX_LEASES_WANTED
+        if self.closing or full:
+            return 0
+        missing = self._low - self._unread_records
+        return max(1, min(_MAX_LEASES_WANTED, missing // self._task_records))
+
+    def add_leases(self, leases: tuple[Lease, ...]) -> None:
+        """Adds leased tasks."""
+        with self.lock:
+            self._exhausted, self._done = False, False
+            for lease in leases:
+                self._unread.append(lease)
+                self._unread_records += lease.size
+            self._may_read.notify()
+
+    def mark_exhausted(self, *, done: bool) -> None:
+        """Records that the last call brought no lease.
+
+        Args:
+            done: Whether no later call will: the loop ends when all that is here was trained.
+        """
+        with self.lock:
+            self._exhausted, self._done = True, done
+            self._may_read.notify()
+            self._batch_ready.notify()
+
+    def end(self, error: EdlError | None = None) -> None:
+        """Ends the loop: nothing more goes in or out; `next` raises the error, if there is one."""
+        with self.lock:
+            self.closing = True
+            self._error = self._error or error
+            self._unread.clear()
+            self._ready.clear()
+            self._unread_records = 0
+            for condition in (self.call_due, self._may_read, self._batch_ready):
+                condition.notify_all()
+
+    # -- for the program ---------------------------------------------------------------------
+
+    def next(self, timeout_s: float) -> Batch | None:
+        """The next batch; None after the timeout, at the end, or when the queue closes.
+
+        Raises:
+            EdlError: The error that ended the loop.
+        """
+        with self.lock:
+            if not self._ready and not self.closing and not self._drained():
+                self._batch_ready.wait(timeout_s)
+            if self._error is not None:
+                raise self._error
+            if not self._ready:
+                return None
+            batch = self._ready.popleft()
+            self._may_read.notify()
+            return batch
+
+    @property
+    def ended(self) -> bool:
+        """Whether no batch will ever come."""
+        with self.lock:
+            return not self._ready and (self.closing or self._drained())
+
+    def _drained(self) -> bool:
+        busy = self._reading or self._builder.size or self._unread or self._ready
+        return self._done and not busy
+
+    # -- for the reader ----------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Runs the reader thread: reads until the queue closes."""
+        try:
+            self._read()
+        except BaseException as error:
+            self.end(DataError(f"the reader ended: {one_line(error)}"))
+            raise
+
+    def _read(self) -> None:
+        while True:
+            with self.lock:
+                while not self.closing and not self._readable():
+                    self._reading = False
+                    if not self._builder.size:
+                        self._batch_ready.notify()
+                    self._may_read.wait()
+                if self.closing:
+                    return
+                self._reading = True
+                lease = self._unread[0] if self._unread else None
+            batch, read_records, finished = self._builder.add(lease)
+            with self.lock:
+                self._unread_records -= read_records
+                if finished and self._unread and self._unread[0] is lease:
+                    self._unread.popleft()
+                if batch is not None and not self.closing:
+                    self._ready.append(batch)
+                    self._batch_ready.notify()
+                if self._unread_records < self._low or finished or batch is None:
+                    self.call_due.notify()
+
+    def _readable(self) -> bool:
+        if len(self._ready) >= self._prefetch:
+            return False
+        return bool(self._unread) or (self._exhausted and self._builder.size > 0)

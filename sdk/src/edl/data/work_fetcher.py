@@ -1,0 +1,211 @@
+"""The thread that calls the master for a loop: reports what was trained and fetches new tasks.
+
+While the master is away it retries; the loop continues with the tasks that were fetched before.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from edl import clock
+from edl.backoff import Backoff
+from edl.errors import EdlError, MasterError, Refused, Unavailable
+from edl.master import protocol
+from edl.master.heartbeat import HeartbeatSession, is_unknown_trainer
+from edl.master.work_calls import WorkCalls, WorkRequest, WorkResult
+
+log = logging.getLogger("edl")
+
+POLL_S = 5.0
+"""How long a call may wait at the master when this trainer holds nothing."""
+_AGAIN_S = 0.2
+_MIN_AGAIN_S = 0.02
+_BATCHED_CALL_S = 0.25
+"""Pause between two calls that no thread waits for."""
+_LOGGED_AFTER_TRIES = 3
+_TURN_S = 0.5
+"""How often to check whether this loop still has to call, while another loop calls."""
+
+
+class WorkSession(HeartbeatSession, Protocol):
+    """The part of a session that calls for work use."""
+
+    work_calls: WorkCalls
+
+
+class LeaseSink(Protocol):
+    """The queue that receives leases; see `edl.data.prefetch.PrefetchQueue` for each part."""
+
+    lock: threading.Lock
+    call_due: threading.Condition
+    closing: bool
+
+    def leases_wanted(self) -> int:
+        """How many tasks to lease now; needs the lock."""
+        ...
+
+    def add_leases(self, leases: tuple[protocol.Lease, ...]) -> None:
+        """Adds leased tasks."""
+        ...
+
+    def mark_exhausted(self, *, done: bool) -> None:
+        """Records that the last call brought no lease; `done`: no later call will."""
+        ...
+
+    def end(self, error: EdlError | None = None) -> None:
+        """Ends the loop: nothing more goes in or out."""
+        ...
+
+
+class WorkFetcher:
+    """A thread that sends one loop's calls for work and passes the leases to the loop's queue."""
+
+    def __init__(
+        self,
+        session: WorkSession,
+        sink: LeaseSink,
+        dataset: str,
+        kind: str,
+        is_full_enough: Callable[[], bool] | None = None,
+    ) -> None:
+        """Makes no call yet.
+
+        Args:
+            session: The session that calls.
+            sink: Receives the leases.
+            dataset: The data set whose tasks are leased.
+            kind: The kind of tasks.
+            is_full_enough: Called with the sink's lock: whether nothing waits for the next call.
+                Calls are then few and carry more each; a new report need not wake this thread.
+        """
+        self._session, self._sink, self._is_full_enough = session, sink, is_full_enough
+        self._called_s = 0.0
+        self._scope: protocol.Json = {"datasets": [dataset], "kinds": [kind]}
+        self._client = session.client()
+        self._backoff = Backoff()
+        self._again_at_s = 0.0
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="edl-fetcher", daemon=True)
+        self.away_since_s: float | None = None
+        """Since when the master has not answered; None while it does."""
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def close(self, join_s: float) -> None:
+        """Ends the thread and aborts a call under way."""
+        self._closed.set()
+        self._client.close()
+        if self._thread.is_alive():
+            self._thread.join(join_s)
+
+    def _run(self) -> None:
+        try:
+            while self._wait_until_due():
+                self._call()
+        except EdlError as error:
+            self._sink.end(error)
+
+    def _wait_until_due(self) -> bool:
+        """Waits until there is something to report or to fetch; False when the loop ends."""
+        sink = self._sink
+        with sink.lock:
+            while not sink.closing:
+                pause_s = self._again_at_s - clock.monotonic_s()
+                want = sink.leases_wanted()
+                if self._session.lease_table.has_report or (want and pause_s <= 0):
+                    pause_s = self._called_s + _BATCHED_CALL_S - clock.monotonic_s()
+                    if pause_s <= 0 or self._is_full_enough is None or not self._is_full_enough():
+                        return True
+                    want = 1
+                wait_s = pause_s if want else None
+                if self._is_full_enough is not None:
+                    wait_s = _BATCHED_CALL_S if wait_s is None else min(wait_s, _BATCHED_CALL_S)
+                sink.call_due.wait(wait_s)
+        return False
+
+    def _call(self) -> None:
+        calls, lease_table = self._session.work_calls, self._session.lease_table
+        self._called_s = clock.monotonic_s()
+        with calls.exclusive(_TURN_S) as acquired:
+            if not acquired:
+                return
+            report = lease_table.report()
+            with self._sink.lock:
+                # a call with a report may also ask: an epoch's last report begins the next epoch
+                asks = bool(report) or clock.monotonic_s() >= self._again_at_s
+                want = self._sink.leases_wanted() if asks else 0
+            idle = want > 0 and not report and lease_table.is_empty
+            request = calls.new_request(report, self._scope, want, POLL_S if idle else 0.0)
+            result = self._send_until_answered(request)
+        if result is not None:
+            self._apply(request, result)
+
+    def _send_until_answered(self, request: WorkRequest) -> WorkResult | None:
+        """Repeats the request until it is answered; None when the loop ends before.
+
+        Raises:
+            MasterError: The master refuses it.
+        """
+        while not (self._closed.is_set() or self._sink.closing):
+            joins_before = self._session.joins
+            try:
+                result = self._session.work_calls.send(self._client, request)
+            except Unavailable as error:
+                self._handle_away(error)
+            except Refused as error:
+                if not is_unknown_trainer(error):
+                    raise
+                self._rejoin(joins_before)
+            else:
+                self._handle_back()
+                return result
+        return None
+
+    def _apply(self, request: WorkRequest, result: WorkResult) -> None:
+        sink = self._sink
+        if result.refused:
+            log.warning(
+                "the master did not accept %s: other trainers train them", ", ".join(result.refused)
+            )
+        if result.state == "stop":
+            self._session.stop("the master requested a stop")
+            return
+        for lease in result.leases:
+            if lease.dataset not in self._scope["datasets"]:
+                raise MasterError(f"the master leased {lease.task}, which is not of this loop")
+        if result.leases:
+            self._again_at_s = 0.0
+            sink.add_leases(result.leases)
+        elif request.want or result.state == "done":
+            again_s = _AGAIN_S if result.again_s is None else result.again_s
+            self._again_at_s = clock.monotonic_s() + max(again_s, _MIN_AGAIN_S)
+            sink.mark_exhausted(done=result.state == "done")
+
+    def _rejoin(self, joins_before: int) -> None:
+        try:
+            self._session.rejoin(joins_before)
+        except Unavailable as error:
+            self._handle_away(error)
+
+    def _handle_away(self, error: Unavailable) -> None:
+        if self._closed.is_set():
+            return
+        if self.away_since_s is None:
+            self.away_since_s = clock.monotonic_s()
+        self._sink.mark_exhausted(done=False)
+        pause_s = self._backoff.next_s()
+        if self._backoff.tries == _LOGGED_AFTER_TRIES:
+            log.warning("%s; continuing with the fetched tasks and retrying", error)
+        self._closed.wait(pause_s)
+
+    def _handle_back(self) -> None:
+        if self._backoff.tries >= _LOGGED_AFTER_TRIES and self.away_since_s is not None:
+            away_s = clock.monotonic_s() - self.away_since_s
+            log.info("the master is back after %.1f s", away_s)
+        self._backoff.reset()
+        self.away_since_s = None

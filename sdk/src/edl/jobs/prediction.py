@@ -1,0 +1,65 @@
+"""One trainer of `edl predict`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+
+from edl import model as models
+from edl.data.batches import batches
+from edl.data.export import Export
+from edl.jobs import outputs
+from edl.jobs.progress_lines import RESULT, STEP, ReportInterval, format_count, print_line
+from edl.master.session import Session
+from edl.master.settings import load
+
+log = logging.getLogger("edl")
+
+DATASET = "prediction"
+
+
+class PredictionJob:
+    """Prediction of one trainer; called with a session by `edl.jobs.trainer.run`."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        """Loads model, parameters and data.
+
+        Raises:
+            EdlError: The model, the parameters or the data is invalid.
+        """
+        self._args = args
+        self._model = models.load(args.model)
+        self._data = models.data(args.data, DATASET)
+        self._replica = models.replica(self._model, trainer=load().trainer)
+        self.step = models.restore(self._replica, args.parameters)
+        self._interval = ReportInterval()
+
+    def __call__(self, member: Session) -> bool:
+        """Predicts this trainer's share; one trainer writes the index."""
+        args, folder = self._args, Path(self._args.output)
+        export = Export(member=member)
+        loop = batches(self._data, args.batch_size, kind="prediction", member=member)
+        writer = outputs.OutputWriter(folder, self._data.source.shape())
+        done = 0
+        for records in loop:
+            writer.add(loop.portions, models.predict(self._replica, records))
+            done += loop.records
+            speed = self._interval.note(loop.records)
+            if speed is not None:
+                print_line(f"{STEP}predicted here", format_count(done, "record"), speed)
+        if member.stopping:
+            return False
+        export.run(self._finish)
+        return True
+
+    def _finish(self) -> None:
+        args = self._args
+        single_file = Path(args.join) if args.join else None
+        missing = outputs.finish(Path(args.output), self._data.source.shape(), single_file)
+        count = format_count(len(outputs.parts(Path(args.output))), "file")
+        lacks = f"; without {', '.join(missing)}, whose tasks failed" if missing else ""
+        print(
+            f"{RESULT}{self._model.name} has predicted: {count} in {args.output}{lacks}",
+            flush=True,
+        )

@@ -1,0 +1,70 @@
+"""The lines a trainer prints: its progress at intervals, and a result at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from edl import clock
+
+STEP = "step "
+"""Prefix of progress lines."""
+RESULT = "edl: "
+"""Prefix of the result line."""
+_LEAST_S, _MOST_S = 1.0, 30.0
+_SHARE = 0.05
+"""Interval as a share of the elapsed time, so that logs of long jobs stay short."""
+
+
+class ReportInterval:
+    """Decides when the next progress line is due, and measures the speed since the last one."""
+
+    def __init__(self, now_s: Callable[[], float] = clock.monotonic_s) -> None:
+        self._now_s = now_s
+        self._started_s: float | None = None
+        self._last_s = self._exchange_s = 0.0
+        self._records = 0
+
+    def note(self, records: int, exchange_s: float = 0.0) -> str | None:
+        """Records a step.
+
+        Returns:
+            The speed as text if a line is due, else None; "" for the first step.
+        """
+        now_s = self._now_s()
+        if self._started_s is None:
+            self._started_s = self._last_s = now_s
+            return ""
+        self._records += records
+        self._exchange_s += exchange_s
+        took_s = now_s - self._last_s
+        if took_s < min(_MOST_S, max(_LEAST_S, _SHARE * (now_s - self._started_s))):
+            return None
+        speed_text = format_speed(self._records, took_s, self._exchange_s)
+        self._last_s, self._records, self._exchange_s = now_s, 0, 0.0
+        return speed_text
+
+
+def format_speed(records: int, took_s: float, exchange_s: float) -> str:
+    """Formats a speed, such as `1280 records/s, 12% of the time in exchange`."""
+    records_text = f"{records / took_s:.0f} records/s"
+    return (
+        f"{records_text}, {exchange_s / took_s:.0%} of the time in exchange"
+        if exchange_s
+        else records_text
+    )
+
+
+def print_line(head: str, *parts: str) -> None:
+    """Prints the head and the parts that are not empty."""
+    print(f"{head}: {'; '.join(part for part in parts if part)}", flush=True)
+
+
+def format_metrics(metrics: Mapping[str, float]) -> str:
+    """Formats metrics, the loss first: `loss 0.1234, accuracy 0.962`."""
+    names = sorted(metrics, key=lambda name: (name != "loss", name))
+    return ", ".join(f"{name} {metrics[name]:.4g}" for name in names) or "no metrics"
+
+
+def format_count(count: int, noun: str) -> str:
+    """Formats a count, such as `1 member` or `3 members`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

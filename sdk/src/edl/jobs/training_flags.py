@@ -1,0 +1,207 @@
+"""Training flags: the same for `edl train` and the trainers of `edl submit`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edl.errors import SettingError
+from edl.jobs.flags import Flags, whole_number
+
+EPOCH = "epoch"
+CHECKPOINT_STEPS = 100
+MICRO_BATCHES = 8
+_MOST_SEED = 2**31 - 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> Flags:
+    """Adds the model and the training flags.
+
+    Returns:
+        The flags, which are passed on to trainers.
+    """
+    parser.add_argument(
+        "model", help="a Python file with the functions model, loss, optimizer, feed and metrics"
+    )
+    flags = Flags(parser, "training")
+    flags.add(
+        "--data",
+        required=True,
+        metavar="PATH",
+        help="what to train on: .npz, .csv, a file of edl.records, or a folder of one kind",
+    )
+    _loop(flags)
+    _files(flags)
+    flags.add(
+        "--on-nan",
+        choices=("fail", "skip"),
+        default="fail",
+        help="a NaN or infinite loss fails the job, or its step is skipped (default fail)",
+    )
+    return flags
+
+
+def _loop(flags: Flags) -> None:
+    flags.add(
+        "--async",
+        dest="asynchronous",
+        action="store_true",
+        help="parameter servers: each trainer trains at its own speed",
+    )
+    flags.add(
+        "--sync",
+        dest="synchronous",
+        action="store_true",
+        help="all trainers together make each step, like one with the whole batch (the default)",
+    )
+    flags.add("--epochs", type=whole_number(1, 10**6), default=1, metavar="N", help="default 1")
+    flags.add(
+        "--batch-size",
+        type=whole_number(1, 10**9),
+        default=64,
+        metavar="N",
+        help="records of a step; with --sync of all trainers together (default 64)",
+    )
+    flags.add(
+        "--micro-batches",
+        type=whole_number(1, 10**6),
+        metavar="N",
+        help="with --sync: number of parts of a step, which trainers share; more trainers "
+        f"have no work (default {MICRO_BATCHES})",
+    )
+    flags.add(
+        "--scale-learning-rate",
+        action="store_true",
+        help="with --sync: one part for each trainer, and the learning rate follows their number",
+    )
+    flags.add(
+        "--max-staleness",
+        type=whole_number(0, 10**9),
+        metavar="N",
+        help="with --async: a gradient that is more versions old is computed again",
+    )
+    flags.add(
+        "--modulate",
+        action="store_true",
+        help="with --async: a gradient that is n versions old counts 1/n",
+    )
+    flags.add(
+        "--seed",
+        type=whole_number(0, _MOST_SEED),
+        default=0,
+        metavar="N",
+        help="of parameters, order of records and dropout (default 0)",
+    )
+
+
+def _files(flags: Flags) -> None:
+    flags.add(
+        "--evaluate", metavar="PATH", help="held-out data: loss and metrics on it, now and then"
+    )
+    flags.add(
+        "--evaluate-every",
+        type=_every,
+        default=EPOCH,
+        metavar="N|epoch",
+        help="steps from one evaluation to the next (default: once an epoch); the last model is "
+        "evaluated in any case",
+    )
+    flags.add(
+        "--checkpoints", metavar="DIR", help="checkpoints are saved there and restored from there"
+    )
+    flags.add(
+        "--checkpoint-every",
+        type=whole_number(1, 10**9),
+        metavar="N",
+        help=f"steps from one checkpoint to the next (default {CHECKPOINT_STEPS})",
+    )
+    flags.add("--export", metavar="DIR", help="one trainer writes the trained model there")
+
+
+def check(args: argparse.Namespace, async_flags: Sequence[str] = ("--servers",)) -> None:
+    """Refuses flags that contradict each other.
+
+    Args:
+        args: The command line.
+        async_flags: Further flags that are valid only with `--async`.
+
+    Raises:
+        SettingError: Two flags conflict; the text names them.
+    """
+    if args.synchronous and args.asynchronous:
+        raise SettingError("--sync and --async exclude each other: choose one")
+    _check_mode(args, async_flags)
+    if args.checkpoint_every and not (args.checkpoints or args.asynchronous):
+        raise SettingError("--checkpoint-every needs --checkpoints DIR, where to save them")
+    if args.evaluate_every != EPOCH and not args.evaluate:
+        raise SettingError("--evaluate-every needs --evaluate PATH, data to evaluate on")
+    if not args.asynchronous:
+        _check_parts(args)
+
+
+def _check_mode(args: argparse.Namespace, async_flags: Sequence[str]) -> None:
+    """Refuses flags of the other mode."""
+    if args.asynchronous:
+        names: Sequence[str] = ("--micro-batches", "--scale-learning-rate")
+    else:
+        names = ("--max-staleness", "--modulate", *async_flags)
+    mode = "--sync" if args.asynchronous else "--async"
+    for name in names:
+        if getattr(args, name[2:].replace("-", "_")) not in (None, False):
+            raise SettingError(f"{name} is for {mode}: leave it out, or give {mode}")
+
+
+def _check_parts(args: argparse.Namespace) -> None:
+    """Refuses more parts of a step than it has records."""
+    if args.micro_batches is None:
+        return
+    if args.micro_batches > args.batch_size:
+        raise SettingError(
+            f"--micro-batches is {args.micro_batches}, but --batch-size is {args.batch_size}: "
+            "each part of a step needs at least one record"
+        )
+
+
+def micro_batches(args: argparse.Namespace, trainers: int = 1) -> int:
+    """Returns the number of parts of a step.
+
+    Args:
+        args: The command line.
+        trainers: The maximum number of trainers.
+    """
+    if args.micro_batches is not None:
+        return int(args.micro_batches)
+    return min(int(args.batch_size), max(MICRO_BATCHES, trainers))
+
+
+def checkpoint_steps(args: argparse.Namespace) -> int:
+    """Returns the steps between checkpoints; 0 disables them."""
+    if not (args.checkpoints or args.asynchronous):
+        return 0
+    return int(args.checkpoint_every or CHECKPOINT_STEPS)
+
+
+def evaluation_steps(args: argparse.Namespace, shape: Mapping[str, Any]) -> int:
+    """Returns the steps between evaluations; 0 for none before the end.
+
+    An epoch counts as the number of batches of --batch-size, even if --scale-learning-rate changes
+    the batches.
+
+    Args:
+        args: The command line.
+        shape: Description of the training data.
+    """
+    if args.evaluate_every != EPOCH:
+        return int(args.evaluate_every)
+    records = sum(int(file["records"]) for file in shape.get("files", ()))
+    return -(-(records or int(shape.get("records") or 0)) // int(args.batch_size))
+
+
+def _every(text: str) -> str | int:
+    if text == EPOCH:
+        return text
+    try:
+        return whole_number(1, 10**9)(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, or `{EPOCH}`") from error

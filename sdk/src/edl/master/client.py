@@ -1,0 +1,166 @@
+"""The calls of the master's protocol, one method each; no retries, no threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+from edl.master import protocol
+from edl.master.connection import ANSWER_S, Connection
+
+_MAX_REASON_CHARS = 2000
+"""Length of a reason that the master accepts."""
+
+
+class Client:
+    """A client of the master for one incarnation of a trainer; all methods raise `MasterError`."""
+
+    def __init__(self, connection: Connection, trainer: str, incarnation: str) -> None:
+        self._connection = connection
+        self._identity: protocol.Json = {"trainer": trainer, "incarnation": incarnation}
+
+    def join(
+        self,
+        done: Sequence[protocol.Json] = (),
+        held_tasks: Sequence[protocol.Json] = (),
+        lead: protocol.Json | None = None,
+    ) -> protocol.JoinResponse:
+        """Joins the job; tasks that an older incarnation held are handed back.
+
+        Args:
+            done: Acknowledgements that a master which took over may not have.
+            held_tasks: Tasks this incarnation holds.
+            lead: Sent by the leader of a group: the data set, and how new its model is.
+        """
+        body = {**self._identity}
+        if done or held_tasks:
+            body.update(done=list(done), held=list(held_tasks))
+        if lead is not None:
+            body["lead"] = lead
+        return protocol.parse_join(self._connection.call("POST", "/v1/join", body))
+
+    def begin_term(self, dataset: str, term: int) -> int:
+        """Begins a later round of the group with the same leader; returns the term."""
+        body = {**self._identity, "dataset": dataset, "term": term}
+        return protocol.parse_term(self._connection.call("POST", "/v1/terms", body))
+
+    def describe(self, name: str, description: protocol.Json) -> protocol.Json:
+        """Describes a data set; returns the first description, which stays in force."""
+        path = f"/v1/datasets/{quote(name, safe='')}"
+        return self._connection.call("PUT", path, description)
+
+    def work(
+        self,
+        report: protocol.Report,
+        *,
+        want: int = 0,
+        wait_s: float = 0.0,
+        scope: protocol.Json,
+        answer_s: float = ANSWER_S,
+    ) -> protocol.WorkResponse:
+        """Acknowledges and leases in one call.
+
+        Args:
+            report: Tasks that are done, failed or handed back.
+            want: How many tasks to lease at most.
+            wait_s: How long the master may wait until a task is free.
+            scope: Which tasks: `kinds`, `datasets`, and the number of this `call`.
+            answer_s: How long the answer may take beyond `wait_s`.
+        """
+        body = {**self._identity, **report.lists(), "want": want, "wait_s": wait_s, **scope}
+        answer = self._connection.call("POST", "/v1/work", body, answer_s=wait_s + answer_s)
+        return protocol.parse_work(answer)
+
+    def heartbeat(self, entries: Sequence[protocol.Json]) -> protocol.HeartbeatResponse:
+        """Sends a heartbeat with the progress of each held task."""
+        body = {**self._identity, "held": list(entries)}
+        return protocol.parse_heartbeat(self._connection.call("POST", "/v1/heartbeat", body))
+
+    def leave(self, back: Sequence[protocol.Json], answer_s: float) -> None:
+        """Ends this incarnation and hands tasks back."""
+        body = {**self._identity, "back": list(back)}
+        self._connection.call("POST", "/v1/leave", body, answer_s=answer_s)
+
+    def request_save(self, newest: int = 0) -> protocol.Ticket:
+        """Asks whether this trainer is to save a checkpoint now.
+
+        Args:
+            newest: Version of the newest existing checkpoint; the ticket's is greater.
+        """
+        body = {**self._identity, "newest": newest} if newest else self._identity
+        return protocol.parse_ticket(self._connection.call("POST", "/v1/checkpoints", body))
+
+    def report_saved(self, ticket: str, *, path: str, step: int, ok: bool) -> None:
+        """Reports whether a checkpoint was saved."""
+        body = {"path": path, "step": step, "ok": ok}
+        self._connection.call("PUT", f"/v1/checkpoints/{quote(ticket, safe='')}", body)
+
+    def evaluate(self, model_version: int, dataset: str) -> None:
+        """Requests an evaluation of a model version."""
+        body = {"model_version": model_version, "dataset": dataset}
+        self._connection.call("POST", "/v1/evaluations", body)
+
+    def evaluation(self, model_version: int) -> protocol.Json:
+        """The state of an evaluation."""
+        return self._connection.call("GET", f"/v1/evaluations/{model_version}")
+
+    def poll_rendezvous(
+        self, state: protocol.Json, wait_s: float, answer_s: float = ANSWER_S
+    ) -> protocol.RoundView:
+        """Long poll: reports this member's state and returns the newest round.
+
+        Args:
+            state: The body of the call, without the caller's identity.
+            wait_s: How long the master may wait for a change.
+            answer_s: How long the answer may take beyond that.
+        """
+        body = {**self._identity, **state, "wait_s": wait_s}
+        answer = self._connection.call("POST", "/v1/rendezvous", body, answer_s=wait_s + answer_s)
+        return protocol.parse_round(answer)
+
+    def leave_rendezvous(self, answer_s: float = ANSWER_S) -> None:
+        """Excludes this member from later rounds."""
+        self._connection.call("POST", "/v1/rendezvous/leave", self._identity, answer_s=answer_s)
+
+    def fail(self, reason: str) -> None:
+        """Fails the job."""
+        self._connection.call(
+            "POST", "/v1/fail", {**self._identity, "reason": reason[:_MAX_REASON_CHARS]}
+        )
+
+    def report_rollback(
+        self,
+        event: str,
+        reason: str,
+        *,
+        steps: int,
+        records: int,
+        share: dict[str, Any] | None = None,
+    ) -> None:
+        """Reports a rollback: work lost with the model's state. Counts once per event.
+
+        Args:
+            event: The event's name; all members that report the event use the same.
+            reason: One line.
+            steps: All steps that were lost, as far as the caller knows.
+            records: All records that were lost, likewise.
+            share: The exact numbers of the caller's own part: see the master's protocol.
+        """
+        body = {**self._identity, "event": event, "reason": reason[:_MAX_REASON_CHARS]}
+        body.update(steps=steps, records=records)
+        if share is not None:
+            body["share"] = share
+        self._connection.call("POST", "/v1/setbacks", body)
+
+    def status(self) -> dict[str, Any]:
+        """The status of the whole job."""
+        return self._connection.call("GET", "/v1/status")
+
+    def interrupt(self) -> None:
+        """Aborts a call that waits in another thread."""
+        self._connection.interrupt()
+
+    def close(self) -> None:
+        """Closes the connection and aborts a call that waits in another thread."""
+        self._connection.close()

@@ -1,0 +1,228 @@
+"""Keep-alive HTTP connections: `Connection` calls the master, JSON in and out, every wait bounded.
+
+`edl.servers.connection` builds the connections to parameter servers on `KeepAliveConnection`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from edl.errors import EdlError, Unavailable, one_line
+from edl.master import protocol
+
+CONNECT_S = 3.0
+ANSWER_S = 15.0
+_SILENT_HOST_S = 5
+_MAX_BYTES = 64 << 20
+_RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
+_REFUSALS = range(400, 500)
+_OK = range(200, 300)
+
+T = TypeVar("T")
+Transfer = Callable[[http.client.HTTPConnection], "tuple[http.client.HTTPResponse, T]"]
+"""Sends a request over a connection and reads the whole answer."""
+
+
+class KeepAliveConnection:
+    """One HTTP connection, opened when needed, and once more where it was closed while idle.
+
+    A lock admits one thread at a time; any thread may call `close` and `interrupt`.
+    """
+
+    peer = "the server"
+    """What error messages call the server."""
+    unavailable_error: type[EdlError] = EdlError
+    """Raised where there is no answer."""
+
+    def __init__(self, url: str) -> None:
+        """Does not connect yet.
+
+        Args:
+            url: `http` or `https`; its path is the prefix of the paths of all calls.
+        """
+        parts = urlsplit(url)
+        self.address = parts.netloc
+        self._host, self._port = parts.hostname or "", parts.port
+        self._prefix = parts.path.rstrip("/")
+        self._secure = parts.scheme == "https"
+        self._lock = threading.Lock()
+        self._http: http.client.HTTPConnection | None = None
+        self._socket: socket.socket | None = None
+        self._closed = False
+        self._interrupted = False
+
+    def close(self) -> None:
+        """Closes the connection for good and aborts a call that waits in another thread."""
+        self._closed = True
+        self.interrupt()
+        if self._lock.acquire(timeout=1):
+            try:
+                self._drop()
+            finally:
+                self._lock.release()
+
+    def interrupt(self) -> None:
+        """Aborts a call that waits in another thread as if the server were away; later calls work."""
+        connected = self._socket
+        if connected is not None:
+            self._interrupted = True
+            with contextlib.suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
+
+    def _keeps_open(self, status: int) -> bool:
+        """Whether the connection stays open after an answer.
+
+        After a refusal the program may end, and nothing must stay open then.
+        """
+        raise NotImplementedError
+
+    def _exchange(self, transfer: Transfer[T], answer_s: float) -> tuple[int, T]:
+        """Sends a request; returns the status of the answer, and what `transfer` read of it.
+
+        Args:
+            transfer: Called again, over a new connection, where an idle one proves to be closed.
+            answer_s: How long the answer may take.
+
+        Raises:
+            EdlError: An `unavailable_error` where there is no answer, or raised by `transfer`.
+        """
+        with self._lock:
+            if self._closed:
+                raise self.unavailable_error(
+                    f"the connection to {self.peer} was closed by this program"
+                )
+            try:
+                status, payload = self._retry_if_idle_closed(transfer, answer_s)
+            except EdlError:
+                self._drop()
+                raise
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                self._drop()
+                text = f"{self.peer} at {self.address} does not answer: {one_line(error)}"
+                raise self.unavailable_error(text) from error
+            if not self._keeps_open(status):
+                self._drop()
+        return status, payload
+
+    def _retry_if_idle_closed(self, transfer: Transfer[T], answer_s: float) -> tuple[int, T]:
+        fresh = self._http is None
+        self._interrupted = False
+        try:
+            return self._transfer_once(transfer, answer_s)
+        except (ConnectionError, http.client.RemoteDisconnected, http.client.CannotSendRequest):
+            self._drop()
+            if fresh or self._closed or self._interrupted:
+                raise
+        return self._transfer_once(transfer, answer_s)
+
+    def _transfer_once(self, transfer: Transfer[T], answer_s: float) -> tuple[int, T]:
+        connection = self._http or self._open()
+        if self._socket is not None:
+            self._socket.settimeout(answer_s)
+        answer, payload = transfer(connection)
+        if answer.will_close:
+            self._drop()
+        return answer.status, payload
+
+    def _open(self) -> http.client.HTTPConnection:
+        if self._secure:
+            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                self._host, self._port, timeout=CONNECT_S, context=ssl.create_default_context()
+            )
+        else:
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_S)
+        connection.connect()
+        _detect_lost_host(connection.sock)
+        self._http, self._socket = connection, connection.sock
+        return connection
+
+    def _drop(self) -> None:
+        connection, self._http, self._socket = self._http, None, None
+        if connection is not None:
+            connection.close()
+
+
+def _detect_lost_host(opened: socket.socket) -> None:
+    """Ends a connection whose host has been silent for `_SILENT_HOST_S`, where the system can.
+
+    A host without power neither answers nor resets: each waiting call would take its whole
+    `answer_s`, and each idle connection would cost the next call as much again. The kernel of a
+    live host answers these probes however busy its server is (tcp(7), RFC 5482).
+    """
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    options = {
+        "TCP_KEEPIDLE": 2,
+        "TCP_KEEPINTVL": 1,
+        "TCP_KEEPCNT": _SILENT_HOST_S - 2,
+        "TCP_USER_TIMEOUT": 1000 * _SILENT_HOST_S,
+    }
+    for name, setting in options.items():
+        if hasattr(socket, name):
+            opened.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), setting)
+
+
+class Connection(KeepAliveConnection):
+    """A connection to the master.
+
+    Answers that may differ next time raise `Unavailable`, others `Refused`; nothing else is raised.
+    """
+
+    peer, unavailable_error = "the master", Unavailable
+
+    def __init__(self, master: str, token: str) -> None:
+        super().__init__(master)
+        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+
+    def call(
+        self, method: str, path: str, body: protocol.Json | None = None, answer_s: float = ANSWER_S
+    ) -> protocol.Json:
+        """Sends one request and returns the answer's body.
+
+        Args:
+            method: HTTP's.
+            path: From `/v1` on.
+            body: Sent as JSON.
+            answer_s: How long the answer may take.
+
+        Raises:
+            Unavailable: No answer, or one that may differ next time.
+            Refused: An answer that would be the same next time.
+        """
+        payload = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+
+        def transfer(
+            connection: http.client.HTTPConnection,
+        ) -> tuple[http.client.HTTPResponse, bytes]:
+            connection.request(method, self._prefix + path, body=payload, headers=self._headers)
+            answer = connection.getresponse()
+            raw = answer.read(_MAX_BYTES + 1)
+            if len(raw) > _MAX_BYTES:
+                raise Unavailable(f"the master's answer is longer than {_MAX_BYTES} bytes")
+            return answer, raw
+
+        return _read(*self._exchange(transfer, answer_s))
+
+    def _keeps_open(self, status: int) -> bool:
+        return status not in _REFUSALS
+
+
+def _read(status: int, raw: bytes) -> protocol.Json:
+    try:
+        body: Any = json.loads(raw) if raw else {}
+    except ValueError:
+        body = None
+    if status in _OK and isinstance(body, dict):
+        return body
+    fields = body if isinstance(body, dict) else {}
+    refusal = protocol.parse_refusal(status, fields)
+    if status in _REFUSALS and status not in _RETRIED and "error" in fields:
+        raise refusal
+    raise Unavailable(f"the master answered {status}: {refusal}")

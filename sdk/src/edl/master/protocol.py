@@ -1,0 +1,289 @@
+"""Values of the master's protocol, version 1: parses and checks answers, builds requests. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from edl.errors import Refused, Unavailable
+
+Json = dict[str, Any]
+"""A JSON object."""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,252}")
+"""The form of names of trainers and data sets."""
+STATES = ("work", "wait", "done", "stop")
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A lease of a task: records [start, end) of a data set, or of one of its files."""
+
+    task: str
+    attempt: int
+    kind: str
+    dataset: str
+    epoch: int
+    start: int
+    end: int
+    file: str | None
+    lease_s: float
+    model_version: int | None = None
+    """The version of the model that an evaluation task is about."""
+
+    @property
+    def size(self) -> int:
+        """Number of records."""
+        return self.end - self.start
+
+    @property
+    def ref(self) -> Json:
+        """The protocol's reference to it."""
+        return {"task": self.task, "attempt": self.attempt}
+
+
+@dataclass(frozen=True)
+class JoinResponse:
+    """The answer to a join."""
+
+    job: str
+    heartbeat_s: float
+    state: str
+    generation: int
+    """Grows when another master takes over."""
+    lost: tuple[str, ...]
+    """Ids of tasks that were reported as held, and that other trainers hold now."""
+    term: int = 0
+    """The term in which this process leads a group; 0 where it did not ask to lead."""
+
+
+@dataclass(frozen=True)
+class WorkResponse:
+    """The answer to a call for work."""
+
+    results: tuple[str, ...]
+    leases: tuple[Lease, ...]
+    state: str
+    again_s: float | None
+    generation: int
+    safe: int | None
+    """The newest call that even another master would know; None where all calls are safe."""
+
+
+@dataclass(frozen=True)
+class HeartbeatResponse:
+    """The answer to a heartbeat."""
+
+    lost: tuple[str, ...]
+    """Ids of tasks whose lease is over."""
+    state: str
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """The answer to a request to save a checkpoint."""
+
+    granted: bool
+    ticket: str
+    version: int
+    again_s: float | None
+
+
+@dataclass(frozen=True)
+class Member:
+    """One member of a round."""
+
+    trainer: str
+    incarnation: str
+    address: str
+    """`host:port`, where the other members reach it."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round as one of its members sees it: a fixed group of members that train together."""
+
+    number: int
+    rank: int
+    """This member's rank; 0 is the oldest member."""
+    members: tuple[Member, ...]
+    """In the order of their ranks."""
+
+    @property
+    def world_size(self) -> int:
+        """Number of members."""
+        return len(self.members)
+
+    @property
+    def world(self) -> int:
+        """The same as `world_size`."""
+        return self.world_size
+
+
+@dataclass(frozen=True)
+class RoundView:
+    """The answer to a poll of the rendezvous: its newest round."""
+
+    round: int
+    members: tuple[Member, ...]
+    """In the order of their ranks."""
+    formed: bool
+    """Whether all members were ready in it."""
+    probe: int
+    """Grows when the master probes for frozen members; each member repeats it."""
+    void: int
+    """The newest round that cannot continue."""
+
+
+@dataclass
+class Report:
+    """The tasks that a call for work reports; results come in the order done, failed, back."""
+
+    done: list[Json] = field(default_factory=list)
+    failed: list[Json] = field(default_factory=list)
+    back: list[Json] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.done or self.failed or self.back)
+
+    def lists(self) -> Json:
+        """The report's fields of a call's body."""
+        return {"done": self.done, "failed": self.failed, "back": self.back}
+
+
+def parse_join(body: Mapping[str, Any]) -> JoinResponse:
+    """Parses the answer to a join."""
+    return JoinResponse(
+        _text(body, "job"),
+        _number(body, "heartbeat_s", minimum=0.01),
+        str(body.get("state", "work")),
+        int(_maybe_number(body, "generation") or 0),
+        _tasks(body, "lost"),
+        int(_maybe_number(body, "term") or 0),
+    )
+
+
+def parse_term(body: Mapping[str, Any]) -> int:
+    """Parses the answer to a call that begins a term."""
+    return int(_number(body, "term", minimum=1))
+
+
+def parse_work(body: Mapping[str, Any]) -> WorkResponse:
+    """Parses the answer to a call for work."""
+    state = _text(body, "state")
+    if state not in STATES:
+        raise Unavailable(f"the master's state {state!r} is none of {', '.join(STATES)}")
+    results = tuple(str(result) for result in _list(body, "results"))
+    leases = tuple(_lease(item) for item in _list(body, "tasks"))
+    generation, safe = _maybe_number(body, "generation"), _maybe_number(body, "safe")
+    return WorkResponse(
+        results,
+        leases,
+        state,
+        _maybe_number(body, "again_s"),
+        int(generation or 0),
+        None if safe is None else int(safe),
+    )
+
+
+def parse_heartbeat(body: Mapping[str, Any]) -> HeartbeatResponse:
+    """Parses the answer to a heartbeat."""
+    return HeartbeatResponse(_tasks(body, "lost"), _text(body, "state"))
+
+
+def parse_ticket(body: Mapping[str, Any]) -> Ticket:
+    """Parses the answer to a request to save."""
+    granted = body.get("granted") is True
+    return Ticket(
+        granted,
+        _text(body, "ticket") if granted else "",
+        int(_number(body, "version", minimum=0)) if granted else 0,
+        _maybe_number(body, "again_s"),
+    )
+
+
+def parse_round(body: Mapping[str, Any]) -> RoundView:
+    """Parses the answer to a poll of the rendezvous."""
+    return RoundView(
+        int(_number(body, "round", minimum=0)),
+        tuple(_member(item) for item in _list(body, "members")),
+        body.get("formed") is True,
+        int(_number(body, "probe", minimum=0)),
+        int(_maybe_number(body, "void") or 0),
+    )
+
+
+def parse_refusal(status: int, body: Mapping[str, Any]) -> Refused:
+    """Parses the body of an answer of 400 to 499."""
+    error = body.get("error")
+    if not isinstance(error, dict):
+        return Refused(status, "the master refused without giving a reason")
+    field_name = error.get("field")
+    message = str(error.get("message", "no reason given"))
+    return Refused(status, message, field_name and str(field_name))
+
+
+def _lease(item: object) -> Lease:
+    if not isinstance(item, dict):
+        raise _malformed("tasks", item)
+    start, end = int(_number(item, "start", minimum=0)), int(_number(item, "end", minimum=0))
+    if end <= start:
+        raise _malformed("end", end)
+    file, version = item.get("file"), _maybe_number(item, "model_version")
+    return Lease(
+        task=_text(item, "task"),
+        attempt=int(_number(item, "attempt", minimum=0)),
+        kind=_text(item, "kind"),
+        dataset=_text(item, "dataset"),
+        epoch=int(_number(item, "epoch", minimum=0)),
+        start=start,
+        end=end,
+        file=None if file is None else str(file),
+        lease_s=_maybe_number(item, "lease_s") or 0.0,
+        model_version=None if version is None else int(version),
+    )
+
+
+def _member(item: object) -> Member:
+    if not isinstance(item, dict):
+        raise _malformed("members", item)
+    return Member(_text(item, "trainer"), _text(item, "incarnation"), _text(item, "address"))
+
+
+def _text(body: Mapping[str, Any], name: str) -> str:
+    value = body.get(name)
+    if not isinstance(value, str):
+        raise _malformed(name, value)
+    return value
+
+
+def _number(body: Mapping[str, Any], name: str, *, minimum: float) -> float:
+    value = body.get(name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < minimum:
+        raise _malformed(name, value)
+    return value
+
+
+def _maybe_number(body: Mapping[str, Any], name: str) -> float | None:
+    return None if body.get(name) is None else _number(body, name, minimum=0)
+
+
+def _list(body: Mapping[str, Any], name: str) -> Sequence[Any]:
+    value = body.get(name, [])
+    if not isinstance(value, list):
+        raise _malformed(name, value)
+    return value
+
+
+def _tasks(body: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """Ids of tasks, given as strings or as objects with an id."""
+    tasks = _list(body, name)
+    return tuple(str(task.get("task") if isinstance(task, dict) else task) for task in tasks)
+
+
+def _malformed(name: str, value: object) -> Unavailable:
+    """An error that counts as no answer: a proxy's page or a starting server looks like this."""
+    return Unavailable(
+        f"the master's answer has {name} {value!r:.80}, which the protocol does not allow"
+    )

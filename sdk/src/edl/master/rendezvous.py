@@ -1,0 +1,377 @@
+"""The member's side of the master's rendezvous, which forms the rounds of a synchronous job.
+
+Two threads call the master, each over its own connection: the poller waits for changes at the
+master, the sender reports changes of this member at once. The program's own thread waits for the
+network only in `next`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from edl import clock
+from edl.backoff import Backoff
+from edl.errors import MasterError, Refused, Unavailable
+from edl.master import protocol
+from edl.master.client import Client
+from edl.master.connection import Connection
+from edl.master.protocol import Round, RoundView
+from edl.master.settings import Settings
+
+log = logging.getLogger("edl")
+
+POLL_S = 1.0
+"""How long a call waits at the master: a member that does not call for 3 s is dropped."""
+SUSPICIOUS_S = 0.75
+"""A wait of this length is reported at once: the master then probes for a frozen member."""
+_STALL_CHECK_S = 0.25
+"""How often the sender checks whether it was late, and whether the program waits."""
+_ANSWER_S = 3.0
+_MAX_BACKOFF_S = 0.5
+"""Members must call again within 3 s when the master is back."""
+_STALL_S = 1.0
+"""If the sender checks late by this much, the process was frozen or its machine is overloaded."""
+_LOGGED_AFTER_S = 0.3
+"""Shorter absences of the master are not logged."""
+_JOIN_S = 2.0
+
+
+class Rendezvous:
+    """A member of the rendezvous; thread-safe except for `next`, which is for one thread."""
+
+    def __init__(
+        self,
+        client_settings: Settings,
+        incarnation: str,
+        address: str,
+        code: Mapping[str, str] | None = None,
+    ) -> None:
+        """Makes no call yet.
+
+        Args:
+            client_settings: The settings of this trainer.
+            incarnation: The id of this process.
+            address: `host:port`, where the other members reach this one.
+            code: Values that must be equal in all members, by name: they identify the program.
+        """
+        self._settings = client_settings
+        self._identity = (client_settings.trainer, incarnation)
+        self._address, self._code = address, dict(code or {})
+        self._clients = [self._client(), self._client()]
+        self._threads = [
+            threading.Thread(target=run, args=(client,), name=name, daemon=True)
+            for run, client, name in zip(
+                (self._run_poller, self._run_sender),
+                self._clients,
+                ("edl-rendezvous", "edl-rendezvous-send"),
+            )
+        ]
+        self._changed = threading.Condition()
+        self._void_callbacks: list[Callable[[], None]] = []
+        self._newest_view = RoundView(0, (), formed=False, probe=0, void=0)
+        self._current_view: RoundView | None = None
+        """The round in which the program is."""
+        self._ready = self._broken = False
+        self._busy = False
+        self._waiting_since_s: float | None = None
+        self._checked_s = clock.monotonic_s()
+        """When a thread last checked for a stall."""
+        self._stood_still = False
+        """Whether a check was so late that the process may have been frozen."""
+        self._reported_wait_since_s: float | None = None
+        """The begin of the long wait that was reported to the master."""
+        self._version, self._sent_version = 1, 0
+        """Number of changes of this member, and the number that the master has received."""
+        self._leaving = self._has_left = self._closed = False
+        self._error: Refused | None = None
+        self._away: Unavailable | None = None
+        self._away_since_s = 0.0
+        self._logged_away = False
+
+    # -- for the program ---------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Starts the threads; this trainer is a member from the next round on."""
+        for thread in self._threads:
+            thread.start()
+
+    def next(self, after: int, *, broken: bool = False) -> Round:
+        """Waits for a round later than `after` that has this member, and enters it.
+
+        Args:
+            after: The round that the program was in; 0 before the first.
+            broken: Whether that round cannot continue, so that the master must form another.
+
+        Raises:
+            Refused: The other members run another program, or a newer process has this
+                trainer's name.
+            Unavailable: The master was away for longer than `patience_s`, or this member has
+                left.
+        """
+        with self._changed:
+            if broken:
+                self._report_broken()
+            while (round_ := self._later_round(after)) is None:
+                self._changed.wait(self._wait_limit_s())
+            self._current_view = self._newest_view
+            self._ready = self._broken = False
+            self._waiting_since_s = None
+            self._notify_sender()
+        return round_
+
+    def newer(self, than: int) -> bool:
+        """Whether there is a later round, or `next` would raise; cheap enough for every step."""
+        return self._newest_view.round > than or self._error is not None
+
+    def on_void(self, callback: Callable[[], None]) -> None:
+        """Adds a callback for when the current round cannot continue: a blocked exchange must end.
+
+        It is called on a thread of this class, at each answer of the master until the program
+        has entered a later round, never after that. It must be quick and must not block.
+        """
+        self._void_callbacks.append(callback)
+
+    def ready(self, number: int) -> None:
+        """Reports that this member is ready in a round: it has its connections and the model."""
+        with self._changed:
+            if self._current_view is not None and self._current_view.round == number:
+                self._ready = True
+                self._notify_sender()
+
+    def waiting(self, since_s: float | None) -> None:
+        """Records since when (monotonic) the program waits for other members; None: it does not."""
+        self._waiting_since_s = since_s
+
+    def stalled(self) -> bool:
+        """Whether this process may have been frozen since the last call; cheap enough for every step.
+
+        The other members may continue without a member that is frozen for a second.
+        """
+        if not self._stood_still and clock.monotonic_s() - self._checked_s < _STALL_S:
+            return False
+        if self._away is not None:
+            return False  # while the master is away no member is replaced
+        self._check_stall()
+        self._stood_still = False
+        return True
+
+    def busy(self, *, now: bool) -> None:
+        """Records whether the program makes the others wait on purpose, such as for an evaluation.
+
+        The master drops no member for that; it is reported with the next call, within a second.
+        """
+        self._busy = now
+
+    def leave(self, timeout_s: float) -> None:
+        """Excludes this member from later rounds; its calls continue until `close`."""
+        with self._changed:
+            if not self._threads[1].is_alive():
+                return
+            self._leaving = True
+            self._notify_sender()
+            if not self._changed.wait_for(lambda: self._has_left or self._over, timeout_s):
+                log.warning("could not report that this trainer leaves: the master will miss it")
+
+    def close(self) -> None:
+        """Ends the threads and connections; the master drops a member that has not left."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for client in self._clients:
+            client.close()
+        for thread in self._threads:
+            if thread.is_alive() and thread is not threading.current_thread():
+                thread.join(_JOIN_S)
+
+    # -- inside ------------------------------------------------------------------------------
+
+    @property
+    def _over(self) -> bool:
+        return self._closed or self._error is not None
+
+    def _client(self) -> Client:
+        settings = self._settings
+        return Client(Connection(settings.master, settings.token), *self._identity)
+
+    def _notify_sender(self) -> None:
+        """Records a change that the sender must report at once."""
+        self._version += 1
+        self._changed.notify_all()
+
+    def _report_broken(self) -> None:
+        if not self._broken:
+            self._broken = True
+            self._notify_sender()
+
+    def _later_round(self, after: int) -> Round | None:
+        if self._error is not None:
+            raise self._error
+        if self._leaving or self._closed:
+            raise Unavailable("this trainer has left the rendezvous")
+        newest = self._newest_view
+        if newest.round <= after:
+            return None
+        rank = self._rank(newest)
+        if rank is None:
+            self._report_broken()  # a dropped member is added again only if it can train
+            return None
+        return Round(newest.round, rank, newest.members)
+
+    def _rank(self, view: RoundView) -> int | None:
+        identities = [(member.trainer, member.incarnation) for member in view.members]
+        return identities.index(self._identity) if self._identity in identities else None
+
+    def _wait_limit_s(self) -> float:
+        """How long `next` may wait before it checks again; raises when patience is over."""
+        if self._away is None:
+            return self._settings.patience_s
+        left_s = self._away_since_s + self._settings.patience_s - clock.monotonic_s()
+        if left_s <= 0:
+            raise self._away
+        return left_s
+
+    # -- threads -----------------------------------------------------------------------------
+
+    def _run_poller(self, client: Client) -> None:
+        """The poller thread: waits for changes at the master."""
+        backoff = Backoff(max_s=_MAX_BACKOFF_S)
+        while not self._over:
+            self._poll(client, backoff, POLL_S)
+
+    def _run_sender(self, client: Client) -> None:
+        """The sender thread: reports changes of this member at once."""
+        backoff = Backoff(max_s=_MAX_BACKOFF_S)
+        while self._wait_for_change():
+            if self._leaving and not self._has_left:
+                self._leave(client, backoff)
+            else:
+                self._poll(client, backoff, 0.0)
+
+    def _wait_for_change(self) -> bool:
+        """Waits for a change to report; False at the end."""
+        with self._changed:
+            while not self._over:
+                self._check_stall()
+                if self._version != self._sent_version or self._has_long_wait():
+                    return True
+                self._changed.wait(self._next_check_s())
+        return False
+
+    def _check_stall(self) -> None:
+        """Notes a stall; after a freeze the sender may run before the program does."""
+        now_s = clock.monotonic_s()
+        self._stood_still |= now_s - self._checked_s >= _STALL_S
+        self._checked_s = now_s
+
+    def _has_long_wait(self) -> bool:
+        since_s = self._waiting_since_s
+        if since_s is None or since_s == self._reported_wait_since_s:
+            return False
+        return clock.monotonic_s() >= since_s + SUSPICIOUS_S
+
+    def _next_check_s(self) -> float:
+        since_s = self._waiting_since_s
+        if since_s is None or since_s == self._reported_wait_since_s:
+            return _STALL_CHECK_S
+        return max(0.0, since_s + SUSPICIOUS_S - clock.monotonic_s())
+
+    def _poll(self, client: Client, backoff: Backoff, wait_s: float) -> None:
+        with self._changed:
+            body, version, since_s = self._poll_body(), self._version, self._waiting_since_s
+        try:
+            view = client.poll_rendezvous(body, wait_s, _ANSWER_S)
+        except MasterError as error:
+            self._handle_error(error, backoff)
+            return
+        backoff.reset()
+        with self._changed:
+            self._sent_version = max(self._sent_version, version)
+            if body["waiting_s"] >= SUSPICIOUS_S:
+                self._reported_wait_since_s = since_s
+        self._apply_view(view)
+
+    def _leave(self, client: Client, backoff: Backoff) -> None:
+        try:
+            client.leave_rendezvous(_ANSWER_S)
+        except MasterError as error:
+            self._handle_error(error, backoff)
+            return
+        with self._changed:
+            self._has_left = True
+            self._changed.notify_all()
+
+    def _poll_body(self) -> protocol.Json:
+        newest, current_view = self._newest_view, self._current_view
+        since_s = self._waiting_since_s
+        claim = None
+        if self._rank(newest) is not None:
+            members = [vars(member) for member in newest.members]
+            claim = {"round": newest.round, "members": members}
+        return {
+            "address": self._address,
+            "code": self._code,
+            "seen": newest.round,
+            "at": 0 if current_view is None else current_view.round,
+            "ready": self._ready,
+            "broken": self._broken,
+            "left": self._has_left,
+            "busy": self._busy,
+            "waiting_s": 0.0 if since_s is None else max(0.0, clock.monotonic_s() - since_s),
+            "probe": newest.probe,
+            "claim": claim,
+        }
+
+    def _apply_view(self, view: RoundView) -> None:
+        """Applies an answer; the answers to both threads may arrive in the wrong order."""
+        with self._changed:
+            newest = self._newest_view
+            if self._logged_away:
+                away_s = clock.monotonic_s() - self._away_since_s
+                log.info("the master's rendezvous is back after %.1f s", away_s)
+            self._away, self._logged_away = None, False
+            if view.round < newest.round:
+                view = replace(newest, probe=view.probe)
+            self._newest_view = view
+            if self._voids_current(view):
+                self._run_callbacks()
+            self._changed.notify_all()
+
+    def _voids_current(self, view: RoundView) -> bool:
+        """Whether the program's round cannot continue beside this later one."""
+        current_view = self._current_view
+        if current_view is None or current_view.round >= view.round:
+            return False
+        return view.void >= current_view.round
+
+    def _run_callbacks(self) -> None:
+        """Needs the lock: so `next` returns no later round before the callbacks have run."""
+        for callback in self._void_callbacks:
+            callback()
+
+    def _handle_error(self, error: MasterError, backoff: Backoff) -> None:
+        """Waits if the master is away; ends the rendezvous if it refuses."""
+        with self._changed:
+            if self._closed:
+                return
+            if not isinstance(error, Refused):
+                pause_s = self._note_away(error, backoff)
+                self._changed.wait_for(lambda: self._closed, pause_s)
+            elif self._error is None:
+                self._error = error
+                log.error("the rendezvous is over for this trainer: %s", error)
+                self._run_callbacks()
+                self._changed.notify_all()
+
+    def _note_away(self, error: MasterError, backoff: Backoff) -> float:
+        now_s = clock.monotonic_s()
+        if self._away is None:
+            self._away_since_s = now_s
+        self._away = error if isinstance(error, Unavailable) else Unavailable(str(error))
+        if not self._logged_away and now_s >= self._away_since_s + _LOGGED_AFTER_S:
+            self._logged_away = True
+            log.warning("%s; the round continues, and the rendezvous is retried", error)
+        self._changed.notify_all()
+        return backoff.next_s()

@@ -1,0 +1,129 @@
+"""SIGTERM handling that does not wait for the main thread, even while it computes a long step.
+
+Python runs signal handlers between two instructions of the main thread, so a long matrix product
+could take the whole grace period. But the interpreter writes each signal's number into a wake-up
+pipe at once, and a thread reads it there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+EXIT_CODE = 128 + signal.SIGTERM
+"""143, as a shell reports a process that SIGTERM ended; never taken for success."""
+_POLL_S = 0.05
+_SIGTERM = {signal.SIGTERM}
+
+
+@contextlib.contextmanager
+def exiting_on_sigterm() -> Iterator[None]:
+    """Exits with 143 on SIGTERM within the context; for the main thread, before it holds tasks.
+
+    Importing a framework takes seconds and may install signal handlers in C: PaddlePaddle's prints
+    the stack, and hangs for ever where it interrupts an allocation. So SIGTERM is blocked, and a
+    thread polls whether one is pending. Afterwards SIGTERM has its default action.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGTERM)
+    over = threading.Event()
+    thread = threading.Thread(
+        target=_exit_if_pending, args=(over,), name="edl-loading", daemon=True
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGTERM)
+
+
+def _exit_if_pending(over: threading.Event) -> None:
+    while not over.wait(_POLL_S):
+        if signal.SIGTERM in signal.sigpending():
+            os._exit(EXIT_CODE)
+
+
+class SigtermWatcher:
+    """A watcher that calls `on_sigterm` once, in a thread of its own, when SIGTERM comes."""
+
+    def __init__(self, on_sigterm: Callable[[], object]) -> None:
+        self._on_sigterm = on_sigterm
+        self._pid = os.getpid()
+        self._reading, self._writing = os.pipe()
+        os.set_blocking(self._writing, False)
+        self._installed = False
+        self._removed = threading.Event()
+        self._thread = threading.Thread(target=self._listen, name="edl-sigterm", daemon=True)
+        self._thread.start()
+
+    def install(self) -> bool:
+        """Installs the handler.
+
+        Returns:
+            False, and nothing is installed, where the program has a handler of its own or where
+            this is not the main thread.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return False
+        if signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, None):
+            return (
+                False  # None: a library's handler in C, such as PaddlePaddle's, which exits at once
+            )
+        previous = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        if previous != -1:
+            signal.set_wakeup_fd(
+                previous
+            )  # another user's, such as asyncio: only the handler is used
+        signal.signal(signal.SIGTERM, self._handle)
+        self._installed = True
+        return True
+
+    def remove(self) -> None:
+        """Restores the default action of SIGTERM and ends the thread.
+
+        Only the main thread can restore a signal. Called from another thread, this leaves the
+        handler in place, but SIGTERM then ends the process at once, as its default action does.
+        """
+        if self._installed and threading.current_thread() is not threading.main_thread():
+            self._removed.set()
+            return
+        if self._installed:
+            self._installed = False
+            if signal.getsignal(signal.SIGTERM) == self._handle:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            self._reset_wakeup()
+        self._write(0)
+
+    def _reset_wakeup(self) -> None:
+        """Resets the wake-up pipe: the descriptor of a closed file may soon be another file's."""
+        descriptor = signal.set_wakeup_fd(-1)
+        if descriptor not in (-1, self._writing):
+            signal.set_wakeup_fd(descriptor)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if os.getpid() != self._pid:  # a forked child: it has no tasks to hand back
+            os._exit(EXIT_CODE)
+        self._write(number)
+
+    def _write(self, number: int) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._writing, bytes([number]))
+
+    def _listen(self) -> None:
+        while True:
+            for number in os.read(self._reading, 64):
+                if number == signal.SIGTERM:
+                    if self._removed.is_set():
+                        os._exit(EXIT_CODE)
+                    self._on_sigterm()
+                    return
+                if number == 0:
+                    os.close(self._reading)
+                    os.close(self._writing)
+                    return

@@ -1,0 +1,133 @@
+"""A source of `.npz` files: records are rows of their arrays, batches are arrays by name."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from edl.errors import DataError, RecordError, one_line
+from edl.master import protocol
+
+Columns = dict[str, Any]
+"""Arrays by name, in the order of the file; the first axis is records."""
+
+_LOCAL_HEADER = struct.Struct("<26xHH")
+"""Of a member's header in a zip file: the lengths of its name and of its extra field."""
+_SUFFIX = ".npy"
+_VERSION_1 = (1, 0)
+"""Version of numpy's format; the later ones are for long or non-Latin field names."""
+
+
+class NpzSource:
+    """A `Source` of files whose arrays agree in names, types and shape of a record."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        """Opens all files.
+
+        Raises:
+            DataError: A file cannot be read, or differs from the first; the text names both.
+        """
+        self._files: dict[str, Columns] = {}
+        for path in paths:
+            arrays = read_arrays(path)
+            if self._files:
+                _check_same(paths[0], next(iter(self._files.values())), path, arrays)
+            if self._files.setdefault(path.name, arrays) is not arrays:
+                raise DataError(f"two files have the name {path.name!r}: records could be mixed up")
+
+    def shape(self) -> protocol.Json:
+        """As in `Source`."""
+        return {
+            "files": [{"name": name, "records": record_count(f)} for name, f in self._files.items()]
+        }
+
+    def read(self, file: str | None, start: int, end: int) -> Columns:
+        """As in `Source`; costs no copy."""
+        arrays = self._files.get(file or "")
+        if arrays is None:
+            raise DataError(f"the master knows a file {file!r} that this trainer was not given")
+        if end > record_count(arrays):
+            raise RecordError(end - 1, f"{file} has {record_count(arrays)} records")
+        return {name: array[start:end] for name, array in arrays.items()}
+
+    def batch(self, blocks: Sequence[Columns]) -> Columns:
+        """A copy, so that a program may change its batch and not the data."""
+        return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+
+
+def record_count(arrays: Mapping[str, Any]) -> int:
+    """Returns the number of records."""
+    return len(next(iter(arrays.values())))
+
+
+def read_arrays(path: Path) -> Columns:
+    """Reads the arrays of one file; uncompressed arrays are mapped into memory.
+
+    So trainers on one machine share the pages of a file that `numpy.savez` wrote.
+
+    Raises:
+        DataError: It is not an `.npz` file, holds other objects, or arrays of different lengths.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive, path.open("rb") as file:
+            members = [member for member in archive.infolist() if member.filename.endswith(_SUFFIX)]
+            arrays = {
+                member.filename[: -len(_SUFFIX)]: _array(archive, file, member)
+                for member in members
+            }
+    except (OSError, zipfile.BadZipFile, ValueError, EOFError) as error:
+        raise DataError(f"{path} cannot be read: {one_line(error)}") from error
+    return _checked(path, arrays)
+
+
+def _checked(path: Path, arrays: Columns) -> Columns:
+    if not arrays:
+        raise DataError(f"{path} holds no arrays: write it with numpy.savez(file, inputs=...)")
+    single = [name for name, array in arrays.items() if not array.ndim]
+    if single:
+        raise DataError(f"{path}: {single[0]!r} is one number: the first axis must be records")
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) != 1:
+        lengths_text = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise DataError(
+            f"{path} has arrays of different lengths ({lengths_text}): one row is one record"
+        )
+    if not next(iter(lengths.values())):
+        raise DataError(f"{path} holds no records")
+    return arrays
+
+
+def _array(archive: zipfile.ZipFile, file: IO[bytes], member: zipfile.ZipInfo) -> Any:
+    """Reads one array, mapped into memory if possible."""
+    if member.compress_type == zipfile.ZIP_STORED:
+        with archive.open(member) as stream:
+            if np.lib.format.read_magic(stream) == _VERSION_1:
+                shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+                if not dtype.hasobject and all(shape):
+                    offset = _data_offset(file, member) + stream.tell()
+                    order: Any = "F" if fortran else "C"
+                    mapped = np.memmap(file, dtype, "r", offset, shape, order)
+                    return np.asarray(mapped)  # slices of a memmap take ten times as long
+    with archive.open(member) as stream:
+        return np.lib.format.read_array(stream, allow_pickle=False)
+
+
+def _data_offset(file: IO[bytes], member: zipfile.ZipInfo) -> int:
+    """Returns the offset of a member's data."""
+    file.seek(member.header_offset)
+    name, extra = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
+    return member.header_offset + _LOCAL_HEADER.size + int(name) + int(extra)
+
+
+def _check_same(path: Path, arrays: Columns, other_path: Path, other_arrays: Columns) -> None:
+    types, other_types = (
+        {name: f"{array.dtype}{list(array.shape[1:])}" for name, array in file_arrays.items()}
+        for file_arrays in (arrays, other_arrays)
+    )
+    if types != other_types:
+        raise DataError(f"{other_path.name} holds {other_types}, but {path.name} holds {types}")

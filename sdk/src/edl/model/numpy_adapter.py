@@ -1,0 +1,228 @@
+"""The adapter of models in plain numpy; also an example for other frameworks.
+
+`model()` returns an object with
+
+- `parameters`: float32 arrays by name, which training changes in place;
+- `forward(inputs)`: the outputs;
+- `gradients(slope)`: gradients by name for the latest `forward`, given the gradient of the loss with
+  respect to its outputs.
+
+`loss(outputs, labels)` returns the mean loss and that gradient; `optimizer(parameters)` a dict such
+as `{"kind": "sgd", "learning_rate": 0.1}`, of the kinds that `edl.model.numpy_optimizer` supports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edl.errors import CheckpointError
+from edl.model.data import count
+from edl.model.errors import ModelError
+from edl.model.functions import SIGNATURES
+from edl.model.numpy_optimizer import NumpyOptimizer
+from edl.model.parameters import MODEL_PREFIX, NUMPY_FILE, first_difference, mismatch_error
+from edl.model.seeding import seed_everything
+from edl.model.user_code import SMALLER_BATCH, UserCode
+from edl.servers.worker import Gradients, Table
+from edl.sync.replica import Micro, State
+
+Arrays = dict[str, Any]
+Lookup = Callable[[str, Any], Any]
+_SLOTS = "optimizer/"
+
+
+def replica(user_model: Any, user_code: UserCode) -> NumpyReplica:
+    """As in `edl.model.protocols.AdapterModule`."""
+    return NumpyReplica(user_model, user_code)
+
+
+def worker(user_model: Any, user_code: UserCode, seed: int) -> NumpyWorker:
+    """As in `edl.model.protocols.AdapterModule`."""
+    del seed  # it has no tables
+    return NumpyWorker(user_model, user_code)
+
+
+class NumpyModel:
+    """Base of both adapters: evaluation, prediction and export."""
+
+    def __init__(self, user_model: Any, user_code: UserCode) -> None:
+        self._user_code, self._user_model = user_code, user_model
+        self._parameters: Arrays = user_model.parameters
+        for name, array in self._parameters.items():
+            if getattr(array, "dtype", None) != np.float32:
+                raise ModelError(
+                    f"model() of {user_code.model.path}: parameter {name!r} is "
+                    f"{getattr(array, 'dtype', type(array).__name__)}: it must be a float32 array"
+                )
+        self._metrics = user_code.metrics()
+
+    def evaluate(self, records: Any, lookup: Lookup | None = None) -> dict[str, float]:
+        """As in `Adapter`."""
+        del lookup
+        self._user_code.set_context("an evaluation", records)
+        outputs, labels = self._outputs(records)
+        metrics = {"loss": self._loss(outputs, labels)[0]}
+        for name, metric in self._metrics.items():
+            metrics[name] = self._user_code.metric_value(name, metric, outputs, labels)
+        return metrics
+
+    def predict(self, records: Any, lookup: Lookup | None = None) -> Arrays:
+        """As in `Adapter`."""
+        del lookup
+        self._user_code.set_context("a prediction", records)
+        return self._user_code.prediction_arrays(
+            self._user_code.postprocess(self._outputs(records)[0]), count(records)
+        )
+
+    def export(self, folder: Path, lookup: Lookup | None = None) -> None:
+        """As in `Adapter`."""
+        del lookup
+        self._user_code.set_context("the export")
+        if self._user_code.model.has("export"):
+            self._user_code.call_function("export", self._user_model, folder)
+        else:
+            np.savez(folder / NUMPY_FILE, **self._parameters)
+
+    def parameters(self) -> Arrays:
+        """As in `Adapter`."""
+        return {name: array.copy() for name, array in self._parameters.items()}
+
+    def load_parameters(self, arrays: Mapping[str, Any], origin: str) -> None:
+        """As in `Adapter`."""
+        difference = first_difference(_shapes(self._parameters), _shapes(arrays))
+        if difference:
+            raise mismatch_error(origin, difference)
+        for name, array in self._parameters.items():
+            array[...] = arrays[name]
+
+    def _outputs(self, records: Any) -> tuple[Any, Any]:
+        inputs, labels = self._user_code.feed(records)
+        return self._user_code.call("forward(inputs)", self._user_model.forward, inputs), labels
+
+    def _loss(self, outputs: Any, labels: Any) -> tuple[float, Any]:
+        pair = self._user_code.call_function("loss", outputs, labels)
+        if not isinstance(pair, tuple) or len(pair) != 2:  # noqa: PLR2004 - a pair
+            raise ModelError(
+                f"{SIGNATURES['loss']} of {self._user_code.model.path} must return a pair for a model in "
+                "plain numpy: the mean loss, and its slope with regard to the outputs"
+            )
+        return self._user_code.to_float(SIGNATURES["loss"], pair[0]), pair[1]
+
+    def _loss_and_gradients(self, records: Any) -> tuple[float, Arrays]:
+        """Returns the mean loss of a batch and its gradients."""
+        outputs, labels = self._outputs(records)
+        loss, slope = self._loss(outputs, labels)
+        gradients = self._user_code.call("gradients(slope)", self._user_model.gradients, slope)
+        for name, array in gradients.items():
+            if name not in self._parameters or np.shape(array) != self._parameters[name].shape:
+                raise ModelError(
+                    f"gradients(slope) of {self._user_code.model.path} returned {name!r} of shape "
+                    f"{list(np.shape(array))}: it must return arrays shaped like the parameters"
+                )
+        return loss, gradients
+
+
+class NumpyReplica(NumpyModel):
+    """A `Replica` of a model in plain numpy."""
+
+    def __init__(self, user_model: Any, user_code: UserCode) -> None:
+        super().__init__(user_model, user_code)
+        self._optimizer = NumpyOptimizer(
+            user_code.call_function("optimizer", self._parameters),
+            self._parameters,
+            user_code.model.path,
+        )
+        self._gradient = {name: np.zeros_like(array) for name, array in self._parameters.items()}
+        self.size = sum(array.size for array in self._parameters.values())
+
+    def backward(self, records: Any, weight: float, micro: Micro) -> dict[str, float]:
+        """As in `Replica`."""
+        self._user_code.set_context(
+            f"step {micro.step + 1}, micro-batch {micro.index + 1}", records
+        )
+        seed_everything(micro.seed)
+        loss, gradients = self._loss_and_gradients(records)
+        for name, array in gradients.items():
+            self._gradient[name] += weight * array
+        return {"loss": loss}
+
+    def read_gradient(self, out: np.ndarray) -> None:
+        """As in `Replica`."""
+        np.concatenate([gradient.ravel() for gradient in self._gradient.values()], out=out)
+
+    def write_gradient(self, flat: np.ndarray) -> None:
+        """As in `Replica`."""
+        offset = 0
+        for gradient in self._gradient.values():
+            gradient[...] = flat[offset : offset + gradient.size].reshape(gradient.shape)
+            offset += gradient.size
+
+    def step(self, scale: float) -> None:
+        """As in `Replica`."""
+        self._optimizer.step(self._gradient, scale)
+        self.clear()
+
+    def clear(self) -> None:
+        """As in `Replica`."""
+        for gradient in self._gradient.values():
+            gradient.fill(0)
+
+    def state(self) -> State:
+        """As in `Replica`."""
+        arrays = {MODEL_PREFIX + name: array for name, array in self._parameters.items()}
+        arrays.update((_SLOTS + name, array) for name, array in self._optimizer.slots.items())
+        return State(arrays, {"steps": self._optimizer.steps})
+
+    def load(self, state: State) -> None:
+        """As in `Replica`."""
+        arrays = self.state().arrays
+        difference = first_difference(_shapes(arrays), _shapes(state.arrays))
+        if difference:
+            raise mismatch_error("the state", difference)
+        if "steps" not in state.extra:
+            raise CheckpointError("the state is of another framework: it does not count steps")
+        for name, array in arrays.items():
+            array[...] = state.arrays[name]
+        self._optimizer.steps = int(state.extra["steps"])
+
+
+class NumpyWorker(NumpyModel):
+    """A `Worker` of a model in plain numpy, without tables."""
+
+    def __init__(self, user_model: Any, user_code: UserCode) -> None:
+        super().__init__(user_model, user_code)
+        self._optimizer = dict(user_code.call_function("optimizer", self._parameters))
+        self._batches = 0
+        user_code.memory_advice = SMALLER_BATCH
+
+    def initial(self) -> Arrays:
+        """As in `Worker`."""
+        return self.parameters()
+
+    def tables(self) -> dict[str, Table]:
+        """As in `Worker`."""
+        return {}
+
+    def optimizer(self) -> dict[str, Any]:
+        """As in `Worker`."""
+        return self._optimizer
+
+    def load(self, dense: Mapping[str, Any]) -> None:
+        """As in `Worker`."""
+        self.load_parameters(dense, "what the servers hold")
+
+    def gradients(self, records: Any, lookup: Lookup) -> Gradients:
+        """As in `Worker`."""
+        del lookup
+        self._batches += 1
+        self._user_code.set_context(f"its batch {self._batches}", records)
+        loss, gradients = self._loss_and_gradients(records)
+        return Gradients(gradients, {}, {"loss": loss})
+
+
+def _shapes(arrays: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(np.shape(array)) for name, array in arrays.items()}

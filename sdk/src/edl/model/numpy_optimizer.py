@@ -1,0 +1,92 @@
+"""Optimizers for models in plain numpy: the same kinds as at the parameter servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edl.model.errors import ModelError
+
+Arrays = dict[str, Any]
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "sgd": {},
+    "momentum": {"momentum": 0.9, "nesterov": False},
+    "adagrad": {"initial": 0.0, "epsilon": 1e-6},
+    "adam": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
+}
+_SLOTS = {"sgd": (), "momentum": ("speed",), "adagrad": ("squares",), "adam": ("mean", "squares")}
+
+
+class NumpyOptimizer:
+    """An optimizer that changes one model's parameters in place."""
+
+    def __init__(self, settings: Any, parameters: Arrays, path: Path) -> None:
+        """Checks what `optimizer(parameters)` returned.
+
+        Raises:
+            ModelError: It is not a valid dict; the text lists the supported settings.
+        """
+        self._settings = _checked(settings, path)
+        self._parameters = parameters
+        self._change: Callable[[str, Any], Any] = getattr(self, f"_{self._settings['kind']}")
+        begin = self._settings.get("initial", 0.0)
+        self.slots: Arrays = {
+            f"{slot}/{name}": np.full_like(array, begin)
+            for slot in _SLOTS[self._settings["kind"]]
+            for name, array in parameters.items()
+        }
+        self.steps = 0
+
+    def step(self, gradient: Mapping[str, Any], scale: float) -> None:
+        """Makes one step with the learning rate times `scale`."""
+        self.steps += 1
+        rate = np.float32(self._settings["learning_rate"] * scale)
+        for name, array in self._parameters.items():
+            np.subtract(array, rate * self._change(name, gradient[name]), out=array)
+
+    def _sgd(self, _name: str, slope: Any) -> Any:
+        return slope
+
+    def _momentum(self, name: str, slope: Any) -> Any:
+        speed, decay = self.slots[f"speed/{name}"], np.float32(self._settings["momentum"])
+        speed *= decay
+        speed += slope
+        return slope + decay * speed if self._settings["nesterov"] else speed
+
+    def _adagrad(self, name: str, slope: Any) -> Any:
+        squares = self.slots[f"squares/{name}"]
+        squares += slope * slope
+        return slope / (np.sqrt(squares) + np.float32(self._settings["epsilon"]))
+
+    def _adam(self, name: str, slope: Any) -> Any:
+        mean, squares = self.slots[f"mean/{name}"], self.slots[f"squares/{name}"]
+        beta1, beta2 = self._settings["beta1"], self._settings["beta2"]
+        mean += np.float32(1 - beta1) * (slope - mean)
+        squares += np.float32(1 - beta2) * (slope * slope - squares)
+        below = np.sqrt(squares / np.float32(1 - beta2**self.steps))
+        upper = mean / np.float32(1 - beta1**self.steps)
+        return upper / (below + np.float32(self._settings["epsilon"]))
+
+
+def _checked(settings: Any, path: Path) -> dict[str, Any]:
+    kinds = ", ".join(_DEFAULTS)
+    kind = settings.get("kind") if isinstance(settings, Mapping) else None
+    if not isinstance(settings, Mapping) or kind not in _DEFAULTS:
+        raise ModelError(
+            f"optimizer(parameters) of {path} returned {str(settings)!r:.80}: for a model in plain "
+            f'numpy it must return a dict such as {{"kind": "sgd", "learning_rate": 0.1}}, of the '
+            f"kinds {kinds}"
+        )
+    defaults = _DEFAULTS[kind]
+    unknown = [name for name in settings if name not in (*defaults, "kind", "learning_rate")]
+    rate = settings.get("learning_rate")
+    if unknown or not isinstance(rate, (int, float)) or not rate > 0:
+        problem = f"has no setting {unknown[0]!r}" if unknown else "needs a learning_rate above 0"
+        raise ModelError(
+            f"optimizer(parameters) of {path}: {kind} {problem}; it has "
+            f"{', '.join(['learning_rate', *defaults])}"
+        )
+    return {**defaults, **settings}

@@ -1,0 +1,25 @@
+"""The adapter of PaddlePaddle, version 3, on CPUs; the extra `edl-sdk[paddle]` installs it.
+
+Synchronous training exchanges one flat gradient of float32 numbers; parameter servers get the
+gradients of dense parameters by name and those of sparse embeddings row by row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edl.model.paddle.replica import PaddleReplica
+from edl.model.paddle.worker import PaddleWorker
+from edl.model.user_code import UserCode
+
+__all__ = ["PaddleReplica", "PaddleWorker", "replica", "worker"]
+
+
+def replica(layer: Any, user_code: UserCode) -> PaddleReplica:
+    """As in `edl.model.protocols.AdapterModule`."""
+    return PaddleReplica(layer, user_code)
+
+
+def worker(layer: Any, user_code: UserCode, seed: int) -> PaddleWorker:
+    """As in `edl.model.protocols.AdapterModule`."""
+    return PaddleWorker(layer, user_code, seed)

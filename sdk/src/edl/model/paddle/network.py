@@ -1,0 +1,171 @@
+"""Forward passes, evaluation, prediction and export of a user's layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import paddle
+
+from edl.model.data import count
+from edl.model.errors import ModelError
+from edl.model.functions import SIGNATURES
+from edl.model.paddle.sigterm import restore_handler
+from edl.model.parameters import PADDLE_FILE, first_difference, mismatch_error
+from edl.model.user_code import UserCode
+
+T = TypeVar("T")
+Arrays = dict[str, Any]
+Lookup = Callable[[str, Any], Any]
+_LOSS = SIGNATURES["loss"]
+_NARROW = {np.dtype(np.float64): np.float32, np.dtype(np.uint32): np.int64}
+"""numpy's default types that layers do not accept, and their replacements."""
+
+
+class Network:
+    """A user's layer and functions; the base of replica and worker."""
+
+    def __init__(self, layer: Any, user_code: UserCode) -> None:
+        restore_handler()
+        self.layer, self._user_code = layer, user_code
+        self._metrics = user_code.metrics()
+        layer.train()
+        self.trained: list[Any] = []
+        self.names: list[str] = []
+        for name, parameter in layer.named_parameters():
+            if not parameter.stop_gradient:
+                self.trained.append(parameter)
+                self.names.append(name)
+                _check(user_code, name, parameter)
+        if not self.trained:
+            raise ModelError(f"model() of {user_code.model.path} has no trainable parameters")
+
+    def loss(self, records: Any) -> Any:
+        """Returns the mean loss of a batch as a tensor with gradients."""
+        outputs, labels = self.outputs(records)
+        loss = self._user_code.call_function("loss", outputs, labels)
+        if not isinstance(loss, paddle.Tensor) or loss.stop_gradient:
+            raise ModelError(
+                f"{_LOSS} of {self._user_code.model.path} does not depend on the parameters: compute it "
+                "of the outputs with paddle's functions, and return the tensor"
+            )
+        if loss.shape not in ([], [1]):  # `size` is slower than the whole method
+            self._user_code.to_float(_LOSS, loss)
+        return loss
+
+    def outputs(self, records: Any) -> tuple[Any, Any]:
+        """Returns outputs and labels of a batch."""
+        inputs, labels = self._user_code.feed(records)
+        labels = _tensors(labels)
+        inputs = _tensors(inputs)
+        if isinstance(inputs, dict):
+            return self._user_code.call("the model", lambda: self.layer(**inputs)), labels
+        if isinstance(inputs, (list, tuple)):
+            return self._user_code.call("the model", self.layer, *inputs), labels
+        return self._user_code.call("the model", self.layer, inputs), labels
+
+    def evaluate(self, records: Any, lookup: Lookup | None = None) -> dict[str, float]:
+        """As in `Adapter`."""
+        del lookup
+        self._user_code.set_context("an evaluation", records)
+
+        def measure() -> dict[str, float]:
+            outputs, labels = self.outputs(records)
+            loss = self._user_code.call_function("loss", outputs, labels)
+            metrics = {"loss": self._user_code.to_float(_LOSS, loss)}
+            for name, metric in self._metrics.items():
+                metrics[name] = self._user_code.metric_value(name, metric, outputs, labels)
+            return metrics
+
+        return self._without_training(measure)
+
+    def predict(self, records: Any, lookup: Lookup | None = None) -> Arrays:
+        """As in `Adapter`."""
+        del lookup
+        self._user_code.set_context("a prediction", records)
+
+        def compute() -> Arrays:
+            predictions = self._user_code.postprocess(self.outputs(records)[0])
+            return self._user_code.prediction_arrays(predictions, count(records))
+
+        return self._without_training(compute)
+
+    def export(self, folder: Path, lookup: Lookup | None = None) -> None:
+        """As in `Adapter`."""
+        del lookup
+        self.write(self.layer, folder)
+
+    def write(self, layer: Any, folder: Path) -> None:
+        """Writes a layer into a folder."""
+        self._user_code.set_context("the export")
+        layer.eval()
+        try:
+            if self._user_code.model.has("export"):
+                self._user_code.call_function("export", layer, folder)
+            else:
+                paddle.save(layer.state_dict(), str(folder / PADDLE_FILE))
+        finally:
+            layer.train()
+
+    def parameters(self) -> Arrays:
+        """As in `Adapter`."""
+        return {name: tensor.numpy() for name, tensor in self.layer.state_dict().items()}
+
+    def load_parameters(self, arrays: Mapping[str, Any], origin: str) -> None:
+        """As in `Adapter`."""
+        set_tensors(self.layer.state_dict(), arrays, origin)
+
+    def _without_training(self, act: Callable[[], T]) -> T:
+        """Calls it in evaluation mode: no dropout, gradients or running statistics."""
+        self.layer.eval()
+        try:
+            with paddle.no_grad():
+                return act()
+        finally:
+            self.layer.train()
+
+
+def shapes(arrays: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Returns name -> shape."""
+    return {name: tuple(array.shape) for name, array in arrays.items()}
+
+
+def set_tensors(tensors: Mapping[str, Any], arrays: Mapping[str, Any], origin: str) -> None:
+    """Sets tensors, if all shapes match.
+
+    Raises:
+        CheckpointError: They belong to another model; then no tensor is changed.
+    """
+    difference = first_difference(shapes(tensors), shapes(arrays))
+    if difference:
+        raise mismatch_error(origin, difference)
+    for name, tensor in tensors.items():
+        tensor.set_value(np.ascontiguousarray(arrays[name]))
+
+
+def read_arrays(path: Path) -> Arrays:
+    """Reads the arrays of a file that `paddle.save` wrote."""
+    return dict(paddle.load(str(path), return_numpy=True))
+
+
+def _tensors(values: Any) -> Any:
+    """Converts arrays to tensors; leaves other values as they are."""
+    if isinstance(values, np.ndarray):
+        narrow = _NARROW.get(values.dtype)
+        return paddle.to_tensor(values if narrow is None else values.astype(narrow))
+    if isinstance(values, dict):
+        return {name: _tensors(value) for name, value in values.items()}
+    if isinstance(values, (list, tuple)):
+        return type(values)(_tensors(value) for value in values)
+    return values
+
+
+def _check(user_code: UserCode, name: str, parameter: Any) -> None:
+    if parameter.dtype != paddle.float32:
+        kind = str(parameter.dtype).rpartition(".")[2]
+        raise ModelError(
+            f"model() of {user_code.model.path}: parameter {name!r} is {kind}: parameters that are "
+            "trained must be float32"
+        )

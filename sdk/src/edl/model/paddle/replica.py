@@ -1,0 +1,124 @@
+"""Synchronous training of a PaddlePaddle model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import paddle
+
+from edl.model.errors import ModelError
+from edl.model.paddle.flat_buffer import FlatBuffer
+from edl.model.paddle.network import Network, set_tensors
+from edl.model.paddle.optimizer_state import OptimizerState
+from edl.model.paddle.running_statistics import RunningStatistics
+from edl.model.parameters import MODEL_PREFIX
+from edl.model.seeding import seed_everything
+from edl.model.user_code import UserCode
+from edl.sync.replica import Micro, State
+
+
+class PaddleReplica(Network):
+    """A `Replica`; its flat gradient ends with the changes of running statistics.
+
+    A parameter that a step does not use has a gradient of zeros, so that all members agree.
+    """
+
+    def __init__(self, layer: Any, user_code: UserCode) -> None:
+        for part in layer.sublayers(include_self=True):
+            if isinstance(part, paddle.nn.Embedding):
+                part._sparse = False  # noqa: SLF001 - gradients are exchanged as one dense array
+        super().__init__(layer, user_code)
+        self._flat = FlatBuffer([parameter.shape for parameter in self.trained])
+        self._statistics = RunningStatistics(layer)
+        self._optimizer_state = OptimizerState(
+            user_code.call_function("optimizer", layer.parameters()), layer, user_code
+        )
+        self.size = self._flat.size + self._statistics.size
+        self._checked = False
+
+    def backward(self, records: Any, weight: float, micro: Micro) -> dict[str, float]:
+        """As in `Replica`."""
+        self._user_code.set_context(
+            f"step {micro.step + 1}, micro-batch {micro.index + 1}", records
+        )
+        seed_everything(micro.seed)
+        self._statistics.start_forward()
+        loss = self.loss(records)
+        seed = None if weight == 1.0 else paddle.full(loss.shape, weight, loss.dtype)
+        self._user_code.call("the gradient", loss.backward, seed)
+        self._statistics.finish_forward(weight)
+        if not self._checked:
+            self._check_gradients()
+        return {"loss": loss.item()}
+
+    def read_gradient(self, out: np.ndarray) -> None:
+        """As in `Replica`."""
+        self._flat.read([parameter.grad for parameter in self.trained], out[: self._flat.size])
+        self._statistics.read(out[self._flat.size :])
+
+    def write_gradient(self, flat: np.ndarray) -> None:
+        """As in `Replica`."""
+        addresses: set[int] = set()
+        gradients = []
+        for index, parameter in enumerate(self.trained):
+            gradient = parameter.grad
+            usable = gradient is not None and gradient.is_contiguous()
+            if (
+                not usable or gradient.data_ptr() in addresses
+            ):  # two may share memory, such as those of a sum
+                parameter.grad = self._flat.zeros(index)
+                gradient = parameter.grad
+            addresses.add(gradient.data_ptr())
+            gradients.append(gradient)
+        self._flat.write(flat, gradients)
+        self._statistics.write(flat[self._flat.size :])
+
+    def step(self, scale: float) -> None:
+        """As in `Replica`."""
+        self._user_code.set_context("a step")
+        for index, parameter in enumerate(self.trained):
+            if parameter.grad is None:
+                parameter.grad = self._flat.zeros(index)
+        self._user_code.call("the optimizer", self._optimizer_state.step, scale)
+        self._statistics.step()
+        self._clear_gradients()
+
+    def clear(self) -> None:
+        """As in `Replica`."""
+        self._statistics.clear()
+        self._clear_gradients()
+
+    def state(self) -> State:
+        """As in `Replica`."""
+        arrays = {
+            MODEL_PREFIX + name: tensor.numpy() for name, tensor in self.layer.state_dict().items()
+        }
+        arrays.update(
+            (name, tensor.numpy()) for name, tensor in self._optimizer_state.tensors().items()
+        )
+        return State(arrays, self._optimizer_state.extra())
+
+    def load(self, state: State) -> None:
+        """As in `Replica`."""
+        parameters = {
+            MODEL_PREFIX + name: tensor for name, tensor in self.layer.state_dict().items()
+        }
+        set_tensors({**parameters, **self._optimizer_state.tensors()}, state.arrays, "the state")
+        self._optimizer_state.load(state.extra)
+        self._statistics.restart()
+        self._clear_gradients()
+
+    def _clear_gradients(self) -> None:
+        for parameter in self.trained:
+            parameter.clear_gradient(False)
+
+    def _check_gradients(self) -> None:
+        """Checks once that gradients are dense."""
+        self._checked = True
+        for name, parameter in zip(self.names, self.trained):
+            if parameter.grad is not None and not parameter.grad.is_dense():
+                raise ModelError(
+                    f"the gradient of {name!r} is sparse: use paddle.nn.Embedding, or sparse=False, "
+                    "for synchronous training"
+                )

@@ -1,0 +1,20 @@
+"""Removes PaddlePaddle's signal handlers, which print "FatalError" and end the process.
+
+They are set in C at import, so Python's previous handler must be set again.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import paddle
+
+
+def restore_handler() -> None:
+    """Restores the handler of SIGTERM from before `import paddle`, in the main thread."""
+    paddle.disable_signal_handler()
+    before = signal.getsignal(signal.SIGTERM)
+    main = threading.current_thread() is threading.main_thread()
+    if main and before is not None and before != signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,110 @@
+"""Asynchronous training of a PaddlePaddle model: gradients for parameter servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from edl.model.errors import ModelError
+from edl.model.paddle.embedding_tables import EmbeddingTable, Lookup, sparse_embeddings
+from edl.model.paddle.network import Network, set_tensors
+from edl.model.paddle.running_statistics import running_tensors
+from edl.model.paddle.server_optimizers import to_server_optimizer
+from edl.model.seeding import build_model
+from edl.model.user_code import SMALLER_BATCH, UserCode
+from edl.servers.worker import Gradients, Table
+
+T = TypeVar("T")
+
+
+class PaddleWorker(Network):
+    """A `Worker` whose `paddle.nn.Embedding(sparse=True)` layers are tables at the servers."""
+
+    def __init__(self, layer: Any, user_code: UserCode, seed: int) -> None:
+        self._embeddings = [
+            EmbeddingTable(name, part, seed) for name, part in sparse_embeddings(layer)
+        ]
+        self._seed = seed
+        self._batches = 0
+        user_code.memory_advice = SMALLER_BATCH
+        super().__init__(layer, user_code)
+        if running_tensors(layer):
+            raise ModelError(
+                f"model() of {user_code.model.path} keeps running statistics (batch normalization, or "
+                "buffers that are saved), which parameter servers do not have: use LayerNorm or "
+                "GroupNorm, or train with --sync"
+            )
+        self._optimizer = to_server_optimizer(
+            user_code.call_function("optimizer", layer.parameters()), user_code.model.path
+        )
+        self._dense = dict(zip(self.names, self.trained))
+
+    def initial(self) -> dict[str, Any]:
+        """As in `Worker`."""
+        return {name: parameter.numpy() for name, parameter in self._dense.items()}
+
+    def tables(self) -> dict[str, Table]:
+        """As in `Worker`."""
+        return {table.name: table.table for table in self._embeddings}
+
+    def optimizer(self) -> dict[str, Any]:
+        """As in `Worker`."""
+        return self._optimizer
+
+    def load(self, dense: Mapping[str, Any]) -> None:
+        """As in `Worker`."""
+        set_tensors(self._dense, dense, "what the servers hold")
+
+    def gradients(self, records: Any, lookup: Lookup) -> Gradients:
+        """As in `Worker`."""
+        self._batches += 1
+        self._user_code.set_context(f"its batch {self._batches}", records)
+        loss = self._with_lookup(lookup, lambda: self.loss(records), keep=True)
+        self._user_code.call("the gradient", loss.backward)
+        dense = {}
+        for name, parameter in self._dense.items():
+            if parameter.grad is not None:
+                dense[name] = parameter.grad.numpy()
+                parameter.clear_gradient(False)
+        rows = {table.name: table.gradient() for table in self._embeddings}
+        used = {name: gradient for name, gradient in rows.items() if gradient is not None}
+        return Gradients(dense, used, {"loss": loss.item()})
+
+    def evaluate(self, records: Any, lookup: Lookup | None = None) -> dict[str, float]:
+        """As in `Adapter`."""
+        return self._with_lookup(lookup, lambda: super(PaddleWorker, self).evaluate(records))
+
+    def predict(self, records: Any, lookup: Lookup | None = None) -> dict[str, Any]:
+        """As in `Adapter`."""
+        return self._with_lookup(lookup, lambda: super(PaddleWorker, self).predict(records))
+
+    def export(self, folder: Path, lookup: Lookup | None = None) -> None:
+        """As in `Adapter`; the exported model contains all rows of its tables."""
+        full_model = build_model(self._user_code, self._seed)
+        arrays = self.parameters()
+        for table in self._embeddings:
+            if lookup is None:
+                raise ModelError(f"rows of {table.name!r} are at parameter servers: give a lookup")
+            arrays[table.weight] = table.all_rows(lookup)
+        set_tensors(full_model.state_dict(), arrays, "what the servers hold")
+        self.write(full_model, folder)
+
+    def _with_lookup(self, lookup: Lookup | None, act: Callable[[], T], *, keep: bool = False) -> T:
+        """Calls a function while rows can be looked up.
+
+        Args:
+            lookup: Returns rows of a table.
+            act: Runs forward passes.
+            keep: Whether to keep the rows for their gradients.
+        """
+        for table in self._embeddings:
+            table.clear()
+            table.lookup = lookup
+        try:
+            return act()
+        finally:
+            for table in self._embeddings:
+                table.lookup = None
+                if not keep:
+                    table.clear()

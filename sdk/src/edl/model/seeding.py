@@ -1,0 +1,27 @@
+"""Seeds the random generators that a user's code may draw from, and builds models with them."""
+
+from __future__ import annotations
+
+import random
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edl.model.user_code import UserCode
+
+
+def build_model(user_code: UserCode, seed: int) -> Any:
+    """Returns what `model()` returns; the same seed gives the same arrays in every process."""
+    seed_everything(seed)
+    return user_code.call_function("model")
+
+
+def seed_everything(seed: int) -> None:
+    """Seeds Python's generator, and those of numpy and PaddlePaddle if they are imported."""
+    random.seed(seed)
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(seed)
+    framework: Any = sys.modules.get("paddle")
+    if framework is not None:
+        framework.seed(seed)

@@ -1,0 +1,177 @@
+"""Calls the functions of a user's file, and adds function, step and trainer to their errors."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from edl.errors import EdlError
+from edl.model.data import count
+from edl.model.errors import ModelError, OutOfMemory
+from edl.model.functions import SIGNATURES
+from edl.model.user_errors import is_out_of_memory, summary, wrap_user_error
+from edl.model.user_file import Model
+
+SMALLER_BATCH = "lower --batch-size"
+_LABELS = ("labels", "y")
+"""Names of an array of labels that are recognized without `feed`."""
+
+
+class UserCode:
+    """The functions of one user's file, as one trainer calls them; raises only `EdlError`."""
+
+    def __init__(self, model: Model, trainer: str = "") -> None:
+        """Stores the model; calls nothing yet.
+
+        Args:
+            model: The user's file.
+            trainer: This trainer's name, for error messages.
+        """
+        self.model = model
+        self._trainer = trainer
+        self._context: tuple[str, Any] = ("", None)
+        self.memory_advice = f"{SMALLER_BATCH} or raise --micro-batches"
+        """Advice in out-of-memory errors."""
+
+    def set_context(self, activity: str, records: Any = None) -> None:
+        """Sets what error messages name: the current work, such as `step 3`, and its batch."""
+        self._context = (activity, records)
+
+    def call(self, action: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls a function and converts its errors.
+
+        Args:
+            action: For error messages: the function's signature, or what is computed.
+            function: The user's, or one that may call user code, such as a layer.
+            arguments: Its arguments.
+        """
+        try:
+            return function(*arguments)
+        except EdlError:
+            raise
+        except Exception as error:
+            raise self.wrap_error(action, error) from error
+
+    def call_function(self, name: str, *arguments: Any) -> Any:
+        """Calls a function of the file."""
+        return self.call(SIGNATURES[name], self.model.functions[name], *arguments)
+
+    def wrap_error(self, action: str, error: BaseException) -> ModelError:
+        """Returns the error to raise for an error of user code."""
+        activity, records = self._context
+        when = f" at {activity}" if activity else ""
+        if records is not None:
+            when += f" of {count(records)} records"
+        if self._trainer:
+            when += f" on {self._trainer}"
+        if is_out_of_memory(error):
+            return OutOfMemory(
+                f"out of memory{when}, in {action}: {self.memory_advice} ({summary(error)})"
+            )
+        text = f"{action} of {self.model.path} failed{when}"
+        return wrap_user_error(self.model.path, text, error)
+
+    def feed(self, records: Any) -> tuple[Any, Any]:
+        """Returns inputs and labels of a batch; labels are None if records have none."""
+        if not self.model.has("feed"):
+            return _by_name(self.model, records)
+        pair = self.call_function("feed", records)
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:  # noqa: PLR2004 - a pair
+            raise ModelError(
+                f"feed(records) of {self.model.path} returned {_kind(pair)}: it must return a pair "
+                "(inputs, labels); labels may be None where records have none"
+            )
+        return pair[0], pair[1]
+
+    def metrics(self) -> dict[str, Callable[[Any, Any], Any]]:
+        """Returns the user's metrics by name; empty if there are none."""
+        if not self.model.has("metrics"):
+            return {}
+        metrics = self.call_function("metrics")
+        is_valid = isinstance(metrics, Mapping) and all(
+            callable(metric) for metric in metrics.values()
+        )
+        if not is_valid or "loss" in metrics or not all(isinstance(name, str) for name in metrics):
+            raise ModelError(
+                f"metrics() of {self.model.path} returned {_kind(metrics)}: it must return functions "
+                'of (outputs, labels) by name, such as {"accuracy": accuracy}; "loss" is always '
+                "among them and needs none"
+            )
+        return dict(metrics)
+
+    def metric_value(self, name: str, metric: Callable[[Any, Any], Any], *arguments: Any) -> float:
+        """Returns the value of one metric of one batch."""
+        action = f"metric {name!r}"
+        return self.to_float(action, self.call(action, metric, *arguments))
+
+    def to_float(self, action: str, value: Any) -> float:
+        """Converts a value that holds exactly one number; NaN is allowed."""
+        try:
+            return float(value)
+        except Exception as error:
+            shape = getattr(value, "shape", None)
+            kind = _kind(value) if shape is None else f"an array of shape {list(shape)}"
+            raise ModelError(
+                f"{action} of {self.model.path} returned {kind}: it must be one number, the mean over "
+                "the batch"
+            ) from error
+
+    def postprocess(self, outputs: Any) -> Any:
+        """Applies the user's `predict` to a model's outputs, if there is one."""
+        return self.call_function("predict", outputs) if self.model.has("predict") else outputs
+
+    def prediction_arrays(self, predictions: Any, records: int) -> dict[str, Any]:
+        """Converts predictions to arrays by name, with a row for each record."""
+        if isinstance(predictions, Mapping):
+            named = {str(name): array for name, array in predictions.items()}
+        elif isinstance(predictions, (tuple, list)):
+            named = {f"outputs{i}": array for i, array in enumerate(predictions)}
+        else:
+            named = {"outputs": predictions}
+        arrays = {name: _array(values) for name, values in named.items()}
+        for name, array in arrays.items():
+            if not array.ndim or len(array) != records:
+                raise ModelError(
+                    f"predictions of {self.model.path}: {name!r} has shape {list(array.shape)} for "
+                    f"{records} records: the first axis must be records"
+                )
+        return arrays
+
+
+def _by_name(model: Model, records: Any) -> tuple[Any, Any]:
+    """Returns inputs and labels by the names of a batch's arrays, without `feed`."""
+    if isinstance(records, tuple) and len(records) == 2:  # noqa: PLR2004 - of `edl.from_arrays`
+        return records[0], records[1]
+    if not isinstance(records, dict):
+        raise ModelError(
+            f"{model.path} has no function feed(records), which makes (inputs, labels) of a batch "
+            f"of {_kind(records)}: only arrays of an .npz file need none"
+        )
+    names = list(records)
+    label = next((name for name in _LABELS if name in records), None)
+    if label is None and len(names) == 2:  # noqa: PLR2004 - inputs and labels
+        label = names[1]
+    if label is None and len(names) > 1:
+        raise ModelError(
+            f"which of the arrays {', '.join(names)} are labels? Name one of them 'labels', or "
+            f"define feed(records) in {model.path}"
+        )
+    inputs = {name: array for name, array in records.items() if name != label}
+    model_inputs = next(iter(inputs.values())) if len(inputs) == 1 else inputs
+    return model_inputs, None if label is None else records[label]
+
+
+def _kind(value: Any) -> str:
+    """Describes the type of a value, for messages."""
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of {len(value)}"
+    if isinstance(value, Mapping):
+        return f"a {type(value).__name__} of {', '.join(map(str, value)) or 'nothing'}"
+    return f"{type(value).__name__!r}"
+
+
+def _array(values: Any) -> Any:
+    """Converts a tensor or a sequence to a numpy array."""
+    to_numpy = getattr(values, "numpy", None)
+    return importlib.import_module("numpy").asarray(values if to_numpy is None else to_numpy())

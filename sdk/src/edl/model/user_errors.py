@@ -1,0 +1,71 @@
+"""Converts errors of user code: the user's part of the traceback, and a summary of one line."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from pathlib import Path
+
+from edl.model.errors import ModelError, OutOfMemory, UserCodeError
+
+_MOST_TEXT = 300
+_FRAMEWORK_TRACE = re.compile(
+    r"\A\s*-{10,}\s*C\+\+ Traceback.*?Error Message Summary:\s*-{4,}", re.DOTALL
+)
+"""A prefix of PaddlePaddle's error messages."""
+_FRAMEWORK_PLACE = re.compile(r"\s*\(at \S+:\d+\)")
+"""A suffix of them: a line of its own source."""
+_MEMORY_ERRORS = ("ResourceExhausted", "bad_alloc", "out of memory", "Unable to allocate")
+_EXTRAS = ("paddle", "numpy")
+"""Extras of this distribution, named like the modules they install."""
+
+
+def wrap_user_error(path: Path, failure: str, error: BaseException) -> ModelError:
+    """Returns the error for an exception of user code, or OutOfMemory.
+
+    Args:
+        path: The user's file.
+        failure: What failed, and when; the message starts with it.
+        error: The exception.
+    """
+    if is_out_of_memory(error):
+        return OutOfMemory(f"{failure}: out of memory ({summary(error)})")
+    return UserCodeError(
+        f"{failure}: {summary(error)}{_install_hint(error)}", user_traceback(path, error)
+    )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error of Python, numpy or PaddlePaddle means too little memory."""
+    if isinstance(error, MemoryError):
+        return True
+    named = isinstance(error, (RuntimeError, SystemError, OSError))
+    return named and any(sign in str(error) for sign in _MEMORY_ERRORS)
+
+
+def summary(error: BaseException) -> str:
+    """Returns type and text of an error in one line of limited length."""
+    text = _FRAMEWORK_PLACE.sub("", _FRAMEWORK_TRACE.sub("", str(error)))
+    line = " ".join(f"{type(error).__name__}: {text}".split()).rstrip(": ")
+    return line if len(line) <= _MOST_TEXT else f"{line[:_MOST_TEXT]} ..."
+
+
+def user_traceback(path: Path, error: BaseException) -> str:
+    """Returns the traceback from the first to the last frame of files in the user's folder."""
+    folder = path.resolve().parent
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [i for i, frame in enumerate(frames) if is_user_file(folder, frame.filename)]
+    user_frames = frames[ours[0] : ours[-1] + 1] if ours else []
+    listed = "".join(traceback.format_list(user_frames))
+    return f"Traceback (in {path}):\n{listed}{summary(error)}" if user_frames else summary(error)
+
+
+def is_user_file(folder: Path, file: str) -> bool:
+    """Whether a file is in the user's folder and not in an installed package."""
+    file_path = Path(file).resolve()
+    return folder in file_path.parents and "site-packages" not in file_path.parts
+
+
+def _install_hint(error: BaseException) -> str:
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    return f"; install it with pip install 'edl-sdk[{name}]'" if name in _EXTRAS else ""

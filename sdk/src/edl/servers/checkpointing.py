@@ -1,0 +1,87 @@
+"""Checkpoints of all servers in two phases, run by the trainer that server 0 chooses."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any, Callable
+
+from edl.servers.connection import PserverConnection
+from edl.servers.errors import ServersError
+from edl.servers.fan_out import FanOut
+
+log = logging.getLogger("edl")
+
+Json = dict[str, Any]
+WRITE_S = 110.0
+"""Time limit for a server to write its part; server 0's ticket expires soon after."""
+_MOMENT_S = 1.0
+
+
+def write_checkpoint(fan: FanOut, identity: Json, version: int) -> None:
+    """Makes all servers write their parts, then commit them; server 0 commits last.
+
+    Args:
+        fan: Calls all servers.
+        identity: Trainer, incarnation and generation.
+        version: Names the checkpoint.
+
+    Raises:
+        ServersError: It was not written; older checkpoints are intact.
+    """
+    body = {**identity, "version": version}
+
+    def prepare(connection: PserverConnection, _: int) -> Json:
+        return connection.json("POST", "/v1/prepare", body, WRITE_S)
+
+    def commit(connection: PserverConnection, _: int) -> Json:
+        return connection.json("POST", "/v1/commit", body)
+
+    fan.call_all(prepare)
+    others = list(range(1, len(fan)))
+    if others:
+        fan.call_all(commit, others)
+    fan.call_all(commit, [0])
+
+
+class ServerCheckpointer:
+    """Writes checkpoints in a thread, one at a time, over separate connections."""
+
+    def __init__(self, connect: Callable[[], FanOut]) -> None:
+        self._connect = connect
+        self._thread: threading.Thread | None = None
+        self._fan: FanOut | None = None
+
+    def start(self, identity: Json, version: int) -> bool:
+        """Starts a checkpoint.
+
+        Returns:
+            False if another one is still being written; another trainer may write this one.
+        """
+        if self._thread is not None:
+            self._thread.join(_MOMENT_S)  # it has committed, or server 0 would not ask for another
+            if self._thread.is_alive():
+                return False
+        self._thread = threading.Thread(
+            target=self._run, args=(identity, version), name="edl-saver", daemon=True
+        )
+        self._thread.start()
+        return True
+
+    def finish(self, timeout_s: float) -> None:
+        """Waits for the checkpoint being written; after the time-out, ends its calls."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+        if self._fan is not None:
+            self._fan.close()
+            self._fan = None
+
+    def _run(self, identity: Json, version: int) -> None:
+        if self._fan is None:
+            self._fan = self._connect()
+        try:
+            write_checkpoint(self._fan, identity, version)
+        except ServersError as error:
+            log.warning("no checkpoint at version %d: %s", version, error)
+        else:
+            log.info("parameter servers saved version %d", version)

@@ -1,0 +1,201 @@
+"""The client of a job's parameter servers: pulls parameters and pushes gradients."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from edl import clock
+from edl.errors import DataError, MasterError
+from edl.master.session import Session
+from edl.servers.checkpointing import ServerCheckpointer, write_checkpoint
+from edl.servers.connection import PserverConnection
+from edl.servers.errors import NonFiniteGradient, ServersError
+from edl.servers.frames import Frame, encode
+from edl.servers.layout import split
+from edl.servers.model_spec import ModelSpec
+from edl.servers.parameter_reader import Json, ParameterReader, checked_ids
+from edl.servers.push_history import PushHistory, RollbackReport, rollback_report
+from edl.servers.worker import Gradients
+
+log = logging.getLogger("edl")
+
+_SAVED_S = 20.0
+_REPORT_EVERY_S = 2.0
+"""Between two attempts to report lost batches to the master."""
+
+
+class PushOutcome(NamedTuple):
+    """The outcome of a push."""
+
+    applied: bool
+    """False if a server rejected it as too stale: pull, and compute the gradients again."""
+    staleness: int
+    """Versions between the pull and the push; the maximum over all servers."""
+
+
+class PserverClient(ParameterReader):
+    """A client of all parameter servers, for one thread; call `enter` first.
+
+    After each `GenerationChanged`, `enter` must be called again.
+    """
+
+    def __init__(self, member: Session, model: ModelSpec) -> None:
+        super().__init__(member, model)
+        self._saver = ServerCheckpointer(self._connect)
+        self._number = 0
+        self._pushes = PushHistory()
+        self._unreported: list[RollbackReport] = []
+        self._report_at_s = 0.0
+        self.lost_steps, self.lost_records = 0, 0
+        """Of this trainer's own batches, lost in rollbacks of the servers."""
+
+    def close(self) -> None:
+        """Waits for a checkpoint that is being written, and closes all connections."""
+        self._saver.finish(0.0 if self._member.exits else _SAVED_S)
+        super().close()
+
+    def report_rollbacks(self) -> None:
+        """Reports rollbacks to the master that have not been reported yet.
+
+        The master may be unreachable, or a new one that this trainer has not joined yet.
+        """
+        while self._unreported:
+            event, reason, steps, records, share = self._unreported[0]
+            control = self._member.control()
+            try:
+                control.report_rollback(event, reason, steps=steps, records=records, share=share)
+            except MasterError as error:
+                log.warning("a rollback could not be reported to the master yet: %s", error)
+                self._report_at_s = clock.monotonic_s() + _REPORT_EVERY_S
+                return
+            del self._unreported[0]
+
+    def next_number(self) -> int:
+        """Returns the number of the next batch; all attempts of one batch use the same number."""
+        self._number += 1
+        return self._number
+
+    def push(
+        self, gradients: Gradients, number: int, records: int, *, want: bool = True
+    ) -> PushOutcome:
+        """Sends gradients of the parameters in `dense`; each server applies them exactly once.
+
+        Args:
+            gradients: The gradients of one batch.
+            number: From `next_number`.
+            records: Number of records in the batch.
+            want: Whether the answer shall update `dense`.
+
+        Raises:
+            NonFiniteGradient: A gradient is NaN or infinite; nothing was sent.
+            DataError: Names, shapes or ids are invalid.
+            GenerationChanged: The servers have started another generation.
+        """
+        vectors = self.layout.pack(gradients.dense, "gradients")
+        for server, vector in enumerate(vectors):
+            if not np.isfinite(vector).all():
+                position = int(np.flatnonzero(~np.isfinite(vector))[0])
+                name = self.layout.parameter_at(server, position)
+                raise self._refusal(number, f"the gradient of {name!r}")
+        tables = {
+            name: self._checked_rows(name, *rows, number) for name, rows in gradients.sparse.items()
+        }
+        positions_by_table = {
+            name: split(ids, len(self._urls)) for name, (ids, _) in tables.items()
+        }
+        header = {**self._request_fields(), "number": number, "records": records, "want": want}
+        header["tables"] = list(tables)
+
+        def call(connection: PserverConnection, server: int) -> Frame:
+            arrays = {"dense": vectors[server]} if gradients.dense else {}
+            for index, (name, (ids, rows)) in enumerate(tables.items()):
+                positions = positions_by_table[name][server]
+                arrays[f"ids.{index}"], arrays[f"rows.{index}"] = ids[positions], rows[positions]
+            version = max(0, self._versions[server])
+            return connection.exchange_frames(
+                "/v1/push", encode({**header, "version": version}, arrays)
+            )
+
+        self._pushes.begin(number, records)
+        answers = self._fan.call_all(call)
+        applied = all(answer.meta["outcome"] != "stale" for answer in answers)
+        if applied:
+            self._pushes.acknowledge(number, records)
+        self._apply(answers)
+        if self._unreported and clock.monotonic_s() >= self._report_at_s:
+            self.report_rollbacks()
+        first = answers[0].meta
+        if first["save"]:
+            self._save_in_background(first["version"])
+        return PushOutcome(applied, max(answer.meta["staleness"] for answer in answers))
+
+    def report_non_finite(self, number: int, quantity: str) -> NonFiniteGradient:
+        """Reports a loss or gradient that is NaN or infinite; the servers count such reports."""
+        return self._refusal(number, quantity)
+
+    def save(self) -> bool:
+        """Makes all servers write a checkpoint now, unless this version has one.
+
+        Returns:
+            False if another trainer writes it or has written it.
+        """
+        self._saver.finish(_SAVED_S)
+        ask = {**self._request_fields(), "kind": "save"}
+        ticket = self._fan.call_all(
+            lambda connection, _: connection.json("POST", "/v1/tickets", ask), [0]
+        )[0]
+        if ticket["granted"]:
+            write_checkpoint(self._fan, self._request_fields(), ticket["version"])
+        return bool(ticket["granted"])
+
+    def _rolled_back(self, ended: int, states: Sequence[Json]) -> None:
+        self._saver.finish(0.0)  # it belongs to a generation that has ended
+        lost = self._pushes.roll_back([state["newest"] for state in states])
+        self.lost_steps += lost.steps
+        self.lost_records += lost.records
+        report = rollback_report(ended, states[0]["setback"], lost, self._identity["incarnation"])
+        log.warning(
+            "%s; %d steps (%d records) of this trainer are lost",
+            report.reason,
+            lost.steps,
+            lost.records,
+        )
+        self._unreported.append(report)
+        self.report_rollbacks()
+
+    def _save_in_background(self, version: int) -> None:
+        if self._saver.start(self._request_fields(), version):
+            return
+        with contextlib.suppress(ServersError):  # otherwise the ticket expires
+            body = {**self._request_fields(), "kind": "save", "back": True}
+            self._fan.connections[0].json("POST", "/v1/tickets", body)
+
+    def _checked_rows(self, table: str, ids: Any, rows: Any, number: int) -> tuple[Any, Any]:
+        row_ids = checked_ids(table, ids)
+        with np.errstate(over="ignore"):  # what overflows is found as infinite
+            gradient_rows = np.ascontiguousarray(rows, dtype=np.float32)
+        if gradient_rows.shape != (len(row_ids), self._dim(table)):
+            raise DataError(
+                f"gradients: table {table!r} has rows {list(gradient_rows.shape)} for {len(row_ids)} ids of "
+                f"{self._dim(table)} numbers"
+            )
+        if len(np.unique(row_ids)) != len(row_ids):
+            raise DataError(
+                f"gradients: table {table!r} names an id twice: add its gradients together first"
+            )
+        if not np.isfinite(gradient_rows).all():
+            raise self._refusal(number, f"the gradient of table {table!r}")
+        return row_ids, gradient_rows
+
+    def _refusal(self, number: int, quantity: str) -> NonFiniteGradient:
+        body = {**self._request_fields(), "number": number, "parameter": quantity}
+        try:
+            self._fan.connections[0].json("POST", "/v1/refusals", body)
+        except ServersError as error:
+            log.info("could not report a non-finite number to parameter server 0: %s", error)
+        return NonFiniteGradient(self._identity["trainer"], number, quantity)

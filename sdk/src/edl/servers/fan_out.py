@@ -1,0 +1,120 @@
+"""Sends the same call to all servers, one thread per server, and retries until each answers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from typing import Any, TypeVar
+
+from edl import clock
+from edl.backoff import Backoff
+from edl.servers.connection import PserverConnection
+from edl.servers.errors import ServersUnavailable
+
+log = logging.getLogger("edl")
+T = TypeVar("T")
+
+_LOG_AFTER_TRIES = 4
+Call = Callable[[PserverConnection, int], T]
+"""(connection, index of the server) -> its answer."""
+
+
+class FanOut:
+    """Connections to all servers of a job, for one thread at a time; any thread may call `close`."""
+
+    def __init__(
+        self, urls: Sequence[str], token: str, patience_s: float, stopping: Callable[[], bool]
+    ) -> None:
+        """Opens no connection yet.
+
+        Args:
+            urls: Addresses of the servers, in order of their index.
+            token: The job's token.
+            patience_s: How long one call waits for an unreachable server.
+            stopping: Whether this process is stopping; then no call waits any longer.
+        """
+        self.connections = [PserverConnection(url, token) for url in urls]
+        self._patience_s, self._stopping = patience_s, stopping
+        self._threads = ThreadPoolExecutor(len(urls), "edl-servers")
+        self._closed = threading.Event()
+
+    def __len__(self) -> int:
+        return len(self.connections)
+
+    def call_all(self, call: Call[T], servers: Sequence[int] | None = None) -> list[T]:
+        """Calls these servers, by default all, and returns their answers in order.
+
+        Raises:
+            ServersError: One of them refused, or was unreachable for too long. Others may have
+                performed the call, so it must be idempotent.
+        """
+        indexes = range(len(self.connections)) if servers is None else servers
+        given_up = threading.Event()
+        if len(indexes) == 1:
+            return [self._call(call, indexes[0], given_up)]
+        running = [self._threads.submit(self._call, call, server, given_up) for server in indexes]
+        try:
+            wait(running, return_when=FIRST_EXCEPTION)
+        finally:
+            given_up.set()  # ends the calls that still wait for an unreachable server
+        wait(running)
+        for future in running:
+            error = future.exception()
+            if error is not None and not isinstance(error, _GivenUp):
+                raise error
+        return [future.result() for future in running]
+
+    def try_all(self, call: Call[Any]) -> list[Any]:
+        """Calls each server once; None stands for one that did not answer or refused."""
+        running = [
+            self._threads.submit(call, connection, server)
+            for server, connection in enumerate(self.connections)
+        ]
+        wait(running)
+        return [None if future.exception() is not None else future.result() for future in running]
+
+    def close(self) -> None:
+        """Closes all connections; waiting calls end immediately."""
+        self._closed.set()
+        for connection in self.connections:
+            connection.close()
+        self._threads.shutdown(wait=False)
+
+    def _call(self, call: Call[T], server: int, given_up: threading.Event) -> T:
+        connection, backoff = self.connections[server], Backoff()
+        until_s = clock.monotonic_s() + self._patience_s
+        while True:
+            try:
+                answer = call(connection, server)
+            except ServersUnavailable as error:  # noqa: PERF203 - it waits much longer than this costs
+                self._pause(error, server, backoff, until_s, given_up)
+            else:
+                if backoff.tries >= _LOG_AFTER_TRIES:
+                    log.info("parameter server %d answers again", server)
+                return answer
+
+    def _pause(
+        self,
+        error: ServersUnavailable,
+        server: int,
+        backoff: Backoff,
+        until_s: float,
+        given_up: threading.Event,
+    ) -> None:
+        now_s = clock.monotonic_s()
+        if self._closed.is_set() or self._stopping():
+            raise error
+        if now_s > until_s:
+            text = f"parameter server {server} was unreachable for more than {self._patience_s:g} s: {error}"
+            raise ServersUnavailable(f"{text} (EDL_PATIENCE_S)") from error
+        pause_s = backoff.next_s()
+        if backoff.tries == _LOG_AFTER_TRIES:
+            log.warning("%s; trying again for %g s", error, self._patience_s)
+        if given_up.wait(pause_s):
+            raise _GivenUp(str(error)) from error
+
+
+class _GivenUp(ServersUnavailable):
+    """Raised in calls that ended because another server refused."""

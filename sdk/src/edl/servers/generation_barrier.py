@@ -1,0 +1,164 @@
+"""Waits until all parameter servers serve one generation, and starts one if necessary."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from edl import clock
+from edl.backoff import Backoff
+from edl.errors import SettingError
+from edl.servers import generation_start
+from edl.servers.connection import PserverConnection
+from edl.servers.errors import RequestRefused, ServersError, ServersUnavailable
+from edl.servers.fan_out import FanOut
+from edl.servers.layout import Layout
+from edl.servers.model_spec import ModelSpec
+
+log = logging.getLogger("edl")
+
+Json = dict[str, Any]
+_WAIT_S = 5.0
+_AGAIN = ("generation", "checkpoint", "index")
+"""Fields of refusals that report a change at the servers: their states must be read again."""
+
+
+class GenerationBarrier:
+    """A barrier that one trainer passes once all servers serve the same generation.
+
+    If they do not, the trainer that server 0 grants a ticket starts a new generation.
+    """
+
+    def __init__(
+        self,
+        fan: FanOut,
+        identity: Json,
+        *,
+        job: str,
+        patience_s: float,
+        stopping: Callable[[], bool],
+    ) -> None:
+        """Creates the barrier; sends nothing yet.
+
+        Args:
+            fan: Calls all servers.
+            identity: Trainer and incarnation, as the protocol has them.
+            job: The job that the servers must belong to; "" accepts any.
+            patience_s: How long to wait for the servers.
+            stopping: Whether this process is stopping.
+        """
+        self._fan, self._identity, self._job = fan, identity, job
+        self._patience_s, self._stopping = patience_s, stopping
+        self.generation = 0
+        self.position: Json | None = None
+        """Version and records of server 0 in this generation, from its last answer."""
+
+    def enter(self, model: ModelSpec | None, layout: Layout | None) -> list[Json]:
+        """Waits until all servers serve one generation, and starts one if necessary.
+
+        Args:
+            model: What this trainer trains; None only reads, and starts no generation.
+            layout: The layout of the model.
+
+        Returns:
+            The servers' states: each has the `newest` push of this process that it holds, and the
+            `setback` that ended this trainer's generation, if the server still knows it.
+
+        Raises:
+            RequestRefused: They hold another model.
+            ServersUnavailable: They were unreachable or not ready for longer than the patience.
+        """
+        backoff, until_s = Backoff(), clock.monotonic_s() + self._patience_s
+        ready = 0
+        while True:
+            states = self._states(model)
+            generations = {state["generation"] for state in states}
+            if len(generations) == 1 and all(state["ready"] for state in states):
+                generation = generations.pop()
+                if generation != self.generation:
+                    self.generation, self.position = generation, None
+                return states
+            before, ready = ready, states[0]["generation"] if states[0]["ready"] else 0
+            if ready != before and ready:
+                continue  # server 0 starts last: the others may have answered before they were ready
+            if (
+                model is not None
+                and layout is not None
+                and self._started_generation(model, layout, states)
+            ):
+                continue
+            if self._stopping():
+                raise ServersUnavailable("this trainer is stopping")
+            left_s = until_s - clock.monotonic_s()
+            if left_s <= 0:
+                raise ServersUnavailable(
+                    f"the parameter servers were not ready for {self._patience_s:g} s "
+                    "(EDL_PATIENCE_S): see their logs"
+                )
+            self._wait(states[0], backoff, left_s)
+
+    def _states(self, model: ModelSpec | None) -> list[Json]:
+        body = {**self._identity, "generation": self.generation, "seen": self.position}
+        body["model"] = None if model is None else model.payload
+
+        def call(connection: PserverConnection, server: int) -> Json:
+            state = connection.json("POST", "/v1/enter", body)
+            self._check(state, connection, server)
+            return state
+
+        return self._fan.call_all(call)
+
+    def _check(self, state: Json, connection: PserverConnection, server: int) -> None:
+        if (state["index"], state["of"]) != (server, len(self._fan)):
+            raise SettingError(
+                f"EDL_PARAMETER_SERVERS names {len(self._fan)} servers, and {connection.address} as "
+                f"number {server}; it is number {state['index']} of {state['of']}"
+            )
+        if self._job and state["job"] != self._job:
+            raise SettingError(
+                f"EDL_PARAMETER_SERVERS: {connection.address} serves job {state['job']!r}, this trainer "
+                f"is of job {self._job!r}"
+            )
+
+    def _started_generation(self, model: ModelSpec, layout: Layout, states: list[Json]) -> bool:
+        """Starts a generation if server 0 grants a ticket; returns whether states may have changed."""
+        ask = {**self._identity, "generation": states[0]["generation"], "kind": "settle"}
+        ticket = self._fan.call_all(
+            lambda connection, _: connection.json("POST", "/v1/tickets", ask), [0]
+        )[0]
+        if not ticket["granted"]:
+            return False
+        try:
+            return self._start(model, layout, states, ticket["ticket"])
+        except BaseException:
+            with contextlib.suppress(ServersError):  # otherwise the ticket expires
+                self._fan.connections[0].json("POST", "/v1/tickets", {**ask, "back": True})
+            raise
+
+    def _start(self, model: ModelSpec, layout: Layout, states: list[Json], ticket: int) -> bool:
+        start = generation_start.plan_start(states, self.generation)
+        header = {**self._identity, "ticket": ticket, "model": model.payload}
+        header.update(seen=self.position, ended=self.generation)
+        first = layout.pack(model.initial, "first parameters")
+        try:
+            generation_start.start_generation(self._fan, layout, first, start, header)
+        except RequestRefused as error:
+            if error.field not in _AGAIN:
+                raise
+            log.info("parameter servers could not start a generation: %s", error)
+            return False
+        if start.reason:
+            log.warning("%s", start.reason)
+        return True
+
+    def _wait(self, first: Json, backoff: Backoff, left_s: float) -> None:
+        """Waits until server 0 is ready; if only others are not, waits for the back-off time."""
+        if first["ready"]:
+            threading.Event().wait(min(left_s, backoff.next_s()))
+            return
+        wait_s = min(left_s, _WAIT_S)
+        body = {**self._identity, "generation": self.generation, "wait_s": wait_s}
+        self._fan.call_all(lambda connection, _: connection.json("POST", "/v1/enter", body), [0])

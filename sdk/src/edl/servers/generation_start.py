@@ -1,0 +1,96 @@
+"""Starts a generation of the servers.
+
+A trainer that holds server 0's ticket sends initial parameters to all servers, or makes all of them
+restore the newest checkpoint that all have.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Optional
+
+from edl.servers.connection import PserverConnection
+from edl.servers.fan_out import FanOut
+from edl.servers.frames import encode
+from edl.servers.layout import Layout
+
+log = logging.getLogger("edl")
+
+Json = dict[str, Any]
+SETTLE_S = 120.0
+"""Time limit for a server to read its part of a checkpoint."""
+_NEWEST = 5
+
+
+class GenerationStart(NamedTuple):
+    """What a new generation starts from."""
+
+    generation: int
+    checkpoint: Optional[Json]  # noqa: UP045 - evaluated, and Python 3.9 has no other way
+    """None starts from initial parameters."""
+    reason: str
+
+
+def plan_start(states: Sequence[Json], newest_seen: int) -> GenerationStart:
+    """Decides how to start servers that do not all serve the same generation. Pure.
+
+    Args:
+        states: States of all servers, in order.
+        newest_seen: The newest generation that this trainer knows.
+    """
+    generation = max([newest_seen, *(state["generation"] for state in states)])
+    common = set.intersection(*(_names(state) for state in states))
+    checkpoint = None
+    if common:
+        newest = max(common)
+        checkpoint = dict(zip(("generation", "version", "of"), newest))
+    return GenerationStart(generation + 1, checkpoint, _reason(states, generation, checkpoint))
+
+
+def start_generation(
+    fan: FanOut, layout: Layout, initial: Sequence[Any], start: GenerationStart, header: Json
+) -> None:
+    """Starts the generation at all servers, server 0 last: if it is ready, all others are.
+
+    Args:
+        fan: Calls all servers.
+        layout: The layout of the model.
+        initial: Initial parameters, a vector for each server.
+        start: The result of `plan_start`.
+        header: Trainer, incarnation, model, ticket, and the last position of the servers.
+    """
+
+    def call(connection: PserverConnection, server: int) -> Json:
+        pieces = [piece._asdict() for piece in layout.pieces[server]]
+        meta = {**header, **start._asdict(), "pieces": pieces}
+        arrays = {} if start.checkpoint is not None else {"dense": initial[server]}
+        return connection.send_frame("/v1/settle", encode(meta, arrays), SETTLE_S)
+
+    others = list(range(1, len(fan)))
+    if others:
+        fan.call_all(call, others)
+    fan.call_all(call, [0])
+
+
+def _names(state: Json) -> set[tuple[int, int, int]]:
+    return {
+        (checkpoint["generation"], checkpoint["version"], checkpoint["of"])
+        for checkpoint in state["have"]
+    }
+
+
+def _reason(states: Sequence[Json], generation: int, checkpoint: Json | None) -> str:
+    """Returns the reason for logs and the master; "" for the first generation."""
+    if not generation:
+        return ""
+    restarted = [str(state["index"]) for state in states if not state["ready"]]
+    if len(restarted) > _NEWEST:
+        restarted = [*restarted[:_NEWEST], f"{len(restarted) - _NEWEST} more"]
+    cause = (
+        f"parameter servers {', '.join(restarted)} restarted"
+        if restarted
+        else "parameter servers differ"
+    )
+    origin = "initial parameters" if checkpoint is None else f"version {checkpoint['version']}"
+    return f"{cause}: all continue from {origin}"

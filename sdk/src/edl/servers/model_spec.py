@@ -1,0 +1,56 @@
+"""The description of a model that the servers receive, checked before it is sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from edl.errors import DataError, one_line
+from edl.servers.worker import Worker
+
+Json = dict[str, Any]
+
+
+class ModelSpec:
+    """Shapes, tables, optimizer and rules of a job, and its initial parameters."""
+
+    def __init__(self, worker: Worker, code: Mapping[str, str], rules: Mapping[str, Any]) -> None:
+        """Reads them from the worker.
+
+        Raises:
+            DataError: It returned a value that no server can store.
+        """
+        self.initial = {name: _floats(name, array) for name, array in worker.initial().items()}
+        """Initial dense parameters of this trainer; the servers use those of the first one."""
+        self.shapes = {name: array.shape for name, array in self.initial.items()}
+        self.dims = {name: int(table.dim) for name, table in worker.tables().items()}
+        tables = {
+            name: {"dim": int(table.dim), "init": float(table.init), "seed": int(table.seed)}
+            for name, table in worker.tables().items()
+        }
+        if not self.initial and not tables:
+            raise DataError("the model has no parameters and no tables: there is nothing to train")
+        self.payload: Json = {
+            "code": dict(code),
+            "parameters": {name: list(shape) for name, shape in self.shapes.items()},
+            "tables": tables,
+            "optimizer": dict(worker.optimizer()),
+            "rules": dict(rules),
+        }
+        """The description as the protocol sends it."""
+        try:
+            json.dumps(self.payload, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"optimizer: {one_line(error)}; write numbers and texts") from error
+
+
+def _floats(name: str, values: Any) -> Any:
+    array = np.asarray(values)
+    if not np.issubdtype(array.dtype, np.floating):
+        raise DataError(f"parameter {name!r} is {array.dtype}: parameters are floating point")
+    if not np.isfinite(array).all():
+        raise DataError(f"parameter {name!r} starts with NaN or infinity")
+    return array.astype(np.float32)  # a copy: the worker trains on its own

@@ -1,0 +1,101 @@
+"""Computes which batches of this trainer are lost in a rollback of the servers. Pure.
+
+A trainer numbers its batches in increasing order, and each server stores the newest number that its
+shard contains. So it is known exactly which of them a restored server still contains. A batch that
+only some servers contain counts as lost: the model no longer has all of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+Json = dict[str, Any]
+
+
+class RollbackLoss(NamedTuple):
+    """What one rollback cost this trainer."""
+
+    steps: int
+    """Batches that all servers had acknowledged and that at least one of them lost."""
+    records: int
+    pending_steps: int
+    """1 if a batch was in flight: some servers may have applied it, and it is pushed again."""
+    pending_records: int
+
+
+class PushHistory:
+    """The pushes of this trainer: those that all servers acknowledged, and the one in flight."""
+
+    def __init__(self) -> None:
+        self._runs: list[list[int]] = []
+        """[first number, last number, records of each], oldest first."""
+        self._pending = (0, 0)
+        """Number and records of the batch in flight; (0, 0) if there is none."""
+
+    def begin(self, number: int, records: int) -> None:
+        """Records that a batch is about to be sent."""
+        self._pending = (number, records)
+
+    def acknowledge(self, number: int, records: int) -> None:
+        """Records that all servers have applied a batch; ignores one acknowledged before."""
+        self._pending = (0, 0)
+        if self._runs and number <= self._runs[-1][1]:
+            return
+        if self._runs and self._runs[-1][1:] == [number - 1, records]:
+            self._runs[-1][1] = number
+        else:
+            self._runs.append([number, number, records])
+
+    def roll_back(self, newest_numbers: list[int]) -> RollbackLoss:
+        """Computes and removes what a rollback lost.
+
+        Args:
+            newest_numbers: The newest number of this trainer at each server; 0 if it has none.
+
+        Returns:
+            The loss; it is removed here, so that no later rollback counts it again.
+        """
+        newest, steps, records = min(newest_numbers), 0, 0
+        while self._runs and self._runs[-1][1] > newest:
+            first, last, batch_records = self._runs[-1]
+            lost_steps = last - max(first - 1, newest)
+            steps, records = steps + lost_steps, records + lost_steps * batch_records
+            if lost_steps == last - first + 1:
+                self._runs.pop()
+            else:
+                self._runs[-1][1] = newest
+        number, size = self._pending
+        self._pending = (0, 0)
+        pending = number > newest_numbers[0]
+        return RollbackLoss(steps, records, int(pending), size if pending else 0)
+
+
+class RollbackReport(NamedTuple):
+    """A rollback of the servers, as it is reported to the master."""
+
+    event: str
+    """The generation that ended."""
+    reason: str
+    steps: int
+    """Lost by all trainers, as far as server 0 knows."""
+    records: int
+    share: Json
+    """This trainer's share of the loss."""
+
+
+def rollback_report(
+    ended: int, setback: Json | None, lost: RollbackLoss, holder: str
+) -> RollbackReport:
+    """Builds the report for the master.
+
+    Args:
+        ended: The generation that ended.
+        setback: How server 0 describes its end; None if it no longer knows.
+        lost: What this trainer lost.
+        holder: Identifies the process of this trainer.
+    """
+    total = setback or {"reason": "parameter servers restarted", "steps": 0, "records": 0}
+    share = {"holder": holder, **lost._asdict()}
+    return RollbackReport(
+        f"generation-{ended}", total["reason"], total["steps"], total["records"], share
+    )

@@ -1,0 +1,150 @@
+"""CSV files: rows are dicts by column, read by their offset in the file."""
+
+from __future__ import annotations
+
+import csv
+from array import array
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from edl.errors import DataError, RecordError, one_line
+from edl.master import protocol
+from edl.sources.base import Collate, Dataset, RecordwiseSource
+from edl.sources.files import PathLike
+
+Row = dict[str, str]
+
+
+def from_csv(
+    name: str,
+    *paths: PathLike,
+    convert: Callable[[Row], Any] | None = None,
+    collate: Collate | None = None,
+) -> Dataset:
+    """Returns a data set of CSV files that start with a line of column names.
+
+    Each file is scanned once for the offsets of its rows, which need 8 bytes of memory each.
+
+    Args:
+        name: Name of the data set.
+        paths: The files; each trainer needs the same names and contents.
+        convert: Converts a row to a record; the row itself by default.
+        collate: Makes a batch of a list of records; lists by default.
+
+    Raises:
+        DataError: A file is missing, empty or not UTF-8, or two have the same name.
+    """
+    tables: dict[str, CsvFile] = {}
+    for path in paths:
+        table = CsvFile(Path(path))
+        if tables.setdefault(table.path.name, table) is not table:
+            raise DataError(f"data set {name!r} has two files of the name {table.path.name!r}")
+    if not tables:
+        raise DataError(f"data set {name!r} is empty: no file was given")
+    return Dataset(name, CsvSource(tables, convert, collate))
+
+
+class CsvFile:
+    """A CSV file and the offsets of its rows."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offsets = array("Q")
+        try:
+            with path.open("rb") as file:
+                self.columns = _header(file, path)
+                self._offsets.extend(_row_offsets(file))
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror}") from error
+        if len(self._offsets) < 2:  # noqa: PLR2004 - the end of the last row is one of them
+            raise DataError(f"{path} has no rows below its column names")
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def rows(self, start: int, end: int) -> Iterator[Row]:
+        """Yields rows [start, end).
+
+        Raises:
+            RecordError: A row has more or fewer cells than there are columns, or is not UTF-8.
+        """
+        with self.path.open("rb") as file:
+            file.seek(self._offsets[start])
+            raw = file.read(self._offsets[end] - self._offsets[start])
+        for number in range(start, end):
+            begin = self._offsets[number] - self._offsets[start]
+            yield self._row(number, raw[begin : self._offsets[number + 1] - self._offsets[start]])
+
+    def _row(self, number: int, raw: bytes) -> Row:
+        try:
+            cells = next(csv.reader([raw.decode().rstrip("\r\n")], strict=True))
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise RecordError(number, f"{self.path.name}: {one_line(error)}") from error
+        if len(cells) != len(self.columns):
+            text = f"{self.path.name}: {len(cells)} cells under {len(self.columns)} columns"
+            raise RecordError(number, text)
+        return dict(zip(self.columns, cells))
+
+
+class CsvSource(RecordwiseSource):
+    """A `Source` of CSV files."""
+
+    def __init__(
+        self,
+        tables: dict[str, CsvFile],
+        convert: Callable[[Row], Any] | None,
+        collate: Collate | None,
+    ) -> None:
+        super().__init__(collate)
+        self._tables, self._convert = tables, convert
+
+    def shape(self) -> protocol.Json:
+        """As in `Source`."""
+        return {"files": [{"name": name, "records": len(t)} for name, t in self._tables.items()]}
+
+    def read(self, file: str | None, start: int, end: int) -> list[Any]:
+        """As in `Source`; adjacent rows are read in one call."""
+        table = self._tables.get(file or "")
+        if table is None:
+            raise DataError(f"the master knows a file {file!r} that this trainer was not given")
+        return [self._convert_row(start + i, row) for i, row in enumerate(table.rows(start, end))]
+
+    def _convert_row(self, number: int, row: Row) -> Any:
+        if self._convert is None:
+            return row
+        try:
+            return self._convert(row)
+        except Exception as error:
+            raise RecordError(number, error) from error
+
+
+def _header(file: IO[bytes], path: Path) -> list[str]:
+    try:
+        cells = next(csv.reader([file.readline().decode("utf-8-sig")]), [])
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} does not begin with column names: {one_line(error)}") from error
+    if not cells:
+        raise DataError(f"{path} is empty: its first line must name the columns")
+    if len(set(cells)) != len(cells):
+        raise DataError(f"{path} names a column twice: {', '.join(cells)}")
+    return cells
+
+
+def _row_offsets(file: IO[bytes]) -> Iterator[int]:
+    """Yields the offsets of rows, then the end of the last; quoted cells may contain line ends."""
+    offset = file.tell()
+    quotes, row_start = 0, offset
+    for line in file:
+        at_row_start = row_start == offset
+        offset += len(line)
+        if at_row_start and line in (b"\n", b"\r\n"):
+            row_start = offset
+            continue
+        quotes += line.count(b'"')
+        if quotes % 2 == 0:
+            yield row_start
+            row_start = offset
+    if row_start != offset:
+        yield row_start
+    yield offset

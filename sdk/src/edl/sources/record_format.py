@@ -1,0 +1,185 @@
+"""Record files: an index gives direct access to each record, and each has a checksum.
+
+    with edl.records.Writer("train.rec") as writer:
+        writer.write(b"...")
+    data = edl.from_records("train", "train.rec")
+
+Layout, little-endian: 8 bytes of magic; each record as length (4), CRC-32 of its bytes (4), bytes;
+the index, one offset (8) a record; and a footer: index offset (8), number of records (8),
+CRC-32 of index and these two numbers (4), 4 bytes of magic.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import weakref
+import zlib
+from array import array
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Union, final
+
+from edl.errors import DataError, RecordError
+
+PathLike = Union[str, "os.PathLike[str]"]
+_MAGIC = b"EDLREC1\n"
+_END = b"EDLX"
+_HEAD = struct.Struct("<II")
+_NUMBERS = struct.Struct("<QQ")
+_FOOTER = struct.Struct("<QQI4s")
+_OFFSET_BYTES = 8
+MAX_BYTES = 0xFFFFFFFF
+"""Maximal length of a record."""
+
+
+@final
+class Writer:
+    """A writer of a new record file, which appears under its name only when it is complete."""
+
+    def __init__(self, path: PathLike) -> None:
+        self._path = Path(path)
+        self._temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
+        self._offsets = array("Q")
+        self._place = len(_MAGIC)
+        self._file: IO[bytes] | None = self._temporary.open("wb")
+        self._file.write(_MAGIC)
+
+    def write(self, record: bytes) -> int:
+        """Appends a record and returns its number, from 0.
+
+        Raises:
+            DataError: The writer is closed, or the record is longer than `MAX_BYTES`.
+        """
+        if self._file is None:
+            raise DataError(f"{self._path} is closed: nothing can be added to it")
+        if len(record) > MAX_BYTES:
+            raise DataError(f"a record of {len(record)} bytes is longer than {MAX_BYTES}")
+        self._file.write(_HEAD.pack(len(record), zlib.crc32(record)))
+        self._file.write(record)
+        self._offsets.append(self._place)
+        self._place += _HEAD.size + len(record)
+        return len(self._offsets) - 1
+
+    def close(self) -> None:
+        """Writes the index, makes the file durable, and renames it to its final name."""
+        file, self._file = self._file, None
+        if file is None:
+            return
+        with file:
+            index = _little(self._offsets).tobytes()
+            numbers = _NUMBERS.pack(self._place, len(self._offsets))
+            file.write(index + numbers)
+            file.write(struct.pack("<I4s", zlib.crc32(index + numbers), _END))
+            file.flush()
+            os.fsync(file.fileno())
+        self._temporary.replace(self._path)
+
+    def discard(self) -> None:
+        """Deletes the unfinished file."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+            self._temporary.unlink()
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Completes the file; after an exception, deletes it."""
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+
+@final
+class Reader:
+    """A thread-safe reader of a record file; reads a record when it is indexed."""
+
+    def __init__(self, path: PathLike) -> None:
+        """Opens a file and reads its index, 8 bytes of memory a record.
+
+        Raises:
+            DataError: It cannot be read, is not a record file, or is cut short.
+        """
+        self.path = Path(path)
+        try:
+            self._file = os.open(self.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        except OSError as error:
+            raise DataError(f"{self.path} cannot be read: {error.strerror}") from error
+        self._closer = weakref.finalize(self, os.close, self._file)
+        try:
+            self._end, self._offsets = self._index()
+        except OSError as error:
+            raise DataError(f"{self.path} cannot be read: {error.strerror}") from error
+
+    def _index(self) -> tuple[int, array[int]]:
+        if os.pread(self._file, len(_MAGIC), 0) != _MAGIC:
+            raise DataError(f"{self.path} is not a record file: edl.records.Writer makes one")
+        size = os.fstat(self._file).st_size
+        cut = DataError(
+            f"{self.path} has no complete index: it was cut short or changed; copy it again"
+        )
+        if size < len(_MAGIC) + _FOOTER.size:
+            raise cut
+        footer = os.pread(self._file, _FOOTER.size, size - _FOOTER.size)
+        place, count, crc, end = _FOOTER.unpack(footer)
+        length = count * _OFFSET_BYTES
+        if end != _END or place + length + _FOOTER.size != size:
+            raise cut
+        index = os.pread(self._file, length, place)
+        if zlib.crc32(index + _NUMBERS.pack(place, count)) != crc:
+            raise cut
+        offsets = array("Q")
+        offsets.frombytes(index)
+        return place, _little(offsets)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __getitem__(self, number: int) -> bytes:
+        """Returns a record by its number.
+
+        Raises:
+            IndexError: There is no such record.
+            RecordError: Its checksum is wrong.
+        """
+        if not 0 <= number < len(self._offsets):
+            raise IndexError(
+                f"{self.path} has {len(self._offsets)} records, not one of number {number}"
+            )
+        begin = self._offsets[number]
+        last = number + 1 == len(self._offsets)
+        end = self._end if last else self._offsets[number + 1]
+        raw = os.pread(self._file, end - begin, begin)
+        if len(raw) >= _HEAD.size:
+            length, crc = _HEAD.unpack_from(raw)
+            record = raw[_HEAD.size :]
+            if len(record) == length and zlib.crc32(record) == crc:
+                return record
+        raise RecordError(number, f"{self.path.name}: its checksum is wrong, the file was changed")
+
+    def close(self) -> None:
+        """Closes the file; may be called twice, and is called when the reader is collected."""
+        self._closer()
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _little(offsets: array[int]) -> array[int]:
+    """The offsets in the byte order of the file."""
+    if sys.byteorder != "little":
+        offsets = offsets[:]
+        offsets.byteswap()
+    return offsets

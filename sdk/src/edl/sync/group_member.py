@@ -1,0 +1,202 @@
+"""What one trainer is and has in the group: its model, the group's progress, and its leadership."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from edl.errors import MasterError, Refused, RoundOver, Unavailable
+from edl.master import protocol
+from edl.master.heartbeat import is_replaced
+from edl.master.rendezvous import Rendezvous
+from edl.master.session import Session
+from edl.sources.base import Dataset
+from edl.sync.group_progress import GroupProgress
+from edl.sync.group_session import CheckpointPermit
+from edl.sync.leader import Leader, is_behind
+from edl.sync.options import SyncOptions, SyncResult, SyncStep
+from edl.sync.replica import Replica
+from edl.sync.saving import CheckpointWriter
+
+log = logging.getLogger("edl")
+
+_LEAVE_S = 0.3
+
+
+class GroupMember:
+    """One trainer as a member of the group, in all rounds; it is the leader where it has rank 0."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        dataset: Dataset,
+        description: protocol.Json,
+        options: SyncOptions,
+        *,
+        session: Session,
+        rendezvous: Rendezvous,
+        on_stop: Callable[[], None],
+    ) -> None:
+        """Makes no call yet.
+
+        Args:
+            replica: This trainer's copy of the model.
+            dataset: The data set, the same in all members.
+            description: Of the data set, for the master.
+            options: Those of the run.
+            session: This trainer's own; the leader has another one in the group's name.
+            rendezvous: The source of rounds.
+            on_stop: Called on any thread when the master stops the job.
+        """
+        self.replica, self.dataset, self.options = replica, dataset, options
+        self.session, self.rendezvous = session, rendezvous
+        self.progress = GroupProgress()
+        self.result = SyncResult()
+        self.leaving = threading.Event()
+        """Set once this trainer is to leave after the current or next step."""
+        self.round_number = 0
+        """The round that this trainer takes part in, or is about to."""
+        self.leader: Leader | None = None
+        """Leases records as long as this trainer leads; None otherwise."""
+        self.is_last = True
+        """Whether no other member could lead after this trainer."""
+        self._description, self._on_stop = description, on_stop
+        folder = options.checkpoints
+        self._checkpoint_writer = None if folder is None else CheckpointWriter(folder)
+
+    def close(self) -> None:
+        """Waits for a checkpoint under way, and ends this member's leadership."""
+        if self._checkpoint_writer is not None:
+            self._checkpoint_writer.close()
+        if self.leader is not None:
+            last = self.result.whole or self.is_last
+            (self.leader.finish if last else self.leader.abandon)()
+            self.leader = None
+
+    # -- leadership --------------------------------------------------------------------------
+
+    def start_term(self, after: int) -> bool:
+        """Makes this member the leader and begins the next term.
+
+        Args:
+            after: The newest term in which the members' state was trained.
+
+        Returns:
+            Whether the master accepted: False if there is a newer state, then nothing has changed.
+
+        Raises:
+            RoundOver: The round is over: this member stood still, or the master is away.
+        """
+        try:
+            leader = self._start_term(after)
+        except Refused as error:
+            if is_behind(error):
+                return False
+            raise
+        except Unavailable as error:
+            if self._is_round_over():
+                raise RoundOver(str(error)) from error
+            raise
+        self.progress.term = leader.session.term
+        return True
+
+    def _start_term(self, after: int) -> Leader:
+        if self.leader is not None and self.leader.replaced:
+            self.drop_leadership()
+        if self.leader is not None:
+            try:
+                self.leader.begin_term(after)
+            except Refused as error:
+                if not is_replaced(error):
+                    raise
+                self.drop_leadership()
+        if self.leader is None:
+            if self._is_round_over():
+                raise RoundOver("a later round has begun")
+            self.progress.start_leading()
+            self.leader = Leader(
+                self.session.settings,
+                self.progress.lease_table,
+                self.dataset.name,
+                self._description,
+                after=after,
+                batch_size=self.options.batch_size,
+                on_stop=self._on_stop,
+                is_round_over=self._is_round_over,
+            )
+        return self.leader
+
+    def _is_round_over(self) -> bool:
+        """Whether the round is over, for a member that is not ready in it yet."""
+        return self.leaving.is_set() or self.rendezvous.newer(self.round_number)
+
+    def confirm_leadership(self) -> None:
+        """If this member leads and may have stood still, checks that it still leads.
+
+        Raises:
+            RoundOver: It does not: other members have continued without it.
+        """
+        if self.leader is not None and (self.leader.replaced or self.rendezvous.stalled()):
+            self.leader.confirm_leadership()
+
+    def drop_leadership(self) -> None:
+        """Ends this member's leadership: another member leads."""
+        if self.leader is not None:
+            self.leader.abandon()
+            self.leader = None
+
+    def leave_rendezvous(self) -> None:
+        """Excludes this member from later rounds."""
+        self.rendezvous.leave(_LEAVE_S)
+
+    # -- progress ----------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Enters the newest step, which all members have made, in the lease table."""
+        if self.progress.commit() and self.leader is not None:
+            self.leader.report_ready()
+
+    def save_checkpoint(self, *, wait: bool = False) -> None:
+        """Writes a checkpoint of the state that all members have; does nothing if not leading."""
+        if self._checkpoint_writer is not None and self.leader is not None:
+            permit = CheckpointPermit(self.leader.session)
+            state, position = self.replica.state(), self.progress.position_json()
+            self._checkpoint_writer.save(state, position, permit, wait=wait)
+
+    def report_step(self, step: SyncStep) -> None:
+        """Calls the program's callbacks after a step."""
+        if self.leader is not None:
+            self.leader.session.stepped()
+        if self.options.on_step is not None:
+            self.options.on_step(step)
+        if self.options.between is not None:
+            self.confirm_leadership()
+            self.rendezvous.busy(now=True)
+            try:
+                self.options.between(step)
+            finally:
+                self.rendezvous.busy(now=False)
+
+    def mark_late(self) -> None:
+        """Records that others have trained all data, and this trainer lacks the model."""
+        when = "while this trainer was away" if self.result.rounds else "before this trainer came"
+        log.info("the data was trained %s", when)
+        self.result.whole = self.result.late = True
+
+    # -- the master --------------------------------------------------------------------------
+
+    def status(self) -> protocol.Json:
+        """Returns the master's status; an empty one while the master is away."""
+        try:
+            return self.session.control().status()
+        except Unavailable as error:
+            log.info("cannot read the job's status: %s", error)
+            return {}
+
+    def fail_job(self, reason: str) -> None:
+        """Reports to the master that the job fails; the master stops all trainers."""
+        try:
+            self.session.control().fail(reason)
+        except MasterError as error:
+            log.warning("the job's failure could not be reported to the master: %s", error)

@@ -1,0 +1,55 @@
+"""The message that the leader broadcasts now and then: the next steps, and settled tasks (pure)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edl.master.protocol import Lease
+from edl.sync.plans import Plan, Span
+
+STEPS = 16
+"""Largest number of plans in a message."""
+
+
+@dataclass(frozen=True)
+class PlanMessage:
+    """The decoded message, equal in every member."""
+
+    plans: tuple[Plan, ...] = ()
+    """Empty if the leader has no records at the moment."""
+    settled: tuple[str, ...] = ()
+    """Tasks that members need not track any longer."""
+    over: bool = False
+    """Whether all records were trained."""
+
+
+def encode(plans: Sequence[Plan], settled: Sequence[str], *, over: bool) -> bytes:
+    """Encodes a message; each lease is written once, plans refer to it by index."""
+    leases: dict[Lease, int] = {}
+    packed_plans = [
+        [
+            plan.name,
+            [[leases.setdefault(s.lease, len(leases)), s.start, s.count] for s in plan.spans],
+        ]
+        for plan in plans
+    ]
+    body = {
+        "plans": packed_plans,
+        "leases": [vars(lease) for lease in leases],  # `asdict` copies deeply, at every step
+        "settled": list(settled),
+        "over": over,
+    }
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def decode(raw: bytes) -> PlanMessage:
+    """Decodes a message that `encode` returned."""
+    body = json.loads(raw)
+    leases = [Lease(**fields) for fields in body["leases"]]
+    plans = tuple(
+        Plan(name, tuple(Span(leases[index], start, count) for index, start, count in spans))
+        for name, spans in body["plans"]
+    )
+    return PlanMessage(plans, tuple(body["settled"]), body["over"])

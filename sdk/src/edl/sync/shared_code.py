@@ -1,0 +1,40 @@
+"""The code of a synchronous run: entries that the master compares between all members."""
+
+from __future__ import annotations
+
+from edl.master import protocol
+from edl.sync.options import SyncOptions
+
+_MOST_CODE = 300
+"""Longest entry of the code that the master accepts, in characters."""
+
+
+def shared_code(
+    size: int, dataset: str, description: protocol.Json, options: SyncOptions
+) -> dict[str, str]:
+    """Returns the entries that must be the same in all members.
+
+    Args:
+        size: Number of values in the model's gradient.
+        dataset: Name of the data set.
+        description: Of the data set, for the master.
+        options: Those of the run.
+    """
+    batch = f"{options.batch_size} records in {options.micro_batches} micro-batches"
+    if not options.constant_batch:
+        batch = f"micro-batches of {-(-options.batch_size // options.micro_batches)} records"
+    return {
+        "gradient": f"{size} numbers",
+        "batch": batch,
+        "data": _describe_dataset(dataset, description),
+        **options.code,
+    }
+
+
+def _describe_dataset(name: str, description: protocol.Json) -> str:
+    """Describes a data set in a line that must be the same in all members."""
+    files = description.get("files")
+    records = description.get("records") if files is None else sum(f["records"] for f in files)
+    keys = ("task_records", "epochs", "shuffle_seed")
+    options = ", ".join(f"{key} {description[key]}" for key in keys)
+    return f"{name} of {records} records, {options}"[:_MOST_CODE]

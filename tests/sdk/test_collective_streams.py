@@ -1,0 +1,72 @@
+"""Operations without sockets, and other parts on their own: errors, limits, final states."""
+
+import select
+import struct
+from collections import deque
+
+import numpy as np
+import pytest
+from edl.collective import Interrupt, bundle, operations
+from edl.collective.operations import RingPosition
+from edl.collective.transport import Waiter
+from edl.errors import RoundOver
+
+
+def test_a_payload_of_impossible_length_ends_the_round() -> None:
+    """No memory is allocated for it."""
+    views = operations.gather(b"", [b"", b""], RingPosition(0, 2), deque())
+    next(views)[:] = struct.pack("!Q", 1 << 40)
+    with pytest.raises(RoundOver, match="1099511627776 bytes was received; 1048576 are allowed"):
+        next(views)
+
+
+def test_a_broadcast_of_impossible_length_ends_the_round() -> None:
+    """As for payloads."""
+    views = bundle.ReceivedBroadcast().inbound(deque(), last=True)
+    next(views)[:] = struct.pack("!QQ", 1 << 40, 3)
+    with pytest.raises(RoundOver, match="a broadcast of 1099511627776 and 3 bytes is too large"):
+        next(views)
+
+
+def test_meta_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the source; the error has the limit."""
+    monkeypatch.setattr(bundle, "_MAX_META", 4)
+    with pytest.raises(ValueError, match=r"meta of 5 bytes and 0 arrays .* 4 bytes of meta are"):
+        bundle.encode_header(b"12345", [])
+
+
+def test_little_is_sent_from_a_copy() -> None:
+    """The sum may be written to the buffer before all members have this one's numbers."""
+    flat, out = np.ones(3, np.float32), deque[memoryview]()
+    operations.all_reduce(flat, np.empty(64, np.float32), RingPosition(0, 2), out)
+    flat[:] = 7
+
+    assert b"".join(out) == np.ones(3, np.float32).tobytes()
+
+
+def test_an_interrupt_is_seen_until_it_is_cleared() -> None:
+    """Setting and clearing it twice counts once; after `close` it is only a flag."""
+    interrupt = Interrupt()
+    interrupt.clear()
+    for _ in range(2):
+        interrupt.set()
+    states = [interrupt.is_set, bool(select.select([interrupt], [], [], 0)[0])]
+    for _ in range(2):
+        interrupt.clear()
+    states += [interrupt.is_set, bool(select.select([interrupt], [], [], 0)[0])]
+    interrupt.close()
+    interrupt.set()
+
+    assert states == [True, True, False, False]
+    assert interrupt.is_set
+    interrupt.clear()
+
+
+def test_a_wait_without_a_callback_is_a_wait() -> None:
+    """It ends after its time-out."""
+    interrupt = Interrupt()
+    waiter = Waiter(interrupt, None)
+
+    assert waiter.wait(0.3) == []
+    waiter.note_progress()
+    interrupt.close()
