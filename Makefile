@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install fmt lint types test soak properties paddle cov covered mutants bench e2e demo experiments lock presubmit clean
+.PHONY: help install fmt lint types test soak properties paddle cov covered mutants house metrics-page bench e2e demo experiments lock presubmit clean
 
 help: ## show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## make .venv with the locked packages
 
@@ -67,12 +67,18 @@ mutants: install ## small faults, put into a copy: do the tests notice? (SEED= C
 	$(BIN)/python -m bench.mutants $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) \
 	  $(foreach room,$(ROOM),--room $(room))
 
+house: install ## sizes, layers, names and prose of the code beside the bars of model code bases
+	$(BIN)/python -m bench.house --faults
+
+metrics-page: install ## write docs/metrics.md anew from what the components export
+	$(BIN)/python -m bench.metrics_page
+
 bench: install ## how fast plan, extender, master and SDK are (some minutes)
 	$(BIN)/python -m bench
 
-e2e: install ## journeys on a real local Kubernetes (first run builds it, about 10 minutes)
+e2e: install ## end-to-end tests on a real local Kubernetes (first run builds it, about 10 minutes)
 	$(BIN)/python -m e2e.cluster build --real-nodes || $(BIN)/python -m e2e.cluster build
-	$(BIN)/python -m pytest e2e -m e2e
+	$(BIN)/python -m pytest e2e -m e2e -n 2 --dist loadfile
 
 demo: install ## a service burst on a real local Kubernetes, live (first run builds it)
 	$(BIN)/python -m e2e.demo

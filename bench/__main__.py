@@ -16,28 +16,28 @@ from rich.table import Table
 from bench.benchmark import Result, Setting
 from bench.catalogue import BENCHMARKS
 from e2e.measure import report
-from e2e.measure.bars import Bar
+from e2e.measure.criteria import Criterion
 from e2e.measure.processes import commit, machine
 
 FULL = ((100, 1_000, 5_000), 60)
 QUICK = ((50, 200), 9)
-"""Numbers of nodes, and how often a short thing is done."""
+"""Numbers of nodes, and repetitions of a short measurement."""
 
 _ROOT = Path(__file__).parents[1]
 _INTERRUPTED = 130
-_DESCRIPTION = """Decides on synthetic clusters of 100, 1 000 and 5 000 nodes (ten pods for each
-node, a job for every five) and measures how long that takes: the plan, and the extender's
-answers; then a master with sixteen trainers, and what the SDK costs a training loop; how long an all-reduce takes; then synchronous
-training while members change: its pauses, its loss curve, its speed. Prints what was measured and writes build/bench/report.json. Takes half an hour; let
-nothing else work meanwhile."""
+_DESCRIPTION = """Measures on synthetic clusters of 100, 1 000 and 5 000 nodes (ten pods per node, a
+job per five nodes) how long a plan and the extender's responses take; then a master with sixteen
+trainers, the overhead of the SDK, an all-reduce, and synchronous training while members change: its
+pauses, loss curve and speed. Prints the results and writes build/bench/report.json. Takes half an
+hour; avoid other load meanwhile."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs what the command line names.
+    """Runs the benchmarks that the command line names.
 
     Returns:
-        0; 1 for a run that failed, or for a missed bar with STRICT=1; 2 for bad usage; 130
-        when interrupted.
+        0; 1 if a run failed, or a criterion is missed with STRICT=1; 2 for a usage error; 130
+        after an interrupt.
     """
     arguments = _parser().parse_args(argv)
     unknown = [name for name in arguments.names if name not in BENCHMARKS]
@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description=_DESCRIPTION,
-        epilog="With STRICT=1 in the environment a missed bar is a failure.",
+        epilog="With STRICT=1 in the environment a missed criterion is a failure.",
     )
     parser.add_argument(
         "names",
@@ -92,38 +92,42 @@ def _run(names: Sequence[str], console: Console, *, quick: bool) -> dict[str, Re
     results = {}
     with console.status("starting") as status:
 
-        def tell(text: str) -> None:
+        def report_progress(text: str) -> None:
             if console.is_terminal:
                 status.update(text)
             else:
                 console.print(text, highlight=False)
 
         for name in dict.fromkeys(names):
-            results[name] = BENCHMARKS[name](Setting(sizes, rounds, tell))
-            gc.collect()  # what one leaves behind must not slow down the next
+            results[name] = BENCHMARKS[name](Setting(sizes, rounds, report_progress))
+            gc.collect()  # garbage of one benchmark must not slow down the next
     if quick:
         return {name: _without_limits(result) for name, result in results.items()}
     return results
 
 
 def _without_limits(result: Result) -> Result:
-    return replace(result, bars=tuple(replace(bar, limit=None) for bar in result.bars))
+    return replace(
+        result, criteria=tuple(replace(criterion, limit=None) for criterion in result.criteria)
+    )
 
 
 def _report(output: Path, results: dict[str, Result], console: Console, *, quick: bool) -> int:
-    bars = [bar for result in results.values() for bar in result.bars]
+    criteria = [criterion for result in results.values() for criterion in result.criteria]
     sizes = (QUICK if quick else FULL)[0]
     runs: dict[str, dict[str, Any]] = {
         name: {"nodes": list(sizes), "growth": result.growth, "raw": result.raw}
         for name, result in results.items()
     }
-    document = report.document(machine=machine(), commit=commit(_ROOT), bars=bars, runs=runs)
+    document = report.document(
+        machine=machine(), commit=commit(_ROOT), criteria=criteria, runs=runs
+    )
     report.write(output / "report.json", document | {"quick": quick})
     for name, result in results.items():
         console.print(_growth_table(name, result, sizes))
-    console.print(report.bar_table(bars, f"bars, at {sizes[-1]} nodes"))
+    console.print(report.criterion_table(criteria, f"criteria, at {sizes[-1]} nodes"))
     console.print(f"report {output / 'report.json'}", soft_wrap=True)
-    return _verdict(bars, console)
+    return _verdict(criteria, console)
 
 
 def _growth_table(name: str, result: Result, sizes: Sequence[int]) -> Table:
@@ -138,8 +142,8 @@ def _growth_table(name: str, result: Result, sizes: Sequence[int]) -> Table:
     return table
 
 
-def _verdict(bars: Sequence[Bar], console: Console) -> int:
-    missed = [bar.name for bar in bars if not bar.holds]
+def _verdict(criteria: Sequence[Criterion], console: Console) -> int:
+    missed = [criterion.name for criterion in criteria if not criterion.holds]
     if missed:
         console.print(f"missed: {', '.join(missed)}", style="yellow", highlight=False)
     return 1 if missed and os.environ.get("STRICT") == "1" else 0

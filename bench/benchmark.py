@@ -1,4 +1,4 @@
-"""What a benchmark is: a function from a setting to a result, and the stop-watch it uses."""
+"""The types of a benchmark: a function from a setting to a result, and its stop-watch."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -6,32 +6,32 @@ from statistics import median
 from time import perf_counter
 from typing import Any, TypeVar
 
-from e2e.measure.bars import Bar
+from e2e.measure.criteria import Criterion
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How large and how long; `tell` shows a person what goes on."""
+    """The size and duration of a benchmark run, and where it reports progress."""
 
     sizes: tuple[int, ...]
-    """Numbers of nodes, growing; bars are about the last."""
+    """Numbers of nodes, ascending; criteria apply to the last."""
     rounds: int
-    """How often a short thing is done."""
-    tell: Callable[[str], None]
+    """Repetitions of a short measurement."""
+    report_progress: Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one benchmark found."""
+    """The result of one benchmark."""
 
-    bars: tuple[Bar, ...]
-    """At the largest size."""
+    criteria: tuple[Criterion, ...]
+    """Acceptance criteria, measured at the largest size."""
     growth: dict[str, list[float]]
-    """Figure -> its value at each size, units in the names."""
+    """The value of each figure at each size; units are in the names."""
     raw: dict[str, Any] = field(default_factory=dict)
-    """Everything else that is worth keeping."""
+    """Raw measurements for the report."""
 
 
 Benchmark = Callable[[Setting], Result]
@@ -39,12 +39,12 @@ Benchmark = Callable[[Setting], Result]
 
 @dataclass(slots=True)
 class Times:
-    """Durations of one thing done many times, in milliseconds."""
+    """Durations of repetitions of one action, in milliseconds."""
 
     values: list[float] = field(default_factory=list)
 
     def run(self, act: Callable[[], T]) -> T:
-        """Does it once, timed."""
+        """Runs the action once and records its duration."""
         begun_s = perf_counter()
         done = act()
         self.values.append((perf_counter() - begun_s) * 1000)
@@ -52,16 +52,16 @@ class Times:
 
     @property
     def median(self) -> float:
-        """Half were faster."""
+        """The median duration."""
         return median(self.values)
 
     @property
     def worst(self) -> float:
-        """The longest."""
+        """The longest duration."""
         return max(self.values)
 
     def figures(self) -> dict[str, float]:
-        """For the report."""
+        """Statistics for the report."""
         return {
             "median_ms": self.median,
             "worst_ms": self.worst,
@@ -71,5 +71,5 @@ class Times:
 
 
 def grown(rows: Sequence[dict[str, float]]) -> dict[str, list[float]]:
-    """Figures of each size, turned into a list for each figure."""
+    """Transposes figures per size into a list per figure."""
     return {name: [row[name] for row in rows] for name in rows[0]}

@@ -1,4 +1,4 @@
-"""Which benchmarks there are: name on the command line -> what it runs."""
+"""All benchmarks by their name on the command line."""
 
 from bench import curves, exchange, extender, master, plan, pserver, rounds, sdk, steps
 from bench.benchmark import Benchmark

@@ -1,9 +1,8 @@
-"""Synthetic clusters of any size, as records: seeded, so that two runs measure the same thing.
+"""Synthetic clusters of any size, as records; seeded, so that two runs measure the same cluster.
 
-The ratios are those of the issue: 10 pods a node, one job for 5 nodes. Nodes come in several
-sizes, a tenth with GPUs of two types; services, system pods and the trainers of jobs fill them
-to about 94 % of their CPU, shared between the jobs as max-min fairness would have it, so that a
-plan finds a cluster at work and not a heap of pods.
+The required ratios are 10 pods per node and one job per 5 nodes. Nodes have several sizes, a tenth
+of them GPUs of two types. Services, system pods and trainers request about 94 % of the CPU;
+trainers are distributed to jobs by max-min fairness, as in a cluster in operation.
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from bench.shapes import (
     SMALL_SERVICE,
     SYSTEM,
     TRAINERS,
-    Shape,
+    PodShape,
     gpu_node,
     plain_node,
 )
@@ -27,28 +26,28 @@ from policy.placement import admits
 from policy.snapshot import Job, Node, Phase, Pod, Resources, Snapshot
 
 NOW_S = 1_800_000_000.0
-"""When the cluster is looked at."""
+"""The time of the snapshot."""
 PODS_PER_NODE = 10
 NODES_PER_JOB = 5
 SERVICES_PER_NODE = 4
 QUEUE_WEIGHTS = {"gold": 4, "research": 2}
 LOAD = 0.94
-"""Share of all CPU that is requested in the end."""
+"""The final share of requested CPU."""
 
 _QUEUES = ("", "gold", "research", "batch")
 _NAMESPACES = ("ml-vision", "ml-speech", "ml-text", "ml-ads", "ml-maps")
 _SHOPS = ("shop", "search", "feed", "billing")
 _GPU_EVERY = 10
 _WAITING_EVERY = 200
-"""Of so many nodes' worth of pods, one service and one trainer wait for a node."""
-_LEAVING_EVERY = 50
+"""One service and one trainer per this many nodes wait for a node."""
+_TERMINATING_EVERY = 50
 _FEWEST, _MOST = 2, 60
 _DECK = tuple(shape for shape in TRAINERS for _ in range(shape.share))
-"""Dealt and not drawn, so that a small cluster has the mix of a large one."""
+"""Assigned in turn, not at random, so that a small cluster has the mix of a large one."""
 
 
 def policy() -> Policy:
-    """The rules that the benchmarks decide by."""
+    """The policy of the benchmarks."""
     return Policy(
         reserve=Reserve(max_load={"cpu": LOAD + 0.01}),
         fairness=Fairness(queue_weights=QUEUE_WEIGHTS),
@@ -56,23 +55,23 @@ def policy() -> Policy:
 
 
 def cluster(nodes: int, seed: int = 1) -> Snapshot:
-    """A cluster of so many nodes, ten pods for each, and a job for every five."""
-    return _Maker(nodes, Random(seed)).make()  # noqa: S311 - repeatable on purpose
+    """Generates a cluster with ten pods per node and one job per five nodes."""
+    return _ClusterBuilder(nodes, Random(seed)).make()  # noqa: S311 - repeatable on purpose
 
 
 @dataclass(slots=True)
-class _Crew:
-    """The trainers of one job while they are handed out."""
+class _TrainerGroup:
+    """The trainers of one job during the distribution."""
 
     job: Job
-    shape: Shape
+    shape: PodShape
     step: float
-    """What one more trainer adds to the job's weighted share."""
+    """The weighted share of one trainer."""
     count: int = 0
 
 
-class _Maker:
-    """Fills nodes from what is free there; a node found too full for a shape stays so."""
+class _ClusterBuilder:
+    """A generator that fills nodes; a node that is too full for a shape is not tried again."""
 
     def __init__(self, nodes: int, random: Random) -> None:
         self._random = random
@@ -80,27 +79,27 @@ class _Maker:
         self._free = {node.name: dict(node.allocatable) for node in self._nodes}
         self._cpu = sum(node.allocatable["cpu"] for node in self._nodes)
         self._used_cpu = 0
-        self._places: dict[Shape, list[str]] = {}
+        self._candidates: dict[PodShape, list[str]] = {}
         self._pods: list[Pod] = []
         self._most_pods = nodes * PODS_PER_NODE
         self._waiting = max(1, nodes // _WAITING_EVERY)
 
     def make(self) -> Snapshot:
-        """All records; pods and nodes are shuffled, since their order means nothing."""
+        """Generates all records; pods are shuffled, because their order has no meaning."""
         for node in self._nodes:
             for shape in SYSTEM:
-                self._take(node.name, shape.requests)
+                self._reserve(node.name, shape.requests)
                 self._add(f"{shape.name}-{node.name}", "kube-system", shape, node.name)
         for _ in range(len(self._nodes) * SERVICES_PER_NODE):
-            self._serve(self._random.choices(SERVICES, [s.share for s in SERVICES])[0])
-        crews = self._jobs()
-        self._train(crews)
-        self._wait(crews)
-        while len(self._pods) < self._most_pods and self._serve(SMALL_SERVICE):
+            self._add_service(self._random.choices(SERVICES, [s.share for s in SERVICES])[0])
+        groups = self._jobs()
+        self._distribute_trainers(groups)
+        self._add_waiting_pods(groups)
+        while len(self._pods) < self._most_pods and self._add_service(SMALL_SERVICE):
             pass
-        self._leave()
+        self._mark_terminating()
         self._random.shuffle(self._pods)
-        return Snapshot(self._nodes, tuple(self._pods), tuple(crew.job for crew in crews))
+        return Snapshot(self._nodes, tuple(self._pods), tuple(group.job for group in groups))
 
     def _node(self, number: int) -> Node:
         if number % _GPU_EVERY == 0:
@@ -109,10 +108,10 @@ class _Maker:
 
     # Jobs and their trainers
 
-    def _jobs(self) -> list[_Crew]:
+    def _jobs(self) -> list[_TrainerGroup]:
         count = max(1, len(self._nodes) // NODES_PER_JOB)
         totals = self._totals()
-        return [self._crew(number, totals) for number in range(count)]
+        return [self._group(number, totals) for number in range(count)]
 
     def _totals(self) -> dict[str, int]:
         totals: dict[str, int] = {}
@@ -121,7 +120,7 @@ class _Maker:
                 totals[name] = totals.get(name, 0) + amount
         return totals
 
-    def _crew(self, number: int, totals: Resources) -> _Crew:
+    def _group(self, number: int, totals: Resources) -> _TrainerGroup:
         random = self._random
         shape = _DECK[number % len(_DECK)]
         queue = random.choice(_QUEUES)
@@ -140,80 +139,80 @@ class _Maker:
             resource_version="1",
         )
         dominant = max(amount / totals[name] for name, amount in shape.requests.items())
-        return _Crew(job, shape, dominant / (job.weight * QUEUE_WEIGHTS.get(queue, 1)))
+        return _TrainerGroup(job, shape, dominant / (job.weight * QUEUE_WEIGHTS.get(queue, 1)))
 
-    def _train(self, crews: list[_Crew]) -> None:
-        """One trainer at a time to the job with the least share, until the cluster is full."""
-        for crew in crews:
-            while crew.count < crew.job.min_trainers and self._grow(crew):
+    def _distribute_trainers(self, groups: list[_TrainerGroup]) -> None:
+        """Adds trainers one by one to the job with the least share, until the cluster is full."""
+        for group in groups:
+            while group.count < group.job.min_trainers and self._add_trainer(group):
                 pass
-        order = [(crew.step * crew.count, place) for place, crew in enumerate(crews)]
+        order = [(group.step * group.count, index) for index, group in enumerate(groups)]
         heapify(order)
-        while order and self._has_room():
-            _, place = heappop(order)
-            crew = crews[place]
-            if crew.count < crew.job.max_trainers and self._grow(crew):
-                heappush(order, (crew.step * crew.count, place))
+        while order and self._has_free_capacity():
+            _, index = heappop(order)
+            group = groups[index]
+            if group.count < group.job.max_trainers and self._add_trainer(group):
+                heappush(order, (group.step * group.count, index))
 
-    def _has_room(self) -> bool:
+    def _has_free_capacity(self) -> bool:
         most = self._most_pods - 2 * self._waiting
         return len(self._pods) < most and self._used_cpu < LOAD * self._cpu
 
-    def _grow(self, crew: _Crew) -> bool:
-        where = self._place(crew.shape)
-        if where:
-            self._pods.append(trainer(crew.job, crew.count, where))
-            crew.count += 1
-        return bool(where)
+    def _add_trainer(self, group: _TrainerGroup) -> bool:
+        node = self._place(group.shape)
+        if node:
+            self._pods.append(trainer(group.job, group.count, node))
+            group.count += 1
+        return bool(node)
 
     # Services and the rest
 
-    def _serve(self, shape: Shape) -> bool:
-        where = self._place(shape)
-        if where:
+    def _add_service(self, shape: PodShape) -> bool:
+        node = self._place(shape)
+        if node:
             name = f"{shape.name}-{len(self._pods):06}"
-            self._add(name, self._random.choice(_SHOPS), shape, where)
-        return bool(where)
+            self._add(name, self._random.choice(_SHOPS), shape, node)
+        return bool(node)
 
-    def _wait(self, crews: list[_Crew]) -> None:
-        """Services and trainers that have no node yet."""
+    def _add_waiting_pods(self, groups: list[_TrainerGroup]) -> None:
+        """Adds services and trainers that wait for a node."""
         for number in range(self._waiting):
             shape = self._random.choice(SERVICES)
             self._add(f"waiting-{number:03}", self._random.choice(_SHOPS), shape)
-            crew = self._random.choice([c for c in crews if c.count < c.job.max_trainers])
-            self._pods.append(trainer(crew.job, crew.count, created_s=NOW_S - 1))
-            crew.count += 1
+            group = self._random.choice([c for c in groups if c.count < c.job.max_trainers])
+            self._pods.append(trainer(group.job, group.count, created_s=NOW_S - 1))
+            group.count += 1
 
-    def _leave(self) -> None:
-        """Some pods are on their way out."""
-        bound = [place for place, pod in enumerate(self._pods) if pod.namespace != "kube-system"]
-        for place in self._random.sample(bound, len(self._nodes) // _LEAVING_EVERY):
-            if self._pods[place].node:
-                self._pods[place] = replace(self._pods[place], deleting=True)
+    def _mark_terminating(self) -> None:
+        """Marks some pods as terminating."""
+        bound = [index for index, pod in enumerate(self._pods) if pod.namespace != "kube-system"]
+        for index in self._random.sample(bound, len(self._nodes) // _TERMINATING_EVERY):
+            if self._pods[index].node:
+                self._pods[index] = replace(self._pods[index], deleting=True)
 
-    def _add(self, name: str, namespace: str, shape: Shape, where: str = "") -> None:
-        began_s = NOW_S - self._random.randint(60, 400_000) if where else NOW_S - 1
-        self._pods.append(service(name, namespace, shape, where, began_s=began_s))
+    def _add(self, name: str, namespace: str, shape: PodShape, node: str = "") -> None:
+        began_s = NOW_S - self._random.randint(60, 400_000) if node else NOW_S - 1
+        self._pods.append(service(name, namespace, shape, node, began_s=began_s))
 
-    # Room
+    # Capacity
 
-    def _place(self, shape: Shape) -> str:
-        """A random node where `shape` fits, taken; "" where there is none."""
-        places = self._places.get(shape)
-        if places is None:
-            places = [n.name for n in self._nodes if admits(n, shape.constraints) is None]
-            self._places[shape] = places
-        while places:
-            at = self._random.randrange(len(places))
-            free = self._free[places[at]]
+    def _place(self, shape: PodShape) -> str:
+        """Reserves capacity for `shape` on a random node; returns its name, or "" if none fits."""
+        candidates = self._candidates.get(shape)
+        if candidates is None:
+            candidates = [n.name for n in self._nodes if admits(n, shape.constraints) is None]
+            self._candidates[shape] = candidates
+        while candidates:
+            at = self._random.randrange(len(candidates))
+            free = self._free[candidates[at]]
             if all(free.get(name, 0) >= amount for name, amount in shape.requests.items()):
-                self._take(places[at], shape.requests)
-                return places[at]
-            places[at] = places[-1]
-            places.pop()
+                self._reserve(candidates[at], shape.requests)
+                return candidates[at]
+            candidates[at] = candidates[-1]
+            candidates.pop()
         return ""
 
-    def _take(self, node: str, requests: Resources) -> None:
+    def _reserve(self, node: str, requests: Resources) -> None:
         free = self._free[node]
         for name, amount in requests.items():
             free[name] -= amount
@@ -221,20 +220,20 @@ class _Maker:
 
 
 def service(
-    name: str, namespace: str, shape: Shape, where: str = "", *, began_s: float = NOW_S
+    name: str, namespace: str, shape: PodShape, node: str = "", *, began_s: float = NOW_S
 ) -> Pod:
-    """A pod that is no training: at work on node `where`, or waiting."""
+    """A pod that is not training: running on `node`, or pending."""
     return Pod(
         namespace=namespace,
         name=name,
         uid=f"uid-{name}",
         requests=shape.requests,
         priority=shape.priority,
-        node=where,
-        phase=Phase.RUNNING if where else Phase.PENDING,
-        ready=bool(where),
+        node=node,
+        phase=Phase.RUNNING if node else Phase.PENDING,
+        ready=bool(node),
         created_s=began_s,
-        started_s=began_s if where else 0.0,
+        started_s=began_s if node else 0.0,
         constraints=shape.constraints,
     )
 
@@ -242,12 +241,12 @@ def service(
 def trainer(
     owner: Job,
     number: int,
-    where: str = "",
+    node: str = "",
     *,
     tier: Tier | None = None,
     created_s: float | None = None,
 ) -> Pod:
-    """A trainer of a job, guaranteed while its number is below the job's minimum."""
+    """A trainer of a job; guaranteed if its number is below the job's minimum."""
     if tier is None:
         tier = Tier.GUARANTEED if number < owner.min_trainers else Tier.SURPLUS
     values = EDL_CLASSES[f"edl-{tier}"]
@@ -259,11 +258,11 @@ def trainer(
         requests=owner.requests,
         priority=values.value,
         preempts=values.preemption_policy != "Never",
-        node=where,
-        phase=Phase.RUNNING if where else Phase.PENDING,
-        ready=bool(where),
+        node=node,
+        phase=Phase.RUNNING if node else Phase.PENDING,
+        ready=bool(node),
         created_s=began_s,
-        started_s=began_s if where else 0.0,
+        started_s=began_s if node else 0.0,
         owner_uid=owner.uid,
         job=owner.name,
         role=Role.TRAINER,

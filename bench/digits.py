@@ -1,4 +1,4 @@
-"""What the benchmarks of synchronous training train: the examples' digits, by both frameworks."""
+"""The models of the benchmarks of synchronous training: digits, with both frameworks."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PADDLE = ROOT / "build/paddle/bin/python"
-"""Made by `make paddle`."""
+"""Created by `make paddle`."""
 BATCH = 32
 STEPS_AN_EPOCH = 45
 _MAKE_S = 120.0
@@ -16,24 +16,24 @@ _MAKE_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Flavour:
-    """A model, and the interpreter that has its framework."""
+    """A model with the interpreter of its framework."""
 
     name: str
     python: str
     options: dict[str, Any]
-    """For `tests.sdk.sync.program`."""
+    """Options of `tests.sdk.sync.program`."""
 
 
 def flavours(folder: Path) -> list[Flavour]:
-    """Numpy, and PaddlePaddle where it is installed; with their data in a folder."""
+    """Returns numpy and, if installed, PaddlePaddle; writes their data to a folder."""
     has_paddle = PADDLE.exists()
-    python = str(PADDLE) if has_paddle else sys.executable  # it has scikit-learn's digits, too
+    python = str(PADDLE) if has_paddle else sys.executable  # both have scikit-learn's digits
     make = [python, str(ROOT / "examples/models/make_data.py"), str(folder)]
     subprocess.run(make, check=True, capture_output=True, timeout=_MAKE_S)
-    found = [Flavour("numpy", sys.executable, _options("digits_numpy", folder))]
+    installed = [Flavour("numpy", sys.executable, _options("digits_numpy", folder))]
     if has_paddle:
-        found.append(Flavour("paddle", str(PADDLE), _options("digits", folder)))
-    return found
+        installed.append(Flavour("paddle", str(PADDLE), _options("digits", folder)))
+    return installed
 
 
 def _options(model: str, folder: Path) -> dict[str, Any]:

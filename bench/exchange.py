@@ -1,7 +1,7 @@
-"""How long an all-reduce takes: 2, 4 and 8 processes, 10 000 to 10 million floats.
+"""Duration of an all-reduce: 2, 4 and 8 processes, 10 000 to 10 million floats.
 
-Beside PaddlePaddle's own (gloo), in turns within one run, where `make paddle` has installed it:
-the ratio means something on a machine that does other things too.
+If `make paddle` has installed PaddlePaddle, its gloo backend is measured in alternating turns of
+the same run: the ratio is meaningful on a machine with other load, too.
 """
 
 import contextlib
@@ -18,15 +18,15 @@ from statistics import median
 from typing import Any
 
 from bench.benchmark import Result, Setting
-from e2e.measure.bars import Bar
+from e2e.measure.criteria import Criterion
 
 WORLDS = (2, 4, 8)
 SIZES = {"10k": 10_000, "100k": 100_000, "1M": 1_000_000, "10M": 10_000_000}
 SHARES = (4, 2, 1, 0.1)
-"""Sums of each size in a turn, for each of the setting's rounds."""
+"""Sums of each size in a turn, per round of the setting."""
 _LEAST = 3
 _TURN_ROUNDS = 20
-"""Rounds of the setting that make one turn."""
+"""Rounds of the setting per turn."""
 _ANSWER_S = 300.0
 _END_S = 20.0
 _PROGRAM = "bench.exchange_member"
@@ -38,18 +38,20 @@ Figures = list[list[float]]
 
 
 def run(setting: Setting) -> Result:
-    """Sums in turns: ours, gloo's, ours, ..."""
+    """Measures EDL's ring and gloo in alternating turns."""
     pythons = {"ring": sys.executable} | ({"gloo": str(_PADDLE)} if _PADDLE.exists() else {})
     turns = max(1, setting.rounds // _TURN_ROUNDS)
     counts = [max(_LEAST, round(min(setting.rounds, _TURN_ROUNDS) * share)) for share in SHARES]
     medians: dict[str, dict[str, float]] = {kind: {} for kind in pythons}
     for world in WORLDS:
-        taken: dict[str, list[Figures]] = {kind: [] for kind in pythons}
+        figures_by_kind: dict[str, list[Figures]] = {kind: [] for kind in pythons}
         for turn in range(turns):
             for kind, python in pythons.items():
-                setting.tell(f"exchange: {kind} of {world}, turn {turn + 1} of {turns}")
-                taken[kind].append(measure(kind, python, world, list(SIZES.values()), counts))
-        for kind, figures in taken.items():
+                setting.report_progress(f"exchange: {kind} of {world}, turn {turn + 1} of {turns}")
+                figures_by_kind[kind].append(
+                    measure(kind, python, world, list(SIZES.values()), counts)
+                )
+        for kind, figures in figures_by_kind.items():
             for index, size in enumerate(SIZES):
                 times = [time for turn in figures for time in turn[index]]
                 medians[kind][f"{world}_x_{size}"] = median(times)
@@ -59,34 +61,34 @@ def run(setting: Setting) -> Result:
 def measure(
     kind: str, python: str, world: int, sizes: Sequence[int], counts: Sequence[int]
 ) -> Figures:
-    """One ring or group, in processes of its own.
+    """Measures one ring or gloo group, in processes of its own.
 
     Args:
         kind: "ring" or "gloo".
-        python: Interpreter that has what that needs.
-        world: How many members.
-        sizes: Floats in a sum.
-        counts: How many sums of each size.
+        python: The interpreter to use.
+        world: The number of members.
+        sizes: The numbers of floats in a sum.
+        counts: The number of sums of each size.
 
     Returns:
-        Milliseconds that the member of rank 0 needed.
+        Milliseconds of each sum, at the member of rank 0.
 
     Raises:
-        RuntimeError: A member said nothing sensible.
+        RuntimeError: A member ended without a result.
     """
-    what = [str(world), json.dumps(list(sizes)), json.dumps(list(counts))]
+    arguments = [str(world), json.dumps(list(sizes)), json.dumps(list(counts))]
     with ExitStack() as stack:
         members = [
-            stack.enter_context(_member([python, "-m", _PROGRAM, kind, str(rank), *what]))
+            stack.enter_context(_member([python, "-m", _PROGRAM, kind, str(rank), *arguments]))
             for rank in range(world)
         ]
-        told = [_hear(member) for member in members]
-        where = told if kind == "ring" else _free_port()
+        addresses = [_receive(member) for member in members]
+        reply = addresses if kind == "ring" else _free_port()
         for member in members:
-            _tell(member, where)
-        figures: list[Figures] = [_hear(member) for member in members]
+            _send(member, reply)
+        figures: list[Figures] = [_receive(member) for member in members]
         for member in members:
-            _tell(member, "end")
+            _send(member, "end")
     return figures[0]
 
 
@@ -113,37 +115,39 @@ def _member(command: list[str]) -> Iterator["subprocess.Popen[str]"]:
             member.kill()
 
 
-def _tell(member: "subprocess.Popen[str]", text: Any) -> None:
+def _send(member: "subprocess.Popen[str]", text: Any) -> None:
     assert member.stdin is not None  # noqa: S101 - made with a pipe
     member.stdin.write(json.dumps(text) + "\n")
     member.stdin.flush()
 
 
-def _hear(member: "subprocess.Popen[str]") -> Any:
+def _receive(member: "subprocess.Popen[str]") -> Any:
     assert member.stdout is not None  # noqa: S101 - made with a pipe
     line = member.stdout.readline()
     if not line:
-        raise RuntimeError(f"a member ended before its time: {_PROGRAM}")
+        raise RuntimeError(f"a member ended without a result: {_PROGRAM}")
     return json.loads(line)
 
 
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 def result(setting: Setting, medians: dict[str, dict[str, float]]) -> Result:
-    """Figures of all, and ratios where there is something beside.
+    """Computes the figures, and the ratios if gloo was measured.
 
     Args:
-        setting: Says how many values a figure has.
-        medians: "ring", and "gloo" where it was measured -> case -> milliseconds.
+        setting: The setting of the run.
+        medians: Milliseconds by kind ("ring" and, if measured, "gloo") and case.
     """
     ours, theirs = medians["ring"], medians.get("gloo", {})
-    bars = [Bar(f"all_reduce_{name}_over_gloo", ours[name] / theirs[name], "x") for name in theirs]
+    criteria = [
+        Criterion(f"all_reduce_{name}_over_gloo", ours[name] / theirs[name], "x") for name in theirs
+    ]
     figures = {
         f"{kind}_{name}_ms": [time] * len(setting.sizes)
-        for kind, found in medians.items()
-        for name, time in found.items()
+        for kind, times_ms in medians.items()
+        for name, time in times_ms.items()
     }
-    return Result(tuple(bars), figures, {"median_ms": medians})
+    return Result(tuple(criteria), figures, {"median_ms": medians})

@@ -1,7 +1,7 @@
-"""One member of `bench.exchange`: sums arrays with others, and prints how long each sum took.
+"""A member process of `bench.exchange`: sums arrays with the others and prints the durations.
 
-Run in a process of its own, also by an interpreter that has PaddlePaddle and none of our rooms.
-Talks in lines of JSON: tells its address, is told everybody's, tells its figures.
+It also runs with an interpreter that has PaddlePaddle but not EDL's packages. It exchanges lines of
+JSON: writes its address, reads all addresses, writes its figures.
 """
 
 import json
@@ -18,7 +18,7 @@ Sum = Callable[[Any], None]
 
 
 def main(kind: str, rank: int, world: int, sizes: list[int], counts: list[int]) -> None:
-    """Connects, sums arrays of each size so often, and tells milliseconds by size."""
+    """Connects, sums arrays of each size `count` times, and writes milliseconds by size."""
     connect = {"ring": _ring, "gloo": _gloo}[kind]
     begin, make, close = connect(rank, world)
     figures = []
@@ -32,16 +32,16 @@ def main(kind: str, rank: int, world: int, sizes: list[int], counts: list[int]) 
             if turn < WARM_UP:
                 times.clear()
         figures.append(times)
-    _tell(figures)
-    sys.stdin.readline()  # nobody leaves before all have told theirs
+    _send(figures)
+    sys.stdin.readline()  # wait until all members have written their figures
     close()
 
 
 def _ring(rank: int, world: int) -> tuple[Sum, Callable[[Any], Any], Callable[[], None]]:
-    from edl.exchange import Interrupt, Listener, Ring  # noqa: PLC0415 - gloo's side needs none
+    from edl.collective import Interrupt, Listener, Ring  # noqa: PLC0415 - not needed for gloo
 
     listener = Listener("127.0.0.1")
-    _tell(listener.address)
+    _send(listener.address)
     addresses = [f"{host}:{port}" for host, port in json.loads(sys.stdin.readline())]
     ring = Ring.connect(
         listener, addresses[:world], rank, number=1, key=b"bench", interrupt=Interrupt()
@@ -57,11 +57,11 @@ def _gloo(rank: int, world: int) -> tuple[Sum, Callable[[Any], Any], Callable[[]
     from paddle.distributed.communication.group import Group  # noqa: PLC0415 - as above
 
     paddle.set_device("cpu")
-    _tell(None)
+    _send(None)
     port = json.loads(sys.stdin.readline())
     store = core.TCPStore("127.0.0.1", port, rank == 0, 0, 60)
-    made = core.ProcessGroupGloo.create(store, rank, world, 1)
-    group = Group(rank, 1, list(range(world)), pg=made, name="bench")
+    process_group = core.ProcessGroupGloo.create(store, rank, world, 1)
+    group = Group(rank, 1, list(range(world)), pg=process_group, name="bench")
 
     def begin(tensor: Any) -> None:
         dist.all_reduce(tensor, group=group)
@@ -69,8 +69,8 @@ def _gloo(rank: int, world: int) -> tuple[Sum, Callable[[Any], Any], Callable[[]
     return begin, paddle.to_tensor, lambda: None
 
 
-def _tell(what: Any) -> None:
-    print(json.dumps(what), flush=True)  # noqa: T201 - a pipe to the benchmark
+def _send(message: Any) -> None:
+    print(json.dumps(message), flush=True)  # noqa: T201 - a pipe to the benchmark
 
 
 if __name__ == "__main__":

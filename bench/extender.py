@@ -1,4 +1,4 @@
-"""The extender's answers: through its real routes, and how much of that is the handler alone."""
+"""Latency of the extender: through its real routes, and of its handlers alone."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,9 +13,9 @@ from werkzeug.test import create_environ
 from bench import objects
 from bench.benchmark import Result, Setting, Times, grown
 from bench.clusters import NOW_S, cluster, service, trainer
-from bench.server import Server
+from bench.replay_api_server import ReplayApiServer
 from bench.shapes import SERVICES
-from e2e.measure.bars import Bar
+from e2e.measure.criteria import Criterion
 from extender import handlers
 from extender.app import Extender
 from kube.active import ActivePolicy
@@ -27,7 +27,7 @@ from runtime.metrics import Metrics
 
 LIMITS = {"filter_5000_ms": 10.0, "prioritize_5000_ms": 10.0}
 CANDIDATES = 100
-"""kube-scheduler proposes a tenth of the nodes, at least 100."""
+"""kube-scheduler sends a tenth of the nodes as candidates, at least 100."""
 
 _HANDLERS = {"filter": "filter_nodes", "prioritize": "prioritize", "preempt": "preempt"}
 _MAX_BODY_BYTES = 8 << 20
@@ -37,25 +37,25 @@ _VICTIMS = 3
 
 
 def run(setting: Setting) -> Result:
-    """All sizes; the bars are about the largest."""
+    """All sizes; the criteria apply to the largest."""
     rows, raw = [], {}
     for nodes in setting.sizes:
-        setting.tell(f"extender, {nodes} nodes: first lists")
-        desk = _Desk(cluster(nodes))
-        setting.tell(f"extender, {nodes} nodes: {setting.rounds} rounds of requests")
-        with desk.watched():
+        setting.report_progress(f"extender, {nodes} nodes: first lists")
+        harness = _ExtenderHarness(cluster(nodes))
+        setting.report_progress(f"extender, {nodes} nodes: {setting.rounds} rounds of requests")
+        with harness.watched():
             for number in range(setting.rounds):
-                desk.round(number)
-        rows.append({"after_start_ms": desk.start_ms} | _row(desk.times))
-        raw[str(nodes)] = {name: times.figures() for name, times in desk.times.items()}
+                harness.round(number)
+        rows.append({"after_start_ms": harness.start_ms} | _row(harness.times))
+        raw[str(nodes)] = {name: times.figures() for name, times in harness.times.items()}
     renamed = {"filter_ms": "filter_5000_ms", "prioritize_ms": "prioritize_5000_ms"}
     named = {renamed.get(name, name): value for name, value in rows[-1].items()}
-    bars = (Bar(name, value, "ms", LIMITS.get(name)) for name, value in named.items())
-    return Result(tuple(bars), grown(rows), raw)
+    criteria = (Criterion(name, value, "ms", LIMITS.get(name)) for name, value in named.items())
+    return Result(tuple(criteria), grown(rows), raw)
 
 
 def _row(times: dict[str, Times]) -> dict[str, float]:
-    """Per verb: the first request after changes, the same again, and the handler in the first."""
+    """The figures per verb: first request after changes, its handler alone, and a repetition."""
     row = {}
     for verb in _HANDLERS:
         row[f"{verb}_ms"] = times[f"{verb} first"].median
@@ -65,8 +65,8 @@ def _row(times: dict[str, Times]) -> dict[str, float]:
     return row
 
 
-class _Desk:
-    """An extender, kube-scheduler before it, and a cluster that changes behind it."""
+class _ExtenderHarness:
+    """An extender with requests as from kube-scheduler and a cluster that changes."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         kinds = ("first", "again", "first handler", "again handler")
@@ -75,7 +75,7 @@ class _Desk:
         self._snapshot = snapshot
         self._names = [node.name for node in snapshot.nodes]
         self._surplus = [p for p in snapshot.pods if p.tier is Tier.SURPLUS and p.node]
-        self._server = Server(snapshot)
+        self._server = ReplayApiServer(snapshot)
         self._cache = ClusterCache(self._server, config_map=(SYSTEM_NAMESPACE, POLICY_CONFIGMAP))
         self._app = _application(self._cache)
         self._random = Random(1)  # noqa: S311 - repeatable on purpose
@@ -88,13 +88,13 @@ class _Desk:
                 raise RuntimeError("the extender could not read the synthetic cluster")
 
     def _first_answer_ms(self) -> float:
-        """The one request that finds the whole cluster new, once in an extender's life."""
+        """The duration of the first request after the start, which builds the cluster state."""
         self._ask("filter", orjson.dumps(self._question(0)))
         return self.times["filter first"].values.pop()
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """While it lasts, the handlers' own time is kept beside that of the whole answers."""
+        """Records the handlers' durations, in addition to those of the requests."""
         plain = {verb: getattr(handlers, name) for verb, name in _HANDLERS.items()}
         try:
             for verb, name in _HANDLERS.items():
@@ -111,7 +111,7 @@ class _Desk:
         return timed
 
     def round(self, number: int) -> None:
-        """Each verb once after some changes, and once more without."""
+        """Sends each verb once after some changes, and once more without changes."""
         names = self._question(number)
         bodies = {"filter": names, "prioritize": names, "preempt": self._preemption(number)}
         for verb, body in bodies.items():
@@ -123,37 +123,37 @@ class _Desk:
         environ = create_environ(
             f"/{verb}", method="POST", data=body, content_type="application/json"
         )
-        seen: list[str] = []
+        statuses: list[str] = []
 
         def begin(status: str, *_: object) -> Callable[[bytes], object]:
-            seen.append(status)
+            statuses.append(status)
             return lambda _: None
 
         self.times[f"{verb} {self._kind}"].run(lambda: b"".join(self._app(environ, begin)))
-        if not seen[0].startswith("200"):
-            raise RuntimeError(f"the extender answered {verb} with {seen[0]}")
+        if not statuses[0].startswith("200"):
+            raise RuntimeError(f"the extender answered {verb} with {statuses[0]}")
 
     def _question(self, number: int) -> dict[str, object]:
-        """A surplus trainer wants a node; every kind of job has its turn."""
+        """A request for a surplus trainer; the jobs take turns."""
         jobs = self._snapshot.jobs
         owner = jobs[number % len(jobs)]
-        asked = trainer(owner, 10_000 + number, tier=Tier.SURPLUS, created_s=NOW_S)
-        return {"Pod": objects.pod(asked), "Nodes": None, "NodeNames": self._names}
+        pod = trainer(owner, 10_000 + number, tier=Tier.SURPLUS, created_s=NOW_S)
+        return {"Pod": objects.pod(pod), "Nodes": None, "NodeNames": self._names}
 
     def _preemption(self, number: int) -> dict[str, object]:
-        """A service asks, with surplus trainers to choose from on many nodes."""
+        """A preemption request of a service, with surplus trainers as victims on many nodes."""
         pod = service(f"preemptor-{number}", "shop", SERVICES[number % len(SERVICES)])
         victims: dict[str, list[dict[str, str]]] = {}
-        for found in self._surplus:
-            if found.node in victims or len(victims) < CANDIDATES:
-                there = victims.setdefault(found.node, [])
-                if len(there) < _VICTIMS:
-                    there.append({"UID": found.uid})
+        for surplus_pod in self._surplus:
+            if surplus_pod.node in victims or len(victims) < CANDIDATES:
+                node_victims = victims.setdefault(surplus_pod.node, [])
+                if len(node_victims) < _VICTIMS:
+                    node_victims.append({"UID": surplus_pod.uid})
         meta = {node: {"Pods": uids, "NumPDBViolations": 0} for node, uids in victims.items()}
         return {"Pod": objects.pod(pod), "NodeNameToMetaVictims": meta}
 
     def _change(self, number: int) -> None:
-        """Some trainers become or cease to be ready to go; some nodes get another label."""
+        """Recreates some trainers, and changes a label of some nodes."""
         for pod in self._random.sample(self._surplus, min(_PODS_CHANGED, len(self._surplus))):
             self._server.drop_pod(pod)
             self._look()
@@ -165,7 +165,7 @@ class _Desk:
 
 
 def _application(cache: ClusterCache) -> Flask:
-    """As `extender.app.build` puts it together, without a server around it."""
+    """The application of `extender.app.build`, without a server."""
     active = ActivePolicy()
     if cache.config is not None:
         active.follow(cache.config)

@@ -1,8 +1,8 @@
-"""The master under load: tasks leased and acknowledged, each on the disk before its answer.
+"""The master under load: leases and acknowledgements, each written to disk before the response.
 
-A real master serves in a process of its own; sixteen trainers, each with one connection, train
-nothing and call as fast as they are answered. `python -m bench.master TASKS` works through one
-epoch in a process of its own, whose peak of memory it prints.
+A real master runs in its own process; sixteen trainers with one connection each do no training and
+call as fast as they get responses. `python -m bench.master TASKS` processes one epoch and prints
+the peak memory of its process.
 """
 
 import asyncio
@@ -24,15 +24,15 @@ import orjson
 from edl.local.ports import free_ports
 
 from bench.benchmark import Result, Setting
-from e2e.measure.bars import Bar
+from e2e.measure.criteria import Criterion
 from master.ledger import Ledger
 
 Json = dict[str, Any]
 TRAINERS = 16
 TASKS_PER_SECOND, P99_MS, MEMORY_MB, RESTART_S = 5_000.0, 20.0, 200.0, 3.0
-"""The issue's bars."""
+"""The required limits."""
 AT_ONCE = (1, 8)
-"""Tasks that a trainer leases in a call; bars are about the last, as prefetch does it."""
+"""Tasks leased per call; the criteria apply to the last, which is what prefetching uses."""
 _MILLION = 1_000_000
 _RECORDS = 1_000_000_000
 _SECONDS_A_ROUND = 0.25
@@ -42,42 +42,46 @@ _ANSWER_S = 60.0
 
 
 def run(setting: Setting) -> Result:
-    """Speed for each number of tasks at once, a restart under load, and the memory of an epoch."""
+    """Measures throughput per number of tasks at once, a restart, and the memory of an epoch."""
     seconds = setting.rounds * _SECONDS_A_ROUND
     raw: Json = {}
     with _directory() as home, _Master(home) as master:
         for at_once in AT_ONCE:
-            setting.tell(f"master: {TRAINERS} trainers, {at_once} tasks a call, {seconds:.0f} s")
+            setting.report_progress(
+                f"master: {TRAINERS} trainers, {at_once} tasks a call, {seconds:.0f} s"
+            )
             raw[f"{at_once}_at_once"] = asyncio.run(_load(master, at_once, seconds))
-        setting.tell(f"master: {TASKS_PER_SECOND:.0f} tasks a second, {seconds:.0f} s")
+        setting.report_progress(f"master: {TASKS_PER_SECOND:.0f} tasks a second, {seconds:.0f} s")
         paced = asyncio.run(_load(master, AT_ONCE[-1], seconds, TASKS_PER_SECOND))
         raw["at_the_bars_rate"] = paced
-        setting.tell("master: killed and started again")
+        setting.report_progress("master: killed and started again")
         raw["restart_s"] = master.restart()
     tasks = _MILLION if setting.rounds > len(AT_ONCE) * 5 else _MILLION // 100
-    setting.tell(f"master: an epoch of {tasks} tasks")
+    setting.report_progress(f"master: an epoch of {tasks} tasks")
     raw["memory_mb"] = _cold_mb(tasks)
     best = raw[f"{AT_ONCE[-1]}_at_once"]
-    bars = (
-        Bar("master_tasks_per_second", best["tasks_per_s"], "/s", TASKS_PER_SECOND, at_least=True),
-        Bar("master_work_p99_at_5000_ms", paced["p99_ms"], "ms", P99_MS),
-        Bar("master_work_p99_flat_out_ms", best["p99_ms"], "ms"),
-        Bar("master_calls_of_one_task_per_second", raw["1_at_once"]["tasks_per_s"], "/s"),
-        Bar("master_killed_to_serving_s", raw["restart_s"], "s", RESTART_S),
-        Bar("master_million_tasks_mb", raw["memory_mb"], "MB", MEMORY_MB),
+    criteria = (
+        Criterion(
+            "master_tasks_per_second", best["tasks_per_s"], "/s", TASKS_PER_SECOND, at_least=True
+        ),
+        Criterion("master_work_p99_at_5000_ms", paced["p99_ms"], "ms", P99_MS),
+        Criterion("master_work_p99_flat_out_ms", best["p99_ms"], "ms"),
+        Criterion("master_calls_of_one_task_per_second", raw["1_at_once"]["tasks_per_s"], "/s"),
+        Criterion("master_killed_to_serving_s", raw["restart_s"], "s", RESTART_S),
+        Criterion("master_million_tasks_mb", raw["memory_mb"], "MB", MEMORY_MB),
     )
     growth = {"work_p99_ms": [paced["p99_ms"]] * len(setting.sizes)}
-    return Result(bars, growth, raw)
+    return Result(criteria, growth, raw)
 
 
 @contextmanager
 def _directory() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="edl-bench-") as found:
-        yield Path(found)
+    with tempfile.TemporaryDirectory(prefix="edl-bench-") as folder:
+        yield Path(folder)
 
 
 class _Master:
-    """A process that serves one job."""
+    """A master process."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -94,7 +98,7 @@ class _Master:
         self._process.wait(_STARTED_S)
 
     def restart(self) -> float:
-        """Seconds from its death to the first answer of the next."""
+        """Kills and restarts it; returns seconds until the new process accepts connections."""
         self._process.send_signal(signal.SIGKILL)
         self._process.wait(_STARTED_S)
         begun_s = perf_counter()
@@ -123,24 +127,24 @@ class _Master:
 
 @dataclass
 class _Trainer:
-    """One trainer with one connection."""
+    """A trainer with one connection."""
 
     name: str
     master: _Master
     place: float
-    """Between 0 and 1: trainers that call at a fixed rate do not all call at once."""
+    """The phase, 0 to 1: trainers that call at a fixed rate do not call simultaneously."""
     tasks: int = 0
     times_ms: list[float] = field(default_factory=list)
     _call: int = 0
 
     async def work(self, at_once: int, seconds: float, every_s: float = 0.0) -> None:
-        """Leases and acknowledges for a while, at least once.
+        """Leases and acknowledges tasks for some time, at least once.
 
         Args:
-            at_once: Tasks in a call.
-            seconds: From when it has joined.
-            every_s: A call is due so often, and its time counts from then, however late it is
-                sent; 0 sends each as soon as the one before is answered.
+            at_once: Tasks per call.
+            seconds: The duration, from the join.
+            every_s: The interval of calls; latency counts from the due time, even if the call is
+                sent later. 0 sends each call after the previous response.
         """
         reader, writer = await asyncio.open_connection("127.0.0.1", self.master.port)
         try:
@@ -155,8 +159,8 @@ class _Trainer:
                 self.times_ms.append((perf_counter() - begun_s) * 1000)
                 self.tasks += answer["results"].count("accepted")
                 done = [
-                    {"task": one["task"], "attempt": one["attempt"], "steps": 1}
-                    for one in answer["tasks"]
+                    {"task": task["task"], "attempt": task["attempt"], "steps": 1}
+                    for task in answer["tasks"]
                 ]
                 due_s = due_s + every_s if every_s else perf_counter()
             await self._ask(reader, writer, "/v1/leave", {})
@@ -177,14 +181,14 @@ class _Trainer:
 
 
 def request(method: str, path: str, body: Json, token: str) -> bytes:
-    """A call as it goes over the wire."""
+    """Encodes an HTTP request."""
     raw = orjson.dumps(body)
     head = f"{method} {path} HTTP/1.1\r\nHost: m\r\nAuthorization: Bearer {token}\r\n"
     return f"{head}Content-Length: {len(raw)}\r\n\r\n".encode() + raw
 
 
 async def answer_of(reader: asyncio.StreamReader) -> Json:
-    """The answer's body.
+    """Reads a response; returns its body.
 
     Raises:
         RuntimeError: The master refused.
@@ -195,8 +199,8 @@ async def answer_of(reader: asyncio.StreamReader) -> Json:
         raw = await reader.readexactly(length)
     if b" 200 " not in head[:20]:
         raise RuntimeError(f"the master refused: {raw.decode()}")
-    found: Json = orjson.loads(raw)
-    return found
+    answer: Json = orjson.loads(raw)
+    return answer
 
 
 async def _load(master: _Master, at_once: int, seconds: float, tasks_per_s: float = 0.0) -> Json:
@@ -209,10 +213,10 @@ async def _load(master: _Master, at_once: int, seconds: float, tasks_per_s: floa
     kind = f"{at_once}-{tasks_per_s:.0f}"
     trainers = [_Trainer(f"t-{kind}-{i}", master, i / TRAINERS) for i in range(TRAINERS)]
     begun_s = perf_counter()
-    await asyncio.gather(*(one.work(at_once, seconds, every_s) for one in trainers))
+    await asyncio.gather(*(trainer.work(at_once, seconds, every_s) for trainer in trainers))
     took_s = perf_counter() - begun_s
-    times = sorted(time for one in trainers for time in one.times_ms)
-    tasks = sum(one.tasks for one in trainers)
+    times = sorted(time for trainer in trainers for time in trainer.times_ms)
+    tasks = sum(trainer.tasks for trainer in trainers)
     return {
         "tasks": tasks,
         "tasks_per_s": tasks / took_s,
@@ -230,7 +234,7 @@ def _cold_mb(tasks: int) -> float:
 
 
 def epoch(tasks: int) -> None:
-    """Works through 10^9 records in so many tasks, in a shuffled order."""
+    """Processes 10^9 records in `tasks` tasks, in shuffled order."""
     ledger = Ledger("bench")
     shape: Json = {"records": _RECORDS, "task_records": _RECORDS // tasks, "epochs": 1}
     shape |= {"shuffle_seed": 1, "kind": "training", "overlap": False}
@@ -240,11 +244,11 @@ def epoch(tasks: int) -> None:
     done: list[Json] = []
     while not ledger.complete:
         answer = ledger.execute({"do": "work", **who, "want": 1000, "done": done})
-        done = [{"task": one["task"], "attempt": one["attempt"]} for one in answer["tasks"]]
+        done = [{"task": task["task"], "attempt": task["attempt"]} for task in answer["tasks"]]
 
 
 def _peak_mb() -> float:
-    """Of this program alone; MB means MiB, as in `bench.cold`."""
+    """Peak memory of this program; MB means MiB, as in `bench.cold`."""
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) / 1024
 

@@ -1,4 +1,4 @@
-"""Records as the API server would send them: `kube.decode` makes the same records of them."""
+"""Encodes records as API objects; `kube.decode` decodes them to the same records."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -21,7 +21,7 @@ Object = dict[str, Any]
 
 
 def node(record: Node) -> Object:
-    """A core/v1 Node."""
+    """Encodes a core/v1 Node."""
     taints = [{"key": t.key, "value": t.value, "effect": t.effect} for t in record.taints]
     ready = {"type": "Ready", "status": "True" if record.ready else "False"}
     return {
@@ -32,7 +32,7 @@ def node(record: Node) -> Object:
 
 
 def pod(record: Pod) -> Object:
-    """A core/v1 Pod."""
+    """Encodes a core/v1 Pod."""
     metadata: Object = {
         "name": record.name,
         "namespace": record.namespace,
@@ -67,7 +67,7 @@ def pod(record: Pod) -> Object:
 
 
 def job(record: Job) -> Object:
-    """A batch/v1 Job with our annotations."""
+    """Encodes a batch/v1 Job with EDL's annotations."""
     return {
         "metadata": {
             "name": record.name,
@@ -93,8 +93,8 @@ def job(record: Job) -> Object:
 
 
 def _spec(requests: Resources, constraints: Constraints) -> Object:
-    wanted = _quantities({name: n for name, n in requests.items() if name != "pods"})
-    spec: Object = {"containers": [{"name": "main", "resources": {"requests": wanted}}]}
+    quantities = _quantities({name: n for name, n in requests.items() if name != "pods"})
+    spec: Object = {"containers": [{"name": "main", "resources": {"requests": quantities}}]}
     if constraints.terms:
         (term,) = constraints.terms
         spec["nodeSelector"] = {need.key: need.values[0] for need in term}

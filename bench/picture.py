@@ -1,4 +1,4 @@
-"""Draws two loss curves upon each other, how far they differ, and the members of the second job."""
+"""Plots two loss curves, their difference, and the members of the second job."""
 
 from pathlib import Path
 
@@ -10,18 +10,18 @@ from tests.sdk.sync.curves import Curve
 _WIDTH_IN, _HEIGHT_IN, _DPI = 12.0, 8.0, 100
 _FIXED, _ELASTIC, _MEMBERS, _DIFFERENCE = "#9a9a9a", "#1f6f8b", "#3d5a3d", "#c44536"
 _LEAST = 1e-9
-"""No difference at all is drawn as this one."""
+"""The value plotted for a difference of 0."""
 
 
 def curves(path: Path, name: str, fixed: Curve, elastic: Curve, *, batch: int) -> None:
-    """Writes the picture.
+    """Writes the plot.
 
     Args:
         path: A PNG file.
-        name: Of the framework.
-        fixed: Of members that never change.
-        elastic: Of members that do.
-        batch: Records of a step.
+        name: The name of the framework.
+        fixed: The curve with fixed members.
+        elastic: The curve with changing members.
+        batch: Records per step.
     """
     settings()
     figure = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN), dpi=_DPI, layout="constrained")
@@ -35,8 +35,8 @@ def curves(path: Path, name: str, fixed: Curve, elastic: Curve, *, batch: int) -
     loss.set_ylabel("loss of the step")
     loss.legend(frameon=False)
     pairs = zip(fixed.losses, elastic.losses, strict=True)
-    found = [max(_LEAST, abs(a - b) / max(abs(a), abs(b))) for a, b in pairs]
-    difference.plot(steps, found, ".", color=_DIFFERENCE, ms=4)
+    differences = [max(_LEAST, abs(a - b) / max(abs(a), abs(b))) for a, b in pairs]
+    difference.plot(steps, differences, ".", color=_DIFFERENCE, ms=4)
     difference.set_yscale("log")
     difference.set_ylabel("relative difference")
     members.step(steps, elastic.worlds, color=_MEMBERS, lw=2, where="mid")

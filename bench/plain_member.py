@@ -1,8 +1,8 @@
-"""Run by `bench.steps` with PaddlePaddle's interpreter: the same model with EDL and without.
+"""Trains the same model with and without EDL; run by `bench.steps` in PaddlePaddle's interpreter.
 
-Both train the same file's model on the same data, in blocks of steps that alternate within one
-training: the speed of a machine that others use, too, changes within seconds. EDL's threads go on
-while plain PaddlePaddle has its turn. Prints milliseconds a step of each block.
+Blocks of steps of both alternate within one training, because the speed of a shared machine
+changes within seconds. EDL's threads keep running during the blocks without EDL. Prints the
+milliseconds per step of each block.
 """
 
 import json
@@ -20,22 +20,22 @@ from edl import model as models
 
 BLOCK = 40
 _AGAIN = 5
-"""Steps of either that are not counted: their code and data come back into the caches."""
+"""Steps at the start of each block that are not measured, because caches are cold."""
 
 
 class Plain:
-    """The loop that people write."""
+    """A training loop without EDL."""
 
-    def __init__(self, found: models.Model, data: str, batch: int) -> None:
+    def __init__(self, model: models.Model, data: str, batch: int) -> None:
         paddle.seed(0)
-        self._user = found.functions
+        self._user = model.functions
         self._layer = self._user["model"]()
         self._optimizer = self._user["optimizer"](self._layer.parameters())
         with np.load(data) as arrays:
             self._batches = _batches(dict(arrays), batch)
 
     def steps(self, count: int) -> float:
-        """Trains; seconds."""
+        """Trains `count` steps; returns seconds."""
         begun_s = perf_counter()
         for records in islice(self._batches, count):
             inputs, labels = self._user["feed"](records)
@@ -49,37 +49,39 @@ class Plain:
 
 
 class Blocks:
-    """Called after each of EDL's steps."""
+    """A step callback that alternates blocks with and without EDL."""
 
     def __init__(self, plain: Plain) -> None:
-        self.told: dict[str, list[float]] = {"plain": [], "elastic": []}
+        self.times_ms: dict[str, list[float]] = {"plain": [], "elastic": []}
         self._plain, self._steps, self._begun_s = plain, 0, 0.0
 
     def __call__(self, _: object) -> None:
-        """Counts the step; after a block of them the other one has its turn."""
+        """Counts a step; after a block, runs a block without EDL."""
         self._steps += 1
         if self._steps == _AGAIN:
             self._begun_s = perf_counter()
         if self._steps < _AGAIN + BLOCK:
             return
-        self._tell("elastic", perf_counter() - self._begun_s)
+        self._record("elastic", perf_counter() - self._begun_s)
         self._plain.steps(_AGAIN)
-        self._tell("plain", self._plain.steps(BLOCK))
+        self._record("plain", self._plain.steps(BLOCK))
         self._steps = 0
 
-    def _tell(self, name: str, took_s: float) -> None:
-        self.told[name].append(took_s * 1000 / BLOCK)
+    def _record(self, name: str, took_s: float) -> None:
+        self.times_ms[name].append(took_s * 1000 / BLOCK)
 
 
 def main(model: str, data: str, batch: int, epochs: int) -> None:
-    """Trains in blocks; the first of each warms up."""
-    found = models.load(model)
-    blocks = Blocks(Plain(found, data, batch))
-    replica, dataset = models.replica(found, seed=0), models.data(data, "training")
+    """Trains in blocks; the first of each kind is a warm-up."""
+    user_model = models.load(model)
+    blocks = Blocks(Plain(user_model, data, batch))
+    replica, dataset = models.replica(user_model, seed=0), models.data(data, "training")
     edl.sync.train(
         replica, dataset, batch, micro_batches=1, epochs=epochs, shuffle_seed=0, on_step=blocks
     )
-    sys.stdout.write(json.dumps({name: told[1:] for name, told in blocks.told.items()}) + "\n")
+    sys.stdout.write(
+        json.dumps({name: times_ms[1:] for name, times_ms in blocks.times_ms.items()}) + "\n"
+    )
 
 
 def _batches(arrays: dict[str, Any], batch: int) -> Iterator[dict[str, Any]]:
@@ -89,7 +91,7 @@ def _batches(arrays: dict[str, Any], batch: int) -> Iterator[dict[str, Any]]:
         order = chance.permutation(count)
         for begin in range(0, count, batch):
             places = order[begin : begin + batch]
-            yield {name: one[places] for name, one in arrays.items()}
+            yield {name: array[places] for name, array in arrays.items()}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The plan: from nothing, after one pod's change, and with nothing changed."""
+"""Duration of a plan: in a fresh process, after a change of one pod, and without changes."""
 
 import subprocess
 import sys
@@ -11,13 +11,13 @@ import orjson
 
 from bench.benchmark import Result, Setting, Times, grown
 from bench.clusters import NOW_S, cluster, policy, service
-from bench.follow import Follower, bound
+from bench.plan_executor import PlanExecutor, bound
 from bench.shapes import SERVICES
-from e2e.measure.bars import Bar
-from policy.elasticity import plan
-from policy.index import Index
+from e2e.measure.criteria import Criterion
+from policy.cluster_state import ClusterState
 from policy.model import Policy
 from policy.names import Tier
+from policy.planner import plan
 from policy.snapshot import Snapshot
 
 LIMITS = {
@@ -26,7 +26,7 @@ LIMITS = {
     "plan_after_one_change_ms": 50.0,
 }
 SEEDS = (1, 2, 3)
-"""Some clusters come to rest sooner than others; the slowest is the one that counts."""
+"""Clusters settle at different speeds; the slowest counts."""
 
 _ROOT = Path(__file__).parents[1]
 _COLD_TIMEOUT_S = 300
@@ -34,36 +34,40 @@ _SETTLING_ROUNDS = 20
 _FULL_PLANS = 3
 _FEWEST_CHANGES = 6
 _MOST_MS = 30_000.0
-"""No more changes are tried once plans after them have taken this long."""
+"""Total time of plans after changes; no more changes are measured after it."""
 
 
 def run(setting: Setting) -> Result:
-    """All sizes; the bars are about the largest."""
+    """Measures all sizes; the criteria apply to the largest."""
     rows, raw = [], {}
     for nodes in setting.sizes:
         cold = []
         for seed in SEEDS:
-            setting.tell(f"plan, {nodes} nodes: from nothing in a fresh process, seed {seed}")
+            setting.report_progress(
+                f"plan, {nodes} nodes: from nothing in a fresh process, seed {seed}"
+            )
             cold.append(_cold(nodes, seed))
         warm, rounds = _warm(nodes, setting)
         rows.append(_row(cold, warm))
         timed = {name: times.figures() for name, times in warm.items() if times.values}
         raw[str(nodes)] = {"cold": cold, "warm": timed, "plans_until_settled": rounds}
-    bars = (Bar(name, value, _unit(name), LIMITS.get(name)) for name, value in rows[-1].items())
-    return Result(tuple(bars), grown(rows), raw)
+    criteria = (
+        Criterion(name, value, _unit(name), LIMITS.get(name)) for name, value in rows[-1].items()
+    )
+    return Result(tuple(criteria), grown(rows), raw)
 
 
 def _row(cold: list[dict[str, Any]], warm: dict[str, Times]) -> dict[str, float]:
-    """Full plans are timed in three states, since the rules that run depend on it."""
-    full = [found["plan_seconds"] for found in cold]
-    unrest, rest = (warm[name].median / 1000 for name in ("unrest", "rest"))
+    """The figures of one size; full plans are timed in three states, which need different rules."""
+    full = [figures["plan_seconds"] for figures in cold]
+    rebalancing_s, at_rest_s = (warm[name].median / 1000 for name in ("unrest", "rest"))
     return {
-        "full_plan_seconds": max(*full, unrest, rest),
+        "full_plan_seconds": max(*full, rebalancing_s, at_rest_s),
         "full_plan_as_generated_seconds": median(full),
-        "full_plan_while_rebalancing_seconds": unrest,
-        "full_plan_at_rest_seconds": rest,
-        "index_seconds": median(found["index_seconds"] for found in cold),
-        "plan_memory_mb": max(found["peak_mb"] for found in cold),
+        "full_plan_while_rebalancing_seconds": rebalancing_s,
+        "full_plan_at_rest_seconds": at_rest_s,
+        "index_seconds": median(figures["index_seconds"] for figures in cold),
+        "plan_memory_mb": max(figures["peak_mb"] for figures in cold),
         "plan_after_one_change_ms": warm["changed"].median,
         "plan_after_one_change_worst_ms": warm["changed"].worst,
         "plan_unchanged_ms": warm["unchanged"].median,
@@ -75,48 +79,48 @@ def _unit(name: str) -> str:
 
 
 def _cold(nodes: int, seed: int) -> dict[str, Any]:
-    """One plan from nothing in a fresh process."""
+    """Measures one plan in a fresh process."""
     command = [sys.executable, "-m", "bench.cold", str(nodes), str(seed)]
     done = subprocess.run(
         command, cwd=_ROOT, stdout=subprocess.PIPE, check=True, timeout=_COLD_TIMEOUT_S
     )
-    found: dict[str, Any] = orjson.loads(done.stdout)
-    return found
+    figures: dict[str, Any] = orjson.loads(done.stdout)
+    return figures
 
 
 def _warm(nodes: int, setting: Setting) -> tuple[dict[str, Times], int]:
-    """Plans beside a cluster that comes to rest, and how many it took until it did."""
+    """Measures plans on a cluster until it settles; returns the times and the number of plans."""
     kinds = ("unrest", "rest", "changed", "unchanged", "service", "gone", "bound")
     times = {name: Times() for name in kinds}
-    index, rules = Index.of(cluster(nodes)), policy()
-    follower = Follower(index)
-    follower.follow(plan(index, rules, NOW_S))
-    setting.tell(f"plan, {nodes} nodes: trainers move until shares are fair")
-    _full(index, rules, times["unrest"])
-    rounds = 1 + follower.settle(rules, _SETTLING_ROUNDS)
-    _full(index, rules, times["rest"])
-    setting.tell(f"plan, {nodes} nodes: up to {setting.rounds} changes of one pod")
-    _one_by_one(index, follower, times, setting)
+    state, rules = ClusterState.of(cluster(nodes)), policy()
+    executor = PlanExecutor(state)
+    executor.execute(plan(state, rules, NOW_S))
+    setting.report_progress(f"plan, {nodes} nodes: trainers move until shares are fair")
+    _full(state, rules, times["unrest"])
+    rounds = 1 + executor.settle(rules, _SETTLING_ROUNDS)
+    _full(state, rules, times["rest"])
+    setting.report_progress(f"plan, {nodes} nodes: up to {setting.rounds} changes of one pod")
+    _one_by_one(state, executor, times, setting)
     return times, rounds
 
 
-def _full(index: Index, rules: Policy, times: Times) -> None:
-    """Plans that know nothing from before, on the cluster as it is now."""
+def _full(state: ClusterState, rules: Policy, times: Times) -> None:
+    """Measures plans from a new cluster state, without history."""
     now = Snapshot(
-        tuple(index.nodes.values()), tuple(index.pods.values()), tuple(index.jobs.values())
+        tuple(state.nodes.values()), tuple(state.pods.values()), tuple(state.jobs.values())
     )
     for _ in range(_FULL_PLANS):
-        fresh = Index.of(now)
+        fresh = ClusterState.of(now)
         times.run(lambda fresh=fresh: plan(fresh, rules, NOW_S))  # type: ignore[misc] # mypy cannot type a lambda's default
 
 
 def _one_by_one(
-    index: Index, follower: Follower, times: dict[str, Times], setting: Setting
+    state: ClusterState, executor: PlanExecutor, times: dict[str, Times], setting: Setting
 ) -> None:
-    """A plan after each change of one pod, and one more with nothing changed since."""
+    """Measures a plan after each change of one pod, and another without changes."""
     rules = policy()
-    follower.plan(rules)
-    changes = _changes(index, follower)
+    executor.plan(rules)
+    changes = _changes(state, executor)
     for number in range(setting.rounds):
         if number >= _FEWEST_CHANGES and sum(times["changed"].values) > _MOST_MS:
             break
@@ -124,26 +128,27 @@ def _one_by_one(
 
         def changed(change: Callable[[], None] = change) -> None:
             change()
-            follower.plan(rules)
+            executor.plan(rules)
 
         times[name].run(changed)
         times["changed"].values.append(times[name].values[-1])
-        times["unchanged"].run(lambda: follower.plan(rules))
+        times["unchanged"].run(lambda: executor.plan(rules))
 
 
-def _changes(index: Index, follower: Follower) -> Iterator[tuple[str, Callable[[], None]]]:
-    """In turns: a service appears, a trainer is gone, another one gets its node.
+def _changes(
+    state: ClusterState, executor: PlanExecutor
+) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Yields changes in turn: a service appears, a trainer ends, its replacement gets the node.
 
-    What a step needs first is done outside the time that is measured, when the next is asked
-    for; the cluster stays as full as it was.
+    Preparations are made between the measured changes; the load of the cluster stays constant.
     """
-    leavers = [p for p in index.pods.values() if p.tier is Tier.SURPLUS and p.node]
+    leavers = [p for p in state.pods.values() if p.tier is Tier.SURPLUS and p.node]
     for number, pod in enumerate(sorted(leavers, key=lambda pod: pod.uid)):
         new = service(f"burst-{number:05}", "shop", SERVICES[number % len(SERVICES)])
-        yield "service", lambda new=new: index.put_pod(new)  # type: ignore[misc] # mypy cannot type a lambda's default
-        index.drop_pod(new.uid)
-        yield "gone", lambda uid=pod.uid: index.drop_pod(uid)  # type: ignore[misc] # as above
-        heir = follower.heir(index.jobs[f"{pod.namespace}/{pod.job}"], Tier.SURPLUS)
-        index.put_pod(heir)
-        at_work = bound(heir, pod.node)
-        yield "bound", lambda pod=at_work: index.put_pod(pod)  # type: ignore[misc] # as above
+        yield "service", lambda new=new: state.put_pod(new)  # type: ignore[misc] # mypy cannot type a lambda's default
+        state.drop_pod(new.uid)
+        yield "gone", lambda uid=pod.uid: state.drop_pod(uid)  # type: ignore[misc] # as above
+        replacement = executor.replacement(state.jobs[f"{pod.namespace}/{pod.job}"], Tier.SURPLUS)
+        state.put_pod(replacement)
+        at_work = bound(replacement, pod.node)
+        yield "bound", lambda pod=at_work: state.put_pod(pod)  # type: ignore[misc] # as above

@@ -1,7 +1,7 @@
-"""Parameter servers: how long a push and a pull take, and how many a second they answer.
+"""Latency and throughput of parameter servers.
 
-Two real servers in processes of their own. `python -m bench.pserver URLS SECONDS` is one worker that
-pushes small gradients as fast as they are answered; several of them are a load.
+It starts two real server processes. `python -m bench.pserver URLS SECONDS` is a worker that pushes
+small gradients as fast as it gets responses; several workers generate the load.
 """
 
 import contextlib
@@ -21,11 +21,11 @@ from typing import Any
 import edl
 import numpy as np
 from edl.local.ports import free_ports
-from edl.servers import Gradients, Lookup, Rules, Servers, Table
-from edl.servers.model import Model
+from edl.servers import Gradients, Lookup, PserverClient, Rules, Table
+from edl.servers.model_spec import ModelSpec
 
 from bench.benchmark import Result, Setting, Times
-from e2e.measure.bars import Bar
+from e2e.measure.criteria import Criterion
 
 Json = dict[str, Any]
 SERVERS = 2
@@ -38,22 +38,22 @@ _TOKEN = "EDL_TOKEN"  # noqa: S105 - a variable's name
 _RULES = Rules(None, modulate=False, checkpoint_steps=0, checkpoint_seconds=0.0, checkpoint_keep=1)
 
 
-class Shape:
-    """A worker as far as servers need to know it; it computes nothing."""
+class NoopWorker:
+    """A worker that defines arrays and tables for the servers, but computes nothing."""
 
     def __init__(self, numbers: int) -> None:
         self._numbers = numbers
 
     def initial(self) -> Json:
-        """One array."""
+        """Returns one array."""
         return {"w": np.zeros(self._numbers, np.float32)}
 
     def tables(self) -> dict[str, Table]:
-        """One embedding."""
+        """Returns one embedding table."""
         return {"rows": Table(DIM)}
 
     def optimizer(self) -> Json:
-        """The one that costs most."""
+        """Returns the most expensive optimizer."""
         return {"kind": "adam", "learning_rate": 0.001}
 
     def load(self, dense: Mapping[str, Any]) -> None:
@@ -66,29 +66,33 @@ class Shape:
 
 
 def run(setting: Setting) -> Result:
-    """Large pushes by one worker, then small ones by several at once."""
-    setting.tell(f"pserver: {NUMBERS} numbers and {ROWS} rows at {SERVERS} servers")
+    """Measures large pushes of one worker, then concurrent small ones of several."""
+    setting.report_progress(f"pserver: {NUMBERS} numbers and {ROWS} rows at {SERVERS} servers")
     with _served(NUMBERS) as (urls, token):
         large = _large(urls, token, setting.rounds)
     calls: dict[int, float] = {}
     seconds = max(0.2, setting.rounds * _SECONDS_A_ROUND)
     with _served(_SMALL) as (urls, token):
         for workers in WORKERS:
-            setting.tell(f"pserver: {workers} workers, {seconds:.1f} s")
+            setting.report_progress(f"pserver: {workers} workers, {seconds:.1f} s")
             calls[workers] = _load(urls, token, workers, seconds)
-    bars = (
-        Bar("pserver_push_and_pull_million_ms", large["push_and_pull"].median, "ms"),
-        Bar("pserver_push_rows_ms", large["push_rows"].median, "ms"),
-        Bar("pserver_lookup_rows_ms", large["lookup_rows"].median, "ms"),
+    criteria = (
+        Criterion("pserver_push_and_pull_million_ms", large["push_and_pull"].median, "ms"),
+        Criterion("pserver_push_rows_ms", large["push_rows"].median, "ms"),
+        Criterion("pserver_lookup_rows_ms", large["lookup_rows"].median, "ms"),
         *(
-            Bar(f"pserver_pushes_per_second_{workers}_workers", found, "/s", at_least=True)
-            for workers, found in calls.items()
+            Criterion(
+                f"pserver_pushes_per_second_{workers}_workers", pushes_per_s, "/s", at_least=True
+            )
+            for workers, pushes_per_s in calls.items()
         ),
     )
     raw: Json = {name: times.figures() for name, times in large.items()}
-    raw["pushes_per_second"] = {str(workers): found for workers, found in calls.items()}
+    raw["pushes_per_second"] = {
+        str(workers): pushes_per_s for workers, pushes_per_s in calls.items()
+    }
     growth = {"push_and_pull_ms": [large["push_and_pull"].median] * len(setting.sizes)}
-    return Result(bars, growth, raw)
+    return Result(criteria, growth, raw)
 
 
 def _large(urls: tuple[str, ...], token: str, rounds: int) -> dict[str, Times]:
@@ -96,15 +100,15 @@ def _large(urls: tuple[str, ...], token: str, rounds: int) -> dict[str, Times]:
     dense = {"w": chance.random(NUMBERS, np.float32)}
     ids = np.unique(chance.integers(0, IDS, ROWS))
     rows = chance.random((len(ids), DIM), np.float32)
-    with _connected(urls, token, NUMBERS) as found:
+    with _connected(urls, token, NUMBERS) as client:
 
         def push(gradients: Gradients, *, want: bool) -> None:
-            found.push(gradients, found.next_number(), 1, want=want)
+            client.push(gradients, client.next_number(), 1, want=want)
 
         acts: dict[str, Callable[[], object]] = {
             "push_and_pull": lambda: push(Gradients(dense, {}, {}), want=True),
             "push_rows": lambda: push(Gradients({}, {"rows": (ids, rows)}, {}), want=False),
-            "lookup_rows": lambda: found.lookup("rows", ids),
+            "lookup_rows": lambda: client.lookup("rows", ids),
         }
         times = {name: Times() for name in acts}
         for name, act in acts.items():
@@ -115,7 +119,7 @@ def _large(urls: tuple[str, ...], token: str, rounds: int) -> dict[str, Times]:
 
 
 def _load(urls: tuple[str, ...], token: str, workers: int, seconds: float) -> float:
-    """Pushes of all workers in a second; each goes to all servers."""
+    """Pushes per second of all workers; each push goes to all servers."""
     program = [sys.executable, "-m", "bench.pserver", ",".join(urls), str(seconds)]
     running = [
         subprocess.Popen(
@@ -123,41 +127,41 @@ def _load(urls: tuple[str, ...], token: str, workers: int, seconds: float) -> fl
         )
         for _ in range(workers)
     ]
-    said = [one.communicate(timeout=seconds + 2 * _STARTED_S)[0] for one in running]
-    if any(one.returncode for one in running):
+    outputs = [process.communicate(timeout=seconds + 2 * _STARTED_S)[0] for process in running]
+    if any(process.returncode for process in running):
         raise RuntimeError("a worker of the benchmark failed: see above")
-    return sum(float(text) for text in said)
+    return sum(float(text) for text in outputs)
 
 
 def small(urls: tuple[str, ...], token: str, seconds: float) -> float:
-    """Pushes that one worker makes in a second."""
+    """Pushes per second of one worker."""
     gradients = Gradients({"w": np.ones(_SMALL, np.float32)}, {}, {})
-    with _connected(urls, token, _SMALL) as found:
-        found.push(gradients, found.next_number(), 1)
+    with _connected(urls, token, _SMALL) as client:
+        client.push(gradients, client.next_number(), 1)
         begun_s, pushes = perf_counter(), 0
         while perf_counter() - begun_s < seconds:
-            found.push(gradients, found.next_number(), 1)
+            client.push(gradients, client.next_number(), 1)
             pushes += 1
         return pushes / (perf_counter() - begun_s)
 
 
 @contextmanager
-def _connected(urls: tuple[str, ...], token: str, numbers: int) -> Iterator[Servers]:
-    """A worker's connection; no master is asked for anything."""
+def _connected(urls: tuple[str, ...], token: str, numbers: int) -> Iterator[PserverClient]:
+    """Connects a worker to the servers; it makes no calls to a master."""
     name = f"worker-{os.getpid()}"
-    told = edl.Settings(
+    settings = edl.Settings(
         "http://127.0.0.1:9", token, name, "bench", patience_s=_PATIENCE_S, servers=urls
     )
-    model = Model(Shape(numbers), {}, _RULES._asdict())
-    with contextlib.closing(Servers(edl.Session(told), model)) as found:
-        found.enter()
-        found.pull()
-        yield found
+    model = ModelSpec(NoopWorker(numbers), {}, _RULES._asdict())
+    with contextlib.closing(PserverClient(edl.Session(settings), model)) as client:
+        client.enter()
+        client.pull()
+        yield client
 
 
 @contextmanager
 def _served(numbers: int) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Servers that hold so many numbers: their addresses and the job's token."""
+    """Starts servers with `numbers` parameters; yields their addresses and the job's token."""
     token = secrets.token_hex(16)
     running: list[subprocess.Popen[bytes]] = []
     with tempfile.TemporaryDirectory(prefix="edl-bench-") as folder:

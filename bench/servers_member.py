@@ -1,4 +1,4 @@
-"""A trainer with parameter servers for `bench.curves`; arguments as of `tests.sdk.sync.program`."""
+"""A trainer of `bench.curves` with parameter servers; arguments as in `tests.sdk.sync.program`."""
 
 import json
 import sys
@@ -13,26 +13,28 @@ from edl import model as models
 
 
 def main(path: str, text: str) -> None:
-    """Trains to the end, and judges what the servers have then."""
+    """Trains to the end, then evaluates the servers' parameters."""
     options = json.loads(text)
     pause_s, test, seed = options.pop("pause_s"), options.pop("test"), options.pop("seed")
-    found = models.load(options.pop("model"))
-    worker, dataset = models.worker(found, seed=seed), models.data(options.pop("data"))
+    user_model = models.load(options.pop("model"))
+    worker, dataset = models.worker(user_model, seed=seed), models.data(options.pop("data"))
     with Path(path).open("a", encoding="utf-8") as out:
 
-        def line(told: dict[str, Any]) -> None:
-            out.write(json.dumps(told) + "\n")
+        def line(fields: dict[str, Any]) -> None:
+            out.write(json.dumps(fields) + "\n")
             out.flush()
 
-        def tell(step: edl.servers.Step) -> None:
+        def log_step(step: edl.servers.Step) -> None:
             line({"step": step.version, "loss": step.metrics["loss"], "at_s": clock.monotonic_s()})
             time.sleep(pause_s)
 
-        result = edl.servers.train(worker, dataset, on_step=tell, code=found.code, **options)
+        result = edl.servers.train(
+            worker, dataset, on_step=log_step, code=user_model.code, **options
+        )
         worker.load(edl.servers.fetch().dense)
         source = models.data(test).source
         files = source.shape()["files"]
-        batch = source.batch([source.read(one["name"], 0, int(one["records"])) for one in files])
+        batch = source.batch([source.read(file["name"], 0, int(file["records"])) for file in files])
         line({"end": True, "steps": result.steps, "test": models.evaluate(worker, batch)})
 
 

@@ -1,4 +1,4 @@
-"""What nodes and pods of a synthetic cluster look like."""
+"""Shapes of the nodes and pods of a synthetic cluster."""
 
 from dataclasses import dataclass, field
 
@@ -18,7 +18,7 @@ GPU = "nvidia.com/gpu"
 GPU_LABEL = "nvidia.com/gpu.product"
 GPU_KINDS = ("NVIDIA-A100-SXM4-80GB", "NVIDIA-L40S")
 PLAIN_SIZES = ((17, 62), (18, 62), (18, 126), (32, 126), (32, 254), (64, 254))
-"""CPU and GiB; odd, because the node itself keeps some."""
+"""CPU and GiB; less than round numbers, because the node reserves some."""
 
 _ZONES = ("zone-a", "zone-b", "zone-c")
 _DEDICATED_EVERY = 50
@@ -32,64 +32,64 @@ _SYSTEM_PRIORITY = 2_000_001_000
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """One kind of pod; equal only to itself by name."""
+class PodShape:
+    """A kind of pod: requests, constraints and frequency."""
 
     name: str
     requests: Resources = field(hash=False)
     share: int = 1
-    """How often it is drawn beside the others."""
+    """The relative frequency."""
     constraints: Constraints = ANYWHERE
     priority: int = _SERVICE_PRIORITY
 
 
 def amounts(cpu: float, memory_mib: float, gpus: int = 0) -> dict[str, int]:
-    """Requests of one pod."""
-    found = {"cpu": round(cpu * 1000), "memory": round(memory_mib * MIB), "pods": 1}
-    return found | ({GPU: gpus} if gpus else {})
+    """The requests of one pod."""
+    requests = {"cpu": round(cpu * 1000), "memory": round(memory_mib * MIB), "pods": 1}
+    return requests | ({GPU: gpus} if gpus else {})
 
 
 def _on_gpus(kind: int) -> Constraints:
-    wanted = Requirement(GPU_LABEL, "In", (GPU_KINDS[kind],))
-    return Constraints(((wanted,),), (_TOLERATES_GPUS,))
+    requirement = Requirement(GPU_LABEL, "In", (GPU_KINDS[kind],))
+    return Constraints(((requirement,),), (_TOLERATES_GPUS,))
 
 
 _EVERYWHERE = Constraints((), (_TOLERATES_ALL,))
 SYSTEM = (
-    Shape("network", amounts(0.1, 50), constraints=_EVERYWHERE, priority=_SYSTEM_PRIORITY),
-    Shape("logs", amounts(0.15, 170.5), constraints=_EVERYWHERE, priority=_SYSTEM_PRIORITY),
+    PodShape("network", amounts(0.1, 50), constraints=_EVERYWHERE, priority=_SYSTEM_PRIORITY),
+    PodShape("logs", amounts(0.15, 170.5), constraints=_EVERYWHERE, priority=_SYSTEM_PRIORITY),
 )
-"""On every node."""
+"""System pods, one of each on every node."""
 
 SERVICES = (
-    Shape("web", amounts(1, 1024), share=6),
-    Shape("api", amounts(2, 3072), share=5),
-    Shape("cache", amounts(1.5, 7321.7), share=2),
-    Shape("ranker", amounts(4, 8192), share=3),
-    Shape("queue", amounts(0.75, 1907.3), share=2),
-    Shape("search", amounts(3, 12_288.3), share=2),
-    Shape(
+    PodShape("web", amounts(1, 1024), share=6),
+    PodShape("api", amounts(2, 3072), share=5),
+    PodShape("cache", amounts(1.5, 7321.7), share=2),
+    PodShape("ranker", amounts(4, 8192), share=3),
+    PodShape("queue", amounts(0.75, 1907.3), share=2),
+    PodShape("search", amounts(3, 12_288.3), share=2),
+    PodShape(
         "store",
         amounts(6, 24_576),
         constraints=Constraints((), (Toleration("dedicated", "Equal", "databases", ""),)),
     ),
 )
-SMALL_SERVICE = Shape("sidekick", amounts(0.02, 31.4))
+SMALL_SERVICE = PodShape("sidekick", amounts(0.02, 31.4))
 
 TRAINERS = (
-    Shape("five", amounts(5, 5 * 1024), share=6),
-    Shape("four", amounts(4, 8 * 1024), share=4),
-    Shape("eight", amounts(8, 16 * 1024), share=3),
-    Shape("large", amounts(12, 30 * 1024), share=2),
-    Shape("small", amounts(2, 2_500.5), share=1),
-    Shape("roomy", amounts(3, 20 * 1024), share=1),
-    Shape("one-gpu", amounts(7, 40 * 1024, 1), share=2, constraints=_on_gpus(1)),
-    Shape("four-gpus", amounts(28, 180 * 1024, 4), share=1, constraints=_on_gpus(0)),
+    PodShape("five", amounts(5, 5 * 1024), share=6),
+    PodShape("four", amounts(4, 8 * 1024), share=4),
+    PodShape("eight", amounts(8, 16 * 1024), share=3),
+    PodShape("large", amounts(12, 30 * 1024), share=2),
+    PodShape("small", amounts(2, 2_500.5), share=1),
+    PodShape("roomy", amounts(3, 20 * 1024), share=1),
+    PodShape("one-gpu", amounts(7, 40 * 1024, 1), share=2, constraints=_on_gpus(1)),
+    PodShape("four-gpus", amounts(28, 180 * 1024, 4), share=1, constraints=_on_gpus(0)),
 )
 
 
 def plain_node(number: int, size: tuple[int, int]) -> Node:
-    """A node without GPUs; few are kept for databases or cordoned."""
+    """A node without GPUs; a few are dedicated to databases or cordoned."""
     cpu, memory_gib = size
     return Node(
         name=f"node-{number:05}",
@@ -101,7 +101,7 @@ def plain_node(number: int, size: tuple[int, int]) -> Node:
 
 
 def gpu_node(number: int, kind: int) -> Node:
-    """A node with 8 GPUs of one of two types, kept for those who ask for them."""
+    """A node with 8 GPUs of one of two types, with a taint for GPU pods."""
     return Node(
         name=f"node-{number:05}",
         allocatable=_allocatable(number, 64, 510) | {GPU: 8},

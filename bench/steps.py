@@ -1,8 +1,8 @@
-"""Synchronous steps: how they scale over processes, and what they cost beside plain PaddlePaddle.
+"""Synchronous steps: scaling over processes, and overhead over plain PaddlePaddle.
 
-The machine has two cores: with four processes each has half of one, so only the exchange is of
-interest then. All figures are ratios within one run, best of turns that alternate; beside plain
-PaddlePaddle the median over pairs of neighbouring blocks.
+The machine has two cores: with four processes each has half a core, so only the exchange matters
+then. All figures are ratios within one run: the best of alternating turns; for plain PaddlePaddle
+the median over pairs of neighbouring blocks.
 """
 
 import json
@@ -20,46 +20,50 @@ from edl.local import master, ports
 from bench import wide
 from bench.benchmark import Result, Setting
 from bench.digits import BATCH, PADDLE, ROOT, flavours
-from e2e.measure.bars import Bar
+from e2e.measure.criteria import Criterion
 from tests.sdk.sync.fleets import Fleet
 
 Json = dict[str, Any]
 OVER_PLAIN = 0.95
-"""The issue's bar: speed of a step with EDL over plain PaddlePaddle."""
+"""The required limit: speed of a step with EDL over plain PaddlePaddle."""
 WORLDS = (1, 2, 4)
 _BATCH, _MICRO_BATCHES, _RECORDS = 256, 8, 4096
 _ROUNDS_A_TURN, _ROUNDS_AN_EPOCH = 20, 8
 _WARM_UP = 10
 _COPIES = 8
-"""Of the digits: an epoch of 360 steps, which is still a short one."""
+"""Copies of the digits: an epoch has 360 steps, which is still short."""
 _EPOCHS = 15
 _END_S, _READY_S, _PLAIN_S = 120.0, 60.0, 300.0
 
 
 def run(setting: Setting) -> Result:
-    """Scaling with numpy; the overhead with PaddlePaddle, where it is installed."""
+    """Measures scaling with numpy, and the overhead with PaddlePaddle if it is installed."""
     turns = max(1, setting.rounds // _ROUNDS_A_TURN)
     epochs = max(2, setting.rounds // _ROUNDS_AN_EPOCH)
     with tempfile.TemporaryDirectory(prefix="edl-bench-") as home:
         scaled = _scaling(Path(home), setting, turns, epochs)
-        setting.tell("steps: with EDL and without")
+        setting.report_progress("steps: with EDL and without")
         plain = _over_plain(Path(home), _EPOCHS if turns > 1 else 1) if PADDLE.exists() else None
-    best = {world: max(one["records_per_s"] for one in found) for world, found in scaled.items()}
-    shares = {world: min(one["exchange_share"] for one in found) for world, found in scaled.items()}
-    bars = (
-        *(Bar(f"sync_speed_{n}_over_1", best[n] / best[1], "") for n in WORLDS[1:]),
-        *(Bar(f"sync_exchange_share_{n}", shares[n], "") for n in WORLDS[1:]),
-        Bar("sync_step_speed_over_plain", _ratio(plain), "", OVER_PLAIN, at_least=True),
+    best = {
+        world: max(figures["records_per_s"] for figures in runs) for world, runs in scaled.items()
+    }
+    shares = {
+        world: min(figures["exchange_share"] for figures in runs) for world, runs in scaled.items()
+    }
+    criteria = (
+        *(Criterion(f"sync_speed_{n}_over_1", best[n] / best[1], "") for n in WORLDS[1:]),
+        *(Criterion(f"sync_exchange_share_{n}", shares[n], "") for n in WORLDS[1:]),
+        Criterion("sync_step_speed_over_plain", _ratio(plain), "", OVER_PLAIN, at_least=True),
     )
     growth = {"records_per_s_alone": [best[1]] * len(setting.sizes)}
-    told = {str(world): found for world, found in scaled.items()}
-    return Result(bars, growth, {"scaling": told, "plain": plain})
+    scaling = {str(world): runs for world, runs in scaled.items()}
+    return Result(criteria, growth, {"scaling": scaling, "plain": plain})
 
 
-def _ratio(found: Json | None) -> float | None:
-    if found is None:
+def _ratio(block_times: Json | None) -> float | None:
+    if block_times is None:
         return None
-    pairs = zip(found["plain"], found["elastic"], strict=True)
+    pairs = zip(block_times["plain"], block_times["elastic"], strict=True)
     return float(median(plain / elastic for plain, elastic in pairs))
 
 
@@ -68,14 +72,14 @@ def _scaling(home: Path, setting: Setting, turns: int, epochs: int) -> dict[int,
     wide.write(str(data), _RECORDS)
     options = {"model": str(ROOT / "bench/wide.py"), "data": str(data), "epochs": epochs}
     options |= {"batch_size": _BATCH, "micro_batches": _MICRO_BATCHES}
-    found: dict[int, list[Json]] = {world: [] for world in WORLDS}
+    runs: dict[int, list[Json]] = {world: [] for world in WORLDS}
     for turn in range(turns):
         for world in WORLDS:
-            setting.tell(f"steps: {world} processes, turn {turn + 1} of {turns}")
+            setting.report_progress(f"steps: {world} processes, turn {turn + 1} of {turns}")
             folder = home / f"{world}-{turn}"
             folder.mkdir()
-            found[world].append(_scaled(folder, options, world))
-    return found
+            runs[world].append(_scaled(folder, options, world))
+    return runs
 
 
 def _scaled(folder: Path, options: Json, world: int) -> Json:
@@ -84,9 +88,9 @@ def _scaled(folder: Path, options: Json, world: int) -> Json:
         members = [fleet.add() for _ in range(world)]
 
         def ready() -> bool:
-            for one in members:
-                one.look()
-            return all(one.ready for one in members)
+            for member in members:
+                member.look()
+            return all(member.ready for member in members)
 
         if not fleet.until(ready, _READY_S):
             raise RuntimeError(f"trainers do not start: {members[0].log.read_text()[-300:]}")
@@ -106,8 +110,8 @@ def _scaled(folder: Path, options: Json, world: int) -> Json:
 
 
 def _over_plain(home: Path, epochs: int) -> Json:
-    """Milliseconds a step of each block, with one trainer and one micro-batch."""
-    found = next(one for one in flavours(home) if one.name == "paddle")
+    """Milliseconds per step of each block, with one trainer and one micro-batch."""
+    paddle = next(flavour for flavour in flavours(home) if flavour.name == "paddle")
     token, port = secrets.token_hex(16), ports.free_ports(1)[0]
     own = {"EDL_TOKEN": token, "EDL_JOB": "bench", "OMP_NUM_THREADS": "1"}
     own |= {"EDL_MASTER": f"http://127.0.0.1:{port}", "EDL_TRAINER": "trainer-0"}
@@ -115,12 +119,12 @@ def _over_plain(home: Path, epochs: int) -> Json:
     quiet = subprocess.DEVNULL
     serving = master.command(str(home / "journal"), port)
     served = subprocess.Popen(serving, env=environ, stdout=quiet, stderr=quiet)
-    program = [found.python, str(ROOT / "bench/plain_member.py")]
+    program = [paddle.python, str(ROOT / "bench/plain_member.py")]
     data = home / "digits.npz"
-    with np.load(found.options["data"]) as arrays:
-        many: Json = {name: np.concatenate([one] * _COPIES) for name, one in arrays.items()}
+    with np.load(paddle.options["data"]) as arrays:
+        many: Json = {name: np.concatenate([array] * _COPIES) for name, array in arrays.items()}
     np.savez(data, **many)
-    program += [found.options["model"], str(data), str(BATCH), str(epochs)]
+    program += [paddle.options["model"], str(data), str(BATCH), str(epochs)]
     try:
         done = subprocess.run(
             program,
@@ -134,6 +138,6 @@ def _over_plain(home: Path, epochs: int) -> Json:
         served.terminate()
         served.wait(_END_S)
     if done.returncode:
-        raise RuntimeError(f"the step's cost was not measured: {done.stderr[-500:]}")
-    told: Json = json.loads(done.stdout.splitlines()[-1])
-    return told
+        raise RuntimeError(f"the overhead of a step was not measured: {done.stderr[-500:]}")
+    block_times: Json = json.loads(done.stdout.splitlines()[-1])
+    return block_times

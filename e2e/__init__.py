@@ -1,1 +1,1 @@
-"""A real local Kubernetes, the demo and the journeys. Never collected by a plain pytest."""
+"""A real local Kubernetes, the demo and the end-to-end tests. Never collected by a plain pytest."""

@@ -1,7 +1,7 @@
 """Four trainers of a PaddlePaddle model with embeddings on a real node, and two parameter servers.
 
 Services take the place of two trainers for a while, and the servers stay. Then one server's process
-is killed: it is restarted in place, all go on from its newest checkpoint, and what was lost is said.
+is killed: it is restarted in place, all continue from its newest checkpoint, and the loss is reported.
 """
 
 import re
@@ -11,12 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from e2e.journey import Journey, World, journey, until
-from e2e.together import lives, picture
-from e2e.together.lives import LEFT, Life, Step
-from e2e.together.lookout import Seen, lookout
-from e2e.together.picture import Scene
-from e2e.together.stage import SHARED, data, services, stage, stay, submit
+from e2e.environment import Environment, IsolatedNamespace, isolated_namespace, until
+from e2e.real_training import picture, traces
+from e2e.real_training.fixture import (
+    SHARED,
+    services,
+    sleep_s,
+    submit,
+    training_environment,
+    write_data,
+)
+from e2e.real_training.observer import Observations, observe
+from e2e.real_training.picture import PictureData
+from e2e.real_training.traces import SIGTERM_EXIT, TrainerTrace, TrainingStep
 from kube import request
 from kube.request import PODS
 from policy.names import (
@@ -55,22 +62,22 @@ BACK_S = 15.0
 """From the kill to the next batch; the kubelet restarts at once, and Python imports."""
 PARTS = 3
 CHANCE = 0.6
-"""What always saying the same would reach, and some more."""
-_PICTURE = Path("build/together/async.png")
+"""Above the accuracy of a constant prediction."""
+_PICTURE = Path("build/real_training/async.png")
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     """One real node of two cores, and EDL beside it."""
-    with stage(tmp_path_factory.mktemp("async")) as world:
-        yield world
+    with training_environment(tmp_path_factory.mktemp("async")) as prepared:
+        yield prepared
 
 
 @pytest.fixture
-def here(site: World) -> Iterator[Journey]:
-    """A namespace of the journey's own."""
-    with journey(site, JOB) as found:
-        yield found
+def namespace(environment: Environment) -> Iterator[IsolatedNamespace]:
+    """A namespace of the test's own."""
+    with isolated_namespace(environment, JOB) as isolated:
+        yield isolated
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +90,11 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What the run was like."""
+    """The observations of a run."""
 
-    lives: list[Life]
-    steps: list[Step]
-    seen: Seen
+    traces: list[TrainerTrace]
+    steps: list[TrainingStep]
+    observations: Observations
     burst: tuple[float, float]
     services_s: float
     """From their creation until both ran."""
@@ -99,61 +106,61 @@ class Run:
     """When all went on."""
 
     @property
-    def taken(self) -> list[Life]:
-        """Those who had to go for the services; a finished job stops trainers, too."""
+    def preempted(self) -> list[TrainerTrace]:
+        """Traces of the trainers stopped during the burst; a finished job stops trainers, too."""
         begun_s, ended_s = self.burst
-        return [life for life in self.lives if begun_s <= (life.sigterm_s or 0.0) <= ended_s]
+        return [trace for trace in self.traces if begun_s <= (trace.sigterm_s or 0.0) <= ended_s]
 
     def pause_s(self) -> float:
-        """The longest time in which nobody trained while services came and went."""
-        return lives.longest_pause_s(self.steps, self.burst[0], self.killed_s)
+        """The longest time without a step while services came and went."""
+        return traces.longest_pause_s(self.steps, self.burst[0], self.killed_s)
 
     def back_s(self) -> float:
-        """The longest time in which nobody trained after the kill."""
-        return lives.longest_pause_s(self.steps, self.killed_s - 1, self.steps[-1].at_s)
+        """The longest time without a step after the kill."""
+        return traces.longest_pause_s(self.steps, self.killed_s - 1, self.steps[-1].at_s)
 
     def speed(self, from_s: float, to_s: float) -> float:
         """Records a second in a span."""
-        found = [step.records for step in self.steps if from_s <= step.at_s <= to_s]
-        return sum(found) / (to_s - from_s)
+        records = [step.records for step in self.steps if from_s <= step.at_s <= to_s]
+        return sum(records) / (to_s - from_s)
 
 
-def _train(here: Journey, shared: Path) -> Run:
+def _train(namespace: IsolatedNamespace, shared: Path) -> Run:
     """A job that loses two trainers to services, gets two back, and then loses a server."""
-    data(JOB, shared)
-    with lookout(here, JOB, shared) as seen:
+    write_data(JOB, shared)
+    with observe(namespace, JOB, shared) as observations:
         submit(
-            *(here, JOB, WORDS, shared),
+            *(namespace, JOB, WORDS, shared),
             trainers=(LOW, HIGH),
             example=JOB,
             pause_s=PAUSE_S,
-            more=SERVERS,
+            annotations=SERVERS,
         )
-        until("all train", lambda: lives.at_work(shared), lambda count: count == HIGH, START_S)
-        stay(BEFORE_S)
+        until("all train", lambda: traces.working(shared), lambda count: count == HIGH, START_S)
+        sleep_s(BEFORE_S)
         begun_s = clock.epoch_s()
-        with services(here, SERVICES, SERVICE_CPU):
-            services_s = here.wait_services(SERVICES, 60)
-            stay(begun_s + BURST_S - clock.epoch_s())
+        with services(namespace, SERVICES, SERVICE_CPU):
+            services_s = namespace.wait_services(SERVICES, 60)
+            sleep_s(begun_s + BURST_S - clock.epoch_s())
             ended_s = clock.epoch_s()
-        until("all do again", lambda: lives.at_work(shared), lambda count: count == HIGH, START_S)
-        stay(BEFORE_S)
-        before = _servers(here)
-        killed_s = _kill(here)
-        until("it is back", lambda: _servers(here)[KILLED].restarts, bool, START_S)
+        until("all do again", lambda: traces.working(shared), lambda count: count == HIGH, START_S)
+        sleep_s(BEFORE_S)
+        before = _servers(namespace)
+        killed_s = _kill(namespace)
+        until("it is back", lambda: _servers(namespace)[KILLED].restarts, bool, START_S)
         back_s = clock.epoch_s()
         until("all go on", lambda: _trained_since(shared, back_s), lambda few: few > HIGH, START_S)
-        after = _servers(here)
-        until("the job is over", lambda: here.job(JOB).finished, bool, 300)
-    found = lives.read(shared)
+        after = _servers(namespace)
+        until("the job is over", lambda: namespace.job(JOB).finished, bool, 300)
+    trainer_traces = traces.read(shared)
     burst = begun_s, ended_s
-    steps = lives.all_steps(found)
-    return Run(found, steps, seen, burst, services_s, killed_s, before, after)
+    steps = traces.all_steps(trainer_traces)
+    return Run(trainer_traces, steps, observations, burst, services_s, killed_s, before, after)
 
 
-def _servers(here: Journey) -> dict[int, Server]:
+def _servers(namespace: IsolatedNamespace) -> dict[int, Server]:
     """The parameter servers that are there, by index."""
-    pods = here.world.send(request.list_page(PODS, here.namespace))["items"]
+    pods = namespace.environment.send(request.list_page(PODS, namespace.name))["items"]
     return {
         int(pod["metadata"]["labels"][LABEL_SERVER]): Server(
             pod["metadata"]["uid"],
@@ -164,40 +171,44 @@ def _servers(here: Journey) -> dict[int, Server]:
     }
 
 
-def _kill(here: Journey) -> float:
+def _kill(namespace: IsolatedNamespace) -> float:
     """Kills the process of one server, kill -9; when.
 
-    The node has process ids of its own: nobody else's can be meant.
+    The node has its own PID namespace, so no other process can match.
     """
-    (node,) = here.world.cluster.real_nodes.values()
-    found = node.run(["pgrep", "--full", f"pserver --index {KILLED} .*--job {JOB}"]).split()
-    assert len(found) == 1
-    node.run(["kill", "-9", *found])
+    (node,) = namespace.environment.cluster.real_nodes.values()
+    pids = node.run(["pgrep", "--full", f"pserver --index {KILLED} .*--job {JOB}"]).split()
+    assert len(pids) == 1
+    node.run(["kill", "-9", *pids])
     return clock.epoch_s()
 
 
 def _trained_since(shared: Path, since_s: float) -> int:
     """How many batches."""
-    return sum(step.at_s > since_s for step in lives.all_steps(lives.read(shared)))
+    return sum(step.at_s > since_s for step in traces.all_steps(traces.read(shared)))
 
 
 def _accuracy(shared: Path) -> float:
-    """Of the last model, as a trainer's last line says."""
+    """The accuracy of the last model, from a trainer's last line."""
     printed = "".join(path.read_text() for path in shared.glob("*.log"))
-    found = re.search(r"evaluation of step \d+: loss [\d.e-]+, accuracy ([\d.]+)", printed)
-    assert found is not None, printed
-    return float(found[1])
+    match = re.search(r"evaluation of step \d+: loss [\d.e-]+, accuracy ([\d.]+)", printed)
+    assert match is not None, printed
+    return float(match[1])
 
 
 def test_servers_stay_and_one_that_is_killed_comes_back_in_place(
-    here: Journey, tmp_path: Path, report: Callable[[str], None]
+    namespace: IsolatedNamespace, tmp_path: Path, report: Callable[[str], None]
 ) -> None:
     """Services take two trainers and give them back; a dead server costs what no checkpoint had."""
-    run = _train(here, tmp_path / "shared")
+    run = _train(namespace, tmp_path / "shared")
     accuracy = _accuracy(tmp_path / "shared")
-    status = run.seen.status
-    books = status["datasets"]["training"]
-    lost = [one for one in status["setbacks"]["newest"] if "from version" in one["reason"]]
+    status = run.observations.status
+    dataset = status["datasets"]["training"]
+    lost = [
+        rollback
+        for rollback in status["setbacks"]["newest"]
+        if "from version" in rollback["reason"]
+    ]
     four = run.speed(run.burst[0] - BEFORE_S, run.burst[0])
     two = run.speed(run.burst[1] - BURST_S / 2, run.burst[1])
     title = (
@@ -205,32 +216,34 @@ def test_servers_stay_and_one_that_is_killed_comes_back_in_place(
         f"for {BURST_S:.0f} s, then a server dies"
     )
     marks = [(run.killed_s, f"kill -9 of server {KILLED}")]
-    scene = Scene(title, run.lives, run.steps, run.seen.looks, run.burst, marks)
+    scene = PictureData(title, run.traces, run.steps, run.observations.looks, run.burst, marks)
     picture.draw(_PICTURE, scene)
     report(
         f"services ran after {run.services_s:.1f} s; longest time without a batch meanwhile "
         f"{run.pause_s():.2f} s, after the kill {run.back_s():.1f} s; lost "
-        f"{[one['steps'] for one in lost]} batches (a checkpoint every {CHECKPOINT} batches); "
+        f"{[rollback['steps'] for rollback in lost]} batches (a checkpoint every {CHECKPOINT} batches); "
         f"{len(run.steps)} batches, {four:.0f} records/s with four, {two:.0f} with two; accuracy "
         f"{accuracy:.3f}; picture {_PICTURE}"
     )
 
-    assert len(run.taken) == SERVICES
-    assert {life.code for life in run.taken} == {LEFT}
-    assert max(life.stop_s or 0.0 for life in run.taken) <= STOP_S
+    assert len(run.preempted) == SERVICES
+    assert {trace.code for trace in run.preempted} == {SIGTERM_EXIT}
+    assert max(trace.stop_s or 0.0 for trace in run.preempted) <= STOP_S
     assert run.pause_s() <= PAUSE_MOST_S
     assert run.back_s() <= BACK_S
     assert {index: server.restarts for index, server in run.before.items()} == {0: 0, 1: 0}
     assert {index: server.restarts for index, server in run.after.items()} == {0: 0, KILLED: 1}
-    assert {one.uid for one in run.before.values()} == {one.uid for one in run.after.values()}
-    assert [len(life.pids) for life in run.lives] == [1] * (HIGH + SERVICES)
-    assert {life.code for life in run.lives if life not in run.taken} == {0}
+    assert {server.uid for server in run.before.values()} == {
+        server.uid for server in run.after.values()
+    }
+    assert [len(trace.pids) for trace in run.traces] == [1] * (HIGH + SERVICES)
+    assert {trace.code for trace in run.traces if trace not in run.preempted} == {0}
     assert len(lost) == 1
     assert lost[0]["steps"] <= 2 * CHECKPOINT  # none, where the kill comes right after a checkpoint
-    falls = lives.means(run.steps, PARTS)
+    falls = traces.means(run.steps, PARTS)
     assert falls == sorted(falls, reverse=True)
     assert accuracy >= CHANCE
-    assert books["done_records"] == EPOCHS * RECORDS
-    assert books["dropped_records"] == 0
-    reasons = {c.type: c.reason for c in here.job(JOB).status.conditions}
+    assert dataset["done_records"] == EPOCHS * RECORDS
+    assert dataset["dropped_records"] == 0
+    reasons = {c.type: c.reason for c in namespace.job(JOB).status.conditions}
     assert reasons["Complete"] == "MasterSaysDone"

@@ -45,12 +45,12 @@ Printer = Callable[[str], None]
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One cluster with nodes for all tests here."""
     with (
-        running(tmp_path_factory.mktemp("cluster")) as made,
-        contextlib.closing(api_of(made)) as api,
+        running(tmp_path_factory.mktemp("cluster")) as started,
+        contextlib.closing(api_of(started)) as api,
     ):
         for number in range(NODE_COUNT):
             api.send(request.create(NODES, None, node(f"node-{number:02}")))
-        yield made
+        yield started
 
 
 @pytest.fixture
@@ -101,26 +101,26 @@ def spec() -> dict[str, Any]:
 def read(api: Client, name: str) -> dict[str, Any]:
     """The pod as it is; empty if there is none."""
     try:
-        found: dict[str, Any] = orjson.loads(api.send(request.get(PODS, NAMESPACE, name)))
+        stored_pod: dict[str, Any] = orjson.loads(api.send(request.get(PODS, NAMESPACE, name)))
     except NotFound:
         return {}
-    return found
+    return stored_pod
 
 
 def phase(api: Client, name: str) -> str:
     """Its phase; "gone" if there is none."""
-    found = read(api, name)
-    return str(found["status"]["phase"]) if found else "gone"
+    stored_pod = read(api, name)
+    return str(stored_pod["status"]["phase"]) if stored_pod else "gone"
 
 
 def alive(pids: Sequence[int]) -> list[int]:
     """Those that still run."""
-    found = []
+    living = []
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, 0)
-            found.append(pid)
-    return found
+            living.append(pid)
+    return living
 
 
 def test_it_starts_in_seconds(tmp_path: Path, report: Printer) -> None:
@@ -143,7 +143,7 @@ def test_a_running_pod_looks_like_one_of_a_kubelet(api: Client) -> None:
     api.send(request.create(PODS, NAMESPACE, pod("looks")))
     until(lambda: phase(api, "looks") == "Running")
     status = read(api, "looks")["status"]
-    conditions = {each["type"]: each["status"] for each in status["conditions"]}
+    conditions = {condition["type"]: condition["status"] for condition in status["conditions"]}
 
     assert conditions["Ready"] == conditions["PodScheduled"] == "True"
     assert status["podIP"].startswith("10.244.")
@@ -164,32 +164,32 @@ def test_a_deleted_pod_fails_before_it_goes(
     *, api: Client, name: str, stop_time: str, grace_s: int, least_s: float, exit_code: int
 ) -> None:
     """After its stop time, or killed after its grace: phase Failed is the last that is seen."""
-    made = pod(name, {"edl.training/kwok-stop-time": stop_time})
-    made["spec"]["terminationGracePeriodSeconds"] = grace_s
-    api.send(request.create(PODS, NAMESPACE, made))
+    manifest = pod(name, {"edl.training/kwok-stop-time": stop_time})
+    manifest["spec"]["terminationGracePeriodSeconds"] = grace_s
+    api.send(request.create(PODS, NAMESPACE, manifest))
     until(lambda: phase(api, name) == "Running")
     version = read(api, name)["metadata"]["resourceVersion"]
     api.send(request.delete(PODS, NAMESPACE, name))
     took_s = until(lambda: phase(api, name) == "gone")
-    seen = request.watch(
+    watch = request.watch(
         PODS,
         NAMESPACE,
         resource_version=version,
         timeout_s=1,
         field_selector=f"metadata.name={name}",
     )
-    with api.stream(seen) as stream:
+    with api.stream(watch) as stream:
         events = [orjson.loads(line) for line in stream]
 
     assert least_s <= took_s <= 5.0
-    last = next(each["object"] for each in events if each["type"] == "DELETED")
+    last = next(event["object"] for event in events if event["type"] == "DELETED")
     assert last["status"]["phase"] == "Failed"
     ended = last["status"]["containerStatuses"][0]["state"]["terminated"]
     assert (ended["exitCode"], ended["reason"]) == (exit_code, "Error")
 
 
 def test_a_change_does_not_prolong_a_run_time(api: Client) -> None:
-    """The time counts from the start, though kwok looks anew at every change."""
+    """The time counts from the start, though kwok re-evaluates at every change."""
     api.send(request.create(PODS, NAMESPACE, pod("timed", {"edl.training/kwok-run-time": "2s"})))
     until(lambda: phase(api, "timed") == "Running")
     began_s = time.monotonic()
@@ -228,7 +228,7 @@ def test_jobs_end_when_their_pods_say_so(api: Client) -> None:
 
     def ended(name: str) -> set[str]:
         status = orjson.loads(api.send(request.get(JOBS, NAMESPACE, name)))["status"]
-        return {each["type"] for each in status.get("conditions", [])}
+        return {condition["type"] for condition in status.get("conditions", [])}
 
     until(lambda: "Complete" in ended("good"))
     until(lambda: "Failed" in ended("bad"))

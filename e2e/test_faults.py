@@ -1,4 +1,4 @@
-"""What dies, and what happens then: EDL's rooms and the API server, killed with SIGKILL."""
+"""What dies, and what happens then: EDL's components and the API server, killed with SIGKILL."""
 
 import os
 import signal
@@ -12,8 +12,16 @@ import pytest
 
 from e2e.cluster.components import APISERVER
 from e2e.cluster.process import Process
-from e2e.edl import ROOMS
-from e2e.journey import SLOTS, Journey, World, journey, readiness, until, world
+from e2e.control_plane import EDL_COMPONENTS
+from e2e.environment import (
+    SLOTS,
+    Environment,
+    IsolatedNamespace,
+    isolated_namespace,
+    readiness,
+    running_environment,
+    until,
+)
 from kube import request
 from kube.errors import NotFound
 from kube.request import LEASES
@@ -32,93 +40,95 @@ RETRY_S = 1.0
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """One cluster with EDL for all journeys of this file."""
-    with world(tmp_path_factory.mktemp("faults")) as found:
-        yield found
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    """One cluster with EDL for all tests of this file."""
+    with running_environment(tmp_path_factory.mktemp("faults")) as cluster_environment:
+        yield cluster_environment
 
 
 @pytest.fixture
-def here(site: World, request: pytest.FixtureRequest) -> Iterator[Journey]:
-    """A namespace of the journey's own; what it killed is started again."""
+def namespace(
+    environment: Environment, request: pytest.FixtureRequest
+) -> Iterator[IsolatedNamespace]:
+    """A namespace of the test's own; what it killed is started again."""
     words = request.node.name.removeprefix("test_").replace("[", "-").rstrip("]")
-    with journey(site, words.replace("_", "-")[:50]) as found:
-        yield found
+    with isolated_namespace(environment, words.replace("_", "-")[:50]) as isolated:
+        yield isolated
 
 
-def fill(here: Journey, *jobs: str) -> None:
+def fill(namespace: IsolatedNamespace, *jobs: str) -> None:
     """Jobs that share the whole cluster, each with 2 trainers at least."""
     for job in jobs:
-        here.submit(job, low=2, high=SLOTS)
+        namespace.submit(job, low=2, high=SLOTS)
     share = SLOTS // len(jobs)
     until(
         "the jobs share the cluster",
-        lambda: {job: here.running(job) for job in jobs},
-        lambda found: sum(found.values()) == SLOTS and min(found.values()) >= share * 2 // 3,
+        lambda: {job: namespace.running(job) for job in jobs},
+        lambda counts: sum(counts.values()) == SLOTS and min(counts.values()) >= share * 2 // 3,
         20,
     )
 
 
-def live_ids(here: Journey) -> list[tuple[str, int]]:
+def live_ids(namespace: IsolatedNamespace) -> list[tuple[str, int]]:
     """(job, trainer id) of every trainer that is there."""
-    pods: list[Pod] = here.world.pods.now(here.namespace)
+    pods: list[Pod] = namespace.environment.pods.now(namespace.name)
     return [(pod.job, pod.trainer_id) for pod in pods if pod.role and not pod.terminal]
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_killed_in_a_burst(here: Journey, room: str) -> None:
-    """With any room killed in the middle of a burst services still get their capacity.
+@pytest.mark.parametrize("component", EDL_COMPONENTS)
+def test_killed_in_a_burst(namespace: IsolatedNamespace, component: str) -> None:
+    """With any component killed in the middle of a burst services still get their capacity.
 
     Nothing is made twice, and after a restart all is as if nothing had happened.
     """
-    edl, pods = here.world.edl, here.world.pods
-    fill(here, "one", "two")
-    here.services(40)
-    until("the first victims", lambda: pods.left(here.namespace), bool, 5)
-    edl.kill(room)
+    control_plane, pods = namespace.environment.control_plane, namespace.environment.pods
+    fill(namespace, "one", "two")
+    namespace.services(40)
+    until("the first victims", lambda: pods.stopped_trainers(namespace.name), bool, 5)
+    control_plane.kill(component)
 
-    took_s = here.wait_services(40, 15)
-    print(f"{room} killed: 40 services run after {took_s:.1f} s more")
+    took_s = namespace.wait_services(40, 15)
+    print(f"{component} killed: 40 services run after {took_s:.1f} s more")
 
-    ids = live_ids(here)
+    ids = live_ids(namespace)
     assert len(ids) == len(set(ids))
-    edl.start(room)
-    edl.wait_ready(room)
-    here.services(0)
+    control_plane.start(component)
+    control_plane.wait_ready(component)
+    namespace.services(0)
     until(
         "the jobs share the cluster again",
-        lambda: (here.running("one"), here.running("two")),
-        lambda found: sum(found) == SLOTS,
+        lambda: (namespace.running("one"), namespace.running("two")),
+        lambda counts: sum(counts) == SLOTS,
         35,
     )
     for job in ("one", "two"):
-        assert here.wait_exact(job).status.failed == 0
-        assert here.running(job) >= 2
+        assert namespace.wait_exact(job).status.failed == 0
+        assert namespace.running(job) >= 2
 
 
-def test_reconciler_killed_while_it_makes_trainers(here: Journey) -> None:
+def test_reconciler_killed_while_it_makes_trainers(namespace: IsolatedNamespace) -> None:
     """Ids that were handed out and whose pods were never made are not used again, nor lost."""
-    here.submit("mnist", low=2, high=SLOTS)
-    until("the first trainers", lambda: here.trainers("mnist"), bool, 5)
-    here.world.edl.kill("reconciler")
-    made = len(here.world.pods.ever(here.namespace))
-    here.world.restore()
+    namespace.submit("mnist", low=2, high=SLOTS)
+    until("the first trainers", lambda: namespace.trainers("mnist"), bool, 5)
+    namespace.environment.control_plane.kill("reconciler")
+    trainers_before = len(namespace.environment.pods.ever(namespace.name))
+    namespace.environment.restore()
 
-    here.wait_running("mnist", SLOTS, 30)
-    found = here.wait_exact("mnist")
+    namespace.wait_running("mnist", SLOTS, 30)
+    job = namespace.wait_exact("mnist")
 
-    print(f"killed with {made} trainers made; {found.books}")
-    assert found.books.next_id == SLOTS + found.books.disrupted + found.books.released
-    assert found.status.failed == 0
+    print(f"killed with {trainers_before} trainers made; {job.accounting}")
+    assert job.accounting.next_id == SLOTS + job.accounting.disrupted + job.accounting.released
+    assert job.status.failed == 0
 
 
-def test_api_server_restarts(here: Journey) -> None:
-    """An API server that was away for some seconds costs no trainer, and work goes on after it."""
-    cluster, pods = here.world.cluster, here.world.pods
-    fill(here, "one", "two")
-    here.wait_exact("one")
-    here.wait_exact("two")
-    before = {pod.uid for pod in pods.now(here.namespace)}
+def test_api_server_restarts(namespace: IsolatedNamespace) -> None:
+    """An API server that is down for some seconds costs no trainer; work continues after it."""
+    cluster, pods = namespace.environment.cluster, namespace.environment.pods
+    fill(namespace, "one", "two")
+    namespace.wait_exact("one")
+    namespace.wait_exact("two")
+    before = {pod.uid for pod in pods.now(namespace.name)}
     cluster.kill(APISERVER)
     try:
         time.sleep(4.0)
@@ -126,73 +136,73 @@ def test_api_server_restarts(here: Journey) -> None:
         cluster.start(APISERVER)
     time.sleep(6.0)  # a tick of every loop, and the longest first back-off
 
-    assert pods.left(here.namespace) == set()
-    assert {pod.uid for pod in pods.now(here.namespace)} == before
-    here.submit("three", low=3, high=3)
-    here.wait_running("three", 3, 15)
+    assert pods.stopped_trainers(namespace.name) == set()
+    assert {pod.uid for pod in pods.now(namespace.name)} == before
+    namespace.submit("three", low=3, high=3)
+    namespace.wait_running("three", 3, 15)
     for job in ("one", "two", "three"):
-        here.wait_exact(job)
+        namespace.wait_exact(job)
 
 
-def test_job_made_without_webhook(here: Journey) -> None:
-    """The built-in controller runs it, its parallelism is moved to what has room, an event says so."""
-    here.world.edl.kill("webhook")
-    here.submit("mnist", low=2, high=8, spec={"parallelism": 1})
+def test_job_made_without_webhook(namespace: IsolatedNamespace) -> None:
+    """The built-in controller runs it; its parallelism follows the free capacity; an event says so."""
+    namespace.environment.control_plane.kill("webhook")
+    namespace.submit("mnist", low=2, high=8, spec={"parallelism": 1})
 
     def running() -> int:
-        return here.services_running()  # its pods carry nothing that says training
+        return namespace.services_running()  # its pods carry nothing that says training
 
     until("8 pods run", running, lambda n: n == 8, 15)
-    found = here.job("mnist")
-    told = until("an event", lambda: here.events("mnist", "ParallelismMoved"), bool, 5)
-    here.edit("mnist", {"metadata": {"annotations": {"edl.training/max-trainers": "3"}}})
+    job = namespace.job("mnist")
+    events = until("an event", lambda: namespace.events("mnist", "ParallelismMoved"), bool, 5)
+    namespace.edit("mnist", {"metadata": {"annotations": {"edl.training/max-trainers": "3"}}})
 
     until("3 pods run", running, lambda n: n == 3, 15)
-    assert not found.managed
-    assert found.parallelism == 8
-    assert "webhook was away" in told[0]["message"]
-    assert here.job("mnist").status.failed == 0
+    assert not job.managed
+    assert job.parallelism == 8
+    assert "webhook was away" in events[0]["message"]
+    assert namespace.job("mnist").status.failed == 0
 
 
-def test_default_job_made_without_webhook(here: Journey) -> None:
+def test_default_job_made_without_webhook(namespace: IsolatedNamespace) -> None:
     """With the API server's completions of 1 it can only be one pod; an event says what to do."""
-    here.world.edl.kill("webhook")
-    here.submit("mnist", low=2, high=8)
+    namespace.environment.control_plane.kill("webhook")
+    namespace.submit("mnist", low=2, high=8)
 
-    until("its pod runs", here.services_running, lambda n: n == 1, 15)
-    told = until("an event", lambda: here.events("mnist", "Invalid"), bool, 10)
-    found = here.job("mnist")
+    until("its pod runs", namespace.services_running, lambda n: n == 1, 15)
+    events = until("an event", lambda: namespace.events("mnist", "Invalid"), bool, 10)
+    job = namespace.job("mnist")
 
-    assert "spec.completions" in told[0]["message"]
-    assert "create it again" in told[0]["message"]
-    assert found.parallelism == 1
-    assert not here.events("mnist", "ParallelismMoved")
+    assert "spec.completions" in events[0]["message"]
+    assert "create it again" in events[0]["message"]
+    assert job.parallelism == 1
+    assert not namespace.events("mnist", "ParallelismMoved")
 
 
-def test_bounds_spoiled_without_webhook(here: Journey) -> None:
+def test_bounds_spoiled_without_webhook(namespace: IsolatedNamespace) -> None:
     """Nonsense in a running Job's annotations costs no trainer; an event names the annotation."""
-    here.submit("mnist", low=2, high=6)
-    here.wait_running("mnist", 6, 6)
-    here.wait_exact("mnist")
-    here.world.edl.kill("webhook")
-    here.edit("mnist", {"metadata": {"annotations": {"edl.training/max-trainers": "many"}}})
-    told = until("an event", lambda: here.events("mnist", "Invalid"), bool, 8)
+    namespace.submit("mnist", low=2, high=6)
+    namespace.wait_running("mnist", 6, 6)
+    namespace.wait_exact("mnist")
+    namespace.environment.control_plane.kill("webhook")
+    namespace.edit("mnist", {"metadata": {"annotations": {"edl.training/max-trainers": "many"}}})
+    events = until("an event", lambda: namespace.events("mnist", "Invalid"), bool, 8)
     time.sleep(2.0)
 
-    assert "edl.training/max-trainers is 'many'" in told[0]["message"]
-    assert here.world.pods.left(here.namespace) == set()
-    here.edit("mnist", {"metadata": {"annotations": {"edl.training/max-trainers": "8"}}})
-    here.wait_running("mnist", 8, 6)
-    here.wait_exact("mnist")
+    assert "edl.training/max-trainers is 'many'" in events[0]["message"]
+    assert namespace.environment.pods.stopped_trainers(namespace.name) == set()
+    namespace.edit("mnist", {"metadata": {"annotations": {"edl.training/max-trainers": "8"}}})
+    namespace.wait_running("mnist", 8, 6)
+    namespace.wait_exact("mnist")
 
 
 class Pair:
     """Two reconcilers in place of the usual one, with a short lease."""
 
-    def __init__(self, found: World, directory: Path) -> None:
-        self._world = found
+    def __init__(self, environment: Environment, directory: Path) -> None:
+        self._environment = environment
         self._directory = directory
-        self._kubeconfig = found.cluster.kubeconfig(RECONCILER)
+        self._kubeconfig = environment.cluster.kubeconfig(RECONCILER)
         self.processes: dict[str, Process] = {}
 
     def start(self, name: str) -> None:
@@ -212,9 +222,9 @@ class Pair:
         until(f"{name} is ready", lambda: is_synced(announced), bool, 20)
 
     def holder(self) -> str:
-        """Who leads, as the lease says."""
-        found = self._world.send(request.get(LEASES, SYSTEM_NAMESPACE, LEASE))
-        return str(found["spec"].get("holderIdentity", ""))
+        """The leader according to the lease."""
+        lease = self._environment.send(request.get(LEASES, SYSTEM_NAMESPACE, LEASE))
+        return str(lease["spec"].get("holderIdentity", ""))
 
     def signal(self, name: str, number: signal.Signals) -> None:
         """Sends a signal to all processes of one of them."""
@@ -227,12 +237,14 @@ class Pair:
 
 
 @contextmanager
-def pair(found: World, directory: Path) -> Iterator[Pair]:
+def pair(environment: Environment, directory: Path) -> Iterator[Pair]:
     """Both run, and `first` leads."""
-    found.edl.kill("reconciler")
+    environment.control_plane.kill("reconciler")
     with suppress(NotFound):
-        found.api.send(request.delete(LEASES, SYSTEM_NAMESPACE, LEASE))  # of the one just killed
-    two = Pair(found, directory)
+        environment.api.send(
+            request.delete(LEASES, SYSTEM_NAMESPACE, LEASE)
+        )  # of the one just killed
+    two = Pair(environment, directory)
     try:
         two.start("first")
         until("the first leads", lambda: led_by(two), lambda name: name == "first", 10)
@@ -250,58 +262,58 @@ def is_synced(announced: Path) -> bool:
 
 
 def led_by(two: Pair) -> str:
-    """Who leads; nobody before there is a lease."""
+    """The leader; "" before there is a lease."""
     try:
         return two.holder()
     except NotFound:
         return ""
 
 
-def authors(here: Journey, job: str) -> set[str]:
+def authors(namespace: IsolatedNamespace, job: str) -> set[str]:
     """Which reconcilers made trainers of a job, by its events."""
-    return {event["source"]["component"] for event in here.events(job, "TrainersMade")}
+    return {event["source"]["component"] for event in namespace.events(job, "TrainersMade")}
 
 
-def test_second_reconciler_takes_over(here: Journey, tmp_path: Path) -> None:
-    """Of two reconcilers one acts; when it is killed the other goes on within the lease time."""
-    with pair(here.world, tmp_path) as two:
-        here.submit("before", low=2, high=10)
-        here.wait_running("before", 10, 10)
+def test_second_reconciler_takes_over(namespace: IsolatedNamespace, tmp_path: Path) -> None:
+    """Of two reconcilers one acts; when it is killed the other continues within the lease time."""
+    with pair(namespace.environment, tmp_path) as two:
+        namespace.submit("before", low=2, high=10)
+        namespace.wait_running("before", 10, 10)
         time.sleep(LEASE_S)  # long enough for the second to want to lead
         assert two.holder() == "first"
-        assert authors(here, "before") == {"first"}
+        assert authors(namespace, "before") == {"first"}
 
         two.processes["first"].kill()
         begun_s = clock.monotonic_s()
-        here.submit("after", low=2, high=10)
+        namespace.submit("after", low=2, high=10)
         until("the second leads", two.holder, lambda name: name == "second", LEASE_S + RETRY_S + 1)
         took_s = clock.monotonic_s() - begun_s
-        here.wait_running("after", 10, 10)
+        namespace.wait_running("after", 10, 10)
 
         print(f"the second leads after {took_s:.1f} s")
-        assert authors(here, "after") == {"second"}
+        assert authors(namespace, "after") == {"second"}
         for job in ("before", "after"):
-            assert here.wait_exact(job).books.next_id == 10
+            assert namespace.wait_exact(job).accounting.next_id == 10
 
 
-def test_stopped_leader_does_not_act_late(here: Journey, tmp_path: Path) -> None:
+def test_stopped_leader_does_not_act_late(namespace: IsolatedNamespace, tmp_path: Path) -> None:
     """A leader that was frozen for longer than its lease makes nothing when it thaws.
 
     It was frozen at rest: of one that is frozen while it creates, what is on its way may arrive.
     """
-    with pair(here.world, tmp_path) as two:
-        here.submit("mnist", low=2, high=6)
-        here.wait_running("mnist", 6, 10)
-        here.wait_exact("mnist")
+    with pair(namespace.environment, tmp_path) as two:
+        namespace.submit("mnist", low=2, high=6)
+        namespace.wait_running("mnist", 6, 10)
+        namespace.wait_exact("mnist")
         two.signal("first", signal.SIGSTOP)
-        here.edit("mnist", {"metadata": {"annotations": {"edl.training/max-trainers": "20"}}})
+        namespace.edit("mnist", {"metadata": {"annotations": {"edl.training/max-trainers": "20"}}})
         until("the second leads", two.holder, lambda name: name == "second", 10)
-        here.wait_running("mnist", 20, 15)
+        namespace.wait_running("mnist", 20, 15)
         two.signal("first", signal.SIGCONT)
         time.sleep(LEASE_S + RETRY_S)
 
-        found = here.wait_exact("mnist")
+        job = namespace.wait_exact("mnist")
         assert two.holder() == "second"
-        assert found.books.next_id == 20
-        assert here.world.pods.left(here.namespace) == set()
-        assert found.status.failed == 0
+        assert job.accounting.next_id == 20
+        assert namespace.environment.pods.stopped_trainers(namespace.name) == set()
+        assert job.status.failed == 0

@@ -14,8 +14,8 @@ from e2e.cluster.components import SchedulerOptions
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.local import running
 from e2e.cluster.machine import needs, python_image
-from e2e.edl import Edl
-from e2e.journey import Journey, PodHistory, World, journey, until
+from e2e.control_plane import EdlControlPlane
+from e2e.environment import Environment, IsolatedNamespace, PodHistory, isolated_namespace, until
 from kube import request
 from kube.client import Client
 from kube.config import load
@@ -44,7 +44,7 @@ SERVES_S = 10.0
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     """Two real nodes with this project's image, and EDL beside them."""
     try:
         needs.find()
@@ -52,27 +52,31 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         pytest.skip(str(error))
     place = tmp_path_factory.mktemp("injection")
     image = python_image.build(place / "image.tar", IMAGE)
-    edl = Edl(place, master_image=IMAGE)
+    control_plane = EdlControlPlane(place, master_image=IMAGE)
     with (
         running(
-            place, scheduler=SchedulerOptions(edl.scheduler), real_nodes=2, images=[image]
+            place, scheduler=SchedulerOptions(control_plane.scheduler), real_nodes=2, images=[image]
         ) as cluster,
-        edl.beside(cluster),
+        control_plane.installed_in(cluster),
     ):
-        api = Client(load(cluster.admin), user_agent="edl-journeys")
+        api = Client(load(cluster.admin), user_agent="edl-e2e")
         with PodHistory(api).following() as pods:
-            yield World(cluster, edl, api, pods)
+            yield Environment(cluster, control_plane, api, pods)
         api.close()
 
 
 @pytest.fixture
-def here(site: World, request: pytest.FixtureRequest) -> Iterator[Journey]:
-    """A namespace of the journey's own."""
-    with journey(site, request.node.name.rpartition("_the_")[2].replace("_", "-")) as found:
-        yield found
+def namespace(
+    environment: Environment, request: pytest.FixtureRequest
+) -> Iterator[IsolatedNamespace]:
+    """A namespace of the test's own."""
+    with isolated_namespace(
+        environment, request.node.name.rpartition("_the_")[2].replace("_", "-")
+    ) as isolated:
+        yield isolated
 
 
-def _submit(here: Journey, low: int, high: int) -> None:
+def _submit(namespace: IsolatedNamespace, low: int, high: int) -> None:
     """An elastic Job of trainers that need little and take a while."""
     annotations = {
         ANNOTATION_MIN: str(low),
@@ -90,30 +94,32 @@ def _submit(here: Journey, low: int, high: int) -> None:
         "metadata": {"name": "numbers", "annotations": annotations},
         "spec": {"template": {"spec": spec}},
     }
-    here.world.send(request.create(JOBS, here.namespace, body))
+    namespace.environment.send(request.create(JOBS, namespace.name, body))
 
 
-def _carrier(here: Journey) -> Pod | None:
+def _carrier(namespace: IsolatedNamespace) -> Pod | None:
     """The pod that carries the master and runs."""
-    found = [
+    pods = [
         pod
-        for pod in here.trainers("numbers")
+        for pod in namespace.trainers("numbers")
         if pod.master and pod.phase is Phase.RUNNING and pod.address
     ]
-    return found[0] if found else None
+    return pods[0] if pods else None
 
 
-def _generation(here: Journey) -> int:
+def _generation(namespace: IsolatedNamespace) -> int:
     """How many masters have written to the ConfigMap one after the other."""
-    found = here.world.send(request.get(CONFIGMAPS, here.namespace, "numbers-master"))
-    return int(found.get("data", {}).get("generation", 0))
+    config_map = namespace.environment.send(
+        request.get(CONFIGMAPS, namespace.name, "numbers-master")
+    )
+    return int(config_map.get("data", {}).get("generation", 0))
 
 
-def _log(here: Journey, pod: str, container: str = "main") -> str:
-    path = request.path_of(PODS, here.namespace, pod)
+def _log(namespace: IsolatedNamespace, pod: str, container: str = "main") -> str:
+    path = request.path_of(PODS, namespace.name, pod)
     try:
-        asked = Request("GET", f"{path}/log", (("container", container),))
-        return here.world.api.send(asked).decode()
+        log_request = Request("GET", f"{path}/log", (("container", container),))
+        return namespace.environment.api.send(log_request).decode()
     except KubeError:
         return ""
 
@@ -121,8 +127,8 @@ def _log(here: Journey, pod: str, container: str = "main") -> str:
 class Watcher:
     """Keeps the trainers' logs while they can be read: they go with their pods."""
 
-    def __init__(self, here: Journey) -> None:
-        self._here = here
+    def __init__(self, namespace: IsolatedNamespace) -> None:
+        self._here = namespace
         self._logs: dict[str, str] = {}
 
     def look(self) -> int:
@@ -147,69 +153,71 @@ class Watcher:
         return Counter(int(word) for line in lines for word in line.split())
 
 
-def _begin(here: Journey) -> tuple[Pod, Watcher]:
+def _begin(namespace: IsolatedNamespace) -> tuple[Pod, Watcher]:
     """A Job some of whose records are trained; the pod that carries its master."""
-    _submit(here, 2, 3)
-    carrier = until("a master runs", lambda: _carrier(here), bool, 60)
+    _submit(namespace, 2, 3)
+    carrier = until("a master runs", lambda: _carrier(namespace), bool, 60)
     assert carrier is not None
-    watcher = Watcher(here)
+    watcher = Watcher(namespace)
     until("some is trained", watcher.look, lambda batches: batches >= 12, 60)
     return carrier, watcher
 
 
-def _reason(here: Journey, kind: str) -> str:
-    return {c.type: c.reason for c in here.job("numbers").status.conditions}.get(kind, "")
+def _reason(namespace: IsolatedNamespace, kind: str) -> str:
+    return {c.type: c.reason for c in namespace.job("numbers").status.conditions}.get(kind, "")
 
 
-def test_a_job_outlives_the_pod_with_its_master(here: Journey) -> None:
+def test_a_job_outlives_the_pod_with_its_master(namespace: IsolatedNamespace) -> None:
     """Another serves within 10 s, and the Job is complete when the master says so."""
-    first, watcher = _begin(here)
-    before = _generation(here)
+    first, watcher = _begin(namespace)
+    before = _generation(namespace)
     begun_s = clock.monotonic_s()
-    here.world.send(request.delete(PODS, here.namespace, first.name))
+    namespace.environment.send(request.delete(PODS, namespace.name, first.name))
     until(
         "another has taken over",
-        lambda: (watcher.look(), _generation(here))[1],
+        lambda: (watcher.look(), _generation(namespace))[1],
         lambda now: now > before,
         30,
     )
     took_s = clock.monotonic_s() - begun_s
     print(f"another master has taken over {took_s:.1f} s after the first's pod was deleted")
     until("the job is over", watcher.over, bool, 120)
-    seen = watcher.records()
-    print(f"{len(seen)} of {RECORDS} records seen in logs")
+    records = watcher.records()
+    print(f"{len(records)} of {RECORDS} records seen in logs")
 
-    assert _reason(here, "Complete") == "MasterSaysDone"
+    assert _reason(namespace, "Complete") == "MasterSaysDone"
     assert took_s < SERVES_S
-    assert max(seen.values()) == 1
-    assert len(seen) >= 0.9 * RECORDS  # a log goes with its pod, last lines unread
+    assert max(records.values()) == 1
+    assert len(records) >= 0.9 * RECORDS  # a log goes with its pod, last lines unread
     for reason in ("TrainersEndedEarly", "MasterSilent", "MasterNotProvided"):
-        assert here.events("numbers", reason) == []
+        assert namespace.events("numbers", reason) == []
 
 
-def _declare_lost(here: Journey, name: str) -> None:
+def _declare_lost(namespace: IsolatedNamespace, name: str) -> None:
     """Says that a node is not ready, as the node controller would after its grace."""
     condition = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
     body = {"status": {"conditions": [condition]}}
-    here.world.send(request.merge_patch(NODES, None, name, body, subresource="status"))
+    namespace.environment.send(request.merge_patch(NODES, None, name, body, subresource="status"))
 
 
-def test_a_job_outlives_the_node_with_its_master(here: Journey) -> None:
+def test_a_job_outlives_the_node_with_its_master(namespace: IsolatedNamespace) -> None:
     """Once Kubernetes says that the node is not ready, another pod carries the master."""
-    first, watcher = _begin(here)
-    before = _generation(here)
-    nodes = here.world.cluster.real_nodes
+    first, watcher = _begin(namespace)
+    before = _generation(namespace)
+    nodes = namespace.environment.cluster.real_nodes
     nodes[first.node].kill()
     try:
         begun_s = clock.monotonic_s()
-        _declare_lost(here, first.node)
-        until("another has taken over", lambda: _generation(here), lambda now: now > before, 60)
+        _declare_lost(namespace, first.node)
+        until(
+            "another has taken over", lambda: _generation(namespace), lambda now: now > before, 60
+        )
         took_s = clock.monotonic_s() - begun_s
         print(f"another master has taken over {took_s:.1f} s after the node was declared lost")
-        until("its end is decided", lambda: here.job("numbers").over, bool, 100)
+        until("its end is decided", lambda: namespace.job("numbers").over, bool, 100)
     finally:
         nodes[first.node].start()  # pods that are told to stop can only be gone once it is back
     until("the job is over", watcher.over, bool, 60)
 
-    assert _reason(here, "Complete") == "MasterSaysDone"
+    assert _reason(namespace, "Complete") == "MasterSaysDone"
     assert took_s < SERVES_S

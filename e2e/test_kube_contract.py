@@ -39,10 +39,10 @@ def client(cluster: Cluster) -> Iterator[Client]:
     client.close()
 
 
-def _wait_for(client: Client, asked: Request) -> None:
+def _wait_for(client: Client, api_request: Request) -> None:
     while True:
         try:
-            client.send(asked)
+            client.send(api_request)
         except errors.NotFound:
             time.sleep(0.05)
         else:
@@ -54,8 +54,8 @@ def fresh(client: Client) -> Iterator[str]:
     """A namespace that Kubernetes has finished: pods may be created, no more writes of its own."""
     name = f"contract-{uuid4().hex[:8]}"
     client.send(request.create(NAMESPACES, None, {"metadata": {"name": name}}))
-    for kind, given in ((SERVICEACCOUNTS, "default"), (CONFIGMAPS, "kube-root-ca.crt")):
-        _wait_for(client, request.get(kind, name, given))
+    for kind, object_name in ((SERVICEACCOUNTS, "default"), (CONFIGMAPS, "kube-root-ca.crt")):
+        _wait_for(client, request.get(kind, name, object_name))
     yield name
     client.send(request.delete(NAMESPACES, None, name))
 
@@ -103,10 +103,10 @@ def test_the_cache_follows_a_real_cluster(client: Client, fresh: str) -> None:
             lambda: any(pod.namespace == fresh for pod in cache.snapshot().pods), 5
         )
         assert cache.changes.wait_for(lambda: len(cache.snapshot().jobs) == 1, 5)
-        (found,) = cache.snapshot().jobs
+        (decoded_job,) = cache.snapshot().jobs
 
-        assert (found.error, found.managed, found.max_trainers) == ("", True, 3)
-        assert found.requests == {"cpu": 2000, "pods": 1}
+        assert (decoded_job.error, decoded_job.managed, decoded_job.max_trainers) == ("", True, 3)
+        assert decoded_job.requests == {"cpu": 2000, "pods": 1}
 
         client.send(request.delete(PODS, fresh, "p"))
         client.send(request.delete(JOBS, fresh, "j"))
@@ -149,19 +149,19 @@ def test_a_reflector_survives_a_killed_api_server(
 
 def test_leadership_is_handed_over_on_a_real_lease(client: Client, fresh: str) -> None:
     """A clean stop gives it to the other within a retry; no holder is left behind."""
-    one, two = (
+    first, two = (
         Elector(client, fresh, "l", name, lease_s=3, renew_s=2, retry_s=0.2) for name in "ab"
     )
-    one.start()
+    first.start()
     try:
-        wait_until(lambda: one.is_leader)
+        wait_until(lambda: first.is_leader)
         two.start()
         time.sleep(0.5)
-        assert (one.is_leader, two.is_leader) == (True, False)
-        one.stop()
+        assert (first.is_leader, two.is_leader) == (True, False)
+        first.stop()
         wait_until(lambda: two.is_leader)
     finally:
-        one.stop()
+        first.stop()
         two.stop()
     lease = ask(client, request.get(request.LEASES, fresh, "l"))
 
@@ -170,16 +170,16 @@ def test_leadership_is_handed_over_on_a_real_lease(client: Client, fresh: str) -
 
 
 def test_a_bookmark_comes_before_a_watch_ends(client: Client, fresh: str) -> None:
-    """So a quiet watch that ends in the regular way goes on from a recent version.
+    """So a quiet watch that ends in the regular way continues from a recent version.
 
     The server tries in a watch's last 2 s and promises nothing: a busy one may miss them.
     """
     page = ask(client, request.list_page(CONFIGMAPS, fresh))
     version = page["metadata"]["resourceVersion"]
-    asked = request.watch(CONFIGMAPS, fresh, resource_version=version, timeout_s=6)
+    watch_request = request.watch(CONFIGMAPS, fresh, resource_version=version, timeout_s=6)
     kinds: set[str] = set()
     while "BOOKMARK" not in kinds:  # else the test's timeout
-        with client.stream(asked) as stream:
+        with client.stream(watch_request) as stream:
             kinds |= {orjson.loads(line)["type"] for line in stream}
 
 

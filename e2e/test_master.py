@@ -14,7 +14,7 @@ import pytest
 from edl.local.ports import free_ports
 
 from e2e.cluster.local import Cluster, running
-from e2e.journey import until
+from e2e.environment import until
 from kube import config, request
 from kube.client import Client
 from kube.request import CONFIGMAPS
@@ -28,24 +28,24 @@ TOKEN = "token-of-a-job-of-journeys"  # noqa: S105 - of servers that live as lon
 NAMESPACE, NAME = "default", "digits-master"
 _PATIENCE_S = 20.0
 _TAKEOVER_S = 10.0
-"""The issue's bar, from the pod's deletion; here, from the start of the process."""
+"""The issue's limit, from the pod's deletion; here, from the start of the process."""
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A control plane."""
-    with running(tmp_path_factory.mktemp("cluster")) as found:
-        yield found
+    with running(tmp_path_factory.mktemp("cluster")) as started:
+        yield started
 
 
 @pytest.fixture
 def client(cluster: Cluster) -> Iterator[Client]:
     """An administrator, and the empty ConfigMap that the reconciler would have made."""
-    found = Client(config.load(cluster.admin), user_agent="edl-journey")
-    found.send(request.create(CONFIGMAPS, NAMESPACE, {"metadata": {"name": NAME}}))
-    yield found
-    found.send(request.delete(CONFIGMAPS, NAMESPACE, NAME))
-    found.close()
+    api_client = Client(config.load(cluster.admin), user_agent="edl-e2e")
+    api_client.send(request.create(CONFIGMAPS, NAMESPACE, {"metadata": {"name": NAME}}))
+    yield api_client
+    api_client.send(request.delete(CONFIGMAPS, NAMESPACE, NAME))
+    api_client.close()
 
 
 @contextmanager
@@ -84,11 +84,11 @@ def _unless_gone(call: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
         return None
 
 
-def _kept(client: Client) -> dict[str, str]:
-    found: dict[str, str] = orjson.loads(client.send(request.get(CONFIGMAPS, NAMESPACE, NAME))).get(
-        "data", {}
-    )
-    return found
+def _snapshot(client: Client) -> dict[str, str]:
+    config_map: dict[str, str] = orjson.loads(
+        client.send(request.get(CONFIGMAPS, NAMESPACE, NAME))
+    ).get("data", {})
+    return config_map
 
 
 def test_another_master_takes_over_and_the_old_one_stops(
@@ -97,31 +97,31 @@ def test_another_master_takes_over_and_the_old_one_stops(
     """Nothing that was answered is lost, nothing is leased twice, and exit code 3 says why."""
     with _serving(cluster, tmp_path / "1") as (old, process):
         old.describe()
-        one = old.join("trainer-0")
-        first, second, third = one.work(3)["tasks"]
-        one.work(done=[done(first)])
+        trainer = old.join("trainer-0")
+        first, second, third = trainer.work(3)["tasks"]
+        trainer.work(done=[done(first)])
         begun_s = clock.monotonic_s()
         with _serving(cluster, tmp_path / "2") as (new, _):
             took_s = clock.monotonic_s() - begun_s
-            late = _unless_gone(lambda: one.work(done=[done(second)]))
+            late = _unless_gone(lambda: trainer.work(done=[done(second)]))
             until("fenced", process.poll, lambda code: code is not None, _PATIENCE_S)
-            told = [done(first), done(second)]  # the snapshot may be a second old
-            again = new.join("trainer-0", done=told, held=[ref(third)])
-            again.calls = one.calls
-            rest = again.work(4, done=[done(third)])
-            last = again.work(1, done=[done(lease) for lease in rest["tasks"]])
+            answers = [done(first), done(second)]  # the snapshot may be a second old
+            again = new.join("trainer-0", done=answers, held=[ref(third)])
+            again.calls = trainer.calls
+            remaining = again.work(4, done=[done(third)])
+            last = again.work(1, done=[done(lease) for lease in remaining["tasks"]])
             status = new.ask("GET", "/v1/status")[1]
-            kept = _kept(client)
+            snapshot = _snapshot(client)
 
     assert process.returncode == FENCED
     assert took_s < _TAKEOVER_S
-    assert again.told["generation"] == 2
-    assert (rest["results"], len(rest["tasks"])) == (["accepted"], 1)
-    assert late is None or late["safe"] < one.calls
+    assert again.join_response["generation"] == 2
+    assert (remaining["results"], len(remaining["tasks"])) == (["accepted"], 1)
+    assert late is None or late["safe"] < trainer.calls
     assert last["state"] == "done"
     assert status["datasets"]["train"]["done_records"] == 40
     assert status["trained_again_records"] == 0
-    assert (kept["generation"], kept["outcome"]) == ("2", "done")
+    assert (snapshot["generation"], snapshot["outcome"]) == ("2", "done")
 
 
 def test_a_master_that_ends_leaves_its_last_word(
@@ -130,10 +130,10 @@ def test_a_master_that_ends_leaves_its_last_word(
     """On SIGTERM, for the one after it and for the reconciler."""
     with _serving(cluster, tmp_path / "1") as (master, process):
         master.describe()
-        one = master.join("trainer-0")
-        one.work(done=[done(lease) for lease in one.work(4)["tasks"]])
+        trainer = master.join("trainer-0")
+        trainer.work(done=[done(lease) for lease in trainer.work(4)["tasks"]])
         process.send_signal(signal.SIGTERM)
         code = process.wait(_PATIENCE_S)
 
     assert code == 0
-    assert _kept(client)["outcome"] == "done"
+    assert _snapshot(client)["outcome"] == "done"

@@ -18,7 +18,7 @@ from e2e.cluster import build
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.local import Cluster, running
 from e2e.cluster.machine import needs, python_image, sweeper
-from e2e.cluster.machine.image import Entry, Settings, write
+from e2e.cluster.machine.image import ContainerSettings, Entry, write
 from e2e.cluster.nodes import node
 from kube import request
 from kube.client import Client
@@ -46,8 +46,8 @@ HTTPServer(("", {PORT}), SimpleHTTPRequestHandler).serve_forever()
 IMPORTS = """
 import importlib, os, sys, tempfile
 import numpy, edl
-for room in sys.argv[1:]:
-    importlib.import_module(room)
+for module in sys.argv[1:]:
+    importlib.import_module(module)
 print("user", os.getuid(), "sum", int(numpy.arange(5).sum()))
 """
 ASK = """
@@ -93,8 +93,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two real nodes with an image that has Python, numpy and this project in it."""
     place = tmp_path_factory.mktemp("nodes")
     image = python_image.build(place / "image.tar", IMAGE)
-    with running(place / "cluster", real_nodes=2, images=[image]) as made:
-        yield made
+    with running(place / "cluster", real_nodes=2, images=[image]) as started:
+        yield started
     image.unlink()  # pytest keeps the directories of the last runs
 
 
@@ -103,9 +103,9 @@ def api(cluster: Cluster) -> Iterator[Client]:
     """An administrator, with whatever pods were left cleared away at the end."""
     with contextlib.closing(Client(load(cluster.admin), user_agent="edl-test-node")) as client:
         yield client
-        for each in orjson.loads(client.send(request.list_page(PODS, NAMESPACE)))["items"]:
+        for pod_ in orjson.loads(client.send(request.list_page(PODS, NAMESPACE)))["items"]:
             with contextlib.suppress(NotFound):
-                name = each["metadata"]["name"]
+                name = pod_["metadata"]["name"]
                 client.send(request.delete(PODS, NAMESPACE, name, grace_s=0))
 
 
@@ -143,10 +143,10 @@ def pod(name: str, where: str, program: str, *words: str) -> dict[str, Any]:
 def status(api: Client, name: str) -> dict[str, Any]:
     """A pod's status; empty if there is none."""
     try:
-        found = orjson.loads(api.send(request.get(PODS, NAMESPACE, name)))
+        stored_pod = orjson.loads(api.send(request.get(PODS, NAMESPACE, name)))
     except NotFound:
         return {}
-    return dict(found["status"])
+    return dict(stored_pod["status"])
 
 
 def phase(api: Client, name: str) -> str:
@@ -163,10 +163,10 @@ def logs(api: Client, name: str) -> str:
         return ""
 
 
-def run(api: Client, made: dict[str, Any]) -> str:
+def run(api: Client, manifest: dict[str, Any]) -> str:
     """Runs a pod to its end; what it printed."""
-    name = made["metadata"]["name"]
-    api.send(request.create(PODS, NAMESPACE, made))
+    name = manifest["metadata"]["name"]
+    api.send(request.create(PODS, NAMESPACE, manifest))
     until(lambda: phase(api, name) in ("Succeeded", "Failed"))
     printed = logs(api, name)
     assert phase(api, name) == "Succeeded", printed
@@ -190,9 +190,11 @@ def test_a_container_is_told_to_leave_and_leaves(api: Client, report: Printer) -
 
 def test_sigterm_to_exit_takes_no_time(api: Client) -> None:
     """By the kubelet's own times: a program that leaves at SIGTERM ends with its exit code."""
-    made = pod("exits", "real-2", TRAINER)
-    made["metadata"]["finalizers"] = ["edl.training/test"]  # so that its last status can be read
-    api.send(request.create(PODS, NAMESPACE, made))
+    manifest = pod("exits", "real-2", TRAINER)
+    manifest["metadata"]["finalizers"] = [
+        "edl.training/test"
+    ]  # so that its last status can be read
+    api.send(request.create(PODS, NAMESPACE, manifest))
     until(lambda: logs(api, "exits") != "")
     asked_s = time.time()
     api.send(request.delete(PODS, NAMESPACE, "exits"))
@@ -205,16 +207,18 @@ def test_sigterm_to_exit_takes_no_time(api: Client) -> None:
 
 
 def test_the_image_has_the_project_in_it(api: Client) -> None:
-    """Its rooms, the SDK and numpy import for a user without rights on a read-only root."""
-    made = pod("imports", "real-1", IMPORTS, "master.__main__", "kube.client", "runtime.stop")
-    made["spec"]["containers"][0]["securityContext"] = {
+    """Its packages, the SDK and numpy import for a user without rights on a read-only root."""
+    manifest = pod(
+        "imports", "real-1", IMPORTS, "master.__main__", "kube.client", "runtime.signals"
+    )
+    manifest["spec"]["containers"][0]["securityContext"] = {
         "runAsUser": 65532,
         "readOnlyRootFilesystem": True,
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
     }
 
-    assert run(api, made) == "user 65532 sum 10\n"
+    assert run(api, manifest) == "user 65532 sum 10\n"
 
 
 def test_a_service_leads_to_another_node(api: Client) -> None:
@@ -226,9 +230,9 @@ def test_a_service_leads_to_another_node(api: Client) -> None:
         "metadata": {"name": "serves"},
         "spec": {"selector": {"app": "serves"}, "ports": [{"port": 80, "targetPort": PORT}]},
     }
-    made = orjson.loads(api.send(request.create(SERVICES, NAMESPACE, body)))
+    service = orjson.loads(api.send(request.create(SERVICES, NAMESPACE, body)))
     until(lambda: phase(api, "serves") == "Running")
-    asking = pod("asks", "real-2", ASK, f"http://{made['spec']['clusterIP']}/")
+    asking = pod("asks", "real-2", ASK, f"http://{service['spec']['clusterIP']}/")
     asking["spec"]["restartPolicy"] = "OnFailure"  # kube-proxy may be a moment behind
 
     assert run(api, asking).endswith("200\n")
@@ -244,8 +248,8 @@ def test_kwok_nodes_are_beside_them(api: Client) -> None:
     """A pod is played on one and run on the other, in the same cluster."""
     api.send(request.create(NODES, None, node("played")))
     played, real = pod("played", "played", TRAINER), pod("real", "real-1", TRAINER)
-    for made in (played, real):
-        api.send(request.create(PODS, NAMESPACE, made))
+    for node_pod in (played, real):
+        api.send(request.create(PODS, NAMESPACE, node_pod))
     until(lambda: phase(api, "played") == phase(api, "real") == "Running")
     api.send(request.delete(NODES, None, "played"))
 
@@ -258,11 +262,11 @@ def test_an_image_may_come_later(cluster: Cluster, api: Client, tmp_path: Path) 
     assert cluster.options.node_binaries is not None
     program = Entry("/wait", cluster.options.node_binaries.path("pause"), mode=0o755)
     name = "edl.local/late:1"
-    cluster.load(write(tmp_path / "late.tar", name, [[program]], Settings(("/wait",))))
+    cluster.load(write(tmp_path / "late.tar", name, [[program]], ContainerSettings(("/wait",))))
     for where in cluster.real_nodes:
-        made = pod(f"late-{where}", where, "")
-        made["spec"]["containers"][0] |= {"image": name, "args": []}
-        api.send(request.create(PODS, NAMESPACE, made))
+        manifest = pod(f"late-{where}", where, "")
+        manifest["spec"]["containers"][0] |= {"image": name, "args": []}
+        api.send(request.create(PODS, NAMESPACE, manifest))
 
     until(lambda: {phase(api, f"late-{where}") for where in cluster.real_nodes} == {"Running"})
 
@@ -285,7 +289,7 @@ def test_what_a_node_lost_runs_on_another(cluster: Cluster, api: Client, report:
 
 
 def test_nothing_of_a_node_survives_a_killed_parent(tmp_path: Path) -> None:
-    """No process, interface, cgroup or file of its containers, after SIGKILL to who asked for it."""
+    """No process, interface, cgroup or file is left after SIGKILL of the starting process."""
     with subprocess.Popen(
         [sys.executable, "-c", PARENT, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
     ) as parent:

@@ -52,8 +52,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         pytest.skip(str(error))
     place = tmp_path_factory.mktemp("master")
     image = python_image.build(place / "image.tar", IMAGE)
-    with running(place / "cluster", real_nodes=2, images=[image]) as made:
-        yield made
+    with running(place / "cluster", real_nodes=2, images=[image]) as started:
+        yield started
     image.unlink()  # pytest keeps the directories of the last runs
 
 
@@ -78,8 +78,8 @@ class Training:
             "metadata": {"name": "master"},
             "spec": {"selector": {"app": "master"}, "ports": [{"port": PORT}]},
         }
-        made = orjson.loads(api.send(request.create(SERVICES, name, service)))
-        self.address = f"http://{made['spec']['clusterIP']}:{PORT}"
+        created = orjson.loads(api.send(request.create(SERVICES, name, service)))
+        self.address = f"http://{created['spec']['clusterIP']}:{PORT}"
         self.masters = 0
 
     def master(self, node: str) -> str:
@@ -127,8 +127,10 @@ class Training:
 
     def pod(self, name: str) -> dict[str, Any]:
         """A pod as it is."""
-        found: dict[str, Any] = orjson.loads(self.api.send(request.get(PODS, self.namespace, name)))
-        return found
+        stored_pod: dict[str, Any] = orjson.loads(
+            self.api.send(request.get(PODS, self.namespace, name))
+        )
+        return stored_pod
 
     def phase(self, name: str) -> str:
         """A pod's phase."""
@@ -146,17 +148,17 @@ class Training:
 
     def story(self) -> str:
         """Each pod with its containers' states and the end of its log."""
-        told = []
+        lines = []
         pods = orjson.loads(self.api.send(request.list_page(PODS, self.namespace)))["items"]
         for pod in pods:
             name, status = pod["metadata"]["name"], pod["status"]
-            told.append(f"{name}: {status['phase']} {status.get('containerStatuses')}")
+            lines.append(f"{name}: {status['phase']} {status.get('containerStatuses')}")
             try:
                 path = request.path_of(PODS, self.namespace, name)
-                told.append(self.api.send(Request("GET", f"{path}/log")).decode()[-2000:])
+                lines.append(self.api.send(Request("GET", f"{path}/log")).decode()[-2000:])
             except KubeError as error:
-                told.append(str(error))
-        return "\n".join(told)
+                lines.append(str(error))
+        return "\n".join(lines)
 
     def status(self, master: str) -> dict[str, Any]:
         """What a master says, asked at its pod's address; empty if it does not answer."""
@@ -203,11 +205,11 @@ def test_a_deleted_master_goes_on_elsewhere(training: Training, report: Printer)
     until(
         training, lambda: training.phase("trainer-0") == training.phase("trainer-1") == "Succeeded"
     )
-    seen = Counter(training.trained("trainer-0") + training.trained("trainer-1"))
+    trained_counts = Counter(training.trained("trainer-0") + training.trained("trainer-1"))
     status = training.status(second)
 
     report(f"another node's master has trainers {took_s:.1f} s after the first was deleted")
-    assert seen == Counter(range(RECORDS))
+    assert trained_counts == Counter(range(RECORDS))
     assert status["state"] == "done"
     assert status["trained_again_records"] == 0
 
@@ -227,13 +229,13 @@ def test_a_node_without_power_loses_no_record(
     second = training.master(SECOND)
     took_s = until(training, lambda: bool(training.status(second).get("trainers")))
     until(training, lambda: training.phase("trainer-1") == "Succeeded")
-    seen = Counter(lost + training.trained("trainer-1"))
+    trained_counts = Counter(lost + training.trained("trainer-1"))
     status = training.status(second)
     cluster.real_nodes[FIRST].start()
 
-    again = sum(seen.values()) - len(seen)
+    again = sum(trained_counts.values()) - len(trained_counts)
     report(f"another node's master has trainers {took_s:.1f} s after the power went")
     report(f"{again} of {RECORDS} records were trained again")
     assert status["state"] == "done"
-    assert set(seen) == set(range(RECORDS))
+    assert set(trained_counts) == set(range(RECORDS))
     assert again < RECORDS // 6

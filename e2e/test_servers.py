@@ -1,4 +1,4 @@
-"""Parameter servers on a real control plane: what is made, told, replaced, spared and removed.
+"""Parameter servers on a real control plane: creation, environment, replacement and removal.
 
 Nodes are simulated, so nothing is served here; containers of servers are in `test_servers_node`.
 """
@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 
 from e2e import workload
-from e2e.journey import Journey, World, journey, until, world
+from e2e.environment import (
+    Environment,
+    IsolatedNamespace,
+    isolated_namespace,
+    running_environment,
+    until,
+)
 from e2e.workload import QUICK
 from kube import request
 from kube.errors import Forbidden, Invalid
@@ -35,72 +41,74 @@ BACK_S = 8.0
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """One cluster with EDL for all journeys of this file."""
-    with world(tmp_path_factory.mktemp("servers")) as found:
-        yield found
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    """One cluster with EDL for all tests of this file."""
+    with running_environment(tmp_path_factory.mktemp("servers")) as cluster_environment:
+        yield cluster_environment
 
 
 @pytest.fixture
-def here(site: World, request: pytest.FixtureRequest) -> Iterator[Journey]:
-    """A namespace of the journey's own."""
+def namespace(
+    environment: Environment, request: pytest.FixtureRequest
+) -> Iterator[IsolatedNamespace]:
+    """A namespace of the test's own."""
     name = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_"))[:50].strip("-")
-    with journey(site, name) as found:
-        yield found
+    with isolated_namespace(environment, name) as isolated:
+        yield isolated
 
 
 def _submit(
-    here: Journey, low: int, high: int, annotations: Mapping[str, str] | None = None
+    namespace: IsolatedNamespace, low: int, high: int, annotations: Mapping[str, str] | None = None
 ) -> None:
     """An elastic Job with a master and two parameter servers, as a user would write it."""
     manifest = workload.elastic_job(replace(QUICK, min_trainers=low, max_trainers=high), "mnist")
-    manifest["metadata"]["namespace"] = here.namespace
+    manifest["metadata"]["namespace"] = namespace.name
     manifest["metadata"]["annotations"] |= {
         ANNOTATION_MASTER: "true",
         ANNOTATION_SERVERS: "2",
         ANNOTATION_SERVER_CPU: "1",
         **(annotations or {}),
     }
-    here.world.send(request.create(JOBS, here.namespace, manifest))
+    namespace.environment.send(request.create(JOBS, namespace.name, manifest))
 
 
-def _running(here: Journey, role: Role) -> list[Pod]:
+def _running(namespace: IsolatedNamespace, role: Role) -> list[Pod]:
     """Pods of the job that run and stay, by name."""
-    found = here.trainers("mnist")
-    pods = [pod for pod in found if pod.role is role and pod.phase is Phase.RUNNING]
+    trainers = namespace.trainers("mnist")
+    pods = [pod for pod in trainers if pod.role is role and pod.phase is Phase.RUNNING]
     return sorted(pods, key=lambda pod: pod.name)
 
 
-def _start(here: Journey, low: int = 2, high: int = 4) -> dict[int, Pod]:
+def _start(namespace: IsolatedNamespace, low: int = 2, high: int = 4) -> dict[int, Pod]:
     """The servers of a job that has all its trainers."""
-    _submit(here, low, high)
-    until("trainers run", lambda: len(_running(here, Role.TRAINER)), lambda n: n == high, 20)
-    until("servers run", lambda: len(_running(here, Role.PSERVER)), lambda n: n == 2, 10)
-    return {pod.server: pod for pod in _running(here, Role.PSERVER)}
+    _submit(namespace, low, high)
+    until("trainers run", lambda: len(_running(namespace, Role.TRAINER)), lambda n: n == high, 20)
+    until("servers run", lambda: len(_running(namespace, Role.PSERVER)), lambda n: n == 2, 10)
+    return {pod.server: pod for pod in _running(namespace, Role.PSERVER)}
 
 
-def _back(here: Journey, before: Pod) -> Pod:
+def _back(namespace: IsolatedNamespace, before: Pod) -> Pod:
     """The pod that took over from one that is gone."""
 
     def others() -> list[Pod]:
-        found = _running(here, Role.PSERVER)
-        return [pod for pod in found if pod.server == before.server and pod.uid != before.uid]
+        server_pods = _running(namespace, Role.PSERVER)
+        return [pod for pod in server_pods if pod.server == before.server and pod.uid != before.uid]
 
     return until(f"server {before.server} is back", others, bool, 20)[0]
 
 
-def _object(here: Journey, kind: request.Resource, name: str) -> Any:
-    return here.world.send(request.get(kind, here.namespace, name))
+def _object(namespace: IsolatedNamespace, kind: request.Resource, name: str) -> Any:
+    return namespace.environment.send(request.get(kind, namespace.name, name))
 
 
-def test_a_job_gets_servers_that_stay_where_they_are(here: Journey) -> None:
+def test_a_job_gets_servers_that_stay_where_they_are(namespace: IsolatedNamespace) -> None:
     """A pod and a Service for each, of the Job's, in the image that admission knows."""
-    _start(here)
-    uid = here.job("mnist").uid
+    _start(namespace)
+    uid = namespace.job("mnist").uid
 
     for number in range(2):
         name = f"mnist-ps-{number}"
-        pod, service = _object(here, PODS, name), _object(here, SERVICES, name)
+        pod, service = _object(namespace, PODS, name), _object(namespace, SERVICES, name)
         (container,) = pod["spec"]["containers"]
         for thing in (pod, service):
             assert thing["metadata"]["ownerReferences"][0]["uid"] == uid
@@ -111,106 +119,114 @@ def test_a_job_gets_servers_that_stay_where_they_are(here: Journey) -> None:
         assert pod["spec"]["restartPolicy"] == "Always"
 
 
-def test_trainers_are_told_of_servers_and_of_each_other(here: Journey) -> None:
+def test_trainers_are_told_of_servers_and_of_each_other(namespace: IsolatedNamespace) -> None:
     """As the API server stored it, after every other admission plugin."""
-    _start(here)
-    services = [_object(here, SERVICES, f"mnist-ps-{number}") for number in range(2)]
-    wanted = ",".join(f"http://{service['spec']['clusterIP']}:8791" for service in services)
+    _start(namespace)
+    services = [_object(namespace, SERVICES, f"mnist-ps-{number}") for number in range(2)]
+    server_urls = ",".join(f"http://{service['spec']['clusterIP']}:8791" for service in services)
 
-    for pod in _running(here, Role.TRAINER):
-        found = _object(here, PODS, pod.name)
-        entries = {e["name"]: e for e in found["spec"]["containers"][0]["env"]}
-        assert entries["EDL_PARAMETER_SERVERS"]["value"] == wanted
+    for pod in _running(namespace, Role.TRAINER):
+        stored_pod = _object(namespace, PODS, pod.name)
+        entries = {e["name"]: e for e in stored_pod["spec"]["containers"][0]["env"]}
+        assert entries["EDL_PARAMETER_SERVERS"]["value"] == server_urls
         assert entries["EDL_MAX_TRAINERS"]["value"] == "4"
         assert entries["EDL_EXCHANGE_PORT"]["value"] == "8792"
         reference = entries["EDL_ADDRESS"]["valueFrom"]["fieldRef"]
         assert reference["fieldPath"] == "status.podIP"
-        assert "edl.training/kept-environment" not in found["metadata"]["annotations"]
+        assert "edl.training/kept-environment" not in stored_pod["metadata"]["annotations"]
 
 
-def test_a_master_is_started_as_the_job_says(here: Journey) -> None:
+def test_a_master_is_started_as_the_job_says(namespace: IsolatedNamespace) -> None:
     """Most steps and heartbeat become flags of the sidecar."""
-    said = {ANNOTATION_MASTER_STEPS: "500", ANNOTATION_MASTER_HEARTBEAT: "0.5"}
-    _submit(here, 1, 1, said)
-    until("a trainer runs", lambda: len(_running(here, Role.TRAINER)), lambda n: n == 1, 20)
-    master = _object(here, PODS, "mnist-trainer-0")["spec"]["initContainers"][0]
+    annotations = {ANNOTATION_MASTER_STEPS: "500", ANNOTATION_MASTER_HEARTBEAT: "0.5"}
+    _submit(namespace, 1, 1, annotations)
+    until("a trainer runs", lambda: len(_running(namespace, Role.TRAINER)), lambda n: n == 1, 20)
+    master = _object(namespace, PODS, "mnist-trainer-0")["spec"]["initContainers"][0]
 
     assert master["command"][-2:] == ["--max-steps=500", "--heartbeat-seconds=0.5"]
 
 
-def test_a_server_that_is_deleted_comes_back(here: Journey) -> None:
+def test_a_server_that_is_deleted_comes_back(namespace: IsolatedNamespace) -> None:
     """The same name, the same address, and the other one is left alone."""
-    before = _start(here)
-    address = _object(here, SERVICES, "mnist-ps-1")["spec"]["clusterIP"]
+    before = _start(namespace)
+    address = _object(namespace, SERVICES, "mnist-ps-1")["spec"]["clusterIP"]
     begun_s = clock.monotonic_s()
-    here.world.send(request.delete(PODS, here.namespace, "mnist-ps-1"))
-    after = _back(here, before[1])
+    namespace.environment.send(request.delete(PODS, namespace.name, "mnist-ps-1"))
+    after = _back(namespace, before[1])
     took_s = clock.monotonic_s() - begun_s
     print(f"a deleted parameter server runs again after {took_s:.1f} s")
 
     assert after.name == "mnist-ps-1"
-    assert _object(here, SERVICES, "mnist-ps-1")["spec"]["clusterIP"] == address
-    assert _object(here, PODS, "mnist-ps-0")["metadata"]["uid"] == before[0].uid
+    assert _object(namespace, SERVICES, "mnist-ps-1")["spec"]["clusterIP"] == address
+    assert _object(namespace, PODS, "mnist-ps-0")["metadata"]["uid"] == before[0].uid
     assert took_s < BACK_S
 
 
-def test_a_server_that_was_evicted_comes_back(here: Journey) -> None:
-    """Its pod has ended and holds its name: it is deleted, and made anew."""
-    before = _start(here)
+def test_a_server_that_was_evicted_comes_back(namespace: IsolatedNamespace) -> None:
+    """Its pod has ended and holds its name: it is deleted, and created again."""
+    before = _start(namespace)
     body = {"status": {"phase": "Failed", "reason": "Evicted"}}
-    path = request.merge_patch(PODS, here.namespace, "mnist-ps-0", body, subresource="status")
-    here.world.send(path)
+    path = request.merge_patch(PODS, namespace.name, "mnist-ps-0", body, subresource="status")
+    namespace.environment.send(path)
 
-    assert _back(here, before[0]).name == "mnist-ps-0"
+    assert _back(namespace, before[0]).name == "mnist-ps-0"
 
 
-def test_services_take_trainers_and_spare_servers(here: Journey) -> None:
+def test_services_take_trainers_and_spare_servers(namespace: IsolatedNamespace) -> None:
     """A burst that leaves no room for surplus leaves the servers where they are."""
-    before = _start(here, 2, 20)
-    here.services(54)
-    here.wait_services(54, 40)
-    left = len(_running(here, Role.TRAINER))
+    before = _start(namespace, 2, 20)
+    namespace.services(54)
+    namespace.wait_services(54, 40)
+    remaining = len(_running(namespace, Role.TRAINER))
 
-    assert left < 20
-    assert {pod.uid for pod in _running(here, Role.PSERVER)} == {p.uid for p in before.values()}
-    assert not {pod.name for pod in before.values()} & here.world.pods.left(here.namespace)
+    assert remaining < 20
+    assert {pod.uid for pod in _running(namespace, Role.PSERVER)} == {
+        p.uid for p in before.values()
+    }
+    assert not {pod.name for pod in before.values()} & namespace.environment.pods.stopped_trainers(
+        namespace.name
+    )
 
 
-def test_servers_end_with_the_job(here: Journey) -> None:
+def test_servers_end_with_the_job(namespace: IsolatedNamespace) -> None:
     """After its trainers, and before it is complete for long."""
-    _start(here)
+    _start(namespace)
     body = {"data": {"outcome": "done"}}
-    here.world.send(request.merge_patch(CONFIGMAPS, here.namespace, "mnist-master", body))
-    seen: list[tuple[int, int]] = []
+    namespace.environment.send(
+        request.merge_patch(CONFIGMAPS, namespace.name, "mnist-master", body)
+    )
+    counts: list[tuple[int, int]] = []
 
-    def left() -> int:
-        trainers = [p for p in here.world.pods.now(here.namespace) if p.role is Role.TRAINER]
-        servers = _running(here, Role.PSERVER)
-        seen.append((sum(not pod.terminal for pod in trainers), len(servers)))
+    def remaining_pods() -> int:
+        trainers = [
+            p for p in namespace.environment.pods.now(namespace.name) if p.role is Role.TRAINER
+        ]
+        servers = _running(namespace, Role.PSERVER)
+        counts.append((sum(not pod.terminal for pod in trainers), len(servers)))
         return len(servers)
 
-    until("no server is left", left, lambda count: count == 0, 60)
+    until("no server is left", remaining_pods, lambda count: count == 0, 60)
 
-    assert here.wait_condition("mnist", "Complete", 20) == "MasterSaysDone"
-    assert all(servers == 2 for trainers, servers in seen if trainers)
+    assert namespace.wait_condition("mnist", "Complete", 20) == "MasterSaysDone"
+    assert all(servers == 2 for trainers, servers in counts if trainers)
 
 
-def test_servers_that_admission_missed_are_told_of(here: Journey) -> None:
-    """The event names who is away; they come by themselves as soon as it is back."""
-    before = _start(here)
-    here.world.edl.kill("webhook")
-    here.world.send(request.delete(PODS, here.namespace, "mnist-ps-0"))
-    until("an event", lambda: here.events("mnist", "ServersRefused"), bool, 15)
-    here.world.edl.start("webhook")
-    here.world.edl.wait_ready("webhook")
+def test_servers_that_admission_missed_are_told_of(namespace: IsolatedNamespace) -> None:
+    """The event names what is unavailable; the servers are created as soon as it is back."""
+    before = _start(namespace)
+    namespace.environment.control_plane.kill("webhook")
+    namespace.environment.send(request.delete(PODS, namespace.name, "mnist-ps-0"))
+    until("an event", lambda: namespace.events("mnist", "ServersRefused"), bool, 15)
+    namespace.environment.control_plane.start("webhook")
+    namespace.environment.control_plane.wait_ready("webhook")
 
-    (event,) = here.events("mnist", "ServersRefused")[:1]
+    (event,) = namespace.events("mnist", "ServersRefused")[:1]
     assert "EDL's webhook is away" in event["message"]
-    assert _back(here, before[0]).name == "mnist-ps-0"
+    assert _back(namespace, before[0]).name == "mnist-ps-0"
 
 
 @pytest.mark.parametrize(
-    ("annotations", "said"),
+    ("annotations", "message"),
     [
         ({ANNOTATION_SERVERS: "0"}, "parameter-servers is 0: write a whole number from 1 to 64"),
         ({ANNOTATION_MASTER: "false"}, "parameter-servers needs a master"),
@@ -220,14 +236,16 @@ def test_servers_that_admission_missed_are_told_of(here: Journey) -> None:
     ],
     ids=["number", "master", "cpu", "claim", "steps"],
 )
-def test_wrong_wishes(here: Journey, annotations: dict[str, str], said: str) -> None:
+def test_wrong_wishes(
+    namespace: IsolatedNamespace, annotations: dict[str, str], message: str
+) -> None:
     """Refused at the door, in one line that names the annotation."""
-    with pytest.raises((Invalid, Forbidden), match=said):
-        _submit(here, 1, 1, annotations)
+    with pytest.raises((Invalid, Forbidden), match=message):
+        _submit(namespace, 1, 1, annotations)
 
 
-def test_servers_cannot_change(here: Journey) -> None:
+def test_servers_cannot_change(namespace: IsolatedNamespace) -> None:
     """Pods that exist could not follow."""
-    _submit(here, 1, 1)
+    _submit(namespace, 1, 1)
     with pytest.raises((Invalid, Forbidden), match="cannot change once the Job exists"):
-        here.edit("mnist", {"metadata": {"annotations": {ANNOTATION_SERVERS: "3"}}})
+        namespace.edit("mnist", {"metadata": {"annotations": {ANNOTATION_SERVERS: "3"}}})

@@ -20,8 +20,8 @@ from e2e.cluster.components import SchedulerOptions
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.local import running
 from e2e.cluster.machine import needs, python_image
-from e2e.edl import Edl
-from e2e.journey import Journey, PodHistory, World, journey, until
+from e2e.control_plane import EdlControlPlane
+from e2e.environment import Environment, IsolatedNamespace, PodHistory, isolated_namespace, until
 from kube import request
 from kube.client import Client
 from kube.config import load
@@ -69,7 +69,7 @@ class Line:
         time.sleep(0.1)
         return edl.servers.Gradients(dense, {{"shift": (ids, rows)}}, {{"loss": float((error ** 2).mean())}})
 
-def told(step):
+def report_step(step):
     print("version", step.version, "loss", step.metrics["loss"], flush=True)
 
 random = np.random.default_rng(0)
@@ -77,7 +77,7 @@ x = random.normal(size=({RECORDS}, 8)).astype(np.float32)
 group = random.integers(0, 5, {RECORDS})
 y = (x @ np.arange(1, 9) + group).astype(np.float32)
 data = edl.from_arrays("points", x, y, group)
-result = edl.servers.train(Line(), data, {BATCH}, task_records={BATCH}, checkpoint_seconds=2.0, on_step=told)
+result = edl.servers.train(Line(), data, {BATCH}, task_records={BATCH}, checkpoint_seconds=2.0, on_step=report_step)
 print("finished", result.version, "lost", result.lost_steps, flush=True)
 """
 INTERVAL_S = 2.0
@@ -87,7 +87,7 @@ BACK_S = 30.0
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     """Two real nodes with this project's image, and EDL beside them."""
     try:
         needs.find()
@@ -95,21 +95,21 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         pytest.skip(str(error))
     place = tmp_path_factory.mktemp("servers")
     image = python_image.build(place / "image.tar", IMAGE)
-    edl = Edl(place, master_image=IMAGE)
+    control_plane = EdlControlPlane(place, master_image=IMAGE)
     with (
         running(
-            place, scheduler=SchedulerOptions(edl.scheduler), real_nodes=2, images=[image]
+            place, scheduler=SchedulerOptions(control_plane.scheduler), real_nodes=2, images=[image]
         ) as cluster,
-        edl.beside(cluster),
+        control_plane.installed_in(cluster),
     ):
-        api = Client(load(cluster.admin), user_agent="edl-journeys")
+        api = Client(load(cluster.admin), user_agent="edl-e2e")
         with PodHistory(api).following() as pods:
-            yield World(cluster, edl, api, pods)
+            yield Environment(cluster, control_plane, api, pods)
         api.close()
     image.unlink()  # pytest keeps the directories of the last runs
 
 
-class Training(Journey):
+class Training(IsolatedNamespace):
     """A job with two parameter servers and two trainers."""
 
     def submit_line(self) -> None:
@@ -133,29 +133,29 @@ class Training(Journey):
             "metadata": {"name": JOB, "annotations": annotations},
             "spec": {"template": {"spec": spec}},
         }
-        self.world.send(request.create(JOBS, self.namespace, body))
+        self.environment.send(request.create(JOBS, self.name, body))
 
     def pod(self, number: int) -> Any:
         """A server's pod as it is; empty while there is none."""
         try:
-            return self.world.send(request.get(PODS, self.namespace, f"{JOB}-ps-{number}"))
+            return self.environment.send(request.get(PODS, self.name, f"{JOB}-ps-{number}"))
         except KubeError:
             return {}
 
     def restarts(self, number: int) -> int:
         """How often a server's container was restarted in its pod."""
-        found = self.pod(number).get("status", {}).get("containerStatuses", ())
-        return sum(int(status["restartCount"]) for status in found)
+        statuses = self.pod(number).get("status", {}).get("containerStatuses", ())
+        return sum(int(status["restartCount"]) for status in statuses)
 
     def address(self, number: int) -> str:
         """The cluster IP of a server."""
         name = f"{JOB}-ps-{number}"
-        service = self.world.send(request.get(SERVICES, self.namespace, name))
+        service = self.environment.send(request.get(SERVICES, self.name, name))
         return str(service["spec"]["clusterIP"])
 
     def status(self, number: int) -> dict[str, Any]:
         """What a server says, asked at its pod's address; empty if it does not answer."""
-        secret = self.world.send(request.get(SECRETS, self.namespace, f"{JOB}-master"))
+        secret = self.environment.send(request.get(SECRETS, self.name, f"{JOB}-master"))
         token = base64.b64decode(secret["data"]["token"]).decode()
         place = self.pod(number).get("status", {}).get("podIP", "")
         try:
@@ -171,17 +171,17 @@ class Training(Journey):
         return dict(answer.json()) if answer.status == 200 else {}
 
     def trained(self) -> dict[str, tuple[int, ...]]:
-        """Trainer -> the versions that its log tells of."""
-        found = {}
+        """Trainer -> the versions in its log."""
+        logs = {}
         for pod in self.trainers(JOB):
             if pod.role is Role.TRAINER:
-                path = request.path_of(PODS, self.namespace, pod.name)
-                asked = Request("GET", f"{path}/log", (("container", "main"),))
+                path = request.path_of(PODS, self.name, pod.name)
+                log_request = Request("GET", f"{path}/log", (("container", "main"),))
                 with contextlib.suppress(KubeError):
-                    text = self.world.api.send(asked).decode()
+                    text = self.environment.api.send(log_request).decode()
                     versions = re.findall(r"^version (\d+)", text, re.MULTILINE)
-                    found[pod.name] = tuple(int(version) for version in versions)
-        return found
+                    logs[pod.name] = tuple(int(version) for version in versions)
+        return logs
 
     def steps(self) -> int:
         """Batches that trainers tell of, those that were lost later included."""
@@ -216,11 +216,11 @@ class Training(Journey):
 
 
 @pytest.fixture
-def here(site: World, request: pytest.FixtureRequest) -> Iterator[Training]:
-    """A namespace of the journey's own."""
+def namespace(environment: Environment, request: pytest.FixtureRequest) -> Iterator[Training]:
+    """A namespace of the test's own."""
     name = request.node.name.removeprefix("test_").replace("_", "-")[:40].strip("-")
-    with journey(site, name) as found:
-        yield Training(site, found.namespace)
+    with isolated_namespace(environment, name) as isolated:
+        yield Training(environment, isolated.name)
 
 
 def _process(job: str, number: int) -> int:
@@ -228,88 +228,90 @@ def _process(job: str, number: int) -> int:
     words = [b"pserver", b"--index", str(number).encode(), b"--job", job.encode()]
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            found = file.read_bytes().split(b"\0")
-            if all(word in found for word in words):
+            arguments = file.read_bytes().split(b"\0")
+            if all(word in arguments for word in words):
                 return int(file.parent.name)
     raise AssertionError(f"server {number} has no process")
 
 
-def test_a_killed_server_goes_on_in_place(here: Training) -> None:
+def test_a_killed_server_goes_on_in_place(namespace: Training) -> None:
     """After kill -9 the kubelet restarts it in its pod, with its address, from its checkpoint."""
-    here.begin()
-    pod, address = here.pod(0), here.address(0)
+    namespace.begin()
+    pod, address = namespace.pod(0), namespace.address(0)
     os.kill(_process(JOB, 0), signal.SIGKILL)
     begun_s = clock.monotonic_s()
-    until("it was restarted", lambda: here.restarts(0), lambda count: count == 1, 30)
-    until("it serves", lambda: here.status(0).get("ready"), bool, 30)
+    until("it was restarted", lambda: namespace.restarts(0), lambda count: count == 1, 30)
+    until("it serves", lambda: namespace.status(0).get("ready"), bool, 30)
     served_s = clock.monotonic_s() - begun_s
-    restored = here.status(0)
-    here.goes_on()
+    restored = namespace.status(0)
+    namespace.goes_on()
     took_s = clock.monotonic_s() - begun_s
     print(
-        f"a killed server serves again after {served_s:.1f} s, training goes on after {took_s:.1f} s"
+        f"a killed server serves again after {served_s:.1f} s, training continues after {took_s:.1f} s"
     )
     print(f"as it serves again: {restored}")
-    after = here.pod(0)
+    after = namespace.pod(0)
 
     assert after["metadata"]["uid"] == pod["metadata"]["uid"]
     assert after["status"]["podIP"] == pod["status"]["podIP"]
-    assert here.address(0) == address
+    assert namespace.address(0) == address
     assert restored["version"] > 0
     assert took_s < BACK_S
-    assert here.restarts(1) == 0
-    here.finish()
+    assert namespace.restarts(1) == 0
+    namespace.finish()
 
 
-def test_a_deleted_server_comes_back(here: Training) -> None:
+def test_a_deleted_server_comes_back(namespace: Training) -> None:
     """Another pod under its name and address; its own checkpoints are gone with the volume."""
-    here.begin()
-    before, address = here.pod(1)["metadata"]["uid"], here.address(1)
+    namespace.begin()
+    before, address = namespace.pod(1)["metadata"]["uid"], namespace.address(1)
     begun_s = clock.monotonic_s()
-    here.world.send(request.delete(PODS, here.namespace, f"{JOB}-ps-1"))
+    namespace.environment.send(request.delete(PODS, namespace.name, f"{JOB}-ps-1"))
     until(
         "another serves",
         lambda: (
-            here.pod(1).get("metadata", {}).get("uid", before) != before
-            and here.status(1).get("ready")
+            namespace.pod(1).get("metadata", {}).get("uid", before) != before
+            and namespace.status(1).get("ready")
         ),
         bool,
         60,
     )
-    here.goes_on()
-    print(f"training goes on {clock.monotonic_s() - begun_s:.1f} s after a server was deleted")
+    namespace.goes_on()
+    print(f"training continued {clock.monotonic_s() - begun_s:.1f} s after a server was deleted")
 
-    assert here.address(1) == address
-    here.finish()
+    assert namespace.address(1) == address
+    namespace.finish()
 
 
-def _declare_lost(here: Journey, name: str) -> None:
+def _declare_lost(namespace: IsolatedNamespace, name: str) -> None:
     """Says that a node is not ready, as the node controller would after its grace."""
     condition = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
     body = {"status": {"conditions": [condition]}}
-    here.world.send(request.merge_patch(NODES, None, name, body, subresource="status"))
+    namespace.environment.send(request.merge_patch(NODES, None, name, body, subresource="status"))
 
 
-def test_a_server_outlives_its_node(here: Training) -> None:
+def test_a_server_outlives_its_node(namespace: Training) -> None:
     """Once its node is declared not ready it comes back on the other one."""
-    here.begin()
-    lost = here.pod(0)["spec"]["nodeName"]
-    before = {n: here.pod(n)["metadata"]["uid"] for n in range(2)}
-    nodes = here.world.cluster.real_nodes
+    namespace.begin()
+    lost = namespace.pod(0)["spec"]["nodeName"]
+    before = {n: namespace.pod(n)["metadata"]["uid"] for n in range(2)}
+    nodes = namespace.environment.cluster.real_nodes
     nodes[lost].kill()
     try:
         begun_s = clock.monotonic_s()
-        _declare_lost(here, lost)
+        _declare_lost(namespace, lost)
 
         def elsewhere() -> bool:
-            pods = [here.pod(number) for number in range(2)]
+            pods = [namespace.pod(number) for number in range(2)]
             return all(pod and pod["spec"].get("nodeName") not in ("", None, lost) for pod in pods)
 
         until("all servers are on the other node", elsewhere, bool, 60)
-        until("they serve", lambda: all(here.status(n).get("ready") for n in range(2)), bool, 90)
+        until(
+            "they serve", lambda: all(namespace.status(n).get("ready") for n in range(2)), bool, 90
+        )
         print(f"servers of a lost node serve elsewhere after {clock.monotonic_s() - begun_s:.1f} s")
     finally:
         nodes[lost].start()
 
-    assert here.pod(0)["metadata"]["uid"] != before[0]
-    here.finish()
+    assert namespace.pod(0)["metadata"]["uid"] != before[0]
+    namespace.finish()

@@ -1,7 +1,7 @@
 """Four trainers of a PaddlePaddle model on a real node, every step made together.
 
 Services take the place of two for a while. The others train on without a restart, the lead stays
-where it is, every record is trained exactly once an epoch, and a picture in build/together shows it.
+where it is, every record is trained exactly once an epoch, and a picture shows it.
 """
 
 import re
@@ -11,12 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from e2e.journey import Journey, World, journey, until
-from e2e.together import lives, picture
-from e2e.together.lives import LEFT, Life, Step
-from e2e.together.lookout import Seen, lookout
-from e2e.together.picture import Scene
-from e2e.together.stage import SHARED, data, services, stage, stay, submit
+from e2e.environment import Environment, IsolatedNamespace, isolated_namespace, until
+from e2e.real_training import picture, traces
+from e2e.real_training.fixture import (
+    SHARED,
+    services,
+    sleep_s,
+    submit,
+    training_environment,
+    write_data,
+)
+from e2e.real_training.observer import Observations, observe
+from e2e.real_training.picture import PictureData
+from e2e.real_training.traces import SIGTERM_EXIT, TrainerTrace, TrainingStep
 from kube import request
 from kube.request import PODS
 from policy.names import LABEL_TRAINER_ID
@@ -40,98 +47,112 @@ BEFORE_S, BURST_S = 8.0, 12.0
 START_S = 240.0
 """Four imports of PaddlePaddle on two cores, at most."""
 CHANGE_S = 3.0
-"""The bar: from a change of members to the next step."""
+"""The limit: from a change of members to the next step."""
 STOP_S = 2.0
 GOOD = 0.9
-"""Of the images that nobody trained on."""
+"""Accuracy on the test images."""
 PARTS = 6
-_PICTURE = Path("build/together/sync.png")
+_PICTURE = Path("build/real_training/sync.png")
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     """One real node of two cores, and EDL beside it."""
-    with stage(tmp_path_factory.mktemp("sync")) as world:
-        yield world
+    with training_environment(tmp_path_factory.mktemp("sync")) as prepared:
+        yield prepared
 
 
 @pytest.fixture
-def here(site: World) -> Iterator[Journey]:
-    """A namespace of the journey's own."""
-    with journey(site, JOB) as found:
-        yield found
+def namespace(environment: Environment) -> Iterator[IsolatedNamespace]:
+    """A namespace of the test's own."""
+    with isolated_namespace(environment, JOB) as isolated:
+        yield isolated
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What the run was like."""
+    """The observations of a run."""
 
-    lives: list[Life]
-    steps: list[Step]
-    seen: Seen
+    traces: list[TrainerTrace]
+    steps: list[TrainingStep]
+    observations: Observations
     burst: tuple[float, float]
     services_s: float
     """From their creation until both ran."""
     restarts: dict[str, int]
-    """Of containers, by trainer, of those that were there at the end."""
+    """Container restarts by trainer, for trainers present at the end."""
 
     @property
-    def taken(self) -> list[Life]:
-        """Those who had to go for the services; a finished job stops trainers, too."""
+    def preempted(self) -> list[TrainerTrace]:
+        """Traces of the trainers stopped during the burst; a finished job stops trainers, too."""
         begun_s, ended_s = self.burst
-        return [life for life in self.lives if begun_s <= (life.sigterm_s or 0.0) <= ended_s]
+        return [trace for trace in self.traces if begun_s <= (trace.sigterm_s or 0.0) <= ended_s]
 
     @property
-    def stayed(self) -> list[Life]:
-        """Those who were there before the services and until the end."""
-        first = [life for life in self.lives if life.start_s < self.burst[0]]
-        return [life for life in first if life not in self.taken]
+    def stayed(self) -> list[TrainerTrace]:
+        """Traces of the trainers that ran from before the burst until the end."""
+        first = [trace for trace in self.traces if trace.start_s < self.burst[0]]
+        return [trace for trace in first if trace not in self.preempted]
 
     def changed_s(self) -> float:
-        """From the last SIGTERM to the first step of those who stay, alone."""
-        gone_s = max(life.sigterm_s or 0.0 for life in self.taken)
-        alone = HIGH - len(self.taken)
-        return next(s.at_s for s in self.steps if s.at_s > gone_s and s.world == alone) - gone_s
+        """From the last SIGTERM to the first step of the remaining trainers."""
+        last_sigterm_s = max(trace.sigterm_s or 0.0 for trace in self.preempted)
+        alone = HIGH - len(self.preempted)
+        return (
+            next(s.at_s for s in self.steps if s.at_s > last_sigterm_s and s.world_size == alone)
+            - last_sigterm_s
+        )
 
     def back_s(self) -> float:
         """From the services' end to the first step of all."""
         freed_s = self.burst[1]
-        return next(s.at_s for s in self.steps if s.at_s > freed_s and s.world == HIGH) - freed_s
+        return (
+            next(s.at_s for s in self.steps if s.at_s > freed_s and s.world_size == HIGH) - freed_s
+        )
 
     def pause_s(self) -> float:
         """The longest time without a step, from the services' coming to the end."""
-        return lives.longest_pause_s(self.steps, self.burst[0], self.steps[-1].at_s)
+        return traces.longest_pause_s(self.steps, self.burst[0], self.steps[-1].at_s)
 
-    def speed(self, world: int) -> float:
-        """Records a second with so many members."""
-        steps = [step for step in self.steps if step.world == world]
+    def speed(self, world_size: int) -> float:
+        """Records per second in rounds with this number of members."""
+        steps = [step for step in self.steps if step.world_size == world_size]
         return sum(step.records for step in steps) / sum(step.seconds for step in steps)
 
 
-def _train(here: Journey, shared: Path) -> Run:
+def _train(namespace: IsolatedNamespace, shared: Path) -> Run:
     """A job whose capacity services want for a while."""
-    data("digits", shared)
-    with lookout(here, JOB, shared) as seen:
-        submit(here, JOB, WORDS, shared, trainers=(LOW, HIGH), example="digits", pause_s=PAUSE_S)
-        until("all train", lambda: lives.at_work(shared), lambda count: count == HIGH, START_S)
-        stay(BEFORE_S)
+    write_data("digits", shared)
+    with observe(namespace, JOB, shared) as observations:
+        submit(
+            namespace, JOB, WORDS, shared, trainers=(LOW, HIGH), example="digits", pause_s=PAUSE_S
+        )
+        until("all train", lambda: traces.working(shared), lambda count: count == HIGH, START_S)
+        sleep_s(BEFORE_S)
         begun_s = clock.epoch_s()
-        with services(here, SERVICES, SERVICE_CPU):
-            services_s = here.wait_services(SERVICES, 60)
-            stay(begun_s + BURST_S - clock.epoch_s())
+        with services(namespace, SERVICES, SERVICE_CPU):
+            services_s = namespace.wait_services(SERVICES, 60)
+            sleep_s(begun_s + BURST_S - clock.epoch_s())
             ended_s = clock.epoch_s()
         until(
-            "all train again", lambda: lives.at_work(shared), lambda count: count == HIGH, START_S
+            "all train again", lambda: traces.working(shared), lambda count: count == HIGH, START_S
         )
-        restarts = _restarts(here)
-        until("the job is over", lambda: here.job(JOB).finished, bool, 300)
-    found = lives.read(shared)
-    return Run(found, lives.together(found), seen, (begun_s, ended_s), services_s, restarts)
+        restarts = _restarts(namespace)
+        until("the job is over", lambda: namespace.job(JOB).finished, bool, 300)
+    trainer_traces = traces.read(shared)
+    return Run(
+        trainer_traces,
+        traces.group_steps(trainer_traces),
+        observations,
+        (begun_s, ended_s),
+        services_s,
+        restarts,
+    )
 
 
-def _restarts(here: Journey) -> dict[str, int]:
+def _restarts(namespace: IsolatedNamespace) -> dict[str, int]:
     """How often containers were restarted, by trainer."""
-    pods = here.world.send(request.list_page(PODS, here.namespace))["items"]
+    pods = namespace.environment.send(request.list_page(PODS, namespace.name))["items"]
     return {
         f"trainer-{pod['metadata']['labels'][LABEL_TRAINER_ID]}": sum(
             status["restartCount"] for status in pod["status"].get("containerStatuses", ())
@@ -142,28 +163,28 @@ def _restarts(here: Journey) -> dict[str, int]:
 
 
 def _accuracy(shared: Path) -> float:
-    """Of the last model, as the leader's last line says."""
+    """The accuracy of the last model, from the leader's last line."""
     printed = "".join(path.read_text() for path in shared.glob("*.log"))
-    found = re.search(r"evaluation of step \d+: loss [\d.e-]+, accuracy ([\d.]+)", printed)
-    assert found is not None, printed
-    return float(found[1])
+    match = re.search(r"evaluation of step \d+: loss [\d.e-]+, accuracy ([\d.]+)", printed)
+    assert match is not None, printed
+    return float(match[1])
 
 
 def test_services_take_two_of_four_and_the_others_train_on(
-    here: Journey, tmp_path: Path, report: Callable[[str], None]
+    namespace: IsolatedNamespace, tmp_path: Path, report: Callable[[str], None]
 ) -> None:
     """Never the leader; without a restart; nothing is lost or trained twice; two come back."""
-    run = _train(here, tmp_path / "shared")
-    leader = run.seen.leader(run.burst[0])
+    run = _train(namespace, tmp_path / "shared")
+    leader = run.observations.leader(run.burst[0])
     accuracy = _accuracy(tmp_path / "shared")
-    books, status = run.seen.status["datasets"]["training"], run.seen.status
+    dataset, status = run.observations.status["datasets"]["training"], run.observations.status
     two, four = run.speed(HIGH - SERVICES), run.speed(HIGH)
-    scene = Scene(
+    scene = PictureData(
         f"PaddlePaddle, synchronous: {HIGH} trainers on a real node, services take two for "
         f"{BURST_S:.0f} s",
-        run.lives,
+        run.traces,
         run.steps,
-        run.seen.looks,
+        run.observations.looks,
         run.burst,
     )
     picture.draw(_PICTURE, scene)
@@ -175,27 +196,27 @@ def test_services_take_two_of_four_and_the_others_train_on(
         f"picture {_PICTURE}"
     )
 
-    assert len(run.taken) == SERVICES
-    assert leader not in [life.name for life in run.taken]
-    assert run.seen.leader(run.steps[-1].at_s) == leader
-    assert {life.code for life in run.taken} == {LEFT}
-    assert max(life.stop_s or 0.0 for life in run.taken) <= STOP_S
+    assert len(run.preempted) == SERVICES
+    assert leader not in [trace.name for trace in run.preempted]
+    assert run.observations.leader(run.steps[-1].at_s) == leader
+    assert {trace.code for trace in run.preempted} == {SIGTERM_EXIT}
+    assert max(trace.stop_s or 0.0 for trace in run.preempted) <= STOP_S
     assert run.changed_s() <= CHANGE_S
     assert run.pause_s() <= CHANGE_S
     assert accuracy >= GOOD
-    assert [len(life.pids) for life in run.lives] == [1] * (HIGH + SERVICES)
-    assert {run.restarts[life.name] for life in run.stayed} == {0}
-    # a trainer of a finished job that takes more than 5 s to end is told to
-    assert {life.code for life in run.lives if life not in run.taken} <= {0, LEFT}
-    falls = lives.means(run.steps, PARTS)
+    assert [len(trace.pids) for trace in run.traces] == [1] * (HIGH + SERVICES)
+    assert {run.restarts[trace.name] for trace in run.stayed} == {0}
+    # a trainer of a finished job that takes more than 5 s to end gets SIGTERM
+    assert {trace.code for trace in run.traces if trace not in run.preempted} <= {0, SIGTERM_EXIT}
+    falls = traces.means(run.steps, PARTS)
     assert falls == sorted(falls, reverse=True)
-    assert lives.disagreements(run.lives) == []
+    assert traces.disagreements(run.traces) == []
     assert [step.number for step in run.steps] == list(range(1, len(run.steps) + 1))
     assert sum(step.records for step in run.steps) == EPOCHS * RECORDS
-    assert books["done_records"] == EPOCHS * RECORDS
-    assert books["dropped_records"] == 0
+    assert dataset["done_records"] == EPOCHS * RECORDS
+    assert dataset["dropped_records"] == 0
     assert (status["lost_records"], status["trained_again_records"]) == (0, 0)
     assert status["setbacks"]["count"] == 0
-    reasons = {c.type: c.reason for c in here.job(JOB).status.conditions}
+    reasons = {c.type: c.reason for c in namespace.job(JOB).status.conditions}
     assert reasons["Complete"] == "MasterSaysDone"
-    assert [pod for pod in here.trainers(JOB) if pod.phase is Phase.FAILED] == []
+    assert [pod for pod in namespace.trainers(JOB) if pod.phase is Phase.FAILED] == []

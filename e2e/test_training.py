@@ -1,7 +1,7 @@
 """Four trainers of handwritten digits on a real node; services take the place of two for a while.
 
-Real containers, real signals, all of EDL. The model is as good as that of a run that nobody
-disturbed, no record was lost, and a picture in build/training shows who trained when.
+Real containers, real signals, all of EDL. The model is as good as that of an
+undisturbed run, no record was lost, and a picture in build/training shows each trainer's batches.
 """
 
 import importlib
@@ -18,10 +18,10 @@ from e2e.cluster.components import SchedulerOptions
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.local import running
 from e2e.cluster.machine import needs, python_image
-from e2e.edl import Edl
-from e2e.journey import Journey, PodHistory, World, journey, until
-from e2e.training import notes, picture, watched
-from e2e.training.notes import SIGTERM_EXIT, Life
+from e2e.control_plane import EdlControlPlane
+from e2e.environment import Environment, IsolatedNamespace, PodHistory, isolated_namespace, until
+from e2e.training import picture, traces, watched
+from e2e.training.traces import SIGTERM_EXIT, BatchTrace
 from kube import request
 from kube.client import Client
 from kube.config import load
@@ -40,7 +40,7 @@ SERVICES, SERVICE_CPU = 2, "500m"
 """Two trainers of the four must go before both services have room on two cores."""
 BURST_S = 12.0
 STOP_S = 2.0
-"""The bars: SIGTERM to exit, and the longest time that others do not train."""
+"""The limits: SIGTERM to exit, and the longest time that others do not train."""
 PAUSE_MOST_S = 2.0
 POINT = 0.01
 IMAGES = 20_000
@@ -51,7 +51,7 @@ _PICTURE = Path("build/training/timeline.png")
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     """One real node of two cores with this project's image, and EDL beside it."""
     try:
         needs.find()
@@ -60,27 +60,27 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     place = tmp_path_factory.mktemp("training")
     files = {"/app/watched.py": Path(watched.__file__), "/app/train.py": _TRAIN}
     image = python_image.build(place / "image.tar", IMAGE, files=files)
-    edl_rooms = Edl(place, master_image=IMAGE)
+    control_plane = EdlControlPlane(place, master_image=IMAGE)
     with (
         running(
-            place, scheduler=SchedulerOptions(edl_rooms.scheduler), real_nodes=1, images=[image]
+            place, scheduler=SchedulerOptions(control_plane.scheduler), real_nodes=1, images=[image]
         ) as cluster,
-        edl_rooms.beside(cluster),
+        control_plane.installed_in(cluster),
     ):
-        api = Client(load(cluster.admin), user_agent="edl-journeys")
+        api = Client(load(cluster.admin), user_agent="edl-e2e")
         with PodHistory(api).following() as pods:
-            yield World(cluster, edl_rooms, api, pods)
+            yield Environment(cluster, control_plane, api, pods)
         api.close()
 
 
 @pytest.fixture
-def here(site: World) -> Iterator[Journey]:
-    """A namespace of the journey's own."""
-    with journey(site, "digits") as found:
-        yield found
+def namespace(environment: Environment) -> Iterator[IsolatedNamespace]:
+    """A namespace of the test's own."""
+    with isolated_namespace(environment, "digits") as isolated:
+        yield isolated
 
 
-def _submit(here: Journey, shared: Path) -> None:
+def _submit(namespace: IsolatedNamespace, shared: Path) -> None:
     """The numpy example, unchanged, as an elastic Job with a master."""
     marks = {ANNOTATION_MIN: str(LOW), ANNOTATION_MAX: str(HIGH), ANNOTATION_MASTER: "true"}
     words = ["--out", "/shared/model", "--epochs", str(EPOCHS), "--pause-s", str(PAUSE_S)]
@@ -101,10 +101,10 @@ def _submit(here: Journey, shared: Path) -> None:
         "metadata": {"name": "digits", "annotations": marks},
         "spec": {"template": {"spec": spec}},
     }
-    here.world.send(request.create(JOBS, here.namespace, body))
+    namespace.environment.send(request.create(JOBS, namespace.name, body))
 
 
-def _burst(here: Journey) -> None:
+def _burst(namespace: IsolatedNamespace) -> None:
     """Services arrive that need the place of two trainers."""
     sleep = "import signal; signal.signal(signal.SIGTERM, lambda *_: exit()); signal.pause()"
     container = {
@@ -117,45 +117,45 @@ def _burst(here: Journey) -> None:
     template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
     spec = {"replicas": SERVICES, "selector": {"matchLabels": labels}, "template": template}
     body: dict[str, Any] = {"metadata": {"name": "web"}, "spec": spec}
-    here.world.send(request.create(DEPLOYMENTS, here.namespace, body))
+    namespace.environment.send(request.create(DEPLOYMENTS, namespace.name, body))
 
 
 def _batches(shared: Path) -> int:
-    return sum(len(life.batches) for life in notes.read(shared))
+    return sum(len(trace.batches) for trace in traces.read(shared))
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What the disturbed run was like."""
+    """The observations of the disturbed run."""
 
-    lives: list[Life]
+    traces: list[BatchTrace]
     burst: tuple[float, float]
     services_s: float
     """From their creation until both ran."""
 
 
-def _disturbed(here: Journey, shared: Path) -> Run:
-    _submit(here, shared)
-    here.wait_running("digits", HIGH, 60)
+def _disturbed(namespace: IsolatedNamespace, shared: Path) -> Run:
+    _submit(namespace, shared)
+    namespace.wait_running("digits", HIGH, 60)
     until("all train", lambda: len(_training(shared)), lambda count: count == HIGH, 60)
     until("some is trained", lambda: _batches(shared), lambda count: count > 10 * HIGH, 60)
     begun_s = clock.epoch_s()
-    _burst(here)
-    services_s = here.wait_services(SERVICES, 30)
+    _burst(namespace)
+    services_s = namespace.wait_services(SERVICES, 30)
     until("it lasts", clock.epoch_s, lambda now_s: now_s > begun_s + BURST_S, BURST_S + 5)
     ended_s = clock.epoch_s()
-    here.world.send(request.delete(DEPLOYMENTS, here.namespace, "web"))
-    here.wait_running("digits", HIGH, 30)
-    until("the job is over", lambda: here.job("digits").finished, bool, 180)
-    return Run(notes.read(shared), (begun_s, ended_s), services_s)
+    namespace.environment.send(request.delete(DEPLOYMENTS, namespace.name, "web"))
+    namespace.wait_running("digits", HIGH, 30)
+    until("the job is over", lambda: namespace.job("digits").finished, bool, 180)
+    return Run(traces.read(shared), (begun_s, ended_s), services_s)
 
 
-def _training(shared: Path) -> list[Life]:
-    return [life for life in notes.read(shared) if life.batches]
+def _training(shared: Path) -> list[BatchTrace]:
+    return [trace for trace in traces.read(shared) if trace.batches]
 
 
 def _undisturbed(folder: Path) -> None:
-    """The same number of records, by four processes that nobody disturbs."""
+    """The same number of records, by four undisturbed processes."""
     words = [str(_TRAIN), "--out", str(folder), "--epochs", str(EPOCHS), "--pause-s", "0.01"]
     subprocess.run(
         [sys.executable, "-m", "edl", "run", "-n", str(HIGH), *words],
@@ -171,47 +171,53 @@ def _accuracy(folder: Path) -> float:
 
 
 def test_services_take_two_of_four_trainers_and_give_them_back(
-    here: Journey, tmp_path: Path, report: Callable[[str], None]
+    namespace: IsolatedNamespace, tmp_path: Path, report: Callable[[str], None]
 ) -> None:
     """Two leave in time, two train on, two come back; nothing is lost, and the model is as good."""
     shared = tmp_path / "shared"
     shared.mkdir(mode=0o777)
-    run = _disturbed(here, shared)
-    released = [life for life in run.lives if life.released and life.code == SIGTERM_EXIT]
-    survivors = [life for life in run.lives if life.start_s < run.burst[0] and life not in released]
-    pauses = [life.longest_pause_s(run.burst[0] - 1, run.burst[1] + BURST_S) for life in survivors]
-    stops = [life.stop_s for life in released]
-    kept = here.world.send(request.get(CONFIGMAPS, here.namespace, "digits-master"))
-    books = unpack(kept["data"][SNAPSHOT])
-    done = books["datasets"]["digits"]["totals"]
+    run = _disturbed(namespace, shared)
+    released = [trace for trace in run.traces if trace.released and trace.code == SIGTERM_EXIT]
+    survivors = [
+        trace for trace in run.traces if trace.start_s < run.burst[0] and trace not in released
+    ]
+    pauses = [
+        trace.longest_pause_s(run.burst[0] - 1, run.burst[1] + BURST_S) for trace in survivors
+    ]
+    stops = [trace.stop_s for trace in released]
+    config_map = namespace.environment.send(
+        request.get(CONFIGMAPS, namespace.name, "digits-master")
+    )
+    snapshot = unpack(config_map["data"][SNAPSHOT])
+    done = snapshot["datasets"]["digits"]["totals"]
     _undisturbed(tmp_path / "plain")
     reached, plain = _accuracy(shared / "model"), _accuracy(tmp_path / "plain")
     title = (
         f"Handwritten digits: {HIGH} trainers, services take two for {BURST_S:.0f} s, "
         f"accuracy {reached:.3f} (undisturbed {plain:.3f})"
     )
-    picture.draw(_PICTURE, run.lives, run.burst, title)
+    picture.draw(_PICTURE, run.traces, run.burst, title)
     report(
         f"services ran after {run.services_s:.1f} s; SIGTERM to exit "
         f"{', '.join(f'{stop:.2f}' for stop in stops if stop is not None)} s; longest pause of the "
         f"others {max(pauses):.2f} s; accuracy {reached:.4f}, undisturbed {plain:.4f}; "
-        f"{sum(life.records for life in run.lives)} records trained, {done[1]} acknowledged, "
-        f"{books['lost_records']} lost with trainers; picture {_PICTURE}"
+        f"{sum(trace.records for trace in run.traces)} records trained, {done[1]} acknowledged, "
+        f"{snapshot['lost_records']} lost with trainers; picture {_PICTURE}"
     )
 
     assert len(released) == HIGH - LOW
     assert len(survivors) == LOW
-    assert len(run.lives) == HIGH + len(released)
+    assert len(run.traces) == HIGH + len(released)
     assert all(stop is not None and stop <= STOP_S for stop in stops)
     assert max(pauses) <= PAUSE_MOST_S
     assert done[1] == EPOCHS * (1797 - train.TEST)
     assert done[2] == 0
-    assert sum(life.records for life in run.lives) >= done[1]
-    assert sum(life.records for life in run.lives) <= done[1] + books["lost_records"] + _SLACK
+    assert sum(trace.records for trace in run.traces) >= done[1]
+    assert sum(trace.records for trace in run.traces) <= done[1] + snapshot["lost_records"] + _SLACK
     assert abs(reached - plain) <= POINT
-    reasons = {c.type: c.reason for c in here.job("digits").status.conditions}
+    reasons = {c.type: c.reason for c in namespace.job("digits").status.conditions}
     assert reasons["Complete"] == "MasterSaysDone"
-    assert [pod for pod in here.trainers("digits") if pod.phase is Phase.FAILED] == []
+    assert [pod for pod in namespace.trainers("digits") if pod.phase is Phase.FAILED] == []
 
 
 _SLACK = train.BATCH * 2 * (HIGH - LOW)

@@ -71,9 +71,9 @@ class World:
     process: Process | None = None
     address: str = ""
 
-    def send(self, asked: request.Request) -> Any:
+    def send(self, api_request: request.Request) -> Any:
         """The answer, decoded."""
-        return orjson.loads(self.api.send(asked))
+        return orjson.loads(self.api.send(api_request))
 
     def get(self, path: str) -> urllib3.BaseHTTPResponse:
         """What the webhook itself answers."""
@@ -146,14 +146,14 @@ def until(fact: Callable[[], object], within_s: float = 30.0) -> None:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """One cluster and one webhook for all journeys; each uses names of its own."""
+    """One cluster and one webhook for all tests; each uses names of its own."""
     directory = tmp_path_factory.mktemp("webhook")
     with running(directory / "cluster") as cluster:
         api = Client(config.load(cluster.admin))
         for name in (SYSTEM_NAMESPACE, "training", "vision"):
             api.send(request.create(NAMESPACES, None, {"metadata": {"name": name}}))
             until(partial(_has_account, api, name))
-        _install(api, BASE / "webhook-rbac.yaml", lambda found: found)
+        _install(api, BASE / "webhook-rbac.yaml", lambda document: document)
         for name, values in EDL_CLASSES.items():
             body = {
                 "metadata": {"name": name},
@@ -161,19 +161,19 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 "preemptionPolicy": values.preemption_policy,
             }
             api.send(request.create(PRIORITYCLASSES, None, body))
-        found = World(cluster, api, directory)
+        started = World(cluster, api, directory)
         try:
-            found.start()
+            started.start()
             _install(
                 api,
                 BASE / "webhook-configuration.yaml",
-                lambda document: by_url(document, f"https://{found.address}"),
+                lambda document: by_url(document, f"https://{started.address}"),
             )
-            until(found.ready)
-            until(lambda: _called(found))
-            yield found
+            until(started.ready)
+            until(lambda: _called(started))
+            yield started
         finally:
-            found.stop()
+            started.stop()
             api.close()
 
 
@@ -196,7 +196,7 @@ def _install(
 
 
 def _called(world: World) -> bool:
-    """Whether the API server calls the webhook by now, for both: it hears of each by itself.
+    """Whether the API server calls the webhook by now, for both: it learns of each separately.
 
     A dry run of a trainer gets patched, and one of a Job without a maximum is refused.
     """
@@ -208,8 +208,8 @@ def _called(world: World) -> bool:
     return False
 
 
-def _dry(asked: request.Request) -> request.Request:
-    return replace(asked, query=(*asked.query, ("dryRun", "All")))
+def _dry(api_request: request.Request) -> request.Request:
+    return replace(api_request, query=(*api_request.query, ("dryRun", "All")))
 
 
 def _pod(
@@ -302,7 +302,7 @@ def test_elastic_job_is_handed_over(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotations", "spec", "said"),
+    ("annotations", "spec", "message"),
     [
         ({"edl.training/min-trainers": "9"}, {}, "edl.training/max-trainers is missing"),
         ({**BOUNDS, "edl.training/min-trainers": "61"}, {}, "min must not exceed max"),
@@ -310,10 +310,10 @@ def test_elastic_job_is_handed_over(world: World) -> None:
     ],
 )
 def test_bad_jobs_are_refused(
-    world: World, annotations: dict[str, str], spec: dict[str, Any], said: str
+    world: World, annotations: dict[str, str], spec: dict[str, Any], message: str
 ) -> None:
     """Kubectl shows which annotation or field is wrong and what would be right."""
-    with pytest.raises(Invalid, match=said):
+    with pytest.raises(Invalid, match=message):
         world.send(_job("bad", annotations, **spec))
 
 
@@ -354,13 +354,13 @@ def test_policy_is_checked_at_apply_and_then_rules(world: World) -> None:
         world.send(stored(None))
     world.send(stored(policy))
     until(lambda: world.get("/readyz").json()["policy"]["source"] == "configmap")
-    numbers = count()  # the API server hears of the new selector a moment later
+    numbers = count()  # the API server sees the new selector a moment later
 
     def selected() -> dict[str, Any]:
-        found: dict[str, Any] = world.send(
+        pod_: dict[str, Any] = world.send(
             _pod(f"mnist-{next(numbers)}", {"tf-job": "mnist"}, "vision")
         )
-        return found
+        return pod_
 
     until(lambda: selected()["spec"]["priority"] == -1000)
     pod = selected()

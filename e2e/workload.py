@@ -1,4 +1,4 @@
-"""The workload of the demo and the journeys as Kubernetes objects: services beside training.
+"""The workload of the demo and the end-to-end tests: services and training as Kubernetes objects.
 
 Pure: a `Scenario` in, manifests out; `e2e.demo.script` sends them. Sizes of nodes and pods
 are those of the experiment that this system is measured by (2 348 CPU on 133 nodes, of
@@ -31,7 +31,7 @@ _IMAGE = "registry.invalid/workload"  # kwok pulls nothing
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What runs, how much of it, and for how long."""
+    """A workload: its objects, their numbers and the duration."""
 
     name: str
     big_nodes: int
@@ -39,7 +39,7 @@ class Scenario:
     small_nodes: int
     """Nodes of 17 CPU."""
     system_cpu_millis: int
-    """Of all system pods together: pods of 1 CPU, and one with the rest."""
+    """CPU of all system pods together: pods of 1 CPU, and one with the remainder."""
     services: tuple[int, ...]
     """How many services are wanted on each plateau, the first one included."""
     step_s: float
@@ -166,8 +166,8 @@ def plain_classes() -> list[Manifest]:
 
 def system(scenario: Scenario) -> list[Manifest]:
     """The pods every cluster has: whole CPUs, and one pod with the odd rest."""
-    whole, rest = divmod(scenario.system_cpu_millis, 1000)
-    sizes = [("system", whole, "1"), ("system-rest", 1 if rest else 0, f"{rest}m")]
+    whole, rest_millis = divmod(scenario.system_cpu_millis, 1000)
+    sizes = [("system", whole, "1"), ("system-rest", 1 if rest_millis else 0, f"{rest_millis}m")]
     return [
         _replicated(
             "Deployment",

@@ -1,1 +1,1 @@
-"""Mutation testing: small faults are put into the rooms' code, and their tests have to notice."""
+"""Mutation testing: applies small faults to the code, which the tests must detect."""

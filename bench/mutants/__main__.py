@@ -1,4 +1,4 @@
-"""`python -m bench.mutants`: do the tests notice faults? See docs/decisions."""
+"""`python -m bench.mutants`: measures how many faults the tests detect. See docs/decisions."""
 
 import argparse
 import os
@@ -22,31 +22,35 @@ _OUTPUT = _ROOT / "build" / "mutants"
 _COUNT = 500
 _SEEDS = 10_000
 _TELL_S = 15.0
-"""How often progress is printed where no terminal shows it in one line."""
+"""The interval of progress lines, if the output is not a terminal."""
 _INTERRUPTED = 130
-_DESCRIPTION = """Puts small faults into a copy of the tree, one at a time (mutmut makes them), and
-runs the tests of the room that each is in. Prints how many the tests notice, and a diff of each
-that they do not; writes build/mutants/report.json. The user's tree is only read."""
+_DESCRIPTION = """Applies small faults to a copy of the tree, one at a time (mutmut generates them),
+and runs the tests of the room that contains the fault. Prints how many the tests detect, and a diff
+of each undetected one; writes build/mutants/report.json. The user's tree is only read."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs what the command line says.
+    """Runs the command.
 
     Returns:
-        0; 1 for a rate under the bar, or a run that failed; 2 for bad usage; 130 when interrupted.
+        0; 1 if the rate is too low or a run failed; 2 for a usage error; 130 after an interrupt.
     """
-    known = rooms(_ROOT)
-    arguments = _parser(list(known)).parse_args(argv)
+    all_rooms = rooms(_ROOT)
+    arguments = _parser(list(all_rooms)).parse_args(argv)
     console, complaints = Console(), Console(stderr=True)
     seed = secrets.randbelow(_SEEDS) if arguments.seed is None else arguments.seed
     console.print(f"{_again(arguments, seed)} tries the same on the same tree", highlight=False)
-    chosen = {name: room for name, room in known.items() if name in (arguments.room or known)}
+    chosen = {
+        name: room for name, room in all_rooms.items() if name in (arguments.room or all_rooms)
+    }
     begun_s = perf_counter()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing is left behind
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that processes are cleaned up
     try:
         with console.status("staging") as status:
-            tell = _progress_printer(console, status.update)
-            run = Run(_ROOT, _OUTPUT / "rooms", chosen, tell, len(os.sched_getaffinity(0)))
+            report_progress = _progress_printer(console, status.update)
+            run = Run(
+                _ROOT, _OUTPUT / "rooms", chosen, report_progress, len(os.sched_getaffinity(0))
+            )
             outcomes = run.outcomes(seed, arguments.count)
     except KeyboardInterrupt:
         console.print("interrupted: no report was written")
@@ -76,7 +80,7 @@ def _parser(names: list[str]) -> argparse.ArgumentParser:
         "--count",
         type=_number(1),
         default=_COUNT,
-        help=f"how many over all rooms, never fewer than {MIN_PER_ROOM} of each (default: {_COUNT})",
+        help=f"mutants over all rooms, at least {MIN_PER_ROOM} of each (default: {_COUNT})",
     )
     parser.add_argument(
         "--room",
@@ -89,7 +93,7 @@ def _parser(names: list[str]) -> argparse.ArgumentParser:
 
 
 def _number(least: int) -> Callable[[str], int]:
-    """Reads a whole number that is not too small."""
+    """Returns a parser of whole numbers of at least `least`."""
 
     def read(text: str) -> int:
         if not text.isdecimal() or int(text) < least:
@@ -100,17 +104,17 @@ def _number(least: int) -> Callable[[str], int]:
 
 
 def _again(arguments: argparse.Namespace, seed: int) -> str:
-    """The command that runs this again."""
+    """The command that repeats this run."""
     count = f" COUNT={arguments.count}" if arguments.count != _COUNT else ""
     named = f' ROOM="{" ".join(arguments.room)}"' if arguments.room else ""
     return f"make mutants SEED={seed}{count}{named}"
 
 
 def _progress_printer(console: Console, update: Callable[[str], None]) -> Callable[[str], None]:
-    """Shows progress: in place on a terminal, else as a line now and then."""
+    """Returns a function that shows progress: in place on a terminal, else in occasional lines."""
     shown_s = 0.0
 
-    def tell(text: str) -> None:
+    def report_progress(text: str) -> None:
         nonlocal shown_s
         if console.is_terminal:
             update(text)
@@ -118,7 +122,7 @@ def _progress_printer(console: Console, update: Callable[[str], None]) -> Callab
             shown_s = perf_counter()
             console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    return tell
+    return report_progress
 
 
 if __name__ == "__main__":

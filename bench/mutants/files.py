@@ -1,6 +1,6 @@
-"""What passes between the command and the process of a room: files in the staged tree.
+"""The files in a staged tree through which the command and a room's process communicate.
 
-The command reads mutmut's own files of results too, while mutmut writes them.
+The command also reads mutmut's result files while mutmut writes them.
 """
 
 import json
@@ -9,31 +9,31 @@ from pathlib import Path
 from typing import Any
 
 CANDIDATES = Path("candidates.json")
-"""For each file the numbers of its mutants."""
+"""The numbers of the mutants of each file."""
 SAMPLE = Path("sample.json")
-"""For each file the numbers of the mutants that are tried."""
+"""The numbers of the sampled mutants of each file."""
 MUTANTS = Path("mutants.json")
-"""What they are: name, file, line, function, lines before and after, diff."""
+"""Their descriptions: name, file, line, function, lines before and after, diff."""
 SECOND_TRY = Path("again.json")
-"""Exit codes of those tried again, by name."""
+"""Exit codes of the mutants tried again, by name."""
 OUTPUT = Path("mutants")
-"""Mutmut's folder: the mutated tree and its results."""
+"""Mutmut's folder: the mutated tree and the results."""
 
 
 def read(path: Path) -> Any:
-    """What a JSON file says."""
+    """Reads a JSON file."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 def write(path: Path, value: object) -> None:
-    """Writes it whole: whoever reads meanwhile sees the file before."""
+    """Writes a JSON file atomically: concurrent readers get the previous content."""
     whole = path.with_suffix(".new")
     whole.write_text(json.dumps(value, indent=1), encoding="utf-8")
     whole.replace(path)
 
 
 def exit_codes(folder: Path, files: Iterable[str]) -> dict[str, int]:
-    """How the tests of each mutant that mutmut has tried ended, by its name."""
+    """The exit codes of the tests of all mutants tried so far, by name."""
     codes: dict[str, int] = {}
     for file in sorted(set(files)):
         try:

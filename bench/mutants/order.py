@@ -1,4 +1,4 @@
-"""A pytest plugin: fast tests first, so that most mutants are found out in milliseconds."""
+"""A pytest plugin that runs fast tests first, so that most mutants are killed in milliseconds."""
 
 import json
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 STATS = Path("mutmut-stats.json")
-"""What mutmut has measured, in the folder that tests run in; absent while it measures."""
+"""Mutmut's measurements, in the folder in which tests run; absent during the measurement."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """By how long each has taken; those that were not measured keep their order, at the end."""
+    """Sorts tests by duration; unmeasured ones follow in their original order."""
     if not STATS.exists():
         return
     seconds = json.loads(STATS.read_text(encoding="utf-8"))["duration_by_test"]

@@ -1,31 +1,31 @@
-"""What a mutant changes, as a diff and as the lines that name it."""
+"""The change of a mutant, as a diff and as the lines that identify it."""
 
 import difflib
 from dataclasses import dataclass
 
 _CONTEXT = 2
 _HEAD = 2
-"""Lines of a diff that name the files."""
+"""Header lines of a diff."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """The difference that one mutation makes to a file."""
+    """The change of a file by one mutation."""
 
     line: int
-    """Where the first change is, from 1."""
+    """The first changed line, from 1."""
     before: str
-    """The lines that go, each without the space around it."""
+    """The removed lines, each stripped."""
     after: str
     diff: str
-    """As of `diff -u`: `git apply` puts the mutant into the tree."""
+    """A unified diff, which `git apply` can apply to the tree."""
 
 
 def patch(file: str, code: str, mutated: str) -> Patch:
-    """What lies between a file's code and the same with one mutation.
+    """Computes the change between a file's code and its mutated code.
 
     Raises:
-        ValueError: They are the same.
+        ValueError: They are equal.
     """
     old, new = code.splitlines(keepends=True), mutated.splitlines(keepends=True)
     lines = list(difflib.unified_diff(old, new, f"a/{file}", f"b/{file}", n=_CONTEXT))

@@ -1,4 +1,4 @@
-"""What a run has shown: as tables for people, as JSON for machines."""
+"""The report of a run: a table, the diffs of survivors, and JSON."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -9,22 +9,22 @@ import orjson
 from rich.table import Table
 
 from bench.mutants.run import Outcome
-from bench.mutants.verdicts import MIN_RATE, Counts, Verdict
+from bench.mutants.verdicts import MIN_RATE, Verdict, VerdictCounts
 
 _SHOWN = (Verdict.SURVIVED, Verdict.NOT_COVERED, Verdict.BROKEN, Verdict.EQUIVALENT)
 _COLUMNS = ("mutants", "tried", "killed", "survived", "timeout", "no test", "broken", "equal")
-"""Short, or a terminal of 80 columns cuts them."""
+"""Short, so that they fit a terminal of 80 columns."""
 
 
-def total(outcomes: Mapping[str, Outcome]) -> Counts:
-    """All rooms together."""
-    return Counts.of(
-        Verdict(each["verdict"]) for outcome in outcomes.values() for each in outcome.tried
+def total(outcomes: Mapping[str, Outcome]) -> VerdictCounts:
+    """The counts over all rooms."""
+    return VerdictCounts.of(
+        Verdict(mutant["verdict"]) for outcome in outcomes.values() for mutant in outcome.tried
     )
 
 
 def table(outcomes: Mapping[str, Outcome], seed: int) -> Table:
-    """One row for each room."""
+    """A table with a row per room."""
     shown = Table(padding=(0, 0), title=f"mutants, seed {seed}", title_justify="left")
     shown.add_column("room")
     for column in (*_COLUMNS, "rate"):
@@ -38,31 +38,31 @@ def table(outcomes: Mapping[str, Outcome], seed: int) -> Table:
 
 
 def survivors(outcomes: Mapping[str, Outcome]) -> str:
-    """What the tests did not notice: where it is, and the diff."""
+    """Place and diff of the mutants that the tests did not detect."""
     parts = [
-        _described(name, each)
+        _described(name, mutant)
         for name, outcome in outcomes.items()
-        for each in outcome.tried
-        if each["verdict"] in _SHOWN
+        for mutant in outcome.tried
+        if mutant["verdict"] in _SHOWN
     ]
     return "\n".join(parts)
 
 
 def write(path: Path, outcomes: Mapping[str, Outcome], facts: Mapping[str, Any]) -> None:
-    """The whole as JSON: facts of the run, counts of the rooms, and every mutant tried."""
+    """Writes the JSON report: facts of the run, counts of the rooms, and all tried mutants."""
     rooms = {
         name: {"mutants": outcome.mutants} | _figures(outcome.count)
         for name, outcome in outcomes.items()
     }
     mutants = [
-        {"room": name} | each for name, outcome in outcomes.items() for each in outcome.tried
+        {"room": name} | mutant for name, outcome in outcomes.items() for mutant in outcome.tried
     ]
     whole = {**facts, "all": _figures(total(outcomes)), "rooms": rooms, "mutants": mutants}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(orjson.dumps(whole, option=orjson.OPT_INDENT_2))
 
 
-def _cells(count: Counts) -> list[str]:
+def _cells(count: VerdictCounts) -> list[str]:
     figures = _figures(count)
     style = "" if count.rate >= MIN_RATE else "[yellow]"
     return [
@@ -71,7 +71,7 @@ def _cells(count: Counts) -> list[str]:
     ]
 
 
-def _figures(count: Counts) -> dict[str, Any]:
+def _figures(count: VerdictCounts) -> dict[str, Any]:
     return asdict(count) | {"rate": round(count.rate, 4)}
 
 

@@ -1,4 +1,4 @@
-"""Rooms side by side, each in a staged tree and processes of its own."""
+"""Runs rooms in parallel, each in its own staged tree and processes."""
 
 import contextlib
 import os
@@ -19,81 +19,81 @@ from bench.mutants.rooms import Room
 from bench.mutants.verdicts import Verdict
 
 MIN_PER_ROOM = 25
-"""How many of each room are tried, however few it has of all."""
+"""The least number of mutants that are tried of each room."""
 _LOG_LINES = 40
 _POLL_S = 2.0
-"""How often progress is looked at."""
+"""The interval of progress updates."""
 _TRIES = 2
-"""How often a room is begun: its tests must pass before they can tell anything."""
+"""Attempts per room: its tests must pass without a mutant first."""
 
 
 class RoomError(RuntimeError):
-    """A room's mutants could not be tried; the message ends with what its process has said."""
+    """A room's mutants could not be tried; the message ends with its process's output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of the mutants of one room."""
+    """The results of the mutants of one room."""
 
     mutants: int
-    """How many there are."""
+    """The number of all its mutants."""
     tried: list[dict[str, Any]]
-    """Those of the sample: what they are, `verdict`, and `reason` where they are equivalent."""
+    """The sampled ones: description, `verdict`, and `reason` if they are equivalent."""
 
     @property
-    def count(self) -> verdicts.Counts:
-        """They, counted."""
-        return verdicts.Counts.of(Verdict(each["verdict"]) for each in self.tried)
+    def count(self) -> verdicts.VerdictCounts:
+        """The verdicts, counted."""
+        return verdicts.VerdictCounts.of(Verdict(mutant["verdict"]) for mutant in self.tried)
 
 
 @dataclass(slots=True)
 class Run:
-    """One run over some rooms."""
+    """A run over some rooms."""
 
     root: Path
-    """The user's tree, which is only read."""
+    """The user's tree, which is not modified."""
     folder: Path
-    """Where staged trees go."""
+    """The folder of the staged trees."""
     rooms: Mapping[str, Room]
-    tell: Callable[[str], None]
-    """Shows a person what goes on."""
+    report_progress: Callable[[str], None]
+    """Receives progress messages."""
     cores: int
     failed: dict[str, str] = field(default_factory=dict)
-    """Rooms that could not be tried, and why; the others go on."""
+    """Rooms that could not be tried, with the reason; the others continue."""
     _processes: set[subprocess.Popen[bytes]] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _temporary: str = ""
     _over: bool = False
 
     def outcomes(self, seed: int, count: int) -> dict[str, Outcome]:
-        """Tries a sample of all rooms' mutants; without rooms that have `failed`.
+        """Tries a sample of the mutants; returns the outcomes of rooms that have not `failed`.
 
         Raises:
-            RoomError: Mutants of a room cannot even be counted.
+            RoomError: The mutants of a room cannot be listed.
             LookupError: See `bench.mutants.stage`.
         """
-        known = equivalents.load()
+        listed = equivalents.load()
         with tempfile.TemporaryDirectory(prefix="edl-mutants-") as self._temporary:
             try:
-                self._each(self._list, lambda _name: "counts its mutants")
+                self._run_in_rooms(self._list, lambda _name: "counts its mutants")
                 candidates = {name: self._candidates(name) for name in self.rooms}
                 totals = {name: len(numbers) for name, numbers in candidates.items()}
                 for name, share in sample.shares(totals, count, MIN_PER_ROOM).items():
                     self._choose(name, sample.pick(candidates[name], share, seed, name))
-                self._each(self._try, self._progress)
+                self._run_in_rooms(self._try, self._progress)
             finally:
                 self._end()
         done = [name for name in self.rooms if name not in self.failed]
-        return {name: Outcome(totals[name], self._tried(name, known)) for name in done}
+        return {name: Outcome(totals[name], self._tried(name, listed)) for name in done}
 
-    def _each(self, work: Callable[[str], None], progress: Callable[[str], str]) -> None:
-        """Does something in all rooms, as many at once as there are cores."""
+    def _run_in_rooms(self, work: Callable[[str], None], progress: Callable[[str], str]) -> None:
+        """Runs `work` for all rooms, with one thread per core."""
         with ThreadPoolExecutor(self.cores) as pool:
             futures = {name: pool.submit(work, name) for name in self.rooms}
             try:
                 while any(not future.done() for future in futures.values()):
                     wait(futures.values(), timeout=_POLL_S)
-                    self.tell("; ".join(_states(futures, progress)))
+                    self.report_progress("; ".join(_states(futures, progress)))
                     _raise_first(futures.values())
             except BaseException:
                 self._end()  # or the pool waits for all of them
@@ -104,7 +104,7 @@ class Run:
         self._work(name, "list")
 
     def _try(self, name: str) -> None:
-        """Begins a room again if its tests fail without a mutant: the machine may be slow."""
+        """Runs a room, again if its tests fail without a mutant: the machine may be slow."""
         workers = str(max(1, self.cores // len(self.rooms)))
         for _ in range(_TRIES):
             try:
@@ -116,7 +116,7 @@ class Run:
                 return
 
     def _work(self, name: str, *step: str) -> None:
-        """One step of `bench.mutants.worker`; ends all that it leaves behind."""
+        """Runs one step of `bench.mutants.worker`; kills its remaining processes."""
         staged_tree = self.folder / name
         command = (sys.executable, "-m", "bench.mutants.worker", *step)
         with self._lock:
@@ -128,7 +128,7 @@ class Run:
                 env=self._environment(staged_tree),
                 start_new_session=True,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,  # no file: tests limit how long files may become
+                stdout=subprocess.PIPE,  # not a file: tests limit the size of files
                 stderr=subprocess.STDOUT,
             )
             self._processes.add(process)
@@ -149,7 +149,7 @@ class Run:
             raise RoomError(f"{name}: exit code {code} of its worker\n" + "\n".join(lines))
 
     def _environment(self, staged_tree: Path) -> dict[str, str]:
-        """Processes that tests start import the staged tree too; arithmetic starts no threads."""
+        """The environment: child processes import the staged tree; BLAS uses one thread."""
         return os.environ | {
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
@@ -159,7 +159,7 @@ class Run:
         }
 
     def _end(self) -> None:
-        """Ends all processes, and lets none begin."""
+        """Kills all processes, and prevents new ones."""
         with self._lock:
             self._over = True
             for process in self._processes:
@@ -184,32 +184,32 @@ class Run:
             return f"measures its tests for {total} mutants"
         if len(codes) < total:
             return f"{len(codes)} of {total}"
-        left = sum(map(verdicts.needs_second_try, codes.values()))
+        second_tries = sum(map(verdicts.needs_second_try, codes.values()))
         again = (
             files.read(staged_tree / files.SECOND_TRY)
             if (staged_tree / files.SECOND_TRY).exists()
             else {}
         )
-        return f"{len(again)} of {left} tried again"
+        return f"{len(again)} of {second_tries} tried again"
 
-    def _tried(self, name: str, known: list[Equivalent]) -> list[dict[str, Any]]:
+    def _tried(self, name: str, listed: list[Equivalent]) -> list[dict[str, Any]]:
         staged_tree = self.folder / name
         mutants: list[dict[str, Any]] = files.read(staged_tree / files.MUTANTS)
         codes = files.exit_codes(staged_tree, (mutant["file"] for mutant in mutants))
         codes |= files.read(staged_tree / files.SECOND_TRY)
-        return [_judged(_at_home(mutant), codes[mutant["name"]], known) for mutant in mutants]
+        return [_judged(_at_home(mutant), codes[mutant["name"]], listed) for mutant in mutants]
 
 
 def _at_home(mutant: dict[str, Any]) -> dict[str, Any]:
-    """The mutant with its file's place in the user's tree, in the diff too."""
+    """The mutant with its path in the user's tree, in the diff too."""
     file, home = mutant["file"], stage.home(mutant["file"])
     diff = mutant["diff"].replace(f"--- a/{file}\n+++ b/{file}\n", f"--- a/{home}\n+++ b/{home}\n")
     return mutant | {"file": home, "diff": diff}
 
 
-def _judged(mutant: dict[str, Any], code: int, known: list[Equivalent]) -> dict[str, Any]:
+def _judged(mutant: dict[str, Any], code: int, listed: list[Equivalent]) -> dict[str, Any]:
     verdict = verdicts.verdict(code)
-    if verdict is Verdict.SURVIVED and (reason := equivalents.reason(mutant, known)):
+    if verdict is Verdict.SURVIVED and (reason := equivalents.reason(mutant, listed)):
         return mutant | {"verdict": Verdict.EQUIVALENT, "reason": reason}
     return mutant | {"verdict": verdict}
 
@@ -229,13 +229,13 @@ def _raise_first(futures: "Iterator[Future[None]] | Any") -> None:
 
 
 def _copy_output(process: subprocess.Popen[bytes], log: Path) -> None:
-    """Writes down what a process says, until nobody can say more."""
+    """Copies a process's output to a file until all writers have closed the pipe."""
     with log.open("wb") as file:
         for line in process.stdout or ():
             file.write(line)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """The worker with all it has started: it leads a session of its own."""
+    """Kills the worker and its children, which share its session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

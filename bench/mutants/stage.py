@@ -1,7 +1,8 @@
-"""A copy of the tree in which mutmut may write as it likes, laid out as mutmut expects it.
+"""A copy of the tree for mutmut, in the layout that mutmut expects.
 
-Mutmut names a mutant by the path of its file, so every package has to lie at the root, where the
-SDK's does not. Imports find the copy before the installed packages, which point at the user's tree.
+Mutmut derives the name of a mutant from its file's path, so all packages must be at the root,
+which the SDK's is not. Imports find the copy before the installed packages, which refer to the
+user's tree.
 """
 
 import json
@@ -19,19 +20,19 @@ PYTEST_OPTIONS = (
     *("-p", "bench.mutants.order"),
     "--timeout=60",
 )
-"""Many runs at once: none keeps a cache, none looks for processes that others have started.
+"""Runs are concurrent: they do not use a cache and do not look for leftover processes.
 
-Mutants do hang, so a test ends sooner than usual; none takes a sixth of that on a quiet machine.
+Mutants may hang, so the time-out is short; on an idle machine no test takes a sixth of it.
 """
 PROFILE = "--hypothesis-profile=mutants"
-"""Few examples, always the same (tests/conftest.py)."""
+"""Few and fixed examples (tests/conftest.py)."""
 
 
 def stage(root: Path, target: Path, room: Room) -> None:
-    """Copies what git knows of the user's tree, changes included, for one room.
+    """Copies the user's tree for one room: tracked and new files, with uncommitted changes.
 
     Raises:
-        LookupError: The tree is no git checkout, or a pattern of the room names no file.
+        LookupError: The tree is not a git checkout, or a pattern of the room matches no file.
     """
     shutil.rmtree(target, ignore_errors=True)
     for name in _files(root):
@@ -44,7 +45,7 @@ def stage(root: Path, target: Path, room: Room) -> None:
 
 
 def home(file: str) -> str:
-    """Where a file of a staged tree lies in the user's."""
+    """The path in the user's tree of a file in a staged tree."""
     return str(_SDK_HOME / file) if file.startswith("edl/") else file
 
 
@@ -58,12 +59,12 @@ def _files(root: Path) -> list[Path]:
 
 
 def _settings(target: Path, room: Room) -> str:
-    """The section of mutmut in pyproject.toml; TOML writes strings, numbers and lists as JSON does."""
-    others = {each.name for each in target.iterdir()} - {*PACKAGES, "tests", "pyproject.toml"}
+    """Mutmut's section of pyproject.toml; its values have the same syntax in JSON and TOML."""
+    others = {entry.name for entry in target.iterdir()} - {*PACKAGES, "tests", "pyproject.toml"}
     settings = {
         "source_paths": list(PACKAGES),
         "only_mutate": _matches(target, room.sources),
-        "do_not_mutate_patterns": [  # what a log says and a thread is called is for people
+        "do_not_mutate_patterns": [  # log texts and thread names are not tested
             r"^\s*log\.\w+\(",
             r'\bname="[a-z-]+", daemon=|\bname="edl-',
         ],
@@ -74,11 +75,11 @@ def _settings(target: Path, room: Room) -> str:
             PROFILE,
             *(f"--deselect={name}" for name in room.excluded_tests),
         ],
-        "debug": True,  # what tests print goes to the log, or nobody learns why they fail
-        "process_isolation": "forkserver",  # tests leave threads, which a fork would not have
-        "timeout_constant": 6.0,  # for tests of milliseconds, on a machine that does other work too
+        "debug": True,  # the output of tests goes to the log, which shows why they fail
+        "process_isolation": "forkserver",  # tests leave threads, which a fork would not copy
+        "timeout_constant": 6.0,  # for tests that take milliseconds, on a machine with other load
         "timeout_multiplier": 5.0,
-        "track_dependencies": False,  # of use for a second run only
+        "track_dependencies": False,  # only useful for a second run
         "use_git_change_detection": False,
     }
     lines = (f"{key} = {json.dumps(value)}\n" for key, value in settings.items())

@@ -1,4 +1,4 @@
-"""What the exit of a mutant's tests means, and how a room's mutants are counted."""
+"""Verdicts on mutants, from the exit codes of their tests, and their counts."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -6,39 +6,39 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 TIMED_OUT = 36
-"""Mutmut's exit code for it."""
+"""Mutmut's exit code for a time-out."""
 _CODES_TIMED_OUT = frozenset((TIMED_OUT, 24, -24, 152))
-"""SIGXCPU is how mutmut ends tests that take too long."""
+"""Mutmut ends tests that take too long by SIGXCPU."""
 _CODES_NOT_REACHED = frozenset((33, 5))
-"""Of mutmut for a function that no test calls, and of pytest for no test."""
+"""Mutmut: no test calls the function; pytest: no tests."""
 _CODES_BROKEN = frozenset((4, 255))
 """pytest: wrong arguments; mutmut: pytest crashed."""
 MIN_RATE = 0.9
-"""The least rate: of the mutants tried, how many the tests notice."""
+"""The required share of tried mutants that the tests detect."""
 
 
 class Verdict(StrEnum):
-    """What came of one mutant."""
+    """The verdict on one mutant."""
 
     KILLED = "killed"
     SURVIVED = "survived"
     TIMED_OUT = "timed out"
     NOT_COVERED = "not covered"
     BROKEN = "broken"
-    """Its tests did not run, twice; it counts as not noticed."""
+    """Its tests failed to run twice; it counts as not detected."""
     EQUIVALENT = "equivalent"
 
 
 def needs_second_try(code: int) -> bool:
-    """Whether a mutant has to be tried again: what its tests say, or whether they ran, is not sure.
+    """Whether a mutant must be tried again, because the result is not certain.
 
-    A time-out may be the machine's, which does other work too.
+    A time-out may be caused by other load on the machine.
     """
     return code == 0 or code in _CODES_BROKEN or code in _CODES_TIMED_OUT
 
 
 def verdict(code: int) -> Verdict:
-    """What an exit code of pytest, of mutmut or of a signal says; any other failure is a kill."""
+    """Converts an exit code of pytest, of mutmut or of a signal; any other failure is a kill."""
     if code in _CODES_BROKEN:
         return Verdict.BROKEN
     if code in _CODES_TIMED_OUT:
@@ -49,8 +49,8 @@ def verdict(code: int) -> Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """A room's mutants, or those of all rooms."""
+class VerdictCounts:
+    """The counts of verdicts in one room, or in all rooms."""
 
     tried: int
     killed: int
@@ -61,10 +61,10 @@ class Counts:
     equivalent: int
 
     @staticmethod
-    def of(verdicts: Iterable[Verdict]) -> "Counts":
-        """Counts them."""
+    def of(verdicts: Iterable[Verdict]) -> "VerdictCounts":
+        """Counts verdicts."""
         counted = Counter(verdicts)
-        return Counts(
+        return VerdictCounts(
             tried=counted.total(),
             killed=counted[Verdict.KILLED],
             survived=counted[Verdict.SURVIVED],
@@ -76,11 +76,11 @@ class Counts:
 
     @property
     def rate(self) -> float:
-        """Of those that differ from the code, how many tests notice, by failing or by hanging."""
+        """The share of non-equivalent mutants that tests detect, by failing or hanging."""
         differing = self.tried - self.equivalent
         return (self.killed + self.timed_out) / differing if differing else 1.0
 
     @property
     def rate_text(self) -> str:
-        """The rate as a person reads it; "-" where nothing could be noticed."""
+        """The rate in percent; "-" if all tried mutants are equivalent."""
         return f"{100 * self.rate:.1f} %" if self.tried > self.equivalent else "-"

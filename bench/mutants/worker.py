@@ -1,12 +1,12 @@
-"""`python -m bench.mutants.worker STEP` in a staged tree: the part that talks to mutmut.
+"""`python -m bench.mutants.worker STEP`: runs mutmut in a staged tree.
 
-Mutmut reads its settings from the working folder and takes the process for its own, so each room
-has a process like this. It imports nothing that is mutated, as mutmut says later where that lies.
+Mutmut reads its settings from the working folder and takes over the process, so each room has its
+own process. It imports no mutated module, because mutmut sets their path later.
 
 Steps:
-    list: writes candidates.json, for each file the numbers of its mutants.
-    run WORKERS: reads sample.json (such numbers), makes these mutants only, writes what they are to
-        mutants.json, lets mutmut try them, and tries survivors and time-outs again (see `_again`).
+    list: writes candidates.json, the numbers of the mutants of each file.
+    run WORKERS: reads sample.json (such numbers), generates only these mutants, writes their
+        descriptions to mutants.json, runs mutmut, and tries survivors and time-outs again.
 """
 
 import dataclasses
@@ -34,19 +34,21 @@ from bench.mutants import files, patch, verdicts
 
 _STATS = files.OUTPUT / "mutmut-stats.json"
 _START_S = 90.0
-"""For interpreter, imports and collection, on a machine that does other work too."""
+"""For interpreter, imports and collection, on a machine with other load."""
 _PATIENCE = 10.0
-"""How many times their usual time tests may take."""
+"""The allowed multiple of the tests' usual duration."""
 
 
 def main() -> None:
-    """Does the step that the command line names."""
+    """Runs the step that the command line names."""
     if sys.argv[1] == "list":
         paths = walk_mutatable_files()
         files.write(files.CANDIDATES, {str(path): _numbers(path) for path in paths})
         return
     sample: dict[str, list[int]] = files.read(files.SAMPLE)
-    described = [each for path, numbers in sample.items() for each in _described(path, numbers)]
+    described = [
+        description for path, numbers in sample.items() for description in _described(path, numbers)
+    ]
     files.write(files.MUTANTS, described)
     file_mutation.create_mutations = _only(sample)
     cli(["run", "--max-children", sys.argv[2], "*"], standalone_mode=False)
@@ -54,7 +56,7 @@ def main() -> None:
 
 
 def _numbers(path: Path) -> list[int]:
-    """Those of a file's mutations that mutmut can make: others are outside functions."""
+    """The mutations of a file that mutmut can apply: those inside functions."""
     _, mutations, _, _ = create_mutations(str(path), path.read_text(encoding="utf-8"))
     return [
         number
@@ -64,7 +66,7 @@ def _numbers(path: Path) -> list[int]:
 
 
 def _only(sample: dict[str, list[int]]) -> Any:
-    """What makes the sampled mutations alone: all of them would take mutmut minutes."""
+    """Returns a generator of the sampled mutations: generating all would take minutes."""
 
     def sampled(filename: str, code: str, *lines: Any) -> tuple[Any, list[Mutation], Any, Any]:
         module, mutations, classes, functions = create_mutations(filename, code, *lines)
@@ -75,7 +77,7 @@ def _only(sample: dict[str, list[int]]) -> Any:
 
 
 def _described(path: str, numbers: Iterable[int]) -> list[dict[str, Any]]:
-    """What the sampled mutants of a file are, by mutmut's names and in its order."""
+    """Describes the sampled mutants of a file, with mutmut's names and in its order."""
     code = Path(path).read_text(encoding="utf-8")
     module, mutations, _, _ = create_mutations(path, code)
     chosen = [mutations[number] for number in numbers]
@@ -97,34 +99,38 @@ def _described(path: str, numbers: Iterable[int]) -> list[dict[str, Any]]:
 
 
 def _again(sample: Iterable[str], workers: int) -> None:
-    """Tries survivors and time-outs once more, each in a process of its own with all tests of the files it is in.
+    """Tries survivors and time-outs again, each in its own process with all tests of a file.
 
-    Mutmut takes one test for the only one that reaches what a fixture of a whole file calls, and
-    forks after imports, so it cannot mutate what they call. Its examples are few. Whatever
-    survives this is not noticed by those of the room's tests that start no process.
+    Mutmut assigns the calls of a module fixture to a single test, and forks after imports, so it
+    cannot mutate code that imports call. It uses few examples. A mutant that survives this is not
+    detected by any of the room's tests that start no process.
     """
     codes = files.exit_codes(Path(), sample)
-    left = [name for name, code in codes.items() if verdicts.needs_second_try(code)]
+    names = [name for name, code in codes.items() if verdicts.needs_second_try(code)]
     stats = files.read(_STATS)
     done: dict[str, int] = {}
     files.write(files.SECOND_TRY, done)  # a room may have none
     with ThreadPoolExecutor(workers) as pool:
-        for name, code in zip(left, pool.map(lambda name: _alone(name, stats), left), strict=True):
+        for name, code in zip(
+            names, pool.map(lambda name: _alone(name, stats), names), strict=True
+        ):
             done[name] = code
             files.write(files.SECOND_TRY, done)
 
 
 def _alone(name: str, stats: dict[str, Any]) -> int:
-    """The exit code of pytest, or of a time-out, for a mutant in an interpreter of its own."""
+    """Tests one mutant in its own interpreter; returns the exit code of pytest or of a time-out."""
     seconds: dict[str, float] = stats["duration_by_test"]
     reached: list[str] = stats["tests_by_mangled_function_name"][
         mangled_name_from_mutant_name(name)
     ]
     names = sorted({test.partition("::")[0] for test in reached})
-    if reached == [next(iter(seconds))]:  # what imports call counts as the first test's
+    if reached == [next(iter(seconds))]:  # calls during imports are assigned to the first test
         names = config().pytest_add_cli_args_test_selection
     usual_s = sum(s for test, s in seconds.items() if test.partition("::")[0] in names)
-    options = [each for each in config().pytest_add_cli_args if not each.startswith("--hypothesis")]
+    options = [
+        option for option in config().pytest_add_cli_args if not option.startswith("--hypothesis")
+    ]
     command = (sys.executable, "-m", "pytest", "-x", "-q", *options, *names)
     try:
         return subprocess.run(

@@ -14,9 +14,9 @@ from rich.table import Table
 
 from e2e.cluster import build
 from e2e.cluster.errors import ClusterError
-from e2e.cluster.kits import NODE
 from e2e.cluster.machine import needs, python_image
-from e2e.cluster.run import Place, State
+from e2e.cluster.run import RunDirectory, SupervisorState
+from e2e.cluster.toolchain import NODE
 from kube import request
 from kube.client import Client
 from kube.config import load
@@ -28,7 +28,7 @@ _UP_S = 120.0
 _POLL_S = 0.1
 _IMAGE = "edl.local/python:1"
 _TRY = f"""\
-real nodes have the image {_IMAGE}: this Python, EDL's rooms and its SDK; try
+real nodes have the image {_IMAGE}: this Python, EDL's components and its SDK; try
   {{kubectl}} run hello --image={_IMAGE} --restart=Never \\
     --overrides='{{{{"spec": {{{{"nodeSelector": {{{{"type": "real"}}}}}}}}}}}}' -- -c 'print("hello")'
   {{kubectl}} logs hello"""
@@ -78,8 +78,10 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(command=run)
         return command
 
-    made = add("build", _build, "build the binaries if they are not there (5 to 10 minutes, once)")
-    made.add_argument("--real-nodes", action="store_true", help="those of real nodes too")
+    build_command = add(
+        "build", _build, "build the binaries if they are not there (5 to 10 minutes, once)"
+    )
+    build_command.add_argument("--real-nodes", action="store_true", help="those of real nodes too")
     up = add("up", _up, "start a cluster that runs on in the background")
     up.add_argument("--nodes", type=_count, default=10, help="simulated nodes (default: 10)")
     up.add_argument(
@@ -101,16 +103,16 @@ def _cache() -> Path:
     return build.cache_root(os.environ)
 
 
-def _place() -> Place:
-    return Place(_cache() / "run")
+def _place() -> RunDirectory:
+    return RunDirectory(_cache() / "run")
 
 
-def _running() -> State:
+def _running() -> SupervisorState:
     place = _place()
     state = place.read()
     if state is not None:
         return state
-    if place.held:
+    if place.is_held:
         raise ClusterError("the cluster is just starting; try again in a moment")
     stale = " (the last one ended without `down`)" if place.state_file.exists() else ""
     raise ClusterError(f"no cluster runs{stale}; start one with `python -m e2e.cluster up`")
@@ -152,7 +154,7 @@ def _up(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _start(place: Place, options: list[str]) -> State:
+def _start(place: RunDirectory, options: list[str]) -> SupervisorState:
     place.directory.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "e2e.cluster.supervisor", str(place.directory)]
     with place.log.open("wb") as log:
@@ -176,7 +178,7 @@ def _start(place: Place, options: list[str]) -> State:
     raise ClusterError(f"the cluster was not up within {_UP_S:.0f} s; see {place.log}")
 
 
-def _explain(state: State) -> None:
+def _explain(state: SupervisorState) -> None:
     print(f"  export KUBECONFIG={state.kubeconfig}")
     print(f"  {state.kubectl} get nodes")
     print("stop it with `python -m e2e.cluster down`")
@@ -198,9 +200,11 @@ def _status(_: argparse.Namespace) -> int:
     table = Table(title=f"Kubernetes {state.version} at {state.url}", title_justify="left")
     for column in ("process", "pid", "port", "state"):
         table.add_column(column, justify="right" if column in ("pid", "port") else "left")
-    for each in state.components:
-        life = "runs" if each.exit_code is None else f"ended with exit code {each.exit_code}"
-        table.add_row(each.name, str(each.pid), str(each.port), life)
+    for component in state.components:
+        life = (
+            "runs" if component.exit_code is None else f"ended with exit code {component.exit_code}"
+        )
+        table.add_row(component.name, str(component.pid), str(component.port), life)
     Console().print(table)
     print(f"up for {_age(epoch_s() - state.started_s)}, {_nodes(Path(state.kubeconfig))}")
     return 0
@@ -224,9 +228,9 @@ def _nodes(kubeconfig: Path) -> str:
 
 
 def _age(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
+    minutes, rest_s = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest_s} s"
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Builds Kubernetes, etcd and kwok from the Go modules pinned in `tools/`, once per recipe.
 
-The binaries (`kits.py` says which; about 420 MB, and 220 MB for real nodes) go to a cache
-outside of the repository, into a directory named after everything that decides what they are. A build is all or nothing: it happens in a
-directory beside and is renamed at the end; a file lock keeps a second caller waiting.
+The binaries (see `toolchain.py`; about 420 MB, and 220 MB for real nodes) go to a cache outside of the
+repository, into a directory named after all inputs of the build. A build is all or nothing: it happens
+in a directory beside it, which is renamed at the end; a file lock keeps a second caller waiting.
 """
 
 import fcntl
@@ -17,8 +17,8 @@ from pathlib import Path
 from e2e.cluster import golang
 from e2e.cluster.command import run
 from e2e.cluster.errors import ClusterError
-from e2e.cluster.kits import CONTROL_PLANE, PACKAGES, Kit, recipe
-from e2e.cluster.progress import Display, State, display
+from e2e.cluster.progress import BuildState, Display, display
+from e2e.cluster.toolchain import CONTROL_PLANE, PACKAGES, Toolchain, recipe
 
 NEEDED_BYTES = 6 << 30
 """Go's caches grow to about 4 GB meanwhile, and the binaries are there twice for a moment."""
@@ -35,7 +35,7 @@ class Binaries:
     names: tuple[str, ...] = tuple(PACKAGES)
 
     def path(self, name: str) -> Path:
-        """The binary's."""
+        """Path of a binary."""
         return self.directory / name
 
     @property
@@ -52,12 +52,12 @@ def cache_root(environment: Mapping[str, str]) -> Path:
     return Path(base).expanduser().resolve() / "edl"
 
 
-def built(cache: Path, kit: Kit = CONTROL_PLANE) -> Binaries:
+def built(cache: Path, kit: Toolchain = CONTROL_PLANE) -> Binaries:
     """Where this tree's binaries are, or would be."""
     return Binaries(cache / kit.folder / recipe(kit).key, tuple(kit.packages))
 
 
-def ensure(cache: Path, shown: Display | None = None, kit: Kit = CONTROL_PLANE) -> Binaries:
+def ensure(cache: Path, shown: Display | None = None, kit: Toolchain = CONTROL_PLANE) -> Binaries:
     """The binaries; builds them if they are not there (about 7 minutes on two cores).
 
     Args:
@@ -81,7 +81,7 @@ def ensure(cache: Path, shown: Display | None = None, kit: Kit = CONTROL_PLANE) 
 
 
 def check_space(free_bytes: int, place: Path) -> None:
-    """Refuses to begin what cannot end.
+    """Checks that there is enough disk space for a build.
 
     Raises:
         ClusterError: less than `NEEDED_BYTES`.
@@ -94,7 +94,7 @@ def check_space(free_bytes: int, place: Path) -> None:
 
 
 def environment(base: Mapping[str, str]) -> dict[str, str]:
-    """What `go` is run with: static binaries, nothing rewritten, no other toolchain fetched."""
+    """Environment of `go`: static binaries, no rewritten modules, no downloaded toolchain."""
     fixed = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local"}
     return {**base, **fixed, "GOWORK": "off"}
 
@@ -103,7 +103,7 @@ def environment(base: Mapping[str, str]) -> dict[str, str]:
 def _alone(binaries: Binaries, view: Display) -> Iterator[None]:
     lock = binaries.directory.with_name(f".{binaries.directory.name}.lock")
     with lock.open("w") as stream:
-        waiting = State(activity="waiting for another process that builds the same")
+        waiting = BuildState(activity="waiting for another process that builds the same")
         while not _locked(stream.fileno()):
             view.show(waiting)
             time.sleep(_WAIT_S)
@@ -118,12 +118,12 @@ def _locked(descriptor: int) -> bool:
     return True
 
 
-def _build(go: golang.Go, kit: Kit, binaries: Binaries, view: Display) -> None:
+def _build(go: golang.Go, kit: Toolchain, binaries: Binaries, view: Display) -> None:
     target = binaries.directory
     partial = target.with_name(f"{target.name}.partial")
     log = target.with_name(f"{target.name}.log")
     log.unlink(missing_ok=True)
-    view.say(f"building {kit.title} {recipe(kit).kubernetes} with {go.found}")
+    view.say(f"building {kit.title} {recipe(kit).kubernetes} with {go.description}")
     view.say(f"this happens once, takes {kit.takes} on two cores, and goes to {target}")
     shutil.rmtree(partial, ignore_errors=True)  # of a build that was killed
     try:
@@ -135,9 +135,9 @@ def _build(go: golang.Go, kit: Kit, binaries: Binaries, view: Display) -> None:
     view.say(f"built {len(kit.packages)} binaries")
 
 
-def _build_all(go: str, kit: Kit, partial: Path, log: Path, view: Display) -> None:
+def _build_all(go: str, kit: Toolchain, partial: Path, log: Path, view: Display) -> None:
     env = environment(os.environ)
-    state = State("list of Go packages")
+    state = BuildState("list of Go packages")
     count = 0
     for module, packages in kit.modules.items():
         names = [*packages.values()]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.process import Process, last_lines
-from e2e.cluster.progress import Display, State
+from e2e.cluster.progress import BuildState, Display
 from runtime.clock import monotonic_s
 
 _POLL_S = 0.25
@@ -14,7 +14,7 @@ _POLL_S = 0.25
 def run(
     command: Sequence[str],
     log: Path,
-    state: State,
+    state: BuildState,
     view: Display,
     *,
     env: Mapping[str, str],

@@ -40,8 +40,8 @@ class SchedulerOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """Where a cluster keeps its files."""
+class ClusterLayout:
+    """Paths of a cluster's files."""
 
     directory: Path
 
@@ -76,11 +76,11 @@ class Ports:
 
     @property
     def url(self) -> str:
-        """The API server's."""
+        """URL of the API server."""
         return f"https://127.0.0.1:{self.by_name[APISERVER]}"
 
 
-def etcd(layout: Layout, ports: Ports) -> list[str]:
+def etcd(layout: ClusterLayout, ports: Ports) -> list[str]:
     """A single member, plain HTTP on loopback, without fsync: its data is thrown away."""
     client = f"http://127.0.0.1:{ports.by_name[ETCD]}"
     peer = f"http://127.0.0.1:{ports.etcd_peer}"
@@ -99,7 +99,7 @@ def etcd(layout: Layout, ports: Ports) -> list[str]:
     ]
 
 
-def apiserver(layout: Layout, ports: Ports, extra: tuple[str, ...]) -> list[str]:
+def apiserver(layout: ClusterLayout, ports: Ports, extra: tuple[str, ...]) -> list[str]:
     """Real admission and RBAC; no flow control, for load tests measure EDL and not its queues."""
     return [
         f"--etcd-servers=http://127.0.0.1:{ports.by_name[ETCD]}",
@@ -123,7 +123,7 @@ def apiserver(layout: Layout, ports: Ports, extra: tuple[str, ...]) -> list[str]
     ]
 
 
-def controllers(layout: Layout, ports: Ports) -> list[str]:
+def controllers(layout: ClusterLayout, ports: Ports) -> list[str]:
     """All built-in controllers with a client that does not throttle."""
     kubeconfig = layout.kubeconfig(CONTROLLERS)
     return [
@@ -140,7 +140,7 @@ def controllers(layout: Layout, ports: Ports) -> list[str]:
     ]
 
 
-def scheduler(layout: Layout, ports: Ports, options: SchedulerOptions) -> list[str]:
+def scheduler(layout: ClusterLayout, ports: Ports, options: SchedulerOptions) -> list[str]:
     """Its behaviour is in the configuration file (`scheduler_config`)."""
     return [
         f"--config={layout.config(SCHEDULER)}",
@@ -149,7 +149,7 @@ def scheduler(layout: Layout, ports: Ports, options: SchedulerOptions) -> list[s
     ]
 
 
-def scheduler_config(layout: Layout, options: SchedulerOptions) -> dict[str, Any]:
+def scheduler_config(layout: ClusterLayout, options: SchedulerOptions) -> dict[str, Any]:
     """The KubeSchedulerConfiguration: the defaults, a client without throttle, and `options`."""
     ours = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -164,7 +164,7 @@ def scheduler_config(layout: Layout, options: SchedulerOptions) -> dict[str, Any
     return merged(ours, options.config)
 
 
-def kwok(layout: Layout, ports: Ports) -> list[str]:
+def kwok(layout: ClusterLayout, ports: Ports) -> list[str]:
     """Its behaviour is in the configuration file (`stages.document`)."""
     return [
         f"--kubeconfig={layout.kubeconfig(KWOK)}",
@@ -186,7 +186,7 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _serving(layout: Layout, ports: Ports, name: str) -> list[str]:
+def _serving(layout: ClusterLayout, ports: Ports, name: str) -> list[str]:
     return [
         "--bind-address=127.0.0.1",
         f"--secure-port={ports.by_name[name]}",

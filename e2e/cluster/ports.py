@@ -8,7 +8,7 @@ _TAKEN = "address already in use"
 
 
 def pick() -> Ports:
-    """Ports that are free now; somebody else may take one before it is used (`is_collision`)."""
+    """Ports that are free now; another process may take one before it is used (`is_collision`)."""
     numbers = free_ports(len(COMPONENTS) + 1)
     return Ports(by_name=dict(zip(COMPONENTS, numbers, strict=False)), etcd_peer=numbers[-1])
 

@@ -63,8 +63,8 @@ class Prober:
     def read(self, url: str) -> dict[str, Any]:
         """The object at a URL of the API server; empty if there is none, or no answer."""
         answer = self._ask(url)
-        found: dict[str, Any] = answer.json() if answer and answer.status == _OK else {}
-        return found
+        body: dict[str, Any] = answer.json() if answer and answer.status == _OK else {}
+        return body
 
     def _passes(self, url: str) -> bool:
         answer = self._ask(url)

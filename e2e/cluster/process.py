@@ -1,7 +1,7 @@
 """Processes that end with us, even when we are killed with SIGKILL.
 
-Every command runs under a keeper (`keeper.py`) that watches a pipe to this process. Used
-for the control plane, for the Go build, and by `e2e.edl` for EDL's own processes.
+Every command runs under a guard process (`child_guard.py`) that watches a pipe to this process.
+Used for the control plane, for the Go build, and by `e2e.control_plane` for EDL's own processes.
 """
 
 import os
@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-_KEEPER = Path(__file__).with_name("keeper.py")
+_CHILD_GUARD = Path(__file__).with_name("child_guard.py")
 _TAIL_BYTES = 4096
-_KEEPER_LEAVES_S = 5.0
+_GUARD_EXIT_S = 5.0
 
 
 class Process:
@@ -41,9 +41,9 @@ class Process:
         self.log = log
         self._pid: int | None = None
         log.parent.mkdir(parents=True, exist_ok=True)
-        self._keeper = subprocess.Popen(
-            # -I -S: the keeper needs the standard library only, and to start fast.
-            [sys.executable, "-I", "-S", str(_KEEPER), str(log), *command],
+        self._guard = subprocess.Popen(
+            # -I -S: the guard needs the standard library only, and to start fast.
+            [sys.executable, "-I", "-S", str(_CHILD_GUARD), str(log), *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
@@ -56,16 +56,16 @@ class Process:
     def pid(self) -> int:
         """The command's process id; 0 if it could not be started."""
         if self._pid is None:
-            assert self._keeper.stdout is not None
-            line = self._keeper.stdout.readline()
+            assert self._guard.stdout is not None
+            line = self._guard.stdout.readline()
             self._pid = int(line) if line.strip() else 0
         return self._pid
 
     @property
     def exit_code(self) -> int | None:
         """None while it runs; 128 + signal for one that was killed."""
-        code = self._keeper.poll()
-        return code if code is None or code >= 0 else 128 - code  # the keeper itself was killed
+        code = self._guard.poll()
+        return code if code is None or code >= 0 else 128 - code  # the guard itself was killed
 
     def terminate(self) -> None:
         """Asks it to stop."""
@@ -74,16 +74,16 @@ class Process:
     def kill(self) -> None:
         """Ends it now (SIGKILL) and waits until it is gone."""
         self._order(b"K")
-        self.wait(_KEEPER_LEAVES_S)
+        self.wait(_GUARD_EXIT_S)
 
     def wait(self, timeout_s: float) -> bool:
         """Whether it ended within the time; gives the pipes back if so."""
         try:
-            self._keeper.wait(timeout_s)
+            self._guard.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return False
         _ = self.pid  # not to be had once the pipe is closed
-        for pipe in (self._keeper.stdin, self._keeper.stdout):
+        for pipe in (self._guard.stdin, self._guard.stdout):
             if pipe is not None:
                 with suppress(OSError):
                     pipe.close()
@@ -94,11 +94,11 @@ class Process:
         return last_lines(self.log, count)
 
     def _order(self, order: bytes) -> None:
-        assert self._keeper.stdin is not None
-        _ = self.pid  # an order that overtakes the start would be lost with the keeper
-        if not self._keeper.stdin.closed:
+        assert self._guard.stdin is not None
+        _ = self.pid  # an order that overtakes the start would be lost with the guard
+        if not self._guard.stdin.closed:
             with suppress(BrokenPipeError):
-                os.write(self._keeper.stdin.fileno(), order)
+                os.write(self._guard.stdin.fileno(), order)
 
 
 def last_lines(log: Path, count: int) -> str:

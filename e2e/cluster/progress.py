@@ -1,4 +1,4 @@
-"""Says what a build is doing: a bar on a terminal, a line now and then anywhere else.
+"""Shows the progress of a build: a bar on a terminal, lines now and then elsewhere.
 
 `State` is pure; `Terminal` and `Lines` show it.
 """
@@ -19,7 +19,7 @@ _DOWNLOAD = "go: downloading "
 
 
 @dataclass(slots=True)
-class State:
+class BuildState:
     """What a build is doing.
 
     Attributes:
@@ -57,8 +57,8 @@ class State:
     @property
     def line(self) -> str:
         """All of it in one line."""
-        known = bool(self.total and self.package)
-        packages = f"{self.compiled} of at most {self.total} packages" if known else ""
+        has_counts = bool(self.total and self.package)
+        packages = f"{self.compiled} of at most {self.total} packages" if has_counts else ""
         return ", ".join(filter(None, (self.title, packages, self.activity)))
 
 
@@ -79,7 +79,7 @@ class Display(Protocol):
     def say(self, text: str) -> None:
         """Prints one line that stays."""
 
-    def show(self, state: State) -> None:
+    def show(self, state: BuildState) -> None:
         """Shows the state; called often."""
 
 
@@ -114,7 +114,7 @@ class Terminal:
         """See `Display.say`."""
         self._progress.console.print(text, highlight=False)
 
-    def show(self, state: State) -> None:
+    def show(self, state: BuildState) -> None:
         """See `Display.show`."""
         if self._task is None:
             self._task = self._progress.add_task(state.title, total=None, activity="")
@@ -127,7 +127,7 @@ class Terminal:
         )
 
 
-class Lines:
+class PlainProgress:
     """A plain line when something else is built, and every `QUIET_S` in between."""
 
     def __init__(self, console: Console) -> None:
@@ -152,7 +152,7 @@ class Lines:
         self._said_s = monotonic_s()
         self._console.print(text, highlight=False, soft_wrap=True)
 
-    def show(self, state: State) -> None:
+    def show(self, state: BuildState) -> None:
         """See `Display.show`."""
         now_s = monotonic_s()
         if state.title != self._title or now_s - self._said_s >= QUIET_S:
@@ -163,4 +163,4 @@ class Lines:
 def display(console: Console | None = None) -> Display:
     """What suits where the output goes (standard error, for standard output is for results)."""
     console = console or Console(stderr=True)
-    return Terminal(console) if console.is_terminal else Lines(console)
+    return Terminal(console) if console.is_terminal else PlainProgress(console)

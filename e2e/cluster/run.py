@@ -1,4 +1,4 @@
-"""The cluster that lives on in the background: its state file, and who may touch it.
+"""The background cluster: its state file and its lock.
 
 The supervisor (`supervisor.py`) holds a lock for as long as it lives, so that nobody has to
 trust a process id in a file: a state file without a held lock is stale.
@@ -34,8 +34,8 @@ class Component:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """What the supervisor says about the running cluster."""
+class SupervisorState:
+    """The supervisor's record of the running cluster."""
 
     supervisor: int
     """Its process id."""
@@ -60,15 +60,15 @@ class State:
         """
         try:
             fields: dict[str, Any] = json.loads(text)
-            components = tuple(Component(**each) for each in fields.pop("components"))
+            components = tuple(Component(**component) for component in fields.pop("components"))
             return cls(components=components, **fields)
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where the background cluster keeps its files."""
+class RunDirectory:
+    """The directory with the files of the background cluster."""
 
     directory: Path
 
@@ -79,7 +79,7 @@ class Place:
 
     @property
     def log(self) -> Path:
-        """The supervisor's."""
+        """The supervisor's log file."""
         return self.directory / "supervisor.log"
 
     @property
@@ -90,7 +90,7 @@ class Place:
     def hold(self) -> int | None:
         """Takes the lock for the rest of this process and signs it; None if another has it.
 
-        Patient for a moment, since everybody who looks (`held`) has the lock for that long.
+        Retries for a moment, since `is_held` takes the lock briefly.
 
         Returns:
             The descriptor that holds it.
@@ -105,24 +105,24 @@ class Place:
         return descriptor
 
     @property
-    def held(self) -> bool:
-        """Whether a supervisor lives."""
+    def is_held(self) -> bool:
+        """Whether a supervisor is running."""
         descriptor = self._try_lock()
         if descriptor is None:
             return True
         os.close(descriptor)
         return False
 
-    def read(self) -> State | None:
+    def read(self) -> SupervisorState | None:
         """The running cluster; None if none runs, or it is not up yet.
 
         Raises:
             ClusterError: the state file is none.
         """
-        if not self.held:
+        if not self.is_held:
             return None
         try:
-            return State.from_json(self.state_file.read_text())
+            return SupervisorState.from_json(self.state_file.read_text())
         except FileNotFoundError:
             return None
         except ValueError as error:
@@ -131,7 +131,7 @@ class Place:
                 "`python -m e2e.cluster down`"
             ) from error
 
-    def write(self, state: State) -> None:
+    def write(self, state: SupervisorState) -> None:
         """Replaces the state file in one step."""
         draft = self.state_file.with_suffix(".new")
         draft.write_text(state.to_json())
@@ -139,7 +139,7 @@ class Place:
 
     def clear_stale(self) -> bool:
         """Removes the state of a cluster whose supervisor died; whether there was one."""
-        if self.held or not self.state_file.exists():
+        if self.is_held or not self.state_file.exists():
             return False
         self.state_file.unlink(missing_ok=True)
         return True
@@ -150,7 +150,7 @@ class Place:
         Raises:
             ClusterError: the supervisor is alive, but unknown or not willing.
         """
-        if not self.held:
+        if not self.is_held:
             return False
         supervisor = self._supervisor()
         for number, patience_s in ((signal.SIGTERM, _STOP_S), (signal.SIGKILL, _STOP_S)):
@@ -161,7 +161,7 @@ class Place:
         raise ClusterError(f"the supervisor (process {supervisor}) does not end; see {self.log}")
 
     def problem(self) -> str:
-        """The supervisor's last words."""
+        """The last lines of the supervisor's log."""
         return last_lines(self.log, 1)
 
     def _try_lock(self) -> int | None:
@@ -183,7 +183,7 @@ class Place:
 
     def _wait_until_free(self, patience_s: float) -> bool:
         deadline_s = monotonic_s() + patience_s
-        while self.held:
+        while self.is_held:
             if monotonic_s() > deadline_s:
                 return False
             time.sleep(_POLL_S)

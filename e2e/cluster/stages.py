@@ -1,4 +1,4 @@
-"""What kwok is told: its options and the lives of nodes and pods (`stages.yaml`)."""
+"""kwok's configuration: its options, and the stages of nodes and pods (`stages.yaml`)."""
 
 import json
 from pathlib import Path
@@ -53,4 +53,4 @@ def document(stop_time_ms: int = STOP_TIME_MS) -> str:
     """Everything as one YAML stream, for `kwok --config`."""
     # JSON keeps the shared templates apart; as YAML they would become aliases.
     documents = [options(), *stages(stop_time_ms)]
-    return "\n---\n".join(json.dumps(each, indent=1) for each in documents) + "\n"
+    return "\n---\n".join(json.dumps(manifest, indent=1) for manifest in documents) + "\n"

@@ -1,4 +1,4 @@
-"""The process behind `python -m e2e.cluster up`: holds the cluster until it is told to stop.
+"""The process behind `python -m e2e.cluster up`: runs the cluster until SIGTERM.
 
 A program of its own, started by `__main__`; it ends the cluster on SIGTERM, and the cluster's
 processes end with it in any case.
@@ -10,19 +10,19 @@ import sys
 import threading
 from pathlib import Path
 
-from e2e.cluster import build, kits
+from e2e.cluster import build, toolchain
 from e2e.cluster.components import COMPONENTS
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.local import Cluster, running
 from e2e.cluster.machine.configuration import KUBELET_PORT
 from e2e.cluster.nodes import node
-from e2e.cluster.run import Component, Place, State
+from e2e.cluster.run import Component, RunDirectory, SupervisorState
 from kube import request
 from kube.client import Client
 from kube.config import load
 from kube.errors import KubeError
 from runtime.clock import epoch_s
-from runtime.stop import on_signals
+from runtime.signals import stop_event
 
 _LOOK_S = 1.0
 
@@ -35,8 +35,8 @@ def main(words: list[str]) -> int:
     parser.add_argument("--real-nodes", type=int, default=0, help="how many real nodes to add")
     parser.add_argument("--image", type=Path, action="append", default=[], help="for real nodes")
     arguments = parser.parse_args(words)
-    stopping = on_signals()
-    place = Place(arguments.directory)
+    stopping = stop_event()
+    place = RunDirectory(arguments.directory)
     if place.hold() is None:  # else held until this process ends
         print(
             "a cluster runs or starts already; see `python -m e2e.cluster status`", file=sys.stderr
@@ -50,7 +50,7 @@ def main(words: list[str]) -> int:
     return 0
 
 
-def _serve(place: Place, arguments: argparse.Namespace, stopping: threading.Event) -> None:
+def _serve(place: RunDirectory, arguments: argparse.Namespace, stopping: threading.Event) -> None:
     binaries = build.ensure(build.cache_root(os.environ))
     with running(
         place.cluster,
@@ -60,12 +60,12 @@ def _serve(place: Place, arguments: argparse.Namespace, stopping: threading.Even
     ) as cluster:
         _add_nodes(cluster, arguments.nodes)
         started_s = epoch_s()
-        known: tuple[Component, ...] = ()
-        while not stopping.wait(_LOOK_S if known else 0.0):
+        written: tuple[Component, ...] = ()
+        while not stopping.wait(_LOOK_S if written else 0.0):
             components = _components(cluster)
-            if components != known:
+            if components != written:
                 place.write(_state(cluster, started_s, components))
-                known = components
+                written = components
     place.state_file.unlink(missing_ok=True)
 
 
@@ -84,20 +84,22 @@ def _components(cluster: Cluster) -> tuple[Component, ...]:
         for name in COMPONENTS
     ]
     parts += [
-        Component(name, node.keeper, KUBELET_PORT, node.exit_code)
+        Component(name, node.guard_pid, KUBELET_PORT, node.exit_code)
         for name, node in cluster.real_nodes.items()
     ]
     return tuple(parts)
 
 
-def _state(cluster: Cluster, started_s: float, components: tuple[Component, ...]) -> State:
-    return State(
+def _state(
+    cluster: Cluster, started_s: float, components: tuple[Component, ...]
+) -> SupervisorState:
+    return SupervisorState(
         supervisor=os.getpid(),
         started_s=started_s,
         url=cluster.url,
         kubeconfig=str(cluster.admin),
         kubectl=str(cluster.kubectl),
-        version=kits.recipe().kubernetes,
+        version=toolchain.recipe().kubernetes,
         components=components,
     )
 

@@ -12,13 +12,13 @@ from rich.console import Console
 
 from e2e.cluster import build
 from e2e.cluster.errors import ClusterError
+from e2e.control_plane import ControlPlaneError
 from e2e.demo import picture
 from e2e.demo.run import PLAIN, Run, play
 from e2e.demo.script import ScriptError
 from e2e.demo.view import view
-from e2e.edl import EdlError
 from e2e.measure import report
-from e2e.measure.bars import Bar, bars, comparison
+from e2e.measure.criteria import Criterion, comparison, criteria
 from e2e.measure.processes import commit, machine
 from e2e.workload import FULL, QUICK, Scenario
 from kube.errors import KubeError
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Plays what the command line asks for.
 
     Returns:
-        0; 1 for a run that failed, or for a missed bar with STRICT=1; 130 when interrupted.
+        0; 1 for a run that failed, or for a missed criterion with STRICT=1; 130 when interrupted.
     """
     arguments = _parser().parse_args(argv)
     console = Console()
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         console.print("interrupted: everything that was started is stopped")
         return _INTERRUPTED
-    except (ClusterError, EdlError, ScriptError, KubeError, OSError) as error:
+    except (ClusterError, ControlPlaneError, ScriptError, KubeError, OSError) as error:
         Console(stderr=True).print(f"demo: {error}", style="red", highlight=False, markup=False)
         return 1
 
@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m e2e.demo",
         description=_DESCRIPTION,
-        epilog="With STRICT=1 in the environment a missed bar is a failure.",
+        epilog="With STRICT=1 in the environment a missed criterion is a failure.",
     )
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument(
@@ -94,8 +94,8 @@ def _demo(arguments: argparse.Namespace, console: Console) -> int:
     runs.reverse()  # the run in question first, the one to compare with behind it
     _draw(output, scenario, runs)
     if len(runs) == 1:
-        seen = replace(runs[0].figures, demo_s=clock.monotonic_s() - begun_s)
-        runs = [replace(runs[0], figures=seen)]
+        figures = replace(runs[0].figures, demo_s=clock.monotonic_s() - begun_s)
+        runs = [replace(runs[0], figures=figures)]
     return _report(output, scenario, runs, console)
 
 
@@ -106,11 +106,11 @@ def _draw(output: Path, scenario: Scenario, runs: Sequence[Run]) -> None:
 
 
 def _report(output: Path, scenario: Scenario, runs: Sequence[Run], console: Console) -> int:
-    held = _bars(runs, short=scenario is QUICK)
+    results = _criteria(runs, short=scenario is QUICK)
     document = report.document(
         machine=machine(),
         commit=commit(_ROOT),
-        bars=held,
+        criteria=results,
         runs={
             "plain" if run.name == PLAIN else "edl": report.run(run.figures, run.curves)
             for run in runs
@@ -122,19 +122,19 @@ def _report(output: Path, scenario: Scenario, runs: Sequence[Run], console: Cons
         console.print(report.plateau_table(run.figures, scenario.services))
         console.print(report.stage_table(run.figures))
         console.print(report.kill_table(run.figures))
-    console.print(report.bar_table(held, f"bars: {runs[0].name}"))
+    console.print(report.criterion_table(results, f"criteria: {runs[0].name}"))
     console.print(f"picture {output / 'demo.png'}, report {output / 'report.json'}")
-    missed = [bar.name for bar in held if not bar.holds]
+    missed = [criterion.name for criterion in results if not criterion.holds]
     if missed:
         console.print(f"missed: {', '.join(missed)}", style="yellow", highlight=False)
     return 1 if missed and os.environ.get("STRICT") == "1" else 0
 
 
-def _bars(runs: Sequence[Run], *, short: bool) -> tuple[Bar, ...]:
-    held = bars(runs[0].figures, short=short)
+def _criteria(runs: Sequence[Run], *, short: bool) -> tuple[Criterion, ...]:
+    results = criteria(runs[0].figures, short=short)
     if len(runs) > 1:
-        held += comparison(runs[0].figures, runs[1].figures)
-    return held
+        results += comparison(runs[0].figures, runs[1].figures)
+    return results
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ from e2e.cluster.build import Binaries
 from e2e.cluster.components import COMPONENTS, SchedulerOptions
 from e2e.cluster.local import Cluster, running
 from e2e.cluster.nodes import node
+from e2e.control_plane import EDL_COMPONENTS, EdlControlPlane
 from e2e.demo.script import Script
-from e2e.demo.view import View
-from e2e.edl import ROOMS, Edl
-from e2e.measure.bars import Figures, measure
+from e2e.demo.view import LiveView
+from e2e.measure.criteria import Figures, measure
 from e2e.measure.curves import Curves
 from e2e.measure.pods import view as pod_view
 from e2e.measure.processes import busy_seconds, cpu_seconds, others_percent
@@ -40,24 +40,24 @@ class Run:
 
 
 def play(
-    binaries: Binaries, directory: Path, scenario: Scenario, view: View, *, plain: bool
+    binaries: Binaries, directory: Path, scenario: Scenario, view: LiveView, *, plain: bool
 ) -> Run:
     """Starts a cluster, plays the scenario, stops everything; `directory` keeps the logs.
 
     Raises:
         ClusterError: the cluster did not start.
-        EdlError: EDL did not.
-        ScriptError: the run could not go on.
+        ControlPlaneError: EDL did not start.
+        ScriptError: the run could not continue.
     """
     begun_s, busy_s = clock.monotonic_s(), busy_seconds()
     name = PLAIN if plain else EDL
     view.say(f"{name}: starting the cluster")
-    rooms = None if plain else Edl(directory)
-    scheduler = SchedulerOptions({} if rooms is None else rooms.scheduler)
+    control_plane = None if plain else EdlControlPlane(directory)
+    scheduler = SchedulerOptions({} if control_plane is None else control_plane.scheduler)
     with running(directory, scheduler=scheduler, binaries=binaries) as cluster:
         view.say(f"cluster ready after {clock.monotonic_s() - begun_s:.1f} s")
         try:
-            timeline, cpu_s = _measured(cluster, rooms, scenario, view)
+            timeline, cpu_s = _measured(cluster, control_plane, scenario, view)
         finally:
             view.say(f"{name}: stopping everything")
     wall_s = clock.monotonic_s() - begun_s
@@ -67,29 +67,29 @@ def play(
         warm_up_s=scenario.warm_up_s,
         demo_s=wall_s,
         cpu_s=cpu_s,
-        edl=() if plain else ROOMS,
+        edl=() if plain else EDL_COMPONENTS,
         others_percent=others_percent(busy_seconds() - busy_s, sum(cpu_s.values()), wall_s),
     )
     return Run(name, Curves(timeline), figures)
 
 
 def _measured(
-    cluster: Cluster, rooms: Edl | None, scenario: Scenario, view: View
+    cluster: Cluster, control_plane: EdlControlPlane | None, scenario: Scenario, view: LiveView
 ) -> tuple[Timeline, dict[str, float]]:
     """What happened to every pod, and the CPU seconds of every process."""
-    with recorded(cluster) as (api, recorder), _beside(rooms, cluster, view):
+    with recorded(cluster) as (api, recorder), _beside(control_plane, cluster, view):
         script = Script(
             api,
             recorder,
             scenario,
             view,
-            plain=rooms is None,
+            plain=control_plane is None,
             clock_s=clock.monotonic_s,
             sleep=time.sleep,
         )
         script.prepare(nodes(scenario))
         script.play()
-        return recorder.timeline(scenario.cpu_millis), _cpu_seconds(cluster, rooms)
+        return recorder.timeline(scenario.cpu_millis), _cpu_seconds(cluster, control_plane)
 
 
 @contextmanager
@@ -110,17 +110,19 @@ def recorded(cluster: Cluster) -> Iterator[tuple[Client, Recorder]]:
         api.close()
 
 
-def _beside(rooms: Edl | None, cluster: Cluster, view: View) -> AbstractContextManager[object]:
-    if rooms is None:
+def _beside(
+    control_plane: EdlControlPlane | None, cluster: Cluster, view: LiveView
+) -> AbstractContextManager[object]:
+    if control_plane is None:
         return nullcontext()
     view.say("starting EDL: webhook, extender, reconciler")
-    return rooms.beside(cluster)
+    return control_plane.installed_in(cluster)
 
 
-def _cpu_seconds(cluster: Cluster, rooms: Edl | None) -> dict[str, float]:
+def _cpu_seconds(cluster: Cluster, control_plane: EdlControlPlane | None) -> dict[str, float]:
     """Process -> CPU seconds so far, the demo's own included."""
     pids = {name: cluster.pid(name) for name in COMPONENTS}
-    pids |= {} if rooms is None else rooms.pids
+    pids |= {} if control_plane is None else control_plane.pids
     used = {name: round(cpu_seconds(pid), 2) for name, pid in pids.items()}
     return used | {"demo": round(time.process_time(), 2)}
 

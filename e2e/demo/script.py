@@ -11,12 +11,12 @@ from typing import Any
 import orjson
 
 from e2e import workload
-from e2e.demo.view import Scene, View
+from e2e.demo.view import LiveView, Scene
 from e2e.measure.pods import Kind
 from e2e.measure.record import Recorder
 from e2e.workload import Manifest, Scenario
 from kube import decode, request
-from kube.client import Api
+from kube.api import Api
 from kube.request import RESOURCES, Resource
 
 _TICK_S = 0.05
@@ -27,7 +27,7 @@ _BY_KIND: dict[str, Resource] = {resource.kind: resource for resource in RESOURC
 
 
 class ScriptError(Exception):
-    """The run cannot go on; one line that says what was waited for."""
+    """The run cannot continue; the one-line message names what was awaited."""
 
 
 class Script:
@@ -38,7 +38,7 @@ class Script:
         api: Api,
         recorder: Recorder,
         scenario: Scenario,
-        view: View,
+        view: LiveView,
         *,
         plain: bool,
         clock_s: Callable[[], float],
@@ -100,16 +100,16 @@ class Script:
         """Creates one object and returns it as the API server made it."""
         resource = _BY_KIND[manifest["kind"]]
         sent = request.create(resource, manifest["metadata"].get("namespace"), manifest)
-        made: dict[str, Any] = orjson.loads(self._api.send(sent))
-        return made
+        created: dict[str, Any] = orjson.loads(self._api.send(sent))
+        return created
 
     def _first_services(self) -> None:
-        wanted = self._scenario.services[0]
-        self._do(f"starting {wanted} services")
-        self.scene.services_wanted = wanted
-        self._recorder.step(wanted)
+        service_count = self._scenario.services[0]
+        self._do(f"starting {service_count} services")
+        self.scene.services_wanted = service_count
+        self._recorder.step(service_count)
         self.create(workload.services(self._scenario))
-        self._wait_running(Kind.SERVICE, wanted)
+        self._wait_running(Kind.SERVICE, service_count)
 
     def _jobs(self) -> None:
         scenario = self._scenario
@@ -126,13 +126,13 @@ class Script:
 
     def _step(self, before: int, after: int) -> None:
         """Changes how many services are wanted, and stays on that plateau."""
-        more = after > before
-        self._do(f"services {before} -> {after}: trainers {'give way' if more else 'grow'}")
+        is_step_up = after > before
+        self._do(f"services {before} -> {after}: trainers {'give way' if is_step_up else 'grow'}")
         self.scene.services_wanted = after
         self._recorder.step(after)
         begun_s = self._clock_s()
         self._scale(after)
-        if more:
+        if is_step_up:
             self._wait_reclaim(begun_s, before, after)
         self._pause(begun_s + self._scenario.step_s - self._clock_s())
 
@@ -177,9 +177,9 @@ class Script:
             self._tick()
             self._sleep(_TICK_S)
 
-    def _check(self, deadline_s: float, what: str) -> None:
+    def _check(self, deadline_s: float, action: str) -> None:
         if self._clock_s() > deadline_s:
-            raise ScriptError(f"timed out: {what}")
+            raise ScriptError(f"timed out: {action}")
 
     def _pause(self, seconds: float) -> None:
         until_s = self._clock_s() + seconds

@@ -26,7 +26,7 @@ _BAR_WIDTH = 44
 
 @dataclass(slots=True)
 class Scene:
-    """What there is to show at one moment; the script keeps it up to date."""
+    """The data of the live view; the script keeps it up to date."""
 
     title: str
     doing: str = ""
@@ -46,8 +46,8 @@ class Scene:
         return 100 * self.counts.cpu_millis / self.total_millis if self.total_millis else 0.0
 
 
-class View(Protocol):
-    """Shows scenes."""
+class LiveView(Protocol):
+    """A display of scenes."""
 
     def tick(self, scene: Scene, now_s: float) -> None:
         """Called often; shows the scene when it is time to."""
@@ -57,16 +57,16 @@ class View(Protocol):
 
 
 @contextmanager
-def view(console: Console) -> Iterator[View]:
+def view(console: Console) -> Iterator[LiveView]:
     """A live view on a terminal, plain lines elsewhere; the terminal is whole again after it."""
     if not console.is_terminal:
-        yield Lines(console)
+        yield LogView(console)
         return
     with Live(console=console, auto_refresh=False, transient=True) as live:
         yield Screen(live)
 
 
-class Lines:
+class LogView:
     """A line every five seconds, and one for everything that happens once."""
 
     def __init__(self, console: Console) -> None:
@@ -131,8 +131,8 @@ def _head(scene: Scene) -> RenderableType:
     grid = Table.grid(expand=False)
     grid.add_column(width=_WIDTH - 12, no_wrap=True, overflow="ellipsis")
     grid.add_column(width=12, justify="right")
-    left = "" if scene.left_s is None else f"{_clock(scene.left_s)} left"
-    grid.add_row(Text(scene.title, style="bold"), Text(left, style="dim"))
+    remaining = "" if scene.left_s is None else f"{_clock(scene.left_s)} left"
+    grid.add_row(Text(scene.title, style="bold"), Text(remaining, style="dim"))
     grid.add_row(Text(scene.doing, style="cyan"), "")
     return grid
 
@@ -190,5 +190,5 @@ def _bar(value: int, total: int, colour: str) -> ProgressBar:
 
 
 def _clock(seconds: float) -> str:
-    minutes, rest = divmod(max(0, round(seconds)), 60)
-    return f"{minutes}:{rest:02}"
+    minutes, rest_s = divmod(max(0, round(seconds)), 60)
+    return f"{minutes}:{rest_s:02}"

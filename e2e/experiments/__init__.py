@@ -1,1 +1,1 @@
-"""`make experiments`: the experiments that EDL is held to, on a real control plane and in virtual time."""
+"""`make experiments`: EDL's acceptance experiments, on a real control plane and in virtual time."""

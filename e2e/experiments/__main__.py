@@ -11,10 +11,10 @@ from rich.console import Console
 
 from e2e.cluster import build
 from e2e.cluster.errors import ClusterError
+from e2e.control_plane import ControlPlaneError
 from e2e.demo.run import play
 from e2e.demo.script import ScriptError
 from e2e.demo.view import view
-from e2e.edl import EdlError
 from e2e.experiments import picture, tables
 from e2e.experiments.run import REAL, Experiment, in_virtual_time, of_real
 from e2e.measure import report
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs what the command line asks for.
 
     Returns:
-        0; 1 for a run that failed, or for a missed bar with STRICT=1; 130 when interrupted.
+        0; 1 for a run that failed, or for a missed criterion with STRICT=1; 130 when interrupted.
     """
     arguments = _parser().parse_args(argv)
     console = Console()
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         console.print("interrupted: everything that was started is stopped")
         return _INTERRUPTED
-    except (ClusterError, EdlError, ScriptError, KubeError, OSError) as error:
+    except (ClusterError, ControlPlaneError, ScriptError, KubeError, OSError) as error:
         text = f"experiments: {error}"
         Console(stderr=True).print(text, style="red", highlight=False, markup=False)
         return 1
@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m e2e.experiments",
         description=_DESCRIPTION,
-        epilog="With STRICT=1 in the environment a missed bar is a failure.",
+        epilog="With STRICT=1 in the environment a missed criterion is a failure.",
     )
     parser.add_argument("experiment", choices=["first"], help="which one")
     mode = parser.add_mutually_exclusive_group()
@@ -86,7 +86,9 @@ def _runs(arguments: argparse.Namespace, scenario: Scenario, console: Console) -
 def _report(arguments: argparse.Namespace, console: Console) -> int:
     scenario = FIRST_QUICK if arguments.quick else FIRST
     runs = _runs(arguments, scenario, console)
-    bars = [bar for run in runs for bar in run.bars(short=scenario is FIRST_QUICK)]
+    criteria = [
+        criterion for run in runs for criterion in run.criteria(short=scenario is FIRST_QUICK)
+    ]
     output: Path = arguments.output
     title = f"{scenario.jobs} elastic jobs come to {len(scenario.cpu_millis)} nodes"
     path = output / "first.png"
@@ -94,7 +96,7 @@ def _report(arguments: argparse.Namespace, console: Console) -> int:
     document = report.document(
         machine=machine(),
         commit=commit(_ROOT),
-        bars=bars,
+        criteria=criteria,
         runs={run.name: tables.raw(run) for run in runs},
     )
     report.write(output / "report.json", document | {"scenario": scenario.name})
@@ -103,9 +105,9 @@ def _report(arguments: argparse.Namespace, console: Console) -> int:
         console.print(tables.arrivals(run))
         console.print(tables.times(run))
         console.print(report.kill_table(run.figures))
-    console.print(report.bar_table(bars, "bars"))
+    console.print(report.criterion_table(criteria, "criteria"))
     console.print(f"picture {path}, report {output / 'report.json'}")
-    missed = [bar.name for bar in bars if not bar.holds]
+    missed = [criterion.name for criterion in criteria if not criterion.holds]
     if missed:
         console.print(f"missed: {', '.join(missed)}", style="yellow", highlight=False)
     return 1 if missed and os.environ.get("STRICT") == "1" else 0

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from e2e.demo.run import Run
 from e2e.experiments import first, virtual
-from e2e.experiments.first import Outcome
-from e2e.measure.bars import Bar, Figures, measure
+from e2e.experiments.first import ArrivalOutcome
+from e2e.measure.criteria import Criterion, Figures, measure
 from e2e.measure.curves import Curves
 from e2e.workload import Scenario
 
@@ -21,12 +21,12 @@ class Experiment:
     """`REAL` or `VIRTUAL`."""
     curves: Curves
     figures: Figures
-    outcome: Outcome
+    outcome: ArrivalOutcome
 
-    def bars(self, *, short: bool) -> tuple[Bar, ...]:
+    def criteria(self, *, short: bool) -> tuple[Criterion, ...]:
         """What it is held to; the names of a virtual run begin with `virtual_`."""
         prefix = "virtual_" if self.name == VIRTUAL else ""
-        return first.bars(self.figures, self.outcome, prefix=prefix, short=short)
+        return first.criteria(self.figures, self.outcome, prefix=prefix, short=short)
 
 
 def of_real(run: Run, scenario: Scenario) -> Experiment:
@@ -38,10 +38,10 @@ def in_virtual_time(scenario: Scenario) -> Experiment:
     """Plays it in virtual time: seconds."""
     timeline = virtual.play(scenario)
     curves = Curves(timeline)
-    seen = measure(
+    figures = measure(
         timeline,
         min_trainers=scenario.min_trainers,
         warm_up_s=scenario.warm_up_s,
         demo_s=timeline.end_s - timeline.started_s,
     )
-    return Experiment(VIRTUAL, curves, seen, first.outcome(curves, scenario))
+    return Experiment(VIRTUAL, curves, figures, first.outcome(curves, scenario))

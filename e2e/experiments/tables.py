@@ -39,12 +39,12 @@ def times(run: Experiment) -> Table:
     table.add_column("step")
     for heading in ("mean", "worst"):
         table.add_column(heading, justify="right")
-    for step, found in (
+    for step, step_times in (
         ("created until it has a node", run.outcome.bind),
         ("until it runs", run.outcome.start),
-        ("told to stop until it has ended", run.outcome.stop),
+        ("deletion until it has ended", run.outcome.stop),
     ):
-        table.add_row(step, _seconds(found.mean_s), _seconds(found.worst_s))
+        table.add_row(step, _seconds(step_times.mean_s), _seconds(step_times.worst_s))
     return table
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from e2e import workload
 from e2e.cluster.nodes import node
-from e2e.measure.pods import Kind, View
+from e2e.measure.pods import Kind, PodView
 from e2e.measure.record import Recorder, Timeline
 from e2e.workload import Manifest, Scenario
 from kube import decode
@@ -13,7 +13,7 @@ from policy.model import Policy
 from policy.mutation import EDL_CLASSES
 from policy.names import CLASS_SUPPORT, MANAGER, Role, Tier
 from policy.snapshot import Job, Node, Pod
-from simulator.cluster import Change
+from simulator.cluster import PodChange
 from simulator.run import play as simulate
 from simulator.timing import Timing
 from simulator.workload import Arrival, Workload
@@ -47,20 +47,22 @@ def play(
 
 
 class _Tape:
-    """The recorder's clock: the moment of the change that is being told."""
+    """The recorder's clock: the time of the change that is being recorded."""
 
     now_s = 0.0
 
 
 def _workload(scenario: Scenario) -> Workload:
-    system = [pod for each in workload.system(scenario) for pod in _pods(each, _SYSTEM_PRIORITY)]
+    system = [
+        pod for manifest in workload.system(scenario) for pod in _pods(manifest, _SYSTEM_PRIORITY)
+    ]
     jobs = [
         Arrival(
             _QUIET_S + number * scenario.job_gap_s,
             tuple(
                 replace(pod, tier=Tier.SUPPORT)
-                for each in workload.support(scenario, job, plain=False)
-                for pod in _pods(each, EDL_CLASSES[CLASS_SUPPORT].value)
+                for manifest in workload.support(scenario, job, plain=False)
+                for pod in _pods(manifest, EDL_CLASSES[CLASS_SUPPORT].value)
             ),
             _job(workload.elastic_job(scenario, job)),
         )
@@ -74,8 +76,8 @@ def _workload(scenario: Scenario) -> Workload:
 
 
 def _node(name: str, millis: int) -> Node:
-    made = decode.node(node(name, cpu=f"{millis}m", memory="96Gi", pods=110))
-    return replace(made, ready=True, taints=())
+    decoded = decode.node(node(name, cpu=f"{millis}m", memory="96Gi", pods=110))
+    return replace(decoded, ready=True, taints=())
 
 
 def _job(manifest: Manifest) -> Job:
@@ -105,11 +107,11 @@ def _pods(manifest: Manifest, priority: int) -> list[Pod]:
     return pods
 
 
-def _view(pod: Pod | None, change: Change) -> View | None:
+def _view(pod: Pod | None, change: PodChange) -> PodView | None:
     """A pod as the recorder knows it from the API."""
     if pod is None:
         return None
-    return View(
+    return PodView(
         uid=pod.uid,
         name=pod.name,
         kind=Kind.SYSTEM if pod.role is None else _KINDS[pod.role],
@@ -120,5 +122,5 @@ def _view(pod: Pod | None, change: Change) -> View | None:
         nominated=pod.nominated,
         phase=pod.phase,
         deleting=pod.deleting,
-        disruption=(change.why or "") if pod.deleting else "",
+        disruption=(change.disruption or "") if pod.deleting else "",
     )

@@ -10,7 +10,7 @@ between, so there are three counts, each the work of a policy that uses all room
   it shrinks. That takes knowing all jobs to come, and leaves newcomers far below the others, so
   it is a bound for any policy and a measure for none.
 
-The reserve that a policy keeps free is no part of the scenario: bounds are what nodes hold.
+The reserve that a policy keeps free is not part of the scenario: bounds are what nodes hold.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from e2e.measure.figures import jain
 from e2e.workload import MASTER_CPU_MILLIS, PSERVER_CPU_MILLIS, TRAINER_CPU_MILLIS, Scenario
 
 
-def bounds(scenario: Scenario, left: Sequence[int] | None = None) -> tuple[int, ...]:
+def bounds(scenario: Scenario, free_millis: Sequence[int] | None = None) -> tuple[int, ...]:
     """The most trainers that can run beside everything else, after each arrival.
 
     No more than all jobs want; than the best packing of trainers and parameter servers on the
@@ -29,17 +29,17 @@ def bounds(scenario: Scenario, left: Sequence[int] | None = None) -> tuple[int, 
 
     Args:
         scenario: What comes to which nodes.
-        left: What system pods leave of each node's CPU; without it they are where they harm least.
+        free_millis: Free CPU of each node beside system pods; None places them best.
     """
-    nodes = list(scenario.cpu_millis.values()) if left is None else left
+    nodes = list(scenario.cpu_millis.values()) if free_millis is None else free_millis
     packed = _packed(nodes, scenario.jobs * scenario.pservers)
-    room = sum(nodes) - (scenario.system_cpu_millis if left is None else 0)
+    free = sum(nodes) - (scenario.system_cpu_millis if free_millis is None else 0)
     support = scenario.pservers * PSERVER_CPU_MILLIS + MASTER_CPU_MILLIS
     return tuple(
         min(
             jobs * scenario.max_trainers,
             packed[jobs * scenario.pservers],
-            max(0, room - jobs * support) // TRAINER_CPU_MILLIS,
+            max(0, free - jobs * support) // TRAINER_CPU_MILLIS,
         )
         for jobs in range(1, scenario.jobs + 1)
     )
@@ -81,7 +81,7 @@ def tolerant(totals: Sequence[int], least: int, index: float) -> int:
     """Trainers stopped where Jain's index is at least `index` whenever the next job comes.
 
     The newcomer gets as little as that allows, the others give way from the top. A convex
-    relaxation of the problem shows that nobody can do with 1.5 % less in the first experiment.
+    relaxation of the problem shows that no policy needs 1.5 % less in the first experiment.
 
     Args:
         totals: Of all jobs, after each arrival.
@@ -123,8 +123,8 @@ def _welcome(shares: Sequence[int], total: int, new: int) -> list[int]:
 
 def _equal(totals: Sequence[int], jobs: int) -> list[int]:
     """Max-min shares of so many jobs; what does not divide goes to the oldest."""
-    share, rest = divmod(totals[jobs - 1], jobs)
-    return [share + (number < rest) for number in range(jobs)]
+    share, remainder = divmod(totals[jobs - 1], jobs)
+    return [share + (number < remainder) for number in range(jobs)]
 
 
 def _stopped(history: Sequence[Sequence[int]]) -> int:

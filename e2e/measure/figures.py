@@ -8,7 +8,7 @@ from e2e.measure.curves import Curves, waiting
 from e2e.measure.kills import Cause, Kill, kills
 from e2e.measure.level import Level
 from e2e.measure.pods import Kind
-from e2e.measure.record import Life, Timeline
+from e2e.measure.record import PodLifetime, Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Stages:
     created_s: float
     """Service pods created."""
     told_s: float
-    """Trainers told to stop; 0 where none had to."""
+    """Trainers deleted; 0 where none had to be."""
     stopped_s: float
     """Their containers ended."""
     bound_s: float
@@ -39,7 +39,7 @@ class Stages:
 
 @dataclass(frozen=True, slots=True)
 class StartUp:
-    """How a job came to life after its submission; None: it never did."""
+    """Times from a job's submission to its first trainer and its whole minimum; None: never."""
 
     job: str
     first_s: float | None
@@ -50,38 +50,42 @@ class StartUp:
 
 def reclaims(curves: Curves) -> tuple[Reclaim, ...]:
     """Every step up, in order."""
-    found = []
+    step_reclaims = []
     steps = curves.timeline.steps
     for index, (before, after) in enumerate(pairwise(steps), start=1):
         if after.services <= before.services:
             continue
         begin, end = curves.timeline.plateau(index)
         reached = curves.services.first(begin, end, lambda ran, want=after.services: ran >= want)  # type: ignore[misc] # mypy cannot type a lambda's default
-        found.append(
+        step_reclaims.append(
             Reclaim(before.services, after.services, None if reached is None else reached - begin)
         )
-    return tuple(found)
+    return tuple(step_reclaims)
 
 
-def stages(curves: Curves, found: Sequence[Kill]) -> tuple[Stages, ...]:
+def stages(curves: Curves, all_kills: Sequence[Kill]) -> tuple[Stages, ...]:
     """For every step up, how long each stage took; within the plateau, where it was not reached."""
     timeline = curves.timeline
-    seen = []
+    step_stages = []
     for index, (before, after) in enumerate(pairwise(timeline.steps), start=1):
         if after.services > before.services:
             begin, end = timeline.plateau(index)
-            burst = [life for life in curves.of(Kind.SERVICE) if begin <= life.created_s < end]
-            ready_s = _last(end, [life.running_s for life in burst])
-            victims = [kill for kill in found if begin <= kill.at_s <= ready_s]
+            burst = [
+                lifetime
+                for lifetime in curves.of(Kind.SERVICE)
+                if begin <= lifetime.created_s < end
+            ]
+            ready_s = _last(end, [lifetime.running_s for lifetime in burst])
+            victims = [kill for kill in all_kills if begin <= kill.at_s <= ready_s]
             lasts = (
-                _last(end, [life.created_s for life in burst]),
+                _last(end, [lifetime.created_s for lifetime in burst]),
                 _last(begin, [kill.at_s for kill in victims]),
-                _last(begin, [kill.life.ended_s for kill in victims]),
-                _last(end, [life.bound_s for life in burst]),
+                _last(begin, [kill.lifetime.ended_s for kill in victims]),
+                _last(end, [lifetime.bound_s for lifetime in burst]),
                 ready_s,
             )
-            seen.append(Stages(*(min(last, end) - begin for last in lasts)))
-    return tuple(seen)
+            step_stages.append(Stages(*(min(last, end) - begin for last in lasts)))
+    return tuple(step_stages)
 
 
 def _last(default: float, times: Sequence[float | None]) -> float:
@@ -114,8 +118,8 @@ def longest_wait_beside_surplus(curves: Curves) -> float:
     end_s = curves.timeline.end_s
     surplus = curves.surplus_at_work
     longest = 0.0
-    for life in curves.of(Kind.SERVICE):
-        span = waiting(life)
+    for lifetime in curves.of(Kind.SERVICE):
+        span = waiting(lifetime)
         until = end_s if span.end_s is None else span.end_s
         pieces = surplus.pieces(span.start_s, until)
         longest = max(longest, sum(end - begin for begin, end, count in pieces if count > 0))
@@ -125,19 +129,19 @@ def longest_wait_beside_surplus(curves: Curves) -> float:
 def start_ups(curves: Curves, min_trainers: int) -> tuple[StartUp, ...]:
     """How every job started, in the order of submission."""
     end_s = curves.timeline.end_s
-    found = []
+    job_starts = []
     for job, submitted_s in curves.timeline.submitted_s.items():
         level = curves.trainers[job]
         first = level.first(submitted_s, end_s, lambda count: count >= 1)
         whole = level.first(submitted_s, end_s, lambda count: count >= min_trainers)
-        found.append(
+        job_starts.append(
             StartUp(
                 job,
                 None if first is None else first - submitted_s,
                 None if whole is None else whole - submitted_s,
             )
         )
-    return tuple(found)
+    return tuple(job_starts)
 
 
 def unfair_seconds(curves: Curves, min_trainers: int) -> float:
@@ -191,24 +195,28 @@ def pending_percent(curves: Curves) -> float:
     return max(shares, default=0.0)
 
 
-def competitors(timeline: Timeline, found: Sequence[Kill] | None = None) -> tuple[Life, ...]:
+def competitors(
+    timeline: Timeline, all_kills: Sequence[Kill] | None = None
+) -> tuple[PodLifetime, ...]:
     """Trainers that took a node during a burst although the burst's services needed that node.
 
     A burst lasts from its first preemption until its last service runs. It needs the nodes
     on which a service of it was nominated, or got its place later than that trainer.
     """
-    victims = kills(timeline) if found is None else found
-    guilty: dict[str, Life] = {}
+    victims = kills(timeline) if all_kills is None else all_kills
+    guilty: dict[str, PodLifetime] = {}
     for index, (before, after) in enumerate(pairwise(timeline.steps), start=1):
         if after.services > before.services:
             window = timeline.plateau(index)
-            guilty.update((life.uid, life) for life in _competitors(timeline, victims, window))
+            guilty.update(
+                (lifetime.uid, lifetime) for lifetime in _competitors(timeline, victims, window)
+            )
     return tuple(guilty.values())
 
 
 def _competitors(
     timeline: Timeline, victims: Sequence[Kill], window: tuple[float, float]
-) -> list[Life]:
+) -> list[PodLifetime]:
     begin, end = window
     first = min(
         (
@@ -221,22 +229,22 @@ def _competitors(
     if first is None:
         return []
     burst = [
-        life
-        for life in timeline.lives
-        if life.kind is Kind.SERVICE and begin <= life.created_s < end
+        lifetime
+        for lifetime in timeline.lifetimes
+        if lifetime.kind is Kind.SERVICE and begin <= lifetime.created_s < end
     ]
-    last = max((min(life.running_s or end, end) for life in burst), default=first)
+    last = max((min(lifetime.running_s or end, end) for lifetime in burst), default=first)
     return [
-        life
-        for life in timeline.lives
-        if life.kind is Kind.TRAINER
-        and life.bound_s is not None
-        and first <= life.bound_s < last
-        and any(_needs(service, life.node, life.bound_s) for service in burst)
+        lifetime
+        for lifetime in timeline.lifetimes
+        if lifetime.kind is Kind.TRAINER
+        and lifetime.bound_s is not None
+        and first <= lifetime.bound_s < last
+        and any(_needs(service, lifetime.node, lifetime.bound_s) for service in burst)
     ]
 
 
-def _needs(service: Life, node: str, at_s: float) -> bool:
+def _needs(service: PodLifetime, node: str, at_s: float) -> bool:
     """Whether a service that has no place yet at `at_s` was promised `node` or gets it later."""
     if service.bound_s is not None and service.bound_s <= at_s:
         return False

@@ -1,4 +1,4 @@
-"""Which running trainers were told to stop, by whom, and how many had to be (pure)."""
+"""Which placed trainers were deleted, why, and how many deletions were needed (pure)."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -7,10 +7,10 @@ from enum import StrEnum
 from itertools import pairwise
 
 from e2e.measure.curves import Curves
-from e2e.measure.level import Level, Span
+from e2e.measure.level import Level, WeightedSpan
 from e2e.measure.pods import Kind
-from e2e.measure.record import Life, Timeline
-from e2e.measure.unavoidable import Room, unavoidable
+from e2e.measure.record import PodLifetime, Timeline
+from e2e.measure.unavoidable import NodeCapacity, unavoidable
 from e2e.workload import SERVICE_CPU_MILLIS, TRAINER_CPU_MILLIS
 
 _NEAR_S = 3.0
@@ -18,7 +18,7 @@ _NEAR_S = 3.0
 
 
 class Cause(StrEnum):
-    """Why a trainer that had a node was told to stop."""
+    """Why a trainer with a node was deleted."""
 
     SERVICES = "preempted by services"
     TRAINING = "preempted by another job's support or guaranteed pods"
@@ -29,27 +29,27 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One trainer that had a node and was told to stop."""
+    """The deletion of one trainer that had a node."""
 
-    life: Life
+    lifetime: PodLifetime
     at_s: float
     cause: Cause
 
 
 def kills(timeline: Timeline) -> tuple[Kill, ...]:
     """Every trainer killed, in order of time."""
-    nominations = _nominations(timeline.lives)
-    found = [
-        Kill(life, life.killed_s, _cause(life, life.killed_s, nominations))
-        for life in timeline.lives
-        if life.killed_s is not None
+    nominations = _nominations(timeline.lifetimes)
+    all_kills = [
+        Kill(lifetime, lifetime.killed_s, _cause(lifetime, lifetime.killed_s, nominations))
+        for lifetime in timeline.lifetimes
+        if lifetime.killed_s is not None
     ]
-    return tuple(sorted(found, key=lambda kill: kill.at_s))
+    return tuple(sorted(all_kills, key=lambda kill: kill.at_s))
 
 
-def causes(found: Iterable[Kill]) -> dict[str, int]:
+def causes(all_kills: Iterable[Kill]) -> dict[str, int]:
     """Cause -> number of kills; every cause is there."""
-    counted = Counter(kill.cause for kill in found)
+    counted = Counter(kill.cause for kill in all_kills)
     return {cause.value: counted[cause] for cause in Cause}
 
 
@@ -58,7 +58,7 @@ def needed_by_steps(timeline: Timeline) -> tuple[int, ...]:
     steps = timeline.steps
     return tuple(
         unavoidable(
-            _rooms(timeline, after.at_s),
+            _node_capacities(timeline, after.at_s),
             after.services - before.services,
             service_millis=SERVICE_CPU_MILLIS,
             trainer_millis=TRAINER_CPU_MILLIS,
@@ -73,7 +73,7 @@ def needed_by_start(curves: Curves) -> int:
 
     Jobs that come first may take room that later ones get a share of: each job's highest
     number of trainers that held a node, less what it had at the end of the plateau. Every
-    one of these had to be stopped once; whoever stops more has moved trainers to and fro.
+    one of these had to be stopped once; a policy that stops more has moved trainers back and forth.
     """
     timeline = curves.timeline
     begin, end = timeline.plateau(0)
@@ -85,49 +85,51 @@ def needed_by_start(curves: Curves) -> int:
 
 def _bound(timeline: Timeline, job: str) -> Level:
     return Level.of(
-        Span(life.bound_s, life.leaves_s)
-        for life in timeline.lives
-        if life.kind is Kind.TRAINER and life.job == job and life.bound_s is not None
+        WeightedSpan(lifetime.bound_s, lifetime.leaves_s)
+        for lifetime in timeline.lifetimes
+        if lifetime.kind is Kind.TRAINER and lifetime.job == job and lifetime.bound_s is not None
     )
 
 
-def _rooms(timeline: Timeline, at_s: float) -> list[Room]:
+def _node_capacities(timeline: Timeline, at_s: float) -> list[NodeCapacity]:
     free = dict(timeline.nodes)
     trainers: Counter[str] = Counter()
-    for life in timeline.lives:
-        if life.bound_s is None or life.bound_s > at_s or life.node not in free:
+    for lifetime in timeline.lifetimes:
+        if lifetime.bound_s is None or lifetime.bound_s > at_s or lifetime.node not in free:
             continue
-        if life.ended_s is not None and life.ended_s <= at_s:
+        if lifetime.ended_s is not None and lifetime.ended_s <= at_s:
             continue
-        if life.deleting_s is not None and life.deleting_s <= at_s:
+        if lifetime.deleting_s is not None and lifetime.deleting_s <= at_s:
             continue  # on its way out already: its room needs no further kill
-        free[life.node] -= life.cpu_millis
-        trainers[life.node] += life.kind is Kind.TRAINER
-    return [Room(millis, trainers[node]) for node, millis in free.items()]
+        free[lifetime.node] -= lifetime.cpu_millis
+        trainers[lifetime.node] += lifetime.kind is Kind.TRAINER
+    return [NodeCapacity(millis, trainers[node]) for node, millis in free.items()]
 
 
-def _nominations(lives: Iterable[Life]) -> dict[str, list[tuple[float, Kind]]]:
+def _nominations(lifetimes: Iterable[PodLifetime]) -> dict[str, list[tuple[float, Kind]]]:
     """Node -> (when, kind of pod) of everything that room was made for."""
     by_node: dict[str, list[tuple[float, Kind]]] = {}
-    for life in lives:
-        if life.kind is Kind.TRAINER and life.surplus:
+    for lifetime in lifetimes:
+        if lifetime.kind is Kind.TRAINER and lifetime.surplus:
             continue  # surplus never preempts
-        for at_s, node in life.nominations:
-            by_node.setdefault(node, []).append((at_s, life.kind))
+        for at_s, node in lifetime.nominations:
+            by_node.setdefault(node, []).append((at_s, lifetime.kind))
     return by_node
 
 
-def _cause(life: Life, at_s: float, nominations: dict[str, list[tuple[float, Kind]]]) -> Cause:
-    if life.disruption == "EvictionByEvictionAPI":
+def _cause(
+    lifetime: PodLifetime, at_s: float, nominations: dict[str, list[tuple[float, Kind]]]
+) -> Cause:
+    if lifetime.disruption == "EvictionByEvictionAPI":
         return Cause.RELEASED
-    if life.disruption != "PreemptionByScheduler":
+    if lifetime.disruption != "PreemptionByScheduler":
         return Cause.OTHER
     near = [
         (abs(when - at_s), kind)
-        for when, kind in nominations.get(life.node, ())
+        for when, kind in nominations.get(lifetime.node, ())
         if abs(when - at_s) <= _NEAR_S
     ]
     if not near:
         return Cause.UNCLEAR
-    _, kind = min(near, key=lambda found: found[0])
+    _, kind = min(near, key=lambda nomination: nomination[0])
     return Cause.SERVICES if kind in (Kind.SERVICE, Kind.SYSTEM) else Cause.TRAINING

@@ -1,7 +1,7 @@
 """A number that changes at known moments: how many pods run, how much CPU is in use (pure).
 
 Figures are integrals, maxima and values of such step functions, so none of them depends on
-when somebody happened to look.
+when it happened to be sampled.
 """
 
 from bisect import bisect_right
@@ -12,7 +12,7 @@ from itertools import accumulate
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class WeightedSpan:
     """From `start_s` until before `end_s` (None: for ever) something counts `weight`."""
 
     start_s: float
@@ -29,7 +29,7 @@ class Level:
     """`values[i]` holds from `times[i]` until before `times[i + 1]`."""
 
     @classmethod
-    def of(cls, spans: Iterable[Span]) -> "Level":
+    def of(cls, spans: Iterable[WeightedSpan]) -> "Level":
         """The sum of the spans; those that end before they start count nothing."""
         changes: Counter[float] = Counter()
         for span in spans:

@@ -1,4 +1,4 @@
-"""What the measuring needs to know of a pod: a small frozen view of the API object (pure)."""
+"""The fields of a pod that the measurement needs, from the API object (pure)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class PodView:
     """A pod at one moment."""
 
     uid: str
@@ -50,7 +50,7 @@ class View:
 
     @property
     def at_work(self) -> bool:
-        """Running, and not told to stop."""
+        """Running, and not terminating."""
         return self.phase is Phase.RUNNING and not self.deleting
 
     @property
@@ -59,14 +59,14 @@ class View:
         return self.phase is Phase.PENDING and not self.deleting
 
 
-def view(pod: Mapping[str, Any]) -> View:
+def view(pod: Mapping[str, Any]) -> PodView:
     """The view of a core/v1 Pod as the API server sends it."""
     metadata, spec = pod["metadata"], pod["spec"]
     status = pod.get("status") or {}
     labels = metadata.get("labels") or {}
     job = labels.get(LABEL_JOB, "") or labels.get(_LABEL_BATCH_JOB, "")
     kind = _kind(metadata["namespace"], labels.get(LABEL_ROLE, ""), job)
-    return View(
+    return PodView(
         uid=metadata["uid"],
         name=metadata["name"],
         kind=kind,

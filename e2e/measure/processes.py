@@ -33,7 +33,7 @@ def busy_seconds() -> float:
 
 
 def others_percent(busy_s: float, ours_s: float, wall_s: float) -> float:
-    """How much of all cores somebody else used: a run beside heavy work is no fair measure.
+    """Share of all cores used by other processes: heavy load makes a measurement unfair.
 
     Args:
         busy_s: Growth of `busy_seconds` meanwhile.

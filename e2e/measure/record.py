@@ -1,4 +1,4 @@
-"""Writes down what happens to pods, and when; counts along the way for the live view.
+"""Records the lifetimes of pods, and keeps counts for the live view.
 
 The watch thread calls `Recorder.change`; the demo's own thread reads `counts()` and marks
 steps. Counting is incremental: an event costs the same with 100 pods and with 100 000.
@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from e2e.measure.pods import Kind, View
+from e2e.measure.pods import Kind, PodView
 from policy.snapshot import Phase
 
 
 @dataclass(slots=True)
-class Life:
+class PodLifetime:
     """One pod from creation to removal; times in seconds of the run's clock."""
 
     uid: str
@@ -37,20 +37,20 @@ class Life:
 
     @property
     def leaves_s(self) -> float | None:
-        """When it stopped to count as wanted: told to stop, ended or vanished."""
+        """When it stopped counting as wanted: deleted, ended or vanished."""
         times = [time for time in (self.deleting_s, self.ended_s) if time is not None]
         return min(times, default=None)
 
     @property
     def killed_s(self) -> float | None:
-        """When it was told to stop, if it is a trainer that had a node."""
+        """When it was deleted, if it is a trainer with a node."""
         placed = self.kind is Kind.TRAINER and self.bound_s is not None
         return self.deleting_s if placed else None
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """From `at_s` on, `services` services were wanted."""
+class ServiceStep:
+    """A change of the number of wanted services at `at_s`."""
 
     at_s: float
     services: int
@@ -60,8 +60,8 @@ class Step:
 class Timeline:
     """A finished run: all that figures are made of."""
 
-    lives: tuple[Life, ...]
-    steps: tuple[Step, ...]
+    lifetimes: tuple[PodLifetime, ...]
+    steps: tuple[ServiceStep, ...]
     """One per plateau; the first begins when the services are created."""
     submitted_s: dict[str, float]
     """Job -> when its objects were sent."""
@@ -89,7 +89,7 @@ class Counts:
     """Job -> trainers at work."""
 
     def at_work(self, kind: Kind) -> int:
-        """Running pods of that kind that were not told to stop."""
+        """Running pods of that kind that are not terminating."""
         return self.pods[f"{kind}.at_work"]
 
     def waiting(self, kind: Kind) -> int:
@@ -103,18 +103,18 @@ class Counts:
 
 
 class Recorder:
-    """Follows a watch on pods; safe to read from other threads."""
+    """A recorder of pod lifetimes, fed by a watch; other threads may read it."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._lives: dict[str, Life] = {}
+        self._lifetimes: dict[str, PodLifetime] = {}
         self._counts = Counts()
-        self._steps: list[Step] = []
+        self._steps: list[ServiceStep] = []
         self._submitted: dict[str, float] = {}
         self._started_s: float | None = None
 
-    def change(self, old: View | None, new: View | None) -> None:
+    def change(self, old: PodView | None, new: PodView | None) -> None:
         """A pod appeared (`old` is None), changed, or vanished (`new` is None)."""
         now = self._clock()
         with self._lock:
@@ -125,10 +125,10 @@ class Recorder:
                     self._vanish(old.uid, now)
                 return
             self._count(new, 1)
-            life = self._lives.get(new.uid)
-            if life is None:
-                life = self._lives[new.uid] = _born(new, now)
-            _follow(life, new, now)
+            lifetime = self._lifetimes.get(new.uid)
+            if lifetime is None:
+                lifetime = self._lifetimes[new.uid] = _born(new, now)
+            _follow(lifetime, new, now)
 
     def begin(self) -> None:
         """The workload is about to be created."""
@@ -137,7 +137,7 @@ class Recorder:
     def step(self, services: int) -> None:
         """From now on that many services are wanted."""
         with self._lock:
-            self._steps.append(Step(self._clock(), services))
+            self._steps.append(ServiceStep(self._clock(), services))
 
     def submit(self, job: str) -> None:
         """A job is about to be created."""
@@ -154,9 +154,9 @@ class Recorder:
         now = self._clock()
         with self._lock:
             return Timeline(
-                lives=tuple(
-                    replace(life, nominations=list(life.nominations))
-                    for life in self._lives.values()
+                lifetimes=tuple(
+                    replace(lifetime, nominations=list(lifetime.nominations))
+                    for lifetime in self._lifetimes.values()
                 ),
                 steps=tuple(self._steps),
                 submitted_s=dict(self._submitted),
@@ -165,7 +165,7 @@ class Recorder:
                 nodes=dict(nodes),
             )
 
-    def _count(self, pod: View, sign: int) -> None:
+    def _count(self, pod: PodView, sign: int) -> None:
         pods = self._counts.pods
         if pod.phase is Phase.RUNNING:
             pods["cpu_millis"] += sign * pod.cpu_millis
@@ -177,14 +177,14 @@ class Recorder:
             pods[f"{pod.kind}.waiting"] += sign
 
     def _vanish(self, uid: str, now: float) -> None:
-        life = self._lives[uid]
-        life.gone_s = now
-        if life.ended_s is None:
-            life.ended_s = now
+        lifetime = self._lifetimes[uid]
+        lifetime.gone_s = now
+        if lifetime.ended_s is None:
+            lifetime.ended_s = now
 
 
-def _born(pod: View, now: float) -> Life:
-    return Life(
+def _born(pod: PodView, now: float) -> PodLifetime:
+    return PodLifetime(
         uid=pod.uid,
         name=pod.name,
         kind=pod.kind,
@@ -195,17 +195,17 @@ def _born(pod: View, now: float) -> Life:
     )
 
 
-def _follow(life: Life, pod: View, now: float) -> None:
+def _follow(lifetime: PodLifetime, pod: PodView, now: float) -> None:
     """Notes the first time of everything that happens to a pod once."""
-    life.surplus = pod.surplus  # a trainer may rise to guaranteed
-    life.disruption = life.disruption or pod.disruption
-    if pod.node and life.bound_s is None:
-        life.node, life.bound_s = pod.node, now
-    if pod.phase is Phase.RUNNING and life.running_s is None:
-        life.running_s = now
-    if pod.deleting and life.deleting_s is None:
-        life.deleting_s = now
-    if pod.ended and life.ended_s is None:
-        life.ended_s = now
-    if pod.nominated and (not life.nominations or life.nominations[-1][1] != pod.nominated):
-        life.nominations.append((now, pod.nominated))
+    lifetime.surplus = pod.surplus  # a trainer may rise to guaranteed
+    lifetime.disruption = lifetime.disruption or pod.disruption
+    if pod.node and lifetime.bound_s is None:
+        lifetime.node, lifetime.bound_s = pod.node, now
+    if pod.phase is Phase.RUNNING and lifetime.running_s is None:
+        lifetime.running_s = now
+    if pod.deleting and lifetime.deleting_s is None:
+        lifetime.deleting_s = now
+    if pod.ended and lifetime.ended_s is None:
+        lifetime.ended_s = now
+    if pod.nominated and (not lifetime.nominations or lifetime.nominations[-1][1] != pod.nominated):
+        lifetime.nominations.append((now, pod.nominated))

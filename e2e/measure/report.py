@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 from rich.table import Table
 
-from e2e.measure.bars import Bar, Figures
+from e2e.measure.criteria import Criterion, Figures
 from e2e.measure.curves import Curves
 
 CURVE_PERIOD_S = 0.5
@@ -19,16 +19,21 @@ def document(
     *,
     machine: dict[str, Any],
     commit: str,
-    bars: Sequence[Bar],
+    criteria: Sequence[Criterion],
     runs: dict[str, dict[str, Any]],
 ) -> dict[str, Any]:
-    """The report's JSON: machine, commit, bars, and the raw figures and curves of each run."""
-    return {"machine": machine, "commit": commit, "bars": [_bar(bar) for bar in bars], **runs}
+    """The report's JSON: machine, commit, criteria, and the raw figures and curves of each run."""
+    return {
+        "machine": machine,
+        "commit": commit,
+        "bars": [_criterion(criterion) for criterion in criteria],
+        **runs,
+    }
 
 
-def run(seen: Figures, curves: Curves) -> dict[str, Any]:
+def run(figures: Figures, curves: Curves) -> dict[str, Any]:
     """Raw figures and curves of one run."""
-    return {"figures": rounded(dataclasses.asdict(seen)), "curves": sampled(curves)}
+    return {"figures": rounded(dataclasses.asdict(figures)), "curves": sampled(curves)}
 
 
 def sampled(curves: Curves, period_s: float = CURVE_PERIOD_S) -> dict[str, Any]:
@@ -66,73 +71,77 @@ def write(path: Path, report: dict[str, Any]) -> None:
     draft.replace(path)
 
 
-def bar_table(bars: Sequence[Bar], title: str) -> Table:
-    """The bars for a terminal."""
+def criterion_table(criteria: Sequence[Criterion], title: str) -> Table:
+    """The criteria as a table for a terminal."""
     table = Table(title=title, title_justify="left")
-    table.add_column("bar")
+    table.add_column("criterion")
     for heading in ("measured", "limit"):
         table.add_column(heading, justify="right")
     table.add_column("holds")
-    for bar in bars:
-        sign = "≥" if bar.at_least else "≤"
-        limit = "" if bar.limit is None else f"{sign} {_number(bar.limit)}"
-        verdict = "" if bar.limit is None else ("[green]yes" if bar.holds else "[red]NO")
-        table.add_row(bar.name, f"{_number(bar.value)} {bar.unit}".strip(), limit, verdict)
+    for criterion in criteria:
+        sign = "≥" if criterion.at_least else "≤"
+        limit = "" if criterion.limit is None else f"{sign} {_number(criterion.limit)}"
+        verdict = (
+            "" if criterion.limit is None else ("[green]yes" if criterion.holds else "[red]NO")
+        )
+        table.add_row(
+            criterion.name, f"{_number(criterion.value)} {criterion.unit}".strip(), limit, verdict
+        )
     return table
 
 
-def plateau_table(seen: Figures, services: Sequence[int]) -> Table:
+def plateau_table(figures: Figures, services: Sequence[int]) -> Table:
     """What every plateau ended in: shares, fairness, CPU in use."""
     table = Table(title="at the end of each plateau", title_justify="left")
     for heading in ("services", "CPU %", "Jain", "trainers per job"):
         table.add_column(heading, justify="right")
-    rows = zip(services, seen.cpu_plateau_percent, seen.jain, seen.trainers, strict=True)
-    for wanted, percent, fairness, trainers in rows:
+    rows = zip(services, figures.cpu_plateau_percent, figures.jain, figures.trainers, strict=True)
+    for service_count, percent, fairness, trainers in rows:
         counts = " ".join(f"{count:>2}" for count in trainers.values())
-        table.add_row(str(wanted), f"{percent:.1f}", f"{fairness:.3f}", counts)
+        table.add_row(str(service_count), f"{percent:.1f}", f"{fairness:.3f}", counts)
     return table
 
 
-def stage_table(seen: Figures) -> Table:
+def stage_table(figures: Figures) -> Table:
     """Where the time of each step up went."""
     table = Table(title="steps up, seconds until the last ...", title_justify="left")
     table.add_column("services")
     for heading in (
-        *("pod was created", "trainer was told", "trainer ended"),
+        *("pod was created", "trainer was deleted", "trainer ended"),
         *("service got a node", "service ran"),
     ):
         table.add_column(heading, justify="right")
-    for step, stage in zip(seen.reclaims, seen.stages, strict=True):
+    for step, stage in zip(figures.reclaims, figures.stages, strict=True):
         times = (stage.created_s, stage.told_s, stage.stopped_s, stage.bound_s, stage.running_s)
         table.add_row(f"{step.before} -> {step.after}", *(f"{time:.1f}" for time in times))
     return table
 
 
-def kill_table(seen: Figures) -> Table:
-    """Who stopped trainers, beside how many had to go."""
+def kill_table(figures: Figures) -> Table:
+    """Kills of trainers by cause, and the number that was unavoidable."""
     table = Table(title="trainers told to stop", title_justify="left")
     table.add_column("cause")
     table.add_column("pods", justify="right")
-    for cause, count in seen.killed_causes.items():
+    for cause, count in figures.killed_causes.items():
         if count:
             table.add_row(cause, str(count))
     table.add_section()
-    table.add_row("all, of those started", f"{seen.killed} of {seen.trainers_started}")
-    table.add_row("of these while jobs arrived", str(seen.killed_at_start))
-    table.add_row("least that arriving jobs' shares need", str(seen.needed_at_start))
-    steps = " + ".join(map(str, seen.needed_by_steps))
+    table.add_row("all, of those started", f"{figures.killed} of {figures.trainers_started}")
+    table.add_row("of these while jobs arrived", str(figures.killed_at_start))
+    table.add_row("least that arriving jobs' shares need", str(figures.needed_at_start))
+    steps = " + ".join(map(str, figures.needed_by_steps))
     table.add_row("least that services' bursts need", steps)
     return table
 
 
-def _bar(bar: Bar) -> dict[str, Any]:
+def _criterion(criterion: Criterion) -> dict[str, Any]:
     return {
-        "name": bar.name,
-        "value": rounded(bar.value),
-        "unit": bar.unit,
-        "limit": bar.limit,
-        "limit_is": "least" if bar.at_least else "most",
-        "holds": bar.holds,
+        "name": criterion.name,
+        "value": rounded(criterion.value),
+        "unit": criterion.unit,
+        "limit": criterion.limit,
+        "limit_is": "least" if criterion.at_least else "most",
+        "holds": criterion.holds,
     }
 
 
@@ -143,7 +152,7 @@ def _number(value: float | None) -> str:
 
 
 def rounded(value: Any) -> Any:
-    """The same value with every number in it cut to what is worth reading."""
+    """A copy of the value with its numbers rounded."""
     if isinstance(value, float):
         return round(value, _DIGITS)
     if isinstance(value, dict):

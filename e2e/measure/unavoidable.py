@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class NodeCapacity:
     """What one node can offer at the moment of a burst."""
 
     free_millis: int
@@ -17,7 +17,7 @@ class Room:
 
 
 def unavoidable(
-    rooms: Iterable[Room], services: int, *, service_millis: int, trainer_millis: int
+    nodes: Iterable[NodeCapacity], services: int, *, service_millis: int, trainer_millis: int
 ) -> int:
     """The least number of trainers whose removal lets `services` more services run.
 
@@ -26,16 +26,16 @@ def unavoidable(
     on a node). CPU only: memory is never scarce in this workload. Where even all trainers
     are too few, all of them.
     """
-    rooms = tuple(rooms)
-    everything = sum(room.trainers for room in rooms)
+    nodes = tuple(nodes)
+    everything = sum(node.trainers for node in nodes)
     least: list[int] = [0] + [everything] * services  # services placed -> fewest trainers removed
-    for room in rooms:
+    for node in nodes:
         gains = [
-            (max(0, room.free_millis + gone * trainer_millis) // service_millis, gone)
-            for gone in range(room.trainers + 1)
+            (max(0, node.free_millis + removed * trainer_millis) // service_millis, removed)
+            for removed in range(node.trainers + 1)
         ]
         least = [
-            min(least[max(0, placed - gain)] + gone for gain, gone in gains)
+            min(least[max(0, placed - gain)] + removed for gain, removed in gains)
             for placed in range(services + 1)
         ]
     return min(least[services], everything)

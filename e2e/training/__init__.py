@@ -1,1 +1,1 @@
-"""Real training on a real node: what runs in the containers, and the picture of a run."""
+"""Training of the numpy example on a real node: container program, traces and picture."""

@@ -1,4 +1,4 @@
-"""Runs a trainer as the first process of a container, and notes when what happened.
+"""Runs a trainer as the first process of a container, and writes a trace of its batches.
 
     python watched.py FOLDER PROGRAM [ARGUMENTS]
 
@@ -22,7 +22,7 @@ _INSIDE = "--inside"
 
 
 def main(arguments: list[str]) -> int:
-    """Watches; or, inside the watched process, runs the program."""
+    """Runs the watching process; with `--inside`, the program."""
     if arguments[0] == _INSIDE:
         _run(Path(arguments[1]), arguments[2:])
         return 0
@@ -49,10 +49,10 @@ def _watch(folder: Path, program: list[str]) -> int:
 def _run(notes: Path, program: list[str]) -> None:
     import edl  # noqa: PLC0415 - the watching process does without
 
-    found = edl.batches
+    original_batches = edl.batches
 
     def batches(*arguments: Any, **options: Any) -> Iterator[Any]:
-        loop = found(*arguments, **options)
+        loop = original_batches(*arguments, **options)
         for batch in loop:
             yield batch
             _note(notes, "batch", records=loop.records, epoch=loop.epoch)
@@ -62,8 +62,8 @@ def _run(notes: Path, program: list[str]) -> None:
     runpy.run_path(program[0], run_name="__main__")
 
 
-def _note(path: Path, what: str, **more: object) -> None:
-    line = json.dumps({"at_s": time.time(), "what": what, **more})
+def _note(path: Path, event: str, **fields: object) -> None:
+    line = json.dumps({"at_s": time.time(), "what": event, **fields})
     with path.open("a", encoding="utf-8") as file:
         file.write(line + "\n")
 

@@ -6,10 +6,10 @@ import orjson
 import pytest
 
 from bench import __main__ as command
-from bench import extender, plan, server
+from bench import extender, plan, replay_api_server
 from bench.benchmark import Result, Setting, Times, grown
 from bench.clusters import cluster
-from e2e.measure.bars import Bar
+from e2e.measure.criteria import Criterion
 from extender import handlers
 from kube import errors, request
 
@@ -26,10 +26,12 @@ LIMITS = {
 def test_plan_and_extender_report_every_bar_of_the_issue(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under its name, with its limit, with a value that was measured."""
     monkeypatch.setattr(plan, "SEEDS", (1,))  # each is a process for each size
-    found = [bar for run in (plan.run, extender.run) for bar in run(SMALL).bars]
-    assert {bar.name: bar.limit for bar in found if bar.limit is not None} == LIMITS
-    assert len({bar.name for bar in found}) == len(found)
-    assert all(bar.value is not None and bar.value > 0 for bar in found)
+    criteria = [criterion for run in (plan.run, extender.run) for criterion in run(SMALL).criteria]
+    assert {
+        criterion.name: criterion.limit for criterion in criteria if criterion.limit is not None
+    } == LIMITS
+    assert len({criterion.name for criterion in criteria}) == len(criteria)
+    assert all(criterion.value is not None and criterion.value > 0 for criterion in criteria)
 
 
 def test_handlers_are_left_as_they_were() -> None:
@@ -40,12 +42,12 @@ def test_handlers_are_left_as_they_were() -> None:
 
 
 def test_growth_has_one_value_for_each_size() -> None:
-    """Whatever the figure."""
+    """For every figure."""
     assert grown([{"a": 1.0, "b": 2.0}, {"a": 3.0, "b": 4.0}]) == {"a": [1.0, 3.0], "b": [2.0, 4.0]}
 
 
 def test_times_are_summed_up_by_median_and_worst() -> None:
-    """In milliseconds; what was timed comes back."""
+    """Figures are in milliseconds; `run` returns the action's result."""
     times = Times([3.0, 1.0, 8.0])
     assert times.figures() == {"median_ms": 3.0, "worst_ms": 8.0, "best_ms": 1.0, "count": 3}
     assert times.run(lambda: "done") == "done"
@@ -54,7 +56,7 @@ def test_times_are_summed_up_by_median_and_worst() -> None:
 
 def test_the_server_tells_and_does_nothing_else() -> None:
     """A write or an unknown kind is refused as an API server would."""
-    api = server.Server(cluster(5))
+    api = replay_api_server.ReplayApiServer(cluster(5))
     with pytest.raises(errors.NotFound):
         api.send(request.delete(request.PODS, "shop", "web"))
     with pytest.raises(errors.NotFound):
@@ -66,11 +68,11 @@ class TestCommand:
 
     @pytest.fixture(autouse=True)
     def _one_quick_benchmark(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """One whose figure misses its bar, and one that fails."""
-        missed = Result((Bar("slowness_ms", 9.0, "ms", 5.0),), {"slowness_ms": [0.5, 9.0]})
+        """Benchmarks that miss their criterion, fail, or are interrupted."""
+        missed = Result((Criterion("slowness_ms", 9.0, "ms", 5.0),), {"slowness_ms": [0.5, 9.0]})
 
         def measured(setting: Setting) -> Result:
-            setting.tell("measuring")
+            setting.report_progress("measuring")
             return missed
 
         def broken(_: Setting) -> Result:
@@ -79,8 +81,8 @@ class TestCommand:
         def interrupted(_: Setting) -> Result:
             raise KeyboardInterrupt
 
-        found = {"slow": measured, "broken": broken, "interrupted": interrupted}
-        monkeypatch.setattr(command, "BENCHMARKS", found)
+        benchmarks = {"slow": measured, "broken": broken, "interrupted": interrupted}
+        monkeypatch.setattr(command, "BENCHMARKS", benchmarks)
         monkeypatch.setattr(command, "FULL", ((10, 20), 1))
         monkeypatch.delenv("STRICT", raising=False)
 
@@ -89,11 +91,11 @@ class TestCommand:
     ) -> None:
         """Machine, commit, bars, and the raw figures under the benchmark's name."""
         assert command.main(["slow", "--output", str(tmp_path)]) == 0
-        found = orjson.loads((tmp_path / "report.json").read_bytes())
-        assert {"machine", "commit", "bars", "slow", "quick"} == set(found)
-        assert found["bars"][0]["name"] == "slowness_ms"
-        assert found["bars"][0]["holds"] is False
-        assert found["slow"]["growth"] == {"slowness_ms": [0.5, 9.0]}
+        document = orjson.loads((tmp_path / "report.json").read_bytes())
+        assert {"machine", "commit", "bars", "slow", "quick"} == set(document)
+        assert document["bars"][0]["name"] == "slowness_ms"
+        assert document["bars"][0]["holds"] is False
+        assert document["slow"]["growth"] == {"slowness_ms": [0.5, 9.0]}
         shown = capsys.readouterr().out
         for word in ("measuring", "10 nodes", "slowness_ms", "missed: slowness_ms"):
             assert word in shown
@@ -101,7 +103,7 @@ class TestCommand:
     def test_a_missed_bar_fails_only_where_asked(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A slow machine is no broken build."""
+        """A slow machine is not a broken build."""
         monkeypatch.setenv("STRICT", "1")
         assert command.main(["slow", "--output", str(tmp_path)]) == 1
         assert command.main(["slow", "--quick", "--output", str(tmp_path)]) == 0
@@ -121,7 +123,7 @@ class TestCommand:
         tmp_path: Path,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
-        """And nothing is written."""
+        """No report is written."""
         assert command.main([name, "--output", str(tmp_path)]) == code
         assert capsys.readouterr().err == f"{line}\n"
         assert not list(tmp_path.iterdir())

@@ -12,16 +12,16 @@ SETTING = Setting((10, 20), 3, lambda _: None)
 
 
 def test_members_tell_a_time_for_every_sum() -> None:
-    """Of each size."""
-    found = exchange.measure("ring", sys.executable, 2, [10, 1000], [3, 5])
+    """There is one duration per sum, for each size."""
+    figures = exchange.measure("ring", sys.executable, 2, [10, 1000], [3, 5])
 
-    assert [len(times) for times in found] == [3, 5]
-    assert all(time > 0 for times in found for time in times)
+    assert [len(times) for times in figures] == [3, 5]
+    assert all(time > 0 for times in figures for time in times)
 
 
 def test_a_member_that_ends_before_its_time_is_told() -> None:
-    """In one line."""
-    with pytest.raises(RuntimeError, match="a member ended before its time"):
+    """The error is one line."""
+    with pytest.raises(RuntimeError, match="a member ended without a result"):
         exchange.measure("rope", sys.executable, 1, [10], [3])
 
 
@@ -40,16 +40,18 @@ def test_figures_are_reported_by_members_and_size(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(exchange, "SIZES", {"1k": 1000})
     monkeypatch.setattr(exchange, "SHARES", (1,))
     monkeypatch.setattr(exchange, "_PADDLE", Path("nowhere"))
-    found = exchange.run(SETTING)
+    result = exchange.run(SETTING)
 
     assert measured == [("ring", 2, [1000], [3])]
-    assert found.bars == ()
-    assert found.growth == {"ring_2_x_1k_ms": [3.0, 3.0]}
+    assert result.criteria == ()
+    assert result.growth == {"ring_2_x_1k_ms": [3.0, 3.0]}
 
 
 def test_ratios_are_over_gloo() -> None:
-    """One for each number of members and each size."""
-    found = exchange.result(SETTING, {"ring": {"4_x_1M": 2.0}, "gloo": {"4_x_1M": 4.0}})
+    """There is one ratio per number of members and size."""
+    result = exchange.result(SETTING, {"ring": {"4_x_1M": 2.0}, "gloo": {"4_x_1M": 4.0}})
 
-    assert [(bar.name, bar.value) for bar in found.bars] == [("all_reduce_4_x_1M_over_gloo", 0.5)]
-    assert found.growth == {"ring_4_x_1M_ms": [2.0, 2.0], "gloo_4_x_1M_ms": [4.0, 4.0]}
+    assert [(criterion.name, criterion.value) for criterion in result.criteria] == [
+        ("all_reduce_4_x_1M_over_gloo", 0.5)
+    ]
+    assert result.growth == {"ring_4_x_1M_ms": [2.0, 2.0], "gloo_4_x_1M_ms": [4.0, 4.0]}

@@ -9,8 +9,12 @@ from bench.benchmark import Setting
 @pytest.mark.timeout(180)
 def test_the_master_reports_the_issues_bars() -> None:
     """Against a real master in a process of its own; each figure was measured."""
-    found = master.run(Setting((10,), 1, lambda _: None))
-    limits = {bar.name: bar.limit for bar in found.bars if bar.limit is not None}
+    result = master.run(Setting((10,), 1, lambda _: None))
+    limits = {
+        criterion.name: criterion.limit
+        for criterion in result.criteria
+        if criterion.limit is not None
+    }
 
     assert limits == {
         "master_tasks_per_second": 5_000.0,
@@ -18,4 +22,4 @@ def test_the_master_reports_the_issues_bars() -> None:
         "master_killed_to_serving_s": 3.0,
         "master_million_tasks_mb": 200.0,
     }
-    assert all(bar.value for bar in found.bars)
+    assert all(criterion.value for criterion in result.criteria)

@@ -1,4 +1,4 @@
-"""Mutation testing: what is sampled, what counts as noticed, and that the user's tree is only read."""
+"""Mutation testing: the sample, the verdicts, and that the user's tree is only read."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ from bench.mutants.equivalents import Equivalent
 from bench.mutants.patch import patch
 from bench.mutants.rooms import Room, rooms
 from bench.mutants.run import Outcome, _at_home
-from bench.mutants.verdicts import Counts, Verdict
+from bench.mutants.verdicts import Verdict, VerdictCounts
 
 _ROOT = Path(__file__).parents[2]
 _CODE = "def half(number):\n    log.info('half')\n    return number / 2\n"
@@ -22,12 +22,12 @@ _CODE = "def half(number):\n    log.info('half')\n    return number / 2\n"
 
 def test_large_rooms_share_what_small_ones_leave() -> None:
     """Every room is tried 25 times at least; the rest goes by how many mutants there are."""
-    given = sample.shares({"policy": 6000, "sdk": 3000, "kube": 100}, 500, 25)
-    assert given == {"policy": 317, "sdk": 158, "kube": 25}
+    shares = sample.shares({"policy": 6000, "sdk": 3000, "kube": 100}, 500, 25)
+    assert shares == {"policy": 317, "sdk": 158, "kube": 25}
 
 
 def test_shares_are_whole_and_add_up() -> None:
-    """What rounding takes is given back, so the count is what was asked for."""
+    """Rounding keeps the sum equal to the requested count."""
     assert sum(sample.shares({"a": 1000, "b": 1000, "c": 1000}, 500, 25).values()) == 500
 
 
@@ -57,19 +57,23 @@ def test_a_larger_count_tries_the_same_and_more() -> None:
 
 def test_a_mutant_is_reported_where_it_lies_in_the_users_tree(tree: Path) -> None:
     """The SDK's package lies elsewhere in a staged tree; git takes the diff."""
-    found = patch("edl/book.py", _CODE, _CODE.replace("/ 2", "* 2"))
-    mutant = _at_home({"file": "edl/book.py", "diff": found.diff})
+    change = patch("edl/master/leases.py", _CODE, _CODE.replace("/ 2", "* 2"))
+    mutant = _at_home({"file": "edl/master/leases.py", "diff": change.diff})
 
-    assert mutant["file"] == "sdk/src/edl/book.py"
+    assert mutant["file"] == "sdk/src/edl/master/leases.py"
     command = ("git", "apply", "--check", "-")
     subprocess.run(command, cwd=tree, check=True, input=mutant["diff"].encode())  # noqa: S603
 
 
 def test_a_patch_names_line_and_change() -> None:
-    """What is reported is the place in the user's file, and a diff."""
-    found = patch("a.py", _CODE, _CODE.replace("/ 2", "* 2"))
-    assert (found.line, found.before, found.after) == (3, "return number / 2", "return number * 2")
-    assert found.diff.startswith("--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n")
+    """A patch has the line in the user's file, and a diff."""
+    change = patch("a.py", _CODE, _CODE.replace("/ 2", "* 2"))
+    assert (change.line, change.before, change.after) == (
+        3,
+        "return number / 2",
+        "return number * 2",
+    )
+    assert change.diff.startswith("--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n")
 
 
 def test_a_patch_that_changes_nothing_is_an_error() -> None:
@@ -92,16 +96,16 @@ def test_a_patch_that_changes_nothing_is_an_error() -> None:
     ],
 )
 def test_exit_codes_say_what_came_of_a_mutant(code: int, meaning: Verdict) -> None:
-    """Tests that pass have noticed nothing; any end but those mutmut and pytest define is a kill."""
+    """Passing tests detect nothing; any exit code not defined by mutmut or pytest is a kill."""
     assert verdicts.verdict(code) is meaning
 
 
 @pytest.mark.parametrize("code", [4, 255])
 def test_tests_that_did_not_run_kill_nothing(code: int) -> None:
-    """Wrong arguments and a crash of pytest are tried again, and are no kill after that either."""
+    """Wrong arguments and a crash of pytest are tried again, and never count as a kill."""
     assert verdicts.needs_second_try(code)
     assert verdicts.verdict(code) is Verdict.BROKEN
-    assert Counts.of([Verdict.KILLED, Verdict.BROKEN]).rate == 0.5
+    assert VerdictCounts.of([Verdict.KILLED, Verdict.BROKEN]).rate == 0.5
 
 
 def test_survivors_and_time_outs_are_tried_again_and_nothing_else() -> None:
@@ -111,7 +115,7 @@ def test_survivors_and_time_outs_are_tried_again_and_nothing_else() -> None:
 
 def test_the_rate_leaves_equivalent_mutants_out() -> None:
     """A mutant without a test lowers the rate, one that no test can notice does not."""
-    count = Counts.of(
+    count = VerdictCounts.of(
         [Verdict.KILLED] * 6
         + [Verdict.TIMED_OUT, Verdict.SURVIVED, Verdict.NOT_COVERED, Verdict.EQUIVALENT]
     )
@@ -121,29 +125,29 @@ def test_the_rate_leaves_equivalent_mutants_out() -> None:
 
 def test_a_room_of_equivalent_mutants_misses_nothing() -> None:
     """No division by zero where nothing can be noticed."""
-    count = Counts.of([Verdict.EQUIVALENT])
+    count = VerdictCounts.of([Verdict.EQUIVALENT])
     assert (count.rate, count.rate_text) == (1, "-")
 
 
 def test_an_equivalent_mutant_is_known_by_its_lines(tmp_path: Path) -> None:
-    """It is known again after other lines of the file have moved; another change is not."""
+    """It is recognised after other lines of the file have moved; another change is not."""
     listed = tmp_path / "list.toml"
     listed.write_text(
         '[[equivalent]]\nfile = "a.py"\nfunction = "half"\nbefore = "x = 1"\nafter = "x = 2"\n'
         'reason = "x is not used"\n',
         encoding="utf-8",
     )
-    known = equivalents.load(listed)
+    entries = equivalents.load(listed)
     mutant = {"file": "a.py", "function": "half", "before": "x = 1", "after": "x = 2", "line": 77}
-    assert equivalents.reason(mutant, known) == "x is not used"
-    assert equivalents.reason(mutant | {"after": "x = 3"}, known) is None
+    assert equivalents.reason(mutant, entries) == "x is not used"
+    assert equivalents.reason(mutant | {"after": "x = 3"}, entries) is None
 
 
 @pytest.mark.parametrize(
     "entry", ['[[equivalent]]\nfile = "a.py"\n', "equivalent = [3]\n", "equivalent = ["]
 )
 def test_a_wrong_entry_of_the_list_is_named(tmp_path: Path, entry: str) -> None:
-    """With its number and what it needs, or with the line that is no TOML."""
+    """With its number and the required fields, or with the line that is not TOML."""
     path = tmp_path / "list.toml"
     path.write_text(entry, encoding="utf-8")
     with pytest.raises(
@@ -153,16 +157,16 @@ def test_a_wrong_entry_of_the_list_is_named(tmp_path: Path, entry: str) -> None:
 
 
 def _is_of_today(entry: Equivalent) -> bool:
-    """Whether the tree still has the lines that an entry changes, and it says why."""
+    """Whether the tree still has the lines of an entry, and the entry has a reason."""
     code = (_ROOT / entry.file).read_text(encoding="utf-8")
     lines = {line.strip() for line in code.splitlines()}
     return set(entry.before.splitlines()) <= lines and bool(entry.reason.strip())
 
 
 def test_equivalent_mutants_are_of_code_that_there_is() -> None:
-    """Entries go when their lines go, and each says why."""
-    gone = Equivalent("policy/names.py", "object_name", "no such line", "x", "none")
-    assert not _is_of_today(gone)
+    """Entries are removed with their lines, and each has a reason."""
+    outdated = Equivalent("policy/names.py", "object_name", "no such line", "x", "none")
+    assert not _is_of_today(outdated)
     assert [entry for entry in equivalents.load() if not _is_of_today(entry)] == []
 
 
@@ -179,11 +183,16 @@ def test_rooms_name_files_and_tests_that_there_are() -> None:
 
 
 def test_the_masters_pure_files_are_those_of_its_contract() -> None:
-    """Those, and three that the contract cannot name: they wait, write files or hold locks."""
+    """They are those of the contract and three that wait, write files or hold locks."""
     contracts = tomllib.loads((_ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
-    (pure,) = [one for one in contracts["contracts"] if one["name"].startswith("The master's")]
+    (pure,) = [
+        contract
+        for contract in contracts["contracts"]
+        if contract["name"].startswith("The master's")
+    ]
     files = {f"{module.replace('.', '/')}.py" for module in pure["source_modules"]}
-    served = {"master/fence.py", "master/journal.py", "master/service.py"}
+    names = "fence group_commit journal service snapshots threads waiting_calls"
+    served = {f"master/{name}.py" for name in names.split()}
     assert set(rooms(_ROOT)["master"].sources) == files | served
 
 
@@ -195,7 +204,7 @@ def tree(tmp_path: Path) -> Path:
         ".gitignore": "build/\n",
         "pyproject.toml": "[project]\n",
         "policy/half.py": _CODE,
-        "sdk/src/edl/book.py": _CODE,
+        "sdk/src/edl/master/leases.py": _CODE,
         "docs/page.md": "page",
         "build/old": "",
     }
@@ -213,7 +222,7 @@ def test_a_staged_tree_has_all_packages_at_its_root(tree: Path, tmp_path: Path) 
     (tree / "policy/half.py").write_text("changed = True\n", encoding="utf-8")
     before = _contents(tree)
     target = tmp_path / "staged"
-    stage.stage(tree, target, Room("policy", ("policy/*.py", "edl/*.py"), ("tests/policy",)))
+    stage.stage(tree, target, Room("policy", ("policy/*.py", "edl/master/*.py"), ("tests/policy",)))
     assert (target / "policy/half.py").read_text(encoding="utf-8") == "changed = True\n"
     staged = {str(path.relative_to(target)) for path in target.rglob("*.*")}
     assert staged == {
@@ -221,7 +230,7 @@ def test_a_staged_tree_has_all_packages_at_its_root(tree: Path, tmp_path: Path) 
         "pyproject.toml",
         "policy/half.py",
         "policy/new.py",
-        "edl/book.py",
+        "edl/master/leases.py",
         "docs/page.md",
     }
     assert _contents(tree) == before
@@ -232,7 +241,7 @@ def _contents(root: Path) -> dict[Path, bytes]:
 
 
 def test_outside_of_a_checkout_it_says_so(tmp_path: Path) -> None:
-    """With what git says."""
+    """With git's message."""
     with pytest.raises(LookupError, match=r"a git checkout is needed: .*not a git repository"):
         stage.stage(tmp_path, tmp_path / "staged", Room("policy", ("policy/*.py",), ()))
 
@@ -253,7 +262,7 @@ def test_bad_use_is_refused_before_anything_is_copied(
 
 
 def test_staging_replaces_what_lay_there(tree: Path, tmp_path: Path) -> None:
-    """Nothing of the run before is taken for a result of this one."""
+    """Files of an earlier run are not taken for results of this one."""
     target = tmp_path / "staged"
     target.mkdir()
     (target / "again.json").write_text("{}", encoding="utf-8")
@@ -277,7 +286,7 @@ def test_results_are_read_while_they_are_written(tmp_path: Path) -> None:
 
 
 def test_fast_tests_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that were not measured come last; while nothing is measured the order stays."""
+    """Unmeasured tests come last; without measurements the order is unchanged."""
     monkeypatch.chdir(tmp_path)
     items: list[Any] = [SimpleNamespace(nodeid=name) for name in ("slow", "new", "fast")]
     order.pytest_collection_modifyitems(items)
@@ -287,9 +296,9 @@ def test_fast_tests_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert [item.nodeid for item in items] == ["fast", "slow", "new"]
 
 
-def _mutant(verdict: Verdict, **more: str) -> dict[str, Any]:
-    found = {"file": "policy/half.py", "line": 3, "function": "half", "diff": "-a\n+b\n"}
-    return found | {"verdict": verdict} | more
+def _mutant(verdict: Verdict, **fields: str) -> dict[str, Any]:
+    mutant = {"file": "policy/half.py", "line": 3, "function": "half", "diff": "-a\n+b\n"}
+    return mutant | {"verdict": verdict} | fields
 
 
 def test_the_report_shows_what_was_not_noticed(tmp_path: Path) -> None:
@@ -322,4 +331,8 @@ def test_the_report_shows_what_was_not_noticed(tmp_path: Path) -> None:
         "equivalent": 1,
         "rate": 0.5,
     }
-    assert [each["verdict"] for each in whole["mutants"]] == ["killed", "survived", "equivalent"]
+    assert [mutant["verdict"] for mutant in whole["mutants"]] == [
+        "killed",
+        "survived",
+        "equivalent",
+    ]

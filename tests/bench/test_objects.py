@@ -1,4 +1,4 @@
-"""What the synthetic API server sends is read back as the records it was made from."""
+"""Encoded API objects are decoded to the original records."""
 
 from dataclasses import replace
 
@@ -9,12 +9,12 @@ from kube import decode
 
 def test_records_survive_the_round_trip() -> None:
     """The extender decides on the cluster that the plan is measured on."""
-    made = cluster(60)
-    assert [decode.node(objects.node(node)) for node in made.nodes] == list(made.nodes)
-    assert [decode.pod(objects.pod(pod)) for pod in made.pods] == list(made.pods)
-    jobs = [decode.job(objects.job(job) | {}) for job in made.jobs]
+    snapshot = cluster(60)
+    assert [decode.node(objects.node(node)) for node in snapshot.nodes] == list(snapshot.nodes)
+    assert [decode.pod(objects.pod(pod)) for pod in snapshot.pods] == list(snapshot.pods)
+    jobs = [decode.job(objects.job(job) | {}) for job in snapshot.jobs]
     assert [job and replace(job, template={}, resource_version="") for job in jobs] == [
-        replace(job, resource_version="") for job in made.jobs
+        replace(job, resource_version="") for job in snapshot.jobs
     ]
 
 

@@ -1,11 +1,11 @@
 """Builds small timelines by hand, so that every figure can be worked out on paper."""
 
-from e2e.measure.pods import Kind, View
-from e2e.measure.record import Life, Step, Timeline
+from e2e.measure.pods import Kind, PodView
+from e2e.measure.record import PodLifetime, ServiceStep, Timeline
 from policy.snapshot import Phase
 
 
-def life(
+def lifetime(
     kind: Kind,
     *,
     uid: str = "",
@@ -20,11 +20,11 @@ def life(
     cpu_millis: int = 0,
     disruption: str = "",
     nominations: tuple[tuple[float, str], ...] = (),
-) -> Life:
+) -> PodLifetime:
     """A pod's life; one that runs was bound just then unless said otherwise."""
     default_cpu = {Kind.SERVICE: 3000, Kind.TRAINER: 5000, Kind.SUPPORT: 4000, Kind.SYSTEM: 500}
     bound = running_s if bound_s is None else bound_s
-    return Life(
+    return PodLifetime(
         uid=uid or f"{kind}-{job}-{created_s}-{running_s}-{node}",
         name=uid,
         kind=kind,
@@ -43,7 +43,7 @@ def life(
 
 
 def timeline(
-    *lives: Life,
+    *lifetimes: PodLifetime,
     steps: tuple[tuple[float, int], ...] = ((0.0, 0),),
     jobs: tuple[str, ...] = (),
     end_s: float = 100.0,
@@ -51,8 +51,8 @@ def timeline(
 ) -> Timeline:
     """A run that started at 0 and submitted its jobs there."""
     return Timeline(
-        lives=lives,
-        steps=tuple(Step(at_s, services) for at_s, services in steps),
+        lifetimes=lifetimes,
+        steps=tuple(ServiceStep(at_s, services) for at_s, services in steps),
         submitted_s=dict.fromkeys(jobs, 0.0),
         started_s=0.0,
         end_s=end_s,
@@ -71,9 +71,9 @@ def view(
     phase: Phase = Phase.PENDING,
     deleting: bool = False,
     disruption: str = "",
-) -> View:
+) -> PodView:
     """A pod at one moment, 5 CPU."""
-    return View(
+    return PodView(
         uid=uid,
         name=uid,
         kind=kind,

@@ -6,7 +6,7 @@ import pytest
 
 from e2e import workload
 from e2e.workload import FULL, QUICK, Scenario
-from policy import elastic
+from policy import job_spec
 from policy.names import LABEL_JOB, LABEL_ROLE
 
 
@@ -23,9 +23,9 @@ def test_the_full_scenario_is_the_experiment() -> None:
 def test_jobs_are_valid_elastic_jobs(scenario: Scenario) -> None:
     """Bounds and spec are accepted by the rules that admission uses."""
     job = workload.elastic_job(scenario, "job-1")
-    bounds = elastic.bounds(job["metadata"]["annotations"])
+    bounds = job_spec.bounds(job["metadata"]["annotations"])
     assert bounds == (scenario.min_trainers, scenario.max_trainers)
-    elastic.check_spec(job["spec"])
+    job_spec.check_spec(job["spec"])
 
 
 @pytest.mark.parametrize("plain", [True, False])
@@ -44,14 +44,14 @@ def test_plain_training_carries_its_own_priorities_and_edl_training_none() -> No
     """The webhook gives EDL's pods their class; without EDL the user does."""
     plain = workload.job_objects(FULL, "job-1", plain=True)
     ours = workload.job_objects(FULL, "job-1", plain=False)
-    known = {item["metadata"]["name"] for item in workload.plain_classes()}
-    assert {_pod(item)["priorityClassName"] for item in plain} == known
+    class_names = {item["metadata"]["name"] for item in workload.plain_classes()}
+    assert {_pod(item)["priorityClassName"] for item in plain} == class_names
     assert not any("priorityClassName" in _pod(item) for item in ours)
 
 
 def _pod(item: workload.Manifest) -> workload.Manifest:
-    found: workload.Manifest = item["spec"]["template"]["spec"]
-    return found
+    pod_spec: workload.Manifest = item["spec"]["template"]["spec"]
+    return pod_spec
 
 
 def test_services_outrank_training() -> None:

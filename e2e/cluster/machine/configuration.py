@@ -1,4 +1,4 @@
-"""What kubelet, containerd, kube-proxy and the CNI plug-ins of a real node are told. Pure.
+"""Configuration of kubelet, containerd, kube-proxy and the CNI plug-ins of a real node. Pure.
 
 Paths such as /var/lib/kubelet are the node's own: `init.py` puts its directories there.
 Each setting that differs from what a production node would have says why.
@@ -13,12 +13,12 @@ from e2e.cluster.machine.network import Link
 SOCKET = "/run/containerd/containerd.sock"
 PAUSE_IMAGE = "edl.local/pause:1"
 LABEL_TYPE = "real"
-"""Value of the label `type` by which journeys choose real nodes; kwok leaves them alone."""
+"""Value of the label `type` by which tests choose real nodes; kwok leaves them alone."""
 KUBELET_PORT = 10250
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class NodeLayout:
     """Where a real node keeps its files; all below one directory."""
 
     directory: Path
@@ -35,7 +35,7 @@ class Layout:
 
     @property
     def plan(self) -> Path:
-        """What `init.py` is told."""
+        """The plan file for `init.py`."""
         return self.directory / "init.json"
 
     def config(self, name: str) -> Path:
@@ -43,8 +43,8 @@ class Layout:
         return self.directory / "config" / name
 
 
-def containerd(layout: Layout, runc: Path, plugins: Path) -> str:
-    """Its TOML: runc without systemd, our pause image, and no registry at all."""
+def containerd(layout: NodeLayout, runc: Path, plugins: Path) -> str:
+    """Containerd's configuration (TOML): runc without systemd, our pause image, no registry."""
     return f"""\
 version = 3
 root = "/var/lib/containerd"
@@ -104,7 +104,7 @@ def cni(pods: str) -> dict[str, Any]:
     }
 
 
-def kubelet(layout: Layout, ends: Link, cgroup: str) -> dict[str, Any]:
+def kubelet(layout: NodeLayout, ends: Link, cgroup: str) -> dict[str, Any]:
     """A KubeletConfiguration for a machine that is not the kubelet's alone."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -138,7 +138,7 @@ def kubelet(layout: Layout, ends: Link, cgroup: str) -> dict[str, Any]:
     }
 
 
-def kube_proxy(layout: Layout, name: str, pods: str) -> dict[str, Any]:
+def kube_proxy(layout: NodeLayout, name: str, pods: str) -> dict[str, Any]:
     """A KubeProxyConfiguration; zeros leave the machine's connection tracking as it is."""
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
@@ -158,7 +158,7 @@ def kube_proxy(layout: Layout, name: str, pods: str) -> dict[str, Any]:
 
 
 def plan(
-    layout: Layout, name: str, ends: Link, binaries: Path, images: tuple[Path, ...]
+    layout: NodeLayout, name: str, ends: Link, binaries: Path, images: tuple[Path, ...]
 ) -> dict[str, Any]:
     """What `init.py` does, in the order in which it does it."""
     return {
@@ -186,7 +186,7 @@ def plan(
 
 
 def apiserver(gateway: str, cert: Path, key: Path, ca: Path) -> tuple[str, ...]:
-    """What kube-apiserver is told more than without real nodes: they reach it, it reaches them."""
+    """Additional flags of kube-apiserver with real nodes, so that each can reach the other."""
     return (
         "--bind-address=0.0.0.0",
         f"--advertise-address={gateway}",

@@ -1,7 +1,7 @@
 """The real nodes of one cluster: starts them, waits until pods can run, takes images, ends them.
 
 Made and ended by `e2e.cluster.local`. A node is process 1 (`init.py`) of its own namespaces
-under a keeper like any component, so it ends with this process, and everything in it too.
+under a guard process like any component, so it ends with this process, and everything in it too.
 """
 
 import json
@@ -19,7 +19,7 @@ from e2e.cluster import identity
 from e2e.cluster.build import Binaries
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.machine import configuration, image, needs, sweeper
-from e2e.cluster.machine.configuration import Layout
+from e2e.cluster.machine.configuration import NodeLayout
 from e2e.cluster.machine.network import Link, Network, connect
 from e2e.cluster.probe import died
 from e2e.cluster.process import Process
@@ -38,7 +38,7 @@ _ASK_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class ControlPlane:
-    """What nodes must know of it."""
+    """Facts about the control plane that nodes need."""
 
     ca: Pair
     port: int
@@ -47,10 +47,10 @@ class ControlPlane:
     """Asks it for the object at a URL, as an administrator."""
 
 
-class Node:
+class RealNode:
     """One real node; made by `Fleet`. Not thread-safe."""
 
-    def __init__(self, name: str, cgroup: str, ends: Link, layout: Layout) -> None:
+    def __init__(self, name: str, cgroup: str, ends: Link, layout: NodeLayout) -> None:
         """Takes what `Fleet` has prepared; starts nothing yet."""
         self.name = name
         self.cgroup = f"{cgroup}/{name}"
@@ -105,7 +105,7 @@ class Node:
             self.kill()
 
     @property
-    def keeper(self) -> int:
+    def guard_pid(self) -> int:
         """The process that ends when the node does; 0 while it does not run."""
         return self._process.pid if self._process else 0
 
@@ -156,7 +156,7 @@ class Fleet:
         Raises:
             ClusterError: the machine cannot; says why and what to do.
         """
-        self._found = needs.find()
+        self._tools = needs.find()
         self._directory = directory
         self._binaries = binaries
         self._images = tuple(images)
@@ -166,11 +166,11 @@ class Fleet:
         self._cgroup = f"edl-e2e-{self._network.number}"
         self._sweeper: subprocess.Popen[bytes] | None = None
         self.nodes = {
-            f"real-{number}": Node(
+            f"real-{number}": RealNode(
                 f"real-{number}",
                 self._cgroup,
                 self._network.link(number),
-                Layout(directory / f"real-{number}"),
+                NodeLayout(directory / f"real-{number}"),
             )
             for number in range(1, count + 1)
         }
@@ -190,7 +190,9 @@ class Fleet:
         self._directory.mkdir(parents=True)
         pause = self._directory / "pause.tar"
         entries = [image.Entry("/pause", self._binaries.path("pause"), mode=0o755)]
-        image.write(pause, configuration.PAUSE_IMAGE, [entries], image.Settings(("/pause",)))
+        image.write(
+            pause, configuration.PAUSE_IMAGE, [entries], image.ContainerSettings(("/pause",))
+        )
         libraries = [str(node.layout.library) for node in self.nodes.values()]
         self._sweeper = subprocess.Popen(
             [*_SCRIPT, sweeper.__file__, self._cgroup, *libraries],
@@ -221,12 +223,12 @@ class Fleet:
         if self._sweeper is not None:
             assert self._sweeper.stdin is not None
             self._sweeper.stdin.close()
-            with suppress(subprocess.TimeoutExpired):  # it goes on without us
+            with suppress(subprocess.TimeoutExpired):  # it continues without us
                 self._sweeper.wait(_SWEEP_S)
             self._sweeper = None
         self._network.release()
 
-    def _write(self, node: Node, plane: ControlPlane, images: tuple[Path, ...]) -> None:
+    def _write(self, node: RealNode, plane: ControlPlane, images: tuple[Path, ...]) -> None:
         layout, ends, name = node.layout, node.ends, node.name
         for place in (layout.library, layout.logs, layout.config("cni")):
             place.mkdir(parents=True)
@@ -242,7 +244,7 @@ class Fleet:
             leaf = identity.client(plane.ca, user, groups, now())
             text = identity.kubeconfig(url, plane.ca.cert, user, leaf)
             identity.write_secret(layout.config(f"{part}.kubeconfig"), text)
-        runc, plugins = self._found.runc, self._found.plugins
+        runc, plugins = self._tools.runc, self._tools.plugins
         toml = configuration.containerd(layout, runc, plugins)
         layout.config("containerd.toml").write_text(toml)
         for path, content in (
@@ -264,12 +266,12 @@ def _make_cgroup(name: str) -> None:
                 (hierarchy / name).mkdir(parents=True, exist_ok=True)
         return
     (root / name).mkdir(parents=True, exist_ok=True)
-    wanted = " ".join(f"+{controller}" for controller in offered.read_text().split())
+    enabled_controllers = " ".join(f"+{controller}" for controller in offered.read_text().split())
     for parent in (root, (root / name).parent):
-        (parent / "cgroup.subtree_control").write_text(wanted)
+        (parent / "cgroup.subtree_control").write_text(enabled_controllers)
 
 
-def _wait_ready(node: Node, plane: ControlPlane) -> None:
+def _wait_ready(node: RealNode, plane: ControlPlane) -> None:
     deadline_s = monotonic_s() + _READY_S
     url = f"https://127.0.0.1:{plane.port}/api/v1/nodes/{node.name}"
     while not is_ready(plane.read(url)):
@@ -283,5 +285,7 @@ def is_ready(node: Mapping[str, Any]) -> bool:
     """Whether pods are let onto a v1 Node: Ready, and no taint of Kubernetes' own on it."""
     taints = node.get("spec", {}).get("taints", [])
     conditions = node.get("status", {}).get("conditions", [])
-    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-    return ready and not any(each["key"].startswith("node.kubernetes.io/") for each in taints)
+    ready = any(
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions
+    )
+    return ready and not any(taint["key"].startswith("node.kubernetes.io/") for taint in taints)

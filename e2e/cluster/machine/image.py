@@ -37,7 +37,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ContainerSettings:
     """How a container of the image starts, unless its pod says otherwise."""
 
     entrypoint: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class _Blob:
 
 @dataclass(slots=True)
 class _Hashing(io.RawIOBase):
-    """Hashes what it passes on."""
+    """A writer that hashes the data it passes on."""
 
     target: io.BufferedWriter
     digest: Any = field(default_factory=hashlib.sha256)
@@ -77,7 +77,9 @@ class _Hashing(io.RawIOBase):
         return self.target.write(data)
 
 
-def write(target: Path, name: str, layers: Sequence[Iterable[Entry]], settings: Settings) -> Path:
+def write(
+    target: Path, name: str, layers: Sequence[Iterable[Entry]], settings: ContainerSettings
+) -> Path:
     """Writes the archive, in one step; the same input gives the same image.
 
     Args:
@@ -87,7 +89,7 @@ def write(target: Path, name: str, layers: Sequence[Iterable[Entry]], settings: 
         settings: How its containers start.
 
     Raises:
-        OSError: a file cannot be read, or there is no room.
+        OSError: a file cannot be read, or the disk is full.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     drafts = [target.with_name(f"{target.name}.layer{n}") for n in range(len(layers))]
@@ -122,8 +124,8 @@ def _add(tar: tarfile.TarFile, entry: Entry) -> None:
     info.mode = entry.mode
     if isinstance(entry.content, Path):
         with entry.content.open("rb") as source:
-            found = os.fstat(source.fileno())
-            info.size, info.mtime = found.st_size, int(found.st_mtime)  # .pyc files depend on it
+            stat = os.fstat(source.fileno())
+            info.size, info.mtime = stat.st_size, int(stat.st_mtime)  # .pyc files depend on it
             tar.addfile(info, source)
     elif entry.content is not None:
         info.size = len(entry.content)
@@ -134,7 +136,7 @@ def _add(tar: tarfile.TarFile, entry: Entry) -> None:
         tar.addfile(info)
 
 
-def _archive(target: Path, name: str, layers: Sequence[_Blob], settings: Settings) -> None:
+def _archive(target: Path, name: str, layers: Sequence[_Blob], settings: ContainerSettings) -> None:
     machine = os.uname().machine
     config = _json(
         "config.v1+json",
@@ -146,7 +148,10 @@ def _archive(target: Path, name: str, layers: Sequence[_Blob], settings: Setting
                 "Env": list(settings.env),
                 "WorkingDir": settings.directory,
             },
-            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{each.digest}" for each in layers]},
+            "rootfs": {
+                "type": "layers",
+                "diff_ids": [f"sha256:{layer.digest}" for layer in layers],
+            },
         },
     )
     manifest = _json(
@@ -163,7 +168,7 @@ def _archive(target: Path, name: str, layers: Sequence[_Blob], settings: Setting
     with tarfile.open(target, "w") as tar:
         _add(tar, Entry("oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode()))
         _add(tar, Entry("index.json", json.dumps(index).encode()))
-        for blob in {each.digest: each for each in (*layers, config, manifest)}.values():
+        for blob in {blob.digest: blob for blob in (*layers, config, manifest)}.values():
             _add(tar, Entry(f"blobs/sha256/{blob.digest}", blob.content))
 
 

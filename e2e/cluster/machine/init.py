@@ -45,7 +45,7 @@ def mount(plan: dict[str, Any]) -> None:
 
 
 def connect(plan: dict[str, Any]) -> None:
-    """Takes the address, once whoever started us has put the link into our namespace."""
+    """Sets the address once the starting process has moved the link into our namespace."""
     end = time.monotonic() + PATIENCE_S
     while not Path("/proc/sys/net/ipv4/conf/eth0").exists():
         if time.monotonic() > end:
@@ -74,7 +74,7 @@ def wait_ready(command: list[str], runtime: "subprocess.Popen[bytes]") -> None:
 
 
 def stay(running: dict[int, str]) -> int:
-    """Buries what ends, the orphans of the whole node too, until a component ends."""
+    """Reaps ended processes, orphans of the node included, until a component ends."""
     while True:
         pid, status = os.wait()
         if pid in running:

@@ -17,15 +17,15 @@ _COVERED = ("/var/lib/", "/var/log/", "/run/")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What nodes use of this machine."""
+class HostTools:
+    """Tools of this machine that real nodes use."""
 
     runc: Path
     plugins: Path
     """The directory of the CNI plug-ins."""
 
 
-def find() -> Found:
+def find() -> HostTools:
     """What real nodes need.
 
     Raises:
@@ -43,7 +43,7 @@ def find() -> Found:
     if missing or runc is None or plugins is None:
         packages = " ".join(dict.fromkeys(missing))
         raise ClusterError(f"no real nodes here: install `apt-get install {packages}`")
-    return Found(Path(runc), plugins)
+    return HostTools(Path(runc), plugins)
 
 
 def check_place(directory: Path) -> None:

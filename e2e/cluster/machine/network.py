@@ -66,9 +66,9 @@ class Network:
         Raises:
             ClusterError: none is.
         """
-        taken = _routed()
+        routed_networks = _routed()
         for number in range(_CLUSTERS):
-            if any(_range(number).overlaps(net) for net in taken):
+            if any(_range(number).overlaps(net) for net in routed_networks):
                 continue
             holder = socket.socket(socket.AF_UNIX)
             try:
@@ -114,11 +114,11 @@ def _range(number: int) -> ipaddress.IPv4Network:
 
 def _routed() -> list[ipaddress.IPv4Network]:
     """What this machine has routes to, but for the default route."""
-    found = []
+    networks = []
     for route in json.loads(_ip("-json", "-4", "route", "show", "table", "all") or "[]"):
         with suppress(ValueError):  # "default", and names of special ranges
-            found.append(ipaddress.IPv4Network(route["dst"]))
-    return [net for net in found if net.prefixlen > 0]
+            networks.append(ipaddress.IPv4Network(route["dst"]))
+    return [net for net in networks if net.prefixlen > 0]
 
 
 def _ip(*words: str) -> str:

@@ -1,7 +1,7 @@
-"""An image with the running Python in it, this project's rooms, and what they import.
+"""An image with the running Python in it, this project's packages, and what they import.
 
 Made of files of this machine, so it needs no registry and fits to what is being tested. The
-interpreter keeps its place; `/usr/bin/python` leads to it. There is no shell unless it is asked for.
+interpreter keeps its place; `/usr/bin/python` leads to it. It has a shell only on request.
 Linux with glibc.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from e2e.cluster.machine.image import Entry, Settings, write
+from e2e.cluster.machine.image import ContainerSettings, Entry, write
 
 ROOT = Path(__file__).parents[3]
 APP = "/app"
@@ -63,26 +63,26 @@ def build(
         programs: Of this machine, such as "sh", which come with the libraries they need.
 
     Raises:
-        OSError: a file cannot be read, a program is not here, or there is no room.
+        OSError: a file cannot be read, a program is not here, or the disk is full.
         PackageNotFoundError: one of `distributions` is not installed.
     """
     layers = [base(distributions, others, programs), own(files or {})]
-    return write(target, name, layers, Settings((PYTHON,), _ENV, APP))
+    return write(target, name, layers, ContainerSettings((PYTHON,), _ENV, APP))
 
 
 def base(
     distributions: Sequence[str], others: Sequence[Path] = (), programs: Sequence[str] = ()
 ) -> list[Entry]:
     """All but the project: the interpreter, its library, `distributions` and what they need."""
-    found = [*_system(), *_interpreter(), *_packages(distributions, others)]
-    found += [Entry(f"/bin/{name}", _program(name), mode=0o755) for name in programs]
+    entries = [*_system(), *_interpreter(), *_packages(distributions, others)]
+    entries += [Entry(f"/bin/{name}", _program(name), mode=0o755) for name in programs]
     # The loader among them is a program.
-    return found + [Entry(path, file, mode=0o755) for path, file in _libraries(found).items()]
+    return entries + [Entry(path, file, mode=0o755) for path, file in _libraries(entries).items()]
 
 
 def own(files: Mapping[str, Path | bytes]) -> list[Entry]:
     """The project as it is now, and `files`."""
-    return [*_rooms(), *(Entry(path, content) for path, content in files.items())]
+    return [*_project_packages(), *(Entry(path, content) for path, content in files.items())]
 
 
 def _system() -> Iterator[Entry]:
@@ -105,10 +105,10 @@ def _interpreter() -> Iterator[Entry]:
 
 
 def _program(name: str) -> Path:
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         raise FileNotFoundError(f"{name}: this machine has no such program")
-    return Path(found).resolve()
+    return Path(path).resolve()
 
 
 def _tree(source: Path, target: str) -> Iterator[Entry]:
@@ -122,9 +122,9 @@ def _tree(source: Path, target: str) -> Iterator[Entry]:
 
 
 def _packages(names: Sequence[str], others: Sequence[Path]) -> Iterator[Entry]:
-    for each in _closure(names, [*sys.path, *map(str, others)]):
-        for file in each.files or ():
-            source = Path(str(each.locate_file(file)))
+    for distribution in _closure(names, [*sys.path, *map(str, others)]):
+        for file in distribution.files or ():
+            source = Path(str(distribution.locate_file(file)))
             inside = ".." not in file.parts and "tests" not in file.parts
             if inside and source.is_file() and not file.name.startswith("__editable__"):
                 yield Entry(f"{SITE}/{file}", source)
@@ -132,20 +132,20 @@ def _packages(names: Sequence[str], others: Sequence[Path]) -> Iterator[Entry]:
 
 def _closure(names: Sequence[str], places: Sequence[str]) -> list[Distribution]:
     """The distributions and all that they require, each as the first of the places has it."""
-    found: dict[str, Distribution] = {}
+    distributions: dict[str, Distribution] = {}
     if missing := [name for name in names if not _installed(name, places)]:
         raise PackageNotFoundError(", ".join(missing))
-    waiting = [each for name in names for each in _installed(name, places)]
+    waiting = [distribution for name in names for distribution in _installed(name, places)]
     while waiting:
-        each = waiting.pop()
-        if each.name in found:
+        distribution = waiting.pop()
+        if distribution.name in distributions:
             continue
-        found[each.name] = each
-        for text in each.requires or ():
+        distributions[distribution.name] = distribution
+        for text in distribution.requires or ():
             requirement = Requirement(text)
             if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
                 waiting += _installed(requirement.name, places)
-    return list(found.values())
+    return list(distributions.values())
 
 
 def _installed(name: str, places: Sequence[str]) -> list[Distribution]:
@@ -155,21 +155,21 @@ def _installed(name: str, places: Sequence[str]) -> list[Distribution]:
 def _libraries(entries: Sequence[Entry]) -> dict[str, Path]:
     """The shared libraries that those among the entries need and that are not among them."""
     binaries = {
-        str(each.content)
-        for each in entries
-        if isinstance(each.content, Path) and (each.mode & 0o111 or ".so" in each.path)
+        str(entry.content)
+        for entry in entries
+        if isinstance(entry.content, Path) and (entry.mode & 0o111 or ".so" in entry.path)
     }
     done = subprocess.run(
         [_LDD, *sorted(binaries)], capture_output=True, text=True, timeout=_LDD_S, check=False
     )
-    found = {path for path in _LIBRARY.findall(done.stdout) if path not in binaries}
-    return {path: Path(path) for path in found if "site-packages" not in path}
+    libraries = {path for path in _LIBRARY.findall(done.stdout) if path not in binaries}
+    return {path: Path(path) for path in libraries if "site-packages" not in path}
 
 
-def _rooms() -> Iterator[Entry]:
+def _project_packages() -> Iterator[Entry]:
     """This tree's packages, as they are now, and the SDK."""
     for init in [*ROOT.glob("*/__init__.py"), *(ROOT / "sdk" / "src").glob("*/__init__.py")]:
-        room = init.parent
-        if room.name not in ("tests", "e2e", "bench"):
-            for path in room.rglob("*.py"):
-                yield Entry(f"{APP}/{room.name}/{path.relative_to(room)}", path)
+        package = init.parent
+        if package.name not in ("tests", "e2e", "bench"):
+            for path in package.rglob("*.py"):
+                yield Entry(f"{APP}/{package.name}/{path.relative_to(package)}", path)

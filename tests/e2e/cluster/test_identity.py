@@ -21,9 +21,11 @@ def test_users_and_groups_are_in_the_certificate() -> None:
     leaf = identity.client(ca, "ann", ("a", "b"), NOW)
     subject = x509.load_pem_x509_certificate(leaf.cert).subject
 
-    assert [each.value for each in subject.get_attributes_for_oid(NameOID.COMMON_NAME)] == ["ann"]
+    assert [
+        attribute.value for attribute in subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    ] == ["ann"]
     groups = subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
-    assert [each.value for each in groups] == ["a", "b"]
+    assert [attribute.value for attribute in groups] == ["a", "b"]
     assert issued_by(leaf.cert, ca.cert)
 
 

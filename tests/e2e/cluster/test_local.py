@@ -10,8 +10,8 @@ import pytest
 from e2e.cluster.build import Binaries
 from e2e.cluster.components import SchedulerOptions
 from e2e.cluster.errors import ClusterError
-from e2e.cluster.kits import PACKAGES
 from e2e.cluster.local import Cluster, Options, running
+from e2e.cluster.toolchain import PACKAGES
 
 Maker = Callable[[str], Binaries]
 
@@ -21,23 +21,23 @@ def binaries(tmp_path: Path) -> Maker:
     """Makes binaries that are all the same shell script."""
 
     def make(script: str) -> Binaries:
-        made = Binaries(tmp_path / "bin")
-        made.directory.mkdir()
+        built = Binaries(tmp_path / "bin")
+        built.directory.mkdir()
         for name in PACKAGES:
-            made.path(name).write_text(f"#!/bin/sh\n{script}\n")
-            made.path(name).chmod(0o755)
-        return made
+            built.path(name).write_text(f"#!/bin/sh\n{script}\n")
+            built.path(name).chmod(0o755)
+        return built
 
     return make
 
 
 def test_a_component_that_dies_is_quoted(tmp_path: Path, binaries: Maker) -> None:
     """The error names it, its exit code, its last words and its log; nothing is left running."""
-    made = binaries("echo cannot read the flags; exit 3")
+    fake_binaries = binaries("echo cannot read the flags; exit 3")
 
     with (
         pytest.raises(ClusterError, match=r"^etcd ended with exit code 3: cannot read .*etcd\.log"),
-        running(tmp_path / "cluster", binaries=made),
+        running(tmp_path / "cluster", binaries=fake_binaries),
     ):
         pass
 
@@ -45,11 +45,11 @@ def test_a_component_that_dies_is_quoted(tmp_path: Path, binaries: Maker) -> Non
 def test_a_taken_port_is_tried_once_more(tmp_path: Path, binaries: Maker) -> None:
     """With other ports; the second collision is an error."""
     tries = tmp_path / "tries"
-    made = binaries(f'echo "$*" >> {tries}; echo bind: address already in use; exit 1')
+    fake_binaries = binaries(f'echo "$*" >> {tries}; echo bind: address already in use; exit 1')
 
     with (
         pytest.raises(ClusterError, match="address already in use"),
-        running(tmp_path / "cluster", binaries=made),
+        running(tmp_path / "cluster", binaries=fake_binaries),
     ):
         pass
     first, second = tries.read_text().splitlines()
@@ -86,7 +86,7 @@ def test_components_that_do_not_run_are_named(tmp_path: Path, binaries: Maker) -
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_failed_start_leaves_nothing(tmp_path: Path, binaries: Maker) -> None:
     """A component that runs is stopped when the next one fails."""
-    made = binaries("exit 9")
+    fake_binaries = binaries("exit 9")
     pid_file = tmp_path / "pid"
     server = (
         f"echo $$ > {pid_file}; "
@@ -96,11 +96,11 @@ def test_a_failed_start_leaves_nothing(tmp_path: Path, binaries: Maker) -> None:
         'h.HTTPServer(("127.0.0.1", int(sys.argv[1])), h.BaseHTTPRequestHandler).serve_forever()\''
         " $port"
     )
-    made.path("etcd").write_text(f"#!/bin/sh\n{server}\n")
+    fake_binaries.path("etcd").write_text(f"#!/bin/sh\n{server}\n")
 
     with (
         pytest.raises(ClusterError, match=r"^kube-apiserver ended with exit code 9"),
-        running(tmp_path / "cluster", binaries=made),
+        running(tmp_path / "cluster", binaries=fake_binaries),
     ):
         pass
     with pytest.raises(ProcessLookupError):

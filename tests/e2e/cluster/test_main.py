@@ -7,8 +7,8 @@ import pytest
 from e2e.cluster import identity
 from e2e.cluster.__main__ import main
 from e2e.cluster.build import built
-from e2e.cluster.kits import PACKAGES
-from e2e.cluster.run import Component, Place, State
+from e2e.cluster.run import Component, RunDirectory, SupervisorState
+from e2e.cluster.toolchain import PACKAGES
 from runtime.certs import new_ca
 from runtime.clock import epoch_s, now
 
@@ -109,24 +109,24 @@ def test_wrong_words_are_explained(words: list[str], capsys: pytest.CaptureFixtu
 
 
 @pytest.fixture
-def place(cache: Path) -> Iterator[Place]:
+def place(cache: Path) -> Iterator[RunDirectory]:
     """Where a supervisor (here this process) holds the lock."""
-    made = Place(cache / "run")
-    descriptor = made.hold()
+    run_place = RunDirectory(cache / "run")
+    descriptor = run_place.hold()
     assert descriptor is not None
-    yield made
+    yield run_place
     os.close(descriptor)
 
 
 @pytest.fixture
-def state(place: Place, tmp_path: Path) -> State:
+def state(place: RunDirectory, tmp_path: Path) -> SupervisorState:
     """A cluster that runs, but for its API server."""
     ca = new_ca("test", now())
     leaf = identity.client(ca, "admin", (), now())
     url = "https://127.0.0.1:9"
     kubeconfig = tmp_path / "admin"
     kubeconfig.write_text(identity.kubeconfig(url, ca.cert, "admin", leaf))
-    made = State(
+    cluster_state = SupervisorState(
         supervisor=os.getpid(),
         started_s=epoch_s() - 3700,
         url=url,
@@ -135,8 +135,8 @@ def state(place: Place, tmp_path: Path) -> State:
         version="v1.36.3",
         components=(Component("etcd", 12, 34, None), Component("kube-apiserver", 56, 78, 137)),
     )
-    place.write(made)
-    return made
+    place.write(cluster_state)
+    return cluster_state
 
 
 @pytest.mark.usefixtures("state")
@@ -149,7 +149,9 @@ def test_status_shows_what_ended(capsys: pytest.CaptureFixture[str]) -> None:
     assert "up for 1 h 1 min, nodes unknown (" in output
 
 
-def test_a_second_up_finds_the_first(state: State, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_up_finds_the_first(
+    state: SupervisorState, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It starts nothing and says how to use what runs."""
     assert main(["up"]) == 0
     output = capsys.readouterr().out

@@ -16,12 +16,12 @@ from runtime.clock import now
 class Server(BaseHTTPRequestHandler):
     """Ready at the third question about /slow, at once about /ready, never about the rest."""
 
-    asked = 0
+    request_count = 0
 
     def do_GET(self) -> None:
         """Answers one question."""
-        Server.asked += 1
-        ready = self.path == "/ready" or (self.path == "/slow" and Server.asked >= 3)
+        Server.request_count += 1
+        ready = self.path == "/ready" or (self.path == "/slow" and Server.request_count >= 3)
         body = b'{"kind": "Node"}' if self.path == "/ready" else b""
         self.send_response(200 if ready else 503)
         self.send_header("Content-Length", str(len(body)))
@@ -35,7 +35,7 @@ class Server(BaseHTTPRequestHandler):
 @pytest.fixture
 def url() -> Iterator[str]:
     """Where it serves."""
-    Server.asked = 0
+    Server.request_count = 0
     with HTTPServer(("127.0.0.1", 0), Server) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
@@ -52,24 +52,24 @@ def prober(tmp_path: Path) -> Iterator[Prober]:
     (tmp_path / "ca").write_bytes(ca.cert)
     (tmp_path / "cert").write_bytes(leaf.cert)
     (tmp_path / "key").write_bytes(leaf.key)
-    made = Prober(tmp_path / "ca", tmp_path / "cert", tmp_path / "key")
-    yield made
-    made.close()
+    started = Prober(tmp_path / "ca", tmp_path / "cert", tmp_path / "key")
+    yield started
+    started.close()
 
 
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[Process]:
     """Something that runs."""
-    made = Process("sleeper", ["sh", "-c", "echo still busy; exec sleep 60"], tmp_path / "log")
-    yield made
-    made.kill()
+    started = Process("sleeper", ["sh", "-c", "echo still busy; exec sleep 60"], tmp_path / "log")
+    yield started
+    started.kill()
 
 
 def test_it_waits_until_all_are_ready(url: str, prober: Prober, process: Process) -> None:
     """The ready one is asked once, the slow one until it is."""
     prober.wait([Check(process, f"{url}/ready"), Check(process, f"{url}/slow")], 25.0)
 
-    assert Server.asked == 3
+    assert Server.request_count == 3
 
 
 def test_one_that_is_late_is_named(url: str, prober: Prober, process: Process) -> None:

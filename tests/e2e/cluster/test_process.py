@@ -62,7 +62,7 @@ def parent(tmp_path: Path) -> "tuple[subprocess.Popen[bytes], int]":
         return process, int(process.stdout.readline())
 
 
-def keeper_of(pid: int) -> int:
+def guard_of(pid: int) -> int:
     """The process id of its parent."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
@@ -83,11 +83,11 @@ def test_it_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's help is Linux's own")
-def test_it_dies_with_its_keeper(tmp_path: Path) -> None:
-    """A keeper that is killed takes the command with it, and its parent hears of it."""
+def test_it_dies_with_its_guard(tmp_path: Path) -> None:
+    """A killed guard takes the command with it, and its parent notices."""
     process = Process("sleep", ["sleep", "60"], tmp_path / "log")
     pid = process.pid
-    os.kill(keeper_of(pid), signal.SIGKILL)
+    os.kill(guard_of(pid), signal.SIGKILL)
 
     assert soon(lambda: not alive(pid))
     assert process.wait(PATIENCE_S)

@@ -2,12 +2,12 @@ import io
 
 from rich.console import Console
 
-from e2e.cluster.progress import Lines, State, Terminal, display
+from e2e.cluster.progress import BuildState, PlainProgress, Terminal, display
 
 
-def building() -> State:
+def building() -> BuildState:
     """A build in its second binary."""
-    state = State("list of Go packages")
+    state = BuildState("list of Go packages")
     for line in ("go: downloading k8s.io/api v0.36.3", "fmt", "k8s.io/api/core/v1", ""):
         state.saw(line)
     state.begin("kwok (2 of 6)", "sigs.k8s.io/kwok/cmd/kwok")
@@ -17,13 +17,13 @@ def building() -> State:
 def test_go_tells_what_it_does() -> None:
     """Downloads, compiled packages and the link step are told apart; notes are not counted."""
     state = building()
-    seen = []
+    snapshots = []
     for line in ("go: downloading x v1", "fmt", "# fmt", "sigs.k8s.io/kwok/cmd/kwok"):
         state.saw(line)
-        seen.append((state.compiled, state.activity))
+        snapshots.append((state.compiled, state.activity))
 
     assert state.total == 2
-    assert seen == [
+    assert snapshots == [
         (0, "downloading x v1"),
         (1, "compiling fmt"),
         (1, "compiling fmt"),
@@ -35,7 +35,7 @@ def test_go_tells_what_it_does() -> None:
 def test_lines_come_when_something_else_is_built() -> None:
     """Without a terminal the same title is not repeated at once."""
     output = io.StringIO()
-    with Lines(Console(file=output, width=200)) as view:
+    with PlainProgress(Console(file=output, width=200)) as view:
         view.say("begin")
         state = building()
         for _ in range(5):
@@ -70,4 +70,4 @@ def test_a_terminal_gets_a_bar() -> None:
 def test_the_display_suits_the_output() -> None:
     """A bar for a terminal, lines for a file or a CI log."""
     assert isinstance(display(Console(file=io.StringIO(), force_terminal=True)), Terminal)
-    assert isinstance(display(Console(file=io.StringIO())), Lines)
+    assert isinstance(display(Console(file=io.StringIO())), PlainProgress)

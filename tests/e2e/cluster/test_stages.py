@@ -6,11 +6,11 @@ from e2e.cluster.nodes import node
 
 def test_the_document_is_what_kwok_reads() -> None:
     """Options first, then one Stage object per stage, each with selector and steps."""
-    options, *found = yaml.safe_load_all(stages.document())
+    options, *documents = yaml.safe_load_all(stages.document())
 
     assert options["kind"] == "KwokConfiguration"
-    assert {each["kind"] for each in found} == {"Stage"}
-    assert [each["metadata"]["name"] for each in found] == [
+    assert {document["kind"] for document in documents} == {"Stage"}
+    assert [document["metadata"]["name"] for document in documents] == [
         "node-ready",
         "pod-run",
         "pod-succeed",
@@ -18,13 +18,15 @@ def test_the_document_is_what_kwok_reads() -> None:
         "pod-stop",
         "pod-remove",
     ]
-    assert all({"resourceRef", "selector", "steps"} <= set(each["spec"]) for each in found)
+    assert all(
+        {"resourceRef", "selector", "steps"} <= set(document["spec"]) for document in documents
+    )
 
 
 def test_the_default_stop_time_can_be_set() -> None:
     """It is where SIGTERM is played; what selects the stages does not change."""
-    usual = {each["metadata"]["name"]: each for each in stages.stages()}
-    slow = {each["metadata"]["name"]: each for each in stages.stages(stop_time_ms=7000)}
+    usual = {stage["metadata"]["name"]: stage for stage in stages.stages()}
+    slow = {stage["metadata"]["name"]: stage for stage in stages.stages(stop_time_ms=7000)}
     delay = slow["pod-stop"]["spec"]["delay"]["durationFrom"]["cel"]["expression"]
 
     assert '"7000ms"' in delay
@@ -39,8 +41,8 @@ def test_every_patch_names_the_version_it_was_made_for() -> None:
     """A stage that is played twice must not undo what happened in between."""
     patches = [
         step["patch"]["template"]
-        for each in stages.stages()
-        for step in each["spec"]["steps"]
+        for stage in stages.stages()
+        for step in stage["spec"]["steps"]
         if "patch" in step
     ]
 
@@ -58,14 +60,14 @@ def test_kwok_finds_our_nodes() -> None:
 
 def test_nodes_have_what_they_are_asked_to_have() -> None:
     """Capacity and allocatable agree, extended resources and labels included."""
-    made = node("n", cpu="8", pods=20, labels={"zone": "a"}, extended={"nvidia.com/gpu": "4"})
+    manifest = node("n", cpu="8", pods=20, labels={"zone": "a"}, extended={"nvidia.com/gpu": "4"})
 
-    assert made["status"]["allocatable"] == {
+    assert manifest["status"]["allocatable"] == {
         "cpu": "8",
         "memory": "96Gi",
         "pods": "20",
         "nvidia.com/gpu": "4",
     }
-    assert made["status"]["capacity"] == made["status"]["allocatable"]
-    assert made["metadata"]["labels"]["zone"] == "a"
-    assert made["metadata"]["labels"]["kubernetes.io/hostname"] == "n"
+    assert manifest["status"]["capacity"] == manifest["status"]["allocatable"]
+    assert manifest["metadata"]["labels"]["zone"] == "a"
+    assert manifest["metadata"]["labels"]["kubernetes.io/hostname"] == "n"

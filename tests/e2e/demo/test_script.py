@@ -8,7 +8,7 @@ import pytest
 
 from e2e.demo.script import Script, ScriptError
 from e2e.demo.view import Scene
-from e2e.measure.pods import Kind, View
+from e2e.measure.pods import Kind, PodView
 from e2e.measure.record import Recorder
 from e2e.workload import QUICK, SERVICES_NAMESPACE, Manifest, Scenario
 from kube import request
@@ -28,7 +28,7 @@ _SMALL = replace(
 
 
 @dataclass
-class _Said:
+class _Narrator:
     """A view that remembers."""
 
     words: list[str] = field(default_factory=list)
@@ -53,8 +53,8 @@ class _World:
         self.recorder = Recorder(self.clock_s)
         self._room = room
         self._now_s = 0.0
-        self._pods: dict[str, View] = {}
-        self._made = 0
+        self._pods: dict[str, PodView] = {}
+        self._created = 0
 
     def clock_s(self) -> float:
         """Virtual seconds."""
@@ -65,12 +65,12 @@ class _World:
         before, self._now_s = self._now_s, self._now_s + seconds
         if int(before) == int(self._now_s):
             return
-        wanted: Counter[Kind] = Counter()
+        desired: Counter[Kind] = Counter()
         for deployment in self._deployments():
             service = deployment["metadata"]["namespace"] == SERVICES_NAMESPACE
             kind = Kind.SERVICE if service else Kind.SYSTEM
-            wanted[kind] += deployment["spec"]["replicas"]
-        for kind, count in wanted.items():
+            desired[kind] += deployment["spec"]["replicas"]
+        for kind, count in desired.items():
             self._follow(kind, min(self._room, count))
 
     def _deployments(self) -> list[Manifest]:
@@ -78,13 +78,13 @@ class _World:
         items: list[Manifest] = page["items"]
         return items
 
-    def _follow(self, kind: Kind, wanted: int) -> None:
+    def _follow(self, kind: Kind, desired: int) -> None:
         pods = [pod for pod in self._pods.values() if pod.kind is kind]
-        for pod in pods[wanted:]:
+        for pod in pods[desired:]:
             self.recorder.change(self._pods.pop(pod.uid), None)
-        for _ in range(wanted - len(pods)):
-            self._made += 1
-            pod = view(kind, uid=f"pod-{self._made}", node="node-000", phase=Phase.RUNNING)
+        for _ in range(desired - len(pods)):
+            self._created += 1
+            pod = view(kind, uid=f"pod-{self._created}", node="node-000", phase=Phase.RUNNING)
             self._pods[pod.uid] = pod
             self.recorder.change(None, pod)
 
@@ -98,12 +98,14 @@ def _node(name: str, *, ready: bool) -> Manifest:
     }
 
 
-def _script(world: _World, said: _Said, *, plain: bool, scenario: Scenario = _SMALL) -> Script:
+def _script(
+    world: _World, narrator: _Narrator, *, plain: bool, scenario: Scenario = _SMALL
+) -> Script:
     return Script(
         world.api,
         world.recorder,
         scenario,
-        said,
+        narrator,
         plain=plain,
         clock_s=world.clock_s,
         sleep=world.sleep,
@@ -118,37 +120,37 @@ def _names(world: _World, resource: request.Resource) -> set[str]:
 @pytest.mark.parametrize("plain", [True, False])
 def test_a_whole_run_plays_every_plateau(plain: bool) -> None:
     """All objects are made, all steps taken, each plateau as long as it should be."""
-    world, said = _World(), _Said()
-    script = _script(world, said, plain=plain)
+    world, narrator = _World(), _Narrator()
+    script = _script(world, narrator, plain=plain)
     script.prepare([_node("node-000", ready=True), _node("node-001", ready=True)])
     script.play()
-    seen = world.recorder.timeline({})
-    assert [step.services for step in seen.steps] == [3, 1, 4]
-    assert seen.plateau(1)[1] - seen.plateau(1)[0] == pytest.approx(5.0, abs=0.1)
-    assert seen.end_s - seen.plateau(2)[0] == pytest.approx(5.0, abs=0.1)
-    assert list(seen.submitted_s) == ["job-1", "job-2"]
+    timeline = world.recorder.timeline({})
+    assert [step.services for step in timeline.steps] == [3, 1, 4]
+    assert timeline.plateau(1)[1] - timeline.plateau(1)[0] == pytest.approx(5.0, abs=0.1)
+    assert timeline.end_s - timeline.plateau(2)[0] == pytest.approx(5.0, abs=0.1)
+    assert list(timeline.submitted_s) == ["job-1", "job-2"]
     assert world.recorder.counts().at_work(Kind.SERVICE) == 4
     assert _names(world, request.JOBS) == (set() if plain else {"job-1", "job-2"})
     trainers = {"job-1-trainer", "job-2-trainer"}
     assert (trainers <= _names(world, request.REPLICASETS)) is plain
     assert script.scene.left_s == pytest.approx(0.0, abs=0.1)
-    assert any("1 -> 4: all running after" in words for words in said.words)
-    assert said.scenes > 10
+    assert any("1 -> 4: all running after" in words for words in narrator.words)
+    assert narrator.scenes > 10
 
 
 def test_a_burst_that_gets_no_room_does_not_stop_the_run() -> None:
     """The plateau simply ends; the report will say "never"."""
-    world, said = _World(room=3), _Said()
-    script = _script(world, said, plain=False)
+    world, narrator = _World(room=3), _Narrator()
+    script = _script(world, narrator, plain=False)
     script.prepare([])
     script.play()
-    assert not any("all running after" in words for words in said.words)
+    assert not any("all running after" in words for words in narrator.words)
 
 
 def test_nodes_that_do_not_get_ready_end_the_run_with_a_reason() -> None:
     """The message counts the nodes and names the log to read."""
     world = _World()
-    script = _script(world, _Said(), plain=False)
+    script = _script(world, _Narrator(), plain=False)
     with pytest.raises(ScriptError, match="0 of 1 nodes are ready; see kwok's log"):
         script.prepare([_node("node-000", ready=False)])
 
@@ -156,7 +158,7 @@ def test_nodes_that_do_not_get_ready_end_the_run_with_a_reason() -> None:
 def test_services_that_do_not_start_end_the_run_with_a_reason() -> None:
     """Before training begins, the first plateau must be reached."""
     world = _World(room=2)
-    script = _script(world, _Said(), plain=False)
+    script = _script(world, _Narrator(), plain=False)
     script.prepare([])
     with pytest.raises(ScriptError, match="starting 3 services: 2 of 3 run; see kube-scheduler"):
         script.play()

@@ -5,7 +5,7 @@ from collections import Counter
 
 from rich.console import Console
 
-from e2e.demo.view import Lines, Scene, Screen, line, screen, view
+from e2e.demo.view import LogView, Scene, Screen, line, screen, view
 from e2e.measure.record import Counts
 
 
@@ -76,7 +76,7 @@ def test_lines_come_every_five_seconds() -> None:
     """A log is neither flooded nor silent; what happens once is always said."""
     file = io.StringIO()
     with view(Console(file=file)) as shown:
-        assert isinstance(shown, Lines)
+        assert isinstance(shown, LogView)
         for now_s in (0.0, 1.0, 4.9, 5.0):
             shown.tick(_scene(), now_s)
         shown.say("once")

@@ -34,14 +34,14 @@ def test_what_makes_no_sense_is_refused(
 def test_a_virtual_run_writes_report_table_and_picture(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The shape of the report is that of the demo's; the bars are printed too."""
+    """The shape of the report is that of the demo's; the criteria are printed too."""
     assert main(["first", "--virtual", "--quick", "--output", str(tmp_path)]) == 0
     report = orjson.loads((tmp_path / "report.json").read_bytes())
     assert {"machine", "commit", "bars", "virtual", "scenario"} == report.keys()
     assert {"figures", "curves", "outcome"} == report["virtual"].keys()
-    bars = {bar["name"]: bar for bar in report["bars"]}
-    assert bars["virtual_first_trainer_worst_s"]["holds"]
-    assert bars["virtual_jobs_below_min"]["value"] == 0
+    criteria = {criterion["name"]: criterion for criterion in report["bars"]}
+    assert criteria["virtual_first_trainer_worst_s"]["holds"]
+    assert criteria["virtual_jobs_below_min"]["value"] == 0
     assert (tmp_path / "first.png").read_bytes().startswith(b"\x89PNG")
     text = capsys.readouterr().out
     assert "virtual_first_trainer_mean_s" in text
@@ -52,9 +52,9 @@ def test_a_folder_that_cannot_be_written_costs_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No traceback; the line names the file."""
-    taken = tmp_path / "taken"
-    taken.write_text("a file")
-    assert main(["first", "--virtual", "--quick", "--output", str(taken)]) == 1
+    output_file = tmp_path / "taken"
+    output_file.write_text("a file")
+    assert main(["first", "--virtual", "--quick", "--output", str(output_file)]) == 1
     error = capsys.readouterr().err
     assert error.startswith("experiments: ")
     assert "taken" in error

@@ -17,11 +17,13 @@ def timeline() -> Timeline:
 
 def test_all_pods_of_the_scenario_come(timeline: Timeline) -> None:
     """System pods before the first job, parameter servers and a master with each."""
-    kinds = [life.kind for life in timeline.lives]
+    kinds = [lifetime.kind for lifetime in timeline.lifetimes]
     assert kinds.count(Kind.SYSTEM) == FIRST_QUICK.system_pods
     assert kinds.count(Kind.SUPPORT) == FIRST_QUICK.jobs * (FIRST_QUICK.pservers + 1)
     assert kinds.count(Kind.SERVICE) == 0
-    assert all(life.created_s < 0 for life in timeline.lives if life.kind is Kind.SYSTEM)
+    assert all(
+        lifetime.created_s < 0 for lifetime in timeline.lifetimes if lifetime.kind is Kind.SYSTEM
+    )
 
 
 def test_jobs_are_submitted_as_the_scenario_says(timeline: Timeline) -> None:
@@ -32,14 +34,14 @@ def test_jobs_are_submitted_as_the_scenario_says(timeline: Timeline) -> None:
 
 def test_guaranteed_trainers_are_told_from_surplus(timeline: Timeline) -> None:
     """Each job has its two guaranteed ones, all others are surplus."""
-    trainers = [life for life in timeline.lives if life.kind is Kind.TRAINER]
-    guaranteed = [life for life in trainers if not life.surplus]
+    trainers = [lifetime for lifetime in timeline.lifetimes if lifetime.kind is Kind.TRAINER]
+    guaranteed = [lifetime for lifetime in trainers if not lifetime.surplus]
     assert len(guaranteed) == 2 * FIRST_QUICK.jobs
 
 
 def test_kills_have_their_causes(timeline: Timeline) -> None:
     """The plan's releases and kube-scheduler's preemptions look as on a real cluster."""
-    found = causes(kills(timeline))
-    assert found[Cause.RELEASED] > 0
-    assert found[Cause.TRAINING] > 0
-    assert found[Cause.UNCLEAR] == found[Cause.OTHER] == found[Cause.SERVICES] == 0
+    counts = causes(kills(timeline))
+    assert counts[Cause.RELEASED] > 0
+    assert counts[Cause.TRAINING] > 0
+    assert counts[Cause.UNCLEAR] == counts[Cause.OTHER] == counts[Cause.SERVICES] == 0

@@ -87,5 +87,5 @@ def test_the_first_experiment(scenario: Scenario, bound: int, counts: tuple[int,
     """The figures that its report names."""
     totals = bounds(scenario)
     assert totals[-1] == bound
-    found = (exact(totals), tolerant(totals, scenario.min_trainers, 0.99), once(totals))
-    assert found == counts
+    needed = (exact(totals), tolerant(totals, scenario.min_trainers, 0.99), once(totals))
+    assert needed == counts

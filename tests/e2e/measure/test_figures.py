@@ -7,13 +7,13 @@ from e2e.measure.curves import Curves
 from e2e.measure.figures import Reclaim, Stages, StartUp
 from e2e.measure.kills import kills
 from e2e.measure.pods import Kind
-from e2e.measure.record import Life, Timeline
-from tests.e2e.runs import life, timeline
+from e2e.measure.record import PodLifetime, Timeline
+from tests.e2e.runs import lifetime, timeline
 
 
-def _services(count: int, *, created_s: float, running_s: float) -> list[Life]:
+def _services(count: int, *, created_s: float, running_s: float) -> list[PodLifetime]:
     return [
-        life(Kind.SERVICE, uid=f"s{created_s}-{n}", created_s=created_s, running_s=running_s)
+        lifetime(Kind.SERVICE, uid=f"s{created_s}-{n}", created_s=created_s, running_s=running_s)
         for n in range(count)
     ]
 
@@ -38,14 +38,14 @@ def test_a_step_that_is_not_reached_has_no_reclaim_time() -> None:
 def test_stages_tell_where_the_time_of_a_step_went() -> None:
     """Pods created at 51, a trainer told at 52 and gone at 53, services placed at 54 and run."""
     run = timeline(
-        life(Kind.TRAINER, running_s=1, deleting_s=52, ended_s=53),
-        life(Kind.SERVICE, uid="a", created_s=51, bound_s=51.5, running_s=51.6),
-        life(Kind.SERVICE, uid="b", created_s=50.5, bound_s=54, running_s=54.5),
-        life(Kind.TRAINER, uid="later", running_s=1, deleting_s=60),
+        lifetime(Kind.TRAINER, running_s=1, deleting_s=52, ended_s=53),
+        lifetime(Kind.SERVICE, uid="a", created_s=51, bound_s=51.5, running_s=51.6),
+        lifetime(Kind.SERVICE, uid="b", created_s=50.5, bound_s=54, running_s=54.5),
+        lifetime(Kind.TRAINER, uid="later", running_s=1, deleting_s=60),
         steps=((0, 0), (50, 2), (80, 0)),
     )
-    found = kills(run)
-    assert figures.stages(Curves(run), found) == (Stages(1.0, 2.0, 3.0, 4.0, 4.5),)
+    all_kills = kills(run)
+    assert figures.stages(Curves(run), all_kills) == (Stages(1.0, 2.0, 3.0, 4.0, 4.5),)
 
 
 def test_a_step_without_services_or_victims_has_stages_too() -> None:
@@ -57,8 +57,8 @@ def test_a_step_without_services_or_victims_has_stages_too() -> None:
 def test_cpu_in_use_counts_terminating_pods_and_not_pending_ones() -> None:
     """5 of 18 CPU until the containers end; a bound pod that does not run yet counts nothing."""
     run = timeline(
-        life(Kind.TRAINER, running_s=0.0, deleting_s=4.0, ended_s=5.0),
-        life(Kind.SERVICE, bound_s=0.0),
+        lifetime(Kind.TRAINER, running_s=0.0, deleting_s=4.0, ended_s=5.0),
+        lifetime(Kind.SERVICE, bound_s=0.0),
         end_s=10.0,
     )
     assert figures.cpu_percent(Curves(run), 0, 10) == pytest.approx(100 * 5 / 18 / 2)
@@ -68,7 +68,7 @@ def test_cpu_in_use_counts_terminating_pods_and_not_pending_ones() -> None:
 def test_off_peak_is_the_time_with_at_most_half_of_the_services() -> None:
     """Only plateaus of few services, and only after the warm-up."""
     run = timeline(
-        life(Kind.TRAINER, running_s=45.0, cpu_millis=18_000),
+        lifetime(Kind.TRAINER, running_s=45.0, cpu_millis=18_000),
         steps=((0, 4), (40, 2), (50, 4), (60, 1)),
         end_s=70.0,
     )
@@ -81,9 +81,9 @@ def test_off_peak_is_the_time_with_at_most_half_of_the_services() -> None:
 def test_a_service_waits_beside_surplus_only_while_surplus_is_at_work() -> None:
     """It waits for 20 s, in 4 of which a surplus trainer was running and not yet told to stop."""
     run = timeline(
-        life(Kind.SERVICE, created_s=10.0, running_s=30.0),
-        life(Kind.TRAINER, running_s=0.0, deleting_s=14.0, ended_s=20.0),
-        life(Kind.TRAINER, running_s=0.0, surplus=False),
+        lifetime(Kind.SERVICE, created_s=10.0, running_s=30.0),
+        lifetime(Kind.TRAINER, running_s=0.0, deleting_s=14.0, ended_s=20.0),
+        lifetime(Kind.TRAINER, running_s=0.0, surplus=False),
     )
     assert figures.longest_wait_beside_surplus(Curves(run)) == 4
 
@@ -91,13 +91,13 @@ def test_a_service_waits_beside_surplus_only_while_surplus_is_at_work() -> None:
 def test_a_service_that_never_runs_waits_until_the_end() -> None:
     """The longest wait is not forgotten because it never ended."""
     run = timeline(
-        life(Kind.SERVICE, created_s=10.0), life(Kind.TRAINER, running_s=0.0), end_s=30.0
+        lifetime(Kind.SERVICE, created_s=10.0), lifetime(Kind.TRAINER, running_s=0.0), end_s=30.0
     )
     assert figures.longest_wait_beside_surplus(Curves(run)) == 20
 
 
-def _trainers(job: str, *running_s: float) -> list[Life]:
-    return [life(Kind.TRAINER, uid=f"{job}-{s}", job=job, running_s=s) for s in running_s]
+def _trainers(job: str, *running_s: float) -> list[PodLifetime]:
+    return [lifetime(Kind.TRAINER, uid=f"{job}-{s}", job=job, running_s=s) for s in running_s]
 
 
 def test_start_up_is_counted_from_the_submission() -> None:
@@ -112,9 +112,9 @@ def test_start_up_is_counted_from_the_submission() -> None:
 def _unfair_run() -> Timeline:
     return timeline(
         *_trainers("job-1", 1.0, 2.0, 3.0),
-        life(Kind.TRAINER, uid="x", job="job-2", running_s=5.0),
-        life(Kind.TRAINER, uid="y", job="job-2", running_s=6.0, deleting_s=10.0),
-        life(Kind.TRAINER, uid="z", job="job-2", running_s=14.0),
+        lifetime(Kind.TRAINER, uid="x", job="job-2", running_s=5.0),
+        lifetime(Kind.TRAINER, uid="y", job="job-2", running_s=6.0, deleting_s=10.0),
+        lifetime(Kind.TRAINER, uid="z", job="job-2", running_s=14.0),
         jobs=("job-1", "job-2"),
         end_s=20.0,
     )
@@ -149,20 +149,22 @@ def test_plateaus_are_read_just_before_the_next_step() -> None:
 def test_pending_counts_surplus_that_waits_longer_than_a_second() -> None:
     """Of four trainers wanted one waits for 3 s, one guaranteed and one brief wait do not count."""
     run = timeline(
-        life(Kind.TRAINER, uid="a", created_s=0.0, running_s=3.0),
-        life(Kind.TRAINER, uid="b", created_s=0.0, running_s=0.9),
-        life(Kind.TRAINER, uid="c", created_s=0.0, running_s=0.0),
-        life(Kind.TRAINER, uid="d", created_s=0.0, surplus=False),
+        lifetime(Kind.TRAINER, uid="a", created_s=0.0, running_s=3.0),
+        lifetime(Kind.TRAINER, uid="b", created_s=0.0, running_s=0.9),
+        lifetime(Kind.TRAINER, uid="c", created_s=0.0, running_s=0.0),
+        lifetime(Kind.TRAINER, uid="d", created_s=0.0, surplus=False),
     )
     assert figures.pending_percent(Curves(run)) == 25
     assert figures.pending_percent(Curves(timeline())) == 0
 
 
-def _burst(*lives: Life, late_s: float = 53.0, disruption: str = "PreemptionByScheduler") -> int:
+def _burst(
+    *lifetimes: PodLifetime, late_s: float = 53.0, disruption: str = "PreemptionByScheduler"
+) -> int:
     """Trainers that competed in a burst at 50 whose last service gets node-001 at `late_s`."""
     run = timeline(
-        life(Kind.TRAINER, uid="victim", running_s=1.0, deleting_s=51.0, disruption=disruption),
-        life(
+        lifetime(Kind.TRAINER, uid="victim", running_s=1.0, deleting_s=51.0, disruption=disruption),
+        lifetime(
             Kind.SERVICE,
             uid="s",
             created_s=50.1,
@@ -170,7 +172,7 @@ def _burst(*lives: Life, late_s: float = 53.0, disruption: str = "PreemptionBySc
             node="node-001",
             nominations=((51.0, "node-000"),),
         ),
-        *lives,
+        *lifetimes,
         steps=((0, 0), (50, 1), (80, 0)),
     )
     return len(figures.competitors(run))
@@ -178,8 +180,8 @@ def _burst(*lives: Life, late_s: float = 53.0, disruption: str = "PreemptionBySc
 
 def test_a_trainer_on_a_promised_node_competes() -> None:
     """Both the node that was nominated and the one that was taken in the end are needed."""
-    assert _burst(life(Kind.TRAINER, uid="c", running_s=52.0, node="node-000")) == 1
-    assert _burst(life(Kind.TRAINER, uid="c", running_s=52.0, node="node-001")) == 1
+    assert _burst(lifetime(Kind.TRAINER, uid="c", running_s=52.0, node="node-000")) == 1
+    assert _burst(lifetime(Kind.TRAINER, uid="c", running_s=52.0, node="node-001")) == 1
 
 
 @pytest.mark.parametrize(
@@ -187,10 +189,10 @@ def test_a_trainer_on_a_promised_node_competes() -> None:
 )
 def test_a_trainer_elsewhere_before_or_after_does_not_compete(bound_s: float, node: str) -> None:
     """The burst lasts from its first preemption to its last service's start."""
-    assert _burst(life(Kind.TRAINER, uid="c", running_s=bound_s, node=node)) == 0
+    assert _burst(lifetime(Kind.TRAINER, uid="c", running_s=bound_s, node=node)) == 0
 
 
 def test_without_preemption_there_is_no_burst() -> None:
     """Services that find free room contend with nobody."""
-    trainer = life(Kind.TRAINER, uid="c", running_s=52.0, node="node-001")
+    trainer = lifetime(Kind.TRAINER, uid="c", running_s=52.0, node="node-001")
     assert _burst(trainer, disruption="") == 0

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e2e.measure.level import Level, Span
+from e2e.measure.level import Level, WeightedSpan
 
-_LEVEL = Level.of([Span(0, 10), Span(5, 15, 2), Span(20)])
+_LEVEL = Level.of([WeightedSpan(0, 10), WeightedSpan(5, 15, 2), WeightedSpan(20)])
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_first_names_the_moment_a_condition_begins_to_hold() -> None:
 
 def test_a_span_that_ends_before_it_starts_counts_nothing() -> None:
     """Such spans come from pods that were given up before the patience was over."""
-    assert Level.of([Span(5, 5), Span(5, 4)]) == Level()
+    assert Level.of([WeightedSpan(5, 5), WeightedSpan(5, 4)]) == Level()
 
 
 @given(
@@ -66,7 +66,7 @@ def test_a_level_is_the_sum_of_its_spans(
     spans: list[tuple[int, int | None, int]], time_s: int
 ) -> None:
     """At every moment the level is the weight of the spans that contain it."""
-    level = Level.of(Span(*span) for span in spans)
+    level = Level.of(WeightedSpan(*span) for span in spans)
     expected = sum(
         weight for start, end, weight in spans if start <= time_s and (end is None or time_s < end)
     )

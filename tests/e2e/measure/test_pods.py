@@ -49,8 +49,8 @@ def test_cpu_is_the_sum_of_containers_and_nonsense_counts_nothing() -> None:
 
 def test_a_new_pod_waits() -> None:
     """Without a status a pod is pending."""
-    seen = view(_pod())
-    assert (seen.waiting, seen.at_work, seen.ended) == (True, False, False)
+    pod_view = view(_pod())
+    assert (pod_view.waiting, pod_view.at_work, pod_view.ended) == (True, False, False)
 
 
 def test_a_running_pod_under_deletion_is_not_at_work() -> None:
@@ -66,7 +66,7 @@ def test_a_running_pod_under_deletion_is_not_at_work() -> None:
             {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"},
         ],
     }
-    seen = view(pod)
-    assert (seen.at_work, seen.waiting, seen.phase) == (False, False, Phase.RUNNING)
-    assert (seen.node, seen.nominated) == ("node-000", "node-001")
-    assert seen.disruption == "PreemptionByScheduler"
+    pod_view = view(pod)
+    assert (pod_view.at_work, pod_view.waiting, pod_view.phase) == (False, False, Phase.RUNNING)
+    assert (pod_view.node, pod_view.nominated) == ("node-000", "node-001")
+    assert pod_view.disruption == "PreemptionByScheduler"

@@ -34,10 +34,10 @@ def test_others_use_what_is_busy_and_not_ours() -> None:
 
 def test_the_machine_is_described() -> None:
     """Cores, memory and versions: what a figure depends on."""
-    here = machine()
-    assert here["cpus"] == os.cpu_count()
-    assert here["memory_gib"] > 0
-    assert all(here.values())
+    description = machine()
+    assert description["cpus"] == os.cpu_count()
+    assert description["memory_gib"] > 0
+    assert all(description.values())
 
 
 def test_commit_outside_of_git_is_unknown(tmp_path: Path) -> None:

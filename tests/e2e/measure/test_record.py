@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e2e.measure.pods import Kind, View
+from e2e.measure.pods import Kind, PodView
 from e2e.measure.record import Recorder
 from policy.snapshot import Phase
 from tests.e2e.runs import timeline, view
@@ -23,9 +23,9 @@ class _Clock:
         return self.now_s
 
 
-def _play(*states: View | None) -> Recorder:
+def _play(*states: PodView | None) -> Recorder:
     recorder = Recorder(_Clock())
-    old: View | None = None
+    old: PodView | None = None
     for new in states:
         recorder.change(old, new)
         old = new
@@ -40,35 +40,38 @@ def test_a_life_has_the_first_time_of_everything() -> None:
     stopping = replace(running, deleting=True, disruption="EvictionByEvictionAPI")
     ended = replace(stopping, phase=Phase.FAILED)
     recorder = _play(pod, bound, running, stopping, ended, None)
-    (life,) = recorder.timeline({}).lives
-    assert (life.created_s, life.bound_s, life.running_s) == (1, 2, 3)
-    assert (life.deleting_s, life.ended_s, life.gone_s) == (4, 5, 6)
-    assert (life.node, life.disruption) == ("node-000", "EvictionByEvictionAPI")
-    assert life.leaves_s == 4
+    (lifetime,) = recorder.timeline({}).lifetimes
+    assert (lifetime.created_s, lifetime.bound_s, lifetime.running_s) == (1, 2, 3)
+    assert (lifetime.deleting_s, lifetime.ended_s, lifetime.gone_s) == (4, 5, 6)
+    assert (lifetime.node, lifetime.disruption) == ("node-000", "EvictionByEvictionAPI")
+    assert lifetime.leaves_s == 4
 
 
 def test_a_pod_that_vanishes_has_ended() -> None:
     """Without a terminal phase its capacity is free when it is gone."""
     running = view(Kind.SERVICE, node="node-000", phase=Phase.RUNNING)
     recorder = _play(running, None)
-    (life,) = recorder.timeline({}).lives
-    assert (life.ended_s, life.gone_s, life.leaves_s) == (2, 2, 2)
+    (lifetime,) = recorder.timeline({}).lifetimes
+    assert (lifetime.ended_s, lifetime.gone_s, lifetime.leaves_s) == (2, 2, 2)
 
 
 def test_nominations_are_kept_once_each() -> None:
     """A nomination repeated by later events is the same one."""
     pod = view(Kind.SERVICE)
-    here, there = replace(pod, nominated="node-001"), replace(pod, nominated="node-002")
-    recorder = _play(pod, here, replace(here, node="x"), there)
-    (life,) = recorder.timeline({}).lives
-    assert life.nominations == [(2, "node-001"), (4, "node-002")]
+    first_nomination, second_nomination = (
+        replace(pod, nominated="node-001"),
+        replace(pod, nominated="node-002"),
+    )
+    recorder = _play(pod, first_nomination, replace(first_nomination, node="x"), second_nomination)
+    (lifetime,) = recorder.timeline({}).lifetimes
+    assert lifetime.nominations == [(2, "node-001"), (4, "node-002")]
 
 
 def test_an_unknown_pod_that_vanishes_is_nothing() -> None:
     """A change from nothing to nothing leaves no trace."""
     recorder = Recorder(_Clock())
     recorder.change(None, None)
-    assert recorder.timeline({}).lives == ()
+    assert recorder.timeline({}).lifetimes == ()
 
 
 def test_marks_of_the_run() -> None:
@@ -78,16 +81,16 @@ def test_marks_of_the_run() -> None:
     recorder.step(4)
     recorder.submit("job-1")
     recorder.step(2)
-    seen = recorder.timeline({"node-000": 1})
-    assert (seen.started_s, seen.end_s) == (1, 5)
-    assert seen.submitted_s == {"job-1": 3}
-    assert (seen.plateau(0), seen.plateau(1)) == ((2, 4), (4, 5))
+    recorded = recorder.timeline({"node-000": 1})
+    assert (recorded.started_s, recorded.end_s) == (1, 5)
+    assert recorded.submitted_s == {"job-1": 3}
+    assert (recorded.plateau(0), recorded.plateau(1)) == ((2, 4), (4, 5))
 
 
 def test_a_run_that_never_began_starts_where_it_ends() -> None:
     """A timeline can be taken at any time."""
-    seen = Recorder(_Clock()).timeline({})
-    assert seen.started_s == seen.end_s
+    recorded = Recorder(_Clock()).timeline({})
+    assert recorded.started_s == recorded.end_s
 
 
 def test_the_last_plateau_ends_with_the_run() -> None:
@@ -106,10 +109,10 @@ _STATES = st.builds(
 
 
 @given(st.lists(st.tuples(_STATES, st.booleans()), max_size=30))
-def test_counts_are_those_of_the_pods_that_exist(changes: list[tuple[View, bool]]) -> None:
+def test_counts_are_those_of_the_pods_that_exist(changes: list[tuple[PodView, bool]]) -> None:
     """Counting along gives what counting afresh would give."""
     recorder = Recorder(_Clock())
-    pods: dict[str, View] = {}
+    pods: dict[str, PodView] = {}
     for new, vanishes in changes:
         old = pods.pop(new.uid, None)
         if vanishes:

@@ -3,35 +3,35 @@ import tomllib
 from pathlib import Path
 
 from e2e.cluster.machine import configuration
-from e2e.cluster.machine.configuration import Layout
+from e2e.cluster.machine.configuration import NodeLayout
 from e2e.cluster.machine.network import link
 
-LAYOUT = Layout(Path("/d/real-1"))
+LAYOUT = NodeLayout(Path("/d/real-1"))
 ENDS = link(0, 1)
 
 
 def test_containerd_is_told_where_runc_and_plugins_are() -> None:
     """No systemd, our own pause image, and settings that a virtual machine allows."""
-    told = tomllib.loads(configuration.containerd(LAYOUT, Path("/x/runc"), Path("/x/cni")))
-    runtime = told["plugins"]["io.containerd.cri.v1.runtime"]
+    config = tomllib.loads(configuration.containerd(LAYOUT, Path("/x/runc"), Path("/x/cni")))
+    runtime = config["plugins"]["io.containerd.cri.v1.runtime"]
     options = runtime["containerd"]["runtimes"]["runc"]["options"]
 
     assert options == {"BinaryName": "/x/runc", "SystemdCgroup": False}
     assert runtime["cni"] == {"bin_dirs": ["/x/cni"], "conf_dir": "/d/real-1/config/cni"}
     assert runtime["restrict_oom_score_adj"]
-    images = told["plugins"]["io.containerd.cri.v1.images"]
+    images = config["plugins"]["io.containerd.cri.v1.images"]
     assert images["pinned_images"]["sandbox"] == configuration.PAUSE_IMAGE
 
 
 def test_the_kubelet_evicts_nothing_and_lets_nobody_in() -> None:
     """The machine's disk is not its own; who asks it must have a certificate and the right."""
-    told = configuration.kubelet(LAYOUT, ENDS, "edl-e2e-0/real-1")
+    config = configuration.kubelet(LAYOUT, ENDS, "edl-e2e-0/real-1")
 
-    assert set(told["evictionHard"].values()) == {"0%"}
-    assert told["cgroupRoot"] == "/edl-e2e-0/real-1"
-    assert told["authentication"]["anonymous"] == {"enabled": False}
-    assert told["authorization"] == {"mode": "Webhook"}
-    assert told["address"] == ENDS.address
+    assert set(config["evictionHard"].values()) == {"0%"}
+    assert config["cgroupRoot"] == "/edl-e2e-0/real-1"
+    assert config["authentication"]["anonymous"] == {"enabled": False}
+    assert config["authorization"] == {"mode": "Webhook"}
+    assert config["address"] == ENDS.address
 
 
 def test_pods_and_proxy_know_the_same_range() -> None:

@@ -5,18 +5,18 @@ import pytest
 
 from e2e.cluster.build import Binaries
 from e2e.cluster.errors import ClusterError
-from e2e.cluster.machine.configuration import Layout
-from e2e.cluster.machine.fleet import Fleet, Node, is_ready
+from e2e.cluster.machine.configuration import NodeLayout
+from e2e.cluster.machine.fleet import Fleet, RealNode, is_ready
 from e2e.cluster.machine.network import link
 
 
 def test_a_node_that_does_not_run_says_so(tmp_path: Path) -> None:
     """Whatever is asked of it; to stop it is no error."""
-    node = Node("real-1", "edl-test", link(0, 1), Layout(tmp_path))
+    node = RealNode("real-1", "edl-test", link(0, 1), NodeLayout(tmp_path))
     node.stop()
 
     assert node.exit_code is None
-    assert node.keeper == 0
+    assert node.guard_pid == 0
     assert node.logs == tmp_path / "log"
     for ask in (node.kill, node.check, lambda: node.run(["true"]), lambda: node.pid):
         with pytest.raises(ClusterError, match=r"^real-1 does not run$"):

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from e2e.cluster.machine.image import Entry, Settings, write
+from e2e.cluster.machine.image import ContainerSettings, Entry, write
 
 NAME = "edl.local/test:1"
 
 
-def made(target: Path, *entries: Entry) -> dict[str, bytes]:
+def written(target: Path, *entries: Entry) -> dict[str, bytes]:
     """What is in the archive of an image with one layer."""
-    write(target, NAME, [entries], Settings(("/run",), ("A=1",), "/app"))
+    write(target, NAME, [entries], ContainerSettings(("/run",), ("A=1",), "/app"))
     with tarfile.open(target) as tar:
         return {info.name: _read(tar, info) for info in tar}
 
@@ -44,7 +44,7 @@ def layer(archive: dict[str, bytes]) -> dict[str, tarfile.TarInfo]:
 
 def test_every_part_is_found_by_its_digest(tmp_path: Path) -> None:
     """Index, manifest, configuration and layer, each with size and digest, as OCI has them."""
-    archive = made(tmp_path / "image.tar", Entry("/run", b"program", mode=0o755))
+    archive = written(tmp_path / "image.tar", Entry("/run", b"program", mode=0o755))
     index = json.loads(archive["index.json"])
     manifest = json.loads(blob(archive, index["manifests"][0]))
     config = json.loads(blob(archive, manifest["config"]))
@@ -58,7 +58,9 @@ def test_every_part_is_found_by_its_digest(tmp_path: Path) -> None:
 
 def test_directories_come_before_what_is_in_them(tmp_path: Path) -> None:
     """Those that nobody named are made readable for all; all belongs to root."""
-    entries = layer(made(tmp_path / "image.tar", Entry("/a/b/c", b"1"), Entry("/a/b", mode=0o700)))
+    entries = layer(
+        written(tmp_path / "image.tar", Entry("/a/b/c", b"1"), Entry("/a/b", mode=0o700))
+    )
 
     assert list(entries) == ["a", "a/b", "a/b/c"]
     assert [oct(info.mode) for info in entries.values()] == ["0o755", "0o700", "0o644"]
@@ -70,7 +72,7 @@ def test_files_keep_their_time(tmp_path: Path) -> None:
     source = tmp_path / "module.py"
     source.write_text("x = 1")
     os.utime(source, (1_000_000_000, 1_000_000_000))
-    entries = layer(made(tmp_path / "image.tar", Entry("/module.py", source)))
+    entries = layer(written(tmp_path / "image.tar", Entry("/module.py", source)))
 
     assert entries["module.py"].mtime == 1_000_000_000
     assert entries["module.py"].size == 5
@@ -78,7 +80,7 @@ def test_files_keep_their_time(tmp_path: Path) -> None:
 
 def test_a_later_entry_replaces_an_earlier_one(tmp_path: Path) -> None:
     """So that a caller's file wins over the one that is there by itself."""
-    archive = made(tmp_path / "image.tar", Entry("/a", b"old"), Entry("/a", link="/b"))
+    archive = written(tmp_path / "image.tar", Entry("/a", b"old"), Entry("/a", link="/b"))
     entry = layer(archive)["a"]
 
     assert entry.issym()
@@ -88,8 +90,8 @@ def test_a_later_entry_replaces_an_earlier_one(tmp_path: Path) -> None:
 def test_the_same_files_make_the_same_image(tmp_path: Path) -> None:
     """Byte for byte, in whatever order they are named."""
     entries = (Entry("/a", b"1"), Entry("/b", b"2"))
-    made(tmp_path / "one.tar", *entries)
-    made(tmp_path / "two.tar", *reversed(entries))
+    written(tmp_path / "one.tar", *entries)
+    written(tmp_path / "two.tar", *reversed(entries))
 
     assert (tmp_path / "one.tar").read_bytes() == (tmp_path / "two.tar").read_bytes()
 
@@ -97,6 +99,6 @@ def test_the_same_files_make_the_same_image(tmp_path: Path) -> None:
 def test_an_image_that_fails_leaves_nothing(tmp_path: Path) -> None:
     """A file that cannot be read is an error, and there is no half of an archive."""
     with pytest.raises(FileNotFoundError, match="missing"):
-        made(tmp_path / "image.tar", Entry("/a", tmp_path / "missing"))
+        written(tmp_path / "image.tar", Entry("/a", tmp_path / "missing"))
 
     assert list(tmp_path.iterdir()) == []

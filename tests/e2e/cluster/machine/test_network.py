@@ -12,11 +12,11 @@ from e2e.cluster.machine.network import MOST_NODES, Network, connect, link
 def test_no_two_nodes_share_an_address() -> None:
     """Neither in one cluster nor between clusters, nor with Services."""
     ends = [link(cluster, node) for cluster in (0, 63) for node in range(1, MOST_NODES + 1)]
-    addresses = {ipaddress.IPv4Address(each.address) for each in ends}
-    pods = [ipaddress.IPv4Network(each.pods) for each in ends]
+    addresses = {ipaddress.IPv4Address(end.address) for end in ends}
+    pods = [ipaddress.IPv4Network(end.pods) for end in ends]
 
     assert len(addresses) == len(set(pods)) == len(ends)
-    assert len({each.device for each in ends}) == len(ends)
+    assert len({end.device for end in ends}) == len(ends)
     assert not [net for net in pods if any(address in net for address in addresses)]
     assert not [net for net in pods if net.overlaps(ipaddress.IPv4Network(SERVICE_RANGE))]
 
@@ -25,10 +25,10 @@ def test_this_machine_has_one_address_for_all_nodes_of_a_cluster() -> None:
     """It must stay when any node goes; and a device's name fits into the kernel's 15 characters."""
     ends = [link(63, node) for node in range(1, MOST_NODES + 1)]
 
-    assert len({each.gateway for each in ends}) == 1
-    assert ends[0].gateway not in {each.address for each in ends}
+    assert len({end.gateway for end in ends}) == 1
+    assert ends[0].gateway not in {end.address for end in ends}
     assert link(62, 1).gateway != ends[0].gateway
-    assert max(len(each.device) for each in ends) <= 15
+    assert max(len(end.device) for end in ends) <= 15
 
 
 @pytest.mark.skipif(shutil.which("ip") is None, reason="needs iproute2")
@@ -39,8 +39,8 @@ def test_a_claimed_range_is_nobody_elses() -> None:
     assert first.link(2) == link(first.number, 2)
     first.release()
     third = Network.claim()
-    for held in (second, third):
-        held.release()
+    for claimed in (second, third):
+        claimed.release()
 
     assert third.number != second.number
 

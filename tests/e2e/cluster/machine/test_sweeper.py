@@ -21,10 +21,10 @@ def _unread(pipe: IO[bytes]) -> int:
 
 def test_it_waits_until_its_starter_is_done(tmp_path: Path) -> None:
     """Directories stay as long as its standard input is open, and are gone after it."""
-    kept, swept = tmp_path / "kept", tmp_path / "swept"
-    for place in (kept, swept):
+    input_dir, swept_dir = tmp_path / "kept", tmp_path / "swept"
+    for place in (input_dir, swept_dir):
         (place / "below").mkdir(parents=True)
-    command = [sys.executable, "-I", "-S", str(sweeper.__file__), ABSENT, str(swept)]
+    command = [sys.executable, "-I", "-S", str(sweeper.__file__), ABSENT, str(swept_dir)]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:  # noqa: S603 - our own script
         assert process.stdin is not None
         process.stdin.write(b"still here")
@@ -32,13 +32,13 @@ def test_it_waits_until_its_starter_is_done(tmp_path: Path) -> None:
         while _unread(process.stdin) and process.poll() is None:
             time.sleep(0.01)
         assert process.poll() is None
-        assert swept.exists()
+        assert swept_dir.exists()
         process.stdin.close()
         code = process.wait(60)
 
     assert code == 0
-    assert not swept.exists()
-    assert kept.exists()
+    assert not swept_dir.exists()
+    assert input_dir.exists()
 
 
 def test_a_cgroup_that_is_not_there_is_removed_at_once() -> None:

@@ -1,4 +1,4 @@
-"""Draws a run: the loss, who trained when, how many they were, and how fast they were together."""
+"""Draws a run: loss, steps of each trainer, number of trainers, and total speed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from e2e.demo.picture import settings
-from e2e.together.lives import Life, Step
-from e2e.together.lookout import Look
+from e2e.real_training.observer import Observation
+from e2e.real_training.traces import TrainerTrace, TrainingStep
 
 _WIDTH_IN, _HEIGHT_IN, _DPI = 12.0, 10.0, 100
 _LOSS, _STEP, _FIRST, _STOP, _SERVICES, _SPEED = (
@@ -17,39 +17,39 @@ _LOSS, _STEP, _FIRST, _STOP, _SERVICES, _SPEED = (
 )  # fmt: skip
 _BIN_S = 1.0
 _SMOOTH = 20
-"""Steps of which the loss is the mean."""
+"""Number of steps in the moving average of the loss."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """All that is drawn."""
+class PictureData:
+    """The data of the picture."""
 
     title: str
-    lives: Sequence[Life]
-    steps: Sequence[Step]
-    """Whose losses and records are shown, the oldest first."""
-    looks: Sequence[Look]
+    traces: Sequence[TrainerTrace]
+    steps: Sequence[TrainingStep]
+    """Steps whose losses and records are shown, oldest first."""
+    looks: Sequence[Observation]
     burst: tuple[float, float]
-    """When services wanted the capacity, and when they gave it back."""
+    """When the services were created, and when they were deleted."""
     marks: Sequence[tuple[float, str]] = ()
-    """What else happened, and when."""
+    """Other events: time and text."""
 
 
-def draw(path: Path, scene: Scene) -> None:
+def draw(path: Path, scene: PictureData) -> None:
     """Writes the picture, a PNG file."""
     settings()
-    origin_s = min(life.start_s for life in scene.lives)
+    origin_s = min(trace.start_s for trace in scene.traces)
     figure = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN), dpi=_DPI, layout="constrained")
     panels = figure.subplots(4, 1, sharex=True, height_ratios=[3, 3, 2, 3])
     figure.suptitle(scene.title, fontsize=15, weight="bold")
     for panel in panels:
         span = [at_s - origin_s for at_s in scene.burst]
-        panel.axvspan(*span, color=_SERVICES, lw=0, label="services want room")
+        panel.axvspan(*span, color=_SERVICES, lw=0, label="services need capacity")
         for at_s, _ in scene.marks:
             panel.axvline(at_s - origin_s, color=_STOP, ls=":", lw=1.5)
         panel.grid(axis="x", alpha=0.3)
     _loss(panels[0], scene, origin_s)
-    _lives(panels[1], scene, origin_s)
+    _draw_traces(panels[1], scene, origin_s)
     _counts(panels[2], scene, origin_s)
     _speed(panels[3], scene, origin_s)
     for panel in panels:
@@ -59,7 +59,7 @@ def draw(path: Path, scene: Scene) -> None:
     figure.savefig(path)
 
 
-def _loss(panel: Axes, scene: Scene, origin_s: float) -> None:
+def _loss(panel: Axes, scene: PictureData, origin_s: float) -> None:
     times = [step.at_s - origin_s for step in scene.steps]
     losses = [step.loss for step in scene.steps]
     smooth = [
@@ -75,26 +75,26 @@ def _loss(panel: Axes, scene: Scene, origin_s: float) -> None:
                        rotation=0, ha="left", va="top", color=_STOP, fontsize=10)  # fmt: skip
 
 
-def _lives(panel: Axes, scene: Scene, origin_s: float) -> None:
+def _draw_traces(panel: Axes, scene: PictureData, origin_s: float) -> None:
     style = {"ls": "", "marker": "|", "ms": 11.0, "mew": 0.8}
-    ranked = any(step.world for life in scene.lives for step in life.steps)
-    for place, life in enumerate(scene.lives):
+    ranked = any(step.world_size for trace in scene.traces for step in trace.steps)
+    for place, trace in enumerate(scene.traces):
         for first, colour in ((False, _STEP), (True, _FIRST)):
             times = [
-                step.at_s - origin_s for step in life.steps if (ranked and step.rank == 0) is first
+                step.at_s - origin_s for step in trace.steps if (ranked and step.rank == 0) is first
             ]
             panel.plot(times, [place] * len(times), color=colour, **style)  # type: ignore[arg-type]
-        if life.sigterm_s is not None:
-            panel.plot([life.sigterm_s - origin_s], [place], "v", color=_STOP, ms=9)
+        if trace.sigterm_s is not None:
+            panel.plot([trace.sigterm_s - origin_s], [place], "v", color=_STOP, ms=9)
     panel.plot([], [], color=_STEP, label="a step", **style)  # type: ignore[arg-type]
     if ranked:
         panel.plot([], [], color=_FIRST, label="as rank 0", **style)  # type: ignore[arg-type]
     panel.plot([], [], "v", color=_STOP, ms=9, label="SIGTERM")
-    panel.set_yticks(range(len(scene.lives)), [life.name for life in scene.lives])
+    panel.set_yticks(range(len(scene.traces)), [trace.name for trace in scene.traces])
     panel.invert_yaxis()
 
 
-def _counts(panel: Axes, scene: Scene, origin_s: float) -> None:
+def _counts(panel: Axes, scene: PictureData, origin_s: float) -> None:
     times = [look.at_s - origin_s for look in scene.looks]
     lines = (
         ("trainers' pods", [look.trainers for look in scene.looks], _STEP, "--"),
@@ -108,7 +108,7 @@ def _counts(panel: Axes, scene: Scene, origin_s: float) -> None:
     panel.set_ylabel("how many")
 
 
-def _speed(panel: Axes, scene: Scene, origin_s: float) -> None:
+def _speed(panel: Axes, scene: PictureData, origin_s: float) -> None:
     events = [(step.at_s - origin_s, step.records) for step in scene.steps]
     bins = [0.0] * (int(max(at_s for at_s, _ in events) / _BIN_S) + 1)
     for at_s, count in events:

@@ -1,8 +1,7 @@
-"""A model file for `edl train`: one of the examples, whose batches take as long as larger ones.
+"""A model file for `edl train`: one of the examples, with a pause in each batch.
 
-Four trainers on two cores would be no faster than two; with a pause in each batch that they compute
-they are, as they would be with a machine for each. The environment names the example, a module
-beside this file, and the pause.
+Four trainers on two cores are no faster than two; with a pause in each batch they are, as with a
+machine for each. Environment variables give the example, a module beside this file, and the pause.
 """
 
 import importlib
@@ -20,6 +19,6 @@ metrics = _EXAMPLE.metrics
 
 
 def loss(outputs: Any, labels: Any) -> Any:
-    """The example's, later."""
+    """The example's loss, after the pause."""
     time.sleep(_PAUSE_S)
     return _EXAMPLE.loss(outputs, labels)

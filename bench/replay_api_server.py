@@ -1,4 +1,4 @@
-"""An API server that only tells: lists of a synthetic cluster, and what changed since."""
+"""A read-only API server: lists of a synthetic cluster, and watches of its changes."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ Event = dict[str, Any]
 
 
 class Events:
-    """The events of one watch that are known already; then it ends."""
+    """A watch that returns the queued events, then ends."""
 
     def __init__(self, lines: list[bytes]) -> None:
         self._lines = iter(lines)
@@ -29,12 +29,12 @@ class Events:
         return next(self._lines)
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the watch."""
         self._lines = iter(())
 
 
-class Server:
-    """A `kube.client.Api` that keeps the uids of its records, which `kube.fake` makes anew."""
+class ReplayApiServer:
+    """A `kube.api.Api` that keeps the uids of records, unlike `kube.fake`."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._version = 1
@@ -47,10 +47,10 @@ class Server:
         self._events: dict[str, list[bytes]] = {plural: [] for plural in self._lists}
 
     def send(self, request: Request) -> bytes:
-        """A whole list in one page; nothing else is known."""
+        """Answers a list in one page; all other requests fail."""
         items = self._lists.get(_plural(request))
         if request.method != "GET" or items is None:
-            raise errors.NotFound("this server only tells", status=404, reason="NotFound")
+            raise errors.NotFound("this server is read-only", status=404, reason="NotFound")
         version = str(self._version)
         for item in items:
             item["metadata"]["resourceVersion"] = version
@@ -58,24 +58,24 @@ class Server:
 
     @contextmanager
     def stream(self, request: Request) -> Iterator[Events]:
-        """What changed since the last watch of this kind."""
+        """Yields the changes since the last watch of this kind."""
         plural = _plural(request)
         lines, self._events[plural] = self._events[plural], []
         yield Events(lines)
 
     def put_pod(self, pod: Pod) -> None:
-        """A pod is new or changed."""
-        self._tell(PODS, "MODIFIED", objects.pod(pod))
+        """Adds or changes a pod."""
+        self._emit(PODS, "MODIFIED", objects.pod(pod))
 
     def drop_pod(self, pod: Pod) -> None:
-        """A pod is gone."""
-        self._tell(PODS, "DELETED", objects.pod(pod))
+        """Removes a pod."""
+        self._emit(PODS, "DELETED", objects.pod(pod))
 
     def put_node(self, node: Node) -> None:
-        """A node is new or changed."""
-        self._tell(NODES, "MODIFIED", objects.node(node))
+        """Adds or changes a node."""
+        self._emit(NODES, "MODIFIED", objects.node(node))
 
-    def _tell(self, resource: Resource, kind: str, body: Mapping[str, Any]) -> None:
+    def _emit(self, resource: Resource, kind: str, body: Mapping[str, Any]) -> None:
         self._version += 1
         body["metadata"]["resourceVersion"] = str(self._version)
         self._events[resource.plural].append(orjson.dumps({"type": kind, "object": body}))

@@ -1,6 +1,6 @@
-"""The bars of the main job (issue "The main job, end to end"): what a run is held to (pure).
+"""The acceptance criteria of the main job (issue "The main job, end to end"). Pure.
 
-Names are stable: reports of different days are compared by them. A bar without a limit is
+Names are stable: reports of different days are compared by them. A criterion without a limit is
 reported for comparison only.
 """
 
@@ -27,20 +27,20 @@ EDL_CPU_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
-    """One figure and what it is held to."""
+class Criterion:
+    """An acceptance criterion: one figure and its limit."""
 
     name: str
     value: float | None
-    """None where there is none: it was never reached."""
+    """None if it was never reached."""
     unit: str
     limit: float | None = None
     at_least: bool = False
-    """Whether the limit is the least allowed; else it is the most."""
+    """Whether the limit is a minimum; otherwise it is a maximum."""
 
     @property
     def holds(self) -> bool:
-        """A bar without a limit holds; one without a value does not."""
+        """Whether it is met: always without a limit, never without a value."""
         if self.limit is None:
             return True
         if self.value is None:
@@ -110,14 +110,14 @@ def measure(
         others_percent: Share of all cores that went to anything else.
     """
     curves = Curves(timeline)
-    found = kills(timeline)
+    all_kills = kills(timeline)
     counted = cpu_s or {}
     warm_s = timeline.started_s + warm_up_s
     plateaus = [timeline.plateau(index) for index in range(len(timeline.steps))]
     trainers = figures.plateau_trainers(curves)
     return Figures(
         reclaims=figures.reclaims(curves),
-        stages=figures.stages(curves, found),
+        stages=figures.stages(curves, all_kills),
         cpu_mean_percent=figures.cpu_percent(curves, warm_s, timeline.end_s),
         cpu_off_peak_percent=figures.off_peak_percent(curves, warm_s),
         cpu_plateau_percent=tuple(
@@ -129,15 +129,15 @@ def measure(
         start_ups=figures.start_ups(curves, min_trainers),
         trainers=trainers,
         jain=tuple(figures.jain(list(counts.values())) for counts in trainers),
-        killed=len(found),
-        killed_causes=causes(found),
-        killed_at_start=_killed_at_start(timeline, found),
+        killed=len(all_kills),
+        killed_causes=causes(all_kills),
+        killed_at_start=_killed_at_start(timeline, all_kills),
         needed_at_start=needed_by_start(curves),
         needed_by_steps=needed_by_steps(timeline),
         trainers_started=_started(curves),
         pending_percent=figures.pending_percent(curves),
         pending_peak=max(curves.surplus_pending.values, default=0),
-        competitors=len(figures.competitors(timeline, found)),
+        competitors=len(figures.competitors(timeline, all_kills)),
         demo_s=demo_s,
         cpu_s=counted,
         edl_cpu_s=sum(counted.get(name, 0.0) for name in edl) if edl else None,
@@ -145,61 +145,77 @@ def measure(
     )
 
 
-def bars(seen: Figures, *, short: bool = False) -> tuple[Bar, ...]:
-    """The bars of one run, in the order in which they are read.
+def criteria(run_figures: Figures, *, short: bool = False) -> tuple[Criterion, ...]:
+    """The criteria of one run, in the order of the report.
 
     Args:
-        seen: What was measured.
-        short: A run too small and too brief to be held to CPU in use and to fair plateaus.
+        run_figures: The figures of the run.
+        short: A run too small and too short for limits on CPU in use and on fairness.
     """
     cpu_limit, jain_limit = (None, None) if short else (CPU_PERCENT, JAIN)
-    firsts = [start.first_s for start in seen.start_ups]
-    wholes = [start.whole_s for start in seen.start_ups]
+    firsts = [start.first_s for start in run_figures.start_ups]
+    wholes = [start.whole_s for start in run_figures.start_ups]
     return (
         *(
-            Bar(f"reclaim_{step.before}_to_{step.after}_s", step.seconds, "s", RECLAIM_S)
-            for step in seen.reclaims
+            Criterion(f"reclaim_{step.before}_to_{step.after}_s", step.seconds, "s", RECLAIM_S)
+            for step in run_figures.reclaims
         ),
-        Bar("cpu_in_use_mean_percent", seen.cpu_mean_percent, "%", cpu_limit, at_least=True),
-        Bar("cpu_in_use_off_peak_percent", seen.cpu_off_peak_percent, "%"),
-        Bar("service_pending_beside_surplus_s", seen.longest_wait_s, "s", WAIT_S),
-        Bar("below_min_while_other_above_s", seen.unfair_s, "s", 0.0),
-        Bar("jain_at_plateaus_min", min(seen.jain, default=None), "", jain_limit, at_least=True),
-        Bar("first_trainer_mean_s", _mean(firsts), "s"),
-        Bar("first_trainer_worst_s", _worst(firsts), "s"),
-        Bar("whole_minimum_mean_s", _mean(wholes), "s"),
-        Bar("whole_minimum_worst_s", _worst(wholes), "s"),
-        Bar("trainers_killed", seen.killed, "pods", kills_limit(seen)),
-        Bar("trainers_pending_percent", seen.pending_percent, "%", PENDING_PERCENT),
-        Bar("trainers_placed_against_a_burst", seen.competitors, "pods", 0),
-        Bar("cpu_used_by_others_percent", seen.others_percent, "%"),
-        Bar("demo_s", seen.demo_s, "s", DEMO_S),
-        *([Bar("edl_cpu_s", seen.edl_cpu_s, "s", EDL_CPU_S)] if seen.edl_cpu_s is not None else []),
+        Criterion(
+            "cpu_in_use_mean_percent", run_figures.cpu_mean_percent, "%", cpu_limit, at_least=True
+        ),
+        Criterion("cpu_in_use_off_peak_percent", run_figures.cpu_off_peak_percent, "%"),
+        Criterion("service_pending_beside_surplus_s", run_figures.longest_wait_s, "s", WAIT_S),
+        Criterion("below_min_while_other_above_s", run_figures.unfair_s, "s", 0.0),
+        Criterion(
+            "jain_at_plateaus_min",
+            min(run_figures.jain, default=None),
+            "",
+            jain_limit,
+            at_least=True,
+        ),
+        Criterion("first_trainer_mean_s", _mean(firsts), "s"),
+        Criterion("first_trainer_worst_s", _worst(firsts), "s"),
+        Criterion("whole_minimum_mean_s", _mean(wholes), "s"),
+        Criterion("whole_minimum_worst_s", _worst(wholes), "s"),
+        Criterion("trainers_killed", run_figures.killed, "pods", kills_limit(run_figures)),
+        Criterion("trainers_pending_percent", run_figures.pending_percent, "%", PENDING_PERCENT),
+        Criterion("trainers_placed_against_a_burst", run_figures.competitors, "pods", 0),
+        Criterion("cpu_used_by_others_percent", run_figures.others_percent, "%"),
+        Criterion("demo_s", run_figures.demo_s, "s", DEMO_S),
+        *(
+            [Criterion("edl_cpu_s", run_figures.edl_cpu_s, "s", EDL_CPU_S)]
+            if run_figures.edl_cpu_s is not None
+            else []
+        ),
     )
 
 
-def kills_limit(seen: Figures) -> float:
-    """How many kills are allowed: 1.2 x what services force, and the start's fair shares."""
-    return round(KILLS_FACTOR * sum(seen.needed_by_steps) + seen.needed_at_start, 1)
+def kills_limit(run_figures: Figures) -> float:
+    """Allowed kills: 1.2 x what services force, plus what fair shares at the start need."""
+    return round(KILLS_FACTOR * sum(run_figures.needed_by_steps) + run_figures.needed_at_start, 1)
 
 
-def comparison(ours: Figures, plain: Figures) -> tuple[Bar, ...]:
-    """What EDL is held to beside plain Kubernetes in the same minutes on the same machine."""
+def comparison(ours: Figures, plain: Figures) -> tuple[Criterion, ...]:
+    """The criteria of EDL relative to plain Kubernetes on the same machine."""
     ratios = [
-        (mine.seconds / theirs.seconds if mine.seconds is not None and theirs.seconds else None)
-        for mine, theirs in zip(ours.reclaims, plain.reclaims, strict=True)
+        (
+            our_reclaim.seconds / plain_reclaim.seconds
+            if our_reclaim.seconds is not None and plain_reclaim.seconds
+            else None
+        )
+        for our_reclaim, plain_reclaim in zip(ours.reclaims, plain.reclaims, strict=True)
     ]
     names = [f"reclaim_{step.before}_to_{step.after}_over_plain" for step in ours.reclaims]
     return (
-        *(Bar(name, ratio, "x", 1.25) for name, ratio in zip(names, ratios, strict=True)),
-        Bar(
+        *(Criterion(name, ratio, "x", 1.25) for name, ratio in zip(names, ratios, strict=True)),
+        Criterion(
             "cpu_in_use_mean_over_plain_points",
             ours.cpu_mean_percent - plain.cpu_mean_percent,
             "points",
             0.0,
             at_least=True,
         ),
-        Bar(
+        Criterion(
             "cpu_in_use_off_peak_over_plain_points",
             ours.cpu_off_peak_percent - plain.cpu_off_peak_percent,
             "points",
@@ -209,21 +225,23 @@ def comparison(ours: Figures, plain: Figures) -> tuple[Bar, ...]:
     )
 
 
-def _killed_at_start(timeline: Timeline, found: Sequence[Kill]) -> int:
-    return sum(kill.at_s < timeline.plateau(0)[1] for kill in found)
+def _killed_at_start(timeline: Timeline, all_kills: Sequence[Kill]) -> int:
+    return sum(kill.at_s < timeline.plateau(0)[1] for kill in all_kills)
 
 
 def _started(curves: Curves) -> int:
     return sum(
-        life.running_s is not None for life in curves.timeline.lives if life.kind is Kind.TRAINER
+        lifetime.running_s is not None
+        for lifetime in curves.timeline.lifetimes
+        if lifetime.kind is Kind.TRAINER
     )
 
 
 def _mean(times: Sequence[float | None]) -> float | None:
-    known = [time for time in times if time is not None]
-    return fmean(known) if known and len(known) == len(times) else None
+    reached_times = [time for time in times if time is not None]
+    return fmean(reached_times) if reached_times and len(reached_times) == len(times) else None
 
 
 def _worst(times: Sequence[float | None]) -> float | None:
-    known = [time for time in times if time is not None]
-    return max(known) if known and len(known) == len(times) else None
+    reached_times = [time for time in times if time is not None]
+    return max(reached_times) if reached_times and len(reached_times) == len(times) else None

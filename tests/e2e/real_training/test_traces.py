@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.together import lives
-from e2e.together.lives import LEFT
+from e2e.real_training import traces
+from e2e.real_training.traces import SIGTERM_EXIT
 
 
 def _write(folder: Path, name: str, *notes: dict[str, object]) -> None:
@@ -12,8 +12,8 @@ def _write(folder: Path, name: str, *notes: dict[str, object]) -> None:
     (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
 
 
-def _step(at_s: float, number: int, loss: float, **more: object) -> dict[str, object]:
-    return {"at_s": at_s, "what": "step", "step": number, "loss": loss, "records": 8, **more}
+def _step(at_s: float, number: int, loss: float, **fields: object) -> dict[str, object]:
+    return {"at_s": at_s, "what": "step", "step": number, "loss": loss, "records": 8, **fields}
 
 
 @pytest.fixture
@@ -23,61 +23,64 @@ def folder(tmp_path: Path) -> Path:
         tmp_path,
         "trainer-0",
         {"at_s": 1.0, "what": "start", "pid": 7},
-        _step(2.0, 1, 0.5, rank=0, world=2),
-        _step(4.5, 2, 0.25, rank=0, world=1),
+        _step(2.0, 1, 0.5, rank=0, world_size=2),
+        _step(4.5, 2, 0.25, rank=0, world_size=1),
     )
     _write(
         tmp_path,
         "trainer-1",
         {"at_s": 1.5, "what": "start", "pid": 8},
-        _step(2.1, 1, 0.5, rank=1, world=2),
+        _step(2.1, 1, 0.5, rank=1, world_size=2),
         {"at_s": 2.5, "what": "sigterm"},
-        {"at_s": 2.75, "what": "end", "code": LEFT},
+        {"at_s": 2.75, "what": "end", "code": SIGTERM_EXIT},
     )
     (tmp_path / "trainer-1.log").write_text("hello\nedl: it broke\n", encoding="utf-8")
     return tmp_path
 
 
-def test_lives_are_read_back(folder: Path) -> None:
+def test_traces_are_read_back(folder: Path) -> None:
     """One for each trainer, with its process, its steps, its end."""
-    stays, leaves = lives.read(folder)
+    stays, leaves = traces.read(folder)
 
     assert (stays.pids, stays.sigterm_s, stays.stop_s, stays.code) == ((7,), None, None, None)
-    assert (leaves.pids, leaves.stop_s, leaves.code) == ((8,), 0.25, LEFT)
-    assert [(step.number, step.rank, step.world) for step in stays.steps] == [(1, 0, 2), (2, 0, 1)]
+    assert (leaves.pids, leaves.stop_s, leaves.code) == ((8,), 0.25, SIGTERM_EXIT)
+    assert [(step.number, step.rank, step.world_size) for step in stays.steps] == [
+        (1, 0, 2),
+        (2, 0, 1),
+    ]
 
 
 def test_only_those_who_go_on_are_at_work(folder: Path) -> None:
     """Who was told to leave is not among them."""
-    assert lives.at_work(folder) == 1
+    assert traces.working(folder) == 1
 
 
 def test_whoever_fails_is_told_with_the_last_words(folder: Path) -> None:
-    """Or a journey would wait for minutes, and not say why."""
+    """Otherwise a test would wait for minutes without naming the reason."""
     _write(folder, "trainer-1", {"at_s": 1.0, "what": "end", "code": 1})
 
     with pytest.raises(AssertionError, match="trainer-1 ended with 1: edl: it broke"):
-        lives.at_work(folder)
+        traces.working(folder)
 
 
 def test_steps_made_together_count_once(folder: Path) -> None:
     """As the first member saw them."""
-    found = lives.together(lives.read(folder))
+    steps = traces.group_steps(traces.read(folder))
 
-    assert [(step.number, step.at_s) for step in found] == [(1, 2.0), (2, 4.5)]
-    assert lives.longest_pause_s(found, 0.0, 9.0) == 2.5
-    assert lives.means(found, 2) == [0.5, 0.25]
+    assert [(step.number, step.at_s) for step in steps] == [(1, 2.0), (2, 4.5)]
+    assert traces.longest_pause_s(steps, 0.0, 9.0) == 2.5
+    assert traces.means(steps, 2) == [0.5, 0.25]
 
 
 def test_members_that_disagree_about_a_loss_are_found(folder: Path) -> None:
     """In synchronous training all see the same."""
-    assert lives.disagreements(lives.read(folder)) == []
+    assert traces.disagreements(traces.read(folder)) == []
 
     _write(folder, "trainer-2", _step(2.2, 1, 0.6))
 
-    assert lives.disagreements(lives.read(folder)) == [1]
+    assert traces.disagreements(traces.read(folder)) == [1]
 
 
 def test_a_span_without_steps_is_a_pause_without_end(folder: Path) -> None:
-    """So that no bar is met by nobody training."""
-    assert lives.longest_pause_s(lives.all_steps(lives.read(folder)), 5.0, 9.0) == float("inf")
+    """So that no limit is met without training."""
+    assert traces.longest_pause_s(traces.all_steps(traces.read(folder)), 5.0, 9.0) == float("inf")

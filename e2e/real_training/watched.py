@@ -1,11 +1,11 @@
-"""Runs a trainer as the first process of a container, and notes each of its steps.
+"""Runs a trainer as the first process of a container, and writes a trace of its steps.
 
     python watched.py FOLDER WORDS...
 
-WORDS are what would follow `python` otherwise, such as `-m edl train model.py`. Appends lines to
-FOLDER/<trainer>.jsonl: the start with the process's id, each step, SIGTERM, and the end with the
-exit code, which is this process's too. What the trainer prints is in FOLDER/<trainer>.log. It is an
-ordinary one and knows nothing of this.
+WORDS are the arguments of `python` without this program, such as `-m edl train model.py`. Appends
+lines to FOLDER/<trainer>.jsonl: the start with the process's id, each step, SIGTERM, and the end with
+the exit code, which is this process's too. The trainer's output goes to FOLDER/<trainer>.log. The
+trainer is an ordinary one.
 """
 
 import json
@@ -24,7 +24,7 @@ _INSIDE = "--inside"
 
 
 def main(arguments: list[str]) -> int:
-    """Watches; or, inside the watched process, runs the trainer."""
+    """Runs the watching process; with `--inside`, the trainer."""
     if arguments[0] == _INSIDE:
         _run(Path(arguments[1]), arguments[2:])
         return 0
@@ -64,12 +64,14 @@ def _run(notes: Path, words: list[str]) -> None:
 
 
 def _noting(train: Callable[..., Any], notes: Path) -> Any:
-    """The same, but each step is noted before the program hears of it."""
+    """Wraps `train` so that each step is written to the trace before the program's callback."""
 
     def noting(*arguments: Any, on_step: Any = None, **options: Any) -> Any:
         def stepped(step: Any) -> None:
-            told = {name: one for name, one in vars(step).items() if isinstance(one, int | float)}
-            _note(notes, "step", loss=step.metrics.get("loss"), **told)
+            numbers = {
+                name: value for name, value in vars(step).items() if isinstance(value, int | float)
+            }
+            _note(notes, "step", loss=step.metrics.get("loss"), **numbers)
             if on_step is not None:
                 on_step(step)
 
@@ -78,8 +80,8 @@ def _noting(train: Callable[..., Any], notes: Path) -> Any:
     return noting
 
 
-def _note(path: Path, what: str, **more: object) -> None:
-    line = json.dumps({"at_s": time.time(), "what": what, **more})
+def _note(path: Path, event: str, **fields: object) -> None:
+    line = json.dumps({"at_s": time.time(), "what": event, **fields})
     with path.open("a", encoding="utf-8") as file:
         file.write(line + "\n")
 

@@ -1,7 +1,7 @@
-"""What is built for a local cluster, from which Go modules, and what decides the outcome. Pure.
+"""What is built for a local cluster, from which Go modules, with which inputs. Pure.
 
-The control plane is what every cluster needs; real nodes are for those who ask for them, and
-have modules of their own, so that nothing about them makes anybody build Kubernetes again.
+Every cluster needs the control plane. Real nodes are optional and have separate modules, so that a
+change of theirs does not rebuild Kubernetes.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ PACKAGES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Kit:
+class Toolchain:
     """Binaries that are built together, from one Go module or several.
 
     Attributes:
@@ -52,8 +52,8 @@ class Kit:
         }
 
 
-CONTROL_PLANE = Kit("Kubernetes", {TOOLS: PACKAGES}, "", "5 to 10 minutes", "kubernetes")
-NODE = Kit(
+CONTROL_PLANE = Toolchain("Kubernetes", {TOOLS: PACKAGES}, "", "5 to 10 minutes", "kubernetes")
+NODE = Toolchain(
     "real nodes for Kubernetes",
     {
         # containerd needs newer modules of Kubernetes than Kubernetes itself.
@@ -78,7 +78,7 @@ _PINNED = re.compile(r"^\s*(?:require )?([\w./-]+) (v[\w.+-]+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Everything that decides what the binaries are.
+    """All inputs of a build.
 
     Attributes:
         go_mod: Of the kit's module; of all, one after the other.
@@ -106,7 +106,7 @@ class Recipe:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Arguments of `go build`; without the version clients would be told v0.0.0."""
+        """Arguments of `go build`; without the version clients would see v0.0.0."""
         major, minor, _ = self.kubernetes.removeprefix("v").split(".", 2)
         names = {
             "k8s.io/component-base/version.gitVersion": self.kubernetes,
@@ -126,8 +126,8 @@ class Recipe:
         return f"{self.kubernetes}-{digest[:12]}"
 
 
-def recipe(kit: Kit = CONTROL_PLANE) -> Recipe:
-    """The one of this source tree and machine."""
+def recipe(kit: Toolchain = CONTROL_PLANE) -> Recipe:
+    """The recipe of this source tree and machine."""
     return Recipe(
         go_mod="".join((module / "go.mod").read_text() for module in kit.modules),
         go_sum="".join(_texts(module) for module in kit.modules),

@@ -1,4 +1,4 @@
-"""What `watched` noted, read back. Pure but for reading files."""
+"""Traces of trainers, as `watched.py` writes them. Pure except for reading files."""
 
 import json
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ SIGTERM_EXIT = 143
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
-    """One trainer, from its start to its end; times are seconds since the epoch."""
+class BatchTrace:
+    """The trace of one trainer from its start to its end; times in seconds since the epoch."""
 
     name: str
     start_s: float
@@ -23,12 +23,12 @@ class Life:
 
     @property
     def records(self) -> int:
-        """Trained by it."""
+        """Number of records that it trained on."""
         return sum(count for _, count in self.batches)
 
     @property
     def released(self) -> bool:
-        """Whether it was told to stop."""
+        """Whether it received SIGTERM."""
         return self.sigterm_s is not None
 
     @property
@@ -39,21 +39,21 @@ class Life:
         return self.end_s - self.sigterm_s
 
     def longest_pause_s(self, from_s: float, to_s: float) -> float:
-        """The longest time without a batch inside a span, of which it trained."""
+        """The longest time between consecutive batches within a span."""
         times = [at_s for at_s, _ in self.batches if from_s <= at_s <= to_s]
         return max((b - a for a, b in pairwise(times)), default=0.0)
 
 
-def read(folder: Path) -> list[Life]:
-    """All lives in a folder, by name."""
-    return sorted((_life(path) for path in folder.glob("*.jsonl")), key=lambda life: life.name)
+def read(folder: Path) -> list[BatchTrace]:
+    """All traces in a folder, sorted by name."""
+    return sorted((_trace(path) for path in folder.glob("*.jsonl")), key=lambda trace: trace.name)
 
 
-def _life(path: Path) -> Life:
+def _trace(path: Path) -> BatchTrace:
     notes = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
     first = {note["what"]: note for note in reversed(notes)}
     end = first.get("end", {})
-    return Life(
+    return BatchTrace(
         path.stem,
         notes[0]["at_s"],
         tuple((note["at_s"], note["records"]) for note in notes if note["what"] == "batch"),

@@ -1,13 +1,16 @@
-"""EDL's three servers as real processes beside a local cluster, each with its own identity.
+"""EDL's control plane: its three servers as processes beside a local cluster.
 
-They get what `deploy/base` grants their service accounts and no more. In a cluster kube-scheduler
-and API server call them through Services; here by address, which changes two files of
-`deploy/base` in those places only.
+Each has its own identity, with exactly the rights that `deploy/base` grants its service account. In a
+cluster, kube-scheduler and API server call them through Services; here they call them by address,
+which changes two files of `deploy/base` in those places only.
 
-    edl = Edl(directory)
-    with running(directory, scheduler=edl.scheduler) as cluster, edl.beside(cluster):
-        edl.kill("webhook")
-        edl.start("webhook")
+    control_plane = EdlControlPlane(directory)
+    with (
+        running(directory, scheduler=SchedulerOptions(control_plane.scheduler)) as cluster,
+        control_plane.installed_in(cluster),
+    ):
+        control_plane.kill("webhook")
+        control_plane.start("webhook")
 """
 
 import base64
@@ -31,7 +34,8 @@ from edl.local.ports import free_ports
 from e2e.cluster.process import Process
 from extender import certificates
 from kube import request
-from kube.client import Api, Client
+from kube.api import Api
+from kube.client import Client
 from kube.config import load
 from kube.errors import KubeError
 from kube.request import Resource
@@ -39,7 +43,7 @@ from policy.names import LABEL_JOB, LABEL_ROLE, SYSTEM_NAMESPACE
 from runtime import clock
 from webhook.registration import by_url
 
-ROOMS = ("webhook", "extender", "reconciler")
+EDL_COMPONENTS = ("webhook", "extender", "reconciler")
 _ROOT = Path(__file__).parents[1]
 _BASE = _ROOT / "deploy" / "base"
 _READY_S = 30.0
@@ -60,50 +64,50 @@ _RESOURCES = {
     )
 }
 _ELSEWHERE = frozenset({"Deployment", "Service", "PodDisruptionBudget"})
-"""What runs the rooms in a real cluster; here they are processes."""
+"""Kinds that run the components in a real cluster; here they are processes."""
 
 
-class EdlError(Exception):
-    """A room that does not start; one line that names its log."""
+class ControlPlaneError(Exception):
+    """A component does not start; the one-line message names its log."""
 
 
-class Site(Protocol):
-    """What is needed of a local cluster."""
+class ClusterAccess(Protocol):
+    """What EDL needs of a local cluster: kubeconfigs."""
 
     @property
     def admin(self) -> Path:
         """Kubeconfig of an administrator."""
 
     def kubeconfig(self, user: str, groups: tuple[str, ...] = ()) -> Path:
-        """Kubeconfig of somebody else."""
+        """Kubeconfig of another user."""
 
 
-class Edl:
-    """The three rooms of one cluster; nothing runs before `beside`."""
+class EdlControlPlane:
+    """The EDL components of one cluster; nothing runs before `installed_in`."""
 
     def __init__(self, directory: Path, master_image: str = _MASTER_IMAGE) -> None:
         """Chooses addresses and makes the extender's certificates: configurations name both.
 
         Args:
-            directory: Keeps logs and certificates in `edl/`, which is emptied first.
-            master_image: What the masters of jobs run; simulated nodes run nothing.
+            directory: Logs and certificates go to its `edl/`, which is emptied first.
+            master_image: Image of the jobs' masters; simulated nodes run nothing.
         """
         self._master_image = master_image
         self._directory = directory / "edl"
         shutil.rmtree(self._directory, ignore_errors=True)
         self._directory.mkdir(parents=True)
-        self._ports = dict(zip(ROOMS, free_ports(len(ROOMS)), strict=True))
+        self._ports = dict(zip(EDL_COMPONENTS, free_ports(len(EDL_COMPONENTS)), strict=True))
         self._processes: dict[str, Process] = {}
         self._kubeconfigs: dict[str, Path] = {}
-        found = certificates.files(SYSTEM_NAMESPACE, (), clock.now())
+        certificate_files = certificates.files(SYSTEM_NAMESPACE, (), clock.now())
         self._tls = self._directory / "extender-tls"
-        certificates.write(self._tls, found)
+        certificates.write(self._tls, certificate_files)
 
     @property
     def scheduler(self) -> dict[str, Any]:
         """kube-scheduler's configuration of `deploy/base`, with the extender's address here.
 
-        For `e2e.cluster`, whose only scheduler has nobody to be elected against.
+        Without leader election: `e2e.cluster` runs one scheduler.
         """
         (configuration,) = _documents(_BASE / "scheduler-config.yaml")
         del configuration["leaderElection"]
@@ -119,26 +123,26 @@ class Edl:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Room -> process id, of those that run."""
+        """Component -> process id, for running components."""
         return {name: process.pid for name, process in self._processes.items()}
 
     def url(self, name: str) -> str:
-        """Where a room serves."""
+        """A component's URL."""
         scheme = "http" if name == "reconciler" else "https"
         return f"{scheme}://127.0.0.1:{self._ports[name]}"
 
     def log(self, name: str) -> Path:
-        """A room's log; restarts append to it."""
+        """A component's log file; restarts append to it."""
         return self._directory / f"{name}.log"
 
     @contextmanager
-    def beside(self, cluster: Site) -> Iterator["Edl"]:
-        """Installs EDL in the cluster and runs the rooms until the end of the block.
+    def installed_in(self, cluster: ClusterAccess) -> Iterator["EdlControlPlane"]:
+        """Installs EDL in the cluster and runs its components until the end of the block.
 
         Raises:
-            EdlError: a room did not get ready.
+            ControlPlaneError: a component did not get ready.
         """
-        for name in ROOMS:
+        for name in EDL_COMPONENTS:
             self._kubeconfigs[name] = cluster.kubeconfig(
                 f"system:serviceaccount:{SYSTEM_NAMESPACE}:edl-{name}",
                 ("system:serviceaccounts", f"system:serviceaccounts:{SYSTEM_NAMESPACE}"),
@@ -146,9 +150,9 @@ class Edl:
         api = Client(load(cluster.admin), user_agent="edl-e2e")
         try:
             self._install(api)
-            for name in ROOMS:
+            for name in EDL_COMPONENTS:
                 self.start(name)
-            for name in ROOMS:
+            for name in EDL_COMPONENTS:
                 self.wait_ready(name)
             self._wait_admission(api)
             yield self
@@ -157,7 +161,7 @@ class Edl:
             api.close()
 
     def start(self, name: str) -> None:
-        """Starts one room; `wait_ready` tells when it serves."""
+        """Starts one component; call `wait_ready` to wait until it serves."""
         words = [
             *(sys.executable, "-m", name),
             *("--kubeconfig", str(self._kubeconfigs[name])),
@@ -168,11 +172,11 @@ class Edl:
         self._processes[name] = Process(name, words, self.log(name), cwd=_ROOT)
 
     def kill(self, name: str) -> None:
-        """Kills one room with its worker, kill -9."""
+        """Kills one component with its worker, with SIGKILL."""
         self._processes.pop(name).kill()
 
     def stop(self) -> None:
-        """Stops all rooms, in time or by force."""
+        """Stops all components, with SIGKILL after a time limit."""
         processes, self._processes = self._processes, {}
         for process in processes.values():
             process.terminate()
@@ -182,18 +186,18 @@ class Edl:
                 process.kill()
 
     def wait_ready(self, name: str, timeout_s: float = _READY_S) -> None:
-        """Returns when a room says that it is ready.
+        """Waits until a component is ready.
 
         Raises:
-            EdlError: it ended, or does not say so in time.
+            ControlPlaneError: it ended, or did not get ready in time.
         """
         deadline_s = clock.monotonic_s() + timeout_s
         while not self._ready(name):
             code = self._processes[name].exit_code
             if code is not None:
-                raise EdlError(f"{name} ended with {code}: {self._last_words(name)}")
+                raise ControlPlaneError(f"{name} ended with {code}: {self._last_words(name)}")
             if clock.monotonic_s() > deadline_s:
-                raise EdlError(
+                raise ControlPlaneError(
                     f"{name} is not ready after {timeout_s:.0f} s: {self._last_words(name)}"
                 )
             time.sleep(_POLL_S)
@@ -214,21 +218,21 @@ class Edl:
         return ()
 
     def _install(self, api: Api) -> None:
-        """Everything of `deploy/base` but the rooms' own workloads."""
-        found = [
+        """Creates everything of `deploy/base` but the components' own workloads."""
+        documents = [
             document
             for path in sorted(_BASE.glob("*.yaml"), key=lambda path: path.name != "namespace.yaml")
             for document in _documents(path)
             if document["kind"] in _RESOURCES and document["kind"] not in _ELSEWHERE
         ]
-        for document in found:
+        for document in documents:
             if document["kind"].endswith("WebhookConfiguration"):
                 document = by_url(document, self.url("webhook"))  # noqa: PLW2901 - the same, readdressed
             resource = _RESOURCES[document["kind"]]
             api.send(request.create(resource, document["metadata"].get("namespace"), document))
 
     def _ready(self, name: str) -> bool:
-        """Asks as a kubelet would, who checks no certificate and trusts no answer but its code."""
+        """Probes like a kubelet: without certificate check, by status code only."""
         host = f"127.0.0.1:{self._ports[name]}"
         connection: HTTPConnection = HTTPConnection(host, timeout=_PROBE_S)
         if self.url(name).startswith("https"):
@@ -244,25 +248,25 @@ class Edl:
                 return False
 
     def _wait_admission(self, api: Api) -> None:
-        """The API server hears of a webhook configuration a moment later: until it asks."""
+        """Waits until the API server calls the webhook, a moment after its configuration."""
         probe = {
             "metadata": {"name": "edl-probe", "labels": {LABEL_JOB: "edl-probe"}},
             "spec": {"containers": [{"name": "main", "image": "registry.invalid/probe"}]},
         }
-        asked = dataclasses.replace(
+        dry_run = dataclasses.replace(
             request.create(request.PODS, "default", probe), query=(("dryRun", "All"),)
         )
         deadline_s = clock.monotonic_s() + _READY_S
         while True:
-            problem = "it was not asked"
+            problem = "it was not called"
             try:
-                made = orjson.loads(api.send(asked))
-                if LABEL_ROLE in made["metadata"].get("labels", {}):
+                pod = orjson.loads(api.send(dry_run))
+                if LABEL_ROLE in pod["metadata"].get("labels", {}):
                     return
             except KubeError as error:
                 problem = str(error)
             if clock.monotonic_s() > deadline_s:
-                raise EdlError(
+                raise ControlPlaneError(
                     f"webhook: admission does not work after {_READY_S:.0f} s: {problem}"
                 )
             time.sleep(_POLL_S)
@@ -272,5 +276,5 @@ class Edl:
 
 
 def _documents(path: Path) -> list[dict[str, Any]]:
-    found = yaml.safe_load_all(path.read_text(encoding="utf-8"))
-    return [dict(document) for document in found if isinstance(document, Mapping)]
+    documents = yaml.safe_load_all(path.read_text(encoding="utf-8"))
+    return [dict(document) for document in documents if isinstance(document, Mapping)]

@@ -1,4 +1,4 @@
-"""Bars and reports made of figures."""
+"""Criteria and reports made of figures."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,21 +8,21 @@ import pytest
 from rich.console import Console
 
 from e2e.measure import report
-from e2e.measure.bars import Bar, Figures, bars, comparison, kills_limit, measure
+from e2e.measure.criteria import Criterion, Figures, comparison, criteria, kills_limit, measure
 from e2e.measure.curves import Curves
 from e2e.measure.figures import Reclaim
 from e2e.measure.pods import Kind
 from e2e.measure.record import Timeline
-from tests.e2e.runs import life, timeline
+from tests.e2e.runs import lifetime, timeline
 
 
 def _run() -> Timeline:
     return timeline(
         *(
-            life(Kind.TRAINER, uid=f"t{n}", job="job-1", running_s=1.0, node="node-000")
+            lifetime(Kind.TRAINER, uid=f"t{n}", job="job-1", running_s=1.0, node="node-000")
             for n in range(2)
         ),
-        life(
+        lifetime(
             Kind.TRAINER,
             uid="victim",
             job="job-1",
@@ -31,20 +31,20 @@ def _run() -> Timeline:
             ended_s=52.0,
             disruption="PreemptionByScheduler",
         ),
-        life(
+        lifetime(
             Kind.SERVICE,
             uid="a",
             created_s=50.0,
             running_s=53.0,
             nominations=((51.0, "node-000"),),
         ),
-        life(Kind.SERVICE, uid="b", created_s=50.0, running_s=52.0),
+        lifetime(Kind.SERVICE, uid="b", created_s=50.0, running_s=52.0),
         steps=((0, 0), (50, 2)),
         jobs=("job-1",),
     )
 
 
-def _seen() -> Figures:
+def _figures() -> Figures:
     return measure(
         _run(),
         min_trainers=2,
@@ -57,45 +57,49 @@ def _seen() -> Figures:
 
 def test_figures_of_a_whole_run() -> None:
     """One run, all figures at once."""
-    seen = _seen()
-    assert seen.reclaims == (Reclaim(0, 2, 3.0),)
-    assert (seen.killed, seen.needed_by_steps, seen.needed_at_start) == (1, (1,), 0)
-    assert seen.killed_at_start == 0
-    assert seen.trainers == ({"job-1": 3}, {"job-1": 2})
-    assert seen.edl_cpu_s == 1.75
-    assert seen.trainers_started == 3
+    figures = _figures()
+    assert figures.reclaims == (Reclaim(0, 2, 3.0),)
+    assert (figures.killed, figures.needed_by_steps, figures.needed_at_start) == (1, (1,), 0)
+    assert figures.killed_at_start == 0
+    assert figures.trainers == ({"job-1": 3}, {"job-1": 2})
+    assert figures.edl_cpu_s == 1.75
+    assert figures.trainers_started == 3
 
 
-def test_every_bar_of_the_issue_has_a_name_of_its_own() -> None:
-    """Names do not repeat, and a run without EDL has no bar on EDL's CPU."""
-    names = [bar.name for bar in bars(_seen())]
+def test_every_criterion_of_the_issue_has_a_name_of_its_own() -> None:
+    """Names do not repeat, and a run without EDL has no criterion on EDL's CPU."""
+    names = [criterion.name for criterion in criteria(_figures())]
     assert len(names) == len(set(names))
     assert "reclaim_0_to_2_s" in names
     assert "edl_cpu_s" in names
     plain = measure(_run(), min_trainers=2, warm_up_s=10, demo_s=99)
-    assert "edl_cpu_s" not in [bar.name for bar in bars(plain)]
+    assert "edl_cpu_s" not in [criterion.name for criterion in criteria(plain)]
 
 
 @pytest.mark.parametrize(
-    ("bar", "holds"),
+    ("criterion", "holds"),
     [
-        (Bar("b", 6.0, "s", 6.0), True),
-        (Bar("b", 6.1, "s", 6.0), False),
-        (Bar("b", 6.1, "s", 6.0, at_least=True), True),
-        (Bar("b", None, "s", 6.0), False),
-        (Bar("b", None, "s"), True),
+        (Criterion("b", 6.0, "s", 6.0), True),
+        (Criterion("b", 6.1, "s", 6.0), False),
+        (Criterion("b", 6.1, "s", 6.0, at_least=True), True),
+        (Criterion("b", None, "s", 6.0), False),
+        (Criterion("b", None, "s"), True),
     ],
 )
-def test_a_bar_holds_at_its_limit_and_never_without_a_value(bar: Bar, holds: bool) -> None:
-    """What was never reached misses its bar; without a limit nothing is missed."""
-    assert bar.holds is holds
+def test_a_criterion_holds_at_its_limit_and_never_without_a_value(
+    criterion: Criterion, holds: bool
+) -> None:
+    """What was never reached misses its criterion; without a limit nothing is missed."""
+    assert criterion.holds is holds
 
 
 def test_a_short_run_is_not_held_to_what_takes_time() -> None:
     """CPU in use and Jain's index are reported, without a limit."""
-    free = {bar.name for bar in bars(_seen(), short=True) if bar.limit is None}
-    held = {bar.name for bar in bars(_seen()) if bar.limit is not None}
-    assert free & held == {"cpu_in_use_mean_percent", "jain_at_plateaus_min"}
+    free = {
+        criterion.name for criterion in criteria(_figures(), short=True) if criterion.limit is None
+    }
+    limited = {criterion.name for criterion in criteria(_figures()) if criterion.limit is not None}
+    assert free & limited == {"cpu_in_use_mean_percent", "jain_at_plateaus_min"}
 
 
 def test_curves_begin_before_the_first_job() -> None:
@@ -107,12 +111,12 @@ def test_curves_begin_before_the_first_job() -> None:
 
 def test_kills_may_exceed_what_services_force_by_a_fifth() -> None:
     """1.2 x the sum over steps, and what the start needed on top."""
-    assert kills_limit(replace(_seen(), needed_by_steps=(50, 50), needed_at_start=30)) == 150
+    assert kills_limit(replace(_figures(), needed_by_steps=(50, 50), needed_at_start=30)) == 150
 
 
 def test_comparison_holds_edl_to_plain_kubernetes() -> None:
     """Reclaim as a ratio, CPU in use as a difference in points; never is never good enough."""
-    ours = _seen()
+    ours = _figures()
     slow = replace(ours, reclaims=(Reclaim(0, 2, 2.0),), cpu_mean_percent=0.0)
     never = replace(ours, reclaims=(Reclaim(0, 2, None),))
     ratio, mean, _ = comparison(ours, slow)
@@ -126,24 +130,25 @@ def test_a_job_that_never_starts_leaves_no_mean() -> None:
     lonely = measure(
         replace(_run(), submitted_s={"job-2": 0.0}), min_trainers=2, warm_up_s=0, demo_s=1
     )
-    by_name = {bar.name: bar for bar in bars(lonely)}
+    by_name = {criterion.name: criterion for criterion in criteria(lonely)}
     assert by_name["first_trainer_mean_s"].value is None
     assert by_name["first_trainer_worst_s"].value is None
 
 
 def test_a_run_without_steps_has_figures_too() -> None:
     """A run that broke off early can still be looked at."""
-    seen = measure(timeline(steps=()), min_trainers=2, warm_up_s=0, demo_s=1)
-    assert (seen.jain, seen.killed_at_start) == ((), 0)
+    figures = measure(timeline(steps=()), min_trainers=2, warm_up_s=0, demo_s=1)
+    assert (figures.jain, figures.killed_at_start) == ((), 0)
 
 
 def test_the_report_is_whole_json(tmp_path: Path) -> None:
-    """It carries machine, commit, bars, raw figures and curves, and leaves no draft behind."""
-    seen = _seen()
+    """It carries machine, commit, criteria, raw figures and curves, and leaves no draft behind."""
+    figures = _figures()
     path = tmp_path / "deep" / "report.json"
-    runs = {"edl": report.run(seen, Curves(_run()))}
+    runs = {"edl": report.run(figures, Curves(_run()))}
     report.write(
-        path, report.document(machine={"cpus": 2}, commit="abc", bars=bars(seen), runs=runs)
+        path,
+        report.document(machine={"cpus": 2}, commit="abc", criteria=criteria(figures), runs=runs),
     )
     read = orjson.loads(path.read_bytes())
     assert (read["machine"], read["commit"]) == ({"cpus": 2}, "abc")
@@ -165,14 +170,14 @@ def _columns(curves: dict[str, object]) -> list[list[object]]:
 
 
 def test_tables_show_what_is_missed() -> None:
-    """The tables fit 80 columns and say NO where a bar is missed."""
+    """The tables fit 80 columns and say NO where a criterion is missed."""
     console = Console(width=80, record=True, file=None, quiet=False)
-    seen = replace(_seen(), demo_s=301.0)
+    figures = replace(_figures(), demo_s=301.0)
     with console.capture() as capture:
-        console.print(report.bar_table(bars(seen), "bars"))
-        console.print(report.plateau_table(seen, (0, 2)))
-        console.print(report.stage_table(seen))
-        console.print(report.kill_table(seen))
+        console.print(report.criterion_table(criteria(figures), "criteria"))
+        console.print(report.plateau_table(figures, (0, 2)))
+        console.print(report.stage_table(figures))
+        console.print(report.kill_table(figures))
     text = capture.get()
     assert "NO" in text
     assert "never" not in text

@@ -1,10 +1,10 @@
-"""Runs one command for a parent, and never lets it outlive that parent.
+"""Runs one command for a parent process and kills it when the parent ends.
 
-A script of its own (`python keeper.py LOG COMMAND...`), started by `e2e.cluster.process`.
+A script of its own (`python child_guard.py LOG COMMAND...`), started by `e2e.cluster.process`.
 It holds the read end of a pipe on its standard input whose write end only the parent has:
 when the parent ends, however it ends, the pipe closes and the command is killed with
-everything in its session's process group. Should the keeper itself be killed, the kernel
-kills the command (Linux; the keeper has one thread, so that signal is tied to its life).
+everything in its session's process group. Should the guard itself be killed, the kernel
+kills the command (Linux; the guard has one thread, so that signal is tied to its life).
 
 Orders on standard input: `T` sends SIGTERM to the command, `K` sends SIGKILL to it and to all
 in its process group, end of file means `K`. On standard output it says the command's process
@@ -24,11 +24,11 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 NOT_STARTED = 127  # as a shell says it
 
 
-def _die_with(keeper: int) -> None:
-    """In the child, before exec: SIGKILL when the keeper's only thread ends."""
+def _die_with(guard: int) -> None:
+    """In the child, before exec: SIGKILL when the guard's only thread ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != keeper:  # it ended before the kernel knew what to do then
+        if os.getppid() != guard:  # the guard ended before prctl took effect
             os._exit(NOT_STARTED)
 
 
@@ -55,7 +55,7 @@ def _keep(child: "subprocess.Popen[bytes]", wake: int) -> int:
 
 def main(log: str, command: list[str]) -> int:
     """Runs `command` with its output appended to `log`; returns the exit code to use."""
-    keeper = os.getpid()
+    guard = os.getpid()
     wake, wake_up = os.pipe()
     os.set_blocking(wake_up, False)
     signal.set_wakeup_fd(wake_up, warn_on_full_buffer=False)
@@ -68,7 +68,7 @@ def main(log: str, command: list[str]) -> int:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                preexec_fn=lambda: _die_with(keeper),  # noqa: PLW1509 - no threads here
+                preexec_fn=lambda: _die_with(guard),  # noqa: PLW1509 - no threads here
             )
         except OSError as error:
             output.write(f"cannot start {command[0]}: {error}\n".encode())

@@ -1,6 +1,6 @@
-"""One real node with EDL beside it: trains a job on it, and lets services take places for a while.
+"""Fixtures of real training: a node with EDL, a training job, and services that preempt trainers.
 
-Containers have PaddlePaddle, from the environment that `make paddle` makes.
+Containers have PaddlePaddle, from the environment that `make paddle` creates.
 """
 
 import runpy
@@ -16,15 +16,15 @@ from e2e.cluster.components import SchedulerOptions
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.local import running
 from e2e.cluster.machine import needs, python_image
-from e2e.edl import Edl
-from e2e.journey import Journey, PodHistory, World
+from e2e.control_plane import EdlControlPlane
+from e2e.environment import Environment, IsolatedNamespace, PodHistory
 from kube import request
 from kube.client import Client
 from kube.config import load
 from kube.request import DEPLOYMENTS, JOBS
 from policy.names import ANNOTATION_MASTER, ANNOTATION_MAX, ANNOTATION_MIN
 
-IMAGE = "edl.local/test-together:1"
+IMAGE = "edl.local/test-real-training:1"
 SHARED = "/shared"
 MODEL = "/app/models/slow.py"
 TRAINER_CPU = "400m"
@@ -33,21 +33,21 @@ _MEMORY = "512Mi"
 _WATCHED = "/app/watched.py"
 _ENVIRONMENT = python_image.ROOT / "build" / "paddle"
 _DISTRIBUTIONS = (python_image.PROJECT, "edl-sdk", "numpy", "paddlepaddle", "setuptools")
-"""PaddlePaddle imports setuptools and does not say so."""
+"""PaddlePaddle imports setuptools without declaring it."""
 _PROGRAMS = ("sh", "cat", "grep")
-"""PaddlePaddle asks with them what the processor can."""
+"""PaddlePaddle runs them to detect processor features."""
 _SERVICE = "import signal; signal.signal(signal.SIGTERM, lambda *_: exit()); signal.pause()"
 
 
 @contextmanager
-def stage(place: Path) -> Iterator[World]:
-    """One real node of two cores, and EDL beside it; skips the test where that cannot be."""
+def training_environment(place: Path) -> Iterator[Environment]:
+    """One real node of two cores, with EDL; skips the test where the machine lacks requirements."""
     try:
         needs.find()
     except ClusterError as error:
         pytest.skip(str(error))
-    found = [path.parent for path in _ENVIRONMENT.glob("lib/python3*/site-packages/paddle")]
-    if not found:
+    site_packages = [path.parent for path in _ENVIRONMENT.glob("lib/python3*/site-packages/paddle")]
+    if not site_packages:
         pytest.skip("PaddlePaddle is not installed: `make paddle` does that")
     files = {path: Path(__file__).with_name(Path(path).name) for path in (_WATCHED, MODEL)}
     files |= {f"/app/models/{path.name}": path for path in EXAMPLES.glob("*.py")}
@@ -56,29 +56,29 @@ def stage(place: Path) -> Iterator[World]:
         IMAGE,
         distributions=_DISTRIBUTIONS,
         files=files,
-        others=found,
+        others=site_packages,
         programs=_PROGRAMS,
     )
-    edl = Edl(place, master_image=IMAGE)
-    scheduler = SchedulerOptions(edl.scheduler)
+    control_plane = EdlControlPlane(place, master_image=IMAGE)
+    scheduler = SchedulerOptions(control_plane.scheduler)
     with (
         running(place, scheduler=scheduler, real_nodes=1, images=[image]) as cluster,
-        edl.beside(cluster),
-        closing(Client(load(cluster.admin), user_agent="edl-journeys")) as api,
+        control_plane.installed_in(cluster),
+        closing(Client(load(cluster.admin), user_agent="edl-e2e")) as api,
         PodHistory(api).following() as pods,
     ):
-        yield World(cluster, edl, api, pods)
+        yield Environment(cluster, control_plane, api, pods)
     image.unlink()  # pytest keeps the directories of the last runs
 
 
-def data(kind: str, shared: Path) -> None:
-    """Writes the data of an example where trainers find it in `SHARED`."""
+def write_data(kind: str, shared: Path) -> None:
+    """Writes the data of an example to the folder that trainers mount as `SHARED`."""
     shared.mkdir(mode=0o777)
     runpy.run_path(str(EXAMPLES / "make_data.py"))[kind](shared)
 
 
 def submit(
-    here: Journey,
+    namespace: IsolatedNamespace,
     name: str,
     words: Sequence[str],
     shared: Path,
@@ -86,19 +86,19 @@ def submit(
     trainers: tuple[int, int],
     example: str,
     pause_s: float,
-    more: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
 ) -> None:
-    """An elastic Job with a master, whose trainers do `edl train` and are watched.
+    """Creates an elastic Job with a master, whose trainers run `edl train` under `watched.py`.
 
     Args:
-        here: Where.
-        name: Of the Job.
-        words: What follows `edl train MODEL`.
-        shared: A folder of this machine, `SHARED` in the containers; notes are left there.
+        namespace: The namespace to create it in.
+        name: The Job's name.
+        words: Arguments after `edl train MODEL`.
+        shared: A folder of this machine, `SHARED` in the containers; traces are written there.
         trainers: Minimum and maximum.
         example: The model, one of examples/models.
-        pause_s: How much longer each batch takes.
-        more: Further annotations.
+        pause_s: Added duration of each batch.
+        annotations: Further annotations.
     """
     low, high = map(str, trainers)
     marks = {ANNOTATION_MIN: low, ANNOTATION_MAX: high, ANNOTATION_MASTER: "true"}
@@ -116,14 +116,14 @@ def submit(
         "containers": [container],
         "volumes": [{"name": "shared", "hostPath": {"path": str(shared)}}],
     }
-    metadata = {"name": name, "annotations": {**marks, **(more or {})}}
+    metadata = {"name": name, "annotations": {**marks, **(annotations or {})}}
     body = {"metadata": metadata, "spec": {"template": {"spec": spec}}}
-    here.world.send(request.create(JOBS, here.namespace, body))
+    namespace.environment.send(request.create(JOBS, namespace.name, body))
 
 
 @contextmanager
-def services(here: Journey, count: int, cpu: str) -> Iterator[None]:
-    """So many services want their places for as long as the block lasts."""
+def services(namespace: IsolatedNamespace, count: int, cpu: str) -> Iterator[None]:
+    """Runs a Deployment of `count` services for the duration of the block."""
     container = {
         "name": "main",
         "image": IMAGE,
@@ -134,11 +134,11 @@ def services(here: Journey, count: int, cpu: str) -> Iterator[None]:
     template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
     spec = {"replicas": count, "selector": {"matchLabels": labels}, "template": template}
     body: dict[str, Any] = {"metadata": {"name": "web"}, "spec": spec}
-    here.world.send(request.create(DEPLOYMENTS, here.namespace, body))
+    namespace.environment.send(request.create(DEPLOYMENTS, namespace.name, body))
     yield
-    here.world.send(request.delete(DEPLOYMENTS, here.namespace, "web"))
+    namespace.environment.send(request.delete(DEPLOYMENTS, namespace.name, "web"))
 
 
-def stay(seconds: float) -> None:
-    """Lets it go on like that."""
+def sleep_s(seconds: float) -> None:
+    """Sleeps; not at all for a negative time."""
     time.sleep(max(0.0, seconds))

@@ -1,0 +1,98 @@
+"""`python -m bench.metrics_page`: writes docs/metrics.md from the registries of the components."""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kubernetes.client.configuration import Configuration
+
+import extender.app
+import reconciler.app
+from extender.settings import ExtenderSettings
+from kube.client import Client
+from master.metrics import MasterMetrics
+from pserver.metrics import PserverMetrics
+from reconciler.settings import ReconcilerSettings
+from runtime import web
+from runtime.metrics import MetricDescription, Metrics
+from runtime.serve import WebService
+from webhook.server import WebhookServer
+from webhook.settings import WebhookSettings
+
+PAGE = Path(__file__).parents[1] / "docs" / "metrics.md"
+_INTRODUCTION = """# Metrics
+
+`make metrics-page` writes this page from the components' registries; do not edit it.
+
+Each process serves its metrics in Prometheus' text format at `GET /metrics`, on the port of its other
+routes, without client certificate or token. Names follow Prometheus' conventions: `edl_<component>_<name>`,
+base units, `_total` for counters and for nothing else. Labels come from closed sets, never from names
+of pods or jobs; `reason` is a code of [reasons.md](reasons.md).
+
+A histogram `x` is exported as the series `x_bucket`, `x_sum` and `x_count`; the client library adds a gauge
+`x_created`, the time from which it counts, as it does for counters that a component increments. Every process
+also exports the client library's metrics of process and interpreter (`process_*`, `python_gc_*`).
+Trainers serve no metrics: those of the master and the parameter servers describe their work.
+"""
+
+
+def component_metrics() -> dict[str, Metrics]:
+    """The metrics of each component by its name, as its application registers them.
+
+    Nothing is started, and no address is contacted.
+    """
+    connection = Configuration()
+    webhook = WebhookServer(Client(connection), WebhookSettings(), managed=True)
+    return {
+        "extender": _service_metrics(extender.app.build(ExtenderSettings(), connection)),
+        "master": MasterMetrics().metrics,
+        "pserver": PserverMetrics().metrics,
+        "reconciler": _service_metrics(reconciler.app.build(ReconcilerSettings(), connection)),
+        "webhook": _service_metrics(webhook.service()),
+    }
+
+
+def page(components: Mapping[str, Metrics]) -> str:
+    """The text of the page: a table for each component, its rows by name."""
+    tables = [_table(name, components[name].descriptions) for name in sorted(components)]
+    return "\n".join([_INTRODUCTION, *tables])
+
+
+def _service_metrics(service: WebService) -> Metrics:
+    metrics = service.app.extensions[web.METRICS]
+    assert isinstance(metrics, Metrics)  # noqa: S101 - for mypy
+    return metrics
+
+
+def _table(component: str, descriptions: Sequence[MetricDescription]) -> str:
+    head = "| Name | Type | Labels | Meaning |\n|---|---|---|---|\n"
+    return f"## `{component}/`\n\n{head}" + "".join(map(_row, descriptions))
+
+
+def _row(description: MetricDescription) -> str:
+    labels = ", ".join(f"`{label}`" for label in description.labels) or "-"
+    cells = (
+        f"`{description.name}`",
+        description.type,
+        labels,
+        description.documentation.replace("|", "\\|"),
+    )
+    return f"| {' | '.join(cells)} |\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Writes the page.
+
+    Returns:
+        0.
+    """
+    parser = argparse.ArgumentParser(prog="python -m bench.metrics_page", description=__doc__)
+    parser.add_argument("--output", type=Path, default=PAGE, help="the file; default: %(default)s")
+    arguments = parser.parse_args(argv)
+    arguments.output.write_text(page(component_metrics()), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,379 @@
+"""The environment of end-to-end tests: a small cluster with EDL, and a namespace for each test.
+
+    with running_environment(directory) as environment:
+        with isolated_namespace(environment, "growth") as namespace:
+            namespace.submit("mnist", low=2, high=20)
+            until("20 trainers run", lambda: namespace.running("mnist"), lambda n: n == 20, 10)
+
+Jobs have the sizes of `e2e.workload`: a node of 18 CPU takes three trainers of 5 CPU and one
+service of 3 CPU.
+"""
+
+import contextlib
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from http.client import HTTPConnection, HTTPSConnection
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import orjson
+
+from e2e import workload
+from e2e.cluster.components import SchedulerOptions
+from e2e.cluster.local import Cluster, running
+from e2e.cluster.nodes import node
+from e2e.control_plane import EDL_COMPONENTS, EdlControlPlane
+from e2e.workload import QUICK, SERVICES
+from kube import decode, request
+from kube.client import Client
+from kube.config import load
+from kube.errors import KubeError, NotFound
+from kube.reflector import Reflector
+from kube.request import DEPLOYMENTS, EVENTS, JOBS, NAMESPACES, NODES, PODS, Resource
+from policy import trainer_accounting
+from policy.names import ANNOTATION_MASTER
+from policy.snapshot import Job, Phase, Pod
+from runtime import clock
+
+T = TypeVar("T")
+
+NODE_COUNT = 12
+SLOTS = 3 * NODE_COUNT
+"""Trainers that the cluster takes; a service still fits beside them on every node."""
+_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+_POLL_S = 0.2
+_PROBE_S = 5.0
+_START_S = 30.0
+_CLEAN_S = 30.0
+_LEAVE_S = 5.0
+
+
+class PodHistory:
+    """Every pod of the cluster as a watch reports it; removed pods in their last state."""
+
+    def __init__(self, api: Client) -> None:
+        self._reflector = Reflector(api, PODS, decode.pod)
+        self._lock = self._reflector.changes.condition
+        self._ever: dict[str, Pod] = {}
+        self._stopped: set[str] = set()
+        self._reflector.listen(self._changed)
+
+    @contextmanager
+    def following(self) -> Iterator["PodHistory"]:
+        """Runs the watch for the duration of the block."""
+        self._reflector.start()
+        try:
+            yield self
+        finally:
+            self._reflector.stop()
+
+    def now(self, namespace: str) -> list[Pod]:
+        """The existing pods of a namespace."""
+        return [pod for pod in self._reflector.records() if pod.namespace == namespace]
+
+    def ever(self, namespace: str) -> list[Pod]:
+        """All pods of a namespace, removed ones included."""
+        with self._lock:
+            return [pod for pod in self._ever.values() if pod.namespace == namespace]
+
+    def stopped_trainers(self, namespace: str) -> set[str]:
+        """Names of the trainers that are terminating, have ended, or are removed."""
+        with self._lock:
+            pods = [self._ever[uid] for uid in self._stopped]
+        return {pod.name for pod in pods if pod.namespace == namespace and pod.role}
+
+    def _changed(self, old: Pod | None, new: Pod | None) -> None:
+        """On the watch thread, with the lock held."""
+        pod = new or old
+        if pod is None:
+            return
+        self._ever[pod.uid] = pod
+        if new is None or new.deleting or new.terminal:
+            self._stopped.add(pod.uid)
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """A cluster of `NODE_COUNT` nodes with EDL, an administrator's client and a pod watch."""
+
+    cluster: Cluster
+    control_plane: EdlControlPlane
+    api: Client
+    pods: PodHistory
+
+    def send(self, api_request: request.Request) -> Any:
+        """Sends a request as an administrator; returns the decoded answer."""
+        return orjson.loads(self.api.send(api_request))
+
+    def restore(self) -> None:
+        """Restarts components that a test has killed and not restarted."""
+        dead = [
+            component for component in EDL_COMPONENTS if component not in self.control_plane.pids
+        ]
+        for component in dead:
+            self.control_plane.start(component)
+        for component in dead:
+            self.control_plane.wait_ready(component)
+
+
+@contextmanager
+def running_environment(directory: Path) -> Iterator[Environment]:
+    """Starts cluster and EDL; checks that no process is left at the end."""
+    control_plane = EdlControlPlane(directory)
+    with (
+        running(directory, scheduler=SchedulerOptions(control_plane.scheduler)) as cluster,
+        control_plane.installed_in(cluster),
+        contextlib.closing(Client(load(cluster.admin), user_agent="edl-e2e")) as api,
+        PodHistory(api).following() as pods,
+    ):
+        environment = Environment(cluster, control_plane, api, pods)
+        environment.send(request.create(request.PRIORITYCLASSES, None, workload.service_class()))
+        for number in range(NODE_COUNT):
+            environment.send(request.create(NODES, None, node(f"node-{number:03}")))
+        until("nodes ready", lambda: _ready_nodes(environment), lambda n: n == NODE_COUNT, _START_S)
+        assert len(processes_of(directory)) > len(
+            EDL_COMPONENTS
+        )  # else the check at the end proves nothing
+        yield environment
+    until(
+        "processes left",
+        lambda: processes_of(directory),
+        lambda command_lines: not command_lines,
+        _LEAVE_S,
+    )
+
+
+class IsolatedNamespace:
+    """A Kubernetes namespace for one test: submits Jobs, reads state and waits for conditions."""
+
+    def __init__(self, environment: Environment, name: str) -> None:
+        self.environment = environment
+        self.name = name
+
+    def submit(
+        self,
+        name: str,
+        *,
+        low: int,
+        high: int,
+        cpu: str = "5",
+        spec: Mapping[str, Any] | None = None,
+        pod_annotations: Mapping[str, str] | None = None,
+        master: str = "",
+    ) -> None:
+        """Creates an elastic Job as a user would.
+
+        Args:
+            name: The Job's name.
+            low: Minimum number of trainers.
+            high: Maximum number of trainers.
+            cpu: What each trainer requests.
+            spec: More fields of the Job's spec.
+            pod_annotations: Annotations of the trainers that control when kwok ends them.
+            master: "true" asks for a master.
+        """
+        scenario = replace(QUICK, min_trainers=low, max_trainers=high)
+        manifest = workload.elastic_job(scenario, name)
+        template = manifest["spec"]["template"]
+        template["metadata"]["annotations"] |= pod_annotations or {}
+        template["spec"]["containers"][0]["resources"]["requests"]["cpu"] = cpu
+        manifest["spec"] |= spec or {}
+        manifest["metadata"]["namespace"] = self.name
+        if master:
+            manifest["metadata"]["annotations"][ANNOTATION_MASTER] = master
+        self.environment.send(request.create(JOBS, self.name, manifest))
+
+    def services(self, count: int) -> None:
+        """Sets the number of service replicas."""
+        body = {"spec": {"replicas": count}}
+        try:
+            self.environment.send(request.merge_patch(DEPLOYMENTS, self.name, SERVICES, body))
+        except NotFound:
+            manifest = workload.services(replace(QUICK, services=(count,)))
+            manifest["metadata"]["namespace"] = self.name
+            self.environment.send(request.create(DEPLOYMENTS, self.name, manifest))
+
+    def edit(self, job: str, body: Mapping[str, Any]) -> None:
+        """Merges `body` into a Job, as `kubectl edit` would."""
+        self.environment.send(request.merge_patch(JOBS, self.name, job, body))
+
+    def job(self, name: str) -> Job:
+        """A Job in its current state."""
+        job = decode.job(self.environment.send(request.get(JOBS, self.name, name)))
+        assert job is not None
+        return job
+
+    def trainers(self, job: str) -> list[Pod]:
+        """Trainers that exist and are neither terminating nor ended, according to the watch."""
+        return [
+            pod
+            for pod in self.environment.pods.now(self.name)
+            if pod.job == job and pod.role and not (pod.deleting or pod.terminal)
+        ]
+
+    def running(self, job: str) -> int:
+        """Number of running trainers."""
+        return sum(pod.phase is Phase.RUNNING for pod in self.trainers(job))
+
+    def services_running(self) -> int:
+        """Number of running services that are not terminating."""
+        return sum(
+            pod.phase is Phase.RUNNING and not pod.deleting
+            for pod in self.environment.pods.now(self.name)
+            if pod.role is None
+        )
+
+    def events(self, job: str, reason: str) -> list[dict[str, Any]]:
+        """Events of a Job with this reason, oldest first."""
+        page = self.environment.send(request.list_page(EVENTS, self.name))
+        job_events = [e for e in page["items"] if e["involvedObject"]["name"] == job]
+        matching_events = [dict(event) for event in job_events if event["reason"] == reason]
+        return sorted(
+            matching_events, key=lambda event: str(event["metadata"]["creationTimestamp"])
+        )
+
+    def wait_running(self, job: str, count: int, within_s: float) -> None:
+        """Waits until exactly `count` trainers run."""
+        condition = f"{count} trainers of {job} run"
+        until(condition, lambda: self.running(job), lambda n: n == count, within_s)
+
+    def wait_services(self, count: int, within_s: float) -> float:
+        """Waits until exactly `count` services run; returns the seconds it took."""
+        begun_s = clock.monotonic_s()
+        condition = f"{count} services run"
+        until(condition, self.services_running, lambda n: n == count, within_s)
+        return clock.monotonic_s() - begun_s
+
+    def wait_condition(self, job: str, kind: str, within_s: float) -> str:
+        """Waits until a condition is true; returns its reason."""
+
+        def reasons() -> dict[str, str]:
+            conditions = self.job(job).status.conditions
+            return {c.type: c.reason for c in conditions if c.status == "True"}
+
+        return until(
+            f"{job} is {kind}", reasons, lambda true_conditions: kind in true_conditions, within_s
+        )[kind]
+
+    def wait_exact(self, job: str, within_s: float = 8.0) -> Job:
+        """Waits until the Job has no faults (see `faults`); returns it."""
+        until(f"{job} is exact", lambda: self.faults(job), lambda faults: not faults, within_s)
+        return self.job(job)
+
+    def faults(self, job: str) -> list[str]:
+        """Inconsistencies between a managed Job's accounting, status and trainers; empty if none.
+
+        Checked: no id was used twice; every assigned id is open or counted once; the open ids are
+        those of the existing trainers; the status counts exactly these.
+        """
+        stored_job = self.job(job)
+        accounting, status = trainer_accounting.parse(stored_job.accounting_text), stored_job.status
+        ever = [pod for pod in self.environment.pods.ever(self.name) if pod.job == job and pod.role]
+        ids = [pod.trainer_id for pod in ever]
+        live = {pod.trainer_id for pod in self.trainers(job)}
+        counted = (
+            accounting.succeeded + accounting.failed + accounting.disrupted + accounting.released
+        )
+        wrong = {
+            f"ids used twice: {sorted(ids)}": len(ids) != len(set(ids)),
+            f"created without an entry in the accounting: {ids}": not set(ids)
+            <= set(range(accounting.next_id)),
+            f"accounting does not add up: {accounting}": accounting.next_id
+            != len(accounting.open) + counted,
+            f"open {sorted(accounting.open)}, existing {sorted(live)}": accounting.open != live,
+            f"{status} for {len(live)} trainers": status.active != len(live),
+            f"{status} for {accounting}": (status.failed, status.succeeded)
+            != (accounting.failed, accounting.succeeded),
+            f"orphans of {job}": any(pod.owner_uid != stored_job.uid for pod in self.trainers(job)),
+        }
+        return [text for text, is_so in wrong.items() if is_so]
+
+    def clean(self) -> None:
+        """Deletes everything in the namespace; waits until no pod is left."""
+        for kind in (JOBS, DEPLOYMENTS):
+            for item in self.environment.send(request.list_page(kind, self.name))["items"]:
+                name = item["metadata"]["name"]
+                with contextlib.suppress(NotFound):
+                    self.environment.send(request.delete(kind, self.name, name))
+        pods = self.environment.pods
+        until(
+            f"{self.name} is empty",
+            lambda: sorted(pod.name for pod in pods.now(self.name)),
+            lambda pod_names: not pod_names,
+            _CLEAN_S,
+        )
+        self.environment.send(request.delete(NAMESPACES, None, self.name))
+
+
+@contextmanager
+def isolated_namespace(environment: Environment, name: str) -> Iterator[IsolatedNamespace]:
+    """Creates a namespace, and cleans up at the end: deletes it and restarts killed components."""
+    environment.send(request.create(NAMESPACES, None, {"metadata": {"name": name}}))
+    until("the namespace may have pods", lambda: _has_account(environment, name), bool, _START_S)
+    namespace = IsolatedNamespace(environment, name)
+    try:
+        yield namespace
+    finally:
+        environment.restore()
+        namespace.clean()
+
+
+def until(condition: str, look: Callable[[], T], good: Callable[[T], bool], within_s: float) -> T:
+    """Polls `look` until `good` accepts the value; returns it, or fails with the last value."""
+    deadline_s = clock.monotonic_s() + within_s
+    while True:
+        value = look()
+        if good(value):
+            return value
+        assert clock.monotonic_s() < deadline_s, (
+            f"{condition}: not within {within_s} s; last value: {value}"
+        )
+        time.sleep(_POLL_S)
+
+
+def readiness(url: str) -> dict[str, Any]:
+    """A component's answer at /readyz; like the kubelet, this does not verify its certificate.
+
+    Raises:
+        OSError: nothing listens there.
+    """
+    parts = urlsplit(url)
+    connection: HTTPConnection = HTTPConnection(parts.netloc, timeout=_PROBE_S)
+    if parts.scheme == "https":
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        connection = HTTPSConnection(parts.netloc, timeout=_PROBE_S, context=context)
+    with contextlib.closing(connection):
+        connection.request("GET", "/readyz")
+        answer: dict[str, Any] = orjson.loads(connection.getresponse().read())
+        return answer
+
+
+def processes_of(directory: Path) -> list[str]:
+    """Command lines of processes that name a directory, of the cluster and of EDL."""
+    command_lines = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            line = file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if str(directory) in line:
+                command_lines.append(line)
+    return command_lines
+
+
+def _ready_nodes(environment: Environment) -> int:
+    page = environment.send(request.list_page(NODES, limit=0))
+    nodes = [decode.node(item) for item in page["items"]]
+    return sum(node.ready and not node.taints for node in nodes)
+
+
+def _has_account(environment: Environment, namespace: str) -> bool:
+    try:
+        environment.api.send(request.get(_ACCOUNTS, namespace, "default"))
+    except KubeError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Real training of one model on a real node: container programs, observer, traces and picture."""
