@@ -153,6 +153,14 @@ class Watcher:
         return Counter(int(word) for line in lines for word in line.split())
 
 
+def _print_pods(namespace: IsolatedNamespace) -> None:
+    """What the job's pods say, for the report of a failure."""
+    for pod in namespace.trainers("numbers"):
+        print(f"{pod.name} on {pod.node}: {pod.phase.value}, hosts the master: {pod.master}")
+        for container in ("main", "edl-master"):
+            print(f"-- {container}\n{_log(namespace, pod.name, container)[-3000:]}")
+
+
 def _begin(namespace: IsolatedNamespace) -> tuple[Pod, Watcher]:
     """A Job some of whose records are trained; the pod that carries its master."""
     _submit(namespace, 2, 3)
@@ -215,6 +223,9 @@ def test_a_job_outlives_the_node_with_its_master(namespace: IsolatedNamespace) -
         took_s = clock.monotonic_s() - begun_s
         print(f"another master has taken over {took_s:.1f} s after the node was declared lost")
         until("its end is decided", lambda: namespace.job("numbers").over, bool, 100)
+    except AssertionError:
+        _print_pods(namespace)
+        raise
     finally:
         nodes[first.node].start()  # pods that are told to stop can only be gone once it is back
     until("the job is over", watcher.over, bool, 60)
