@@ -154,7 +154,9 @@ class Watcher:
 
 
 def _print_pods(namespace: IsolatedNamespace) -> None:
-    """What the job's pods say, for the report of a failure."""
+    """Prints the logs of the job's pods and of the reconciler, for the report of a failure."""
+    log = namespace.environment.control_plane.log("reconciler")
+    print(f"-- reconciler\n{log.read_text()[-6000:]}")
     for pod in namespace.trainers("numbers"):
         print(f"{pod.name} on {pod.node}: {pod.phase.value}, hosts the master: {pod.master}")
         for container in ("main", "edl-master"):
@@ -189,7 +191,7 @@ def test_a_job_outlives_the_pod_with_its_master(namespace: IsolatedNamespace) ->
     )
     took_s = clock.monotonic_s() - begun_s
     print(f"another master has taken over {took_s:.1f} s after the first's pod was deleted")
-    until("the job is over", watcher.over, bool, 120)
+    until("the job is over", watcher.over, bool, 300)
     records = watcher.records()
     print(f"{len(records)} of {RECORDS} records seen in logs")
 
@@ -222,13 +224,13 @@ def test_a_job_outlives_the_node_with_its_master(namespace: IsolatedNamespace) -
         )
         took_s = clock.monotonic_s() - begun_s
         print(f"another master has taken over {took_s:.1f} s after the node was declared lost")
-        until("its end is decided", lambda: namespace.job("numbers").over, bool, 100)
+        until("its end is decided", lambda: namespace.job("numbers").over, bool, 300)
     except AssertionError:
         _print_pods(namespace)
         raise
     finally:
         nodes[first.node].start()  # pods that are told to stop can only be gone once it is back
-    until("the job is over", watcher.over, bool, 60)
+    until("the job is over", watcher.over, bool, 120)
 
     assert _reason(namespace, "Complete") == "MasterSaysDone"
     assert took_s < SERVES_S

@@ -184,7 +184,7 @@ def training(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Train
         yield Training(api, name)
 
 
-def until(training: Training, fact: Callable[[], bool], patience_s: float = 120.0) -> float:
+def until(training: Training, fact: Callable[[], bool], patience_s: float = 300.0) -> float:
     """Waits until it is so; how long that took. Fails with what the job's pods say."""
     began_s = time.monotonic()
     while not fact():

@@ -202,12 +202,12 @@ class Training(IsolatedNamespace):
     def goes_on(self) -> float:
         """Returns when more is trained; after how many seconds."""
         before, begun_s = self.steps(), clock.monotonic_s()
-        until("more is trained", self.steps, lambda count: count >= before + 4, 90)
+        until("more is trained", self.steps, lambda count: count >= before + 4, 180)
         return clock.monotonic_s() - begun_s
 
     def finish(self) -> None:
         """Returns when the job is complete by its master's word, and nothing of it is left."""
-        until("the job is over", lambda: self.job(JOB).finished, bool, 200)
+        until("the job is over", lambda: self.job(JOB).finished, bool, 300)
         reasons = {c.type: c.reason for c in self.job(JOB).status.conditions}
         assert reasons.get("Complete") == "MasterSaysDone"
         until(
