@@ -7,10 +7,10 @@ STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
 .PHONY: help install fmt lint types test soak properties paddle cov covered mutants house metrics-page bench e2e demo experiments lock presubmit clean
 
-help: ## show this list
+help: ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: $(STAMP) ## make .venv with the locked packages
+install: $(STAMP) ## create .venv with the locked packages
 
 $(STAMP): requirements.lock pyproject.toml sdk/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "EDL needs Python 3.11 or newer; call make PYTHON=/path/to/python3.11")'
@@ -20,34 +20,34 @@ $(STAMP): requirements.lock pyproject.toml sdk/pyproject.toml
 	@PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --no-deps --no-build-isolation -e . -e sdk
 	@touch $@
 
-fmt: install ## format, and mend what lint can mend
+fmt: install ## format the code, and apply the fixes of the linter
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
-lint: install ## format, lint, import contracts, and that the SDK runs on Python 3.9
+lint: install ## check format, lint, import contracts, and that the SDK runs on Python 3.9
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/vermin --quiet --no-tips --violations --target=3.9- sdk/src
 
-types: install ## mypy strict over everything, tests too
+types: install ## check types with strict mypy, also of tests
 	$(BIN)/mypy
 
 test soak properties cov e2e: export PYTHONDONTWRITEBYTECODE := # hundreds of processes share compiled byte code
 
-test: install ## tests that need no cluster, without the long ones of soak (three minutes)
+test: install ## run the tests that need no cluster, except those of soak (three minutes)
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-soak: install ## storms of kills, freezes and changes, long loss curves, more random examples (10 minutes)
+soak: install ## run the long tests: storms of kills, freezes and changes, loss curves, more random examples (10 minutes)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "soak or hypothesis" --hypothesis-profile=soak \
 	  -o faulthandler_timeout=2000
 
-properties: install ## thousands of random clusters, schedules and kills (most of an hour)
+properties: install ## test thousands of random clusters, schedules and kills (most of an hour)
 	$(BIN)/python -m pytest -n auto --dist worksteal tests/policy tests/master tests/sdk -m "" \
 	  -k "propert or exact or schedules or machine or kills" \
 	  --hypothesis-profile=thorough --hypothesis-show-statistics --timeout=0 -o faulthandler_timeout=0
 
-paddle: build/paddle/.installed ## PaddlePaddle in a venv of its own, for its example's test (1.1 GB)
+paddle: build/paddle/.installed ## install PaddlePaddle into build/paddle, for the tests that need it (1.1 GB)
 
 build/paddle/.installed:
 	@echo "installing PaddlePaddle into build/paddle (about a minute)"
@@ -55,7 +55,7 @@ build/paddle/.installed:
 	@build/paddle/bin/pip install --quiet paddlepaddle==3.3.1 scikit-learn -e sdk
 	@touch $@
 
-cov: install ## tests with branch coverage; the core must be whole
+cov: install ## run the tests with branch coverage; policy/ must have 100 %
 	$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-report=
 	@$(MAKE) --no-print-directory covered
 
@@ -63,34 +63,34 @@ covered: install # what the last tests with coverage have covered
 	$(BIN)/coverage report
 	$(BIN)/coverage report --include="policy/*" --fail-under=100
 
-mutants: install ## small faults, put into a copy: do the tests notice? (SEED= COUNT= ROOM=)
+mutants: install ## put small faults into a copy of the tree, and list those that no test notices (SEED= COUNT= ROOM=)
 	$(BIN)/python -m bench.mutants $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) \
 	  $(foreach room,$(ROOM),--room $(room))
 
-house: install ## sizes, layers, names and prose of the code beside the bars of model code bases
+house: install ## compare sizes, layers, names and prose of the code with model code bases
 	$(BIN)/python -m bench.house --faults
 
-metrics-page: install ## write docs/metrics.md anew from what the components export
+metrics-page: install ## write docs/metrics.md from the metrics that the components export
 	$(BIN)/python -m bench.metrics_page
 
-bench: install ## how fast plan, extender, master and SDK are (some minutes)
+bench: install ## measure how fast plan, extender, master and SDK are (half an hour)
 	$(BIN)/python -m bench
 
-e2e: install ## end-to-end tests on a real local Kubernetes (first run builds it, about 10 minutes)
+e2e: install ## run the end-to-end tests on a real local Kubernetes (first run builds it, about 10 minutes)
 	$(BIN)/python -m e2e.cluster build --real-nodes || $(BIN)/python -m e2e.cluster build
 	$(BIN)/python -m pytest e2e -m e2e -n 2 --dist loadfile
 
-demo: install ## a service burst on a real local Kubernetes, live (first run builds it)
+demo: install ## show a burst of services, live, on a real local Kubernetes (first run builds it)
 	$(BIN)/python -m e2e.demo
 
-experiments: install ## the first experiment, on a real local Kubernetes and in virtual time (10 minutes)
+experiments: install ## run the first experiment on a real local Kubernetes and in virtual time (10 minutes)
 	$(BIN)/python -m e2e.experiments first
 
-lock: install ## write requirements.lock anew from pyproject.toml
+lock: install ## write requirements.lock from pyproject.toml, with the newest versions
 	$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 \
 	  --no-header --no-annotate pyproject.toml --group dev -o requirements.lock
 
-presubmit: lint types cov e2e soak ## the checks of CI (an hour)
+presubmit: lint types cov e2e soak ## run the checks of CI (an hour)
 
-clean: ## delete what was built here (the Kubernetes binaries stay in their cache)
+clean: ## delete build/ and .venv (the Kubernetes binaries stay in their cache)
 	rm -rf build $(VENV)

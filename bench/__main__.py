@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="50 and 200 nodes, a few rounds, no limits: whether it works, not how fast it is",
+        help="50 and 200 nodes, few repetitions, no criteria: checks that the benchmarks work",
     )
     parser.add_argument(
         "--output",

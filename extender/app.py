@@ -64,7 +64,7 @@ class Extender:
         )
         metrics.total(
             "decisions_dropped_total",
-            "Decision records that made room for newer.",
+            "Decision records dropped for newer ones.",
             lambda: self._decision_log.dropped,
         )
         self._victims = metrics.counter(

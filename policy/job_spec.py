@@ -170,7 +170,7 @@ def defaulted_completions(spec: Mapping[str, object]) -> bool:
 
 
 def number(annotations: Mapping[str, str], name: str, largest: int) -> int:
-    """The whole number from 1 to `biggest` that an annotation holds.
+    """The whole number from 1 to `largest` that an annotation holds.
 
     Raises:
         JobError: it is missing, or holds anything else.

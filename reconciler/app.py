@@ -39,7 +39,7 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
     decision_log = DecisionLog()
     metrics.total(
         "decisions_dropped_total",
-        "Decision records that made room for newer.",
+        "Decision records dropped for newer ones.",
         lambda: decision_log.dropped,
     )
     loop = Reconciler(

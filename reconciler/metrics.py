@@ -38,7 +38,7 @@ class ReconcilerMetrics:
         )
         self._reclaim = metrics.histogram(
             "reclaim_seconds",
-            "From the creation of a pod that needed preemption to its node.",
+            "Time from the creation of a pod that needed preemption to its binding.",
             buckets=SLOW_BUCKETS_S,
         )
         self._nominated: set[str] = set()

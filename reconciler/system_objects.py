@@ -79,7 +79,7 @@ class SystemObjects:
         if (actual.value, actual.preemption_policy) != (expected.value, expected.preemption_policy):
             log.warning(
                 "priority class differs; delete it, and it is created again",
-                extra=keys(name=name, value=actual.value, expected=expected.value),
+                extra=keys(name=name, value=actual.value, wanted=expected.value),
             )
 
     def _check_budget(self, job: Job, now_s: float) -> None:

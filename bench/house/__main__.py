@@ -42,7 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         0; 1 where a point misses its bar.
     """
     parser = argparse.ArgumentParser(prog="python -m bench.house", description=__doc__)
-    parser.add_argument("--faults", action="store_true", help="where each point misses its bar")
+    parser.add_argument(
+        "--faults", action="store_true", help="list where each point misses its bar"
+    )
     arguments = parser.parse_args(argv)
     project = read_project(_ROOT)
     points = [measure(project) for measure in POINTS]

@@ -74,20 +74,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser(names: list[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.mutants", description=_DESCRIPTION)
     parser.add_argument(
-        "--seed", type=_number(0), help="which mutants are tried, 0 or more (default: by chance)"
+        "--seed", type=_number(0), help="seed of the sample of mutants, 0 or more (default: random)"
     )
     parser.add_argument(
         "--count",
         type=_number(1),
         default=_COUNT,
-        help=f"mutants over all rooms, at least {MIN_PER_ROOM} of each (default: {_COUNT})",
+        help=f"mutants of all rooms together, at least {MIN_PER_ROOM} of each (default: {_COUNT})",
     )
     parser.add_argument(
         "--room",
         action="append",
         choices=names,
         metavar="ROOM",
-        help=f"only of this room; may be given again; one of {', '.join(names)}",
+        help=f"only mutants of this room; may be repeated; one of {', '.join(names)}",
     )
     return parser
 

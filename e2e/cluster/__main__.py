@@ -34,14 +34,14 @@ real nodes have the image {_IMAGE}: this Python, EDL's components and its SDK; t
   {{kubectl}} logs hello"""
 _EXAMPLES = """\
 examples:
-  python -m e2e.cluster up --nodes 20     build if needed, start, go on in the background
+  python -m e2e.cluster up --nodes 20     build if needed, start in the background
   export KUBECONFIG=$(python -m e2e.cluster kubeconfig)
   python -m e2e.cluster down
   python -m e2e.cluster up --real-nodes 2 also nodes that run real containers (Linux, root)
 
 The binaries and the running cluster lie in $EDL_CACHE (usually ~/.cache/edl). Nodes are
-simulated by kwok; pods on them run nothing, but live as long as their annotations
-edl.training/kwok-run-time, kwok-fail-after and kwok-stop-time say.
+simulated by kwok; their pods run nothing, and the annotations
+edl.training/kwok-run-time, kwok-fail-after and kwok-stop-time decide when they end.
 """
 
 
@@ -81,14 +81,20 @@ def _parser() -> argparse.ArgumentParser:
     build_command = add(
         "build", _build, "build the binaries if they are not there (5 to 10 minutes, once)"
     )
-    build_command.add_argument("--real-nodes", action="store_true", help="those of real nodes too")
-    up = add("up", _up, "start a cluster that runs on in the background")
+    build_command.add_argument(
+        "--real-nodes", action="store_true", help="also build the binaries of real nodes"
+    )
+    up = add("up", _up, "start a cluster in the background")
     up.add_argument("--nodes", type=_count, default=10, help="simulated nodes (default: 10)")
     up.add_argument(
         "--real-nodes", type=_count, default=0, help="nodes that run real containers (default: 0)"
     )
-    add("down", _down, "stop it")
-    add("status", _status, "its processes, ports, age and nodes; exit code 1 if none runs")
+    add("down", _down, "stop the cluster")
+    add(
+        "status",
+        _status,
+        "show the cluster's processes, ports, age and nodes; exit code 1 if none runs",
+    )
     add("kubeconfig", _kubeconfig, "print the path of the administrator's kubeconfig")
     return parser
 

@@ -1,6 +1,6 @@
 """Shows the progress of a build: a bar on a terminal, lines now and then elsewhere.
 
-`State` is pure; `Terminal` and `Lines` show it.
+`BuildState` is pure; `Terminal` and `PlainProgress` show it.
 """
 
 from dataclasses import dataclass

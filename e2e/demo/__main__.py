@@ -27,10 +27,10 @@ from runtime import clock
 _ROOT = Path(__file__).parents[2]
 _INTERRUPTED = 130
 _DESCRIPTION = """Services and elastic training share a local Kubernetes of 133 simulated nodes.
-Six training jobs grow into what 400 services leave free; then services go down to 100 and come
-back, 100 at a time, and training gives way within seconds. Shows it live, then prints what was
-measured and writes build/demo/report.json and build/demo/demo.png. Takes under five minutes;
-the first run builds Kubernetes before (about seven minutes more)."""
+Six training jobs grow into the capacity that 400 services leave free; then services go down to
+100 and come back, 100 at a time, and trainers are evicted within seconds. Shows this live, then
+prints the measured times and writes build/demo/report.json and build/demo/demo.png. Takes under
+five minutes; the first run also builds Kubernetes (about seven minutes more)."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,12 +61,12 @@ def _parser() -> argparse.ArgumentParser:
     mode.add_argument(
         "--plain",
         action="store_true",
-        help="without EDL: what Kubernetes' own priorities do with the same load",
+        help="run the same load without EDL, with the priorities of Kubernetes only",
     )
     mode.add_argument(
         "--compare",
         action="store_true",
-        help="play it without EDL, then with it, and show both (twice as long)",
+        help="run without EDL, then with it, and compare both (twice as long)",
     )
     parser.add_argument(
         "--quick", action="store_true", help="12 nodes, 2 jobs and one burst: under a minute"

@@ -24,10 +24,10 @@ from kube.errors import KubeError
 
 _ROOT = Path(__file__).parents[2]
 _INTERRUPTED = 130
-_DESCRIPTION = """The first experiment: twenty jobs of 2 to 60 trainers come to 133 nodes, 10 s apart,
-and stay for 300 s; there is room for 14 trainers each. Played on a real control plane (nine
-minutes; the first run builds Kubernetes before) and in virtual time (seconds), unless one is
-asked for. Writes report.json and first.png."""
+_DESCRIPTION = """The first experiment: twenty jobs of 2 to 60 trainers are submitted to 133 nodes, 10 s
+apart, and run for 300 s; the nodes have capacity for 14 trainers of each job. Runs on a real control
+plane (nine minutes; the first run also builds Kubernetes) and in virtual time (seconds), or only
+one of the two. Writes report.json and first.png."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
         description=_DESCRIPTION,
         epilog="With STRICT=1 in the environment a missed criterion is a failure.",
     )
-    parser.add_argument("experiment", choices=["first"], help="which one")
+    parser.add_argument("experiment", choices=["first"], help="the experiment")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--virtual", action="store_true", help="in virtual time only")
     mode.add_argument("--real", action="store_true", help="on a real control plane only")

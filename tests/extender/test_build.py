@@ -26,7 +26,7 @@ MEANING = {
     "answer_seconds": "Time to answer.",
     "nodes_rejected_total": "Nodes that filter rejected, by reason.",
     "errors_total": "Requests that were refused.",
-    "decisions_dropped_total": "Decision records that made room for newer.",
+    "decisions_dropped_total": "Decision records dropped for newer ones.",
     "victims_total": "Training pods chosen as victims, by tier.",
     "watch_age_seconds": "Time since the last message of the quietest watch.",
 }

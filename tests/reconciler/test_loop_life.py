@@ -1,8 +1,12 @@
 """Elastic jobs from a cluster in memory: they start, grow, share and give way."""
 
+import orjson
+import pytest
+
 from kube import request
 from kube.request import JOBS
 from policy.names import ANNOTATION_MAX, Tier
+from runtime.logs import JsonFormatter
 from tests.reconciler.world import Process, World
 
 
@@ -28,6 +32,20 @@ def test_a_job_starts_with_its_minimum_and_grows(world: World, process: Process)
     assert [pod.tier for pod in first[:2]] == [Tier.GUARANTEED, Tier.GUARANTEED]
     assert len(tiers) == 6
     assert tiers.count(Tier.GUARANTEED) == 2
+
+
+def test_log_lines_of_creations_have_documented_keys(
+    world: World, process: Process, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Scripts may look for them: CHANGELOG lists changes."""
+    caplog.set_level("INFO")
+    world.add_job("net", 2, 10)
+    process.round()
+    lines = [orjson.loads(JsonFormatter("reconciler").format(r)) for r in caplog.records]
+    created = next(line for line in lines if line["message"] == "trainers created")
+    keys = {"job": "ml/net", "tier": "guaranteed", "created": 2, "error": ""}
+
+    assert created.items() >= {"room": "reconciler", **keys}.items()
 
 
 def test_releases_come_before_creations(world: World) -> None:

@@ -18,7 +18,7 @@ MEANING = {
     "jobs": "Elastic jobs, by the reason for their number of trainers.",
     "leader": "1 while this process leads.",
     "watch_age_seconds": "Time since the last message of the quietest watch.",
-    "reclaim_seconds": "From the creation of a pod that needed preemption to its node.",
+    "reclaim_seconds": "Time from the creation of a pod that needed preemption to its binding.",
 }
 
 

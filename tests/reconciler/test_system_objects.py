@@ -1,12 +1,15 @@
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 
 from kube import errors, request
 from kube.request import PODDISRUPTIONBUDGETS, PRIORITYCLASSES
+from policy.mutation import EDL_CLASSES
 from policy.snapshot import Job, JobCondition, JobStatus
 from reconciler.system_objects import SystemObjects
+from runtime.logs import JsonFormatter
 from tests.reconciler.server import Clock, Instant, of
 from tests.support.builders import job
 
@@ -134,10 +137,11 @@ def test_a_class_of_another_value_is_reported(
     api.ask(request.create(PRIORITYCLASSES, None, body))
     system_objects.ensure([], 0.0)
     system_objects.ensure([], 30.0)
+    [line] = [JsonFormatter("reconciler").format(record) for record in caplog.records]
+    message = "priority class differs; delete it, and it is created again"
+    keys = {"name": "edl-surplus", "value": 5, "wanted": EDL_CLASSES["edl-surplus"].value}
 
-    assert [r.message for r in caplog.records] == [
-        "priority class differs; delete it, and it is created again"
-    ]
+    assert orjson.loads(line).items() >= {"message": message, **keys}.items()
 
 
 def test_a_class_that_cannot_be_read_is_taken_as_good(

@@ -27,19 +27,25 @@ _FLAGS = {
 def add_arguments(parser: argparse.ArgumentParser) -> Any:
     """Adds the flags of local jobs; returns their group."""
     group = parser.add_argument_group("the job on this machine (where EDL_MASTER is not set)")
-    group.add_argument("-n", "--trainers", type=int, help=f"to begin with (default {_TRAINERS})")
-    group.add_argument("--job", help="its name; the program's by default")
+    group.add_argument(
+        "-n", "--trainers", type=int, help=f"trainers at the start (default {_TRAINERS})"
+    )
+    group.add_argument("--job", help="name of the job (default: the program's name)")
     group.add_argument(
         "--schedule",
         default="",
         metavar="WHEN:WHAT,...",
-        help="what happens when, such as `2s:+1, 40%%:kill, 60%%:kill master, 5s:-1`",
+        help="changes at given times, such as `2s:+1, 40%%:kill, 60%%:kill master, 5s:-1`",
     )
     group.add_argument(
-        "--dir", type=Path, help="keeps journal and logs; a journal there is continued"
+        "--dir",
+        type=Path,
+        help="directory of journal and logs; a job with a journal there continues",
     )
     group.add_argument(
-        "--python", default=sys.executable, help="the trainers' interpreter (default: this one)"
+        "--python",
+        default=sys.executable,
+        help="Python interpreter of the trainers (default: this one)",
     )
     return group
 

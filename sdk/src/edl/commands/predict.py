@@ -28,19 +28,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="parameters",
         required=True,
         metavar="DIR",
-        help="what `edl train --export` wrote, a checkpoint, or a folder of checkpoints (the newest)",
+        help="an export of `edl train`, a checkpoint, or a folder of checkpoints (uses the newest)",
     )
     flags.add(
         "--output",
         required=True,
         metavar="DIR",
-        help="gets a file part-FILE-RECORD.npz for each task, whole or absent, and index.json",
+        help="folder for index.json and one file part-FILE-RECORD.npz per task, complete or absent",
     )
     flags.add(
-        "--join", metavar="FILE.npz", help="all outputs in one file, in the order of the records"
+        "--join",
+        metavar="FILE.npz",
+        help="also write all outputs to this file, in the order of the records",
     )
     flags.add(
-        "--batch-size", type=whole_number(1, 10**9), default=256, metavar="N", help="default 256"
+        "--batch-size",
+        type=whole_number(1, 10**9),
+        default=256,
+        metavar="N",
+        help="records (default 256)",
     )
     local_run.add_arguments(parser)
     parser.set_defaults(flags=flags)

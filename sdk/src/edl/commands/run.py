@@ -11,7 +11,7 @@ from edl.local.run import Options, Run
 from edl.local.schedule import parse
 
 NAME = "run"
-HELP = "run a program that uses edl.batches, elastic, on this machine"
+HELP = "run a program that uses edl.batches on this machine, with any number of trainers"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

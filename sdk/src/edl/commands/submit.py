@@ -30,17 +30,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_job_group(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the Job")
-    group.add_argument("--name", required=True, help="of the Job")
-    group.add_argument("--image", required=True, help="has edl-sdk and the model's framework in it")
-    count = whole_number(1, _MOST_TRAINERS)
-    group.add_argument("--min", type=count, required=True, metavar="N", help="trainers at least")
-    group.add_argument("--max", type=count, required=True, metavar="N", help="trainers at most")
-    group.add_argument("--cpu", default="1", metavar="CPUS", help="of each trainer (default 1)")
-    group.add_argument("--memory", default="2Gi", metavar="MEM", help="of each (default 2Gi)")
-    group.add_argument("--namespace", help="kubectl's own by default")
-    group.add_argument("--queue", help="whose share of the cluster it counts in")
+    group.add_argument("--name", required=True, help="name of the Job")
     group.add_argument(
-        "--weight", type=whole_number(1, _MOST_WEIGHT), metavar="N", help="in sharing"
+        "--image", required=True, help="image with edl-sdk and the model's framework"
+    )
+    count = whole_number(1, _MOST_TRAINERS)
+    group.add_argument("--min", type=count, required=True, metavar="N", help="minimum of trainers")
+    group.add_argument("--max", type=count, required=True, metavar="N", help="maximum of trainers")
+    group.add_argument("--cpu", default="1", metavar="CPUS", help="CPUs of a trainer (default 1)")
+    group.add_argument(
+        "--memory", default="2Gi", metavar="MEM", help="memory of a trainer (default 2Gi)"
+    )
+    group.add_argument("--namespace", help="default: that of kubectl's context")
+    group.add_argument("--queue", help="queue whose share of the cluster the job counts in")
+    group.add_argument(
+        "--weight", type=whole_number(1, _MOST_WEIGHT), metavar="N", help="weight in sharing"
     )
     group.add_argument(
         "--claim",
@@ -57,17 +61,19 @@ def _add_job_group(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a file that the model file imports; may be given more than once",
     )
-    group.add_argument("--apply", action="store_true", help="create it with kubectl, print nothing")
+    group.add_argument(
+        "--apply", action="store_true", help="create the Job with kubectl instead of printing it"
+    )
 
 
 def _add_server_group(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("parameter servers (--async)")
     count = whole_number(1, checks.MOST_SERVERS)
-    group.add_argument("--servers", type=count, metavar="N", help=f"default {_SERVERS}")
-    group.add_argument("--server-cpu", metavar="CPUS", help="of each server (default 500m)")
-    group.add_argument("--server-memory", metavar="MEM", help="of each server (default 1Gi)")
+    group.add_argument("--servers", type=count, metavar="N", help=f"number (default {_SERVERS})")
+    group.add_argument("--server-cpu", metavar="CPUS", help="CPUs of a server (default 500m)")
+    group.add_argument("--server-memory", metavar="MEM", help="memory of a server (default 1Gi)")
     group.add_argument(
-        "--server-claim", metavar="NAME", help="a claim for the servers' checkpoints"
+        "--server-claim", metavar="NAME", help="PersistentVolumeClaim for checkpoints"
     )
 
 

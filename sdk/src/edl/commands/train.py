@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--servers",
         type=whole_number(1, _MOST_SERVERS),
         metavar="N",
-        help=f"parameter servers, with --async (default {_SERVERS})",
+        help=f"number of parameter servers, with --async (default {_SERVERS})",
     )
     parser.set_defaults(flags=flags)
 

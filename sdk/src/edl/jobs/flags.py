@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 
 DONE, FAILED, BAD_USE, INTERRUPTED = 0, 1, 2, 130
 CODES = (
-    "exit codes: 0 done; 1 the job failed, or did not come to its end; 2 a flag, a file or the model "
-    "cannot be used, nothing was trained; 130 ended by Ctrl-C or q; 143 (of one trainer) it was "
-    "asked to leave by SIGTERM and left in good order"
+    "exit codes: 0 done; 1 the job failed, or did not finish; 2 a flag, a file or the model cannot be "
+    "used, and nothing was trained; 130 ended by Ctrl-C or q; 143 (of one trainer) it received "
+    "SIGTERM and left the job in time"
 )
 
 

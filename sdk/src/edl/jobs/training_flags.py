@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> Flags:
         "--data",
         required=True,
         metavar="PATH",
-        help="what to train on: .npz, .csv, a file of edl.records, or a folder of one kind",
+        help="training data: .npz, .csv, a file of edl.records, or a folder of one kind",
     )
     _loop(flags)
     _files(flags)
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> Flags:
         "--on-nan",
         choices=("fail", "skip"),
         default="fail",
-        help="a NaN or infinite loss fails the job, or its step is skipped (default fail)",
+        help="at a NaN or infinite loss: fail the job, or skip the step (default fail)",
     )
     return flags
 
@@ -47,76 +47,80 @@ def _loop(flags: Flags) -> None:
         "--async",
         dest="asynchronous",
         action="store_true",
-        help="parameter servers: each trainer trains at its own speed",
+        help="train with parameter servers, each trainer at its own speed",
     )
     flags.add(
         "--sync",
         dest="synchronous",
         action="store_true",
-        help="all trainers together make each step, like one with the whole batch (the default)",
+        help="train all together: each step is one of all trainers, with one batch (the default)",
     )
-    flags.add("--epochs", type=whole_number(1, 10**6), default=1, metavar="N", help="default 1")
+    flags.add(
+        "--epochs", type=whole_number(1, 10**6), default=1, metavar="N", help="epochs (default 1)"
+    )
     flags.add(
         "--batch-size",
         type=whole_number(1, 10**9),
         default=64,
         metavar="N",
-        help="records of a step; with --sync of all trainers together (default 64)",
+        help="records per step; with --sync, of all trainers together (default 64)",
     )
     flags.add(
         "--micro-batches",
         type=whole_number(1, 10**6),
         metavar="N",
-        help="with --sync: number of parts of a step, which trainers share; more trainers "
+        help="with --sync: parts of a step that trainers share; trainers beyond this number "
         f"have no work (default {MICRO_BATCHES})",
     )
     flags.add(
         "--scale-learning-rate",
         action="store_true",
-        help="with --sync: one part for each trainer, and the learning rate follows their number",
+        help="with --sync: one part per trainer, and a learning rate in proportion to their number",
     )
     flags.add(
         "--max-staleness",
         type=whole_number(0, 10**9),
         metavar="N",
-        help="with --async: a gradient that is more versions old is computed again",
+        help="with --async: compute a gradient again if it is more than N versions old",
     )
     flags.add(
         "--modulate",
         action="store_true",
-        help="with --async: a gradient that is n versions old counts 1/n",
+        help="with --async: divide the learning rate of a gradient by its age in versions",
     )
     flags.add(
         "--seed",
         type=whole_number(0, _MOST_SEED),
         default=0,
         metavar="N",
-        help="of parameters, order of records and dropout (default 0)",
+        help="seed of parameters, order of records and dropout (default 0)",
     )
 
 
 def _files(flags: Flags) -> None:
-    flags.add(
-        "--evaluate", metavar="PATH", help="held-out data: loss and metrics on it, now and then"
-    )
+    flags.add("--evaluate", metavar="PATH", help="held-out data for evaluations")
     flags.add(
         "--evaluate-every",
         type=_every,
         default=EPOCH,
         metavar="N|epoch",
-        help="steps from one evaluation to the next (default: once an epoch); the last model is "
-        "evaluated in any case",
+        help="steps between evaluations (default: one per epoch); the last model is always "
+        "evaluated",
     )
     flags.add(
-        "--checkpoints", metavar="DIR", help="checkpoints are saved there and restored from there"
+        "--checkpoints",
+        metavar="DIR",
+        help="folder to which checkpoints are saved and from which training continues",
     )
     flags.add(
         "--checkpoint-every",
         type=whole_number(1, 10**9),
         metavar="N",
-        help=f"steps from one checkpoint to the next (default {CHECKPOINT_STEPS})",
+        help=f"steps between checkpoints (default {CHECKPOINT_STEPS})",
     )
-    flags.add("--export", metavar="DIR", help="one trainer writes the trained model there")
+    flags.add(
+        "--export", metavar="DIR", help="folder to which one trainer writes the trained model"
+    )
 
 
 def check(args: argparse.Namespace, async_flags: Sequence[str] = ("--servers",)) -> None:
