@@ -111,7 +111,7 @@ def test_a_process_that_leads_plans_writes_and_says_why(
     assert (lease["metadata"]["name"], lease["metadata"]["namespace"]) == ("edl-reconciler", "edl")
     assert lease["spec"]["holderIdentity"] == "me"
     scrape = service.app.test_client().get("/metrics").text
-    assert "# HELP edl_reconciler_decisions_dropped_total Decision records that made room" in scrape
+    assert "# HELP edl_reconciler_decisions_dropped_total Decision records dropped" in scrape
     assert "edl_reconciler_decisions_dropped_total 0.0" in scrape
     assert "edl_reconciler_leader 1.0" in scrape
 

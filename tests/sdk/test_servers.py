@@ -249,10 +249,10 @@ def test_who_only_reads_gives_up_after_its_patience(
         return enter(body)
 
     monkeypatch.setattr(first, "enter", recording_enter)
-    with pytest.raises(servers.ServersUnavailable, match=r"were not ready for 0\.2 s"):
-        servers.fetch(member=join("reader", servers=two.urls, patience_s=0.2))
+    with pytest.raises(servers.ServersUnavailable, match=r"were not ready for 3 s"):
+        servers.fetch(member=join("reader", servers=two.urls, patience_s=3.0))
 
-    assert 0 < max(waits) <= 0.2
+    assert 0 < max(waits) <= 3.0
 
 
 def test_a_trainer_that_is_to_end_does_not_wait_for_servers(
