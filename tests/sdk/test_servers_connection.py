@@ -4,6 +4,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from time import sleep
 
 import pytest
 from edl.errors import EdlError
@@ -129,6 +130,30 @@ def test_a_connection_that_was_closed_while_idle_is_opened_again(
     assert peer.asked[2].startswith(b"POST / HTTP/1.1")
     with pytest.raises(ServersUnavailable, match="does not answer"):
         link.json("GET", "/")
+
+
+def test_a_server_may_read_a_large_body_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers with too many bytes in flight leave a push unread for up to 30 s; their host is alive."""
+    monkeypatch.setattr("edl.master.connection._SILENT_HOST_S", 3)
+    body = memoryview(bytes(32 << 20))
+
+    def serve(listening: socket.socket) -> None:
+        link, _ = listening.accept()
+        with link:
+            sleep(4)
+            left = len(body)  # the header comes on top
+            while left > 0:
+                left -= len(link.recv(1 << 20))
+            link.sendall(answer(200, b"{}"))
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = threading.Thread(target=serve, args=(listening,), daemon=True)
+        server.start()
+        link = PserverConnection(f"http://127.0.0.1:{listening.getsockname()[1]}", "secret")
+
+        assert link.send_frame("/v1/push", [body], 20) == {}
+        server.join(20)
+        link.close()
 
 
 def test_a_closed_link_says_so(make_connection: Callable[[Peer], PserverConnection]) -> None:

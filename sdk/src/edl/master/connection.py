@@ -41,6 +41,8 @@ class KeepAliveConnection:
     """What error messages call the server."""
     unavailable_error: type[EdlError] = EdlError
     """Raised where there is no answer."""
+    sends_large_bodies = False
+    """Whether bodies can be larger than the buffers of a live host whose server reads slowly."""
 
     def __init__(self, url: str) -> None:
         """Does not connect yet.
@@ -140,7 +142,7 @@ class KeepAliveConnection:
         else:
             connection = http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_S)
         connection.connect()
-        _detect_lost_host(connection.sock)
+        _detect_lost_host(connection.sock, while_sending=not self.sends_large_bodies)
         self._http, self._socket = connection, connection.sock
         return connection
 
@@ -150,20 +152,27 @@ class KeepAliveConnection:
             connection.close()
 
 
-def _detect_lost_host(opened: socket.socket) -> None:
+def _detect_lost_host(opened: socket.socket, *, while_sending: bool) -> None:
     """Ends a connection whose host has been silent for `_SILENT_HOST_S`, where the system can.
 
     A host without power neither answers nor resets: each waiting call would take its whole
     `answer_s`, and each idle connection would cost the next call as much again. The kernel of a
-    live host answers these probes however busy its server is (tcp(7), RFC 5482).
+    live host answers keep-alive probes however busy its server is (tcp(7), RFC 5482).
+
+    Args:
+        opened: The connection.
+        while_sending: Also while a request is sent. TCP_USER_TIMEOUT counts bytes that the server
+            has not read yet like lost ones, so it would end the sending of a large body to a live
+            server that reads it later.
     """
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     options = {
         "TCP_KEEPIDLE": 2,
         "TCP_KEEPINTVL": 1,
         "TCP_KEEPCNT": _SILENT_HOST_S - 2,
-        "TCP_USER_TIMEOUT": 1000 * _SILENT_HOST_S,
     }
+    if while_sending:
+        options["TCP_USER_TIMEOUT"] = 1000 * _SILENT_HOST_S
     for name, setting in options.items():
         if hasattr(socket, name):
             opened.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), setting)

@@ -27,6 +27,7 @@ class PserverConnection(KeepAliveConnection):
     """A connection to one server, used by one thread at a time; any thread may call `close`."""
 
     peer, unavailable_error = "the parameter server", ServersUnavailable
+    sends_large_bodies = True  # and a server with too many bytes in flight reads them later
 
     def __init__(self, url: str, token: str) -> None:
         super().__init__(url)
