@@ -8,6 +8,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import orjson
@@ -38,6 +39,7 @@ data = edl.from_function("numbers", lambda number: number, {RECORDS})
 for batch in edl.batches(data, {TASK}, task_records={TASK}):
     time.sleep(0.25)
     print("trained", *batch, flush=True)
+    print("at", time.time(), flush=True)
 print("finished", flush=True)
 """
 Printer = Callable[[str], None]
@@ -146,6 +148,13 @@ class Training:
         lines = re.findall(r"^trained (.*)$", text, re.MULTILINE)
         return [int(word) for line in lines for word in line.split()]
 
+    def longest_pause_s(self, name: str) -> float:
+        """The longest time between two batches of a trainer."""
+        path = request.path_of(PODS, self.namespace, name)
+        text = self.api.send(Request("GET", f"{path}/log")).decode()
+        times_s = [float(word) for word in re.findall(r"^at (.*)$", text, re.MULTILINE)]
+        return max(later - time_s for time_s, later in pairwise(times_s))
+
     def story(self) -> str:
         """Each pod with its containers' states and the end of its log."""
         lines = []
@@ -236,6 +245,7 @@ def test_a_node_without_power_loses_no_record(
     again = sum(trained_counts.values()) - len(trained_counts)
     report(f"another node's master has trainers {took_s:.1f} s after the power went")
     report(f"{again} of {RECORDS} records were trained again")
+    report(f"the other trainer paused for at most {training.longest_pause_s('trainer-1'):.1f} s")
     assert status["state"] == "done"
     assert set(trained_counts) == set(range(RECORDS))
     assert again < RECORDS // 6

@@ -1,3 +1,4 @@
+import socket
 from collections import deque
 from typing import Any
 
@@ -17,6 +18,22 @@ def link(server: Server) -> Any:
     connection = Connection(server.url, TOKEN)
     yield connection
     connection.close()
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="needs Linux's TCP options")
+def test_a_silent_host_ends_the_connection_within_seconds(link: Connection) -> None:
+    """The kernel is told to look whether the master's host lives, idle or not."""
+    link.call("GET", "/v1/status")
+    opened = link._socket  # noqa: SLF001 - no host can be switched off here
+    assert opened is not None
+
+    assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    probes = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT")
+    idle_s, every_s, count = (
+        opened.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in probes
+    )
+    assert idle_s + every_s * count <= 5
+    assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 5000
 
 
 def _status(code: int, raw: bytes) -> Any:
