@@ -5,10 +5,12 @@ one, so that both apply the same checks.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 
 from policy.errors import JobError
 from policy.names import (
+    ANNOTATION_BOOKS,
     ANNOTATION_MASTER,
     ANNOTATION_MASTER_HEARTBEAT,
     ANNOTATION_MASTER_STEPS,
@@ -16,6 +18,8 @@ from policy.names import (
     ANNOTATION_MIN,
     ANNOTATION_QUEUE,
     ANNOTATION_WEIGHT,
+    GROUP,
+    JOB_ANNOTATIONS,
 )
 
 MAX_TRAINERS = 10_000
@@ -26,11 +30,26 @@ _SHORTEST_HEARTBEAT_S, _LONGEST_HEARTBEAT_S = 0.05, 60.0
 """The range that a master accepts."""
 _SECONDS = re.compile(r"\d{1,2}(\.\d{1,6})?", re.ASCII)
 _MAX_NAME = 63
+_PREFIX = f"{GROUP}/"
 
 
 def is_elastic(annotations: Mapping[str, str]) -> bool:
     """Whether a Job is meant to be elastic: it has at least one of the two bounds."""
     return ANNOTATION_MIN in annotations or ANNOTATION_MAX in annotations
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Rejects annotations of EDL that do not exist: a misspelt one would be ignored.
+
+    Raises:
+        JobError: the first such name, with the nearest one that exists.
+    """
+    known = [name.removeprefix(_PREFIX) for name in JOB_ANNOTATIONS if name != ANNOTATION_BOOKS]
+    for name in sorted(names):
+        if name.startswith(_PREFIX) and name not in JOB_ANNOTATIONS:
+            nearest = get_close_matches(name.removeprefix(_PREFIX), known, n=1)
+            advice = f"write {_PREFIX}{nearest[0]}" if nearest else "docs/policy.md lists all"
+            raise JobError(f"{name[:_MAX_NAME]} does not exist: {advice}, or leave it out")
 
 
 def bounds(annotations: Mapping[str, str]) -> tuple[int, int]:

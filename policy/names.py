@@ -43,6 +43,22 @@ ANNOTATION_UNCOMMITTED = "edl.training/uncommitted-seconds"
 ANNOTATION_BOOKS = "edl.training/books"
 """JSON on a Job: its open trainer ids, and how the others ended (`policy.trainer_accounting`)."""
 
+JOB_ANNOTATIONS = (
+    ANNOTATION_MIN,
+    ANNOTATION_MAX,
+    ANNOTATION_QUEUE,
+    ANNOTATION_WEIGHT,
+    ANNOTATION_MASTER,
+    ANNOTATION_MASTER_STEPS,
+    ANNOTATION_MASTER_HEARTBEAT,
+    ANNOTATION_SERVERS,
+    ANNOTATION_SERVER_CPU,
+    ANNOTATION_SERVER_MEMORY,
+    ANNOTATION_CLAIM,
+    ANNOTATION_BOOKS,
+)
+"""All that EDL reads of a Job; the last one it writes itself."""
+
 LABEL_JOB = "edl.training/job"
 LABEL_ROLE = "edl.training/role"
 LABEL_TRAINER_ID = "edl.training/trainer-id"

@@ -116,6 +116,7 @@ def _check_job(
             )
         return
     old = request.old_object if request.operation == "UPDATE" else None
+    job_spec.check_names(annotations.keys() - (_annotations(old).keys() if old else set()))
     if old is None or not job_spec.is_elastic(_annotations(old)):
         mutation.check_job(annotations, spec)
         if job_spec.master(annotations) and not context.master_image:

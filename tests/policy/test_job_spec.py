@@ -17,6 +17,21 @@ def _bounds(low: str, high: str) -> dict[str, str]:
     return {ANNOTATION_MIN: low, ANNOTATION_MAX: high}
 
 
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("edl.training/min-trainer", "write edl.training/min-trainers"),
+        ("edl.training/parameter-servers-cpu", "write edl.training/parameter-server-cpu"),
+        ("edl.training/zzz", "docs/policy.md lists all"),
+    ],
+)
+def test_an_annotation_that_does_not_exist_is_refused(name: str, advice: str) -> None:
+    """With the nearest name that does; those of others are none of our business."""
+    job_spec.check_names([ANNOTATION_MIN, "edl.training/books", "example.com/min-trainer"])
+    with pytest.raises(JobError, match=advice):
+        job_spec.check_names([ANNOTATION_MAX, name])
+
+
 def test_either_bound_makes_a_job_elastic() -> None:
     """A Job with one bound only is meant to be elastic, and refused for what is missing."""
     assert job_spec.is_elastic({ANNOTATION_MIN: "1"})

@@ -114,6 +114,15 @@ def test_managed_job_keeps_its_annotations() -> None:
     assert "keep both" in _refusal(stripped)
 
 
+def test_a_misspelt_annotation_is_refused_when_it_is_written() -> None:
+    """A stored one, of another version perhaps, does not block updates."""
+    misspelt = _job(qeue="research", completions=None)
+
+    assert "edl.training/qeue does not exist: write edl.training/queue" in _refusal(misspelt)
+    assert "does not exist" in _refusal(misspelt, _job(completions=None))
+    assert _refusal(misspelt, _job(qeue="other", completions=None)) == ""
+
+
 def test_update_checks_what_changes() -> None:
     """New bounds are checked; they may move while the job runs."""
     old = _job(completions=None)
