@@ -57,8 +57,10 @@ class BuildState:
     @property
     def line(self) -> str:
         """All of it in one line."""
-        has_counts = bool(self.total and self.package)
-        packages = f"{self.compiled} of at most {self.total} packages" if has_counts else ""
+        packages = ""
+        if self.total and self.package:
+            limit = f" of at most {self.total}" if self.compiled <= self.total else ""
+            packages = f"{self.compiled}{limit} packages"
         return ", ".join(filter(None, (self.title, packages, self.activity)))
 
 

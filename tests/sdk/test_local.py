@@ -26,9 +26,11 @@ def test_a_schedule_happens_once_each_at_its_time() -> None:
     assert schedule.due(1, 0.1) == []
     assert schedule.adds
     assert schedule.due(2, 0.4) == [Add(2), Kill()]
+    assert schedule.pending == ["60%: kill trainer-1", "3.5s:-1", "90%:kill master"]
     assert not schedule.adds
     assert schedule.due(9, 1) == [Kill("trainer-1"), Remove(1), Kill("master")]
     assert schedule.due(9, 1) == []
+    assert schedule.pending == []
     assert parse("").due(9, 1) == []
 
 

@@ -167,13 +167,15 @@ def test_a_run_can_be_continued(run: Run, tmp_path: Path) -> None:
     program = PROGRAM.format(records=50, step='wait_for("never")')
     options = ("-n", "1", "--dir", str(tmp_path / "kept"))
     first = run(*options, "--schedule", "40%:-1", program=program)
-    second = run(*options, program=PROGRAM.format(records=50, step="pass"))
+    late = ("--schedule", "9000s:kill master")
+    second = run(*options, *late, program=PROGRAM.format(records=50, step="pass"))
 
     assert first.returncode == 1
     assert _last(first.stdout)[0] == "not done"
     word, acknowledged, records, lost, _, _ = _last(second.stdout)
     assert (word, acknowledged, records) == ("done", "100", "100")
     assert sum(_trained(tmp_path).values()) == 100 + int(lost)
+    assert "the run was over before '9000s:kill master' of the schedule came due" in second.stderr
 
 
 def test_a_terminal_shows_a_line_for_each_and_takes_keys(tmp_path: Path) -> None:

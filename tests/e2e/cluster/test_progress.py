@@ -30,6 +30,8 @@ def test_go_tells_what_it_does() -> None:
         (2, "linking"),
     ]
     assert state.line == "kwok (2 of 6), 2 of at most 2 packages, linking"
+    state.saw("net")
+    assert state.line == "kwok (2 of 6), 3 packages, compiling net"  # built for another binary too
 
 
 def test_lines_come_when_something_else_is_built() -> None:

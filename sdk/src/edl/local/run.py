@@ -111,6 +111,8 @@ class Run:
             with KeyReader(self._events):
                 self._pool.add(self._options.trainers)
                 self._loop()
+            for entry in self._options.schedule.pending:
+                log.warning("the run was over before %r of the schedule came due", entry)
             if not self._supervisor.final_status():
                 log.warning("the master does not answer: the summary shows its last status")
             self._draw()

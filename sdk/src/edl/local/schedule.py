@@ -52,6 +52,8 @@ class ScheduledAction:
     at_s: float | None
     at_share: float | None
     action: Action
+    text: str
+    """As the user wrote it."""
 
 
 class Schedule:
@@ -70,6 +72,11 @@ class Schedule:
         now = [entry for entry in self._entries if _is_due(entry, elapsed_s, share)]
         self._entries = [entry for entry in self._entries if entry not in now]
         return [entry.action for entry in now]
+
+    @property
+    def pending(self) -> list[str]:
+        """The entries that have not come due yet, as the user wrote them."""
+        return [entry.text for entry in self._entries]
 
     @property
     def adds(self) -> bool:
@@ -101,8 +108,8 @@ def _parse_entry(text: str) -> ScheduledAction:
         )
     number = float(time[1])
     if time[2] == "s":
-        return ScheduledAction(number, None, action)
-    return ScheduledAction(None, number / 100, action)
+        return ScheduledAction(number, None, action, text)
+    return ScheduledAction(None, number / 100, action, text)
 
 
 def _parse_action(text: str) -> Action | None:
