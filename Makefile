@@ -78,7 +78,8 @@ bench: install ## measure how fast plan, extender, master and SDK are (half an h
 
 e2e: install ## run the end-to-end tests on a real local Kubernetes (first run builds it, about 10 minutes)
 	$(BIN)/python -m e2e.cluster build --real-nodes || $(BIN)/python -m e2e.cluster build
-	$(BIN)/python -m pytest e2e -m e2e -n 2 --dist loadfile
+	$(BIN)/python -m pytest e2e -m "e2e and not alone" -n 2 --dist loadfile
+	$(BIN)/python -m pytest e2e -m "e2e and alone"
 
 demo: install ## show a burst of services, live, on a real local Kubernetes (first run builds it)
 	$(BIN)/python -m e2e.demo

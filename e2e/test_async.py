@@ -34,7 +34,11 @@ from policy.names import (
 )
 from runtime import clock
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]  # the first run builds the node's parts
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.alone,
+    pytest.mark.timeout(900),
+]  # the first run builds the node's parts
 
 JOB = "clicks"
 LOW, HIGH = 2, 4

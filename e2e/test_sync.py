@@ -30,7 +30,11 @@ from policy.names import LABEL_TRAINER_ID
 from policy.snapshot import Phase
 from runtime import clock
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]  # the first run builds the node's parts
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.alone,
+    pytest.mark.timeout(900),
+]  # the first run builds the node's parts
 
 JOB = "digits"
 LOW, HIGH = 1, 4

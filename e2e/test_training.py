@@ -31,7 +31,11 @@ from policy.names import ANNOTATION_MASTER, ANNOTATION_MAX, ANNOTATION_MIN
 from policy.snapshot import Phase
 from runtime import clock
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]  # the first run builds the node's parts
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.alone,
+    pytest.mark.timeout(900),
+]  # the first run builds the node's parts
 
 IMAGE = "edl.local/test-training:1"
 EPOCHS, PAUSE_S = 40, 0.12
