@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-DONE, FAILED, BAD_USE, INTERRUPTED = 0, 1, 2, 130
+DONE, FAILED, BAD_USE = 0, 1, 2
 CODES = (
     "exit codes: 0 done; 1 the job failed, or did not finish; 2 a flag, a file or the model cannot be "
     "used, and nothing was trained; 130 ended by Ctrl-C or q; 143 (of one trainer) it received "
@@ -72,8 +71,3 @@ class Flags:
                 many = value if isinstance(value, list) else [value]
                 arguments += [f"{name}={item}" for item in many]
         return arguments
-
-
-def shell_line(words: list[str]) -> str:
-    """Quotes a command line for a shell."""
-    return " ".join(shlex.quote(word) for word in words)
