@@ -214,6 +214,17 @@ def micros_of(members: Sequence[Member]) -> dict[tuple[int, int], set[int]]:
     return digests
 
 
+def times_of(members: Sequence[Member], place: tuple[int, int]) -> list[str]:
+    """Formats when each member computed the micro-batch of a step and index, and in which round."""
+    return [
+        f"{member.name} round {step['round']} of {step['world']} at {step['at_s']:.2f} s: {digest}"
+        for member in members
+        for step in member.steps
+        for number, index, digest in step["micros"]
+        if (number, index) == place
+    ]
+
+
 def _positions(members: Sequence[Member]) -> str:
     """Formats the position of each member, for failure messages."""
     now_s = clock.monotonic_s()

@@ -10,7 +10,7 @@ from tests.master.serving import Served
 from tests.sdk.sync.crews import Crew
 from tests.sdk.sync.fleets import Fleet, Member
 from tests.sdk.sync.replicas import Noting, Softmax, data
-from tests.sdk.sync.storms import Storm, micros_of
+from tests.sdk.sync.storms import Storm, micros_of, times_of
 
 Json = dict[str, Any]
 RECORDS, BATCH = 2048, 64
@@ -25,6 +25,8 @@ OPTIONS: Json = {
 }
 _STORM = 200
 _ALONE_S = 120.0
+_SHOWN = 10
+"""Most micro-batches in a failure's message."""
 _GAP_S, _GROWTH_MB = 40.0, 10.0
 """What is longer is a hang; how fast changes are is measured by benchmarks."""
 
@@ -57,7 +59,11 @@ def _check_books(status: Json, ends: list[Member], epochs: int) -> None:
 def _check_order(fleet: Fleet, expected: dict[tuple[int, int], set[int]]) -> None:
     """Each micro-batch had the records that it has in a run without changes."""
     micros = micros_of(fleet.members)
-    assert {place: expected[place] for place in micros} == micros
+    wrong = {place: seen for place, seen in micros.items() if seen != expected.get(place)}
+    assert not wrong, [
+        (place, seen, expected.get(place), times_of(fleet.members, place))
+        for place, seen in sorted(wrong.items())[:_SHOWN]
+    ]
 
 
 @pytest.mark.timeout(300)
