@@ -7,12 +7,18 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from edl.sync import SyncStep
+
+from tests.master.serving import Served
+from tests.sdk.sync import program
+from tests.sdk.sync.crews import Crew, Trainer
 from tests.sdk.sync.fleets import Fleet
 from tests.sdk.sync.storms import Storm
 
 Json = dict[str, Any]
 MEMBERS, SPARES = 4, 3
 _REACH_S = 60.0
+_ALONE_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,7 @@ def train(
         storm = Storm(fleet, members, Random(0))  # noqa: S311 - it decides nothing here
         storm.begin(spares if acts else 0)
         for share, act in acts:
-            assert fleet.until(lambda: _steps_made(fleet) >= share * steps, _REACH_S)  # noqa: B023 - called at once
+            assert fleet.until(lambda: fleet.newest_step() >= share * steps, _REACH_S)  # noqa: B023 - called at once
             act(storm)
         ends = storm.finish(hurry)
     assert ends
@@ -92,6 +98,29 @@ def train(
     return _curve(fleet, accuracies.pop(), tuple(change.kind for change in storm.changes[1:]))
 
 
+def train_alone(folder: Path, options: Json) -> Curve:
+    """Trains the same job to its end with one trainer, in a thread of this process.
+
+    Args:
+        folder: For the master's journal.
+        options: As for `train`.
+    """
+    options = {name: value for name, value in options.items() if name != "steps"}
+    test = options.pop("test")
+    replica, dataset = program.build(options)
+    losses: list[float] = []
+
+    def note(_: Trainer, step: SyncStep) -> None:
+        losses.append(step.metrics["loss"])
+
+    # a long heartbeat interval: no lease may end on a slow machine, repeated records add steps
+    master = Served(folder, heartbeat_s=_ALONE_S)
+    crew = Crew(master, dataset=dataset, **options)
+    assert crew.add(note, replica).end(_ALONE_S).whole
+    master.stop()
+    return Curve(losses, [1] * len(losses), program.judge(replica, test)["accuracy"])
+
+
 def differ(curve: Curve, other: Curve) -> Difference:
     """Compares two jobs with the same number of steps."""
     pairs = list(zip(curve.losses, other.losses, strict=True))
@@ -100,12 +129,6 @@ def differ(curve: Curve, other: Curve) -> Difference:
         max(abs(a - b) for a, b in pairs),
         abs(curve.accuracy - other.accuracy),
     )
-
-
-def _steps_made(fleet: Fleet) -> int:
-    for member in fleet.members:
-        member.look()
-    return max(int(member.steps[-1]["step"]) if member.steps else 0 for member in fleet.members)
 
 
 def _curve(fleet: Fleet, accuracy: float, whats: tuple[str, ...]) -> Curve:

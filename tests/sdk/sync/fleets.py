@@ -206,6 +206,14 @@ class Fleet:
         ranked = [member for member in ranked if member.steps[-1]["round"] == newest]
         return sorted(ranked, key=lambda member: int(member.steps[-1]["rank"]))
 
+    def newest_step(self) -> int:
+        """The highest number of a step that a member has written; 0 before the first."""
+        for member in self.members:
+            member.look()
+        return max(
+            (int(member.steps[-1]["step"]) for member in self.members if member.steps), default=0
+        )
+
     def status(self) -> Json:
         """The master's."""
         status: Json = self._link.call("GET", "/v1/status", answer_s=_ANSWER_S)

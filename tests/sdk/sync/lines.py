@@ -65,6 +65,8 @@ class Line:
                 near.close()
                 return
             far = socket.create_connection(("127.0.0.1", self._port))
+            for end in (near, far):  # the parts of a request go on without a pause
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._open |= {near, far}
         both = [
             threading.Thread(target=self._carry, args=ends, name="line", daemon=True)

@@ -34,7 +34,7 @@ def main(path: str, text: str) -> None:
     hurry, test = Path(options.pop("hurry", "")), options.pop("test", None)
     go = options.pop("go", None)
     noting = options.pop("micros", False)
-    replica, dataset = _build(options)
+    replica, dataset = build(options)
     if noting:
         replica = Noting(replica)
     with Path(path).open("a", encoding="utf-8") as out:
@@ -55,7 +55,7 @@ def main(path: str, text: str) -> None:
         digest = float(sum(abs(array).sum() for array in arrays if array.dtype.kind == "f"))
         figures = {name: getattr(result, name) for name in ("steps", "records", "rounds", "redone")}
         judges = test is not None and result.whole and not result.late
-        judged = _judged(replica, test) if judges else {}
+        judged = judge(replica, test) if judges else {}
         ended = {
             "end": result.whole,
             "late": result.late,
@@ -65,8 +65,8 @@ def main(path: str, text: str) -> None:
         _line(out, {**ended, **figures, "test": judged})
 
 
-def _build(options: dict[str, Any]) -> tuple[Replica, edl.Dataset]:
-    """The model and its data."""
+def build(options: dict[str, Any]) -> tuple[Replica, edl.Dataset]:
+    """The model and its data; removes from the options what is not of `edl.sync.train`."""
     records, rate = options.pop("records", 512), options.pop("rate", 0.2)
     features = options.pop("features", None)
     model, source = options.pop("model", None), options.pop("data", None)
@@ -80,7 +80,7 @@ def _build(options: dict[str, Any]) -> tuple[Replica, edl.Dataset]:
     return models.replica(loaded, seed=options.get("seed", 0)), models.data(source)
 
 
-def _judged(replica: Any, path: str) -> dict[str, float]:
+def judge(replica: Any, path: str) -> dict[str, float]:
     """Means over test data, in one batch."""
     from edl import model as models  # noqa: PLC0415 - as above
 

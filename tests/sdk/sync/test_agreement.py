@@ -47,6 +47,23 @@ def test_one_that_comes_back_with_more_steps_of_an_older_term_gives_nothing() ->
     assert (agreement.source, agreement.receivers) == (0, frozenset({1}))
 
 
+def test_one_that_comes_back_with_equal_steps_of_an_older_term_takes_over_the_progress() -> None:
+    """It has the model; but others have acknowledged and leased tasks without it."""
+    agreement = agree([StateReport("a", 4, 9, 7), StateReport("b", 5, 9, 7)])
+
+    assert (agreement.source, agreement.receivers) == (1, frozenset({0}))
+    assert not agreement.model_needed
+
+
+def test_the_model_is_sent_where_any_member_lacks_it() -> None:
+    """A newcomer needs it, whatever others need."""
+    reports = [StateReport("a", 5, 9, 7), StateReport("b", 4, 9, 7), StateReport("c")]
+
+    assert agree(reports).receivers == {1, 2}
+    assert agree(reports).model_needed
+    assert not agree(reports[:1]).model_needed
+
+
 def test_the_same_step_with_other_bits_is_another_state() -> None:
     """States are compared by checksum."""
     assert agree([StateReport("a", 4, 9, 7), StateReport("b", 4, 9, 6)]).receivers == {1}
@@ -73,7 +90,8 @@ def test_the_source_has_the_newest_state_and_only_others_need_it(
     )
     for rank, report in enumerate(reports):
         if rank not in agreement.receivers and rank != agreement.source:
-            assert (report.term > 0, report.step, report.digest) == (True, best.step, best.digest)
+            assert (report.step, report.digest) == (best.step, best.digest)
+            assert report.term == best.term
 
 
 def test_one_behind_lacks_just_the_step_that_it_had_begun() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import edl
 import pytest
 from edl.data.batches import describe
-from edl.sync.shared_code import shared_code
+from edl.sync.shared_code import PROTOCOL, shared_code
 
 from tests.sdk.sync.replicas import data
 
@@ -25,6 +25,7 @@ def _code(*, constant: bool = True, name: str = "points", **about: Any) -> dict[
 def test_members_compare_model_batch_data_and_what_the_program_says() -> None:
     """Entry by entry, as text that a person can compare."""
     assert _code() == {
+        "protocol": PROTOCOL,
         "gradient": "68 numbers",
         "batch": "10 records in 4 micro-batches",
         "data": "points of 512 records, task_records 8, epochs 2, shuffle_seed None",

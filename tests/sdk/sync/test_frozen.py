@@ -17,7 +17,7 @@ from edl.sync.group_member import GroupMember
 from edl.sync.leader import Leader
 
 from tests.master.serving import TOKEN, Served
-from tests.sdk.loops import until
+from tests.sdk.support.loops import until
 from tests.sdk.sync.crews import Crew, Trainer, Watched, done_records, kept_steps, meet, together
 from tests.sdk.sync.lines import Line
 from tests.sdk.sync.replicas import Softmax

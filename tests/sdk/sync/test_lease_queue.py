@@ -18,8 +18,8 @@ class Desk:
     """A queue, its lease table, and the calls that fill it."""
 
     def __init__(self, low: int = 100, task_records: int = 10) -> None:
-        self.lease_table, self.away = LeaseTable(), False
-        self.lease_queue = LeaseQueue(self.lease_table, low, task_records, lambda: self.away)
+        self.lease_table = LeaseTable()
+        self.lease_queue = LeaseQueue(self.lease_table, low, task_records)
 
     def bring(self, *leases: Lease) -> None:
         """Adds leases as the fetcher does."""
@@ -68,10 +68,26 @@ def test_while_the_master_is_away_too_little_waits() -> None:
     """A step would be small by chance."""
     desk = Desk()
     desk.bring(lease(0))
-    desk.away = True
     desk.lease_queue.mark_exhausted(done=False)
+    desk.lease_queue.mark_away()
 
     assert desk.lease_queue.next_step(15, 0) == ()
+
+
+def test_leases_between_table_and_queue_come_once() -> None:
+    """A round begins after the fetcher has entered leases, and before it queues them."""
+    desk = Desk()
+    desk.bring(lease(0))
+    desk.lease_table.add(lease(1))
+    desk.lease_queue.rewind()
+    first = desk.lease_queue.next_step(10, 0)
+    second = desk.lease_queue.next_step(10, 0)
+    desk.lease_queue.add_leases((lease(1),))
+
+    assert _records(first) == [("points/0/0", 0, 10)]
+    assert second == ()
+    assert _records(desk.lease_queue.next_step(10, 0)) == [("points/0/1", 10, 10)]
+    assert desk.lease_queue.next_step(10, 0) == ()
 
 
 def test_a_step_never_has_records_of_two_epochs() -> None:
@@ -115,9 +131,7 @@ def test_a_queue_begins_with_the_leases_of_the_table() -> None:
     lease_table = LeaseTable()
     lease_table.add(lease(3))
 
-    assert _records(LeaseQueue(lease_table, 100, 10, lambda: False).next_step(10, 0)) == [
-        ("points/0/3", 30, 10)
-    ]
+    assert _records(LeaseQueue(lease_table, 100, 10).next_step(10, 0)) == [("points/0/3", 30, 10)]
 
 
 def test_an_answer_that_comes_twice_adds_nothing() -> None:

@@ -14,7 +14,7 @@ from edl.sync import SyncStep
 from edl.sync.group_session import GROUP
 
 from tests.master.serving import TOKEN, Served
-from tests.sdk.loops import until
+from tests.sdk.support.loops import until
 from tests.sdk.sync.crews import Crew, Gate, Trainer, Watched, done_records, kept_steps
 from tests.sdk.sync.fleets import Fleet
 from tests.sdk.sync.lines import Line
@@ -159,7 +159,7 @@ def _killed(folder: Path, **changes: Any) -> tuple[Json, int, Json]:
     with Fleet(folder, {**OPTIONS, "hurry": str(hurry), **changes}) as fleet:
         for _ in range(2):
             fleet.add()
-        assert fleet.until(lambda: _steps(fleet) >= STEPS // 3, _WAIT_S)
+        assert fleet.until(lambda: fleet.newest_step() >= STEPS // 3, _WAIT_S)
         lost = fleet.active()
         for member in lost:
             member.process.kill()
@@ -174,12 +174,6 @@ def _killed(folder: Path, **changes: Any) -> tuple[Json, int, Json]:
             min(member.steps[0]["step"] for member in others if member.steps),
             fleet.status(),
         )
-
-
-def _steps(fleet: Fleet) -> int:
-    for member in fleet.members:
-        member.look()
-    return max(int(member.steps[-1]["step"]) if member.steps else 0 for member in fleet.members)
 
 
 @pytest.mark.timeout(180)

@@ -13,11 +13,10 @@ import weakref
 from collections.abc import Generator, Iterator
 from typing import Any, final
 
-from edl import clock
 from edl.data.prefetch import Batch, PrefetchQueue
 from edl.data.progress import Progress
 from edl.data.work_fetcher import WorkFetcher
-from edl.errors import DataError, EdlError, Unavailable
+from edl.errors import DataError, EdlError
 from edl.master import protocol
 from edl.master.leases import Portion
 from edl.master.session import Loop, Session, session
@@ -26,6 +25,7 @@ from edl.sources.base import Dataset
 log = logging.getLogger("edl")
 
 KINDS = ("training", "evaluation", "prediction")
+_PREFETCH = 4
 _POLL_S = 0.5
 _CLOSE_S = 1.0
 _BATCHES_PER_TASK = 8
@@ -42,7 +42,7 @@ def batches(
     task_records: int | None = None,
     kind: str = "training",
     overlap: bool = False,
-    prefetch: int = 4,
+    prefetch: int = _PREFETCH,
     idle_s: float | None = None,
     member: Session | None = None,
 ) -> Batches:
@@ -78,7 +78,7 @@ def batches(
         kind=kind,
         overlap=overlap,
     )
-    return Batches(dataset, batch_size, description, prefetch, member, idle_s=idle_s)
+    return Batches(dataset, batch_size, description, member, prefetch=prefetch, idle_s=idle_s)
 
 
 def describe(
@@ -121,9 +121,9 @@ class Batches(Loop):
         dataset: Dataset,
         batch_size: int,
         description: dict[str, Any],
-        prefetch: int,
         member: Session | None,
         *,
+        prefetch: int = _PREFETCH,
         idle_s: float | None = None,
     ) -> None:
         self._dataset = dataset
@@ -247,16 +247,9 @@ class Batches(Loop):
             elif self._queue.ended:
                 return None
             else:
-                self._check_patience()
+                self._fetcher.check_patience(self._session.settings.patience_s)
                 if self._idle_s is not None:
                     return None
-
-    def _check_patience(self) -> None:
-        """Raises `Unavailable` if the master has been away for too long."""
-        since_s, patience_s = self._fetcher.away_since_s, self._session.settings.patience_s
-        if since_s is not None and clock.monotonic_s() - since_s > patience_s:
-            text = f"the master has been away for more than {patience_s:g} s (EDL_PATIENCE_S)"
-            raise Unavailable(text)
 
     def _close(self) -> None:
         """Hands back all tasks that are not acknowledged."""

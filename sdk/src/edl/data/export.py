@@ -48,13 +48,13 @@ class Export:
         Returns:
             Whether this trainer completed the export.
         """
-        exported = False
+        is_exporter = False
         data = from_function(NAME, _number, 1)
-        with Batches(data, 1, _DESCRIPTION, 1, self._member) as loop:
+        with Batches(data, 1, _DESCRIPTION, self._member, prefetch=1) as loop:
             for _ in loop:
                 act()
-                exported = True
-        return exported
+                is_exporter = True
+        return is_exporter
 
 
 def _number(number: int) -> int:

@@ -12,14 +12,13 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+from edl.data.lease_sink import MAX_LEASES_WANTED, LeaseSink
 from edl.errors import DataError, EdlError, RecordError, one_line
 from edl.master.leases import LeaseTable, Portion
 from edl.master.protocol import Lease
 from edl.sources.base import Source
 
 log = logging.getLogger("edl")
-
-_MAX_LEASES_WANTED = 64
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ class BatchBuilder:
             return None
 
 
-class PrefetchQueue:
+class PrefetchQueue(LeaseSink):
     """A bounded queue: `prefetch` finished batches, and as many records leased but unread."""
 
     def __init__(
@@ -128,68 +127,45 @@ class PrefetchQueue:
         prefetch: int,
         task_records: int,
     ) -> None:
+        super().__init__(task_records)
         self._builder = BatchBuilder(source, lease_table, batch_size)
         self._prefetch = prefetch
         self._low = batch_size * prefetch
-        self.lock = threading.Lock()
-        self.call_due = threading.Condition(self.lock)
-        """Wakes the fetcher: more leases are wanted, or there is something to report."""
-        self._may_read = threading.Condition(self.lock)
         self._batch_ready = threading.Condition(self.lock)
         self._unread: deque[Lease] = deque()
         self._unread_records = 0
         """Records leased but unread."""
-        self._task_records = task_records
-        """Records of a whole task: how many tasks are leased at once depends on it."""
         self._ready: deque[Batch] = deque()
         self._reading = False
-        self._exhausted = False
-        """Whether the last call for work brought no lease: then an incomplete batch is used."""
-        self._done = False
-        """Whether the master reported that no work is left."""
-        self.closing = False
-        self._error: EdlError | None = None
 
     # -- for the fetcher ---------------------------------------------------------------------
 
     def leases_wanted(self) -> int:
         """How many tasks to lease now; needs the lock."""
-        full = self._unread_records >= self._low or len(self._unread) >= _MAX_LEASES_WANTED
+        full = self._unread_records >= self._low or len(self._unread) >= MAX_LEASES_WANTED
         if self.closing or full:
             return 0
-        missing = self._low - self._unread_records
-        return max(1, min(_MAX_LEASES_WANTED, missing // self._task_records))
+        return self._tasks_for(self._low - self._unread_records)
 
-    def add_leases(self, leases: tuple[Lease, ...]) -> None:
-        """Adds leased tasks."""
-        with self.lock:
-            self._exhausted, self._done = False, False
-            for lease in leases:
-                self._unread.append(lease)
-                self._unread_records += lease.size
-            self._may_read.notify()
-
-    def mark_exhausted(self, *, done: bool) -> None:
-        """Records that the last call brought no lease.
-
-        Args:
-            done: Whether no later call will: the loop ends when all that is here was trained.
-        """
-        with self.lock:
-            self._exhausted, self._done = True, done
-            self._may_read.notify()
-            self._batch_ready.notify()
+    def mark_away(self) -> None:
+        """Lets the reader use what is here, even for an incomplete batch."""
+        self.mark_exhausted(done=False)
 
     def end(self, error: EdlError | None = None) -> None:
         """Ends the loop: nothing more goes in or out; `next` raises the error, if there is one."""
+        super().end(error)
         with self.lock:
-            self.closing = True
-            self._error = self._error or error
             self._unread.clear()
             self._ready.clear()
             self._unread_records = 0
-            for condition in (self.call_due, self._may_read, self._batch_ready):
-                condition.notify_all()
+
+    def _append(self, leases: tuple[Lease, ...]) -> None:
+        self._unread.extend(leases)
+        self._unread_records += sum(lease.size for lease in leases)
+
+    def _wake_consumers(self) -> None:
+        super()._wake_consumers()
+        self._batch_ready.notify_all()
 
     # -- for the program ---------------------------------------------------------------------
 
@@ -207,7 +183,7 @@ class PrefetchQueue:
             if not self._ready:
                 return None
             batch = self._ready.popleft()
-            self._may_read.notify()
+            self._leases_changed.notify()
             return batch
 
     @property
@@ -237,7 +213,7 @@ class PrefetchQueue:
                     self._reading = False
                     if not self._builder.size:
                         self._batch_ready.notify()
-                    self._may_read.wait()
+                    self._leases_changed.wait()
                 if self.closing:
                     return
                 self._reading = True

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from edl import clock
 from edl.backoff import Backoff
+from edl.data.lease_sink import LeaseSink
 from edl.errors import EdlError, MasterError, Refused, Unavailable
 from edl.master import protocol
 from edl.master.heartbeat import HeartbeatSession, is_unknown_trainer
@@ -34,30 +35,6 @@ class WorkSession(HeartbeatSession, Protocol):
     """The part of a session that calls for work use."""
 
     work_calls: WorkCalls
-
-
-class LeaseSink(Protocol):
-    """The queue that receives leases; see `edl.data.prefetch.PrefetchQueue` for each part."""
-
-    lock: threading.Lock
-    call_due: threading.Condition
-    closing: bool
-
-    def leases_wanted(self) -> int:
-        """How many tasks to lease now; needs the lock."""
-        ...
-
-    def add_leases(self, leases: tuple[protocol.Lease, ...]) -> None:
-        """Adds leased tasks."""
-        ...
-
-    def mark_exhausted(self, *, done: bool) -> None:
-        """Records that the last call brought no lease; `done`: no later call will."""
-        ...
-
-    def end(self, error: EdlError | None = None) -> None:
-        """Ends the loop: nothing more goes in or out."""
-        ...
 
 
 class WorkFetcher:
@@ -89,7 +66,7 @@ class WorkFetcher:
         self._again_at_s = 0.0
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="edl-fetcher", daemon=True)
-        self.away_since_s: float | None = None
+        self._away_since_s: float | None = None
         """Since when the master has not answered; None while it does."""
 
     def start(self) -> None:
@@ -102,6 +79,17 @@ class WorkFetcher:
         self._client.close()
         if self._thread.is_alive():
             self._thread.join(join_s)
+
+    def check_patience(self, patience_s: float) -> None:
+        """Checks how long the master has not answered.
+
+        Raises:
+            Unavailable: For longer than `patience_s`.
+        """
+        since_s = self._away_since_s
+        if since_s is not None and clock.monotonic_s() - since_s > patience_s:
+            text = f"the master has been away for more than {patience_s:g} s (EDL_PATIENCE_S)"
+            raise Unavailable(text)
 
     def _run(self) -> None:
         try:
@@ -195,17 +183,17 @@ class WorkFetcher:
     def _handle_away(self, error: Unavailable) -> None:
         if self._closed.is_set():
             return
-        if self.away_since_s is None:
-            self.away_since_s = clock.monotonic_s()
-        self._sink.mark_exhausted(done=False)
+        if self._away_since_s is None:
+            self._away_since_s = clock.monotonic_s()
+        self._sink.mark_away()
         pause_s = self._backoff.next_s()
         if self._backoff.tries == _LOGGED_AFTER_TRIES:
             log.warning("%s; continuing with the fetched tasks and retrying", error)
         self._closed.wait(pause_s)
 
     def _handle_back(self) -> None:
-        if self._backoff.tries >= _LOGGED_AFTER_TRIES and self.away_since_s is not None:
-            away_s = clock.monotonic_s() - self.away_since_s
+        if self._backoff.tries >= _LOGGED_AFTER_TRIES and self._away_since_s is not None:
+            away_s = clock.monotonic_s() - self._away_since_s
             log.info("the master is back after %.1f s", away_s)
         self._backoff.reset()
-        self.away_since_s = None
+        self._away_since_s = None

@@ -263,6 +263,18 @@ class LeaseTable:
                     entry.trained = 0
                     self._remove(task)
 
+    def drop_unstarted(self) -> None:
+        """Removes leases of which no record was trained and that did not fail.
+
+        For a member that begins to lead. The master leases these tasks again, in its order; here
+        they may be in another one: tasks that this member leased ahead when it led before precede
+        those that other leaders have planned since.
+        """
+        with self._lock:
+            for task, entry in list(self._entries.items()):
+                if not entry.trained and task not in self._ended:
+                    self._remove(task)
+
     def handover(self) -> tuple[list[protocol.Json], list[protocol.Json]]:
         """Entries that a successor sends when it joins: done tasks, held tasks."""
         with self._lock:
@@ -294,16 +306,16 @@ class LeaseTable:
                 "unsafe": [entry for _, entry in self._not_yet_durable],
             }
 
-    def load(self, dumped: protocol.Json) -> None:
+    def load(self, state: protocol.Json) -> None:
         """Replaces all entries by those that another process dumped."""
         with self._lock:
-            copies = map(dict, dumped["held"])
+            copies = map(dict, state["held"])
             entries = [HeldLease(Lease(**copy.pop("lease")), **copy) for copy in copies]
             self._entries = {entry.lease.task: entry for entry in entries}
-            self._ended = dict(dumped["ended"])
-            self._failures = set(dumped["failures"])
+            self._ended = dict(state["ended"])
+            self._failures = set(state["failures"])
             self._not_yet_durable.clear()
-            self._not_yet_durable.extend((1, entry) for entry in dumped["unsafe"])
+            self._not_yet_durable.extend((1, entry) for entry in state["unsafe"])
 
     @property
     def has_report(self) -> bool:

@@ -54,7 +54,9 @@ class Agreement:
     source: int
     """Rank of the member that has the newest state."""
     receivers: frozenset[int]
-    """Ranks of the members that must load it."""
+    """Ranks of the members that take over its progress and, if needed, its model."""
+    model_needed: bool
+    """Whether any of them has another model; otherwise only progress is sent."""
     initial: bool
     """Whether no member has a state yet: the source creates the first one."""
 
@@ -71,17 +73,20 @@ def digest(state: State) -> int:
 def agree(reports: Sequence[StateReport]) -> Agreement:
     """Decides, with the same result in every member.
 
-    The newest term wins, then the largest number of steps, then the lowest rank. Members with the
-    same digest need not load the state.
+    The newest term wins, then the largest number of steps, then the lowest rank. A member of an
+    older term takes over the progress even if it made the same steps: others have acknowledged,
+    lost and leased tasks without it, so that its lease table is not the group's.
     """
     source = max(range(len(reports)), key=lambda rank: (_age(reports[rank]), -rank))
     newest = reports[source]
     if newest.term == 0:
-        return Agreement(0, frozenset(range(1, len(reports))), initial=True)
+        receivers = frozenset(range(1, len(reports)))
+        return Agreement(0, receivers, model_needed=bool(receivers), initial=True)
     receivers = frozenset(
-        rank for rank, report in enumerate(reports) if _state_id(report) != _state_id(newest)
+        rank for rank, report in enumerate(reports) if _progress_id(report) != _progress_id(newest)
     )
-    return Agreement(source, receivers, initial=False)
+    model_needed = any(_model_id(report) != _model_id(newest) for report in reports)
+    return Agreement(source, receivers, model_needed, initial=False)
 
 
 def is_one_step_behind(own: StateReport, chosen: StateReport) -> bool:
@@ -93,5 +98,9 @@ def _age(report: StateReport) -> tuple[int, int]:
     return report.term, report.step
 
 
-def _state_id(report: StateReport) -> tuple[bool, int, int]:
+def _progress_id(report: StateReport) -> tuple[int, int, int]:
+    return report.term, report.step, report.digest
+
+
+def _model_id(report: StateReport) -> tuple[bool, int, int]:
     return report.term > 0, report.step, report.digest

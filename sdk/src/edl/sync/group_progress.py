@@ -106,18 +106,18 @@ class GroupProgress:
             "metrics": self.metrics,
         }
 
-    def load(self, dumped: protocol.Json) -> None:
+    def load(self, state: protocol.Json) -> None:
         """Loads what another member dumped; the lease table stays the same object."""
-        self.load_position(dumped)
-        self.lease_table.load(dumped["book"])
+        self.load_position(state)
+        self.lease_table.load(state["book"])
         self.flight = self._pending = None
         self._last_settled = set()
 
-    def load_position(self, dumped: Mapping[str, Any]) -> None:
+    def load_position(self, state: Mapping[str, Any]) -> None:
         """Loads what `position_json` returned; the lease table does not change."""
-        self.step, self.records = int(dumped["step"]), int(dumped["records"])
-        self.skipped, self.skipped_in_a_row = int(dumped["skipped"]), int(dumped["in_a_row"])
-        self.last_plan, self.metrics = str(dumped["made"]), dict(dumped["metrics"])
+        self.step, self.records = int(state["step"]), int(state["records"])
+        self.skipped, self.skipped_in_a_row = int(state["skipped"]), int(state["in_a_row"])
+        self.last_plan, self.metrics = str(state["made"]), dict(state["metrics"])
 
     def settle(self, tasks: Iterable[str]) -> None:
         """Stops tracking tasks that the leader sent as settled."""

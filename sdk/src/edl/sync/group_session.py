@@ -79,6 +79,7 @@ class GroupSession:
         """Joins in place of the previous leader, and reports the lease table."""
         if self.joins:
             return
+        self.lease_table.drop_unstarted()
         done, held_tasks = self.lease_table.handover()
         lead = {"dataset": self._dataset, "term": self._after, "begins": True}
         joined = self._session.retry_while_away(lambda: self._session.enter(done, held_tasks, lead))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from edl import clock
 from edl.data.work_fetcher import WorkFetcher
 from edl.errors import EdlError, MasterError, Refused, RoundOver, Unavailable
 from edl.master import protocol
@@ -68,9 +67,9 @@ class Leader(Loop):
             self.session.abandon()
             raise
         self.session.register(self)
-        ahead = batch_size * _STEPS_AHEAD
+        records_ahead = batch_size * _STEPS_AHEAD
         task_records = description["task_records"]
-        self._lease_queue = LeaseQueue(lease_table, ahead, task_records, self._is_master_away)
+        self._lease_queue = LeaseQueue(lease_table, records_ahead, task_records)
         is_full_enough = self._lease_queue.is_full_enough
         self._fetcher = WorkFetcher(
             self.session, self._lease_queue, dataset, "training", is_full_enough
@@ -88,7 +87,7 @@ class Leader(Loop):
         if spans is None:
             return None
         if not spans:
-            self._check_patience()
+            self._fetcher.check_patience(self.session.patience_s)
         self._plans += 1
         name = f"{self.session.incarnation}-{self._plans}"
         return Plan(name, tuple(span for span in spans if _has_records(span)))
@@ -144,16 +143,6 @@ class Leader(Loop):
         self._lease_queue.end()
         self.session.abandon()
         self._fetcher.close(_CLOSE_S)
-
-    def _check_patience(self) -> None:
-        """Raises if the master has been away for longer than `patience_s`."""
-        since_s, patience_s = self._fetcher.away_since_s, self.session.patience_s
-        if since_s is not None and clock.monotonic_s() - since_s > patience_s:
-            text = f"the master has been away for more than {patience_s:g} s (EDL_PATIENCE_S)"
-            raise Unavailable(text)
-
-    def _is_master_away(self) -> bool:
-        return self._fetcher.away_since_s is not None
 
 
 def is_behind(error: Refused) -> bool:

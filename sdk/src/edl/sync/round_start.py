@@ -54,16 +54,17 @@ class RoundStart:
         self._ring.barrier()
 
     def _transfer_state(self, agreement: Agreement, own: StateReport, chosen: StateReport) -> None:
-        """Broadcasts the source's state; the members that need it load it."""
+        """Broadcasts the source's progress and, if needed, model; receivers load what is sent."""
         if self._round.rank == agreement.source:
-            arrays, about = self._dump_state()
+            arrays, about = self._dump_state() if agreement.model_needed else self._dump_progress()
             self._ring.broadcast(arrays, encode_json(about), agreement.source)
             return
         raw, arrays = self._ring.receive(agreement.source)
         if self._round.rank not in agreement.receivers:
             return
         about = json.loads(raw)
-        self._load_state(about, arrays)
+        if agreement.model_needed:
+            self._load_state(about, arrays)
         if self._member.leader is not None and is_one_step_behind(own, chosen):
             # the leader's lease table is newer than that of the source
             self._progress.advance(about["metrics"])
@@ -106,6 +107,10 @@ class RoundStart:
         state = self._replica.state()
         about = {**self._progress.dump(), "extra": state.extra, "names": list(state.arrays)}
         return [np.asarray(array, order="C") for array in state.arrays.values()], about
+
+    def _dump_progress(self) -> tuple[list[np.ndarray], protocol.Json]:
+        """Returns the group's progress, for members that have the model."""
+        return [], self._progress.dump()
 
     def _load_state(self, about: protocol.Json, arrays: Sequence[np.ndarray]) -> None:
         self._replica.load(State(dict(zip(about["names"], arrays)), about["extra"]))
