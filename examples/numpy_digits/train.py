@@ -66,9 +66,9 @@ def drawn(count: int) -> tuple[Any, Any]:
     labels = chance.integers(0, 10, count)
     images = np.empty((count, 64), np.float32)
     for line_number, digit in enumerate(labels):
-        moved = np.roll(glyphs[digit], chance.integers(-1, 2, 2), axis=(0, 1))
+        glyph = np.roll(glyphs[digit], chance.integers(-1, 2, 2), axis=(0, 1))
         noise = chance.normal(0, 0.15, (8, 8))
-        images[line_number] = (moved * chance.uniform(0.5, 1) + noise).clip(0, 1).ravel()
+        images[line_number] = (glyph * chance.uniform(0.5, 1) + noise).clip(0, 1).ravel()
     return images, labels
 
 

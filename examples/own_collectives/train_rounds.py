@@ -74,7 +74,7 @@ def one_round(training: Training, rounds: edl.Rounds, round_: edl.Round, ring: R
     """Makes steps until members change or no member has data."""
     training.synchronize(ring)
     rounds.ready()
-    print(f"round {round_.number}: rank {round_.rank} of {round_.world}, step {training.step}")
+    print(f"round {round_.number}: rank {round_.rank} of {round_.world_size}, step {training.step}")
     has_data = True
     while has_data:
         changes, has_data = training.do_step(ring, changed=rounds.changed)

@@ -46,9 +46,11 @@ def arrays(model: Any) -> dict[str, Any]:
     return {name: value.numpy() for name, value in model.state_dict().items()}
 
 
-def restore(model: Any, saved: edl.Checkpoint) -> None:
+def restore(model: Any, checkpoint: edl.Checkpoint) -> None:
     """Loads the state of a checkpoint into the model."""
-    model.set_state_dict({name: paddle.to_tensor(array) for name, array in saved.arrays().items()})
+    model.set_state_dict(
+        {name: paddle.to_tensor(array) for name, array in checkpoint.arrays().items()}
+    )
 
 
 def save(out: Path, model: Any, steps: int) -> None:
@@ -67,10 +69,10 @@ def train(out: Path, epochs: int) -> None:
     """Trains until the job is done."""
     images, labels = digits()
     model = build()
-    saved, steps = edl.latest_checkpoint(out), 0
-    if saved is not None:
-        restore(model, saved)
-        steps = saved.step
+    checkpoint, steps = edl.latest_checkpoint(out), 0
+    if checkpoint is not None:
+        restore(model, checkpoint)
+        steps = checkpoint.step
     optimizer = paddle.optimizer.Adam(1e-3, parameters=model.parameters())
     entropy = nn.CrossEntropyLoss()
     data = edl.from_arrays("digits", images[:-TEST], labels[:-TEST])

@@ -9,11 +9,11 @@ from edl import Session, Settings
 from edl.master.rendezvous import Rendezvous
 
 from tests.pserver.serving import RunningServers
-from tests.sdk.fake_master import FakeMaster
-from tests.sdk.loops import LIMIT_S
-from tests.sdk.master_server import TOKEN, Server
-from tests.sdk.models import SOFTMAX, write_data
-from tests.sdk.trainers import Lone
+from tests.sdk.support.fake_master import FakeMaster
+from tests.sdk.support.loops import LIMIT_S
+from tests.sdk.support.master_server import TOKEN, Server
+from tests.sdk.support.models import SOFTMAX, write_data
+from tests.sdk.support.trainers import Lone
 
 Join = Callable[..., Session]
 Start = Callable[..., Rendezvous]

@@ -10,12 +10,14 @@ from importlib.metadata import version
 from edl.commands import predict, run, submit, train
 from edl.errors import EdlError
 from edl.jobs import flags
+from edl.master.variables import report_unknown
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses the command line and runs the command; returns the exit code."""
     args = _parser().parse_args(argv)
     logging.basicConfig(format="%(asctime)s edl %(message)s", datefmt="%H:%M:%S")
+    report_unknown()
     live = sys.stdout.isatty()
     logging.getLogger("edl").setLevel(logging.ERROR if live else logging.INFO)
     try:

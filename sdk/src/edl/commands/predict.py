@@ -10,7 +10,7 @@ from edl.commands import local_run
 from edl.data.checkpoints import latest_checkpoint
 from edl.errors import SettingError
 from edl.jobs import trainer
-from edl.jobs.flags import Flags, whole_number
+from edl.jobs.flags import Flags
 from edl.model import static_check
 
 NAME = "predict"
@@ -41,15 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.npz",
         help="also write all outputs to this file, in the order of the records",
     )
-    flags.add(
-        "--batch-size",
-        type=whole_number(1, 10**9),
-        default=256,
-        metavar="N",
-        help="records (default 256)",
-    )
+    flags.add_count("--batch-size", "records (default 256)", default=256)
     local_run.add_arguments(parser)
-    parser.set_defaults(flags=flags)
 
 
 def run(args: argparse.Namespace) -> int:

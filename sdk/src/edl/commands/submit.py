@@ -14,18 +14,14 @@ from edl.submit import checks, kubectl, manifest, quantity, yaml_text
 
 NAME = "submit"
 HELP = "print, or --apply, the Job that trains a model file on the cluster"
-_MOST_TRAINERS = 10_000
-_MOST_WEIGHT = 1000
-_SERVERS = 2
 _OF_SERVERS = ("--servers", "--server-cpu", "--server-memory", "--server-claim")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `edl submit`."""
-    flags = training_flags.add_arguments(parser)
+    training_flags.add_arguments(parser)
     _add_job_group(parser)
     _add_server_group(parser)
-    parser.set_defaults(flags=flags)
 
 
 def _add_job_group(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +30,7 @@ def _add_job_group(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--image", required=True, help="image with edl-sdk and the model's framework"
     )
-    count = whole_number(1, _MOST_TRAINERS)
+    count = whole_number(1, checks.MOST_TRAINERS)
     group.add_argument("--min", type=count, required=True, metavar="N", help="minimum of trainers")
     group.add_argument("--max", type=count, required=True, metavar="N", help="maximum of trainers")
     group.add_argument("--cpu", default="1", metavar="CPUS", help="CPUs of a trainer (default 1)")
@@ -44,7 +40,7 @@ def _add_job_group(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--namespace", help="default: that of kubectl's context")
     group.add_argument("--queue", help="queue whose share of the cluster the job counts in")
     group.add_argument(
-        "--weight", type=whole_number(1, _MOST_WEIGHT), metavar="N", help="weight in sharing"
+        "--weight", type=whole_number(1, checks.MOST_WEIGHT), metavar="N", help="weight in sharing"
     )
     group.add_argument(
         "--claim",
@@ -68,8 +64,12 @@ def _add_job_group(parser: argparse.ArgumentParser) -> None:
 
 def _add_server_group(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("parameter servers (--async)")
-    count = whole_number(1, checks.MOST_SERVERS)
-    group.add_argument("--servers", type=count, metavar="N", help=f"number (default {_SERVERS})")
+    group.add_argument(
+        "--servers",
+        type=whole_number(1, training_flags.MOST_SERVERS),
+        metavar="N",
+        help=f"number (default {training_flags.SERVERS})",
+    )
     group.add_argument("--server-cpu", metavar="CPUS", help="CPUs of a server (default 500m)")
     group.add_argument("--server-memory", metavar="MEM", help="memory of a server (default 1Gi)")
     group.add_argument(
@@ -127,7 +127,7 @@ def _job_spec(args: argparse.Namespace) -> manifest.JobSpec:
         cpu_millis=millis,
         memory=args.memory,
         namespace=checks.check_label("--namespace", args.namespace) if args.namespace else "",
-        servers=(args.servers or _SERVERS) if args.asynchronous else 0,
+        servers=training_flags.servers(args),
         annotations=_annotations(args),
         claims=claims,
     )
@@ -157,21 +157,21 @@ def _annotations(args: argparse.Namespace) -> Mapping[str, str]:
         "parameter-server-memory": args.server_memory,
         "checkpoint-claim": args.server_claim,
     }
-    if args.server_cpu:
+    if args.server_cpu is not None:
         quantity.cpu_millis("--server-cpu", args.server_cpu)
-    if args.server_memory:
-        quantity.check_memory("--server-memory", args.server_memory)
-    if args.server_claim:
+    if args.server_memory is not None:
+        quantity.check_memory("--server-memory", args.server_memory, quantity.LEAST_SERVER_MIB)
+    if args.server_claim is not None:
         checks.check_volume_claim("--server-claim", args.server_claim)
     if args.queue is not None:
         checks.check_queue(args.queue)
-    return {name: str(value) for name, value in values.items() if value}
+    return {name: str(value) for name, value in values.items() if value is not None}
 
 
-def _texts(model: Path, included: list[Path]) -> dict[str, str]:
+def _texts(model: Path, included_files: list[Path]) -> dict[str, str]:
     """Returns name -> text of all files, the model file first."""
     texts = {model.name: static_check.check(model)}
-    for path in included:
+    for path in included_files:
         if path.name in texts:
             raise SettingError(f"--include {path}: there is a file {path.name} already: rename one")
         texts[path.name] = static_check.read_source(path)

@@ -14,21 +14,18 @@ from edl.model import static_check
 
 NAME = "train"
 HELP = "train a model file: on this machine, or as one trainer of a job where EDL_MASTER is set"
-_SERVERS = 2
-_MOST_SERVERS = 64
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `edl train`."""
-    flags = training_flags.add_arguments(parser)
+    training_flags.add_arguments(parser)
     group = local_run.add_arguments(parser)
     group.add_argument(
         "--servers",
-        type=whole_number(1, _MOST_SERVERS),
+        type=whole_number(1, training_flags.MOST_SERVERS),
         metavar="N",
-        help=f"number of parameter servers, with --async (default {_SERVERS})",
+        help=f"number of parameter servers, with --async (default {training_flags.SERVERS})",
     )
-    parser.set_defaults(flags=flags)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     return local_run.run_job(
         args,
         ["train", args.model, *args.flags.to_arguments(args)],
-        servers=(args.servers or _SERVERS) if args.asynchronous else 0,
+        servers=training_flags.servers(args),
         server_checkpoints=Path(args.checkpoints) if args.checkpoints else None,
     )
 

@@ -90,8 +90,8 @@ class AsyncTrainingJob(TrainingJob):
             )
         if self._evaluator is not None and self._evaluate_every:
             due = step.version // self._evaluate_every
-            before, self._evaluated = self._evaluated, due
-            if before is not None and due > before:
+            evaluated_before, self._evaluated = self._evaluated, due
+            if evaluated_before is not None and due > evaluated_before:
                 self._evaluate(step.servers, due * self._evaluate_every)
 
     def _evaluate(self, client: PserverClient, version: int) -> bool:
@@ -131,18 +131,11 @@ class AsyncTrainingJob(TrainingJob):
     ) -> str:
         status = member.control().status()
         records = int(status["datasets"][self._data.name]["done_records"])
-        amount = f"{format_count(client.version, 'step')}, {format_count(records, 'record')}"
-        parts = [f"{self._model.name} is trained: {amount}, {format_metrics(result.metrics)} here"]
-        newest = None if self._evaluator is None else self._evaluator.newest
-        if newest is not None:
-            parts.append(f"evaluation of step {newest[0]}: {format_metrics(newest[1])}")
-        if result.skipped:
-            parts.append(
-                f"{format_count(result.skipped, 'step')} skipped, their loss was not finite"
-            )
-        lost = status.get("setbacks") or {}
-        if lost.get("steps"):
-            parts.append(f"{format_count(lost['steps'], 'step')} lost in server failures")
+        metrics = f"{format_metrics(result.metrics)} here"
+        parts = self._summary_parts(client.version, records, metrics, result.skipped)
+        rollbacks = status.get("setbacks") or {}
+        if rollbacks.get("steps"):
+            parts.append(f"{format_count(rollbacks['steps'], 'step')} lost in server failures")
         parts.append(f"{format_count(len(status['trainers']), 'trainer')} at the end")
         return "; ".join(parts)
 

@@ -3,19 +3,65 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
-DONE, FAILED, BAD_USE = 0, 1, 2
+from edl import nearest
+
+DONE, FAILED, BAD_USE, INTERRUPTED = 0, 1, 2, 130
 CODES = (
     "exit codes: 0 done; 1 the job failed, or did not finish; 2 a flag, a file or the model cannot be "
-    "used, and nothing was trained; 130 ended by Ctrl-C or q; 143 (of one trainer) it received "
-    "SIGTERM and left the job in time"
+    f"used, and nothing was trained; {INTERRUPTED} ended by Ctrl-C or q; 143 (of one trainer) it "
+    "received SIGTERM and left the job in time"
 )
 
 
+_NESTED = (argparse.PARSER, argparse.REMAINDER)
+"""Positional arguments after which nothing belongs to this parser."""
+
+
 class Parser(argparse.ArgumentParser):
-    """An argument parser that reports errors in one line."""
+    """An argument parser that reports errors in one line, unknown flags with the nearest one.
+
+    Flags cannot be abbreviated: the next flag of the same beginning would change what they mean.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, allow_abbrev=False)
+
+    def parse_known_args(
+        self, args: Iterable[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """Parses like argparse, after a check of all flags; argparse calls it for subcommands.
+
+        argparse alone would report a missing flag first.
+        """
+        words = list(sys.argv[1:] if args is None else args)
+        unknown = self._unknown_flags(words)
+        if unknown:
+            known = [flag for flag in self._option_string_actions if flag.startswith("--")]
+            flags = ", ".join(f"{flag}{nearest.advice(flag, known, '--')}" for flag in unknown)
+            self.error(f"unrecognized arguments: {flags}")
+        return super().parse_known_args(words, namespace)
+
+    def _unknown_flags(self, words: Sequence[str]) -> list[str]:
+        """Returns the long flags of this parser's own words that it does not have, without values."""
+        nested = any(action.nargs in _NESTED for action in self._actions)
+        unknown = []
+        is_value = False
+        for word in words:
+            flag, equals, _ = word.partition("=")
+            action = self._option_string_actions.get(flag)
+            if is_value:
+                is_value = False
+            elif action is not None:
+                is_value = action.nargs is None and not equals
+            elif word == "--" or (nested and not word.startswith("-")):
+                break
+            elif word.startswith("--"):
+                unknown.append(flag)
+        return unknown
 
     def error(self, message: str) -> NoReturn:
         """Prints the error and exits."""
@@ -42,17 +88,22 @@ def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
 
 
 class Flags:
-    """A group of flags that can be passed on to another process."""
+    """A group of flags that can be passed on to another process; the parsed `args.flags`."""
 
-    def __init__(
-        self, parser: argparse.ArgumentParser, title: str, about: str | None = None
-    ) -> None:
-        self._group = parser.add_argument_group(title, about)
+    def __init__(self, parser: argparse.ArgumentParser, title: str) -> None:
+        self._group = parser.add_argument_group(title)
         self._actions: list[argparse.Action] = []
+        parser.set_defaults(flags=self)
 
     def add(self, *names: str, **how: Any) -> None:
         """Adds a flag; arguments as for `add_argument`."""
         self._actions.append(self._group.add_argument(*names, **how))
+
+    def add_count(
+        self, name: str, text: str, *, least: int = 1, most: int = 10**9, default: int | None = None
+    ) -> None:
+        """Adds a flag for a whole number from `least` to `most`; `text` is its help."""
+        self.add(name, type=whole_number(least, most), default=default, metavar="N", help=text)
 
     def to_arguments(self, args: argparse.Namespace) -> list[str]:
         """Returns command-line arguments for the values that differ from their defaults.
@@ -68,6 +119,6 @@ class Flags:
             if action.nargs == 0:
                 arguments.append(name)
             else:
-                many = value if isinstance(value, list) else [value]
-                arguments += [f"{name}={item}" for item in many]
+                values = value if isinstance(value, list) else [value]
+                arguments += [f"{name}={item}" for item in values]
         return arguments

@@ -71,9 +71,9 @@ def concatenated(pieces: Sequence[Mapping[str, Any]]) -> Arrays:
 
 def parts(folder: Path) -> list[Part]:
     """Returns the output files of a folder, in the order of their records."""
-    named = ((_PART.fullmatch(path.name), path) for path in folder.iterdir())
+    matches = ((_PART.fullmatch(path.name), path) for path in folder.iterdir())
     return sorted(
-        (Part(path, int(match[1]), int(match[2])) for match, path in named if match),
+        (Part(path, int(match[1]), int(match[2])) for match, path in matches if match),
         key=lambda part: part[1:],
     )
 

@@ -91,15 +91,8 @@ class SyncTrainingJob(TrainingJob):
             models.export(self._replica, Path(self._args.export))
 
     def _summary(self, result: sync.SyncResult) -> str:
-        evaluation = None if self._evaluator is None else self._evaluator.newest
-        amount = f"{format_count(result.steps, 'step')}, {format_count(result.records, 'record')}"
-        parts = [f"{self._model.name} is trained: {amount}, {format_metrics(result.metrics)}"]
-        if evaluation is not None:
-            parts.append(f"evaluation of step {evaluation[0]}: {format_metrics(evaluation[1])}")
-        if result.skipped:
-            parts.append(
-                f"{format_count(result.skipped, 'step')} skipped, their loss was not finite"
-            )
+        metrics = format_metrics(result.metrics)
+        parts = self._summary_parts(result.steps, result.records, metrics, result.skipped)
         if result.last_round is not None:
             members = format_count(result.last_round.world_size, "member")
             changes = format_count(result.last_round.number - 1, "change")

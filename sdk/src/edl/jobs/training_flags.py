@@ -12,15 +12,13 @@ from edl.jobs.flags import Flags, whole_number
 EPOCH = "epoch"
 CHECKPOINT_STEPS = 100
 MICRO_BATCHES = 8
+SERVERS, MOST_SERVERS = 2, 64
+"""Number of parameter servers: by default, and the limit of EDL's admission."""
 _MOST_SEED = 2**31 - 1
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> Flags:
-    """Adds the model and the training flags.
-
-    Returns:
-        The flags, which are passed on to trainers.
-    """
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the model and the training flags, which are passed on to trainers."""
     parser.add_argument(
         "model", help="a Python file with the functions model, loss, optimizer, feed and metrics"
     )
@@ -39,7 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> Flags:
         default="fail",
         help="at a NaN or infinite loss: fail the job, or skip the step (default fail)",
     )
-    return flags
 
 
 def _loop(flags: Flags) -> None:
@@ -55,45 +52,39 @@ def _loop(flags: Flags) -> None:
         action="store_true",
         help="train all together: each step is one of all trainers, with one batch (the default)",
     )
-    flags.add(
-        "--epochs", type=whole_number(1, 10**6), default=1, metavar="N", help="epochs (default 1)"
-    )
-    flags.add(
+    flags.add_count("--epochs", "epochs (default 1)", most=10**6, default=1)
+    flags.add_count(
         "--batch-size",
-        type=whole_number(1, 10**9),
+        "records per step; with --sync, of all trainers together (default 64)",
         default=64,
-        metavar="N",
-        help="records per step; with --sync, of all trainers together (default 64)",
     )
-    flags.add(
+    flags.add_count(
         "--micro-batches",
-        type=whole_number(1, 10**6),
-        metavar="N",
-        help="with --sync: parts of a step that trainers share; trainers beyond this number "
+        "with --sync: parts of a step that trainers share; trainers beyond this number "
         f"have no work (default {MICRO_BATCHES})",
+        most=10**6,
     )
     flags.add(
         "--scale-learning-rate",
         action="store_true",
         help="with --sync: one part per trainer, and a learning rate in proportion to their number",
     )
-    flags.add(
+    flags.add_count(
         "--max-staleness",
-        type=whole_number(0, 10**9),
-        metavar="N",
-        help="with --async: compute a gradient again if it is more than N versions old",
+        "with --async: compute a gradient again if it is more than N versions old",
+        least=0,
     )
     flags.add(
         "--modulate",
         action="store_true",
         help="with --async: divide the learning rate of a gradient by its age in versions",
     )
-    flags.add(
+    flags.add_count(
         "--seed",
-        type=whole_number(0, _MOST_SEED),
+        "seed of parameters, order of records and dropout (default 0)",
+        least=0,
+        most=_MOST_SEED,
         default=0,
-        metavar="N",
-        help="seed of parameters, order of records and dropout (default 0)",
     )
 
 
@@ -112,12 +103,7 @@ def _files(flags: Flags) -> None:
         metavar="DIR",
         help="folder to which checkpoints are saved and from which training continues",
     )
-    flags.add(
-        "--checkpoint-every",
-        type=whole_number(1, 10**9),
-        metavar="N",
-        help=f"steps between checkpoints (default {CHECKPOINT_STEPS})",
-    )
+    flags.add_count("--checkpoint-every", f"steps between checkpoints (default {CHECKPOINT_STEPS})")
     flags.add(
         "--export", metavar="DIR", help="folder to which one trainer writes the trained model"
     )
@@ -177,6 +163,11 @@ def micro_batches(args: argparse.Namespace, trainers: int = 1) -> int:
     if args.micro_batches is not None:
         return int(args.micro_batches)
     return min(int(args.batch_size), max(MICRO_BATCHES, trainers))
+
+
+def servers(args: argparse.Namespace) -> int:
+    """Returns the number of parameter servers; 0 for synchronous training."""
+    return int(args.servers or SERVERS) if args.asynchronous else 0
 
 
 def checkpoint_steps(args: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from edl import model as models
 from edl.data.export import Export
 from edl.jobs import training_flags
 from edl.jobs.evaluator import NAME, Evaluator
-from edl.jobs.progress_lines import ReportInterval
+from edl.jobs.progress_lines import ReportInterval, format_count, format_metrics
 from edl.master.session import Session
 
 
@@ -37,3 +37,14 @@ class TrainingJob:
         if self._held_out is not None:
             self._evaluator = Evaluator(self._held_out, args.batch_size, member)
         return export
+
+    def _summary_parts(self, steps: int, records: int, metrics: str, skipped: int) -> list[str]:
+        """Returns the parts of the result line that all modes have."""
+        amount = f"{format_count(steps, 'step')}, {format_count(records, 'record')}"
+        parts = [f"{self._model.name} is trained: {amount}, {metrics}"]
+        evaluation = None if self._evaluator is None else self._evaluator.newest
+        if evaluation is not None:
+            parts.append(f"evaluation of step {evaluation[0]}: {format_metrics(evaluation[1])}")
+        if skipped:
+            parts.append(f"{format_count(skipped, 'step')} skipped, their loss was not finite")
+        return parts

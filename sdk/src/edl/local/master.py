@@ -44,7 +44,8 @@ def command(journal: str, port: int) -> list[str]:
     """Returns the command line of the master."""
     # -P: otherwise a file `master.py` in the working directory would be imported
     program = [sys.executable, "-P", "-m", "master", "--listen", f"127.0.0.1:{port}"]
-    return [*program, "--journal", journal, "--heartbeat-seconds", str(_HEARTBEAT_S)]
+    program += ["--journal", journal, "--heartbeat-seconds", str(_HEARTBEAT_S)]
+    return [*program, "--log-format", "text"]  # between the lines of trainers
 
 
 class MasterSupervisor:

@@ -18,10 +18,10 @@ _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 def free_ports(count: int) -> list[int]:
     """Returns different free ports below the ephemeral range."""
     below = range(_LOWEST, _first_ephemeral())
-    tried = random.sample(below, min(len(below), _TRIES * count))
+    candidates = random.sample(below, min(len(below), _TRIES * count))
     with ExitStack() as stack:
         ports: list[int] = []
-        for port in [*tried, *[0] * count]:
+        for port in [*candidates, *[0] * count]:
             if len(ports) == count:
                 break
             listener = stack.enter_context(socket.socket())

@@ -115,3 +115,14 @@ class Process:
                     self._events.put(OutputLine(self.name, text))
         self._popen.wait()
         self._events.put(None)
+
+
+def stop_all(processes: Sequence[Process], grace_s: float) -> None:
+    """Sends SIGTERM to all, then SIGKILL to those that still run after the grace period."""
+    for process in processes:
+        process.remove()
+    until_s = clock.monotonic_s() + grace_s
+    for process in processes:
+        if not process.wait(max(0.0, until_s - clock.monotonic_s())):
+            process.kill()
+            process.wait(grace_s)

@@ -17,10 +17,11 @@ from types import FrameType
 
 from edl import clock
 from edl.errors import EdlError
+from edl.jobs.flags import INTERRUPTED
 from edl.local import master, server_processes
 from edl.local.keys import KeyReader
 from edl.local.ports import free_ports
-from edl.local.processes import Event, KeyPress, OutputLine, Process
+from edl.local.processes import Event, KeyPress, OutputLine, Process, stop_all
 from edl.local.schedule import MASTER, Action, Add, Kill, Quit, Remove, Schedule
 from edl.local.server_processes import ServerProcesses
 from edl.local.trainer_pool import MOST_FAILURES, TrainerPool, state_text
@@ -32,7 +33,6 @@ _TICK_S = 0.2
 _GRACE_S = 5.0
 _MOST_EVENTS = 10_000
 """Capacity of the event queue; a full queue blocks the processes that write output."""
-_INTERRUPTED = 130
 _SAVE_S = 30.0
 """Time limit for the final checkpoint of parameter servers."""
 _KEYS: dict[str, Action] = {
@@ -151,8 +151,8 @@ class Run:
         pool = self._pool
         if pool.running:
             return False
-        failed = self._supervisor.status.get("state") == "failed"
-        if failed or pool.finished or pool.ended_fatally or pool.failures > MOST_FAILURES:
+        has_failed = self._supervisor.status.get("state") == "failed"
+        if has_failed or pool.finished or pool.ended_fatally or pool.failures > MOST_FAILURES:
             return True
         return not self._is_terminal and not self._options.schedule.adds
 
@@ -198,8 +198,8 @@ class Run:
             return
         status, supervisor = self._supervisor.status, self._supervisor
         word = "serving" if supervisor.serving else "away"
-        died = f"started again {supervisor.deaths} times" if supervisor.deaths else ""
-        rows = [Row(master.NAME, word, died, "")]
+        restarts_text = f"started again {supervisor.deaths} times" if supervisor.deaths else ""
+        rows = [Row(master.NAME, word, restarts_text, "")]
         rows += [
             Row(process.name, state_text(process, "serving"), "", process.last_line)
             for process in self._servers.all
@@ -224,20 +224,14 @@ class Run:
             about=about,
         )
         shown = lines[: max(1, size.lines - 1)]
-        up = f"\033[{self._drawn}A" if self._drawn else ""
-        sys.stdout.write(up + "".join(f"\r{line}\033[K\n" for line in shown) + "\033[J")
+        cursor_up = f"\033[{self._drawn}A" if self._drawn else ""
+        sys.stdout.write(cursor_up + "".join(f"\r{line}\033[K\n" for line in shown) + "\033[J")
         sys.stdout.flush()
         self._drawn = len(shown)
 
     def _stop(self) -> None:
         """Ends trainers first, so that they can still report to the master."""
-        for process in self._pool.all:
-            process.remove()
-        until_s = clock.monotonic_s() + _GRACE_S
-        for process in self._pool.all:
-            if not process.wait(max(0.0, until_s - clock.monotonic_s())):
-                process.kill()
-                process.wait(_GRACE_S)
+        stop_all(self._pool.all, _GRACE_S)
         self._servers.stop(_SAVE_S)
         if self._quit:
             self._supervisor.poll_status()
@@ -252,8 +246,8 @@ class Run:
         self._handle_events()
         totals = sum_datasets(self._supervisor.status)
         status = self._supervisor.status
-        ended = self._pool.finished and not (self._quit or self._broken)
-        succeeded = ended and status.get("state") != "failed"
+        is_finished = self._pool.finished and not (self._quit or self._broken)
+        succeeded = is_finished and status.get("state") != "failed"
         total_text = "" if totals.records is None else f" of {totals.records}"
         print(  # noqa: T201 - a command prints
             f"{self._options.job} {'is done' if succeeded else 'is not done'} after "
@@ -278,7 +272,7 @@ class Run:
     def _failure_code(self) -> int:
         """Returns the exit code of a run that was not successful."""
         if self._quit:
-            return _INTERRUPTED
+            return INTERRUPTED
         fatal_exit_code = self._options.fatal_exit_code
         return fatal_exit_code if self._pool.ended_fatally and fatal_exit_code is not None else 1
 

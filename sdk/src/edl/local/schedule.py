@@ -11,9 +11,9 @@ from edl.errors import SettingError
 
 _WHEN = re.compile(r"(\d+(?:\.\d+)?)(s|%)")
 _COUNT = re.compile(r"([+-])(\d+)")
-_KILL = re.compile(r"kill(?: ([\w.-]+))?")
 MASTER = "master"
 """The name of the master in `kill master`."""
+_KILL = re.compile(rf"kill(?: ({MASTER}|trainer-\d+|server-\d+))?")
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def parse(text: str) -> Schedule:
     """Parses `WHEN:WHAT` entries, separated by commas.
 
     WHEN is seconds (`2.5s`) or a share of all records (`40%`); WHAT is `+N`, `-N`, `kill`,
-    `kill trainer-1` or `kill master`.
+    `kill trainer-1`, `kill server-0` or `kill master`.
 
     Raises:
         SettingError: An entry is invalid; the text names it.
@@ -104,7 +104,7 @@ def _parse_entry(text: str) -> ScheduledAction:
     if time is None or action is None:
         raise SettingError(
             f"schedule entry {text!r} cannot be read: write WHEN:WHAT, WHEN as 2.5s or 40%, "
-            "WHAT as +1, -1, kill, kill trainer-1 or kill master"
+            "WHAT as +1, -1, kill, kill trainer-1, kill server-0 or kill master"
         )
     number = float(time[1])
     if time[2] == "s":

@@ -12,7 +12,7 @@ from pathlib import Path
 from edl import clock
 from edl.backoff import Backoff
 from edl.errors import EdlError, SettingError
-from edl.local.processes import Process
+from edl.local.processes import Process, stop_all
 
 log = logging.getLogger("edl.run")
 
@@ -44,7 +44,7 @@ def command(index: int, ports: list[int], job: str, checkpoints: Path) -> list[s
     # -P: otherwise a file `pserver.py` in the working directory would be imported
     program = [sys.executable, "-P", "-m", "pserver", "--listen", f"127.0.0.1:{ports[index]}"]
     program += ["--index", str(index), "--of", str(len(ports)), "--job", job]
-    return [*program, "--checkpoints", str(checkpoints)]
+    return [*program, "--checkpoints", str(checkpoints), "--log-format", "text"]
 
 
 @dataclass
@@ -95,13 +95,7 @@ class ServerProcesses:
 
     def stop(self, grace_s: float) -> None:
         """Sends SIGTERM, on which servers write a final checkpoint, then SIGKILL after the grace."""
-        for process in self.all:
-            process.remove()
-        until_s = clock.monotonic_s() + grace_s
-        for process in self.all:
-            if not process.wait(max(0.0, until_s - clock.monotonic_s())):
-                process.kill()
-                process.wait(grace_s)
+        stop_all(self.all, grace_s)
 
     def _restart(self, index: int, server: _Server, now_s: float) -> None:
         if server.restart_at_s is None:

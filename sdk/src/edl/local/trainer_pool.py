@@ -66,6 +66,8 @@ class TrainerPool:
     def kill(self, name: str | None) -> None:
         """Sends SIGKILL to the trainer of this name, or to the newest."""
         matching = [process for process in self._not_stopping() if name in (None, process.name)]
+        if not matching:
+            log.warning("%s is not running: nothing is killed", name or "a trainer")
         for victim in matching[-1:]:
             log.info("sending SIGKILL to %s", victim.name)
             victim.kill()

@@ -115,11 +115,6 @@ class Round:
         """Number of members."""
         return len(self.members)
 
-    @property
-    def world(self) -> int:
-        """The same as `world_size`."""
-        return self.world_size
-
 
 @dataclass(frozen=True)
 class RoundView:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from edl.errors import SettingError
 from edl.master import protocol
+from edl.master.variables import report_unknown
 
 GRACE_S = 1.5
 PATIENCE_S = 600.0
@@ -51,6 +52,8 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     Raises:
         SettingError: A variable is missing or cannot be read; the text names it.
     """
+    if environ is None:
+        report_unknown()
     variables = os.environ if environ is None else environ
     return Settings(
         master=_master(variables.get("EDL_MASTER", "")),

@@ -124,12 +124,12 @@ class UserCode:
     def prediction_arrays(self, predictions: Any, records: int) -> dict[str, Any]:
         """Converts predictions to arrays by name, with a row for each record."""
         if isinstance(predictions, Mapping):
-            named = {str(name): array for name, array in predictions.items()}
+            values_by_name = {str(name): array for name, array in predictions.items()}
         elif isinstance(predictions, (tuple, list)):
-            named = {f"outputs{i}": array for i, array in enumerate(predictions)}
+            values_by_name = {f"outputs{i}": array for i, array in enumerate(predictions)}
         else:
-            named = {"outputs": predictions}
-        arrays = {name: _array(values) for name, values in named.items()}
+            values_by_name = {"outputs": predictions}
+        arrays = {name: _array(values) for name, values in values_by_name.items()}
         for name, array in arrays.items():
             if not array.ndim or len(array) != records:
                 raise ModelError(

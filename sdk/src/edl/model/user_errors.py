@@ -56,8 +56,10 @@ def user_traceback(path: Path, error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     ours = [i for i, frame in enumerate(frames) if is_user_file(folder, frame.filename)]
     user_frames = frames[ours[0] : ours[-1] + 1] if ours else []
-    listed = "".join(traceback.format_list(user_frames))
-    return f"Traceback (in {path}):\n{listed}{summary(error)}" if user_frames else summary(error)
+    frames_text = "".join(traceback.format_list(user_frames))
+    return (
+        f"Traceback (in {path}):\n{frames_text}{summary(error)}" if user_frames else summary(error)
+    )
 
 
 def is_user_file(folder: Path, file: str) -> bool:

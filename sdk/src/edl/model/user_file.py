@@ -53,7 +53,7 @@ def load(path: PathLike) -> Model:
     """
     file_path = Path(path)
     source = check(file_path)
-    before = set(sys.modules)
+    modules_before = set(sys.modules)
     names = vars(_run(file_path, source))
     user_functions = {}
     for function in functions.FUNCTIONS:
@@ -61,7 +61,7 @@ def load(path: PathLike) -> Model:
             user_functions[function.name] = _checked(file_path, function, names[function.name])
         elif function.required:
             raise ModelError(functions.missing_message(file_path, function))
-    code = {"model": _fingerprint(file_path, source, set(sys.modules) - before)}
+    code = {"model": _fingerprint(file_path, source, set(sys.modules) - modules_before)}
     return Model(file_path, code, user_functions)
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any, Callable
+from typing import Callable
 
+from edl.master.protocol import Json
 from edl.servers.connection import PserverConnection
 from edl.servers.errors import ServersError
 from edl.servers.fan_out import FanOut
 
 log = logging.getLogger("edl")
-
-Json = dict[str, Any]
 WRITE_S = 110.0
 """Time limit for a server to write its part; server 0's ticket expires soon after."""
 _MOMENT_S = 1.0
@@ -38,10 +37,7 @@ def write_checkpoint(fan: FanOut, identity: Json, version: int) -> None:
         return connection.json("POST", "/v1/commit", body)
 
     fan.call_all(prepare)
-    others = list(range(1, len(fan)))
-    if others:
-        fan.call_all(commit, others)
-    fan.call_all(commit, [0])
+    fan.call_coordinator_last(commit)
 
 
 class ServerCheckpointer:

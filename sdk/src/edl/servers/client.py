@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ import numpy as np
 
 from edl import clock
 from edl.errors import DataError, MasterError
+from edl.master.protocol import Json
 from edl.master.session import Session
 from edl.servers.checkpointing import ServerCheckpointer, write_checkpoint
 from edl.servers.connection import PserverConnection
@@ -18,7 +18,7 @@ from edl.servers.errors import NonFiniteGradient, ServersError
 from edl.servers.frames import Frame, encode
 from edl.servers.layout import split
 from edl.servers.model_spec import ModelSpec
-from edl.servers.parameter_reader import Json, ParameterReader, checked_ids
+from edl.servers.parameter_reader import ParameterReader, checked_ids
 from edl.servers.push_history import PushHistory, RollbackReport, rollback_report
 from edl.servers.worker import Gradients
 
@@ -145,10 +145,7 @@ class PserverClient(ParameterReader):
             False if another trainer writes it or has written it.
         """
         self._saver.finish(_SAVED_S)
-        ask = {**self._request_fields(), "kind": "save"}
-        ticket = self._fan.call_all(
-            lambda connection, _: connection.json("POST", "/v1/tickets", ask), [0]
-        )[0]
+        ticket = self._fan.request_ticket({**self._request_fields(), "kind": "save"})
         if ticket["granted"]:
             write_checkpoint(self._fan, self._request_fields(), ticket["version"])
         return bool(ticket["granted"])
@@ -169,11 +166,8 @@ class PserverClient(ParameterReader):
         self.report_rollbacks()
 
     def _save_in_background(self, version: int) -> None:
-        if self._saver.start(self._request_fields(), version):
-            return
-        with contextlib.suppress(ServersError):  # otherwise the ticket expires
-            body = {**self._request_fields(), "kind": "save", "back": True}
-            self._fan.connections[0].json("POST", "/v1/tickets", body)
+        if not self._saver.start(self._request_fields(), version):
+            self._fan.return_ticket({**self._request_fields(), "kind": "save"})
 
     def _checked_rows(self, table: str, ids: Any, rows: Any, number: int) -> tuple[Any, Any]:
         row_ids = checked_ids(table, ids)

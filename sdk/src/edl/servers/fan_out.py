@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -10,12 +11,14 @@ from typing import Any, TypeVar
 
 from edl import clock
 from edl.backoff import Backoff
+from edl.master.protocol import Json
 from edl.servers.connection import PserverConnection
-from edl.servers.errors import ServersUnavailable
+from edl.servers.errors import ServersError, ServersUnavailable
 
 log = logging.getLogger("edl")
 T = TypeVar("T")
 
+_TICKETS = "/v1/tickets"
 _LOG_AFTER_TRIES = 4
 Call = Callable[[PserverConnection, int], T]
 """(connection, index of the server) -> its answer."""
@@ -42,6 +45,30 @@ class FanOut:
 
     def __len__(self) -> int:
         return len(self.connections)
+
+    def call_coordinator_last(self, call: Call[T]) -> None:
+        """Calls all servers, and server 0 when the others have performed the call.
+
+        Raises:
+            ServersError: As `call_all`.
+        """
+        others = range(1, len(self))
+        if others:
+            self.call_all(call, others)
+        self.call_all(call, [0])
+
+    def request_ticket(self, body: Json) -> Json:
+        """Asks server 0, which coordinates the others, for a ticket; returns its answer.
+
+        Raises:
+            ServersError: As `call_all`.
+        """
+        return self.call_all(lambda server, _: server.json("POST", _TICKETS, body), [0])[0]
+
+    def return_ticket(self, body: Json) -> None:
+        """Gives the ticket of a request back, in one try: without it, the ticket expires."""
+        with contextlib.suppress(ServersError):
+            self.connections[0].json("POST", _TICKETS, {**body, "back": True})
 
     def call_all(self, call: Call[T], servers: Sequence[int] | None = None) -> list[T]:
         """Calls these servers, by default all, and returns their answers in order.

@@ -39,11 +39,11 @@ def encode(meta: Mapping[str, Any], arrays: Mapping[str, Any]) -> list[memoryvie
         meta: JSON.
         arrays: float32 or int64 arrays by name.
     """
-    listed, bodies = [], []
+    entries, bodies = [], []
     for name, array in arrays.items():
-        listed.append([name, array.dtype.name, list(array.shape)])
+        entries.append([name, array.dtype.name, list(array.shape)])
         bodies.append(np.ascontiguousarray(array, dtype=_DTYPES[array.dtype.name]))
-    header = json.dumps({"meta": meta, "arrays": listed}, separators=(",", ":")).encode()
+    header = json.dumps({"meta": meta, "arrays": entries}, separators=(",", ":")).encode()
     parts = [_padded(_HEAD.pack(MAGIC, len(header)) + header)]
     for body in bodies:
         if body.size:
@@ -65,20 +65,20 @@ def decode(data: bytearray) -> Frame:
     try:
         magic, length = _HEAD.unpack_from(view)
         header = json.loads(bytes(view[_HEAD.size : _HEAD.size + length]))
-        listed = [_entry(*entry) for entry in header["arrays"]]
+        entries = [_entry(*entry) for entry in header["arrays"]]
         meta = header["meta"]
     except (struct.error, ValueError, KeyError, TypeError) as error:
         raise FrameError(f"{view.nbytes} bytes are not a frame: {error}") from error
     if not isinstance(meta, dict):
         raise FrameError("a frame's header is not a JSON object")
     at = _aligned(_HEAD.size + length)
-    end = at + sum(_aligned(size) for _, _, _, size in listed)
+    end = at + sum(_aligned(size) for _, _, _, size in entries)
     if magic != MAGIC or end + _TAIL.size != view.nbytes:
         raise FrameError(f"a frame has {view.nbytes} bytes and should have {end + _TAIL.size}")
     if crc32(view[:end]) != _TAIL.unpack_from(view, end)[0]:
         raise FrameError("a frame's checksum is wrong")
     arrays = {}
-    for name, dtype, shape, size in listed:
+    for name, dtype, shape, size in entries:
         arrays[name] = np.frombuffer(view[at : at + size], dtype).reshape(shape)
         at += _aligned(size)
     return Frame(meta, arrays)

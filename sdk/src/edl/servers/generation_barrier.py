@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from edl import clock
 from edl.backoff import Backoff
 from edl.errors import SettingError
+from edl.master.protocol import Json
 from edl.servers import generation_start
 from edl.servers.connection import PserverConnection
-from edl.servers.errors import RequestRefused, ServersError, ServersUnavailable
+from edl.servers.errors import RequestRefused, ServersUnavailable
 from edl.servers.fan_out import FanOut
 from edl.servers.layout import Layout
 from edl.servers.model_spec import ModelSpec
 
 log = logging.getLogger("edl")
-
-Json = dict[str, Any]
 _WAIT_S = 5.0
 _AGAIN = ("generation", "checkpoint", "index")
 """Fields of refusals that report a change at the servers: their states must be read again."""
@@ -81,8 +78,8 @@ class GenerationBarrier:
                 if generation != self.generation:
                     self.generation, self.position = generation, None
                 return states
-            before, ready = ready, states[0]["generation"] if states[0]["ready"] else 0
-            if ready != before and ready:
+            ready_before, ready = ready, states[0]["generation"] if states[0]["ready"] else 0
+            if ready != ready_before and ready:
                 continue  # server 0 starts last: the others may have answered before they were ready
             if (
                 model is not None
@@ -125,17 +122,14 @@ class GenerationBarrier:
 
     def _started_generation(self, model: ModelSpec, layout: Layout, states: list[Json]) -> bool:
         """Starts a generation if server 0 grants a ticket; returns whether states may have changed."""
-        ask = {**self._identity, "generation": states[0]["generation"], "kind": "settle"}
-        ticket = self._fan.call_all(
-            lambda connection, _: connection.json("POST", "/v1/tickets", ask), [0]
-        )[0]
+        request = {**self._identity, "generation": states[0]["generation"], "kind": "settle"}
+        ticket = self._fan.request_ticket(request)
         if not ticket["granted"]:
             return False
         try:
             return self._start(model, layout, states, ticket["ticket"])
         except BaseException:
-            with contextlib.suppress(ServersError):  # otherwise the ticket expires
-                self._fan.connections[0].json("POST", "/v1/tickets", {**ask, "back": True})
+            self._fan.return_ticket(request)
             raise
 
     def _start(self, model: ModelSpec, layout: Layout, states: list[Json], ticket: int) -> bool:

@@ -10,14 +10,13 @@ import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional
 
+from edl.master.protocol import Json
 from edl.servers.connection import PserverConnection
 from edl.servers.fan_out import FanOut
 from edl.servers.frames import encode
 from edl.servers.layout import Layout
 
 log = logging.getLogger("edl")
-
-Json = dict[str, Any]
 SETTLE_S = 120.0
 """Time limit for a server to read its part of a checkpoint."""
 _NEWEST = 5
@@ -67,10 +66,7 @@ def start_generation(
         arrays = {} if start.checkpoint is not None else {"dense": initial[server]}
         return connection.send_frame("/v1/settle", encode(meta, arrays), SETTLE_S)
 
-    others = list(range(1, len(fan)))
-    if others:
-        fan.call_all(call, others)
-    fan.call_all(call, [0])
+    fan.call_coordinator_last(call)
 
 
 def _names(state: Json) -> set[tuple[int, int, int]]:

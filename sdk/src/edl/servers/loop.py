@@ -7,10 +7,10 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any
 
 from edl import clock
-from edl.data.batches import Batches, batches
+from edl.data.batches import Batches, describe
 from edl.errors import DataError, MasterError
 from edl.master.session import Session, session
 from edl.servers.client import PserverClient, PushOutcome
@@ -84,21 +84,14 @@ def train(
     rules = Rules(max_staleness, modulate, checkpoint_steps, checkpoint_seconds, checkpoint_keep)
     model = ModelSpec(worker, code or {}, rules.check()._asdict())
     member_session = session() if member is None else member
-    order = _Order(epochs, shuffle_seed, task_records)
-    loop = batches(dataset, batch_size, member=member_session, **order._asdict())
+    description = describe(
+        dataset, batch_size, epochs=epochs, shuffle_seed=shuffle_seed, task_records=task_records
+    )
+    loop = Batches(dataset, batch_size, description, member_session)
     member_session.join()
     with contextlib.closing(PserverClient(member_session, model)) as servers:
         run = _Run(worker, servers, loop, on_step, member_session, overlap=overlap, on_nan=on_nan)
-        run.execute(saves=rules.saves)
-    return run.result
-
-
-class _Order(NamedTuple):
-    """The arguments of `edl.batches` that decide which records come when."""
-
-    epochs: int
-    shuffle_seed: int | None
-    task_records: int | None
+        return run.execute(saves=rules.saves)
 
 
 def _check_on_nan(on_nan: str) -> None:
@@ -127,7 +120,7 @@ class _Run:
         self._means = EpochMeans()
         self._exchange_s = 0.0
 
-    def execute(self, *, saves: bool) -> None:
+    def execute(self, *, saves: bool) -> TrainingResult:
         """Trains all batches, then writes a final checkpoint."""
         with self._loop:
             self._train()
@@ -135,6 +128,7 @@ class _Run:
             self._finish(saves=saves)
         else:
             self._member.check()
+        return self.result
 
     def _train(self) -> None:
         """Trains all batches; returns early if this trainer is stopping."""
@@ -180,7 +174,7 @@ class _Run:
         started_s, self._exchange_s = clock.monotonic_s(), 0.0
         number = self._servers.next_number()
         try:
-            gradients, pushed = self._compute_and_push(records, number)
+            gradients, outcome = self._compute_and_push(records, number)
         except NonFiniteGradient as error:
             self._handle_non_finite(error)
             return
@@ -198,7 +192,7 @@ class _Run:
                     epoch=loop.epoch,
                     records=size,
                     metrics=gradients.metrics,
-                    staleness=pushed.staleness,
+                    staleness=outcome.staleness,
                     seconds=clock.monotonic_s() - started_s,
                     exchange_s=self._exchange_s,
                     servers=self._servers,
@@ -217,13 +211,13 @@ class _Run:
         tries = 0
         while tries < MOST_TRIES:
             try:
-                gradients, pushed = self._try_push(records, number)
+                gradients, outcome = self._try_push(records, number)
             except GenerationChanged as error:
                 log.info("%s: this batch is computed again", error)
                 self._servers.refresh()
                 continue
-            if pushed.applied:
-                return gradients, pushed
+            if outcome.applied:
+                return gradients, outcome
             tries += 1
             self.result.stale += 1
         raise ServersError(
@@ -240,7 +234,7 @@ class _Run:
             self._check_loss(gradients, number)
             started_s = clock.monotonic_s()
             size = self._loop.records
-            pushed = servers.push(gradients, number, size, want=pending_pull is None)
+            outcome = servers.push(gradients, number, size, want=pending_pull is None)
         except BaseException:
             if pending_pull is not None:
                 pending_pull.cancel()
@@ -248,7 +242,7 @@ class _Run:
         if pending_pull is not None:
             self._apply_pull(pending_pull)
         self._exchange_s += clock.monotonic_s() - started_s
-        return gradients, pushed
+        return gradients, outcome
 
     def _check_loss(self, gradients: Gradients, number: int) -> None:
         if not math.isfinite(gradients.metrics.get("loss", 0.0)):

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from edl.errors import DataError, one_line
+from edl.master.protocol import Json
 from edl.servers.worker import Worker
-
-Json = dict[str, Any]
 
 
 class ModelSpec:

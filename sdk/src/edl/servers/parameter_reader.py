@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from edl.errors import DataError, SettingError
+from edl.master.protocol import Json
 from edl.master.session import Session
 from edl.servers.connection import PserverConnection
 from edl.servers.errors import GenerationChanged, ServersError
@@ -22,8 +23,6 @@ from edl.servers.model_spec import ModelSpec
 from edl.servers.worker import Ids
 
 log = logging.getLogger("edl")
-
-Json = dict[str, Any]
 NEVER = -1
 """A version older than any other."""
 

@@ -7,9 +7,9 @@ only some servers contain counts as lost: the model no longer has all of it.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-Json = dict[str, Any]
+from edl.master.protocol import Json
 
 
 class RollbackLoss(NamedTuple):

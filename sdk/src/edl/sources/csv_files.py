@@ -11,7 +11,7 @@ from typing import IO, Any
 from edl.errors import DataError, RecordError, one_line
 from edl.master import protocol
 from edl.sources.base import Collate, Dataset, RecordwiseSource
-from edl.sources.files import PathLike
+from edl.sources.files import PathLike, open_by_name
 
 Row = dict[str, str]
 
@@ -35,14 +35,7 @@ def from_csv(
     Raises:
         DataError: A file is missing, empty or not UTF-8, or two have the same name.
     """
-    tables: dict[str, CsvFile] = {}
-    for path in paths:
-        table = CsvFile(Path(path))
-        if tables.setdefault(table.path.name, table) is not table:
-            raise DataError(f"data set {name!r} has two files of the name {table.path.name!r}")
-    if not tables:
-        raise DataError(f"data set {name!r} is empty: no file was given")
-    return Dataset(name, CsvSource(tables, convert, collate))
+    return Dataset(name, CsvSource(open_by_name(name, paths, CsvFile), convert, collate))
 
 
 class CsvFile:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, TypeVar, Union
 
 from edl.errors import DataError
 from edl.master import protocol
 from edl.sources.base import Collate, Dataset, RecordwiseSource
 
 PathLike = Union[str, "os.PathLike[str]"]
+File = TypeVar("File")
 
 
 def from_files(
@@ -30,8 +31,30 @@ def from_files(
     """
     sorted_paths = sorted(Path(path) for path in paths)
     if not sorted_paths:
-        raise DataError(f"data set {name!r} is empty: no file was given")
+        raise _no_file(name)
     return Dataset(name, FileSource(sorted_paths, read, collate))
+
+
+def open_by_name(
+    name: str, paths: Iterable[PathLike], open_file: Callable[[Path], File]
+) -> dict[str, File]:
+    """Opens the files of a data set; returns them by the names that the master knows them by.
+
+    Raises:
+        DataError: There is no file, or two have the same name; as `open_file`.
+    """
+    files: dict[str, File] = {}
+    for path in map(Path, paths):
+        file = open_file(path)
+        if files.setdefault(path.name, file) is not file:
+            raise DataError(f"data set {name!r} has two files of the name {path.name!r}")
+    if not files:
+        raise _no_file(name)
+    return files
+
+
+def _no_file(name: str) -> DataError:
+    return DataError(f"data set {name!r} is empty: no file was given")
 
 
 class FileSource(RecordwiseSource):

@@ -9,7 +9,7 @@ from typing import Any
 from edl.errors import DataError
 from edl.master import protocol
 from edl.sources.base import Collate, Dataset, RecordwiseSource
-from edl.sources.files import PathLike
+from edl.sources.files import PathLike, open_by_name
 from edl.sources.record_format import Reader
 
 
@@ -30,17 +30,15 @@ def from_records(
     Raises:
         DataError: A file is missing, empty or not a record file, or two have the same name.
     """
-    readers: dict[str, Reader] = {}
-    for path in paths:
-        reader = Reader(path)
-        file = Path(path).name
-        if not len(reader):
-            raise DataError(f"{path} holds no records")
-        if readers.setdefault(file, reader) is not reader:
-            raise DataError(f"data set {name!r} has two files of the name {file!r}")
-    if not readers:
-        raise DataError(f"data set {name!r} is empty: no file was given")
+    readers = open_by_name(name, paths, _open_filled)
     return Dataset(name, RecordFileSource(readers, decode, collate))
+
+
+def _open_filled(path: Path) -> Reader:
+    reader = Reader(path)
+    if not len(reader):
+        raise DataError(f"{path} holds no records")
+    return reader
 
 
 class RecordFileSource(RecordwiseSource):

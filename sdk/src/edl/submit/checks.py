@@ -9,11 +9,13 @@ from posixpath import normpath
 from edl.errors import SettingError
 from edl.submit.manifest import MODEL_FOLDER, MOST_BYTES, Claim
 
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
-_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}", re.ASCII)
+MOST_TRAINERS, MOST_WEIGHT = 10_000, 1000
+"""Limits of EDL's admission, as those of names below."""
+_LABEL_PATTERN = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_LABEL = re.compile(_LABEL_PATTERN)
+_SUBDOMAIN = re.compile(rf"{_LABEL_PATTERN}(\.{_LABEL_PATTERN})*")
+_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _LONGEST_LABEL, _LONGEST_SUBDOMAIN = 63, 253
-MOST_SERVERS = 64
 
 
 def check_label(flag: str, text: str) -> str:
@@ -49,7 +51,7 @@ def check_volume_claim(flag: str, text: str) -> str:
     Raises:
         SettingError: It is invalid.
     """
-    if len(text) > _LONGEST_SUBDOMAIN or not _SUBDOMAIN.fullmatch(text):
+    if not _is_claim_name(text):
         raise SettingError(f"{flag} is {text!r:.80}: write the name of a PersistentVolumeClaim")
     return text
 
@@ -75,13 +77,17 @@ def parse_claim(text: str) -> Claim:
     """
     name, _, mount = text.partition(":")
     path, _, mode = mount.partition(":")
-    is_valid = len(name) <= _LONGEST_SUBDOMAIN and _SUBDOMAIN.fullmatch(name) and mode in ("", "ro")
+    is_valid = _is_claim_name(name) and mode in ("", "ro")
     if not is_valid or not path.startswith("/") or normpath(path) != path.rstrip("/"):
         raise SettingError(
             f"--claim is {text!r:.80}: write NAME:/path, or NAME:/path:ro to read only; NAME is a "
             "PersistentVolumeClaim"
         )
     return Claim(name, path.rstrip("/"), mode == "ro")
+
+
+def _is_claim_name(text: str) -> bool:
+    return len(text) <= _LONGEST_SUBDOMAIN and _SUBDOMAIN.fullmatch(text) is not None
 
 
 def check_claims(claims: Sequence[Claim]) -> Sequence[Claim]:

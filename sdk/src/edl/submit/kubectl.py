@@ -26,12 +26,12 @@ def create(job: Mapping[str, Any], config_map: Mapping[str, Any]) -> None:
         raise EdlError(
             "kubectl was not found: install it, or drop --apply and use the YAML elsewhere"
         )
-    created = json.loads(_call([program, "create", "-f", "-", "-o", "json"], job))
+    created_job = json.loads(_call([program, "create", "-f", "-", "-o", "json"], job))
     owner = {
         "apiVersion": job["apiVersion"],
         "kind": job["kind"],
         "name": job["metadata"]["name"],
-        "uid": created["metadata"]["uid"],
+        "uid": created_job["metadata"]["uid"],
     }
     metadata = {**config_map["metadata"], "ownerReferences": [owner]}
     try:
@@ -45,7 +45,7 @@ def create(job: Mapping[str, Any], config_map: Mapping[str, Any]) -> None:
 def _call(command: Sequence[str], manifest: Mapping[str, Any]) -> str:
     """Runs kubectl and returns its output."""
     try:
-        done = subprocess.run(  # noqa: S603 - the user's own kubectl
+        process = subprocess.run(  # noqa: S603 - the user's own kubectl
             command,
             input=json.dumps(manifest),
             capture_output=True,
@@ -55,9 +55,9 @@ def _call(command: Sequence[str], manifest: Mapping[str, Any]) -> str:
         )
     except subprocess.TimeoutExpired as error:
         raise EdlError(f"kubectl gave no answer within {_ANSWER_S:g} s") from error
-    if done.returncode:
-        message = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+    if process.returncode:
+        message = " ".join(process.stderr.split()) or f"exit code {process.returncode}"
         raise EdlError(
             f"kubectl refused {manifest['kind']} {manifest['metadata']['name']}: {message}"
         )
-    return done.stdout
+    return process.stdout

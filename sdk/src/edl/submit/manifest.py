@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+from edl.master.protocol import Json
 
 MODEL_FOLDER = "/etc/edl/model"
 CONTAINER = "trainer"
@@ -18,8 +19,6 @@ MOST_BYTES = 1 << 20
 _GRACE_S = 30
 _RETRIES = 6
 _PREFIX = "edl.training/"
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)

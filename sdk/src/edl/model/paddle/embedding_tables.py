@@ -63,14 +63,16 @@ class EmbeddingTable:
 
     def gradient(self) -> tuple[Any, Any] | None:
         """Returns unique ids and a gradient for each; None if the batch used no rows."""
-        used = [(ids, rows.grad.numpy()) for ids, rows in self._used if rows.grad is not None]
+        gradients = [(ids, rows.grad.numpy()) for ids, rows in self._used if rows.grad is not None]
         self.clear()
-        if len(used) < 2:  # noqa: PLR2004 - nothing to add up
-            return used[0] if used else None
-        unique, places = np.unique(np.concatenate([ids for ids, _ in used]), return_inverse=True)
-        summed = np.zeros((len(unique), self._dim), np.float32)
-        np.add.at(summed, places, np.concatenate([rows for _, rows in used]))
-        return unique, summed
+        if len(gradients) < 2:  # noqa: PLR2004 - nothing to add up
+            return gradients[0] if gradients else None
+        unique, places = np.unique(
+            np.concatenate([ids for ids, _ in gradients]), return_inverse=True
+        )
+        sums = np.zeros((len(unique), self._dim), np.float32)
+        np.add.at(sums, places, np.concatenate([rows for _, rows in gradients]))
+        return unique, sums
 
     def all_rows(self, lookup: Lookup) -> Any:
         """Looks up all rows."""

@@ -94,14 +94,14 @@ class OptimizerState:
         if self._created:
             return
         block = paddle.static.default_main_program().global_block()
-        make = self._optimizer._create_accumulators  # noqa: SLF001 - see the module's docstring
+        create = self._optimizer._create_accumulators  # noqa: SLF001 - see the module's docstring
         groups = self._optimizer._param_groups  # noqa: SLF001 - as above
         with paddle.no_grad():
             for group in groups:
                 if isinstance(group, dict):
-                    make(block, {**group, "params": _trainable(group["params"])})
+                    create(block, {**group, "params": _trainable(group["params"])})
                 else:
-                    make(block, _trainable(groups))
+                    create(block, _trainable(groups))
                     break
         self._created = True
 

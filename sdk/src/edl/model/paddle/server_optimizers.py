@@ -38,8 +38,8 @@ def to_server_optimizer(optimizer: Any, path: Path) -> dict[str, Any]:
     Raises:
         ModelError: They do not support it; the text lists what they support.
     """
-    make = _KINDS.get(type(optimizer))
-    if make is None:
+    describe = _KINDS.get(type(optimizer))
+    if describe is None:
         raise _refused(path, f"no {type(optimizer).__name__}")
     for limitation, setting in (
         ("no weight decay", getattr(optimizer, "regularization", None)),
@@ -53,7 +53,7 @@ def to_server_optimizer(optimizer: Any, path: Path) -> dict[str, Any]:
     rate = optimizer._learning_rate  # noqa: SLF001 - no public name for it
     if not isinstance(rate, float):
         raise _refused(path, "no schedules of the learning rate")
-    return {**make(optimizer), "learning_rate": rate}
+    return {**describe(optimizer), "learning_rate": rate}
 
 
 def _first(optimizer: Any) -> Any:

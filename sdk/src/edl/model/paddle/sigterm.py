@@ -14,7 +14,7 @@ import paddle
 def restore_handler() -> None:
     """Restores the handler of SIGTERM from before `import paddle`, in the main thread."""
     paddle.disable_signal_handler()
-    before = signal.getsignal(signal.SIGTERM)
+    handler = signal.getsignal(signal.SIGTERM)
     main = threading.current_thread() is threading.main_thread()
-    if main and before is not None and before != signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, before)
+    if main and handler is not None and handler != signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, handler)

@@ -68,8 +68,8 @@ class PaddleWorker(Network):
                 dense[name] = parameter.grad.numpy()
                 parameter.clear_gradient(False)
         rows = {table.name: table.gradient() for table in self._embeddings}
-        used = {name: gradient for name, gradient in rows.items() if gradient is not None}
-        return Gradients(dense, used, {"loss": loss.item()})
+        row_gradients = {name: gradient for name, gradient in rows.items() if gradient is not None}
+        return Gradients(dense, row_gradients, {"loss": loss.item()})
 
     def evaluate(self, records: Any, lookup: Lookup | None = None) -> dict[str, float]:
         """As in `Adapter`."""

@@ -1,0 +1,56 @@
+"""The environment variables of a trainer, and a report of those that do not exist."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from functools import lru_cache
+
+from edl.nearest import advice
+
+log = logging.getLogger("edl")
+
+_PREFIX = "EDL_"
+_SERVICE = "_SERVICE_HOST"
+COMPONENTS = ("extender", "master", "pserver", "reconciler", "webhook")
+"""Programs with variables of their own, EDL_MASTER_LISTEN and the like, which they check."""
+TRAINERS = (
+    "EDL_ADDRESS",
+    "EDL_EXCHANGE_PORT",
+    "EDL_GRACE_S",
+    "EDL_JOB",
+    "EDL_MASTER",
+    "EDL_MAX_TRAINERS",
+    "EDL_PARAMETER_SERVERS",
+    "EDL_PATIENCE_S",
+    "EDL_TOKEN",
+    "EDL_TOKEN_FILE",
+    "EDL_TRAINER",
+)
+
+
+@lru_cache(maxsize=1)
+def report_unknown() -> None:
+    """Logs one warning for each variable that does not exist, once in a process."""
+    for text in unknown_variables(os.environ):
+        log.warning("%s", text)
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """Returns a text for each variable EDL_... that does not exist but resembles one; no values.
+
+    Others belong to other software: to a component of EDL, or to the user's program. Variables
+    that Kubernetes sets for Services called edl-... are left out, too.
+    """
+    services = [name[: -len(_SERVICE)] for name in environ if name.endswith(_SERVICE)]
+    of_others = tuple(f"{_PREFIX}{name}_".upper() for name in COMPONENTS) + tuple(
+        f"{service}{part}" for service in services for part in ("_SERVICE_", "_PORT")
+    )
+    return [
+        f"the variable {name} does not exist{hint}"
+        for name in sorted(set(environ).difference(TRAINERS))
+        if name.startswith(_PREFIX) and not name.startswith(of_others)
+        for hint in [advice(name, TRAINERS, _PREFIX)]
+        if hint
+    ]

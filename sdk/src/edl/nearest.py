@@ -1,0 +1,25 @@
+"""The nearest name that exists, for messages about a flag or variable that does not. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+_LEAST_PART = 4
+"""Characters of a part of a name that is recognized as that name."""
+
+
+def advice(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """Returns ` (did you mean X?)` for the end of a message; "" where no known name is near.
+
+    Args:
+        name: The name that does not exist.
+        known: Those that do.
+        prefix: What all of them begin with, and what therefore says nothing about resemblance.
+    """
+    by_stem = {other[len(prefix) :].lower(): other for other in known}
+    stem = name[len(prefix) :].lower()
+    matches = get_close_matches(stem, by_stem, n=1)
+    if not matches and len(stem) >= _LEAST_PART:
+        matches = [other for other in by_stem if stem in other]
+    return f" (did you mean {by_stem[matches[0]]}?)" if matches else ""

@@ -1,0 +1,262 @@
+"""`edl run` with a real master and real trainers, some of which are killed."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from queue import Queue
+
+import pytest
+from edl import SettingError, __main__
+from edl.local import master
+from edl.local.ports import free_ports
+from edl.local.processes import Event, Process
+
+from tests.sdk.support.contract import Master
+
+PROGRAM = """
+import os, sys, time
+import edl
+print("begins", flush=True)
+steps = 0
+def wait_for(path):
+    global steps
+    steps += 1
+    while steps > 16 and not os.path.exists(path):
+        time.sleep(0.01)
+data = edl.from_function("train", int, {records})
+log = os.open(sys.argv[1], os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+for batch in edl.batches(data, 5, task_records=10, epochs=2):
+    {step}
+    os.write(log, b"".join(b"%d\\n" % number for number in batch))
+"""
+"""Notes what it has trained on; `wait_for` lets it make 16 steps before there is a file."""
+LAST = re.compile(
+    r"train is (done|not done) after [\d.]+ s: (\d+) of (\d+) records acknowledged, (\d+) trained "
+    r"but lost before they were, (\d+) tasks dropped, master restarted (\d+) times"
+)
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Runs a program by `edl run`, with a file for the records that it trained."""
+
+    def command(*options: str, program: str) -> "subprocess.CompletedProcess[str]":
+        path = tmp_path / "train.py"
+        path.write_text(program)
+        return subprocess.run(  # noqa: S603 - our own program
+            [sys.executable, "-m", "edl", "run", *options, str(path), str(tmp_path / "trained")],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+            cwd=tmp_path,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+        )
+
+    return command
+
+
+def _started(folder: Path, *words: str) -> "subprocess.Popen[str]":
+    """A run under way, which says all that it says in one stream."""
+    return subprocess.Popen(  # noqa: S603 - our own program
+        [sys.executable, "-m", "edl", "run", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "TMPDIR": str(folder)},
+    )
+
+
+def _trained(folder: Path) -> Counter[int]:
+    return Counter(int(line) for line in (folder / "trained").read_text().splitlines())
+
+
+def _last(text: str) -> list[str]:
+    match = LAST.search(text)
+    assert match is not None, text
+    return list(match.groups())
+
+
+def test_kills_of_trainers_and_of_the_master_lose_no_record(tmp_path: Path) -> None:
+    """Each is acknowledged once an epoch; what was trained in vain is counted and shown."""
+    path, go = tmp_path / "train.py", tmp_path / "go"
+    path.write_text(PROGRAM.format(records=300, step="wait_for(sys.argv[2])"))
+    schedule = "3%:kill, 5%:kill trainer-0, 7%:kill master, 8%:+1"
+    words = ("-n", "3", "--schedule", schedule, str(path), str(tmp_path / "trained"), str(go))
+    with _started(tmp_path, *words) as running:
+        assert running.stdout is not None
+        lines = []
+        for line in running.stdout:
+            lines.append(line)
+            if line == "trainer-3 | begins\n":
+                go.touch()  # all of the schedule has happened
+        assert running.wait(60) == 0, "".join(lines)
+    trained, text = _trained(tmp_path), "".join(lines)
+    word, acknowledged, records, lost, dropped, restarts = _last(text)
+
+    assert (word, acknowledged, records) == ("done", "600", "600")
+    assert (dropped, restarts) == ("0", "1")
+    assert set(trained) == set(range(300))
+    assert min(trained.values()) >= 2
+    assert int(lost) <= sum(trained.values()) - 600
+    assert "sending SIGKILL to trainer-0" in text
+    assert "sending SIGKILL to trainer-2" in text
+
+
+def test_an_undisturbed_run_trains_each_record_once_an_epoch(run: Run, tmp_path: Path) -> None:
+    """And leaves no folder behind; what processes print is shown with their names, as text."""
+    program = PROGRAM.format(records=100, step="pass") + "print('over')\n"
+    done = run("-n", "2", program=program)
+
+    assert done.returncode == 0, done.stderr
+    assert {2} == set(_trained(tmp_path).values())
+    assert _last(done.stdout) == ["done", "200", "200", "0", "0", "0"]
+    assert "trainer-0 | over" in done.stdout
+    assert re.search(r"^master \| [\d:]+ info serving job=train ", done.stdout, re.MULTILINE)
+    assert '{"' not in done.stdout + done.stderr
+    assert "logs and journal" not in done.stdout
+
+
+def test_a_program_that_fails_ends_the_run(run: Run) -> None:
+    """After a few tries, with its last line, and where the logs are."""
+    done = run("-n", "1", program="raise ValueError('no data')")
+
+    assert done.returncode == 1
+    assert "its last line: ValueError: no data" in done.stderr
+    assert "logs and journal are in" in done.stdout
+
+
+def test_a_job_that_fails_says_why(run: Run) -> None:
+    """Too many tasks were dropped: trainers end well, the run does not."""
+    done = run(
+        "-n",
+        "1",
+        program="""
+import edl
+def read(number):
+    raise ValueError("no such image")
+for batch in edl.batches(edl.from_function("train", read, 40), 1, task_records=1):
+    pass
+""",
+    )
+
+    assert done.returncode == 1, done.stdout
+    assert "is not done after" in done.stdout
+    assert "tasks were dropped, the last of them train/0/" in done.stdout
+
+
+def test_a_master_that_cannot_live_ends_the_run(run: Run, tmp_path: Path) -> None:
+    """With its last line of output."""
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    (folder / "journal").write_text("not a directory")
+    done = run("-n", "1", "--dir", str(folder), program="import time; time.sleep(600)")
+
+    assert done.returncode == 1
+    assert "the master dies repeatedly: master: " in done.stderr
+
+
+def test_a_run_can_be_continued(run: Run, tmp_path: Path) -> None:
+    """The journal in --dir knows what was done, and what of it was handed back half trained."""
+    program = PROGRAM.format(records=50, step='wait_for("never")')
+    options = ("-n", "1", "--dir", str(tmp_path / "kept"))
+    first = run(*options, "--schedule", "40%:-1", program=program)
+    late = ("--schedule", "9000s:kill master")
+    second = run(*options, *late, program=PROGRAM.format(records=50, step="pass"))
+
+    assert first.returncode == 1
+    assert _last(first.stdout)[0] == "not done"
+    word, acknowledged, records, lost, _, _ = _last(second.stdout)
+    assert (word, acknowledged, records) == ("done", "100", "100")
+    assert sum(_trained(tmp_path).values()) == 100 + int(lost)
+    assert "the run was over before '9000s:kill master' of the schedule came due" in second.stderr
+
+
+def test_a_terminal_shows_a_line_for_each_and_takes_keys(tmp_path: Path) -> None:
+    """`+` adds a trainer, `q` ends the run."""
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM.format(records=4000, step="time.sleep(0.05)"))
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(  # noqa: S603 - our own program
+        [sys.executable, "-m", "edl", "run", "-n", "1", str(path), str(tmp_path / "trained")],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    ) as running:
+        os.close(theirs)
+        text = _until(ours, "records acknowledged, ")
+        os.write(ours, b"+")
+        text += _until(ours, "trainer-1")
+        os.write(ours, b"q")
+        text += _until(ours, "is not done after")
+        assert running.wait(60) == 130
+    os.close(ours)
+
+    assert "+ add  - remove" in text
+    assert "master       serving" in text
+
+
+def _until(place: int, pattern: str) -> str:
+    text = ""
+    while pattern not in text:
+        text += os.read(place, 4096).decode(errors="replace")
+    return text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["run", "no-such-file.py"], "no-such-file.py is not a file"),
+        (["run", "-n", "0", __file__], "-n is 0"),
+        (["run", "--schedule", "soon", __file__], "schedule entry 'soon' cannot be read"),
+    ],
+)
+def test_bad_use_is_one_line(
+    arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And code 2."""
+    assert __main__.main(arguments) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_without_the_master_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The SDK alone does not bring it."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(SettingError, match="install edl-control-plane"):
+        master.require()
+
+
+def test_the_last_word_of_a_master_that_just_died_is_true(tmp_path: Path) -> None:
+    """It is started again and asked, so that no old figures end a run."""
+    token, (port,) = "a-token-of-this-test", free_ports(1)
+    environ = {"EDL_TOKEN": token, "EDL_JOB": "digits"}
+    command = master.command(str(tmp_path / "journal"), port)
+    news = Queue[Event]()
+
+    def start() -> Process:
+        return Process(master.NAME, command, environ, tmp_path / "log", news)
+
+    supervisor = master.MasterSupervisor(start, f"http://127.0.0.1:{port}", token)
+    try:
+        assert supervisor.final_status()
+        Master(port, token).describe()
+        supervisor.process.kill()
+        supervisor.process.wait(60)
+        assert supervisor.final_status()
+        assert list(supervisor.status["datasets"]) == ["train"]
+    finally:
+        supervisor.close()
+        supervisor.process.remove()
+        supervisor.process.wait(60)

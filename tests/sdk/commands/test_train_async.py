@@ -1,0 +1,246 @@
+"""`edl train --async`: parameter servers beside the master, and any of them may die."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from edl import model as models
+
+from tests.master.serving import TOKEN
+from tests.pserver import serving
+from tests.pserver.serving import RunningServers
+from tests.sdk.support.models import SOFTMAX, write_data
+from tests.sdk.support.trainers import Lone
+
+pytestmark = pytest.mark.timeout(180)  # whole jobs, on cores that others share
+
+Train = Callable[..., "subprocess.CompletedProcess[str]"]
+RESULT = re.compile(
+    r"^edl: model is trained: (\d+) steps?, (\d+) records, loss ([\d.e-]+) here"
+    r"(?:; evaluation of step (\d+): loss ([\d.e-]+), accuracy ([\d.]+))?"
+)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder with a model and data."""
+    (tmp_path / "model.py").write_text(SOFTMAX)
+    write_data(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def train(home: Path) -> Train:
+    """Calls `edl train --async` in that folder, and waits for its end."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("EDL_")}
+
+    def call(*words: str) -> "subprocess.CompletedProcess[str]":
+        command = ["train", "model.py", "--async", "--data", "train.npz", *words]
+        return subprocess.run(  # noqa: S603 - our own program
+            [sys.executable, "-m", "edl", *command],
+            capture_output=True,
+            text=True,
+            timeout=170,
+            check=False,
+            cwd=home,
+            env={**environ, "TMPDIR": str(home), "OMP_NUM_THREADS": "1"},
+        )
+
+    return call
+
+
+@pytest.fixture
+def running(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningServers]:
+    """Two servers in this process, for a trainer in it."""
+    monkeypatch.setattr(serving, "TOKEN", TOKEN)
+    servers = RunningServers(home / "saved", 2)
+    monkeypatch.setenv("EDL_PARAMETER_SERVERS", ",".join(servers.urls))
+    yield servers
+    servers.stop()
+
+
+def _result(done: "subprocess.CompletedProcess[str]") -> tuple[str | None, ...]:
+    assert done.stdout, done.stderr
+    return _numbers(done.stdout.splitlines()[-1])
+
+
+def _numbers(last: str) -> tuple[str | None, ...]:
+    match = RESULT.search(last)
+    assert match is not None, last
+    return match.groups()
+
+
+def _changed(home: Path, old: str, new: str) -> None:
+    path = home / "model.py"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def _exported_as_evaluated(home: Path, loss: str | None) -> None:
+    """The exported model has the reported loss."""
+    with np.load(home / "out/model.npz") as model, np.load(home / "test.npz") as data:
+        scores = data["inputs"] @ model["w"] + model["b"]
+        chances = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+        own = -np.log(chances[np.arange(len(scores)), data["labels"]] + 1e-9).mean()
+    assert float(loss or 0) == pytest.approx(own, rel=1e-3)
+
+
+LIVES = """
+import http.client, json, os, urllib.request
+
+calls = []
+
+
+def lives():
+    url = os.environ["EDL_PARAMETER_SERVERS"] + "/v1/status"
+    token = {"Authorization": "Bearer " + os.environ["EDL_TOKEN"]}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=token), timeout=20) as response:
+            state = json.load(response)
+            return state["ready"] and state["generation"] == 1
+    except (OSError, http.client.HTTPException):
+        return False
+
+
+def model():"""
+"""A killed server does not answer, then holds nothing, and serves generation 2 after that."""
+BLOCKS = """calls.append(1)
+        while len(calls) == 25 and lives():
+            time.sleep(0.01)"""
+"""In the 25th of 30 steps, until the server was killed."""
+
+
+def test_a_server_may_die(train: Train, home: Path) -> None:
+    """Each step is in the model or counted as lost, and the exported model is the server's."""
+    _changed(home, "\ndef model():", LIVES)
+    _changed(home, "time.sleep(PAUSE_S)", BLOCKS)
+    done = train(
+        *("-n", "1", "--servers", "1", "--epochs", "2", "--evaluate", "test.npz"),
+        *("--checkpoint-every", "4", "--export", "out", "--schedule", "40%:kill server-0"),
+    )
+    steps, records, _, version, loss, accuracy = _result(done)
+    lost = re.search(r"(\d+) steps? lost in server failures", done.stdout)
+
+    assert done.returncode == 0, done.stdout
+    assert "servers 1 times" in done.stdout
+    assert records == str(2 * 960)
+    assert int(steps or 0) + int(lost[1] if lost else 0) == 30, done.stdout
+    assert steps == version
+    assert float(accuracy or 0) > 0.95
+    _exported_as_evaluated(home, loss)
+
+
+def test_servers_that_go_back_at_the_end_cost_no_evaluation_and_no_model(
+    home: Path, lone: Lone, running: RunningServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed while the trained model is evaluated: both are of the checkpoint of the end."""
+    evaluate, kills = models.evaluate, [running.start, running.kill]
+
+    def killing(*args: Any, **options: Any) -> dict[str, float] | None:
+        while kills:
+            kills.pop()()
+        return evaluate(*args, **options)
+
+    monkeypatch.setattr(models, "evaluate", killing)
+    ended = lone(
+        *("train", "model.py", "--async", "--data", "train.npz", "--evaluate", "test.npz"),
+        *("--evaluate-every", "1000", "--export", "out"),
+    )
+    steps, _, _, version, loss, _ = _numbers(ended.last)
+
+    assert ended.code == 0, ended.err
+    assert not kills
+    assert (steps, version) == ("15", "15")
+    _exported_as_evaluated(home, loss)
+
+
+@pytest.mark.soak
+def test_servers_and_trainers_may_die(train: Train, home: Path) -> None:
+    """Training continues from the servers' newest checkpoint, and the exported model is theirs."""
+    _changed(home, "PAUSE_S = 0.002", "PAUSE_S = 0.15")
+    done = train(
+        *("-n", "2", "--servers", "2", "--epochs", "3", "--evaluate", "test.npz"),
+        *("--checkpoint-every", "4", "--export", "out"),
+        *("--schedule", "20%:kill, 25%:+1, 45%:kill server-0, 60%:kill master"),
+    )
+    steps, records, _, version, loss, accuracy = _result(done)
+
+    assert done.returncode == 0, done.stdout
+    assert "master restarted 1 times, servers 1 times" in done.stdout
+    assert records == str(3 * 960)
+    lost = re.search(r"(\d+) steps? lost in server failures", done.stdout)
+    assert int(steps or 0) + int(lost[1] if lost else 0) >= 45
+    assert steps == version
+    assert float(accuracy or 0) > 0.95
+    _exported_as_evaluated(home, loss)
+
+
+def test_a_job_goes_on_from_its_servers_checkpoints(train: Train) -> None:
+    """Another run begins with the parameters of the one before."""
+    first = train("-n", "1", "--checkpoints", "saved", "--servers", "1")
+    second = train("-n", "1", "--checkpoints", "saved", "--servers", "2", "--modulate")
+
+    assert (first.returncode, second.returncode) == (0, 0), second.stdout
+    assert _result(first)[0] == "15"
+    assert _result(second)[0] == "30"
+
+
+@pytest.mark.parametrize(
+    ("count", "old", "new", "code", "text"),
+    [
+        (
+            "1",
+            '"kind": "momentum"',
+            '"kind": "newton"',
+            2,
+            r"'newton' is none of sgd, momentum, adagrad, adam",
+        ),
+        (
+            "2",
+            "shifted = np",
+            "raise ValueError('no label 7')\n    shifted = np",
+            1,
+            r"the job failed: .*loss\(outputs, labels\) of model.py failed at .*: no label 7",
+        ),
+    ],
+    ids=["optimizer", "raises"],
+)
+def test_what_cannot_be_trained_ends_the_job_with_one_line(  # noqa: PLR0917 - a table's columns
+    train: Train, home: Path, count: str, old: str, new: str, code: int, text: str
+) -> None:
+    """And nobody waits for ever."""
+    _changed(home, old, new)
+    done = train("-n", count, "--servers", "1")
+
+    assert done.returncode == code, done.stdout
+    assert re.search(text, done.stdout), done.stdout
+
+
+@pytest.mark.usefixtures("running")
+def test_a_loss_that_is_no_number_ends_the_job_with_one_line(lone: Lone, home: Path) -> None:
+    """Unless such batches may be left out."""
+    _changed(home, "return mean,", "return float('nan'),")
+    done = lone("train", "model.py", "--async", "--data", "train.npz")
+    text = r"the loss is NaN or infinite at step 1 of trainer trainer-\d"
+
+    assert (done.code, done.status["state"]) == (1, "failed")
+    assert re.search(text, done.status["reason"])
+    assert re.search(text, done.err.splitlines()[-1]), done.err
+
+
+@pytest.mark.usefixtures("running")
+def test_batches_whose_loss_is_no_number_may_be_left_out(lone: Lone, home: Path) -> None:
+    """They are counted, and batches may be refused for their age."""
+    _changed(home, "return mean,", "return float('nan') if labels[0] == 0 else mean,")
+    common = ("train", "model.py", "--async", "--data", "train.npz")
+    done = lone(*common, "--on-nan", "skip", "--max-staleness", "2")
+
+    assert done.code == 0, done.err
+    assert "steps skipped, their loss was not finite" in done.last
