@@ -2,14 +2,9 @@
 
 import asyncio
 import contextlib
-import logging
-import signal
 import socket
 import sys
 from collections.abc import Sequence
-from typing import Any
-
-from aiohttp import web
 
 from kube.errors import ConfigError
 from master import app
@@ -18,25 +13,21 @@ from master.fence import ConfigMapFence, Fence
 from master.ledger import Ledger
 from master.metrics import MasterMetrics
 from master.service import FENCED, MasterService
-from master.settings import MasterSettings, environment, read_token
+from master.settings import MasterSettings
 from master.startup import open_ledger
-from runtime import clock, logs
-from runtime.settings import SettingsError, address
+from runtime import clock
+from runtime.job_server import serve_until_stopped
+from runtime.settings import SettingsError
 
-log = logging.getLogger(__name__)
-
-_BACKLOG = 512
-_DRAIN_S = 1.0
 _DESCRIPTION = "EDL master: leases one job's data to its trainers until SIGTERM."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serves; exit code 0 after SIGTERM, 1 after a failure, 2 for bad usage, 3 when replaced."""
-    settings = MasterSettings.from_command_line(_DESCRIPTION, argv, environment())
-    logs.setup(settings.component, level=settings.log_level, form=settings.log_format)
+    settings = MasterSettings.from_command_line(_DESCRIPTION, argv)
+    settings.start_logging()
     try:
-        token = read_token(settings)
-        return asyncio.run(_serve(settings, token))
+        return asyncio.run(_serve(settings, settings.read_token()))
     except SettingsError as error:
         print(f"master: {error}", file=sys.stderr)
         return 2
@@ -60,19 +51,15 @@ async def _serve(settings: MasterSettings, token: str) -> int:
             fence,
             stuck_s=settings.stuck_seconds,
         )
-        runner = web.AppRunner(
-            app.make(service, token, MasterMetrics()),
-            access_log=None,
-            shutdown_timeout=_DRAIN_S,
-            handler_cancellation=True,  # nothing waits for a caller that has disconnected
-        )
-        await runner.setup()
+        application = app.make(service, token, MasterMetrics())
         await service.start()
-        try:
-            return await _serve_until_stopped(settings, service, runner)
-        finally:
-            await service.stop()
-            await runner.cleanup()
+        await serve_until_stopped(
+            application, settings.listen, service.stop, service.fatal, job=settings.job
+        )
+    if not service.fatal.done():
+        return 0
+    print(f"master: {service.fatal.result()}", file=sys.stderr)
+    return service.exit_code
 
 
 def _fence(settings: MasterSettings) -> Fence | None:
@@ -84,28 +71,6 @@ def _fence(settings: MasterSettings) -> Fence | None:
 
     client = Client(config.load(settings.kubeconfig), user_agent="edl-master")
     return ConfigMapFence(client, namespace, name, socket.gethostname())
-
-
-async def _serve_until_stopped(
-    settings: MasterSettings, service: MasterService, runner: web.AppRunner
-) -> int:
-    """Listens; returns the exit code after a signal, or when this master was replaced."""
-    host, port = address(settings.listen)
-    await web.TCPSite(runner, host, port, backlog=_BACKLOG).start()
-    own = runner.addresses[0]
-    log.info("serving", extra=logs.keys(job=settings.job, host=own[0], port=own[1]))
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    stopped = asyncio.create_task(stopping.wait())
-    ends: set[asyncio.Future[Any]] = {stopped, service.fatal}
-    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
-    if service.fatal.done():
-        print(f"master: {service.fatal.result()}", file=sys.stderr)
-        return service.exit_code
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Bounds of numbers that trainers report, so that one trainer cannot exhaust them for all. Pure."""
 
-from master.errors import RefusedError
+from runtime.call_checks import RefusedError
 
 MOST = 1 << 53
 """The largest number: integers up to here survive every JSON reader."""

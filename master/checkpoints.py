@@ -1,7 +1,8 @@
 """Checkpoints of a job: who may write the next, and which is the newest. Pure."""
 
-from master.errors import RefusedError
+from master.commands import Saved
 from master.types import Json
+from runtime.call_checks import RefusedError
 
 
 class Checkpoints:
@@ -35,26 +36,26 @@ class Checkpoints:
         self._saving = {"trainer": trainer, "ticket": ticket, "version": self.versions}
         return {"granted": True, "ticket": ticket, "version": self.versions}
 
-    def finish(self, report: Json) -> None:
+    def finish(self, report: Saved) -> None:
         """Records how the writing of a checkpoint ended.
 
         Raises:
             RefusedError: Its ticket is not valid any more.
         """
         saving = self._saving
-        if saving is None or saving["ticket"] != report["ticket"]:
+        if saving is None or saving["ticket"] != report.ticket:
             raise RefusedError(
                 404,
-                f"ticket {report['ticket']!r:.40} is not valid any more: ask for another",
+                f"ticket {report.ticket!r:.40} is not valid any more: ask for another",
                 "ticket",
             )
         self._saving = None
-        if report["ok"]:
+        if report.ok:
             self.newest = {
                 "version": saving["version"],
                 "by": saving["trainer"],
-                "path": report["path"],
-                "step": report["step"],
+                "path": report.path,
+                "step": report.step,
             }
 
     def revoke(self, trainer: str) -> None:

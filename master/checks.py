@@ -4,38 +4,40 @@ Commands of a journal are not checked: they were answered, perhaps by a master w
 """
 
 from master.bounds import MOST_AHEAD, MOST_EVALUATIONS, check_assigned
-from master.errors import RefusedError
+from master.commands import Command, Evaluate, Join, Lead, Save, Term
 from master.ledger import Ledger
-from master.types import Json
+from runtime.call_checks import RefusedError
 
 
-def check(ledger: Ledger, command: Json) -> None:
+def check(ledger: Ledger, command: Command) -> None:
     """Checks a command before it is executed.
 
     Raises:
         RefusedError: It exceeds a limit; the error names the field.
     """
-    kind = command["do"]
-    if kind == "evaluate":
-        _check_evaluations(ledger, command)
-    elif kind == "join" and command.get("lead") is not None:
-        _check_term(ledger, command["lead"], "lead.term")
-    elif kind == "term":
-        _check_term(ledger, command, "term")
-    elif kind == "save":
-        check_assigned("newest", command.get("newest", 0), ledger.versions + MOST_AHEAD)
+    match command:
+        case Evaluate():
+            _check_evaluations(ledger, command)
+        case Join(lead=Lead() as lead):
+            _check_term(ledger, lead, "lead.term")
+        case Term():
+            _check_term(ledger, command, "term")
+        case Save():
+            check_assigned("newest", command.newest, ledger.versions + MOST_AHEAD)
+        case _:
+            pass
 
 
-def _check_term(ledger: Ledger, lead: Json, name: str) -> None:
+def _check_term(ledger: Ledger, lead: Lead | Term, name: str) -> None:
     """Refuses a term that is far beyond the newest of the data set."""
-    dataset = ledger.datasets.get(lead["dataset"])
+    dataset = ledger.datasets.get(lead.dataset)
     if dataset is not None:
-        check_assigned(name, lead["term"], dataset.terms.newest + MOST_AHEAD)
+        check_assigned(name, lead.term, dataset.terms.newest + MOST_AHEAD)
 
 
-def _check_evaluations(ledger: Ledger, command: Json) -> None:
+def _check_evaluations(ledger: Ledger, command: Evaluate) -> None:
     """Refuses an evaluation of a data set that has the most pending evaluations already."""
-    dataset = ledger.datasets.get(command["dataset"])
+    dataset = ledger.datasets.get(command.dataset)
     if dataset is not None and dataset.evaluations_full:
         raise RefusedError(
             409,

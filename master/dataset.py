@@ -1,5 +1,6 @@
 """A data set: its open epochs, totals over all epochs, and its evaluations."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
@@ -47,7 +48,7 @@ class Evaluation:
     """Metric -> records in its sum."""
     complete: bool = False
 
-    def add(self, metrics: dict[str, float | None], records: int) -> None:
+    def add(self, metrics: Mapping[str, float | None], records: int) -> None:
         """Adds a task's means, weighted by its records; None is a mean that was not finite."""
         self.records += records
         for name, value in metrics.items():
@@ -165,7 +166,7 @@ class Dataset:
         """The records of a task."""
         return self.partitioning.span(index)
 
-    def accept(self, epoch: Epoch, index: int, metrics: dict[str, float | None]) -> int:
+    def accept(self, epoch: Epoch, index: int, metrics: Mapping[str, float | None]) -> int:
         """Marks a task as done and adds it to the totals.
 
         Returns:

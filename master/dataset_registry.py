@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
+from master.commands import Lead
 from master.dataset import EVALUATION, Dataset
 from master.epoch import Epoch
-from master.errors import RefusedError
 from master.types import Json
+from runtime.call_checks import RefusedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class DatasetRegistry:
             )
         dataset.add_evaluation(model_version)
 
-    def lead(self, incarnation: str, lead: Json) -> int:
+    def lead(self, incarnation: str, lead: Lead) -> int:
         """The term in which a process leads from now on.
 
         Args:
@@ -81,15 +82,15 @@ class DatasetRegistry:
         Raises:
             RefusedError: Its model is not the newest, or another process leads.
         """
-        dataset = self.by_name.get(lead["dataset"])
+        dataset = self.by_name.get(lead.dataset)
         if dataset is None:
             raise RefusedError(
                 404,
-                f"data set {lead['dataset']!r:.60} does not exist: describe it first",
+                f"data set {lead.dataset!r:.60} does not exist: describe it first",
                 "dataset",
             )
-        act = dataset.terms.begin if lead["begins"] else dataset.terms.resume
-        return act(incarnation, lead["term"])
+        act = dataset.terms.begin if lead.begins else dataset.terms.resume
+        return act(incarnation, lead.term)
 
     def find(self, task: str) -> TaskPlace | None:
         """The place of a task in an epoch that is open; None for all others."""

@@ -7,11 +7,13 @@ disk, the next commands gather. An answer is given only when its command is on t
 import logging
 from pathlib import Path
 
-from master import checks, journal
-from master.errors import JournalError, RefusedError
+from master import checks, commands, journal
+from master.commands import Command, More, TakeOver, Work
+from master.errors import JournalError
 from master.journal import Journal
 from master.ledger import VERSION, Ledger
 from master.types import Json
+from runtime.call_checks import RefusedError
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +60,7 @@ class DurableLedger:
             JournalError: The snapshot is of another job, or makes no sense.
         """
         ledger = self._load(snapshot)
-        ledger.execute({"do": "takeover"})
+        ledger.execute(TakeOver())
         return ledger
 
     def take_over(self, snapshot: Json) -> None:
@@ -78,14 +80,15 @@ class DurableLedger:
         self._journal.replace(ledger.dump())
         self.ledger = ledger
 
-    def execute(self, command: Json) -> Json:
+    def execute(self, command: Command) -> Json:
         """Executes a command; its answer may be given after the next `write`.
 
         Raises:
             RefusedError: It changed nothing.
         """
         checks.check(self.ledger, command)
-        line = journal.line(command)  # first, so that what cannot be written changes nothing
+        # the line first, so that what cannot be written changes nothing
+        line = journal.line(commands.to_json(command))
         answer = self.ledger.execute(command)
         if _has_effect(command, answer):
             self._pending_lines.append(line)
@@ -147,8 +150,8 @@ class DurableLedger:
     def _replay(self, contents: journal.JournalContents) -> Ledger:
         ledger = self._load(contents.snapshot)
         try:
-            for command in contents.commands:
-                ledger.execute(command)
+            for line in contents.commands:
+                ledger.execute(commands.from_json(line))
         except _NONSENSE as error:
             raise JournalError(
                 f"the journal does not fit its snapshot ({error!r:.100}): restore or remove both"
@@ -175,8 +178,8 @@ class DurableLedger:
         return ledger
 
 
-def _has_effect(command: Json, answer: Json) -> bool:
+def _has_effect(command: Command, answer: Json) -> bool:
     """Whether a command changed anything: a call for work with an empty answer did not."""
-    if command["do"] not in ("work", "more"):
+    if type(command) not in (Work, More):
         return True
     return bool(answer["tasks"] or answer["results"])

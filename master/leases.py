@@ -1,6 +1,9 @@
 """Leases of tasks: granted, acknowledged, failed and returned. Pure."""
 
+from collections.abc import Mapping
+
 from master.bounds import capped
+from master.commands import Acknowledgement, LeaseEntry, More, TaskFailure, Work
 from master.dataset_registry import DatasetRegistry
 from master.failures import Failures
 from master.task_queue import TaskQueue
@@ -31,28 +34,28 @@ class Leases:
         self.lost_records = 0
         """Records that were trained, but not acknowledged when the lease ended: trained again."""
 
-    def grant(self, trainer: Trainer, request: Json, base: int) -> list[Json]:
+    def grant(self, trainer: Trainer, call: Work | More, base: int) -> list[Json]:
         """Leases tasks to a trainer, as many as it wants and are free.
 
         Args:
             trainer: The trainer that gets them.
-            request: Its call, with the data sets that it asks for.
+            call: Its call, with the data sets that it asks for.
             base: Attempts are greater than this.
 
         Returns:
             The leases as in the protocol, without `lease_s`.
         """
-        want: int = request.get("want", 0)
+        want = call.want or 0
         tasks: list[Json] = []
-        while len(tasks) < want and (source := self._queue.next(request)) is not None:
+        while len(tasks) < want and (source := self._queue.next(call)) is not None:
             for lease in source.lease(trainer.name, base, want - len(tasks)):
                 trainer.leases[lease["task"]] = lease["attempt"]
                 tasks.append(lease)
         return tasks
 
-    def acknowledge(self, trainer: Trainer, entry: Json) -> str:
+    def acknowledge(self, trainer: Trainer, entry: Acknowledgement) -> str:
         """Accepts a task that a trainer has done; returns the result of the report."""
-        task, attempt = entry["task"], entry["attempt"]
+        task, attempt = entry.task, entry.attempt
         if trainer.leases.get(task) != attempt:
             if trainer.acked.get(task) == attempt:
                 return ACCEPTED
@@ -60,41 +63,39 @@ class Leases:
         self.accept(trainer, entry)
         return ACCEPTED
 
-    def accept(self, trainer: Trainer, entry: Json) -> None:
+    def accept(self, trainer: Trainer, entry: Acknowledgement) -> None:
         """Marks a task that a trainer leases as done."""
-        task = entry["task"]
+        task = entry.task
         place = self._registry.find(task)
         if place is None:  # pragma: no cover - a trainer's leases are of open epochs
             return
         trainer.leases.pop(task, None)
-        trainer.acknowledge(task, entry["attempt"])
-        metrics = entry.get("metrics") or {}
-        records = place.dataset.accept(place.epoch, place.index, metrics)
-        steps = entry.get("steps", 0)
+        trainer.acknowledge(task, entry.attempt)
+        records = place.dataset.accept(place.epoch, place.index, entry.metrics or {})
+        steps = entry.steps or 0
         trainer.records = capped(trainer.records + records)
         trainer.tasks += 1
         trainer.steps = capped(trainer.steps + steps)
         self._queue.add_steps(steps)
 
-    def fail(self, trainer: Trainer, entry: Json) -> str:
+    def fail(self, trainer: Trainer, entry: TaskFailure) -> str:
         """Counts a failure of a task that a trainer leases; returns the result of the report."""
-        task = entry["task"]
+        task = entry.task
         place = self._registry.find(task)
-        if trainer.leases.get(task) != entry["attempt"] or place is None:
+        if trainer.leases.get(task) != entry.attempt or place is None:
             return self._refusal(task)
         del trainer.leases[task]
         trainer.failures += 1
-        record = entry.get("record")
-        error = f"record {record}: {entry['error']}" if record is not None else entry["error"]
+        error = entry.error if entry.record is None else f"record {entry.record}: {entry.error}"
         dropped = place.dataset.fail(place.epoch, place.index)
         self._failures.add(task, trainer.name, error, dropped=dropped)
         return ACCEPTED
 
-    def take_back(self, trainer: Trainer, entry: Json) -> str:
+    def take_back(self, trainer: Trainer, entry: LeaseEntry) -> str:
         """Ends a lease that a trainer returns; returns the result of the report."""
-        if trainer.leases.get(entry["task"]) != entry["attempt"]:
-            return self._refusal(entry["task"])
-        self.end(trainer, entry["task"], entry.get("trained", 0))
+        if trainer.leases.get(entry.task) != entry.attempt:
+            return self._refusal(entry.task)
+        self.end(trainer, entry.task, entry.trained or 0)
         return ACCEPTED
 
     def end(self, trainer: Trainer, task: str, trained: int = 0) -> None:
@@ -105,7 +106,7 @@ class Leases:
             place.epoch.give_back(place.index)
             self.lost_records = capped(self.lost_records + min(trained, place.size))
 
-    def end_all(self, trainer: Trainer, trained: dict[str, int]) -> None:
+    def end_all(self, trainer: Trainer, trained: Mapping[str, int]) -> None:
         """Ends all leases of a trainer.
 
         Args:

@@ -1,16 +1,35 @@
 """The ledger of one job: leases, finished tasks, checkpoints. Pure, and without a clock.
 
-Every change is a command: a small JSON object. The same commands in the same order always produce
-the same ledger and the same answers, so a journal of commands is enough to restore it
-(decision 0007). A command that is refused changes nothing.
+Every change is a command. The same commands in the same order always produce the same ledger and
+the same answers, so a journal of commands is enough to restore it (decision 0007). A command that
+is refused changes nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from master.checkpoints import Checkpoints
+from master.commands import (
+    Command,
+    Describe,
+    EndSettling,
+    Evaluate,
+    Expire,
+    ExpireLeaked,
+    Fail,
+    Join,
+    Lead,
+    Leave,
+    More,
+    Rollback,
+    Save,
+    Saved,
+    TakeOver,
+    Term,
+    Work,
+)
 from master.dataset import Dataset
 from master.dataset_registry import DatasetRegistry
-from master.errors import RefusedError
 from master.failures import Failures
 from master.leases import Leases
 from master.rollbacks import JobRollbacks
@@ -18,6 +37,7 @@ from master.takeover import Takeover
 from master.task_queue import TaskQueue
 from master.trainers import Trainer, TrainerRegistry
 from master.types import Json
+from runtime.call_checks import RefusedError
 
 VERSION = 1
 """Version of the snapshot format; others are refused."""
@@ -53,36 +73,36 @@ class Ledger:
         self._leases = Leases(self._registry, self._queue, self._failures)
         self._takeover = Takeover(self._registry, self.trainers, self._leases)
         self._checkpoints = Checkpoints()
-        self._commands: dict[str, Callable[[Json], Json]] = {
-            "join": self._join,
-            "term": self._term,
-            "describe": self._describe,
-            "work": self._work,
-            "more": self._more,
-            "leave": self._leave,
-            "expire": self._expire,
-            "settle": self._settle,
-            "save": self._save,
-            "saved": self._saved,
-            "evaluate": self._evaluate,
-            "fail": self._fail_job,
-            "setback": self._rollback,
-            "takeover": self._take_over,
+        self._methods: dict[type[Command], Callable[[Any], Json]] = {
+            Join: self._join,
+            Term: self._term,
+            Describe: self._describe,
+            Work: self._work,
+            More: self._more,
+            Leave: self._leave,
+            Expire: self._expire,
+            ExpireLeaked: self._expire_leaked,
+            EndSettling: self._end_settling,
+            Save: self._save,
+            Saved: self._saved,
+            Evaluate: self._evaluate,
+            Fail: self._fail_job,
+            Rollback: self._rollback,
+            TakeOver: self._take_over,
         }
 
     # -- commands ----------------------------------------------------------------------------
 
-    def execute(self, command: Json) -> Json:
+    def execute(self, command: Command) -> Json:
         """Executes a command and returns the answer.
 
         Raises:
             RefusedError: It cannot be executed; nothing has changed.
         """
-        return self._commands[command["do"]](command)
+        return self._methods[type(command)](command)
 
-    def _join(self, command: Json) -> Json:
-        name, incarnation = command["trainer"], command["incarnation"]
-        lead = command.get("lead")
+    def _join(self, command: Join) -> Json:
+        name, incarnation, lead = command.trainer, command.incarnation, command.lead
         term = {} if lead is None else {"term": self._registry.lead(incarnation, lead)}
         trainer = self.trainers.find(name)
         if trainer is None or trainer.incarnation != incarnation:
@@ -91,115 +111,112 @@ class Ledger:
                 if not term:  # the previous leader may still write the group's checkpoint
                     self._checkpoints.revoke(name)
             trainer = self.trainers.add(name, incarnation)
-        lost = self._takeover.join(trainer, command.get("done", ()), command.get("held", ()))
+        lost = self._takeover.join(trainer, command.done, command.held)
         return {"lost": lost, "state": self.directive(), **term}
 
-    def _term(self, command: Json) -> Json:
-        """Begins the leader's next term, because its group continues with other members."""
-        trainer = self.require_trainer(command)
-        return {"term": self._registry.lead(trainer.incarnation, {**command, "begins": True})}
+    def _term(self, command: Term) -> Json:
+        trainer = self.require_trainer(command.trainer, command.incarnation)
+        lead = Lead(command.dataset, command.term, begins=True)
+        return {"term": self._registry.lead(trainer.incarnation, lead)}
 
-    def _describe(self, command: Json) -> Json:
-        return self._registry.describe(command["name"], command["shape"])
+    def _describe(self, command: Describe) -> Json:
+        return self._registry.describe(command.name, command.shape)
 
-    def _work(self, command: Json) -> Json:
-        trainer = self.require_trainer(command)
-        call = command.get("call")
+    def _work(self, command: Work) -> Json:
+        trainer = self.require_trainer(command.trainer, command.incarnation)
+        call = command.call
         if call is not None and trainer.answer is not None and call <= trainer.call:
             if call == trainer.call:
                 return trainer.answer
             raise RefusedError(409, f"call {call} arrives after call {trainer.call}", "call")
         leases = self._leases
         results = [
-            *(leases.acknowledge(trainer, entry) for entry in command.get("done", ())),
-            *(leases.fail(trainer, entry) for entry in command.get("failed", ())),
-            *(leases.take_back(trainer, entry) for entry in command.get("back", ())),
+            *(leases.acknowledge(trainer, task) for task in command.done or ()),
+            *(leases.fail(trainer, task) for task in command.failed or ()),
+            *(leases.take_back(trainer, lease) for lease in command.back or ()),
         ]
         return self._lease(trainer, command, results)
 
-    def _more(self, command: Json) -> Json:
-        """Leases the tasks that are free now, for a call for work that waited."""
-        trainer = self.require_trainer(command)
-        call = command.get("call")
+    def _more(self, command: More) -> Json:
+        trainer = self.require_trainer(command.trainer, command.incarnation)
+        call = command.call
         if call is not None and call < trainer.call:
             return {"results": [], "tasks": [], "state": "wait"}  # its client has given up
         if call == trainer.call and trainer.answer is not None and trainer.answer["tasks"]:
             return trainer.answer  # the same call arrived twice, and both waited
         return self._lease(trainer, command, [])
 
-    def _lease(self, trainer: Trainer, command: Json, results: list[str]) -> Json:
+    def _lease(self, trainer: Trainer, command: Work | More, results: list[str]) -> Json:
         """Leases tasks to a trainer; returns the answer to its call, after results of reports."""
         tasks = []
         if self._grants:
             tasks = self._leases.grant(trainer, command, self._takeover.base)
         state = self._state_of(command, leased=bool(tasks))
         answer = {"results": results, "tasks": tasks, "state": state}
-        call = command.get("call")
-        if call is not None:
-            trainer.call, trainer.answer = call, answer
+        if command.call is not None:
+            trainer.call, trainer.answer = command.call, answer
         return answer
 
-    def _leave(self, command: Json) -> Json:
-        trainer = self.require_trainer(command)
-        self._release(trainer, command.get("trained", {}))
+    def _leave(self, command: Leave) -> Json:
+        trainer = self.require_trainer(command.trainer, command.incarnation)
+        self._release(trainer, command.trained)
         self.trainers.remove(trainer.name)
         return {}
 
-    def _expire(self, command: Json) -> Json:
-        """Ends leases on behalf of liveness: of dead and stuck trainers, and leaked ones."""
-        for name, trained in command.get("trainers", {}).items():
+    def _expire(self, command: Expire) -> Json:
+        for name, trained in command.trainers.items():
             dead = self.trainers.find(name)
             if dead is not None:
                 self._release(dead, trained)
                 self.trainers.remove(name)
                 self._takeover.forget(name)
-        for name, trained in command.get("stuck", {}).items():
+        for name, trained in command.stuck.items():
             stuck = self.trainers.find(name)
             if stuck is not None:
                 self._release(stuck, trained)
-        for name, tasks in command.get("leaked", {}).items():
+        return {}
+
+    def _expire_leaked(self, command: ExpireLeaked) -> Json:
+        for name, tasks in command.leaked.items():
             leaking = self.trainers.find(name)
             if leaking is not None:
                 for task in [task for task in tasks if task in leaking.leases]:
                     self._leases.end(leaking, task)
         return {}
 
-    def _settle(self, _: Json) -> Json:
-        """Removes the trainers that did not join the new master in time."""
-        return self._expire({"trainers": {name: {} for name in sorted(self.settling)}})
+    def _end_settling(self, _: EndSettling) -> Json:
+        return self._expire(Expire({name: {} for name in sorted(self.settling)}))
 
-    def _save(self, command: Json) -> Json:
-        trainer = self.require_trainer(command)
-        newest = command.get("newest", 0)
-        return self._checkpoints.grant(trainer.name, newest, self.generation)
+    def _save(self, command: Save) -> Json:
+        trainer = self.require_trainer(command.trainer, command.incarnation)
+        return self._checkpoints.grant(trainer.name, command.newest, self.generation)
 
-    def _saved(self, command: Json) -> Json:
+    def _saved(self, command: Saved) -> Json:
         self._checkpoints.finish(command)
         return {}
 
-    def _evaluate(self, command: Json) -> Json:
-        name, model_version = command["dataset"], command["model_version"]
-        self._registry.evaluate(name, model_version)
-        return {"model_version": model_version, "dataset": name}
+    def _evaluate(self, command: Evaluate) -> Json:
+        self._registry.evaluate(command.dataset, command.model_version)
+        return {"model_version": command.model_version, "dataset": command.dataset}
 
-    def _fail_job(self, command: Json) -> Json:
-        """Fails the job, because a trainer reports that it cannot succeed; the first reason stays."""
-        trainer = self.require_trainer(command)
+    def _fail_job(self, command: Fail) -> Json:
+        """Fails the job; the first reason stays."""
+        trainer = self.require_trainer(command.trainer, command.incarnation)
         if self.state() not in ("done", "failed"):
-            self._failures.fail_job(f"{trainer.name}: {command['reason']}")
+            self._failures.fail_job(f"{trainer.name}: {command.reason}")
         return {"state": self.state()}
 
-    def _rollback(self, command: Json) -> Json:
-        trainer = self.require_trainer(command)
-        self.rollbacks.add(trainer.name, command)
+    def _rollback(self, command: Rollback) -> Json:
+        self.require_trainer(command.trainer, command.incarnation)
+        self.rollbacks.add(command)
         return {}
 
-    def _take_over(self, _: Json) -> Json:
+    def _take_over(self, _: TakeOver) -> Json:
         self._takeover.begin()
         self._checkpoints.revoke_any()
         return {"generation": self.generation}
 
-    def _release(self, trainer: Trainer, trained: dict[str, int]) -> None:
+    def _release(self, trainer: Trainer, trained: Mapping[str, int]) -> None:
         """Ends all that a trainer has: its leases, and its permission to write a checkpoint."""
         self._leases.end_all(trainer, trained)
         self._checkpoints.revoke(trainer.name)
@@ -278,27 +295,26 @@ class Ledger:
             return "done"
         return "working" if self.datasets else "waiting"
 
-    def has_answer_for(self, scope: Json) -> bool:
+    def has_answer_for(self, call: More) -> bool:
         """Whether a waiting call would get an answer other than "wait" now."""
-        if self._state_of(scope, leased=False) != "wait":
+        if self._state_of(call, leased=False) != "wait":
             return True
-        return self._grants and self._queue.next(scope) is not None
+        return self._grants and self._queue.next(call) is not None
 
     def holds_lease(self, task: str, attempt: int, trainer: str) -> bool:
         """Whether a trainer holds exactly this lease."""
         return self._leases.holds(trainer, task, attempt)
 
-    def require_trainer(self, command: Json) -> Trainer:
+    def require_trainer(self, name: str, incarnation: str) -> Trainer:
         """The trainer that calls.
 
         Raises:
             RefusedError: 404 for one that has not joined, 409 for one that was replaced.
         """
-        name = command["trainer"]
         trainer = self.trainers.find(name)
         if trainer is None or name in self.settling:
             raise RefusedError(404, f"{name} has not joined: join first", "trainer")
-        if trainer.incarnation != command["incarnation"]:
+        if trainer.incarnation != incarnation:
             raise RefusedError(
                 409, f"{name} was restarted: another process has this name", "incarnation"
             )
@@ -309,13 +325,13 @@ class Ledger:
         """Whether tasks are leased at all: not of a failed job, nor before all have joined again."""
         return not self.failed and not self.settling
 
-    def _state_of(self, scope: Json, *, leased: bool) -> str:
+    def _state_of(self, call: Work | More, *, leased: bool) -> str:
         """The state in the answer to a call for work."""
         if self.failed:
             return "stop"
         if leased:
             return "work"
-        return "done" if self._queue.is_over(scope) else "wait"
+        return "done" if self._queue.is_over(call) else "wait"
 
     # -- snapshots ---------------------------------------------------------------------------
 
@@ -346,9 +362,8 @@ class Ledger:
         self._checkpoints.load(dumped)
 
 
-def _lost_with_process(join: Json, trainer: Trainer) -> dict[str, int]:
+def _lost_with_process(join: Join, trainer: Trainer) -> dict[str, int]:
     """Trained records of a replaced process, without tasks that the next one holds or reports."""
-    entries = (*join.get("held", ()), *join.get("done", ()))
-    reported = {entry["task"]: entry["attempt"] for entry in entries}
-    trained: dict[str, int] = join.get("trained", {})
-    return {t: n for t, n in trained.items() if trainer.leases.get(t, -1) != reported.get(t)}
+    reported = {lease.task: lease.attempt for lease in join.held}
+    reported |= {done.task: done.attempt for done in join.done}
+    return {t: n for t, n in join.trained.items() if trainer.leases.get(t, -1) != reported.get(t)}

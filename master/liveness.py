@@ -3,11 +3,11 @@
 None of this is in the journal: after a restart each trainer gets the full time to call again.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from master.bounds import capped
-from master.types import Json
+from master.commands import Expire
 
 _SMOOTHING = 0.2
 _STUCK_TIMES = 20.0
@@ -56,13 +56,17 @@ class Liveness:
         return activity
 
     def record_heartbeat(
-        self, trainer: str, reports: list[Json], now_s: float, leased_tasks: Collection[str] = ()
+        self,
+        trainer: str,
+        trained: Mapping[str, int],
+        now_s: float,
+        leased_tasks: Collection[str] = (),
     ) -> list[str]:
         """Records a heartbeat, which reports the progress of each task.
 
         Args:
             trainer: Its name.
-            reports: The tasks of the heartbeat and how many of their records were trained.
+            trained: The tasks of the heartbeat and how many of their records were trained.
             now_s: The time of the heartbeat.
             leased_tasks: Tasks that it leases according to the ledger.
 
@@ -72,10 +76,9 @@ class Liveness:
             returned sooner, because answers take time, and heartbeats are sent with every step.
         """
         activity = self.record_call(trainer, now_s)
-        trained = {report["task"]: report.get("trained", 0) for report in reports}
         if trained != activity.trained:
             activity.progress_s = now_s
-        activity.trained = trained
+        activity.trained = dict(trained)
         unreported = {
             task: activity.unreported.get(task, now_s)
             for task in leased_tasks
@@ -127,7 +130,7 @@ class Liveness:
         """Starts over after a restart, as if each trainer had just called."""
         self._activities = {name: TrainerActivity(now_s, now_s, now_s) for name in trainers}
 
-    def expiry_command(self, has_leases: dict[str, bool], now_s: float) -> Json | None:
+    def expiry_command(self, has_leases: dict[str, bool], now_s: float) -> Expire | None:
         """The ledger's command that expires dead and stuck trainers; None where there are none.
 
         Args:
@@ -143,7 +146,7 @@ class Liveness:
                 stuck[name] = self.trained_records(name)
         if not dead and not stuck:
             return None
-        return {"do": "expire", "trainers": dead, "stuck": stuck}
+        return Expire(dead, stuck)
 
     def silence_s(self, trainer: str, now_s: float) -> float:
         """Seconds since a trainer called last."""

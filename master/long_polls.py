@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from master.protocol import RendezvousPoll
 from master.rendezvous import Rendezvous
 from master.types import Json
 from runtime.logs import keys
@@ -19,7 +20,7 @@ _LEAST_PAUSE_S = 0.002
 class _WaitingPoll:
     """A call of the rendezvous that waits for an answer."""
 
-    call: Json
+    call: RendezvousPoll
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -38,13 +39,13 @@ class LongPolls:
         """How many calls wait for an answer."""
         return len(self._polls)
 
-    async def poll(self, call: Json) -> Json:
+    async def poll(self, call: RendezvousPoll) -> Json:
         """Answers a call, see the protocol: at once where there is news, else as soon as there is."""
         rendezvous = self._rendezvous
         rendezvous.call(call, self._clock_s())
         self._changed.set()
         self._publish()
-        if call["wait_s"] and not rendezvous.has_answer(call) and not self._ended:
+        if call.wait_s and not rendezvous.has_answer(call) and not self._ended:
             await self._wait(call)
         return rendezvous.answer(call)
 
@@ -77,17 +78,17 @@ class LongPolls:
         for poll in self._polls:
             poll.woken.set()
 
-    async def _wait(self, call: Json) -> None:
+    async def _wait(self, call: RendezvousPoll) -> None:
         poll = _WaitingPoll(call)
         self._polls.add(poll)
         try:
-            async with asyncio.timeout(call["wait_s"]):
+            async with asyncio.timeout(call.wait_s):
                 await poll.woken.wait()
         except TimeoutError:
             return
         except asyncio.CancelledError:
             now_s = self._clock_s()
-            self._rendezvous.disconnected(call["trainer"], call["incarnation"], now_s)
+            self._rendezvous.disconnected(call.trainer, call.incarnation, now_s)
             self._changed.set()
             raise
         finally:

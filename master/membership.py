@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from master.types import Json
+from master.protocol import RendezvousPoll
 
 MemberId = tuple[str, str]
 """Trainer and incarnation: one process."""
@@ -62,7 +62,7 @@ class Member:
     formed_sent: int = 0
     """The newest round that an answer has reported to it as formed."""
 
-    def record_call(self, call: Json, probe: int, now_s: float) -> None:
+    def record_call(self, call: RendezvousPoll, probe: int, now_s: float) -> None:
         """Updates the member by a call; calls may arrive out of order, so no round decreases.
 
         Args:
@@ -71,18 +71,18 @@ class Member:
             now_s: The time of the call.
         """
         self.last_call_s, self.disconnected_s = now_s, None
-        if call["wait_s"]:
-            self.poll_s = call["wait_s"]
-        at = call["at"]
+        if call.wait_s:
+            self.poll_s = call.wait_s
+        at = call.at
         self.at = max(self.at, at)
-        if call["ready"]:
+        if call.ready:
             self.ready_at = max(self.ready_at, at)
-        if call["broken"]:
+        if call.broken:
             self.broken_at = max(self.broken_at, at)
-        self.waiting_s = call["waiting_s"]
-        if call["busy"]:
+        self.waiting_s = call.waiting_s
+        if call.busy:
             self.busy_s = now_s
-        if call["probe"] == probe:
+        if call.probe == probe:
             self.probe = probe
 
     def deadline_s(self, probe: "Probe") -> float:

@@ -1,12 +1,7 @@
 """The master's metrics: how fast it answers, and the state of the ledger."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
-
 from master.types import Json
-from runtime import clock
+from runtime.call_metrics import CallMetrics
 from runtime.metrics import Metrics
 
 _TOTALS = {
@@ -18,27 +13,14 @@ _TOTALS = {
 _LOSS = "{} lost by rollbacks of the model's state; reports of trainers may also lower it."
 
 
-@dataclass
-class CallStatus:
-    """The HTTP status of a call, for its metrics."""
-
-    status: int = 499
-    """499 until there is an answer: the caller has disconnected."""
-
-
 class MasterMetrics:
     """All metrics of one master process."""
 
     def __init__(self) -> None:
         metrics = Metrics("master")
         self.metrics = metrics
-        self._totals: dict[str, float] = {}
-        """Totals without labels, of the newest scrape's status."""
         self._records: dict[str, float] = {}
-        self._calls = metrics.counter("calls_total", "Calls answered.", ("path", "status"))
-        self._seconds = metrics.histogram(
-            "call_seconds", "Time to answer, waits for tasks included.", ("path",)
-        )
+        self.calls = CallMetrics(metrics)
         self._tasks = metrics.gauge("tasks", "Tasks by outcome, of all epochs.", ("outcome",))
         self._trainers = metrics.gauge("trainers", "Trainers that have joined.")
         self._generation = metrics.gauge("generation", "Grows when another master takes over.")
@@ -51,18 +33,7 @@ class MasterMetrics:
         metrics.totals(
             "records_total", "Records by their tasks' outcome.", "outcome", lambda: self._records
         )
-        for name, documentation in _TOTALS.items():
-            metrics.total(name, documentation, partial(self._total, name))
-
-    @contextmanager
-    def call(self, path: str) -> Iterator[CallStatus]:
-        """Measures one call."""
-        begun_s, call_status = clock.monotonic_s(), CallStatus()
-        try:
-            yield call_status
-        finally:
-            self._calls.labels(path, str(call_status.status)).inc()
-            self._seconds.labels(path).observe(clock.monotonic_s() - begun_s)
+        self._totals = metrics.scraped_totals(_TOTALS)
 
     def text(self, status: Json) -> bytes:
         """The answer to a scrape."""
@@ -81,12 +52,9 @@ class MasterMetrics:
         rollbacks = status["setbacks"]
         self._rollback_steps.set(rollbacks["steps"])
         self._rollback_records.set(rollbacks["records"])
-        self._totals = {
+        self._totals |= {
             "lost_records_total": status["lost_records"],
             "trained_again_records_total": status["trained_again_records"],
             "rollbacks_total": rollbacks["count"],
         }
         return self.metrics.text()
-
-    def _total(self, name: str) -> float:
-        return self._totals.get(name, 0.0)

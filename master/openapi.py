@@ -6,6 +6,7 @@ from pydantic.json_schema import models_json_schema
 
 from master import protocol
 from master.types import Json
+from runtime.call_checks import MAX_DIGITS
 
 _NAME = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.:-]*$", "maxLength": 253}
 _CALLS = (
@@ -56,12 +57,13 @@ _QUERIES = (
 _PARAMETERS: dict[str, Json] = {
     "name": _NAME,
     "ticket": {"type": "string", "minLength": 1},
-    "model_version": {"type": "integer", "minimum": 0, "maximum": 10**protocol.MOST_DIGITS - 1},
+    "model_version": {"type": "integer", "minimum": 0, "maximum": 10**MAX_DIGITS - 1},
 }
 _ERRORS = {
     "400": "The body is not JSON.",
     "401": "The token is missing or wrong.",
     "404": "Not joined (field trainer), or it does not exist.",
+    "408": "The body did not arrive in time.",
     "409": "Replaced, described differently, of another program, or not the newest model.",
     "413": "The body is too long.",
     "422": "A field is wrong; the answer names it.",

@@ -1,8 +1,8 @@
 """Partition of a data set into tasks: the records of the n-th task are computed, never stored."""
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 from master.bounds import MOST
 from master.types import Json
@@ -11,8 +11,7 @@ MOST_RECORDS = MOST
 """Records of a data set, all its epochs together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """Records [start, end) of a data set, or of one of its files."""
 
     start: int

@@ -4,13 +4,13 @@ The OpenAPI description is made from these classes, so it cannot differ from wha
 """
 
 from math import isfinite
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from master.bounds import MOST, MOST_EVALUATIONS
-from master.errors import RefusedError
 from master.types import Json
+from runtime.call_checks import Body, check_body
 
 MOST_BYTES = 8 << 20
 """Bytes of a call's body."""
@@ -33,8 +33,6 @@ Metric = Annotated[Annotated[float, Field(allow_inf_nan=True)] | None, AfterVali
 MetricName = Annotated[str, Field(max_length=64)]
 MOST_METRICS = 64
 """Metrics of a task."""
-MOST_DIGITS = 15
-"""Digits of a number in a path."""
 MOST_MEMBERS = 4096
 RoundNumber = Annotated[int, Field(ge=0, le=1 << 52)]
 Address = Annotated[str, Field(max_length=300, pattern=r"^[^\s\x00-\x1f]+:[0-9]{1,5}$")]
@@ -321,36 +319,10 @@ class RollbackReport(_ProcessRequest):
     share: RollbackShare | None = None
 
 
-Body = TypeVar("Body", bound=BaseModel)
-
-
 def check(kind: type[Body], raw: bytes) -> Body:
-    """Reads a body.
-
-    Raises:
-        RefusedError: 400 where it is not JSON, 422 where a field is wrong; names the field.
-    """
-    try:
-        return kind.model_validate_json(raw)
-    except ValidationError as error:
-        raise _refusal(error) from error
+    """Reads a body; raises like `runtime.call_checks.check_body`."""
+    return check_body(kind, raw, _RULED)
 
 
 _RULED = ("epochs", "records", "files")
-"""Fields with rules beyond their own type; the message of a rule names the wrong one first."""
-
-
-def _refusal(error: ValidationError) -> RefusedError:
-    first = error.errors(include_url=False, include_context=False)[0]
-    field = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "json_invalid":
-        return RefusedError(400, f"the body is not JSON: {first['msg']}")
-    message = first["msg"].removeprefix("Value error, ")
-    if not field:
-        ruled = [name for name in _RULED if name in message]
-        return RefusedError(
-            422, f"the body is wrong: {message}", min(ruled, key=message.index, default=None)
-        )
-    if first["type"] == "extra_forbidden":
-        message = "no such field"
-    return RefusedError(422, f"{field}: {message}", field)
+"""Fields with rules beyond their own type."""

@@ -7,10 +7,11 @@ report their round.
 """
 
 from master.bounds import MOST_AHEAD, check_assigned
-from master.errors import RefusedError
 from master.membership import BoundedMemory, Member, MemberId, Probe, Slot, earliest
+from master.protocol import RendezvousPoll
 from master.round import Round
 from master.types import Json
+from runtime.call_checks import RefusedError
 
 WINDOW_S = 0.2
 """A round is proclaimed this long after the last change ..."""
@@ -66,14 +67,14 @@ class Rendezvous:
 
     # -- calls of members --------------------------------------------------------------------
 
-    def call(self, call: Json, now_s: float) -> None:
+    def call(self, call: RendezvousPoll, now_s: float) -> None:
         """Updates the rendezvous by a member's call; `answer` makes the answer.
 
         Raises:
             RefusedError: The member runs another program, was replaced by a newer process, or
                 reports a round that no master can have proclaimed.
         """
-        member_id = call["trainer"], call["incarnation"]
+        member_id = call.trainer, call.incarnation
         self._check_numbers(call)
         self._adopt_claim(call, now_s)
         if member_id in self._replaced:
@@ -81,9 +82,9 @@ class Rendezvous:
                 409, f"{member_id[0]} was restarted: another process has this name", "incarnation"
             )
         self._check_code(call)
-        self._floor = max(self._floor, call["seen"], call["at"])
+        self._floor = max(self._floor, call.seen, call.at)
         member = self._live.get(member_id[0])
-        if call["left"]:
+        if call.left:
             self.leave(*member_id, now_s)
             return
         if member is None or member.slot.member_id != member_id:
@@ -119,17 +120,17 @@ class Rendezvous:
 
     # -- answers -----------------------------------------------------------------------------
 
-    def has_answer(self, call: Json) -> bool:
+    def has_answer(self, call: RendezvousPoll) -> bool:
         """Whether a call is to be answered without more waiting."""
-        if self.round.number > call["seen"] or self._probe.number != call["probe"]:
+        if self.round.number > call.seen or self._probe.number != call.probe:
             return True
         member = self._member(call)
-        has_formed = self.round.formed and self.round.number == call["seen"]
+        has_formed = self.round.formed and self.round.number == call.seen
         return has_formed and member is not None and member.formed_sent != self.round.number
 
-    def answer(self, call: Json) -> Json:
+    def answer(self, call: RendezvousPoll) -> Json:
         """The answer to a call now."""
-        member_id = call["trainer"], call["incarnation"]
+        member_id = call.trainer, call.incarnation
         member = self._member(call)
         if member is not None and self.round.formed:
             member.formed_sent = self.round.number
@@ -155,11 +156,11 @@ class Rendezvous:
 
     # -- inside: members ---------------------------------------------------------------------
 
-    def _member(self, call: Json) -> Member | None:
-        member = self._live.get(call["trainer"])
-        return member if member and member.slot.incarnation == call["incarnation"] else None
+    def _member(self, call: RendezvousPoll) -> Member | None:
+        member = self._live.get(call.trainer)
+        return member if member and member.slot.incarnation == call.incarnation else None
 
-    def _check_numbers(self, call: Json) -> None:
+    def _check_numbers(self, call: RendezvousPoll) -> None:
         """Refuses round numbers far beyond all others: later rounds exceed every accepted number.
 
         A master that has just started knows of no round. It accepts any claim up to 2^51, and a
@@ -167,17 +168,17 @@ class Rendezvous:
         """
         newest = max(self.round.number, self._floor)
         most = newest + MOST_AHEAD
-        claim = call["claim"]
+        claim = call.claim
         if claim is not None:
-            check_assigned("claim.round", claim["round"], most if newest else MOST_CLAIMED)
-            most = max(most, claim["round"])
-        for name in ("seen", "at"):
-            check_assigned(name, call[name], most)
+            check_assigned("claim.round", claim.round, most if newest else MOST_CLAIMED)
+            most = max(most, claim.round)
+        check_assigned("seen", call.seen, most)
+        check_assigned("at", call.at, most)
 
-    def _check_code(self, call: Json) -> None:
+    def _check_code(self, call: RendezvousPoll) -> None:
         """Refuses a member whose code differs; the first member's code counts while any lives."""
-        code: dict[str, str] = call["code"]
-        others = [member for name, member in self._live.items() if name != call["trainer"]]
+        code = call.code
+        others = [member for name, member in self._live.items() if name != call.trainer]
         if not others or self._code is None:
             self._code = code
             return
@@ -186,19 +187,19 @@ class Rendezvous:
             if ours != theirs:
                 raise RefusedError(
                     409,
-                    f"code.{name} is {theirs!r:.80} with {call['trainer']}, but {ours!r:.80} with "
+                    f"code.{name} is {theirs!r:.80} with {call.trainer}, but {ours!r:.80} with "
                     f"{others[0].slot.trainer} and the members that train with it: start all trainers of "
                     "the job with the same program, or this one once the others have ended",
                     f"code.{name}",
                 )
 
-    def _may_enter(self, member_id: MemberId, call: Json) -> bool:
+    def _may_enter(self, member_id: MemberId, call: RendezvousPoll) -> bool:
         """Whether a member may enter (again): not while its main thread makes no progress."""
         progress: object = self._halted.get(member_id)
-        return progress != (call["at"], call["ready"], call["broken"])
+        return progress != (call.at, call.ready, call.broken)
 
-    def _add_member(self, call: Json, now_s: float) -> Member:
-        slot = Slot(call["trainer"], call["incarnation"], call["address"])
+    def _add_member(self, call: RendezvousPoll, now_s: float) -> Member:
+        slot = Slot(call.trainer, call.incarnation, call.address)
         old = self._live.pop(slot.trainer, None)
         if old is not None:
             self._replaced.add(old.slot.member_id)
@@ -245,13 +246,13 @@ class Rendezvous:
 
     # -- inside: rounds ----------------------------------------------------------------------
 
-    def _adopt_claim(self, call: Json, now_s: float) -> None:
+    def _adopt_claim(self, call: RendezvousPoll, now_s: float) -> None:
         """Continues the round of a previous master, which a member of it reports."""
-        claim = call["claim"]
-        if claim is None or claim["round"] <= self.round.number:
+        claim = call.claim
+        if claim is None or claim.round <= self.round.number:
             return
-        slots = tuple(Slot(**member) for member in claim["members"])
-        is_member = (call["trainer"], call["incarnation"]) in {slot.member_id for slot in slots}
+        slots = tuple(Slot(m.trainer, m.incarnation, m.address) for m in claim.members)
+        is_member = (call.trainer, call.incarnation) in {slot.member_id for slot in slots}
         if not is_member or (self.round.number and not self._inherited):
             return
         callers, self._live = self._live, {}
@@ -263,9 +264,9 @@ class Rendezvous:
                 self._live[slot.trainer] = caller or Member(slot, now_s)
         newcomers = {name: caller for name, caller in callers.items() if name not in self._live}
         self._live |= newcomers
-        self.round = Round(claim["round"], slots, now_s)
+        self.round = Round(claim.round, slots, now_s)
         self._inherited = True
-        self.events.append(("round continues", {"round": claim["round"], "members": len(slots)}))
+        self.events.append(("round continues", {"round": claim.round, "members": len(slots)}))
 
     def _note_change(self, now_s: float) -> None:
         """Notes a change for which a later round is due."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from master.bounds import capped
+from master.commands import LostShare, Rollback
 from master.types import Json
 
 _MOST_OPEN = 20
@@ -46,23 +47,20 @@ class JobRollbacks:
     closed: list[str] = field(default_factory=list)
     """Digests of closed events, the newest last."""
 
-    def add(self, trainer: str, report: Json) -> None:
+    def add(self, report: Rollback) -> None:
         """Counts an event, or adds to an open one: each trainer first knows only its own part.
 
-        Args:
-            trainer: The trainer that reports it.
-            report: The event, its reason, its total cost in steps and records as far as the
-                trainer knows, and perhaps the trainer's `share`. A repeated report counts once.
+        A repeated report counts once.
         """
-        name = report["event"]
+        name = report.event
         if _digest(name) in self.closed:
             return
         event = next((event for event in self.newest if event["event"] == name), None)
         if event is None:
             event = {
-                "by": trainer,
+                "by": report.trainer,
                 "event": name,
-                "reason": report["reason"],
+                "reason": report.reason,
                 "steps": 0,
                 "records": 0,
             }
@@ -114,16 +112,16 @@ def _empty_share() -> Json:
     return dict.fromkeys(_NUMBERS, 0)
 
 
-def _add_report(shares: Json, report: Json) -> Json:
+def _add_report(shares: Json, report: Rollback) -> Json:
     """Adds one more report to the shares of an event.
 
     Returns:
         The cost of the event: steps and records.
     """
-    most, share = shares["most"], report.get("share")
-    most.update({unit: max(most[unit], report[unit]) for unit in _UNITS})
-    if share is not None:
-        _put_share(shares, share)
+    most = shares["most"]
+    most.update({unit: max(most[unit], getattr(report, unit)) for unit in _UNITS})
+    if report.share is not None:
+        _put_share(shares, report.share)
     all_shares = [*shares["by"].values(), shares["rest"]]
     cost = {}
     for unit in _UNITS:
@@ -133,9 +131,9 @@ def _add_report(shares: Json, report: Json) -> Json:
     return cost
 
 
-def _put_share(shares: Json, share: Json) -> None:
+def _put_share(shares: Json, share: LostShare) -> None:
     """Replaces the share of a holder; beyond the most holders, adds it to the sum each time."""
-    holder, numbers = share["holder"], {name: share[name] for name in _NUMBERS}
+    holder, numbers = share.holder, {name: getattr(share, name) for name in _NUMBERS}
     if len(holder) > _LONGEST_HOLDER:
         holder = _digest(holder)
     by_holder, remainder = shares["by"], shares["rest"]

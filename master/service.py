@@ -6,21 +6,49 @@ Everything here runs in one asyncio loop; only writes to disk and to the cluster
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from master import status
+from master import incoming, status
+from master.commands import (
+    Acknowledgement,
+    Command,
+    Describe,
+    EndSettling,
+    Evaluate,
+    ExpireLeaked,
+    Fail,
+    Leave,
+    More,
+    Save,
+    Saved,
+    Term,
+    Work,
+)
 from master.durable_ledger import DurableLedger
-from master.errors import FencedError, RefusedError, UnavailableError
+from master.errors import FencedError, UnavailableError
 from master.fence import Fence
 from master.group_commit import GroupCommit
 from master.leases import ACCEPTED
 from master.ledger import Ledger
 from master.liveness import Liveness
 from master.long_polls import LongPolls
+from master.protocol import (
+    CheckpointReport,
+    CheckpointRequest,
+    EvaluationRequest,
+    HeartbeatRequest,
+    JobFailure,
+    JoinRequest,
+    LeaveRequest,
+    RollbackReport,
+    TermRequest,
+    WorkRequest,
+)
 from master.rendezvous import STUCK_S, Rendezvous
 from master.snapshots import Snapshots
 from master.types import Json
 from master.waiting_calls import WaitingCalls
+from runtime.call_checks import RefusedError
 from runtime.logs import keys
 
 log = logging.getLogger(__name__)
@@ -113,14 +141,13 @@ class MasterService:
 
     # -- calls -------------------------------------------------------------------------------
 
-    async def join(self, body: Json) -> Json:
+    async def join(self, body: JoinRequest) -> Json:
         """Adds a trainer, see the protocol."""
-        name = body["trainer"]
-        trained = self.liveness.trained_records(name)
-        answer = self._execute({"do": "join", "trained": trained, **body})
+        name = body.trainer
+        answer = self._execute(incoming.join(body, self.liveness.trained_records(name)))
         self.liveness.forget(name)
         self.liveness.record_call(name, self._clock_s())
-        if body.get("lead") is not None:
+        if body.lead is not None:
             self._snapshots.request()
         await self._group_commit.wait()
         return {
@@ -130,94 +157,91 @@ class MasterService:
             **answer,
         }
 
-    async def term(self, body: Json) -> Json:
+    async def term(self, body: TermRequest) -> Json:
         """Begins a leader's next term, see the protocol."""
-        answer = self._execute({"do": "term", **body})
+        answer = self._execute(Term(body.trainer, body.incarnation, body.dataset, body.term))
         self._snapshots.request()  # a next master must not take an older model for the newest
         await self._group_commit.wait()
         return answer
 
     async def describe(self, name: str, shape: Json) -> Json:
         """Describes a data set, see the protocol."""
-        answer = self._execute({"do": "describe", "name": name, "shape": shape})
+        answer = self._execute(Describe(name, shape))
         await self._group_commit.wait()
         return answer
 
-    async def work(self, body: Json) -> Json:
+    async def work(self, body: WorkRequest) -> Json:
         """Acknowledges and leases, see the protocol; waits where that may help."""
-        body = dict(body)
-        wait_s = body.pop("wait_s", 0.0)
         self._log_failed_tasks(body)
-        answer = self._work({"do": "work", **body})
-        if answer["state"] == "wait" and not answer["results"] and body.get("want") and wait_s > 0:
-            scope = {name: body.get(name) for name in ("kinds", "datasets")}
-            if await self._waiting_calls.wait(body["trainer"], scope, wait_s):
-                request = {name: body[name] for name in _MORE if name in body}
-                answer = self._work({"do": "more", "results": [], **request})
+        command = incoming.work(body)
+        answer = self._work(command, command.done or ())
+        if answer["state"] == "wait" and not answer["results"] and body.want and body.wait_s > 0:
+            follow_up = incoming.after_waiting(command)
+            if await self._waiting_calls.wait(follow_up, body.wait_s):
+                answer = self._work(follow_up)
         await self._group_commit.wait()
         if answer["state"] in ("done", "stop"):
             await self._snapshots.wait()
-        return self._complete(body["trainer"], answer)
+        return self._complete(body.trainer, answer)
 
-    async def heartbeat(self, body: Json) -> Json:
+    async def heartbeat(self, body: HeartbeatRequest) -> Json:
         """Records a heartbeat, see the protocol; only expired leases are in the journal."""
-        name, reports = body["trainer"], body["held"]
-        leases = self.ledger.require_trainer(body).leases
-        leaked = self.liveness.record_heartbeat(name, reports, self._clock_s(), leases)
+        name, reports = body.trainer, body.held
+        leases = self.ledger.require_trainer(name, body.incarnation).leases
+        trained = {lease.task: lease.trained for lease in reports}
+        leaked = self.liveness.record_heartbeat(name, trained, self._clock_s(), leases)
         if leaked:
             log.warning(
                 "trainer does not report its leased tasks: they expire",
                 extra=keys(trainer=name, tasks=leaked),
             )
-            self._execute({"do": "expire", "leaked": {name: leaked}})
+            self._execute(ExpireLeaked({name: leaked}))
             await self._group_commit.wait()
         ledger = self.ledger
-        lost = [r["task"] for r in reports if not ledger.holds_lease(r["task"], r["attempt"], name)]
+        lost = [r.task for r in reports if not ledger.holds_lease(r.task, r.attempt, name)]
         return {"lost": lost, "state": ledger.directive(), "generation": ledger.generation}
 
-    async def leave(self, body: Json) -> Json:
+    async def leave(self, body: LeaveRequest) -> Json:
         """Removes a trainer, see the protocol."""
-        name = body["trainer"]
+        name = body.trainer
         trained = self.liveness.trained_records(name)
-        trained |= {
-            lease["task"]: lease["trained"] for lease in body.pop("back") if lease["trained"]
-        }
-        answer = self._execute({"do": "leave", "trained": trained, **body})
+        trained |= {lease.task: lease.trained for lease in body.back if lease.trained}
+        answer = self._execute(Leave(name, body.incarnation, trained=trained))
         self.liveness.forget(name)
         await self._group_commit.wait()
         await self._snapshots.wait()
         return answer
 
-    async def save(self, body: Json) -> Json:
+    async def save(self, body: CheckpointRequest) -> Json:
         """Grants or denies a checkpoint, see the protocol."""
-        answer = self._execute({"do": "save", **body})
+        answer = self._execute(Save(body.trainer, body.incarnation, body.newest))
         await self._group_commit.wait()
         return answer if answer["granted"] else {**answer, "again_s": AGAIN_S}
 
-    async def saved(self, ticket: str, body: Json) -> Json:
+    async def saved(self, ticket: str, body: CheckpointReport) -> Json:
         """Records the result of a checkpoint, see the protocol."""
-        answer = self._execute({"do": "saved", "ticket": ticket, **body})
+        answer = self._execute(Saved(ticket, body.path, body.step, body.ok))
         await self._group_commit.wait()
         return answer
 
-    async def fail(self, body: Json) -> Json:
+    async def fail(self, body: JobFailure) -> Json:
         """Fails the job, see the protocol."""
-        answer = self._execute({"do": "fail", **body})
-        log.error("a trainer ends the job", extra=keys(**body))
+        answer = self._execute(Fail(body.trainer, body.incarnation, body.reason))
+        log.error("a trainer ends the job", extra=keys(**body.model_dump()))
         await self._group_commit.wait()
         await self._snapshots.wait()
         return answer
 
-    async def rollback(self, body: Json) -> Json:
+    async def rollback(self, body: RollbackReport) -> Json:
         """Records lost work, see the protocol."""
-        answer = self._execute({"do": "setback", **body})
-        log.warning("work was lost with the model's state", extra=keys(**body))
+        answer = self._execute(incoming.rollback(body))
+        log.warning("work was lost with the model's state", extra=keys(**body.model_dump()))
         await self._group_commit.wait()
         return answer
 
-    async def evaluate(self, body: Json) -> Json:
+    async def evaluate(self, body: EvaluationRequest) -> Json:
         """Queues an evaluation, see the protocol."""
-        answer = self._execute({"do": "evaluate", **body})
+        answer = self._execute(Evaluate(body.model_version, body.dataset))
         await self._group_commit.wait()
         return answer
 
@@ -246,15 +270,12 @@ class MasterService:
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _work(self, command: Json) -> Json:
-        name, now_s = command["trainer"], self._clock_s()
+    def _work(self, command: Work | More, done: Sequence[Acknowledgement] = ()) -> Json:
+        name, now_s = command.trainer, self._clock_s()
         trainer = self.ledger.trainers.find(name)
         had_none = trainer is None or not trainer.leases
         answer = self._execute(command)
-        done = command.get("done", ())
-        accepted = [
-            e["task"] for e, r in zip(done, answer["results"], strict=False) if r == ACCEPTED
-        ]
+        accepted = [e.task for e, r in zip(done, answer["results"], strict=False) if r == ACCEPTED]
         self.counters.acknowledged += len(accepted)
         self.counters.stale += sum(result != ACCEPTED for result in answer["results"])
         self.counters.leased += len(answer["tasks"])
@@ -263,7 +284,7 @@ class MasterService:
             self.liveness.record_leased(name, now_s, had_none=had_none)
         return answer
 
-    def _execute(self, command: Json) -> Json:
+    def _execute(self, command: Command) -> Json:
         if self.fatal.done():
             raise UnavailableError(self.fatal.result())
         answer = self._durable_ledger.execute(command)
@@ -283,11 +304,11 @@ class MasterService:
             **({} if answer["tasks"] else {"again_s": AGAIN_S}),
         }
 
-    def _log_failed_tasks(self, body: Json) -> None:
-        for entry in body.get("failed", ()):
+    def _log_failed_tasks(self, body: WorkRequest) -> None:
+        for failed in body.failed:
             log.warning(
                 "task failed",
-                extra=keys(task=entry["task"], trainer=body["trainer"], error=entry["error"]),
+                extra=keys(task=failed.task, trainer=body.trainer, error=failed.error),
             )
 
     async def _tick_loop(self) -> None:
@@ -302,7 +323,7 @@ class MasterService:
         if ledger.settling:
             if now_s >= self._settled_at_s:
                 log.info("trainers did not rejoin", extra=keys(trainers=sorted(ledger.settling)))
-                self._execute({"do": "settle"})
+                self._execute(EndSettling())
                 await self._group_commit.wait()
             return
         for name in self._waiting_calls.trainers:
@@ -311,11 +332,14 @@ class MasterService:
         command = self.liveness.expiry_command(has_leases, now_s)
         if command is None:
             return
-        for kind, event in (("trainers", "trainers are dead"), ("stuck", "trainers are stuck")):
-            if command[kind]:
-                log.warning(event, extra=keys(trainers=sorted(command[kind])))
+        for event, names in (
+            ("trainers are dead", command.trainers),
+            ("trainers are stuck", command.stuck),
+        ):
+            if names:
+                log.warning(event, extra=keys(trainers=sorted(names)))
         self._execute(command)
-        for name in command["trainers"]:
+        for name in command.trainers:
             self.liveness.forget(name)
         await self._group_commit.wait()
 
@@ -338,6 +362,3 @@ class MasterService:
         if not self.fatal.done():
             log.error("this master stops: %s", reason)
             self.fatal.set_result(reason)
-
-
-_MORE = ("trainer", "incarnation", "want", "kinds", "datasets", "call")

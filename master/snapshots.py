@@ -11,6 +11,7 @@ from master.fence import Fence
 from master.ledger import Ledger
 from master.membership import MemberId
 from master.threads import run_in_thread
+from runtime.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
@@ -95,16 +96,17 @@ class Snapshots:
         """
         if self._fence is None:
             return
-        pause_s = _SNAPSHOT_S
+        pause_s, backoff = _SNAPSHOT_S, Backoff(2 * _SNAPSHOT_S, _MOST_BACKOFF_S)
         while True:
             await self._changed.wait()
             try:
                 await self._store(self._fence)
                 pause_s = _SNAPSHOT_S
+                backoff.reset()
             except JournalError as error:
                 log.warning("%s: trying again", error)
                 self._changed.set()
-                pause_s = min(_MOST_BACKOFF_S, pause_s * 2)
+                pause_s = backoff.next_s()
             await asyncio.sleep(_LEAST_PAUSE_S)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s - _LEAST_PAUSE_S):

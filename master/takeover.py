@@ -7,6 +7,7 @@ tell: each joins again, with the leases that it has and the newest acknowledgeme
 from collections.abc import Sequence
 
 from master.bounds import capped
+from master.commands import Acknowledgement, LeaseEntry
 from master.dataset_registry import DatasetRegistry, TaskPlace
 from master.leases import Leases
 from master.trainers import Trainer, TrainerRegistry
@@ -57,7 +58,9 @@ class Takeover:
         """Waits no longer for a trainer of the previous master."""
         self.settling.discard(trainer)
 
-    def join(self, trainer: Trainer, done: Sequence[Json], leases: Sequence[Json]) -> list[str]:
+    def join(
+        self, trainer: Trainer, done: Sequence[Acknowledgement], leases: Sequence[LeaseEntry]
+    ) -> list[str]:
         """Takes over what a trainer that joins reports.
 
         Args:
@@ -72,21 +75,21 @@ class Takeover:
         self.settling.discard(trainer.name)
         for entry in done:
             self._accept_late(trainer, entry)
-        lost = [lease["task"] for lease in leases if not self._adopt_lease(trainer, lease)]
+        lost = [lease.task for lease in leases if not self._adopt_lease(trainer, lease)]
         if rejoins:
-            reported = {lease["task"] for lease in leases}
+            reported = {lease.task for lease in leases}
             for task in [task for task in trainer.leases if task not in reported]:
                 self._leases.end(trainer, task)
         return lost
 
-    def _accept_late(self, trainer: Trainer, entry: Json) -> None:
+    def _accept_late(self, trainer: Trainer, entry: Acknowledgement) -> None:
         """Accepts an acknowledgement that a previous master answered, even if another leases the task."""
-        place = self._registry.find_or_open(entry["task"])
+        place = self._registry.find_or_open(entry.task)
         if place is None or place.is_done:
             self._note_repeated(trainer, entry)
             return
-        self._end_other_lease(trainer, place, entry["task"])
-        place.epoch.adopt(place.index, entry["attempt"], trainer.name)
+        self._end_other_lease(trainer, place, entry.task)
+        place.epoch.adopt(place.index, entry.attempt, trainer.name)
         self._leases.accept(trainer, entry)
 
     def _end_other_lease(self, trainer: Trainer, place: TaskPlace, task: str) -> None:
@@ -99,9 +102,9 @@ class Takeover:
             holder.leases.pop(task, None)
             self._count_again(place.size)
 
-    def _note_repeated(self, trainer: Trainer, entry: Json) -> None:
+    def _note_repeated(self, trainer: Trainer, entry: Acknowledgement) -> None:
         """Records a late acknowledgement of a task that is done, by the same lease or another."""
-        task, attempt = entry["task"], entry["attempt"]
+        task, attempt = entry.task, entry.attempt
         if not self._registry.exists(task) or trainer.acked.get(task) == attempt:
             return
         if any(other.acked.get(task, attempt) != attempt for other in self._trainers):
@@ -112,9 +115,9 @@ class Takeover:
         """Counts the records of a task that two trainers have acknowledged."""
         self.trained_again_records = capped(self.trained_again_records + records)
 
-    def _adopt_lease(self, trainer: Trainer, entry: Json) -> bool:
+    def _adopt_lease(self, trainer: Trainer, entry: LeaseEntry) -> bool:
         """Whether a trainer keeps a lease that a previous master granted."""
-        task, attempt = entry["task"], entry["attempt"]
+        task, attempt = entry.task, entry.attempt
         if trainer.leases.get(task) == attempt:
             return True
         place = self._registry.find_or_open(task)

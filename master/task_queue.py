@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from master.bounds import capped
+from master.commands import More, Work
 from master.dataset import EVALUATION, EXPORT, TRAINING, Dataset
 from master.dataset_registry import DatasetRegistry
 from master.types import Json
@@ -44,26 +45,26 @@ class TaskQueue:
         """Counts steps of a trainer."""
         self.steps = capped(self.steps + steps)
 
-    def next(self, scope: Json) -> Dataset | None:
+    def next(self, call: Work | More) -> Dataset | None:
         """The data set of the next free task; None where there is none.
 
         Args:
-            scope: The kinds and names of the data sets that a call asks for.
+            call: The call, with the kinds and names of the data sets that it asks for.
         """
-        for dataset in self._scope(scope):
+        for dataset in self._scope(call):
             if dataset.free and self._may_lease(dataset):
                 return dataset
         return None
 
-    def is_over(self, scope: Json) -> bool:
+    def is_over(self, call: Work | More) -> bool:
         """Whether a call will not get any more tasks, however long it waits."""
         return all(
-            self._is_over(dataset) or not self._may_wait(dataset) for dataset in self._scope(scope)
+            self._is_over(dataset) or not self._may_wait(dataset) for dataset in self._scope(call)
         )
 
-    def _scope(self, scope: Json) -> Iterator[Dataset]:
+    def _scope(self, call: Work | More) -> Iterator[Dataset]:
         """The data sets that a call asks for, in the order in which they are leased."""
-        kinds, names = scope.get("kinds"), scope.get("datasets")
+        kinds, names = call.kinds, call.datasets
         datasets = [
             dataset
             for dataset in self._registry.by_name.values()

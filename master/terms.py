@@ -7,8 +7,8 @@ which term its model was trained last; a model that lacks acknowledged records c
 
 from dataclasses import asdict, dataclass
 
-from master.errors import RefusedError
 from master.types import Json
+from runtime.call_checks import RefusedError
 
 
 @dataclass(slots=True)

@@ -4,16 +4,16 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from master.commands import More
 from master.ledger import Ledger
-from master.types import Json
 
 
 @dataclass(slots=True, eq=False)
 class _WaitingCall:
     """A call for work that waits for tasks."""
 
-    trainer: str
-    scope: Json
+    command: More
+    """What it executes when it is woken."""
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -29,11 +29,11 @@ class WaitingCalls:
     @property
     def trainers(self) -> Iterator[str]:
         """The trainers whose calls wait."""
-        return (call.trainer for call in self._calls)
+        return (call.command.trainer for call in self._calls)
 
-    async def wait(self, trainer: str, scope: Json, wait_s: float) -> bool:
-        """Waits until a call has an answer; whether it has one before its time is over."""
-        call = _WaitingCall(trainer, scope)
+    async def wait(self, command: More, wait_s: float) -> bool:
+        """Waits until a command has an answer; whether it has one before its time is over."""
+        call = _WaitingCall(command)
         self._calls.add(call)
         try:
             await asyncio.wait_for(call.woken.wait(), wait_s)
@@ -46,7 +46,7 @@ class WaitingCalls:
     def wake(self, ledger: Ledger) -> None:
         """Wakes the calls that have an answer now."""
         for call in self._calls:
-            if ledger.has_answer_for(call.scope):
+            if ledger.has_answer_for(call.command):
                 call.woken.set()
 
     def end(self) -> None:

@@ -3,35 +3,21 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from master.errors import RefusedError
 from master.membership import MemberId
+from master.protocol import RendezvousPoll
 from master.rendezvous import Rendezvous
 from master.types import Json
+from runtime.call_checks import RefusedError
 
 STEP_S = 0.05
 POLL_S = 1.0
 _AT_ONCE_S = float("-inf")
 
 
-def meet(trainer: str = "a", **changes: Any) -> Json:
-    """The body of a call, as the protocol passes it on."""
-    body: Json = {
-        "trainer": trainer,
-        "incarnation": f"{trainer}-1",
-        "address": f"{trainer}:1",
-        "code": {},
-        "seen": 0,
-        "at": 0,
-        "ready": False,
-        "broken": False,
-        "left": False,
-        "busy": False,
-        "waiting_s": 0.0,
-        "probe": 0,
-        "claim": None,
-        "wait_s": POLL_S,
-    }
-    return {**body, **changes}
+def meet(trainer: str = "a", **changes: Any) -> RendezvousPoll:
+    """The body of a call."""
+    body = {"trainer": trainer, "incarnation": f"{trainer}-1", "address": f"{trainer}:1"}
+    return RendezvousPoll(**{**body, "wait_s": POLL_S, **changes})
 
 
 @dataclass
@@ -71,7 +57,7 @@ class Player:
             (member["trainer"], member["incarnation"]) for member in self.members
         }
 
-    def call(self, now_s: float) -> Json:
+    def call(self, now_s: float) -> RendezvousPoll:
         """The call that it would send now."""
         waits_s = 0.0 if self.waits_since_s is None else now_s - self.waits_since_s
         claim = {"round": self.newest_round, "members": self.members} if self.seated else None

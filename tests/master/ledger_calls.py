@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from master.commands import Describe, from_json
 from master.ledger import Ledger
 from master.types import Json
 
@@ -22,7 +23,7 @@ def shape(records: int = 40, **changes: Any) -> Json:
 def opened(*trainers: str, **changes: Any) -> Ledger:
     """A ledger with a data set "train" of 4 tasks, and trainers that have joined."""
     ledger = Ledger("digits")
-    ledger.execute({"do": "describe", "name": "train", "shape": shape(**changes)})
+    ledger.execute(Describe("train", shape(**changes)))
     for name in trainers:
         join(ledger, name)
     return ledger
@@ -35,12 +36,12 @@ def who(name: str) -> Json:
 
 def join(ledger: Ledger, name: str, **fields: Any) -> Json:
     """A trainer joins."""
-    return ledger.execute({"do": "join", **who(name), **fields})
+    return ledger.execute(from_json({"do": "join", **who(name), **fields}))
 
 
 def work(ledger: Ledger, name: str, want: int = 0, **fields: Any) -> Json:
     """A trainer calls for work."""
-    return ledger.execute({"do": "work", **who(name), "want": want, **fields})
+    return ledger.execute(from_json({"do": "work", **who(name), "want": want, **fields}))
 
 
 def ref(lease: Json) -> Json:

@@ -14,13 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kube.fake import FakeApi
+from master.commands import Describe, EndSettling, Expire, from_json
 from master.durable_ledger import DurableLedger
-from master.errors import JournalError, RefusedError
+from master.errors import JournalError
 from master.fence import ConfigMapFence
 from master.leases import ACCEPTED
 from master.ledger import Ledger
 from master.startup import open_ledger
 from master.types import Json
+from runtime.call_checks import RefusedError
 
 RECORDS, STEP, EPOCHS = 23, 4, 2
 SHAPE: Json = {"records": RECORDS, "task_records": STEP, "epochs": EPOCHS, "kind": "training"}
@@ -123,7 +125,7 @@ class World:
         """Calls that were executed and are not answered, because they are not on the disk."""
         self.durable_ledger = self._open(new=True)
         self.trainers = [self._trainer(f"t-{i}") for i in range(3)]
-        self.durable_ledger.execute({"do": "describe", "name": "train", "shape": self._shape()})
+        self.durable_ledger.execute(Describe("train", self._shape()))
         self._write()
         self._store_snapshot()
         self.faults = faults
@@ -176,7 +178,7 @@ class World:
     def _deliver(self, trainer: Trainer, call: Json) -> None:
         """Delivers a call to the master, which answers once it is on the disk."""
         try:
-            answer = self.durable_ledger.execute(call)
+            answer = self.durable_ledger.execute(from_json(call))
         except RefusedError as refusal:
             if trainer in self.trainers and refusal.field == "trainer":
                 trainer.joined = False
@@ -184,11 +186,11 @@ class World:
         waits = answer["state"] == "wait" and not answer["results"] and call["want"]
         if waits and self.chance.random() < 0.5:
             request = {k: call[k] for k in ("trainer", "incarnation", "want", "call")}
-            answer = self.durable_ledger.execute({"do": "more", "results": [], **request})
+            answer = self.durable_ledger.execute(from_json({"do": "more", **request}))
         self.pending.append((trainer, call, answer))
 
     def _join(self, trainer: Trainer) -> None:
-        answer = self.durable_ledger.execute(trainer.join())
+        answer = self.durable_ledger.execute(from_json(trainer.join()))
         self._write()
         ledger = self.durable_ledger.ledger
         if ledger.trainers.find(trainer.name) is None or trainer.name in ledger.settling:
@@ -271,7 +273,7 @@ class World:
         if not self.faults.deaths:
             for trainer in self.trainers:
                 self._join(trainer)
-        self.durable_ledger.execute({"do": "settle"})
+        self.durable_ledger.execute(EndSettling())
 
     def _connections_break(self) -> None:
         self.late.clear()
@@ -289,9 +291,7 @@ class World:
 
     def _expire(self) -> None:
         """Expires a trainer that is alive."""
-        self.durable_ledger.execute(
-            {"do": "expire", "trainers": {self.chance.choice(self.trainers).name: {}}}
-        )
+        self.durable_ledger.execute(Expire({self.chance.choice(self.trainers).name: {}}))
 
     # -- making ------------------------------------------------------------------------------
 

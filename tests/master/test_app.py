@@ -14,10 +14,10 @@ import pytest
 from master import protocol
 from master.service import AGAIN_S
 from runtime import clock
-from tests.master.serving import LIMIT_S, TOKEN, Served
+from tests.master.serving import TOKEN, Served
 from tests.master.test_journal import full_disk
-from tests.reconciler.waiting import until
-from tests.sdk.contract import NUMBERS, Json, Master, done, ref
+from tests.reconciler.waiting import LIMIT_S, until
+from tests.sdk.support.contract import NUMBERS, Json, Master, done, ref
 
 _HEARTBEAT_S = 5.0
 

@@ -9,8 +9,8 @@ from kube.fake import FakeApi
 from master.fence import ConfigMapFence
 from tests.master.serving import TOKEN, Served
 from tests.reconciler.waiting import until
-from tests.sdk.contract import Master, MasterContract
-from tests.sdk.contract_rendezvous import RendezvousContract
+from tests.sdk.support.contract import Master, MasterContract
+from tests.sdk.support.contract_rendezvous import RendezvousContract
 
 
 class _Site:

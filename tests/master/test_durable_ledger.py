@@ -2,6 +2,7 @@
 
 import resource
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,27 @@ from kube.fake import FakeApi
 from kube.request import Request
 from master import journal
 from master.bounds import MOST_AHEAD
+from master.commands import (
+    Describe,
+    Evaluate,
+    Join,
+    Lead,
+    Leave,
+    More,
+    Save,
+    Term,
+    Work,
+    from_json,
+    to_json,
+)
 from master.durable_ledger import DurableLedger
-from master.errors import FencedError, JournalError, RefusedError
+from master.errors import FencedError, JournalError
 from master.fence import ConfigMapFence, StoredSnapshot
 from master.ledger import Ledger
 from master.startup import open_ledger
 from master.takeover import MOST_ATTEMPT
 from master.types import Json
+from runtime.call_checks import RefusedError
 from tests.master.ledger_calls import ref, shape, who
 
 
@@ -25,8 +40,8 @@ from tests.master.ledger_calls import ref, shape, who
 def _durable_ledger(tmp_path: Path) -> Iterator[DurableLedger]:
     """The ledger of a job with 4 tasks and a trainer."""
     durable_ledger = DurableLedger(Ledger("digits"), tmp_path / "journal")
-    durable_ledger.execute({"do": "describe", "name": "train", "shape": shape()})
-    durable_ledger.execute({"do": "join", **who("a")})
+    durable_ledger.execute(Describe("train", shape()))
+    durable_ledger.execute(Join(**who("a")))
     durable_ledger.write(durable_ledger.take_pending())
     yield durable_ledger
     durable_ledger.close()
@@ -58,7 +73,7 @@ def test_a_pod_that_was_begun_before_the_cluster_answered_is_still_new(tmp_path:
     """Its journal holds an empty ledger, which must not replace the snapshot."""
     api = Away(0)
     old = open_ledger(Ledger("digits"), tmp_path / "1", ConfigMapFence(api, "ml", "m", "pod-1"))
-    old.execute({"do": "describe", "name": "train", "shape": shape()})
+    old.execute(Describe("train", shape()))
     ConfigMapFence(api, "ml", "m", "pod-1").read()
     fence = ConfigMapFence(api, "ml", "m", "pod-1")
     fence.read()
@@ -155,9 +170,7 @@ def test_what_cannot_be_written_changes_nothing(durable_ledger: DurableLedger) -
     """For example a number that JSON readers would not understand."""
     before = durable_ledger.ledger.dump()
     with pytest.raises(TypeError):
-        durable_ledger.execute(
-            {"do": "describe", "name": "x", "shape": shape(shuffle_seed=1 << 80)}
-        )
+        durable_ledger.execute(Describe("x", shape(shuffle_seed=1 << 80)))
 
     assert durable_ledger.ledger.dump() == before
     assert not durable_ledger.has_pending
@@ -168,12 +181,12 @@ def test_pending_evaluations_do_not_fill_the_ledger(
 ) -> None:
     """One more than the limit is refused; a journal that holds more is replayed."""
     test = shape(kind="evaluation", epochs=1024)
-    durable_ledger.execute({"do": "describe", "name": "test", "shape": test})
-    ask = {"do": "evaluate", "dataset": "test", "model_version": 1}
+    durable_ledger.execute(Describe("test", test))
+    ask = Evaluate(1, "test")
     with pytest.raises(RefusedError) as refused:
         durable_ledger.execute(ask)
     assert (refused.value.status, refused.value.field) == (409, "dataset")
-    durable_ledger.write([*durable_ledger.take_pending(), journal.line(ask)])
+    durable_ledger.write([*durable_ledger.take_pending(), journal.line(to_json(ask))])
     durable_ledger = _again(durable_ledger, tmp_path / "journal")
     dataset = durable_ledger.ledger.datasets["test"]
     durable_ledger.close()
@@ -184,42 +197,46 @@ def test_pending_evaluations_do_not_fill_the_ledger(
 @pytest.mark.parametrize(
     ("command", "name"),
     [
-        ({"do": "term", "dataset": "train", "term": 0}, "term"),
-        ({"do": "join", "lead": {"dataset": "train", "term": 0, "begins": False}}, "lead.term"),
-        ({"do": "save", "newest": 0}, "newest"),
+        (Term(**who("a"), dataset="train", term=0), "term"),
+        (Join(**who("a"), lead=Lead("train", 0, begins=False)), "lead.term"),
+        (Save(**who("a"), newest=0), "newest"),
     ],
 )
 def test_a_number_that_no_master_can_have_assigned_is_refused(
-    durable_ledger: DurableLedger, command: Json, name: str
+    durable_ledger: DurableLedger, command: Term | Join | Save, name: str
 ) -> None:
     """The next ones would exceed what callers may report; smaller ones are accepted."""
     before = durable_ledger.ledger.dump()
     with pytest.raises(RefusedError) as refused:
-        durable_ledger.execute(_naming({**who("a"), **command}, name, MOST_AHEAD + 1))
+        durable_ledger.execute(_naming(command, MOST_AHEAD + 1))
     assert (refused.value.status, refused.value.field) == (422, name)
     assert durable_ledger.ledger.dump() == before
-    durable_ledger.execute(_naming({**who("a"), **command}, name, MOST_AHEAD))
+    durable_ledger.execute(_naming(command, MOST_AHEAD))
     dumped = durable_ledger.ledger.dump()
 
     newest = max(dumped["versions"], dumped["datasets"]["train"]["terms"]["newest"])
     assert newest >= MOST_AHEAD
-    durable_ledger.execute(_naming({**who("a"), **command}, name, newest + MOST_AHEAD))
+    durable_ledger.execute(_naming(command, newest + MOST_AHEAD))
 
 
-def _naming(command: Json, name: str, number: int) -> Json:
-    """The command with a number in one field."""
-    if name == "lead.term":
-        return {**command, "lead": {**command["lead"], "term": number}}
-    return {**command, name: number}
+def _naming(command: Term | Join | Save, number: int) -> Term | Join | Save:
+    """The command with another number in its field."""
+    match command:
+        case Join():
+            return replace(command, lead=Lead("train", number, begins=False))
+        case Term():
+            return replace(command, term=number)
+        case Save():
+            return replace(command, newest=number)
 
 
 def test_a_lease_of_a_great_attempt_is_not_taken_over(durable_ledger: DurableLedger) -> None:
     """The next holder must be able to report its own attempt, which is greater."""
     granted = [{"task": f"train/0/{n}", "attempt": MOST_ATTEMPT + n} for n in (0, 1)]
-    answer = durable_ledger.execute({"do": "join", **who("b"), "held": granted})
+    answer = durable_ledger.execute(from_json({"do": "join", **who("b"), "held": granted}))
     assert answer["lost"] == ["train/0/1"]
-    durable_ledger.execute({"do": "leave", **who("b")})
-    leases = durable_ledger.execute({"do": "work", **who("a"), "want": 4})["tasks"]
+    durable_ledger.execute(Leave(**who("b")))
+    leases = durable_ledger.execute(Work(**who("a"), want=4))["tasks"]
 
     assert sorted(lease["attempt"] for lease in leases) == [1, 1, 1, MOST_ATTEMPT + 1]
 
@@ -227,12 +244,12 @@ def test_a_lease_of_a_great_attempt_is_not_taken_over(durable_ledger: DurableLed
 def test_a_metric_that_is_not_finite_survives(tmp_path: Path) -> None:
     """Its mean is null; the others do not change."""
     durable_ledger = DurableLedger(Ledger("digits"), tmp_path)
-    durable_ledger.execute({"do": "describe", "name": "test", "shape": shape(kind="evaluation")})
-    durable_ledger.execute({"do": "join", **who("a")})
-    leases = durable_ledger.execute({"do": "work", **who("a"), "want": 4})["tasks"]
+    durable_ledger.execute(Describe("test", shape(kind="evaluation")))
+    durable_ledger.execute(Join(**who("a")))
+    leases = durable_ledger.execute(Work(**who("a"), want=4))["tasks"]
     metrics: list[Json] = [{"loss": 1.0}, {"loss": None, "acc": 0.5}, {"loss": 2.0}, {"x": 1e308}]
     done = [{**ref(lease), "metrics": m} for lease, m in zip(leases, metrics, strict=True)]
-    durable_ledger.execute({"do": "work", **who("a"), "done": done})
+    durable_ledger.execute(from_json({"do": "work", **who("a"), "done": done}))
     durable_ledger.write(durable_ledger.take_pending())
     durable_ledger = _again(durable_ledger, tmp_path)
     evaluation = durable_ledger.ledger.datasets["test"].evaluations[0].to_json()
@@ -248,13 +265,13 @@ def test_a_call_that_waited_gives_its_tasks_to_whoever_repeats_it(
 ) -> None:
     """Twice at once, or after the master died before it could answer."""
     call = {**who("a"), "want": 2, "call": 1}
-    first = durable_ledger.execute({"do": "more", **call})
+    first = durable_ledger.execute(from_json({"do": "more", **call}))
     durable_ledger.write(durable_ledger.take_pending())
     if restarts:
         durable_ledger = _again(durable_ledger, tmp_path / "journal")
-        second = durable_ledger.execute({"do": "work", **call})
+        second = durable_ledger.execute(from_json({"do": "work", **call}))
     else:
-        second = durable_ledger.execute({"do": "more", **call})
+        second = durable_ledger.execute(from_json({"do": "more", **call}))
     leases = durable_ledger.ledger.trainers.find("a").leases  # type: ignore[union-attr]  # it has joined
     durable_ledger.close()
 
@@ -264,8 +281,8 @@ def test_a_call_that_waited_gives_its_tasks_to_whoever_repeats_it(
 
 def test_a_call_that_waited_too_long_leases_nothing(durable_ledger: DurableLedger) -> None:
     """Its client has continued with the next one."""
-    durable_ledger.execute({"do": "work", **who("a"), "want": 1, "call": 2})
-    late = durable_ledger.execute({"do": "more", **who("a"), "want": 1, "call": 1})
+    durable_ledger.execute(Work(**who("a"), want=1, call=2))
+    late = durable_ledger.execute(More(**who("a"), want=1, call=1))
 
     assert late["tasks"] == []
 
@@ -276,7 +293,7 @@ def test_a_journal_is_compacted_while_calls_wait(
     """The snapshot includes commands that wait: they are neither lost nor written twice."""
     monkeypatch.setattr(journal, "MOST_BYTES", 10)
     monkeypatch.setattr(durable_ledger, "_compact_at", 10)
-    durable_ledger.execute({"do": "work", **who("a"), "want": 3, "call": 1})
+    durable_ledger.execute(Work(**who("a"), want=3, call=1))
     durable_ledger.compact()
     waiting = durable_ledger.has_pending
     durable_ledger = _again(durable_ledger, tmp_path / "journal")
@@ -292,7 +309,7 @@ def test_a_compaction_that_fails_refuses_nothing(
 ) -> None:
     """The journal continues to grow."""
     monkeypatch.setattr(durable_ledger, "_compact_at", 10)
-    lease = durable_ledger.execute({"do": "work", **who("a"), "want": 1, "call": 1})["tasks"][0]
+    lease = durable_ledger.execute(Work(**who("a"), want=1, call=1))["tasks"][0]
     durable_ledger.write(durable_ledger.take_pending())
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
@@ -300,7 +317,7 @@ def test_a_compaction_that_fails_refuses_nothing(
         durable_ledger.compact()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    durable_ledger.execute({"do": "work", **who("a"), "done": [ref(lease)], "call": 2})
+    durable_ledger.execute(from_json({"do": "work", **who("a"), "done": [ref(lease)], "call": 2}))
     durable_ledger.write(durable_ledger.take_pending())
     durable_ledger = _again(durable_ledger, tmp_path / "journal")
     done = durable_ledger.ledger.datasets["train"].totals.tasks
@@ -331,11 +348,11 @@ def test_a_snapshot_that_makes_no_sense_is_named(tmp_path: Path) -> None:
 def test_what_another_had_acknowledged_meanwhile_is_counted(durable_ledger: DurableLedger) -> None:
     """A trainer reports an accepted task late to a new master."""
     ledger = durable_ledger.ledger
-    ledger.execute({"do": "join", **who("b")})
-    lease = ledger.execute({"do": "work", **who("b"), "want": 1})["tasks"][0]
-    ledger.execute({"do": "work", **who("b"), "done": [ref(lease)]})
+    ledger.execute(Join(**who("b")))
+    lease = ledger.execute(Work(**who("b"), want=1))["tasks"][0]
+    ledger.execute(from_json({"do": "work", **who("b"), "done": [ref(lease)]}))
     late = {**ref(lease), "attempt": 0}
     for _ in range(2):
-        ledger.execute({"do": "join", **who("a"), "done": [late]})
+        ledger.execute(from_json({"do": "join", **who("a"), "done": [late]}))
 
     assert ledger.trained_again_records == 10

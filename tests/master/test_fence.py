@@ -9,6 +9,7 @@ from kube import request
 from kube.errors import Unavailable
 from kube.fake import FakeApi
 from kube.request import CONFIGMAPS
+from master.commands import Join
 from master.errors import FencedError, JournalError
 from master.fence import ConfigMapFence, pack, unpack
 from master.ledger import Ledger
@@ -152,7 +153,7 @@ def test_a_million_tasks_fit() -> None:
 def test_a_new_pod_takes_over_and_the_old_one_stays_out(api: FakeApi, tmp_path: Path) -> None:
     """Also when the old one returns with its journal."""
     first = open_ledger(Ledger("digits"), tmp_path / "1", _fence(api, "pod-1"))
-    first.execute({"do": "join", **who("a")})
+    first.execute(Join(**who("a")))
     first.close()
     second = open_ledger(Ledger("digits"), tmp_path / "2", _fence(api, "pod-2"))
     generation = second.ledger.generation

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from master import journal
+from master.commands import Describe, Join, Work, from_json
 from master.durable_ledger import DurableLedger
 from master.errors import JournalError
 from master.journal import Journal, line
@@ -196,10 +197,10 @@ def _open(directory: Path) -> DurableLedger:
 def test_a_ledger_is_restored_as_it_was(tmp_path: Path) -> None:
     """From the journal alone, without an orderly end."""
     first = _open(tmp_path)
-    first.execute({"do": "describe", "name": "train", "shape": shape()})
-    first.execute({"do": "join", **who("a")})
-    leases = first.execute({"do": "work", **who("a"), "want": 2})["tasks"]
-    first.execute({"do": "work", **who("a"), "done": [ref(leases[0])]})
+    first.execute(Describe("train", shape()))
+    first.execute(Join(**who("a")))
+    leases = first.execute(Work(**who("a"), want=2))["tasks"]
+    first.execute(from_json({"do": "work", **who("a"), "done": [ref(leases[0])]}))
     first.write(first.take_pending())
     dumped = first.ledger.dump()
     os.close(first._journal._lock)  # noqa: SLF001 - as the kernel does with a killed process
@@ -213,12 +214,12 @@ def test_a_ledger_is_restored_as_it_was(tmp_path: Path) -> None:
 def test_calls_that_bring_nothing_are_not_written(tmp_path: Path) -> None:
     """Trainers call repeatedly when there is nothing to do."""
     durable_ledger = _open(tmp_path)
-    durable_ledger.execute({"do": "describe", "name": "train", "shape": shape(records=10)})
+    durable_ledger.execute(Describe("train", shape(records=10)))
     for name in "ab":
-        durable_ledger.execute({"do": "join", **who(name)})
-    durable_ledger.execute({"do": "work", **who("a"), "want": 1})
+        durable_ledger.execute(Join(**who(name)))
+    durable_ledger.execute(Work(**who("a"), want=1))
     durable_ledger.write(durable_ledger.take_pending())
-    durable_ledger.execute({"do": "work", **who("b"), "want": 1})
+    durable_ledger.execute(Work(**who("b"), want=1))
 
     assert not durable_ledger.has_pending
     durable_ledger.close()
@@ -227,10 +228,10 @@ def test_calls_that_bring_nothing_are_not_written(tmp_path: Path) -> None:
 def test_a_failed_write_is_undone_in_the_ledger(tmp_path: Path) -> None:
     """What was not answered has not happened."""
     durable_ledger = _open(tmp_path)
-    durable_ledger.execute({"do": "describe", "name": "train", "shape": shape()})
-    durable_ledger.execute({"do": "join", **who("a")})
+    durable_ledger.execute(Describe("train", shape()))
+    durable_ledger.execute(Join(**who("a")))
     durable_ledger.write(durable_ledger.take_pending())
-    durable_ledger.execute({"do": "work", **who("a"), "want": 2})
+    durable_ledger.execute(Work(**who("a"), want=2))
     with full_disk(3, tmp_path / "journal-1.log"), pytest.raises(JournalError):
         durable_ledger.write(durable_ledger.take_pending())
     durable_ledger.reload()
@@ -283,11 +284,9 @@ def _disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
 def test_what_was_written_is_there_after_a_power_failure(disk: Disk, tmp_path: Path) -> None:
     """Whenever it happens: trainers have an answer that their work is recorded."""
     durable_ledger = _open(tmp_path / "journal")
-    before = {"do": "describe", "name": "train", "shape": shape()}, {"do": "join", **who("a")}
+    before = Describe("train", shape()), Join(**who("a"))
     for number in range(8):
-        durable_ledger.execute(
-            before[number] if number < 2 else {"do": "work", **who("a"), "want": 1}
-        )
+        durable_ledger.execute(before[number] if number < 2 else Work(**who("a"), want=1))
         durable_ledger.write(durable_ledger.take_pending())
         if number % 3 == 2:
             durable_ledger.adopt(durable_ledger.ledger)  # a snapshot, in another pair of files
@@ -308,9 +307,9 @@ def test_a_long_journal_becomes_a_snapshot(tmp_path: Path, monkeypatch: pytest.M
     """So that a restart reads little."""
     monkeypatch.setattr(journal, "MOST_BYTES", 200)
     durable_ledger = _open(tmp_path)
-    durable_ledger.execute({"do": "describe", "name": "train", "shape": shape()})
+    durable_ledger.execute(Describe("train", shape()))
     durable_ledger.write(durable_ledger.take_pending())
-    durable_ledger.execute({"do": "join", **who("a")})
+    durable_ledger.execute(Join(**who("a")))
     durable_ledger.compact()  # a command waits
     assert (tmp_path / "books-1.json").exists()
     durable_ledger.write(durable_ledger.take_pending())

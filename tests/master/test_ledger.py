@@ -1,12 +1,24 @@
-"""Facts about the ledger; the contract with the SDK is in tests/sdk/contract.py."""
+"""Facts about the ledger; the contract with the SDK is in tests/sdk/support/contract.py."""
 
 from typing import Any
 
 import orjson
 import pytest
 
-from master.errors import RefusedError
+from master.commands import (
+    Describe,
+    EndSettling,
+    Evaluate,
+    Expire,
+    Join,
+    Leave,
+    Save,
+    Saved,
+    TakeOver,
+    from_json,
+)
 from master.ledger import Ledger
+from runtime.call_checks import RefusedError
 from tests.master.ledger_calls import done, join, opened, ref, shape, who, work
 
 
@@ -54,10 +66,10 @@ def test_disruptions_use_up_no_budget() -> None:
         if number % 3 == 0:
             work(ledger, "a", back=[ref(lease)])
         elif number % 3 == 1:
-            ledger.execute({"do": "expire", "trainers": {"a": {}}, "stuck": {}})
+            ledger.execute(Expire({"a": {}}))
             join(ledger, "a")
         else:
-            ledger.execute({"do": "expire", "trainers": {}, "stuck": {"a": {}}})
+            ledger.execute(Expire(stuck={"a": {}}))
 
     assert work(ledger, "a", 1)["tasks"][0]["attempt"] == 10
     assert not ledger.dropped
@@ -69,7 +81,7 @@ def test_a_task_that_fails_too_often_is_dropped_and_named() -> None:
     for _ in range(3):
         lease = next(t for t in work(ledger, "a", 2)["tasks"] if t["start"] == 0)
         work(ledger, "a", failed=[{**ref(lease), "record": 7, "error": "ValueError: torn"}])
-        for task, attempt in dict(ledger.require_trainer(who("a")).leases).items():
+        for task, attempt in dict(ledger.require_trainer(*who("a").values()).leases).items():
             work(ledger, "a", back=[{"task": task, "attempt": attempt}])
     done(ledger, "a", work(ledger, "a", 9)["tasks"])
 
@@ -84,7 +96,7 @@ def test_a_task_that_fails_too_often_is_dropped_and_named() -> None:
 def test_too_many_dropped_tasks_fail_the_job() -> None:
     """The reason has the last task's error; no more tasks are leased."""
     ledger = Ledger("digits", most_dropped=1)
-    ledger.execute({"do": "describe", "name": "train", "shape": shape(records=40)})
+    ledger.execute(Describe("train", shape(records=40)))
     join(ledger, "a")
     while not ledger.failed:
         lease = work(ledger, "a", 1)["tasks"][0]
@@ -100,7 +112,7 @@ def test_training_ends_after_its_steps() -> None:
     """Whatever data is left; a stream has no other end."""
     ledger = Ledger("digits", max_steps=5)
     stream = {name: value for name, value in shape().items() if name != "records"}
-    ledger.execute({"do": "describe", "name": "train", "shape": {**stream, "stream": True}})
+    ledger.execute(Describe("train", {**stream, "stream": True}))
     join(ledger, "a")
     leases = work(ledger, "a", 2)["tasks"]
     done(ledger, "a", leases[:1], steps=4)
@@ -117,9 +129,9 @@ def test_training_ends_after_its_steps() -> None:
 def test_the_export_comes_after_the_last_step() -> None:
     """Also where data is left; until then the state is "work"."""
     ledger = Ledger("digits", max_steps=1)
-    ledger.execute({"do": "describe", "name": "train", "shape": shape()})
+    ledger.execute(Describe("train", shape()))
     last = shape(records=1, task_records=1, kind="export")
-    ledger.execute({"do": "describe", "name": "final", "shape": last})
+    ledger.execute(Describe("final", last))
     join(ledger, "a")
     done(ledger, "a", work(ledger, "a", 1)["tasks"], steps=1)
     states = ledger.state(), ledger.directive()
@@ -157,11 +169,10 @@ def test_what_was_trained_and_lost_is_counted() -> None:
     ledger = opened("a", "b", "c", "d")
     tasks = {name: work(ledger, name, 1)["tasks"][0] for name in "abcd"}
     trained = {"a": {tasks["a"]["task"]: 3}}
-    ledger.execute({"do": "expire", "trainers": trained, "stuck": {}})
-    newer = {"trainer": "b", "incarnation": "b-2"}
-    ledger.execute({"do": "join", **newer, "trained": {tasks["b"]["task"]: 4}})
+    ledger.execute(Expire(trained))
+    ledger.execute(Join("b", "b-2", trained={tasks["b"]["task"]: 4}))
     work(ledger, "c", back=[{**ref(tasks["c"]), "trained": 5}])
-    ledger.execute({"do": "leave", **who("d"), "trained": {tasks["d"]["task"]: 6}})
+    ledger.execute(Leave(**who("d"), trained={tasks["d"]["task"]: 6}))
 
     assert ledger.lost_records == 3 + 4 + 5 + 6
 
@@ -170,8 +181,8 @@ def test_evaluations_come_before_training() -> None:
     """In the order of requests, with metrics weighted by records."""
     ledger = opened("a")
     test = shape(records=15, kind="evaluation", epochs=0)
-    ledger.execute({"do": "describe", "name": "test", "shape": test})
-    ledger.execute({"do": "evaluate", "model_version": 7, "dataset": "test"})
+    ledger.execute(Describe("test", test))
+    ledger.execute(Evaluate(model_version=7, dataset="test"))
     leases = work(ledger, "a", 3)["tasks"]
     for lease, accuracy in zip(leases[:2], (0.5, 0.8), strict=True):
         done(ledger, "a", [lease], metrics={"accuracy": accuracy})
@@ -188,7 +199,7 @@ def test_an_evaluation_of_something_else_is_refused() -> None:
     """Only data sets of that kind can be evaluated."""
     ledger = opened("a")
     for name in ("train", "nothing"):
-        command = {"do": "evaluate", "model_version": 1, "dataset": name}
+        command = Evaluate(1, name)
         assert _refused(lambda command=command: ledger.execute(command)).field == "dataset"
 
 
@@ -196,7 +207,7 @@ def test_the_export_is_one_task_and_the_last() -> None:
     """Exactly one trainer gets it, when all else is done."""
     ledger = opened("a", "b", records=10)
     final = shape(records=1, task_records=1, kind="export")
-    ledger.execute({"do": "describe", "name": "final", "shape": final})
+    ledger.execute(Describe("final", final))
     training_leases = work(ledger, "a", 9)["tasks"]
     early = work(ledger, "b", 9)
     done(ledger, "a", training_leases)
@@ -211,18 +222,17 @@ def test_the_export_is_one_task_and_the_last() -> None:
 def test_a_saver_that_is_gone_blocks_nobody() -> None:
     """Its ticket is invalid, and a checkpoint that failed is not the newest."""
     ledger = opened("a", "b")
-    first = ledger.execute({"do": "save", **who("a")})
-    ledger.execute({"do": "expire", "trainers": {"a": {}}, "stuck": {}})
-    second = ledger.execute({"do": "save", **who("b")})
-    late = {"do": "saved", "ticket": first["ticket"], "path": "x", "step": 1, "ok": True}
-    refused = _refused(lambda: ledger.execute(late))
-    ledger.execute({**late, "ticket": second["ticket"], "ok": False})
+    first = ledger.execute(Save(**who("a")))
+    ledger.execute(Expire({"a": {}}))
+    second = ledger.execute(Save(**who("b")))
+    refused = _refused(lambda: ledger.execute(Saved(first["ticket"], "x", 1, ok=True)))
+    ledger.execute(Saved(second["ticket"], "x", 1, ok=False))
 
     assert second["version"] > first["version"]
     assert (refused.status, refused.field) == (404, "ticket")
     assert ledger.checkpoint is None
-    third = ledger.execute({"do": "save", **who("b")})
-    ledger.execute({**late, "ticket": third["ticket"]})
+    third = ledger.execute(Save(**who("b")))
+    ledger.execute(Saved(third["ticket"], "x", 1, ok=True))
     newest = {"version": third["version"], "by": "b", "path": "x", "step": 1}
     assert ledger.checkpoint == newest
 
@@ -231,10 +241,10 @@ def test_a_new_master_waits_for_the_trainers_of_the_one_before() -> None:
     """It leases nothing new until all have joined, or their time is over."""
     ledger = opened("a", "b")
     leases = work(ledger, "a", 1)["tasks"]
-    ledger.execute({"do": "takeover"})
+    ledger.execute(TakeOver())
     join(ledger, "a", held=[ref(lease) for lease in leases])
     waits = work(ledger, "a", 1)
-    ledger.execute({"do": "settle"})
+    ledger.execute(EndSettling())
     more_leases = work(ledger, "a", 9)["tasks"]
 
     assert (waits["tasks"], waits["state"]) == ([], "wait")
@@ -246,7 +256,7 @@ def test_what_a_trainer_has_forgotten_is_free_once_it_comes_to_a_new_master() ->
     """It returned the task after the snapshot: others need not wait for missed heartbeats."""
     ledger = opened("a", "b", records=30)
     held_lease, forgotten = work(ledger, "a", 2)["tasks"]
-    ledger.execute({"do": "takeover"})
+    ledger.execute(TakeOver())
     lost = join(ledger, "a", held=[ref(held_lease)])["lost"]
     join(ledger, "b")
     leases = {lease["task"]: lease["attempt"] for lease in work(ledger, "b", 9)["tasks"]}
@@ -270,11 +280,11 @@ def test_a_trainer_that_joins_the_same_master_again_keeps_what_it_holds() -> Non
 def test_a_new_master_waits_for_no_saver_of_the_one_before() -> None:
     """Its checkpoint may be complete since the snapshot: it will not report it again."""
     ledger = opened("a", "b")
-    old = ledger.execute({"do": "save", **who("a")})
-    ledger.execute({"do": "takeover"})
+    old = ledger.execute(Save(**who("a")))
+    ledger.execute(TakeOver())
     for name in "ab":
         join(ledger, name)
-    new = ledger.execute({"do": "save", **who("b")})
+    new = ledger.execute(Save(**who("b")))
 
     assert (old["granted"], new["granted"]) == (True, True)
     assert new["version"] > old["version"]
@@ -288,8 +298,8 @@ def test_what_two_masters_leased_is_accepted_once_and_counted() -> None:
     done(ledger, "a", [lease])
     other = Ledger("digits")
     other.load(snapshot)
-    other.execute({"do": "takeover"})
-    other.execute({"do": "settle"})
+    other.execute(TakeOver())
+    other.execute(EndSettling())
     join(other, "b")
     again = work(other, "b", 1)["tasks"][0]
     join(other, "a", done=[{**ref(lease), "steps": 1}])
@@ -319,10 +329,10 @@ def _overflow(ledger: Ledger, kind: str) -> None:
     most = 1 << 53
     for number in range(3):
         whole = shape(records=most, task_records=most, kind=kind)
-        ledger.execute({"do": "describe", "name": f"{kind}-{number}", "shape": whole})
+        ledger.execute(Describe(f"{kind}-{number}", whole))
         if kind == "evaluation":
             about = {"dataset": f"{kind}-0", "model_version": number}
-            ledger.execute({"do": "evaluate", **about})
+            ledger.execute(from_json({"do": "evaluate", **about}))
         lease = work(ledger, "a", 1, kinds=[kind])["tasks"][0]
         work(ledger, "a", back=[{**ref(lease), "trained": most}])
         lease = work(ledger, "a", 1, kinds=[kind])["tasks"][0]
@@ -347,7 +357,7 @@ def test_no_sum_of_what_failed_or_was_repeated_exceeds_json() -> None:
     most = 1 << 53
     ledger = opened("a", "b")
     whole = shape(records=most, task_records=most, kind="evaluation", epochs=3)
-    ledger.execute({"do": "describe", "name": "test", "shape": whole})
+    ledger.execute(Describe("test", whole))
     for _ in range(2):
         for _ in range(3):
             lease = work(ledger, "a", 1, kinds=["evaluation"])["tasks"][0]

@@ -1,36 +1,32 @@
 """Which trainers count as alive, stuck or dead, and what their loss would cost."""
 
+from master.commands import Expire
 from master.liveness import LEAST_STUCK_S, MOST_STUCK_S, Liveness
-from master.types import Json
 
 
 def test_a_trainer_is_dead_after_three_missing_heartbeats() -> None:
     """Not before; with the records that it had trained."""
     liveness = Liveness(2.0)
-    liveness.record_heartbeat("a", [{"task": "t", "attempt": 1, "trained": 5}], 0.0)
+    liveness.record_heartbeat("a", {"t": 5}, 0.0)
 
     assert liveness.expiry_command({"a": True}, 6.0) is None
-    assert liveness.expiry_command({"a": True}, 6.1) == {
-        "do": "expire",
-        "trainers": {"a": {"t": 5}},
-        "stuck": {},
-    }
+    assert liveness.expiry_command({"a": True}, 6.1) == Expire({"a": {"t": 5}})
 
 
 def test_a_trainer_that_beats_without_progress_is_stuck() -> None:
     """Only if it holds leases; progress of any kind restarts the time."""
     liveness = Liveness(2.0)
-    reports = [{"task": "t", "attempt": 1, "trained": 1}]
-    liveness.record_heartbeat("a", reports, 0.0)
-    liveness.record_heartbeat("a", reports, LEAST_STUCK_S)
+    trained = {"t": 1}
+    liveness.record_heartbeat("a", trained, 0.0)
+    liveness.record_heartbeat("a", trained, LEAST_STUCK_S)
 
     assert liveness.expiry_command({"a": True}, LEAST_STUCK_S) is None
-    liveness.record_heartbeat("a", reports, LEAST_STUCK_S + 1)
+    liveness.record_heartbeat("a", trained, LEAST_STUCK_S + 1)
     assert liveness.expiry_command({"a": False}, LEAST_STUCK_S + 1) is None
     due = liveness.expiry_command({"a": True}, LEAST_STUCK_S + 1)
     assert due is not None
-    assert due["stuck"] == {"a": {"t": 1}}
-    liveness.record_heartbeat("a", [{"task": "t", "attempt": 1, "trained": 2}], LEAST_STUCK_S + 1)
+    assert due.stuck == {"a": {"t": 1}}
+    liveness.record_heartbeat("a", {"t": 2}, LEAST_STUCK_S + 1)
     assert liveness.expiry_command({"a": True}, LEAST_STUCK_S + 2) is None
 
 
@@ -51,14 +47,14 @@ def test_a_stuck_trainer_keeps_no_tasks_for_longer_than_an_hour() -> None:
     liveness = Liveness(2.0)
     liveness.record_leased("a", 0.0, had_none=True)
     liveness.record_acknowledged("a", ["t"], 600.0)
-    reports = [{"task": "u", "attempt": 1, "trained": 1}]
-    liveness.record_heartbeat("a", reports, 600.0)
-    liveness.record_heartbeat("a", reports, 600.0 + MOST_STUCK_S + 1.0)
+    trained = {"u": 1}
+    liveness.record_heartbeat("a", trained, 600.0)
+    liveness.record_heartbeat("a", trained, 600.0 + MOST_STUCK_S + 1.0)
     due = liveness.expiry_command({"a": True}, 600.0 + MOST_STUCK_S + 1.0)
 
     assert liveness.lease_s == MOST_STUCK_S == 3600.0
     assert due is not None
-    assert due["stuck"] == {"a": {"u": 1}}
+    assert due.stuck == {"a": {"u": 1}}
 
 
 def test_what_a_task_usually_takes_follows_the_newest_by_a_fifth() -> None:
@@ -75,12 +71,12 @@ def test_what_a_task_usually_takes_follows_the_newest_by_a_fifth() -> None:
 def test_a_loss_costs_what_it_costs_below_a_second_too() -> None:
     """Also for a trainer that sent only heartbeats, and after a restart."""
     liveness = Liveness(2.0)
-    reports: list[Json] = [{"task": "t", "trained": 4}, {"task": "u"}]
-    liveness.record_heartbeat("a", reports, 10.0)
+    trained = {"t": 4, "u": 0}
+    liveness.record_heartbeat("a", trained, 10.0)
     assert liveness.uncommitted("a", 10.5) == (4, 0.5)
     assert liveness.silence_s("a", 10.5) == 0.5
     liveness.reset(["a"], 100.0)
-    liveness.record_heartbeat("a", reports, 101.0)
+    liveness.record_heartbeat("a", trained, 101.0)
 
     assert liveness.uncommitted("a", 103.0) == (4, 3.0)
 
@@ -104,7 +100,7 @@ def test_a_trainer_that_never_called_is_dead_too() -> None:
     due = liveness.expiry_command({"b": True}, 16.5)
 
     assert due is not None
-    assert due["trainers"] == {"b": {}}
+    assert due.trainers == {"b": {}}
 
 
 def test_what_a_loss_would_cost() -> None:
@@ -112,7 +108,7 @@ def test_what_a_loss_would_cost() -> None:
     liveness = Liveness(2.0)
     liveness.record_leased("a", 10.0, had_none=True)
     assert liveness.uncommitted("a", 15.0) == (0, 0.0)
-    liveness.record_heartbeat("a", [{"task": "t", "trained": 4}, {"task": "u", "trained": 0}], 15.0)
+    liveness.record_heartbeat("a", {"t": 4, "u": 0}, 15.0)
     assert liveness.uncommitted("a", 15.0) == (4, 5.0)
     liveness.record_acknowledged("a", ["t"], 16.0)
 
@@ -139,15 +135,15 @@ def test_a_task_is_not_taken_away_while_the_answer_that_leased_it_is_under_way()
     liveness = Liveness(2.0)
     liveness.record_call("a", 0.0)
 
-    leaked = [liveness.record_heartbeat("a", [], at_s, ["t1"]) for at_s in (0.25, 0.5, 6.0, 6.25)]
+    leaked = [liveness.record_heartbeat("a", {}, at_s, ["t1"]) for at_s in (0.25, 0.5, 6.0, 6.25)]
 
     assert leaked == [[], [], [], ["t1"]]
 
 
 def test_what_would_be_lost_does_not_exceed_json() -> None:
-    """Whatever a trainer reports of its tasks."""
+    """Whatever a trainer trained of its tasks."""
     alive = Liveness(1.0)
-    reports = [{"task": f"{number}", "trained": 1 << 53} for number in range(3)]
-    alive.record_heartbeat("a", reports, 0.0)
+    trained = {f"{number}": 1 << 53 for number in range(3)}
+    alive.record_heartbeat("a", trained, 0.0)
 
     assert alive.uncommitted("a", 1.0)[0] == 1 << 53

@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from master.commands import Describe, Expire, Join, Leave, from_json
 from master.dataset import FAILURE_BUDGET
 from master.ledger import Ledger
 from master.types import Json
@@ -25,7 +26,7 @@ class LedgerMachine(RuleBasedStateMachine):
         super().__init__()
         self.ledger = Ledger("digits", most_dropped=100)
         described = shape(records=10 * TASKS, epochs=EPOCHS, shuffle_seed=1)
-        self.ledger.execute({"do": "describe", "name": "train", "shape": described})
+        self.ledger.execute(Describe("train", described))
         self.leases: dict[str, dict[str, int]] = {}
         self.done_counts: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
@@ -36,12 +37,12 @@ class LedgerMachine(RuleBasedStateMachine):
         return bool(self.done_counts[task]) or self.failures[task] >= FAILURE_BUDGET
 
     def _work(self, name: str, **fields: Any) -> Json:
-        return self.ledger.execute({"do": "work", **who(name), "want": 0, **fields})
+        return self.ledger.execute(from_json({"do": "work", **who(name), "want": 0, **fields}))
 
     @rule(name=NAMES)
     def join(self, name: str) -> None:
         """Joins; the same incarnation may join again and keeps its leases."""
-        self.ledger.execute({"do": "join", **who(name)})
+        self.ledger.execute(Join(**who(name)))
         self.leases.setdefault(name, {})
 
     @rule(name=NAMES, want=st.integers(1, 4))
@@ -93,17 +94,17 @@ class LedgerMachine(RuleBasedStateMachine):
         if name not in self.leases:
             return
         if how == "leave":
-            self.ledger.execute({"do": "leave", **who(name)})
+            self.ledger.execute(Leave(**who(name)))
             del self.leases[name]
         elif how == "expire":
-            self.ledger.execute({"do": "expire", "trainers": {name: {}}, "stuck": {}})
+            self.ledger.execute(Expire({name: {}}))
             del self.leases[name]
         elif how == "stuck":
-            self.ledger.execute({"do": "expire", "trainers": {}, "stuck": {name: {}}})
+            self.ledger.execute(Expire(stuck={name: {}}))
             self.leases[name] = {}
         else:
-            self.ledger.execute({"do": "join", "trainer": name, "incarnation": "other"})
-            self.ledger.execute({"do": "join", **who(name)})
+            self.ledger.execute(Join(trainer=name, incarnation="other"))
+            self.ledger.execute(Join(**who(name)))
             self.leases[name] = {}
 
     @rule()
@@ -125,8 +126,8 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Whatever happened, one trainer can complete the job."""
-        self.ledger.execute({"do": "expire", "trainers": {name: {} for name in "abc"}, "stuck": {}})
-        self.ledger.execute({"do": "join", **who("last")})
+        self.ledger.execute(Expire({name: {} for name in "abc"}))
+        self.ledger.execute(Join(**who("last")))
         while tasks := self._work("last", want=3)["tasks"]:
             self._work("last", done=[ref(lease) for lease in tasks])
         progress = self.ledger.datasets["train"].progress()

@@ -3,78 +3,27 @@
 import logging
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from edl.local.ports import free_ports
 
 from master.__main__ import main
-from tests.master.serving import LIMIT_S, TOKEN
-from tests.reconciler.waiting import until
-from tests.sdk.contract import Master, done
-
-
-class Process:
-    """Master processes that follow each other, at one port and with one journal."""
-
-    def __init__(self, root: Path, *options: str) -> None:
-        self._options = options
-        (self.port,) = free_ports(1)
-        self.journal = root / "journal"
-        self.run: subprocess.Popen[str]
-        self.start()
-
-    def start(self) -> None:
-        """Returns when it serves."""
-        self.run = subprocess.Popen(  # noqa: S603 - our own program
-            _command(
-                *("--listen", f"127.0.0.1:{self.port}", "--journal", str(self.journal)),
-                *self._options,
-            ),
-            env=_environment(EDL_JOB="digits", EDL_TOKEN=TOKEN),
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        until(self._serves)
-
-    def end(self, number: signal.Signals) -> int:
-        """Sends a signal; returns the exit code."""
-        self.run.send_signal(number)
-        code = self.run.wait(LIMIT_S)
-        assert self.run.stderr is not None
-        self.run.stderr.close()
-        return code
-
-    def _serves(self) -> bool:
-        assert self.run.poll() is None, self.run.communicate()[1]
-        try:
-            return Master(self.port, TOKEN).ask("GET", "/healthz")[0] == 200
-        except OSError:
-            return False
-
-
-def _command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "master", *arguments]
-
-
-def _environment(**variables: str) -> dict[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("EDL_")}
-    return {**inherited, **variables}
+from tests.master.processes import MasterProcess
+from tests.master.serving import TOKEN
+from tests.sdk.support.contract import Master, done
+from tests.support.server_process import run_to_end
 
 
 @pytest.fixture
-def process(tmp_path: Path) -> Iterator[Process]:
+def process(tmp_path: Path) -> Iterator[MasterProcess]:
     """A master that serves."""
-    running_master = Process(tmp_path)
+    running_master = MasterProcess(tmp_path)
     yield running_master
-    if running_master.run.poll() is None:
-        running_master.end(signal.SIGKILL)
+    running_master.end(signal.SIGKILL)
 
 
-def test_killed_it_serves_again_with_everything_it_answered(process: Process) -> None:
+def test_killed_it_serves_again_with_everything_it_answered(process: MasterProcess) -> None:
     """The leases are the same, and trainers need not join again."""
     master = Master(process.port, TOKEN)
     master.describe(epochs=2)
@@ -116,7 +65,7 @@ def _once(
 
 
 def test_a_second_one_over_the_same_journal_ends_at_once(
-    process: Process, once: Callable[..., tuple[int, str]]
+    process: MasterProcess, once: Callable[..., tuple[int, str]]
 ) -> None:
     """The first one continues, and ends with 0 on SIGTERM."""
     code, text = once("--journal", str(process.journal), EDL_JOB="digits", EDL_TOKEN=TOKEN)
@@ -129,14 +78,7 @@ def test_a_second_one_over_the_same_journal_ends_at_once(
 
 def test_bad_use_ends_the_process() -> None:
     """With one line on stderr and exit code 2, as the command in this process does below."""
-    completed = subprocess.run(  # noqa: S603 - our own program
-        _command("--listen", "nowhere"),
-        env=_environment(EDL_TOKEN=TOKEN),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
+    completed = run_to_end("master", "--listen", "nowhere", EDL_TOKEN=TOKEN)
 
     assert completed.returncode == 2
     assert "--listen" in completed.stderr

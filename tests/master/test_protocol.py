@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from master import protocol
-from master.errors import RefusedError
 from master.types import Json
+from runtime.call_checks import RefusedError
 
 _WHO: Json = {"trainer": "a", "incarnation": "a-1"}
 _SEAT: Json = {**_WHO, "address": "a:1"}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from master.errors import RefusedError
 from master.rendezvous import MOST_WINDOW_S, SHORT_WINDOW_S, WINDOW_S, Rendezvous
+from runtime.call_checks import RefusedError
 from tests.master.crowd import STEP_S, Crowd, meet
 from tests.master.rounds import SLACK_S, trained
 

@@ -3,10 +3,10 @@
 import pytest
 
 from master.bounds import MOST_AHEAD
-from master.errors import RefusedError
 from master.membership import SILENT_S, BoundedMemory
+from master.protocol import RendezvousPoll
 from master.rendezvous import MOST_CLAIMED, SETTLE_S, WINDOW_S, Rendezvous
-from master.types import Json
+from runtime.call_checks import RefusedError
 from tests.master.crowd import Crowd, meet
 from tests.master.rounds import SLACK_S, trained
 
@@ -140,7 +140,7 @@ def test_a_round_that_no_master_can_have_proclaimed_is_refused(name: str) -> Non
     assert crowd.number > (most if name != "claim.round" else 1)
 
 
-def _reporting(name: str, number: int) -> Json:
+def _reporting(name: str, number: int) -> RendezvousPoll:
     """A call of a newcomer that reports a round's number in one field."""
     seat = {"trainer": "c", "incarnation": "c-1", "address": "c:1"}
     if name == "claim.round":
@@ -156,8 +156,8 @@ def test_a_master_that_knows_of_no_round_believes_claims_only(name: str) -> None
         Rendezvous(0.0).call(_reporting(name, number + 1), 0.0)
     assert (refused.value.status, refused.value.field) == (422, name)
     master = Rendezvous(0.0, settles=True)
-    call = {**_reporting("claim.round", MOST_CLAIMED), "seen": MOST_CLAIMED, "at": MOST_CLAIMED}
-    master.call(call, 0.0)
+    claim = _reporting("claim.round", MOST_CLAIMED).claim
+    master.call(meet("c", seen=MOST_CLAIMED, at=MOST_CLAIMED, claim=claim), 0.0)
     assert master.round.number == MOST_CLAIMED
 
 

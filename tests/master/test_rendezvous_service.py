@@ -18,11 +18,11 @@ from edl.master.rendezvous import Rendezvous
 
 from master.membership import DISCONNECTED_S, PROBE_S
 from master.rendezvous import WINDOW_S
-from tests.master.serving import LIMIT_S, TOKEN, Served
-from tests.master.test_process import Process
-from tests.reconciler.waiting import until
-from tests.sdk.contract import Master
-from tests.sdk.contract_rendezvous import poll_until_newer, together
+from tests.master.processes import MasterProcess
+from tests.master.serving import TOKEN, Served
+from tests.reconciler.waiting import LIMIT_S, until
+from tests.sdk.support.contract import Master
+from tests.sdk.support.contract_rendezvous import poll_until_newer, together
 
 Start = Callable[..., Rendezvous]
 
@@ -237,15 +237,15 @@ def _text(master: Master, path: str) -> str:
 
 
 @pytest.fixture
-def process(tmp_path: Path) -> Iterator[Process]:
+def process(tmp_path: Path) -> Iterator[MasterProcess]:
     """A master in a process of its own."""
-    running_master = Process(tmp_path)
+    running_master = MasterProcess(tmp_path)
     yield running_master
     if running_master.run.poll() is None:
         running_master.end(signal.SIGKILL)
 
 
-def test_killed_in_a_round_a_master_goes_on_with_it(process: Process, start: Start) -> None:
+def test_killed_in_a_round_a_master_goes_on_with_it(process: MasterProcess, start: Start) -> None:
     """Members receive no other round until something changes."""
     Master(process.port, TOKEN).describe()  # the ledger is not empty: members may exist
     members = [start(process.port, name) for name in ("a", "b", "c")]
@@ -337,7 +337,7 @@ def test_a_process_that_is_killed_or_frozen_is_out_while_others_wait(
 
 def test_who_lets_others_wait_for_longer_than_the_setting_is_out(tmp_path: Path) -> None:
     """The setting is `--stuck-seconds`."""
-    process = Process(tmp_path, "--stuck-seconds", "1")
+    process = MasterProcess(tmp_path, "--stuck-seconds", "1")
     try:
         caller, other = together(Master(process.port, TOKEN), "a", "b")
         number = caller.newest_round

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from master.errors import RefusedError
+from master.commands import Fail, LostShare, Rollback, from_json
 from master.fence import MOST_BYTES, pack
 from master.ledger import Ledger
 from master.rollbacks import JobRollbacks
 from master.types import Json
+from runtime.call_checks import RefusedError
 from tests.master.ledger_calls import done, join, opened, ref, who, work
 from tests.support.strategies import CALM
 
@@ -20,8 +21,8 @@ from tests.support.strategies import CALM
 def test_a_job_that_a_trainer_ends_has_failed() -> None:
     """The first reason stays, whatever fails because of it; no more tasks are leased."""
     ledger = opened("a", "b")
-    answer = ledger.execute({"do": "fail", **who("a"), "reason": "the loss is nan"})
-    ledger.execute({"do": "fail", **who("b"), "reason": "a is gone"})
+    answer = ledger.execute(Fail(**who("a"), reason="the loss is nan"))
+    ledger.execute(Fail(**who("b"), reason="a is gone"))
 
     assert answer == {"state": "failed"}
     assert (ledger.state(), ledger.failed) == ("failed", "a: the loss is nan")
@@ -34,18 +35,24 @@ def test_a_job_that_is_done_does_not_fail_any_more() -> None:
     ledger = opened("a")
     done(ledger, "a", work(ledger, "a", 10)["tasks"])
 
-    assert ledger.execute({"do": "fail", **who("a"), "reason": "late"}) == {"state": "done"}
+    assert ledger.execute(Fail(**who("a"), reason="late")) == {"state": "done"}
     assert ledger.failed == ""
 
 
-@pytest.mark.parametrize("name", ["fail", "setback"])
-def test_only_a_trainer_that_has_joined_can_say_so(name: str) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        Fail(**who("b"), reason="x"),
+        Rollback(**who("b"), event="e", reason="x", steps=1, records=1),
+    ],
+    ids=["fail", "setback"],
+)
+def test_only_a_trainer_that_has_joined_can_say_so(command: Fail | Rollback) -> None:
     """Others change nothing."""
     ledger = opened("a")
     before = ledger.dump()
-    report = {"event": "e", "reason": "x", "steps": 1, "records": 1}
     with pytest.raises(RefusedError, match="has not joined"):
-        ledger.execute({"do": name, **who("b"), **report})
+        ledger.execute(command)
 
     assert ledger.dump() == before
 
@@ -54,8 +61,8 @@ def test_rollbacks_are_summed_and_the_newest_are_kept() -> None:
     """Twenty of them, also in a restored ledger."""
     ledger = opened("a", "b")
     for number in range(25):
-        report = {"event": f"{number}", "reason": f"reason {number}", "steps": 2, "records": number}
-        ledger.execute({"do": "setback", **who("ab"[number % 2]), **report})
+        trainer, reason = "ab"[number % 2], f"reason {number}"
+        ledger.execute(Rollback(trainer, f"{trainer}-1", f"{number}", reason, 2, number))
     again = Ledger("digits")
     again.load(ledger.dump())
     rollbacks = again.rollbacks
@@ -72,12 +79,13 @@ def test_rollbacks_are_summed_and_the_newest_are_kept() -> None:
     assert again.dump() == ledger.dump()
 
 
-def rollback_report(event: str, steps: int, holder: str, own: int, pending: int = 0) -> Json:
+def rollback_report(event: str, steps: int, holder: str, own: int, pending: int = 0) -> Rollback:
     """The report of a trainer of parameter servers; each batch has ten records."""
-    share = {"holder": holder, "steps": own, "records": 10 * own}
-    share.update(pending_steps=pending, pending_records=10 * pending)
-    report = {"event": event, "reason": "server 1 was restarted", "steps": steps}
-    return {**report, "records": 10 * steps, "share": share}
+    share = LostShare(holder, own, 10 * own, pending, 10 * pending)
+    reason = "server 1 was restarted"
+    return Rollback(
+        **who("a"), event=event, reason=reason, steps=steps, records=10 * steps, share=share
+    )
 
 
 class Trainer(NamedTuple):
@@ -117,7 +125,7 @@ def test_shares_of_all_trainers_are_exactly_what_is_lost(
     for report in data.draw(
         st.permutations(reports + data.draw(st.lists(st.sampled_from(reports))))
     ):
-        rollbacks.add("t", report)
+        rollbacks.add(report)
         rollbacks = JobRollbacks.load(rollbacks.dump())
 
     assert (rollbacks.count, rollbacks.steps, rollbacks.records) == (1, lost, 10 * lost)
@@ -127,8 +135,8 @@ def test_shares_of_all_trainers_are_exactly_what_is_lost(
 def test_what_only_a_trainer_knew_that_has_left_is_counted_by_versions() -> None:
     """The others were answered later; their own batches in flight are subtracted."""
     rollbacks = JobRollbacks()
-    rollbacks.add("a", rollback_report("e", 7, "a", 1, pending=1))
-    rollbacks.add("b", rollback_report("e", 6, "b", 2))
+    rollbacks.add(rollback_report("e", 7, "a", 1, pending=1))
+    rollbacks.add(rollback_report("e", 6, "b", 2))
 
     assert (rollbacks.steps, rollbacks.records) == (6, 60)
 
@@ -142,7 +150,7 @@ def test_shares_of_every_open_rollback_add_up() -> None:
         for n in range(20)
     ]
     for report in reports:
-        rollbacks.add("t", report)
+        rollbacks.add(report)
         rollbacks = JobRollbacks.load(rollbacks.dump())
 
     assert (rollbacks.count, rollbacks.steps, rollbacks.records) == (20, 4_000, 40_000)
@@ -153,10 +161,10 @@ def test_a_report_of_a_closed_rollback_does_not_count() -> None:
     """Its answer may have been lost; also across a master's restart."""
     rollbacks = JobRollbacks()
     for number in range(100):
-        rollbacks.add("t", rollback_report(f"{number}", 10, "a", 10))
+        rollbacks.add(rollback_report(f"{number}", 10, "a", 10))
         rollbacks = JobRollbacks.load(rollbacks.dump())
     for number in range(80):
-        rollbacks.add("t", rollback_report(f"{number}", 10, "a", 10))
+        rollbacks.add(rollback_report(f"{number}", 10, "a", 10))
 
     assert (rollbacks.count, rollbacks.steps, rollbacks.records) == (100, 1_000, 10_000)
     assert [event["event"] for event in rollbacks.newest] == [f"{n}" for n in range(80, 100)]
@@ -171,10 +179,10 @@ def test_rollbacks_of_snapshots_with_three_shares_continue() -> None:
     shares = {f"{n}": {"most": {"steps": 5, "records": 50}, "by": {"a": share}} for n in (1, 2, 3)}
     dumped: Json = {"count": 4, "steps": 20, "records": 200, "newest": newest, "shares": shares}
     rollbacks = JobRollbacks.load(dumped)
-    rollbacks.add("a", rollback_report("0", 5, "a", 5))
+    rollbacks.add(rollback_report("0", 5, "a", 5))
     assert (rollbacks.steps, rollbacks.records) == (20, 200)
     for number in (0, 3):
-        rollbacks.add("b", rollback_report(f"{number}", 5, "b", 4))
+        rollbacks.add(rollback_report(f"{number}", 5, "b", 4))
 
     assert (rollbacks.count, rollbacks.steps, rollbacks.records) == (4, 28, 280)
 
@@ -185,9 +193,7 @@ def test_many_holders_leave_the_snapshot_small() -> None:
     for number in range(20):
         for holder in range(200):
             name = f"{sha512(b'%d' % holder).hexdigest()}{number}".ljust(253, "x")
-            ledger.execute(
-                {"do": "setback", **who("a"), **rollback_report(f"{number}", 0, name, 1, 1)}
-            )
+            ledger.execute(rollback_report(f"{number}", 0, name, 1, 1))
 
     assert ledger.rollbacks.steps == 4_000
     assert {len(shares["by"]) for shares in ledger.rollbacks.shares.values()} == {128}
@@ -198,7 +204,7 @@ def test_many_rollbacks_leave_the_snapshot_small() -> None:
     """Closed ones are stored as a few bytes each, and not for ever."""
     rollbacks = JobRollbacks()
     for number in range(3_000):
-        rollbacks.add("t", rollback_report(f"{number}".rjust(253, "x"), 1, "a", 1))
+        rollbacks.add(rollback_report(f"{number}".rjust(253, "x"), 1, "a", 1))
 
     assert rollbacks.count == 3_000
     assert len(orjson.dumps(rollbacks.dump())) < 50_000
@@ -209,14 +215,14 @@ def test_sums_of_rollbacks_end_where_numbers_do() -> None:
     rollbacks, most = JobRollbacks(), 1 << 53
     for number in range(9):
         for holder in range(150):
-            rollbacks.add("t", rollback_report(f"{number % 3}", most, f"{holder}", most >> 4))
+            rollbacks.add(rollback_report(f"{number % 3}", most, f"{holder}", most >> 4))
     assert (rollbacks.steps, rollbacks.records) == (most, most)
     assert max(rollbacks.newest[0]["steps"], rollbacks.newest[0]["records"]) == most
     rollbacks = JobRollbacks()
     for number in range(9):
-        rollbacks.add("t", rollback_report(f"{number}", most, "a", 0))
+        rollbacks.add(rollback_report(f"{number}", most, "a", 0))
     for number in range(9):
-        rollbacks.add("t", rollback_report(f"{number}", most, "a", 0, pending=most))
+        rollbacks.add(rollback_report(f"{number}", most, "a", 0, pending=most))
 
     assert (rollbacks.steps, rollbacks.records) == (0, 0)
 
@@ -241,7 +247,7 @@ def test_what_the_next_process_goes_on_with_is_not_lost() -> None:
     trained = {lease["task"]: 4 for lease in (held_lease, done_lease, lost_lease, stale_lease)}
     new = {"trainer": "a", "incarnation": "a-2", "trained": trained}
     leases = [ref(held_lease), {**ref(stale_lease), "attempt": stale_lease["attempt"] + 1}]
-    ledger.execute({"do": "join", **new, "held": leases, "done": [ref(done_lease)]})
+    ledger.execute(from_json({"do": "join", **new, "held": leases, "done": [ref(done_lease)]}))
 
     assert ledger.lost_records == 8
     assert ledger.datasets["train"].progress()["done_records"] == 10

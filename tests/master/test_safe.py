@@ -9,7 +9,7 @@ from kube.fake import FakeApi
 from master.fence import ConfigMapFence
 from tests.master.serving import TOKEN, Served
 from tests.reconciler.waiting import until
-from tests.sdk.contract import Master, Trainer, done
+from tests.sdk.support.contract import Master, Trainer, done
 
 
 @pytest.fixture(name="served")

@@ -17,7 +17,7 @@ from master.service import MasterService
 from master.types import Json
 from runtime import clock
 from tests.master.ledger_calls import shape, who
-from tests.master.serving import LIMIT_S
+from tests.reconciler.waiting import LIMIT_S
 
 
 class MemoryFence:
@@ -64,12 +64,12 @@ async def _fails_once(durable_ledger: FullDiskLedger, fence: MemoryFence) -> Non
     service = MasterService(durable_ledger, 60.0, clock.monotonic_s, fence)
     await service.start()
     await service.describe("train", shape())
-    await service.join(protocol.JoinRequest(**who("a")).model_dump())
+    await service.join(protocol.JoinRequest(**who("a")))
     await _until(lambda: service.snapshot_is_current)
     durable_ledger.full = True
     fence.stored.clear()
     with pytest.raises(UnavailableError):
-        await service.work({**who("a"), "want": 1})
+        await service.work(protocol.WorkRequest(**who("a"), want=1))
     assert fence.state != service.ledger.dump()  # it has a lease that was not answered
     await _until(lambda: fence.state == service.ledger.dump())
     assert service.ledger.datasets["train"].leased == 0

@@ -1,5 +1,6 @@
 """The status for the reconciler: what a loss would cost, and how the job ended."""
 
+from master.commands import Fail, Join, TakeOver
 from master.liveness import Liveness
 from master.status import LEADER_COST_S, ServiceCounters, outcome, report
 from master.types import Json
@@ -17,7 +18,7 @@ def test_the_leader_costs_ten_seconds_at_least() -> None:
     """The reconciler releases another one first; all others cost what they have trained."""
     ledger, liveness = opened("a", "b", "c"), Liveness(2.0)
     for name, trained in (("a", 0), ("b", 5), ("c", 0)):
-        liveness.record_heartbeat(name, [{"task": "t", "trained": trained}], 100.0)
+        liveness.record_heartbeat(name, {"t": trained}, 100.0)
     trainers = report(ledger, liveness, ServiceCounters(), _ranks("a", "b"), 103.0)["trainers"]
     later = report(ledger, liveness, ServiceCounters(), _ranks("b", "a"), 150.0)["trainers"]
 
@@ -40,8 +41,8 @@ def test_who_has_not_come_to_a_new_master_has_not_joined() -> None:
     """Until then it holds the leases of the ledger."""
     ledger = opened("a", "b")
     work(ledger, "a", 3)
-    ledger.execute({"do": "takeover"})
-    ledger.execute({"do": "join", **who("b")})
+    ledger.execute(TakeOver())
+    ledger.execute(Join(**who("b")))
     status = report(ledger, Liveness(2.0), ServiceCounters(), _ALONE, 0.0)
 
     assert {name: trainer["joined"] for name, trainer in status["trainers"].items()} == {
@@ -58,6 +59,6 @@ def test_the_outcome_is_set_once_there_is_one() -> None:
     done(ledger, "a", work(ledger, "a", 1)["tasks"])
     assert outcome(ledger) == "done"
     failed = opened("a")
-    failed.execute({"do": "fail", **who("a"), "reason": "the loss is nan"})
+    failed.execute(Fail(**who("a"), reason="the loss is nan"))
 
     assert outcome(failed) == "failed: a: the loss is nan"

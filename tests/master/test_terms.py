@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from master.errors import RefusedError
+from master.commands import from_json
 from master.ledger import Ledger
 from master.terms import Terms
 from master.types import Json
+from runtime.call_checks import RefusedError
 
 GROUP = "edl:group"
 
@@ -23,7 +24,7 @@ class Group:
 
     def do(self, command: str, **about: Any) -> Json:
         """Executes a command."""
-        return self.ledger.execute({"do": command, **about})
+        return self.ledger.execute(from_json({"do": command, **about}))
 
     def lead(self, process: str, term: int, *, begins: bool = True, **fields: Any) -> int:
         """A process joins in the group's name; returns its term."""

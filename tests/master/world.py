@@ -18,11 +18,13 @@ from edl.master.client import Client
 from edl.master.leases import LeaseTable, Portion
 from edl.master.work_calls import WorkCalls, WorkRequest
 
+from master.commands import Command, Describe, EndSettling, Expire, ExpireLeaked, from_json
 from master.durable_ledger import DurableLedger
-from master.errors import JournalError, RefusedError
+from master.errors import JournalError
 from master.ledger import Ledger
 from master.liveness import Liveness
 from master.types import Json
+from runtime.call_checks import RefusedError
 from tests.master.test_journal import full_disk
 
 JOB = "digits"
@@ -39,7 +41,7 @@ class MasterSide:
         """The newest snapshot."""
         self.safe: dict[tuple[str, str], int] = {}
         self.durable_ledger = DurableLedger(Ledger(JOB, most_dropped=1000), self._directory)
-        self.call({"do": "describe", "name": "train", "shape": description})
+        self.call(Describe("train", description))
         self.store_snapshot()
 
     @property
@@ -51,7 +53,7 @@ class MasterSide:
         """The ledger as it is now."""
         return self.durable_ledger.ledger
 
-    def call(self, command: Json, *, full: bool = False) -> Json:
+    def call(self, command: Command, *, full: bool = False) -> Json:
         """Executes, writes and answers, as the service does.
 
         Raises:
@@ -144,9 +146,9 @@ class Wire(Client):
             {**answer, "generation": master_side.ledger.generation, "safe": safe}
         )
 
-    def _send(self, command: Json) -> Json:
+    def _send(self, line: Json) -> Json:
         world, chance = self._world, self._world.chance
-        command = {**command, **self._identity}
+        command = from_json({**line, **self._identity})
         if chance.random() < world.trouble:
             kind = chance.choice(["lost", "full", "unanswered", "twice", "late"])
             if kind == "lost":
@@ -190,7 +192,7 @@ class World:
     def __init__(self, root: Path, chance: Random, description: Json) -> None:
         self.chance = chance
         self.trouble = 0.2
-        self.late: list[Json] = []
+        self.late: list[Command] = []
         self.liveness = Liveness(1.0)
         self.now_s = 0.0
         self.master_side = MasterSide(root, description)
@@ -254,7 +256,7 @@ class World:
         self.taken_over += 1
         self.master_side.take_over()
         if self.chance.random() < 0.5:
-            self.master_side.call({"do": "settle"})
+            self.master_side.call(EndSettling())
 
     def store_snapshot(self) -> None:
         """The master stores a snapshot."""
@@ -263,8 +265,8 @@ class World:
     def expire(self) -> None:
         """The master expires a trainer, which may be alive."""
         name = self.chance.choice("abc")
-        self.master_side.call({"do": "expire", "trainers": {name: {}}, "stuck": {}})
-        self.master_side.call({"do": "settle"})
+        self.master_side.call(Expire({name: {}}))
+        self.master_side.call(EndSettling())
 
     def beat(self) -> None:
         """A trainer sends a heartbeat."""
@@ -278,11 +280,12 @@ class World:
             return
         reports = trainer.lease_table.held_entries()
         self.now_s += 1.0
+        trained = {report["task"]: report["trained"] for report in reports}
         leaked = self.liveness.record_heartbeat(
-            trainer.name, reports, self.now_s, ledger_trainer.leases
+            trainer.name, trained, self.now_s, ledger_trainer.leases
         )
         if leaked:
-            self.master_side.call({"do": "expire", "leaked": {trainer.name: leaked}})
+            self.master_side.call(ExpireLeaked({trainer.name: leaked}))
         ledger = self.master_side.ledger
         lost = [
             e["task"]
@@ -303,7 +306,7 @@ class World:
     def finish(self) -> None:
         """Completes the job without any more faults."""
         self.trouble = 0.0
-        self.master_side.call({"do": "settle"})
+        self.master_side.call(EndSettling())
         for _ in range(5_000):
             if self.master_side.ledger.complete:
                 return

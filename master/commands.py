@@ -1,0 +1,321 @@
+"""The commands of the ledger, and their form in the journal. Pure.
+
+A line of the journal has the fields of its command, with the same names and in the same order. Lines
+outlive the master that wrote them: a field may be added, with a default, but none may be renamed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple
+
+from master.types import Json
+
+
+class Acknowledgement(NamedTuple):
+    """A task whose records were all trained."""
+
+    task: str
+    attempt: int
+    records: int | None = None
+    steps: int | None = None
+    metrics: Mapping[str, float | None] | None = None
+    """Means over the task's records; None where a mean is not finite."""
+
+
+class TaskFailure(NamedTuple):
+    """A task that cannot be trained."""
+
+    task: str
+    attempt: int
+    error: str
+    record: int | None = None
+    """The record at fault, where it is known."""
+
+
+class LeaseEntry(NamedTuple):
+    """A lease that a trainer has or returns."""
+
+    task: str
+    attempt: int
+    trained: int | None = None
+    """Records trained and not acknowledged."""
+
+
+class Lead(NamedTuple):
+    """A process claims the lead of a group."""
+
+    dataset: str
+    term: int
+    """The newest term in which its model was trained."""
+    begins: bool
+    """Whether the next term begins; False where it continues in its own."""
+
+
+class LostShare(NamedTuple):
+    """What one trainer of parameter servers lost in a rollback."""
+
+    holder: str
+    steps: int
+    records: int
+    pending_steps: int
+    pending_records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A trainer begins, or connects to a new master."""
+
+    trained: Mapping[str, int] = field(default_factory=dict, kw_only=True)
+    """Task -> records of it that the previous process of the name had trained."""
+    trainer: str
+    incarnation: str
+    done: tuple[Acknowledgement, ...] = ()
+    held: tuple[LeaseEntry, ...] = ()
+    lead: Lead | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """The leader of a group begins the next term, because its group continues with other members."""
+
+    trainer: str
+    incarnation: str
+    dataset: str
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """A trainer describes a data set."""
+
+    name: str
+    shape: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Reports of tasks, and a request for others; None stands for what a call does not say."""
+
+    trainer: str
+    incarnation: str
+    done: tuple[Acknowledgement, ...] | None = None
+    failed: tuple[TaskFailure, ...] | None = None
+    back: tuple[LeaseEntry, ...] | None = None
+    want: int | None = None
+    kinds: Sequence[str] | None = None
+    datasets: Sequence[str] | None = None
+    call: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class More:
+    """The tasks that are free now, for a call for work that waited; None as in `Work`."""
+
+    trainer: str
+    incarnation: str
+    want: int | None = None
+    kinds: Sequence[str] | None = None
+    datasets: Sequence[str] | None = None
+    call: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A trainer ends."""
+
+    trained: Mapping[str, int] = field(default_factory=dict, kw_only=True)
+    trainer: str
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expire:
+    """Liveness ends the leases of trainers: name -> task -> records of it that were trained."""
+
+    trainers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Dead trainers, which are removed."""
+    stuck: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Trainers that make no progress, which stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireLeaked:
+    """Liveness ends leases that their trainers do not report: name -> tasks."""
+
+    leaked: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class EndSettling:
+    """Removes the trainers that did not join the new master in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """A trainer asks to write a checkpoint."""
+
+    trainer: str
+    incarnation: str
+    newest: int = 0
+    """The newest version that it knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A trainer reports how the writing of a checkpoint ended."""
+
+    ticket: str
+    path: str
+    step: int
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    """Queues an evaluation of a model version."""
+
+    model_version: int
+    dataset: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """A trainer fails the job, because it cannot succeed."""
+
+    trainer: str
+    incarnation: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """A trainer reports work that was lost together with the model's state."""
+
+    trainer: str
+    incarnation: str
+    event: str
+    reason: str
+    steps: int
+    """Lost steps in total, as far as the trainer knows."""
+    records: int
+    share: LostShare | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """Another master resumes from a snapshot."""
+
+
+Command = (
+    Join
+    | Term
+    | Describe
+    | Work
+    | More
+    | Leave
+    | Expire
+    | ExpireLeaked
+    | EndSettling
+    | Save
+    | Saved
+    | Evaluate
+    | Fail
+    | Rollback
+    | TakeOver
+)
+_Part = Acknowledgement | TaskFailure | LeaseEntry | Lead | LostShare
+
+_KINDS: dict[str, type[Command]] = {
+    "join": Join,
+    "term": Term,
+    "describe": Describe,
+    "work": Work,
+    "more": More,
+    "leave": Leave,
+    "expire": Expire,
+    "settle": EndSettling,
+    "save": Save,
+    "saved": Saved,
+    "evaluate": Evaluate,
+    "fail": Fail,
+    "setback": Rollback,
+    "takeover": TakeOver,
+}
+_HEADS: dict[type[Command], Json] = {
+    **{kind: {"do": name} for name, kind in _KINDS.items()},
+    ExpireLeaked: {"do": "expire"},
+    More: {"do": "more", "results": []},
+}
+"""The fields with which the line of a command begins."""
+_PARTS: dict[str, type[_Part]] = {
+    "done": Acknowledgement,
+    "failed": TaskFailure,
+    "back": LeaseEntry,
+    "held": LeaseEntry,
+    "lead": Lead,
+    "share": LostShare,
+}
+"""The fields that hold objects, or lists of objects."""
+_NAMES = {kind: tuple(column.name for column in fields(kind)) for kind in _HEADS}
+_SINGLE = (Lead, LostShare)
+"""Parts of which a command has one; it has tuples of all others."""
+_SPARSE = (Work, More)
+"""Commands whose lines lack what is None; other lines have it as null."""
+
+
+def to_json(command: Command) -> Json:
+    """A command as its line in the journal contains it."""
+    kind = type(command)
+    line, sparse = {**_HEADS[kind]}, kind in _SPARSE
+    for name in _NAMES[kind]:
+        value = getattr(command, name)
+        if type(value) is tuple:
+            line[name] = [_object(part) for part in value]
+        elif type(value) in _SINGLE:
+            line[name] = _object(value)
+        elif value is not None or not sparse:
+            line[name] = value
+    return line
+
+
+def from_json(line: Json) -> Command:
+    """The command of a line, of this master or an older one; fields that it does not know are ignored.
+
+    Raises:
+        LookupError: There is no such command.
+        TypeError: It lacks a field.
+    """
+    kind = ExpireLeaked if "leaked" in line else _KINDS[line["do"]]
+    arguments = _known_fields(_NAMES[kind], line)
+    for name, part in _PARTS.items():
+        value = arguments.get(name)
+        if isinstance(value, list):
+            parts = [part(**_known_fields(part._fields, entry)) for entry in value]
+            arguments[name] = tuple(parts)
+        elif value is not None:
+            arguments[name] = part(**_known_fields(part._fields, value))
+    return kind(**arguments)
+
+
+def _object(part: _Part) -> Json:
+    """A part as JSON, without what is None."""
+    if type(part) is Acknowledgement:
+        return _acknowledgement(part)
+    pairs = zip(part._fields, part, strict=True)
+    return {name: value for name, value in pairs if value is not None}
+
+
+def _acknowledgement(done: Acknowledgement) -> Json:
+    """As `_object`, in half the time: every task that is trained is written once."""
+    line: Json = {"task": done.task, "attempt": done.attempt}
+    if done.records is not None:
+        line["records"] = done.records
+    if done.steps is not None:
+        line["steps"] = done.steps
+    if done.metrics is not None:
+        line["metrics"] = done.metrics
+    return line
+
+
+def _known_fields(names: tuple[str, ...], line: Json) -> Json:
+    return {name: line[name] for name in names if name in line}
