@@ -2,35 +2,23 @@
 
 ```
 PserverError(Exception)
-├── CallRefusedError     the same call would be refused again
-│   └── NonFiniteError   a gradient with NaN or infinity
 ├── BusyError            the same call may succeed a moment later
 ├── FullError            the memory limit does not allow what would have to be stored
 └── ShardError           a file that cannot be read or written
+
+RefusedError             the same call would be refused again (`runtime.call_checks`)
+└── NonFiniteError       a gradient with NaN or infinity
 ```
 """
+
+from runtime.call_checks import RefusedError
 
 
 class PserverError(Exception):
     """Base class; each message is one line."""
 
 
-class CallRefusedError(PserverError):
-    """A call that cannot be served; repeating it would not help.
-
-    Attributes:
-        status: HTTP status code.
-        field: The invalid field, or None.
-    """
-
-    def __init__(self, status: int, message: str, field: str | None = None) -> None:
-        """Takes a one-line message: what is wrong, and what to do about it."""
-        super().__init__(message)
-        self.status = status
-        self.field = field
-
-
-class NonFiniteError(CallRefusedError):
+class NonFiniteError(RefusedError):
     """A gradient contains NaN or infinity; nothing of its push was applied."""
 
     def __init__(self, parameter: str) -> None:

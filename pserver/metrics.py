@@ -1,12 +1,7 @@
 """The metrics of a parameter server: call times, sizes, and outcomes of pushes."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
-
 from pserver.frames import Json
-from runtime import clock
+from runtime.call_metrics import CallMetrics
 from runtime.metrics import Metrics
 
 _GAUGES = {
@@ -30,41 +25,19 @@ _TOTALS = {
 """Counters that the status has as one number: their meaning by name."""
 
 
-@dataclass
-class AnswerStatus:
-    """The HTTP status of one call, filled in when it is answered."""
-
-    status: int = 499
-    """499 until there is an answer: the caller has disconnected."""
-
-
 class PserverMetrics:
     """The Prometheus metrics of one server process."""
 
     def __init__(self) -> None:
         metrics = Metrics("pserver")
         self.metrics = metrics
-        self._totals: dict[str, float] = {}
-        """Totals without labels, of the newest scrape's status."""
         self._pushes: dict[str, float] = {}
-        self._calls = metrics.counter("calls_total", "Calls answered.", ("path", "status"))
-        self._seconds = metrics.histogram("call_seconds", "Time to answer.", ("path",))
+        self.calls = CallMetrics(metrics)
         metrics.totals("pushes_total", "Pushes answered.", "outcome", lambda: self._pushes)
-        for name, documentation in _TOTALS.items():
-            metrics.total(name, documentation, partial(self._total, name))
+        self._totals = metrics.scraped_totals(_TOTALS)
         self._gauges = {
             name: metrics.gauge(name, documentation) for name, documentation in _GAUGES.items()
         }
-
-    @contextmanager
-    def call(self, path: str) -> Iterator[AnswerStatus]:
-        """Counts and times one call."""
-        begun_s, call_status = clock.monotonic_s(), AnswerStatus()
-        try:
-            yield call_status
-        finally:
-            self._calls.labels(path, str(call_status.status)).inc()
-            self._seconds.labels(path).observe(clock.monotonic_s() - begun_s)
 
     def text(self, status: Json, intake_bytes: int) -> bytes:
         """The metrics in Prometheus text format."""
@@ -85,7 +58,7 @@ class PserverMetrics:
             self._gauges[name].set(value)
         self._pushes = status["pushes"]
         rollbacks = status["setbacks"]
-        self._totals = {
+        self._totals |= {
             "row_lookups_total": status["looked_up"],
             "non_finite_gradients_total": status["non_finite"]["count"],
             "rollbacks_total": rollbacks["count"],
@@ -93,6 +66,3 @@ class PserverMetrics:
             "lost_records_total": rollbacks["records"],
         }
         return self.metrics.text()
-
-    def _total(self, name: str) -> float:
-        return self._totals.get(name, 0.0)

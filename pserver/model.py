@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pserver import optimizers
-from pserver.errors import CallRefusedError
+from runtime.call_checks import RefusedError
 
 Json = dict[str, Any]
 
@@ -94,15 +94,13 @@ def check_pieces(model: Model, pieces: list[Piece]) -> int:
     """Number of elements in all pieces together.
 
     Raises:
-        CallRefusedError: A piece names an unknown parameter, or lies outside of its parameter.
+        RefusedError: A piece names an unknown parameter, or lies outside of its parameter.
     """
     for piece in pieces:
         if piece.name not in model.parameters:
-            raise CallRefusedError(
-                422, f"pieces: there is no parameter {piece.name!r:.80}", "pieces"
-            )
+            raise RefusedError(422, f"pieces: there is no parameter {piece.name!r:.80}", "pieces")
         if not piece.start <= piece.stop <= model.size(piece.name):
-            raise CallRefusedError(
+            raise RefusedError(
                 422,
                 f"pieces: {piece.name!r:.80} has {model.size(piece.name)} elements, not "
                 f"[{piece.start}, {piece.stop})",
@@ -115,7 +113,7 @@ def check_same(ours: Model, theirs: Model) -> None:
     """Whether a trainer trains what the servers hold.
 
     Raises:
-        CallRefusedError: 409; names the first difference, and both values.
+        RefusedError: 409; names the first difference, and both values.
     """
     _same_code(ours.code, theirs.code)
     check_fits(ours, theirs, "the servers")
@@ -134,7 +132,7 @@ def check_fits(ours: Model, theirs: Model, holder: str) -> None:
         holder: Where `ours` comes from, for the message.
 
     Raises:
-        CallRefusedError: 409; names the first difference, and both values.
+        RefusedError: 409; names the first difference, and both values.
     """
     for name in sorted(ours.parameters.keys() | theirs.parameters.keys()):
         first, second = ours.parameters.get(name), theirs.parameters.get(name)
@@ -143,7 +141,7 @@ def check_fits(ours: Model, theirs: Model, holder: str) -> None:
                 f"parameter {name!r} {_shape_text(first)} at {holder} "
                 f"and {_shape_text(second)} in this trainer"
             )
-            raise CallRefusedError(409, text, f"parameters.{name}")
+            raise RefusedError(409, text, f"parameters.{name}")
     for name in sorted(ours.tables.keys() | theirs.tables.keys()):
         our_table, their_table = ours.tables.get(name), theirs.tables.get(name)
         if our_table != their_table:
@@ -151,17 +149,17 @@ def check_fits(ours: Model, theirs: Model, holder: str) -> None:
                 f"table {name!r} {_table_text(our_table)} at {holder} "
                 f"and {_table_text(their_table)} in this trainer"
             )
-            raise CallRefusedError(409, text, f"tables.{name}")
+            raise RefusedError(409, text, f"tables.{name}")
     kinds = ours.optimizer.get("kind"), theirs.optimizer.get("kind")
     if kinds[0] != kinds[1]:
         text = f"the optimizer is {kinds[0]!r} at {holder} and {kinds[1]!r} in this trainer"
-        raise CallRefusedError(409, text, "optimizer.kind")
+        raise RefusedError(409, text, "optimizer.kind")
 
 
 def _same_code(ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:
     for name in sorted(ours.keys() | theirs.keys()):
         if ours.get(name) != theirs.get(name):
-            raise CallRefusedError(
+            raise RefusedError(
                 409,
                 f"code.{name} is {ours.get(name)!r:.80} at the servers and "
                 f"{theirs.get(name)!r:.80} in this trainer: all trainers of a job must run the "
@@ -173,7 +171,7 @@ def _same_code(ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:
 def _check_same_fields(section: str, ours: Json, theirs: Json, holder: str) -> None:
     for name in sorted(ours.keys() | theirs.keys()):
         if ours.get(name) != theirs.get(name):
-            raise CallRefusedError(
+            raise RefusedError(
                 409,
                 f"{section}.{name} is {ours.get(name)!r:.60} at {holder} and "
                 f"{theirs.get(name)!r:.60} in this trainer: all trainers must ask for the same",

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pserver.errors import CallRefusedError
+from runtime.call_checks import RefusedError
 
 Floats = NDArray[np.float32]
 Counts = Floats | float
@@ -167,11 +167,11 @@ def make(spec: Mapping[str, Any]) -> Optimizer:
     """The optimizer of a specification.
 
     Raises:
-        CallRefusedError: The kind is unknown, or an option is invalid; the error names it.
+        RefusedError: The kind is unknown, or an option is invalid; the error names it.
     """
     kind = KINDS.get(str(spec.get("kind")))
     if kind is None:
-        raise CallRefusedError(
+        raise RefusedError(
             422,
             f"optimizer.kind: {spec.get('kind')!r:.60} is none of {', '.join(KINDS)}",
             "optimizer.kind",
@@ -182,7 +182,7 @@ def make(spec: Mapping[str, Any]) -> Optimizer:
         first = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(["optimizer", *map(str, first["loc"])])
         message = "no such option" if first["type"] == "extra_forbidden" else first["msg"]
-        raise CallRefusedError(422, f"{where}: {message}", where) from error
+        raise RefusedError(422, f"{where}: {message}", where) from error
 
 
 def dense(

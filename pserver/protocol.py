@@ -15,14 +15,13 @@
 | GET /v1/model, /v1/status | | JSON |
 """
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field, ValidationError
 
-from pserver.errors import CallRefusedError
+from pserver.frames import Json
 from pserver.model import Model, Part, Pieces
-
-Json = dict[str, Any]
+from runtime.call_checks import Body, refusal
 
 MAX_BYTES = 1 << 30
 """Limit of a request body."""
@@ -149,37 +148,9 @@ class Page(GenerationCall):
     most: Annotated[int, Field(ge=1, le=MAX_ROWS)] = 1 << 16
 
 
-Body = TypeVar("Body", bound=BaseModel)
-
-
-def check(kind: type[Body], raw: bytes) -> Body:
-    """Validates a JSON body.
-
-    Raises:
-        CallRefusedError: 400 if it is not JSON, 422 if a field is invalid; the error names it.
-    """
-    try:
-        return kind.model_validate_json(raw)
-    except ValidationError as error:
-        raise _refusal(error) from error
-
-
 def check_meta(kind: type[Body], meta: Json) -> Body:
-    """Validates the header of a frame; raises like `check`."""
+    """Validates the header of a frame; raises like `runtime.call_checks.check_body`."""
     try:
         return kind.model_validate(meta)
     except ValidationError as error:
-        raise _refusal(error) from error
-
-
-def _refusal(error: ValidationError) -> CallRefusedError:
-    first = error.errors(include_url=False, include_context=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "json_invalid":
-        return CallRefusedError(400, f"the body is not JSON: {first['msg']}")
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        message = "no such field"
-    if not where:
-        return CallRefusedError(422, f"the body is invalid: {message}")
-    return CallRefusedError(422, f"{where}: {message}", where)
+        raise refusal(error) from error

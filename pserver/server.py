@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pserver import coordinator_lease, optimizers, shard_codec
 from pserver.checkpoint import CheckpointName, StoredCheckpoint
 from pserver.coordinator_lease import CoordinatorLeases
-from pserver.errors import CallRefusedError, FullError, ShardError
+from pserver.errors import FullError, ShardError
 from pserver.frames import Array, Frame, Json
 from pserver.memory import Memory, Views
 from pserver.model import Model, Piece, check_fits, check_same
@@ -21,6 +21,7 @@ from pserver.rollbacks import NOTHING, ServerRollbacks
 from pserver.serving import ServedGeneration
 from pserver.shard import Shard, ShardCounts
 from pserver.stats import ServerStats
+from runtime.call_checks import RefusedError
 
 _CONFLICT, _FULL = 409, 507
 _NEWEST = 8
@@ -81,7 +82,7 @@ class ParameterServer:
         """Answers a trainer that joins.
 
         Raises:
-            CallRefusedError: The trainer's model differs.
+            RefusedError: The trainer's model differs.
         """
         if body.model is not None:
             self._check(body.model)
@@ -97,10 +98,10 @@ class ParameterServer:
         """Grants or releases a lease for an action on all servers.
 
         Raises:
-            CallRefusedError: This is not server 0, which grants the leases.
+            RefusedError: This is not server 0, which grants the leases.
         """
         if self.identity.index:
-            raise CallRefusedError(_CONFLICT, "only server 0 issues tickets: ask server 0", "index")
+            raise RefusedError(_CONFLICT, "only server 0 issues tickets: ask server 0", "index")
         if body.back:
             self.leases.release(body.kind, body.incarnation)
             return {"granted": False, "ticket": 0}
@@ -136,14 +137,14 @@ class ParameterServer:
             now_s: The time now.
 
         Raises:
-            CallRefusedError: The generation is too old, or model or checkpoint are unusable.
+            RefusedError: The generation is too old, or model or checkpoint are unusable.
         """
         last_settled = (self.generation, self._ticket)
         if (body.generation, body.ticket) == last_settled and self.serving is not None:
             return self.state()
         if (body.generation, body.ticket) <= last_settled:
             text = f"generation {body.generation} is too old: this server is at {last_settled[0]}"
-            raise CallRefusedError(_CONFLICT, text, "generation")
+            raise RefusedError(_CONFLICT, text, "generation")
         if self.serving is not None:
             self._reached, self.serving = self.serving.shard.counts, None
         shard = self._shard(body, dense, load)
@@ -173,12 +174,12 @@ class ParameterServer:
         """The served generation.
 
         Raises:
-            CallRefusedError: The server is empty, or serves another generation.
+            RefusedError: The server is empty, or serves another generation.
         """
         if self.serving is None or self.serving.generation != generation:
             state = f"is at {self.generation}" if self.serving is not None else "has restarted"
             text = f"generation {generation} is over: server {self.identity.index} {state}"
-            raise CallRefusedError(_CONFLICT, text, "generation")
+            raise RefusedError(_CONFLICT, text, "generation")
         return self.serving
 
     def record_refusal(self, body: Refusal) -> None:
@@ -246,9 +247,9 @@ class ParameterServer:
     def _check_checkpoint(self, checkpoint: StoredCheckpoint, model: Model) -> None:
         try:
             check_fits(checkpoint.model, model, f"checkpoint {checkpoint.name.folder}")
-        except CallRefusedError as error:
+        except RefusedError as error:
             text = f"{error}: it belongs to another model; name another folder, or another job"
-            raise CallRefusedError(error.status, text, error.field) from error
+            raise RefusedError(error.status, text, error.field) from error
 
     def _shard(
         self, body: Settle, dense: Array | None, load: Callable[[CheckpointName], list[Frame]]
@@ -260,14 +261,14 @@ class ParameterServer:
                     body, CheckpointName(**body.checkpoint.model_dump()), load, memory
                 )
             if dense is None:
-                raise CallRefusedError(422, "dense: initial parameters are missing", "dense")
+                raise RefusedError(422, "dense: initial parameters are missing", "dense")
             return Shard(body.model, body.pieces, dense.copy(), memory, Views(memory))
         except FullError as error:
             text = (
                 f"this server's part of the model exceeds its memory limit by {error.needed_bytes} "
                 "bytes: raise the limit (--max-bytes), or start more servers"
             )
-            raise CallRefusedError(_FULL, text) from error
+            raise RefusedError(_FULL, text) from error
 
     def _restored(
         self,
@@ -281,7 +282,7 @@ class ParameterServer:
             text = (
                 f"server {self.identity.index} has no checkpoint {name.folder} of {name.of} servers"
             )
-            raise CallRefusedError(_CONFLICT, text, "checkpoint")
+            raise RefusedError(_CONFLICT, text, "checkpoint")
         self._check_checkpoint(checkpoint, body.model)
         position = (self.identity.index, self.identity.of)
         try:
@@ -289,7 +290,7 @@ class ParameterServer:
         except ShardError as error:
             self.checkpoints = tuple(stored for stored in self.checkpoints if stored.name != name)
             text = f"checkpoint {name.folder} at server {self.identity.index}: {error}"
-            raise CallRefusedError(_CONFLICT, text, "checkpoint") from error
+            raise RefusedError(_CONFLICT, text, "checkpoint") from error
 
     def _serve(self, generation: int, ticket: int, shard: Shard, now_s: float) -> None:
         self.generation, self._ticket, self._reached = generation, ticket, NOTHING

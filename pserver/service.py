@@ -15,11 +15,12 @@ import numpy as np
 
 from pserver import frames, protocol
 from pserver.checkpoint import SHUTDOWN_VERSION, CheckpointName
-from pserver.errors import BusyError, CallRefusedError, NonFiniteError, ShardError
+from pserver.errors import BusyError, NonFiniteError, ShardError
 from pserver.frames import FrameError, Json
 from pserver.server import ParameterServer
 from pserver.serving import Answer
 from pserver.store import CheckpointStore
+from runtime.call_checks import RefusedError, check_body
 from runtime.logs import keys
 
 P = ParamSpec("P")
@@ -75,7 +76,7 @@ class ParameterService:
 
     async def enter(self, raw: bytes) -> Json:
         """Answers a trainer that joins; waits for a generation if the trainer asks for that."""
-        body = protocol.check(protocol.Enter, raw)
+        body = check_body(protocol.Enter, raw)
         until_s = self._clock_s() + body.wait_s
         while True:
             settled = self._settled
@@ -89,7 +90,7 @@ class ParameterService:
 
     async def request_ticket(self, raw: bytes) -> Json:
         """Grants or releases a lease."""
-        body = protocol.check(protocol.TicketRequest, raw)
+        body = check_body(protocol.TicketRequest, raw)
         return await self._run(self._server.request_ticket, body, self._clock_s())
 
     async def settle(self, raw: bytes) -> Json:
@@ -101,7 +102,7 @@ class ParameterService:
 
     async def pull(self, raw: bytes) -> bytes:
         """Returns dense parameters."""
-        body = protocol.check(protocol.Pull, raw)
+        body = check_body(protocol.Pull, raw)
         return await self._run_framed(lambda: self._server.serving_at(body.generation).pull(body))
 
     async def lookup(self, raw: bytes) -> bytes:
@@ -135,31 +136,31 @@ class ParameterService:
 
     async def page(self, raw: bytes) -> bytes:
         """Returns one page of a table's rows."""
-        body = protocol.check(protocol.Page, raw)
+        body = check_body(protocol.Page, raw)
         return await self._run_framed(lambda: self._server.serving_at(body.generation).page(body))
 
     async def report_refusal(self, raw: bytes) -> Json:
         """Records that a worker found NaN or infinity in its gradients."""
-        body = protocol.check(protocol.Refusal, raw)
+        body = check_body(protocol.Refusal, raw)
         await self._run(self._server.record_refusal, body)
         _log_non_finite(body.trainer, body.number, body.parameter)
         return {"ok": True}
 
     async def pin(self, number: int, raw: bytes) -> Json:
         """Pins the current version for evaluations."""
-        body = protocol.check(protocol.GenerationCall, raw)
+        body = check_body(protocol.GenerationCall, raw)
         version = await self._run(lambda: self._server.serving_at(body.generation).pin(number))
         return {"version": version}
 
     async def unpin(self, number: int, raw: bytes) -> Json:
         """Releases a pinned version."""
-        body = protocol.check(protocol.GenerationCall, raw)
+        body = check_body(protocol.GenerationCall, raw)
         await self._run(lambda: self._server.serving_at(body.generation).unpin(number))
         return {"ok": True}
 
     async def prepare(self, raw: bytes) -> Json:
         """Writes this server's part of a checkpoint (first phase)."""
-        body = protocol.check(protocol.CheckpointCall, raw)
+        body = check_body(protocol.CheckpointCall, raw)
         name = CheckpointName(body.generation, body.version, self._server.identity.of)
         async with self._preparing:
             if all(checkpoint.name != name for checkpoint in self._server.checkpoints):
@@ -168,7 +169,7 @@ class ParameterService:
 
     async def commit(self, raw: bytes) -> Json:
         """Commits a checkpoint that all servers have prepared (second phase)."""
-        body = protocol.check(protocol.CheckpointCall, raw)
+        body = check_body(protocol.CheckpointCall, raw)
         name = CheckpointName(body.generation, body.version, self._server.identity.of)
         serving = await self._run(self._server.serving_at, body.generation)
         keep = serving.shard.model.rules.checkpoint_keep
@@ -196,7 +197,7 @@ class ParameterService:
         body = protocol.check_meta(protocol.Settle, frame.meta)
         dense = frame.arrays.get("dense")
         if dense is not None and dense.dtype != np.float32:
-            raise CallRefusedError(422, "dense: an array of float32 is needed", "dense")
+            raise RefusedError(422, "dense: an array of float32 is needed", "dense")
         self._store.record_generation(max(body.generation, self._store.generation()))
         now_s = self._clock_s()
         answer = self._server.settle(body, dense, self._store.load, now_s)
@@ -285,4 +286,4 @@ def _frame(raw: bytes) -> frames.Frame:
     try:
         return frames.decode(raw)
     except FrameError as error:
-        raise CallRefusedError(400, f"the body is not a frame: {error}") from error
+        raise RefusedError(400, f"the body is not a frame: {error}") from error

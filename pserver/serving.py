@@ -8,12 +8,13 @@ import numpy as np
 from pserver import memory, shard_codec
 from pserver.checkpoint import CheckpointName
 from pserver.checkpoint_schedule import MAX_PINS, CheckpointSchedule, Pin
-from pserver.errors import BusyError, CallRefusedError, FullError, NonFiniteError
+from pserver.errors import BusyError, FullError, NonFiniteError
 from pserver.frames import Array, Body, Json
 from pserver.protocol import Lookup, Page, Pull, Push
 from pserver.shard import PushedGradients as Gradients
 from pserver.shard import PushOutcome, Shard, model_size
 from pserver.stats import ServerStats
+from runtime.call_checks import RefusedError
 
 Answer = tuple[Json, Mapping[str, Body]]
 _UNKNOWN, _MALFORMED, _FULL = 404, 422, 507
@@ -77,7 +78,7 @@ class ServedGeneration:
             self._stats.record_refusal(body.trainer, body.number, error.parameter)
             raise
         except FullError as error:
-            raise CallRefusedError(_FULL, _full(error)) from error
+            raise RefusedError(_FULL, _full(error)) from error
         self._stats.record_push(outcome, stale)
         meta = {**self._counts(self.shard.version), "outcome": outcome.value, "staleness": stale}
         with_dense = body.want or outcome is PushOutcome.STALE
@@ -154,7 +155,7 @@ class ServedGeneration:
         pin = self._pins.get(number)
         if pin is None:
             text = f"version {number} is not pinned (any more): evaluate a newer version"
-            raise CallRefusedError(_UNKNOWN, text, "pin")
+            raise RefusedError(_UNKNOWN, text, "pin")
         return pin
 
     def _counts(self, version: int) -> Json:
@@ -171,7 +172,7 @@ def _array(
     array = arrays.get(name)
     if array is None or array.dtype != dtype or array.ndim != dimensions:
         text = f"{name}: an array of {np.dtype(dtype).name} with {dimensions} dimensions is missing"
-        raise CallRefusedError(_MALFORMED, text, name)
+        raise RefusedError(_MALFORMED, text, name)
     return array
 
 

@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pserver import optimizers, staleness
-from pserver.errors import BusyError, CallRefusedError, FullError, NonFiniteError
+from pserver.errors import BusyError, FullError, NonFiniteError
 from pserver.memory import Floats, Memory, Views
 from pserver.model import Model, Piece, check_pieces
 from pserver.table import EmbeddingTable, Ids
 from pserver.vector import Vector
+from runtime.call_checks import RefusedError
 
 MAX_PROCESSES = 4096
 """Limit of processes in `applied`; the least recent one is removed first."""
@@ -69,13 +70,13 @@ class Shard:
             views: That may be opened of it.
 
         Raises:
-            CallRefusedError: Pieces and values do not fit the model or each other.
+            RefusedError: Pieces and values do not fit the model or each other.
             FullError: The memory limit would be exceeded.
         """
         size = check_pieces(model, pieces)
         if dense.shape != (size,):
             text = f"dense has {list(dense.shape)} numbers, its pieces have [{size}]"
-            raise CallRefusedError(422, text, "dense")
+            raise RefusedError(422, text, "dense")
         self.model, self.pieces = model, pieces
         self.memory, self.views = memory, views
         self.optimizer = optimizers.make(model.optimizer)
@@ -98,7 +99,7 @@ class Shard:
             The outcome, and the staleness in versions.
 
         Raises:
-            CallRefusedError: The gradients do not fit the shard; the error names the field.
+            RefusedError: The gradients do not fit the shard; the error names the field.
             NonFiniteError: A gradient contains NaN or infinity.
             BusyError: Open views leave too little memory for copies now.
             FullError: The memory limit does not allow the rows that are needed.
@@ -123,13 +124,13 @@ class Shard:
         """A table by name.
 
         Raises:
-            CallRefusedError: There is no such table.
+            RefusedError: There is no such table.
         """
         table = self.tables.get(name)
         if table is None:
             names = ", ".join(self.tables) or "none"
             text = f"there is no table {name!r:.80}; tables are: {names:.300}"
-            raise CallRefusedError(422, text, "table")
+            raise RefusedError(422, text, "table")
         return table
 
     def drop(self) -> None:
@@ -143,7 +144,7 @@ class Shard:
             if push.dense.shape != self.vector.values.shape:
                 sizes = list(push.dense.shape), list(self.vector.values.shape)
                 text = f"dense has {sizes[0]} numbers, this server holds {sizes[1]}"
-                raise CallRefusedError(422, text, "dense")
+                raise RefusedError(422, text, "dense")
             if not np.isfinite(push.dense).all():
                 raise NonFiniteError(self._name_of(push.dense))
         for name, (ids, gradient) in push.sparse.items():
@@ -153,10 +154,10 @@ class Shard:
                     f"table {name!r}: rows are {list(gradient.shape)}, "
                     f"should be {list(expected_shape)}"
                 )
-                raise CallRefusedError(422, text, f"sparse.{name}")
+                raise RefusedError(422, text, f"sparse.{name}")
             if not _unique(ids):
                 text = f"table {name!r}: an id occurs twice; add up its gradients first"
-                raise CallRefusedError(422, text, f"sparse.{name}")
+                raise RefusedError(422, text, f"sparse.{name}")
             if not np.isfinite(gradient).all():
                 raise NonFiniteError(name)
 

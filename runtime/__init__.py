@@ -1,1 +1,1 @@
-"""Infrastructure of processes: settings, HTTPS serving, certificates, logs, metrics, signals."""
+"""Infrastructure of processes: settings, HTTP servers, certificates, logs, metrics, signals."""

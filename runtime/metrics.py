@@ -7,6 +7,7 @@ names of pods or jobs. docs/metrics.md lists all metrics; `make metrics-page` wr
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from prometheus_client import (
     CollectorRegistry,
@@ -81,6 +82,20 @@ class Metrics:
     def total(self, name: str, documentation: str, read_total: Callable[[], float]) -> None:
         """Creates a counter whose value `read_total` returns at every scrape."""
         self._register_totals(name, documentation, (), lambda: {(): read_total()})
+
+    def scraped_totals(self, documentations: Mapping[str, str]) -> dict[str, float]:
+        """Creates counters of what another component counts and a scrape reads all at once.
+
+        Args:
+            documentations: Name -> documentation.
+
+        Returns:
+            Name -> value, which each scrape exports; 0 until the caller sets it.
+        """
+        values = dict.fromkeys(documentations, 0.0)
+        for name, documentation in documentations.items():
+            self.total(name, documentation, partial(values.__getitem__, name))
+        return values
 
     def totals(
         self,

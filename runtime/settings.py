@@ -6,6 +6,7 @@ flag, environment variable, help text and validation are derived from the declar
 """
 
 import argparse
+import logging
 import os
 import re
 import sys
@@ -15,6 +16,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, field_validator
 from pydantic.fields import FieldInfo
+
+from runtime import logs
+from runtime.command_line import Parser
+from runtime.variables import unknown_variables
+
+log = logging.getLogger(__name__)
 
 _RESERVED_PREFIXES = ("port_", "service_")
 """For a Service edl-webhook, Kubernetes sets EDL_WEBHOOK_PORT and EDL_WEBHOOK_SERVICE_*."""
@@ -134,7 +141,7 @@ class Settings(BaseModel):
         environ: Mapping[str, str] = os.environ,
     ) -> Self:
         """Parses `argv` (the process's own if None); exits with 2 and one line on an error."""
-        parser = argparse.ArgumentParser(prog=f"python -m {cls.component}", description=description)
+        parser = Parser(prog=f"python -m {cls.component}", description=description)
         cls.add_flags(parser)
         return cls.from_parsed(parser.parse_args(argv), environ)
 
@@ -148,6 +155,14 @@ class Settings(BaseModel):
         except SettingsError as error:
             sys.stderr.write(f"{cls.component}: {error}\n")
             raise SystemExit(2) from error
+
+    def start_logging(self, environ: Mapping[str, str] = os.environ) -> None:
+        """Sets up logs; one warning reports variables EDL_... of `environ` that do not exist."""
+        logs.setup(self.component, level=self.log_level, form=self.log_format)
+        known = [_variable(self.component, name) for name in type(self).model_fields]
+        unknown = unknown_variables(environ, self.component, known)
+        if unknown:
+            log.warning("variables ignored", extra=logs.keys(reason="; ".join(unknown)))
 
 
 def _variable(component: str, name: str) -> str:

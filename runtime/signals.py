@@ -1,6 +1,6 @@
 """Handlers of SIGTERM and SIGINT: set an Event that loops wait on, or exit at once.
 
-Who calls: `__main__.py` of every component, on the main thread.
+Who calls: `__main__.py` of every component and command, on the main thread.
 """
 
 import os
@@ -8,6 +8,9 @@ import signal
 import threading
 from queue import SimpleQueue
 from types import FrameType
+
+INTERRUPTED = 128 + signal.SIGINT
+"""Exit code of a command that Ctrl-C ended, as in a shell: 130."""
 
 
 def stop_event(*numbers: signal.Signals) -> threading.Event:

@@ -46,6 +46,8 @@ class LossyProxy:
             while True:
                 client, _ = self._listening.accept()
                 upstream = socket.create_connection(("127.0.0.1", self._to))
+                for socket_ in (client, upstream):  # the parts of a request go on without a pause
+                    socket_.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._open += [client, upstream]
                 doomed = threading.Event()
                 self._start(self._forth, client, upstream, doomed)

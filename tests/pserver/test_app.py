@@ -19,7 +19,7 @@ from pserver.protocol import Enter
 from tests.pserver.builders import Json, model
 from tests.pserver.calls import settle_request
 from tests.pserver.serving import RunningServer
-from tests.sdk.master_server import TOKEN
+from tests.sdk.support.master_server import TOKEN
 
 WHO: Json = {"trainer": "t", "incarnation": "i", "generation": 1}
 

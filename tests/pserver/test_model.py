@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from pserver.errors import CallRefusedError
 from pserver.model import Model, check_same
+from runtime.call_checks import RefusedError
 from tests.pserver.builders import model
 
 
@@ -54,7 +54,7 @@ def test_what_differs_is_named_with_both_values(
     changes: dict[str, Any], field: str, message: str
 ) -> None:
     """409, one line."""
-    with pytest.raises(CallRefusedError, match=message) as caught:
+    with pytest.raises(RefusedError, match=message) as caught:
         check_same(model(), model(**changes))
 
     assert (caught.value.status, caught.value.field) == (409, field)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pserver import optimizers
-from pserver.errors import CallRefusedError
+from runtime.call_checks import RefusedError
 from tests.support.strategies import CALM
 
 SPECS: list[dict[str, Any]] = [
@@ -124,7 +124,7 @@ def test_large_vectors_are_updated_in_parts(
 )
 def test_what_cannot_be_is_named(spec: dict[str, Any], field: str, message: str) -> None:
     """422, with the option."""
-    with pytest.raises(CallRefusedError, match=message) as caught:
+    with pytest.raises(RefusedError, match=message) as caught:
         optimizers.make(spec)
 
     assert (caught.value.status, caught.value.field) == (422, field)

@@ -3,26 +3,24 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pserver import memory_limit
-from pserver.settings import PserverSettings, read_token
-from pserver.settings import environment as environment_of
+from pserver.settings import PserverSettings
 from runtime.settings import SettingsError
-from tests.pserver.processes import ServerProcess
-from tests.pserver.serving import environment
+from tests.pserver.processes import PserverProcess
 from tests.pserver.test_app import WHO, begin_generation, call, push_ones
+from tests.support.server_process import run_to_end
 
 LONG = "token-of-a-job-of-tests"
 
 
 def test_it_ends_with_0_on_sigterm_and_resumes(tmp_path: Path) -> None:
     """Everything that was answered is in what it saved."""
-    server = ServerProcess(tmp_path)
+    server = PserverProcess(tmp_path)
     begin_generation(server)
     push_ones(server)
     assert server.end(signal.SIGTERM) == 0
@@ -32,14 +30,14 @@ def test_it_ends_with_0_on_sigterm_and_resumes(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def process(tmp_path: Path) -> Iterator[ServerProcess]:
+def process(tmp_path: Path) -> Iterator[PserverProcess]:
     """A server that serves."""
-    server = ServerProcess(tmp_path)
+    server = PserverProcess(tmp_path)
     yield server
     server.end(signal.SIGKILL)
 
 
-def test_a_second_one_for_the_same_part_ends_at_once(process: ServerProcess) -> None:
+def test_a_second_one_for_the_same_part_ends_at_once(process: PserverProcess) -> None:
     """The first one serves on."""
     again = _once("--checkpoints", str(process.directory), "--job", "digits", EDL_TOKEN=LONG)
 
@@ -48,7 +46,7 @@ def test_a_second_one_for_the_same_part_ends_at_once(process: ServerProcess) -> 
     assert call(process, "GET", "/healthz")[0] == 200
 
 
-def test_killed_it_has_its_checkpoints(process: ServerProcess) -> None:
+def test_killed_it_has_its_checkpoints(process: PserverProcess) -> None:
     """Complete ones; otherwise it starts empty."""
     begin_generation(process)
     push_ones(process)
@@ -63,14 +61,7 @@ def test_killed_it_has_its_checkpoints(process: ServerProcess) -> None:
 
 
 def _once(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(  # noqa: S603 - our own program
-        [sys.executable, "-m", "pserver", "--listen", "127.0.0.1:0", *arguments],
-        env=environment(**variables),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return run_to_end("pserver", "--listen", "127.0.0.1:0", *arguments, **variables)
 
 
 def test_bad_use_is_one_line(tmp_path: Path) -> None:
@@ -99,27 +90,6 @@ def test_settings_that_cannot_be_are_named(arguments: dict[str, str], message: s
     assert message in str(caught.value)
 
 
-def test_the_token_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
-    """As trainers have it; too short or missing ones are no secret."""
-    environ = environment_of({"EDL_JOB": "digits", "EDL_TOKEN": LONG})
-    settings = PserverSettings.read({}, environ)
-    path = tmp_path / "token"
-    path.write_text(f"{LONG}2\n")
-    file = settings.model_copy(update={"token_file": path})
-
-    assert settings.job == "digits"
-    assert read_token(settings, environ) == LONG
-    assert read_token(file, environ) == f"{LONG}2"
-    with pytest.raises(SettingsError, match="at least 16 characters"):
-        read_token(settings, {"EDL_TOKEN": "short"})
-    path.write_bytes(b"\xff")
-    with pytest.raises(SettingsError, match="it is not text"):
-        read_token(file, environ)
-    path.unlink()
-    with pytest.raises(SettingsError, match="No such file"):
-        read_token(file, environ)
-
-
 def test_what_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     """Exit code 1: a folder that is none, a token file that is a folder."""
     (tmp_path / "file").write_text("")
@@ -131,7 +101,7 @@ def test_what_cannot_be_used_is_one_line(tmp_path: Path) -> None:
 
 def test_less_memory_than_before_is_said(tmp_path: Path) -> None:
     """The stored shard exceeds the new limit."""
-    server = ServerProcess(tmp_path)
+    server = PserverProcess(tmp_path)
     begin_generation(server)
     server.end(signal.SIGTERM)
     again = _once(

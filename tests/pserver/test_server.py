@@ -5,11 +5,12 @@ import contextlib
 import pytest
 
 from pserver.checkpoint import CheckpointName
-from pserver.errors import CallRefusedError, ShardError
+from pserver.errors import ShardError
 from pserver.frames import Frame
 from pserver.protocol import Enter, Refusal
 from pserver.rollbacks import NOTHING, ServerRollbacks
 from pserver.shard import ShardCounts
+from runtime.call_checks import RefusedError
 from tests.pserver.builders import Json, model
 from tests.pserver.calls import (
     WHO,
@@ -28,7 +29,7 @@ def test_an_empty_server_refuses_every_generation() -> None:
     """So trainers notice that it has restarted."""
     server = make_server(generation=3)
     for generation in (0, 3, 4):
-        with pytest.raises(CallRefusedError, match="has restarted") as caught:
+        with pytest.raises(RefusedError, match="has restarted") as caught:
             server.serving_at(generation)
         assert (caught.value.status, caught.value.field) == (409, "generation")
 
@@ -41,7 +42,7 @@ def test_a_generation_that_is_over_is_refused() -> None:
     settle(server)
     assert server.serving_at(1).shard.version == 0
     settle(server, generation=2)
-    with pytest.raises(CallRefusedError, match="generation 1 is over: server 0 is at 2"):
+    with pytest.raises(RefusedError, match="generation 1 is over: server 0 is at 2"):
         server.serving_at(1)
 
 
@@ -52,7 +53,7 @@ def test_the_same_call_again_changes_nothing() -> None:
     push_ones(server)
     again = settle(server, ticket=2)
     for late in ({"ticket": 1}, {"generation": 0, "ticket": 9}):
-        with pytest.raises(CallRefusedError, match="is too old"):
+        with pytest.raises(RefusedError, match="is too old"):
             settle(server, **late)
 
     assert again["version"] == server.state()["version"] == 1
@@ -143,7 +144,7 @@ def test_a_checkpoint_that_failed_first_costs_no_count() -> None:
 
     for version, load in ((9, broken), (5, lambda _: [file()])):
         ref = {"generation": 1, "version": version, "of": 2}
-        with contextlib.suppress(CallRefusedError):
+        with contextlib.suppress(RefusedError):
             server.settle(settle_request(3, checkpoint=ref), None, load, 0.0)
 
     assert server.state()["version"] == 1
@@ -166,14 +167,12 @@ def test_a_checkpoint_of_another_model_is_refused_on_entry() -> None:
     """One line that names the difference, and a remedy."""
     server = make_server(checkpoints=[stored_checkpoint(model_=model(parameters={"w": [9]}))])
     body = Enter.model_validate({**WHO, "generation": 0, "model": model().model_dump()})
-    with pytest.raises(
-        CallRefusedError, match=r"checkpoint 000001-.*name another folder"
-    ) as caught:
+    with pytest.raises(RefusedError, match=r"checkpoint 000001-.*name another folder") as caught:
         server.enter(body)
 
     assert caught.value.field == "parameters.b"
     ref = {"generation": 1, "version": 5, "of": 2}
-    with pytest.raises(CallRefusedError, match="belongs to another model"):
+    with pytest.raises(RefusedError, match="belongs to another model"):
         server.settle(settle_request(2, checkpoint=ref), None, load_nothing, 0.0)
 
 
@@ -183,7 +182,7 @@ def test_a_trainer_of_another_model_is_refused() -> None:
     settle(server)
     other = model(parameters={"w": [2, 4], "b": [2]})
     body = Enter.model_validate({**WHO, "generation": 0, "model": other.model_dump()})
-    with pytest.raises(CallRefusedError, match=r"\[2, 3\] at the servers"):
+    with pytest.raises(RefusedError, match=r"\[2, 3\] at the servers"):
         server.enter(body)
 
     assert server.enter(Enter.model_validate({**WHO, "generation": 0}))["ready"]
@@ -198,7 +197,7 @@ def test_an_unreadable_checkpoint_is_dropped() -> None:
         raise ShardError("the disk is gone")
 
     for load in (broken, load_nothing):
-        with pytest.raises(CallRefusedError) as caught:
+        with pytest.raises(RefusedError) as caught:
             server.settle(settle_request(2, checkpoint=ref), None, load, 0.0)
         assert (caught.value.status, caught.value.field) == (409, "checkpoint")
 
@@ -207,9 +206,9 @@ def test_an_unreadable_checkpoint_is_dropped() -> None:
 
 def test_first_parameters_must_come_and_fit() -> None:
     """422 without them, 507 above the memory limit."""
-    with pytest.raises(CallRefusedError, match="initial parameters are missing"):
+    with pytest.raises(RefusedError, match="initial parameters are missing"):
         make_server().settle(settle_request(), None, load_nothing, 0.0)
-    with pytest.raises(CallRefusedError, match="--max-bytes") as caught:
+    with pytest.raises(RefusedError, match="--max-bytes") as caught:
         settle(make_server(most_bytes=10))
 
     assert caught.value.status == 507

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pserver.checkpoint_schedule import MAX_PINS
-from pserver.errors import CallRefusedError
 from pserver.protocol import Lookup, Page, Pull, Push
+from runtime.call_checks import RefusedError
 from tests.pserver.builders import Json, model
 from tests.pserver.calls import (
     WHO,
@@ -78,7 +78,7 @@ def test_a_pinned_version_stays_as_it_was() -> None:
     assert (dense(7), dense(8)) == (-1, -2)
     serving.pin(9)
     assert len(serving.to_json()["pins"]) == MAX_PINS
-    with pytest.raises(CallRefusedError, match="version 7 is not pinned") as caught:
+    with pytest.raises(RefusedError, match="version 7 is not pinned") as caught:
         rows(7)
     assert (caught.value.status, caught.value.field) == (404, "pin")
     serving.unpin(8)
@@ -129,7 +129,7 @@ def test_a_lookup_needs_ids(wrong: Json) -> None:
     server = make_server()
     settle(server)
     body = Lookup.model_validate({**WHO, "generation": 1, "table": "words"})
-    with pytest.raises(CallRefusedError, match="ids: an array of int64") as caught:
+    with pytest.raises(RefusedError, match="ids: an array of int64") as caught:
         server.serving_at(1).lookup(body, wrong)
 
     assert caught.value.field == "ids"

@@ -9,9 +9,9 @@ import pytest
 from pserver import coordinator_lease
 from pserver.checkpoint_schedule import CheckpointSchedule
 from pserver.coordinator_lease import SAVE, SETTLE, CoordinatorLeases
-from pserver.errors import CallRefusedError
 from pserver.protocol import Enter, Push, TicketRequest
 from pserver.server import ParameterServer
+from runtime.call_checks import RefusedError
 from tests.pserver.builders import Json, model
 from tests.pserver.calls import WHO, file, make_server, push_ones, settle
 
@@ -41,7 +41,7 @@ def test_tickets_are_server_0_s() -> None:
     assert not request_ticket(server, 1, SAVE)["granted"]
     server.checkpoint_committed(1, [], 1.0)
     assert not request_ticket(server, 1, SAVE)["granted"]
-    with pytest.raises(CallRefusedError, match="only server 0"):
+    with pytest.raises(RefusedError, match="only server 0"):
         request_ticket(make_server(1), 0)
 
 
@@ -129,7 +129,7 @@ def test_an_optimizer_that_does_not_exist_is_refused_on_entry() -> None:
     """Before a ticket is granted."""
     fields = {**model().model_dump(), "optimizer": {"kind": "newton"}}
     body = Enter.model_validate({**WHO, "generation": 0, "model": fields})
-    with pytest.raises(CallRefusedError, match="'newton' is none of sgd"):
+    with pytest.raises(RefusedError, match="'newton' is none of sgd"):
         make_server().enter(body)
 
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from pserver import pages, shard
-from pserver.errors import BusyError, CallRefusedError, FullError, NonFiniteError
+from pserver.errors import BusyError, FullError, NonFiniteError
 from pserver.memory import Memory, Views
 from pserver.model import Piece
 from pserver.shard import PushOutcome, Shard
+from runtime.call_checks import RefusedError
 from tests.pserver.builders import ALL, make_shard, model, push, rows
 
 
@@ -104,7 +105,7 @@ def test_a_gradient_with_nan_or_infinity_is_refused_by_name(number: float) -> No
 def test_what_does_not_fit_is_named(changes: dict[str, Any], field: str, message: str) -> None:
     """422, and nothing is applied."""
     shard_ = make_shard()
-    with pytest.raises(CallRefusedError, match=message) as caught:
+    with pytest.raises(RefusedError, match=message) as caught:
         shard_.push(push(**changes))
 
     assert (caught.value.status, caught.value.field) == (422, field)
@@ -194,7 +195,7 @@ def test_all_memory_is_freed() -> None:
 def test_pieces_must_be_of_the_model(pieces: list[Piece], message: str) -> None:
     """422."""
     memory = Memory()
-    with pytest.raises(CallRefusedError, match=message):
+    with pytest.raises(RefusedError, match=message):
         Shard(model(), pieces, np.zeros(8, np.float32), memory, Views(memory))
 
 

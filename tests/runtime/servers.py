@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import urllib3
 from flask import Response
 
-from runtime import certs, clock, logs, metrics, serve, tls, web, worker
+from runtime import certs, clock, metrics, serve, tls, web, worker
 from runtime.certs import Pair
 
 ROOT = Path(__file__).parents[2]
@@ -190,7 +190,7 @@ def main() -> None:
     """Serves."""
     settings = EchoSettings.from_command_line("Echoes.")
     _patch(settings)
-    logs.setup("echo", level=settings.log_level, form=settings.log_format)
+    settings.start_logging()
     try:
         serve.run(settings, lambda: service(settings))
     except serve.ServeError as error:

@@ -1,3 +1,4 @@
+import logging
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -139,3 +140,17 @@ def test_settings_are_frozen_and_closed() -> None:
         settings.size = 4
     with pytest.raises(ValueError, match="extra"):
         RoomSettings.model_validate({"sizes": 4})
+
+
+def test_unknown_variables_are_one_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    """With the nearest that exist, without values, and the component starts all the same."""
+    environ = {"EDL_ATTIC_SIZ": "secret", "EDL_MASTERS": "secret", "EDL_ATTIC_SIZE": "5"}
+    handlers = logging.getLogger().handlers
+
+    RoomSettings.from_command_line("", ["--log-format=text"], environ).start_logging(environ)
+
+    (line,) = capsys.readouterr().err.splitlines()
+    logging.getLogger().handlers = handlers
+    assert "warning variables ignored reason=EDL_ATTIC_SIZ does not exist" in line
+    assert "(did you mean EDL_ATTIC_SIZE?); EDL_MASTERS does not exist" in line
+    assert "secret" not in line

@@ -23,8 +23,9 @@ import pytest
 
 RUN, TEST, WORKER = "EDL_TEST_RUN", "PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER"
 """Variables: this run, as one word; the test under way, by pytest; its worker, by pytest-xdist."""
-_GRACE_S = 3.0
-"""How long a process may take to end after its test, or after SIGTERM."""
+GRACE = "EDL_TEST_GRACE_S"
+"""Variable: how long a process may take to end after its test, or after SIGTERM."""
+_GRACE_S, _KILLED_S = 3.0, 3.0
 _ROUNDS = 3
 _HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 """Helpers of Python's multiprocessing: they end with the process that they serve."""
@@ -86,7 +87,7 @@ def pytest_runtest_teardown(
 
 def _ended() -> str:
     """Ends what tests have left behind, and names it; "" where they have left nothing."""
-    _, alive = psutil.wait_procs(processes(), timeout=_GRACE_S)
+    _, alive = psutil.wait_procs(processes(), timeout=_grace_s())
     if not alive:
         return ""
     table = _table(alive)
@@ -108,13 +109,17 @@ def end(remaining: Iterable[psutil.Process]) -> None:
     """
     alive = list(remaining)
     _send(alive, signal.SIGTERM)
-    psutil.wait_procs(alive, timeout=_GRACE_S)
+    psutil.wait_procs(alive, timeout=_grace_s())
     for _ in range(_ROUNDS):
         alive = processes()
         if not alive:
             return
         _send(alive, signal.SIGKILL)
-        psutil.wait_procs(alive, timeout=_GRACE_S)
+        psutil.wait_procs(alive, timeout=_KILLED_S)
+
+
+def _grace_s() -> float:
+    return float(os.environ.get(GRACE, _GRACE_S))
 
 
 def _is_marked(process: psutil.Process) -> bool:

@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
-from policy import amounts
 from policy.model import (
     Fairness,
     FairnessBy,
@@ -25,7 +24,6 @@ from policy.snapshot import (
     Constraints,
     Job,
     Node,
-    Pod,
     Requirement,
     Snapshot,
     Taint,
@@ -33,7 +31,7 @@ from policy.snapshot import (
     TrainerAccounting,
 )
 from tests.support.builders import NOW_S, job, node, service, shape, trainer
-from tests.support.strategies import Case
+from tests.support.strategies import Case, somewhere
 
 _T = TypeVar("_T")
 _GPU = Taint("gpu", "yes", "NoSchedule")
@@ -171,7 +169,7 @@ def cases(draw: st.DrawFn, *, plain: bool = False) -> Case:
     drawn_jobs = draw(jobs(plain=plain))
     room = {n.name: dict(n.allocatable) for n in drawn_nodes}
     pods = [
-        _somewhere(
+        somewhere(
             draw,
             room,
             service(f"s{i}", draw(st.integers(1, 9)), memory=draw(st.sampled_from([0, 2]))),
@@ -184,20 +182,10 @@ def cases(draw: st.DrawFn, *, plain: bool = False) -> Case:
             pod = trainer(owner, 100 + i, tier=tier)
             if not owner.managed:
                 pod = replace(pod, role=None, tier=None, job="", priority=0)
-            placed = _somewhere(draw, room, pod)
+            placed = somewhere(draw, room, pod)
             young = placed.node and draw(st.integers(0, 3)) == 0
             pods.append(replace(placed, started_s=NOW_S - 2) if young else placed)
     return Case(Snapshot(tuple(drawn_nodes), tuple(pods), tuple(drawn_jobs)), draw(policies()))
-
-
-def _somewhere(draw: st.DrawFn, room: dict[str, dict[str, int]], pod: Pod) -> Pod:
-    fitting = sorted(name for name, free in room.items() if amounts.within(pod.requests, free))
-    where = draw(st.sampled_from(["", *fitting])) if fitting else ""
-    if not where:
-        return pod
-    amounts.subtract(room[where], pod.requests)
-    leaving = draw(st.integers(0, 7)) == 0
-    return replace(pod, node=where, deleting=leaving, ready=True, started_s=pod.created_s)
 
 
 @st.composite

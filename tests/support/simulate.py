@@ -1,8 +1,8 @@
 """A small pure cluster that carries out plans, with an ideal kube-scheduler.
 
 Creations become waiting pods; the scheduler binds them, services first, where they fragment
-capacity least, and preempts through `policy.victims`; released pods end within one round. Time
-moves only from round to round, far enough that all delays of the policy are over.
+capacity least, and preempts through `policy.victims`; released pods end within one cycle. Time
+moves only from cycle to cycle, far enough that all delays of the policy are over.
 """
 
 from collections.abc import Iterable, Sequence
@@ -55,17 +55,17 @@ class Cluster:
         self.now_s += ROUND_S
         return new_plan
 
-    def settle(self, policy: Policy, rounds: int) -> int:
-        """Runs rounds until one changes nothing; returns the number of rounds before it.
+    def settle(self, policy: Policy, cycles: int) -> int:
+        """Runs cycles until one changes nothing; returns the number of cycles before it.
 
         Raises:
-            AssertionError: the cluster did not settle within `rounds`.
+            AssertionError: the cluster did not settle within `cycles`.
         """
-        for number in range(rounds):
+        for number in range(cycles):
             before = self.pods.copy()
             if self.round(policy).empty and self.pods == before:
                 return number
-        raise AssertionError(f"not settled after {rounds} rounds: {self.plan(policy)}")
+        raise AssertionError(f"not settled after {cycles} cycles: {self.plan(policy)}")
 
     def apply(self, new_plan: Plan) -> None:
         """Releases and creates trainers and parameter servers."""

@@ -113,18 +113,18 @@ def cases(draw: st.DrawFn) -> Case:
     drawn_jobs = draw(jobs())
     room = {n.name: dict(n.allocatable) for n in drawn_nodes}
     pods = [
-        _somewhere(draw, room, service(f"s{i}", draw(st.integers(1, 9))))
+        somewhere(draw, room, service(f"s{i}", draw(st.integers(1, 9))))
         for i in range(draw(st.integers(0, 8)))
     ]
     for owner in drawn_jobs:
         for i in range(draw(st.integers(0, owner.max_trainers))):
             tier = Tier.GUARANTEED if i < owner.min_trainers else Tier.SURPLUS
             pod = trainer(owner, _TRAINERS_FROM + i, tier=tier)
-            pods.append(_somewhere(draw, room, pod))
+            pods.append(somewhere(draw, room, pod))
     return Case(Snapshot(tuple(drawn_nodes), tuple(pods), tuple(drawn_jobs)), draw(policies()))
 
 
-def _somewhere(draw: st.DrawFn, room: dict[str, dict[str, int]], pod: Pod) -> Pod:
+def somewhere(draw: st.DrawFn, room: dict[str, dict[str, int]], pod: Pod) -> Pod:
     """The pod on a node with room for it, leaving now and then; waiting where there is none."""
     fitting = sorted(name for name, free in room.items() if amounts.within(pod.requests, free))
     where = draw(st.sampled_from(["", *fitting])) if fitting else ""

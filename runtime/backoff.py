@@ -1,0 +1,79 @@
+"""Back-off of loops and of many objects, over the pauses of `policy.backoff`. Pure."""
+
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from policy.backoff import pause_s
+
+FIRST_S = 0.5
+MAX_S = 30.0
+
+Key = TypeVar("Key")
+
+
+class Backoff:
+    """The pauses of one sequence of tries; not thread-safe, each thread has its own."""
+
+    def __init__(
+        self,
+        first_s: float = FIRST_S,
+        max_s: float = MAX_S,
+        jitter: Callable[[], float] = lambda: 1.0,
+    ) -> None:
+        """Starts with the first pause.
+
+        Args:
+            first_s: The first pause, in seconds.
+            max_s: The longest pause.
+            jitter: Returns the factor of each pause. With `Random.random`, full jitter, replicas
+                that lost the same API server do not reconnect at the same time.
+        """
+        self._first_s = first_s
+        self._max_s = max_s
+        self._jitter = jitter
+        self._failures = 0
+
+    def next_s(self) -> float:
+        """Seconds to wait after one more failed try."""
+        self._failures += 1
+        return pause_s(self._first_s, self._max_s, self._failures) * self._jitter()
+
+    def reset(self) -> None:
+        """Starts again from the first pause, after a try that succeeded."""
+        self._failures = 0
+
+
+class Backoffs(Generic[Key]):
+    """The back-offs of several objects, by key; iterates over the keys."""
+
+    def __init__(self, first_s: float, max_s: float, calm_s: float) -> None:
+        """Starts without back-offs.
+
+        Args:
+            first_s: The first pause of an object, in seconds.
+            max_s: The longest pause.
+            calm_s: An object whose pause ended longer ago than this starts with `first_s` again.
+        """
+        self._first_s = first_s
+        self._max_s = max_s
+        self._calm_s = calm_s
+        self._backoffs: dict[Key, tuple[float, Backoff]] = {}
+        """Key -> (end of its pause, its back-off)."""
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._backoffs)
+
+    def is_waiting(self, key: Key, now_s: float) -> bool:
+        """Whether the pause of an object lasts still."""
+        return key in self._backoffs and now_s < self._backoffs[key][0]
+
+    def begin(self, key: Key, now_s: float) -> None:
+        """Begins the next pause of an object; forgets those that have been calm."""
+        for calm in [k for k, (end_s, _) in self._backoffs.items() if now_s - end_s > self._calm_s]:
+            del self._backoffs[calm]
+        _, backoff = self._backoffs.get(key, (0.0, Backoff(self._first_s, self._max_s)))
+        self._backoffs[key] = (now_s + backoff.next_s(), backoff)
+
+    def end(self, key: Key) -> None:
+        """Ends the back-off of an object that succeeded, or is gone."""
+        self._backoffs.pop(key, None)

@@ -1,0 +1,72 @@
+"""Checks of calls over HTTP, and their refusal, for the pure parts of a job's servers. Pure."""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+MAX_DIGITS = 15
+"""Digits of a number in a path."""
+
+Body = TypeVar("Body", bound=BaseModel)
+
+
+class RefusedError(Exception):
+    """A call that cannot be served, and that would be refused again.
+
+    Attributes:
+        status: The HTTP status, 400 to 499, or 507 where memory does not suffice.
+        field: The wrong field, or None.
+    """
+
+    def __init__(self, status: int, message: str, field: str | None = None) -> None:
+        """States what is wrong and how to correct it, in one line."""
+        super().__init__(message)
+        self.status = status
+        self.field = field
+
+
+def check_body(kind: type[Body], raw: bytes, ruled: Sequence[str] = ()) -> Body:
+    """Reads a JSON body.
+
+    Args:
+        kind: Its class.
+        raw: Its bytes.
+        ruled: Fields with rules beyond their own type; the message of a rule names the wrong one
+            first.
+
+    Raises:
+        RefusedError: 400 where it is not JSON, 422 where a field is wrong; names the field.
+    """
+    try:
+        return kind.model_validate_json(raw)
+    except ValidationError as error:
+        raise refusal(error, ruled) from error
+
+
+def refusal(error: ValidationError, ruled: Sequence[str] = ()) -> RefusedError:
+    """The refusal of a body that is wrong; `ruled` as in `check_body`."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    field = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "json_invalid":
+        return RefusedError(400, f"the body is not JSON: {first['msg']}")
+    message = first["msg"].removeprefix("Value error, ")
+    if not field:
+        named = [name for name in ruled if name in message]
+        return RefusedError(
+            422, f"the body is wrong: {message}", min(named, key=message.index, default=None)
+        )
+    if first["type"] == "extra_forbidden":
+        message = "no such field"
+    return RefusedError(422, f"{field}: {message}", field)
+
+
+def whole_number(text: str, name: str) -> int:
+    """A whole number in a path, from 0 and of at most MAX_DIGITS digits; `name` names its field.
+
+    Raises:
+        RefusedError: 422, it is something else.
+    """
+    if not (text.isascii() and text.isdecimal()) or len(text) > MAX_DIGITS:
+        raise RefusedError(422, f"{name} must be a whole number", name)
+    return int(text)

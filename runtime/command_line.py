@@ -1,0 +1,55 @@
+"""The argument parser of all commands: a flag that does not exist is refused first, by name.
+
+Who calls: every `__main__.py`. argparse alone reports a missing flag before an unknown one, takes
+the value of an unknown flag for a command, and accepts the beginning of a flag in its place.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from policy.nearest import advice
+
+_NESTED = (argparse.PARSER, argparse.REMAINDER)
+"""Positional arguments after which nothing belongs to this parser."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that names the nearest flag for one that does not exist.
+
+    Flags cannot be abbreviated: the next flag of the same beginning would change what they mean.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, allow_abbrev=False)
+
+    def parse_known_args(
+        self, args: Iterable[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """Parses like argparse, after a check of all flags; argparse calls it for subcommands."""
+        words = list(sys.argv[1:] if args is None else args)
+        unknown = self._unknown_flags(words)
+        if unknown:
+            known = [flag for flag in self._option_string_actions if flag.startswith("--")]
+            flags = ", ".join(f"{flag}{advice(flag, known, '--')}" for flag in unknown)
+            self.error(f"unrecognized arguments: {flags}")
+        return super().parse_known_args(words, namespace)
+
+    def _unknown_flags(self, words: Sequence[str]) -> list[str]:
+        """The long flags of this parser's own words that it does not have, without values."""
+        nested = any(action.nargs in _NESTED for action in self._actions)
+        unknown = []
+        is_value = False
+        for word in words:
+            flag, equals, _ = word.partition("=")
+            action = self._option_string_actions.get(flag)
+            if is_value:
+                is_value = False
+            elif action is not None:
+                is_value = action.nargs is None and not equals
+            elif word == "--" or (nested and not word.startswith("-")):
+                break
+            elif word.startswith("--"):
+                unknown.append(flag)
+        return unknown

@@ -1,0 +1,233 @@
+"""The HTTP server of one job's component, on aiohttp: token, limits, errors, clean shutdown.
+
+Who calls: `app.py` and `__main__.py` of master and pserver, which add routes and decide. Every
+error is JSON of one shape, and details of bugs are only logged.
+"""
+
+import asyncio
+import base64
+import hmac
+import logging
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from runtime.call_checks import RefusedError
+from runtime.call_metrics import DISCONNECTED, CallMetrics
+from runtime.logs import keys
+from runtime.metrics import CONTENT_TYPE
+from runtime.settings import address
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+BODY_S = 120.0
+"""Time limit for receiving a body, and for sending a long answer."""
+_DRAIN_S = 1.0
+"""How long calls in progress may take when the server ends."""
+_BACKLOG = 512
+_OPEN = frozenset({"/healthz", "/metrics", "/openapi.json"})
+"""Paths that need no token: they reveal nothing of the job but numbers."""
+_CHALLENGE = {"WWW-Authenticate": 'Basic realm="edl"'}
+"""Makes a browser ask its user for the token."""
+
+
+def application(
+    routes: Iterable[web.RouteDef],
+    *,
+    name: str,
+    token: str,
+    calls: CallMetrics,
+    max_bytes: int,
+    temporary: Mapping[type[Exception], int],
+    hint: str = "",
+) -> web.Application:
+    """The application of one component.
+
+    Args:
+        routes: Its paths and handlers.
+        name: What answers, in the error of a bug, such as "the master".
+        token: The job's token: every call has it, as a bearer token or as the password of any
+            user; only probes, scrapes and the description of the protocol do not need it.
+        calls: Measures the calls.
+        max_bytes: A longer body gets 413.
+        temporary: Error -> its HTTP status, for errors after which the same call may work later.
+        hint: Ends the message about a path or method that does not exist.
+    """
+    expected_token = token.encode()
+
+    async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            _require_token(request, expected_token)
+            return await handler(request)
+        except RefusedError as error:
+            return _error_answer(error.status, str(error), error.field)
+        except web.HTTPException as error:
+            headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
+            return _error_answer(error.status, f"{error.reason}{hint}", headers=headers)
+        except tuple(temporary) as error:
+            log.warning("%s", error)
+            status = next(temporary[kind] for kind in temporary if isinstance(error, kind))
+            return _error_answer(status, str(error))
+        except ConnectionError:  # the caller has disconnected, or does not read its answer
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response(status=DISCONNECTED)
+        except Exception:
+            log.exception("call failed")
+            return _error_answer(500, f"{name} could not answer; see its log for the reason")
+
+    @web.middleware
+    async def measure(request: web.Request, handler: Handler) -> web.StreamResponse:
+        resource = request.match_info.route.resource
+        path = "unknown" if resource is None else resource.canonical
+        with calls.measure(path) as call_status:
+            response = await answer(request, handler)
+            call_status.status = response.status
+            return response
+
+    app = web.Application(client_max_size=max_bytes, middlewares=[measure])
+    app.add_routes(routes)
+    return app
+
+
+def json_answer(body: Mapping[str, Any]) -> web.Response:
+    """An answer in JSON."""
+    return web.Response(body=orjson.dumps(body), content_type="application/json")
+
+
+def metrics_answer(text: bytes) -> web.Response:
+    """The answer to a scrape."""
+    return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
+
+
+async def read_body(request: web.Request) -> bytes:
+    """The body of a request.
+
+    Raises:
+        RefusedError: 408, it did not arrive in time; 413, it is longer than the application allows.
+    """
+    try:
+        async with asyncio.timeout(BODY_S):
+            return await request.read()
+    except TimeoutError as error:
+        raise RefusedError(408, f"the body did not arrive within {BODY_S:g} s") from error
+    except web.HTTPRequestEntityTooLarge as error:
+        raise _too_long(request) from error
+
+
+def body_bytes(request: web.Request) -> int:
+    """Size of the body in bytes, before any of it is read.
+
+    Raises:
+        RefusedError: 411, it is missing; 413, it is more than the application allows.
+    """
+    size = request.content_length
+    if size is None:
+        raise RefusedError(411, "Content-Length is missing")
+    if size > request.client_max_size:
+        raise _too_long(request)
+    return size
+
+
+@asynccontextmanager
+async def serving(
+    app: web.Application,
+    listen: str,
+    stop: Callable[[], Awaitable[None]],
+    drain_s: float = _DRAIN_S,
+) -> AsyncIterator[tuple[str, int]]:
+    """Serves an application within the block.
+
+    Args:
+        app: From `application`.
+        listen: Address and port, as in settings; port 0 selects a free one.
+        stop: Ends the service behind the application, while the last calls can still be answered.
+        drain_s: How long they may take after that, in seconds.
+
+    Yields:
+        The actual address and port.
+
+    Raises:
+        OSError: The address cannot be used.
+    """
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        shutdown_timeout=drain_s,
+        handler_cancellation=True,  # nothing waits for a caller that has disconnected
+    )
+    await runner.setup()
+    try:
+        host, port = address(listen)
+        await web.TCPSite(runner, host, port, backlog=_BACKLOG).start()
+        yield runner.addresses[0][:2]
+    finally:
+        await stop()
+        await runner.cleanup()
+
+
+async def serve_until_stopped(
+    app: web.Application,
+    listen: str,
+    stop: Callable[[], Awaitable[None]],
+    *ends: asyncio.Future[Any],
+    **who: object,
+) -> None:
+    """Serves, as in `serving`, until SIGTERM or SIGINT, or until one of `ends` is done.
+
+    Args:
+        app: As for `serving`.
+        listen: As for `serving`.
+        stop: As for `serving`.
+        ends: What also ends the server.
+        who: What serves, for the log.
+    """
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    async with serving(app, listen, stop) as (host, port):
+        log.info("serving", extra=keys(**who, host=host, port=port))
+        stopped = asyncio.create_task(stopping.wait())
+        await asyncio.wait({stopped, *ends}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+
+
+def _require_token(request: web.Request, token: bytes) -> None:
+    if request.path not in _OPEN and not _is_authorized(request, token):
+        raise RefusedError(401, "the job's token is missing or wrong: Authorization: Bearer …")
+
+
+def _is_authorized(request: web.Request, token: bytes) -> bool:
+    """Whether a request has the token: as a bearer token, or as the password of any user."""
+    kind, _, credentials = request.headers.get("Authorization", "").partition(" ")
+    if kind.lower() == "basic":
+        try:
+            decoded = base64.b64decode(credentials.strip(), validate=True).decode()
+        except ValueError:
+            return False
+        _, _, credentials = decoded.partition(":")
+    elif kind.lower() != "bearer":
+        return False
+    return hmac.compare_digest(credentials.strip().encode(errors="surrogateescape"), token)
+
+
+def _too_long(request: web.Request) -> RefusedError:
+    return RefusedError(413, f"the body is longer than {request.client_max_size} bytes")
+
+
+def _error_answer(
+    status: int, message: str, field: str | None = None, headers: dict[str, str] | None = None
+) -> web.Response:
+    error = {"status": status, "message": message, **({} if field is None else {"field": field})}
+    return web.Response(
+        body=orjson.dumps({"error": error}),
+        status=status,
+        content_type="application/json",
+        headers=_CHALLENGE if status == web.HTTPUnauthorized.status_code else headers,
+    )

@@ -1,0 +1,62 @@
+"""Environment variables `EDL_...` that do not exist, such as EDL_MASTERS.
+
+Who calls: `runtime.settings`, at the start of a component. They are reported and never refused,
+because other software may use the same beginning.
+"""
+
+from collections.abc import Collection, Mapping
+
+from policy.nearest import advice
+
+_PREFIX = "EDL_"
+_SERVICE = "_SERVICE_HOST"
+COMPONENTS = ("extender", "master", "pserver", "reconciler", "webhook")
+TRAINERS = (
+    "EDL_ADDRESS",
+    "EDL_EXCHANGE_PORT",
+    "EDL_GRACE_S",
+    "EDL_JOB",
+    "EDL_MASTER",
+    "EDL_MAX_TRAINERS",
+    "EDL_PARAMETER_SERVERS",
+    "EDL_PATIENCE_S",
+    "EDL_TOKEN",
+    "EDL_TOKEN_FILE",
+    "EDL_TRAINER",
+)
+"""The variables of trainers, which a job's servers share."""
+
+
+def unknown_variables(
+    environ: Mapping[str, str], component: str, known: Collection[str]
+) -> list[str]:
+    """A text for each variable that is not one of EDL's, with the nearest one; never a value.
+
+    Of variables that do not begin with the component's name, only those that resemble one of
+    EDL's: others belong to other software. Those of other components are theirs to check.
+
+    Args:
+        environ: The environment.
+        component: Such as "webhook", whose variables begin with EDL_WEBHOOK_.
+        known: The variables of this component.
+    """
+    own = f"{_PREFIX}{component}_".upper()
+    of_others = tuple(
+        f"{_PREFIX}{name}_".upper() for name in COMPONENTS if name != component
+    ) + _of_services(environ)
+    names = {*known, *TRAINERS}
+    texts = []
+    for name in sorted(environ.keys() - names):
+        if not name.startswith(_PREFIX) or name.startswith(of_others):
+            continue
+        is_own = name.startswith(own)
+        hint = advice(name, known, own) if is_own else advice(name, names, _PREFIX)
+        if hint or is_own:
+            texts.append(f"{name} does not exist{hint}")
+    return texts
+
+
+def _of_services(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """What variables begin with that Kubernetes sets for Services called edl-..."""
+    services = [name.removesuffix(_SERVICE) for name in environ if name.endswith(_SERVICE)]
+    return tuple(f"{service}{part}" for service in services for part in ("_SERVICE_", "_PORT"))

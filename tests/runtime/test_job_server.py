@@ -1,0 +1,171 @@
+"""The HTTP server that master and parameter servers share: errors, limits, and its end."""
+
+import asyncio
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from runtime import job_server
+from runtime.call_metrics import CallMetrics
+from runtime.job_server import Handler, application, json_answer, read_body, serving
+from runtime.metrics import Metrics
+from tests.support.thread_server import ThreadServer
+
+TOKEN = "token-of-a-job-of-tests"  # noqa: S105 - of a server that lives as long as a test
+MAX_BYTES = 100
+
+
+class FullError(Exception):
+    """Something that may work later."""
+
+
+async def echo(request: web.Request) -> web.Response:
+    """Answers the size of the body."""
+    return json_answer({"bytes": len(await read_body(request))})
+
+
+def fails(error: Exception) -> Handler:
+    """A handler that fails."""
+
+    async def handle(_: web.Request) -> web.Response:
+        raise error
+
+    return handle
+
+
+def make(metrics: Metrics) -> web.Application:
+    """An application with these handlers."""
+    return application(
+        [
+            web.post("/echo", echo),
+            web.post("/full", fails(FullError("the disk is full"))),
+            web.post("/bug", fails(KeyError("secret"))),
+            web.post("/gone", fails(ConnectionResetError())),
+        ],
+        name="the attic",
+        token=TOKEN,
+        calls=CallMetrics(metrics),
+        max_bytes=MAX_BYTES,
+        temporary={FullError: 507},
+    )
+
+
+class Attic(ThreadServer):
+    """The application in a thread."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.metrics = Metrics("attic")
+        self.stopped = 0
+        self.start()
+
+    async def run(self) -> None:
+        """See ThreadServer."""
+
+        async def stop() -> None:
+            self.stopped += 1
+
+        await self.serve(make(self.metrics), stop, stop)
+
+
+@pytest.fixture
+def attic() -> Iterator[Attic]:
+    """A server."""
+    server = Attic()
+    yield server
+    server.stop()
+
+
+def call(server: Attic, path: str, body: bytes = b"", token: str = TOKEN) -> tuple[int, Any, Any]:
+    """Status, body and headers of an answer."""
+    link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    try:
+        link.request("POST", path, body, {"Authorization": f"Bearer {token}"})
+        answer = link.getresponse()
+        return answer.status, json.loads(answer.read()), answer.headers
+    finally:
+        link.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "message"),
+    [
+        ("/echo", b" " * (MAX_BYTES + 1), 413, "the body is longer than 100 bytes"),
+        ("/full", b"", 507, "the disk is full"),
+        ("/bug", b"", 500, "the attic could not answer; see its log for the reason"),
+        ("/nothing", b"", 404, "Not Found"),
+    ],
+)
+def test_every_error_has_the_same_shape(
+    attic: Attic, path: str, body: bytes, status: int, message: str
+) -> None:
+    """Nothing of a bug is revealed, and the server continues."""
+    assert call(attic, path, body)[:2] == (
+        status,
+        {"error": {"status": status, "message": message}},
+    )
+    assert call(attic, "/echo", b"12")[:2] == (200, {"bytes": 2})
+
+
+def test_a_browser_is_asked_for_the_token(attic: Attic) -> None:
+    """Where it is missing or wrong."""
+    status, answer, headers = call(attic, "/echo", token="wrong")  # noqa: S106 - a wrong one
+
+    assert (status, headers["WWW-Authenticate"]) == (401, 'Basic realm="edl"')
+    assert "the job's token is missing or wrong" in answer["error"]["message"]
+
+
+def test_a_body_that_does_not_arrive_is_refused(
+    attic: Attic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A caller that stalls must not hold a connection for ever."""
+    monkeypatch.setattr(job_server, "BODY_S", 0.05)
+    with socket.create_connection(("127.0.0.1", attic.port)) as link:
+        head = f"POST /echo HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
+        link.sendall(f"{head}Content-Length: 10\r\n\r\n123".encode())
+        answer = http.client.HTTPResponse(link)
+        answer.begin()
+
+        assert answer.status == 408
+        assert b"did not arrive within 0.05 s" in answer.read()
+
+
+def test_calls_are_counted_by_their_route(attic: Attic, caplog: pytest.LogCaptureFixture) -> None:
+    """A caller that has disconnected is no error."""
+    call(attic, "/echo")
+    call(attic, "/nothing")
+    with pytest.raises(ConnectionError):
+        call(attic, "/gone")
+    text = attic.metrics.text().decode()
+
+    for labels in (
+        'path="/echo",status="200"',
+        'path="unknown",status="404"',
+        'path="/gone",status="499"',
+    ):
+        assert f"edl_attic_calls_total{{{labels}}} 1.0" in text
+    assert not caplog.records
+
+
+def test_a_service_is_stopped_even_where_the_address_is_taken(attic: Attic) -> None:
+    """What it has opened before is closed."""
+    ended: list[str] = []
+
+    async def stop() -> None:
+        ended.append("stopped")
+
+    async def serve() -> None:
+        async with serving(make(Metrics("attic")), f"127.0.0.1:{attic.port}", stop):
+            ended.append("served")
+
+    with pytest.raises(OSError, match="address already in use"):
+        asyncio.run(serve())
+    attic.stop()
+
+    assert ended == ["stopped"]
+    assert attic.stopped == 1
