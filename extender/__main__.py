@@ -1,6 +1,5 @@
 """`python -m extender`: answers kube-scheduler, or creates the certificates for both sides."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -12,7 +11,8 @@ from extender.settings import ExtenderSettings
 from kube import config
 from kube.errors import ConfigError
 from policy.names import SYSTEM_NAMESPACE
-from runtime import clock, logs, serve
+from runtime import clock, serve
+from runtime.command_line import Parser
 
 _DESCRIPTION = (
     "Filters and scores nodes for training pods and chooses preemption victims for "
@@ -22,7 +22,7 @@ _DESCRIPTION = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; the exit code is 1 after an error, 2 for invalid arguments."""
-    parser = argparse.ArgumentParser(prog="python -m extender", description=_DESCRIPTION)
+    parser = Parser(prog="python -m extender", description=_DESCRIPTION)
     ExtenderSettings.add_flags(parser)
     commands = parser.add_subparsers(dest="command", title="commands")
     make = commands.add_parser("certificates", help="make a CA and a certificate for each side")
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.command == "certificates":
             return _certificates(arguments.out, tuple(arguments.host))
         settings = ExtenderSettings.from_parsed(arguments)
-        logs.setup(settings.component, level=settings.log_level, form=settings.log_format)
+        settings.start_logging()
         connection = config.load(settings.kubeconfig)  # here, where an error is one line
         serve.run(settings, partial(build, settings, connection))
     except (OSError, ConfigError, serve.ServeError) as error:

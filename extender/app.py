@@ -14,10 +14,10 @@ from werkzeug.exceptions import BadRequest, ServiceUnavailable
 from extender import handlers, wire
 from extender.settings import ExtenderSettings
 from extender.state import ExtenderState
+from kube import decode
 from kube.active import ActivePolicy
 from kube.cache import ClusterCache
 from kube.client import Client
-from kube.decode import Decoder
 from policy.names import POLICY_CONFIGMAP
 from policy.snapshot import Pod
 from runtime import clock, web
@@ -106,26 +106,10 @@ class Extender:
         args = _read(wire.ExtenderArgs)
         pod = _pod(args.pod)
         with self._state.view() as view:
-            verdict = handlers.filter_nodes(
-                pod,
-                args.node_names,
-                view.cluster,
-                self._policy.current.policy,
-                promises=view.promises,
-                cooling=view.cooling,
-                now_s=view.now_s,
-            )
+            policy = self._policy.current.policy
+            verdict = handlers.filter_nodes(pod, args.node_names, view, policy)
             rejected = {**verdict.failed, **verdict.unresolvable}
-            decisions = handlers.rejections(
-                pod,
-                rejected,
-                view.cluster,
-                promises=view.promises,
-                cooling=view.cooling,
-                now_s=view.now_s,
-                at_s=self._epoch_s(),
-            )
-            for decision in decisions:
+            for decision in handlers.rejections(pod, rejected, view, self._epoch_s()):
                 self._decision_log.record(pod.key, decision, series=decision.code)
         for reason, count in Counter(rejected.values()).items():
             self._nodes.labels(reason).inc(count)
@@ -143,9 +127,7 @@ class Extender:
         pod = _pod(args.pod)
         policy = self._policy.current.policy
         with self._state.view() as view:
-            candidate = handlers.preempt(
-                pod, args.candidates(), view.cluster, policy, view.promises
-            )
+            candidate = handlers.preempt(pod, args.candidates(), view, policy)
             if candidate is not None:
                 self._state.promise(pod, candidate, view.now_s)
                 self._note(
@@ -182,7 +164,7 @@ def _pod(obj: dict[str, object]) -> Pod:
         BadRequest: it is not a core/v1 Pod.
     """
     try:
-        return Decoder().pod(obj)
+        return decode.pod(obj)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadRequest(f"Pod: not a core/v1 Pod ({error!r})") from error
 

@@ -11,12 +11,28 @@ from policy import amounts
 from policy.cluster_state import ClusterState
 from policy.decisions import Decision, Figure, sentence
 from policy.live_trainers import is_surplus
-from policy.model import NodePool, Policy
+from policy.model import Policy
 from policy.names import Role
-from policy.placement import CHEAPEST, score
+from policy.placement import CHEAPEST, in_pools, score
 from policy.reasons import Reason
 from policy.snapshot import Pod
 from policy.victims import Candidate, Promise, choose
+
+_MAX_NODES_NAMED = 3
+"""Nodes that a record lists for each reason; the others are only counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The state of the cluster for one answer."""
+
+    cluster: ClusterState
+    promises: tuple[Promise, ...]
+    """Capacity promised to other pods."""
+    cooling: Mapping[str, float]
+    """Node -> end of its cool-down."""
+    now_s: float
+    """Current time on the clock of `cooling`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +46,7 @@ class FilterVerdict:
     """Node -> reason; preemption cannot help there."""
 
 
-def filter_nodes(
-    pod: Pod,
-    names: Iterable[str],
-    cluster: ClusterState,
-    policy: Policy,
-    *,
-    promises: Iterable[Promise],
-    cooling: Mapping[str, float],
-    now_s: float,
-) -> FilterVerdict:
+def filter_nodes(pod: Pod, names: Iterable[str], view: View, policy: Policy) -> FilterVerdict:
     """Which of the nodes `names` a training pod may use.
 
     Called after the in-tree filters, so it checks only what these cannot: node pools, capacity
@@ -51,18 +58,19 @@ def filter_nodes(
     """
     verdict = FilterVerdict([], {}, {})
     pools = policy.node_pools if pod.role is Role.TRAINER else ()
-    promised_amounts = promised(cluster, promises, pod.priority) if is_surplus(pod) else {}
-    cooling_nodes = cooling if is_surplus(pod) and _outranked(pod, cluster) else {}
+    cluster = view.cluster
+    promised_amounts = promised(cluster, view.promises, pod.priority) if is_surplus(pod) else {}
+    cooling_nodes = view.cooling if is_surplus(pod) and _outranked(pod, cluster) else {}
     for name in names:
         node = cluster.nodes.get(name)
         if node is None:
             verdict.failed[name] = Reason.NODE_UNKNOWN
-        elif pools and not _in_pools(node.labels, pools):
+        elif not in_pools(node, pools):
             verdict.unresolvable[name] = Reason.NODE_POOL
-        elif cooling_nodes.get(name, 0.0) > now_s:
+        elif cooling_nodes.get(name, 0.0) > view.now_s:
             verdict.failed[name] = Reason.NODE_COOLING_DOWN
-        elif name in promised_amounts and not _fits_beside(
-            pod, name, cluster, promised_amounts[name]
+        elif name in promised_amounts and not cluster.fits_beside(
+            pod.requests, name, promised_amounts[name]
         ):
             verdict.failed[name] = Reason.NODE_PROMISED
         else:
@@ -70,48 +78,34 @@ def filter_nodes(
     return verdict
 
 
-_MOST_NAMED = 3
-"""Nodes that a record lists for each reason; the others are only counted."""
-
-
 def rejections(
-    pod: Pod,
-    rejected: Mapping[str, str],
-    cluster: ClusterState,
-    *,
-    promises: Iterable[Promise],
-    cooling: Mapping[str, float],
-    now_s: float,
-    at_s: float,
+    pod: Pod, rejected: Mapping[str, str], view: View, at_s: float
 ) -> Iterator[Decision]:
     """Why nodes were rejected for a pod: one record for each reason, with figures of a few nodes.
 
     Args:
         pod: The pod of the request.
         rejected: Node -> reason, as `filter_nodes` returned it.
-        cluster: The state that `filter_nodes` used, like `promises`, `cooling` and `now_s`.
-        promises: Capacity promised to other pods.
-        cooling: Node -> end of its cool-down.
-        now_s: Current time on the clock of `cooling`.
+        view: As `filter_nodes` used it.
         at_s: Seconds since the epoch, for the records.
     """
-    promised_amounts = promised(cluster, promises, pod.priority) if rejected else {}
+    promised_amounts = promised(view.cluster, view.promises, pod.priority) if rejected else {}
     by_reason: dict[str, list[str]] = {}
     for name, reason in rejected.items():
         by_reason.setdefault(reason, []).append(name)
     for reason, names in sorted(by_reason.items()):
         figures: dict[str, Figure] = {"nodes": len(names)}
-        for name in names[:_MOST_NAMED]:
+        for name in names[:_MAX_NODES_NAMED]:
             figures[name] = ""
             if reason == Reason.NODE_PROMISED:
                 figures_of_node = {
-                    "free": cluster.free(name),
+                    "free": view.cluster.free(name),
                     "promised": promised_amounts[name],
                     "needs": pod.requests,
                 }
                 figures[name] = sentence(Reason.NODE_PROMISED, figures_of_node)
             elif reason == Reason.NODE_COOLING_DOWN:
-                cooldown_figures = {"left_s": round(cooling[name] - now_s, 1)}
+                cooldown_figures = {"left_s": round(view.cooling[name] - view.now_s, 1)}
                 figures[name] = sentence(Reason.NODE_COOLING_DOWN, cooldown_figures)
         yield Decision(f"pod {pod.key}", Reason(reason), figures, at_s)
 
@@ -121,18 +115,6 @@ def _outranked(pod: Pod, cluster: ClusterState) -> bool:
     return any(
         other.priority > pod.priority and not other.gated for other in cluster.waiting.values()
     )
-
-
-def _in_pools(labels: Mapping[str, str], pools: tuple[NodePool, ...]) -> bool:
-    return any(pool.labels.items() <= labels.items() for pool in pools)
-
-
-def _fits_beside(
-    pod: Pod, name: str, cluster: ClusterState, promised_amounts: Mapping[str, int]
-) -> bool:
-    free = cluster.free(name)
-    amounts.subtract(free, promised_amounts)
-    return amounts.within(pod.requests, free)
 
 
 def promised(
@@ -165,11 +147,7 @@ def prioritize(pod: Pod, names: Collection[str], cluster: ClusterState) -> dict[
 
 
 def preempt(
-    pod: Pod,
-    candidates: tuple[Candidate, ...],
-    cluster: ClusterState,
-    policy: Policy,
-    promises: Iterable[Promise],
+    pod: Pod, candidates: tuple[Candidate, ...], view: View, policy: Policy
 ) -> Candidate | None:
     """The candidate node, with its victims, that costs training least."""
-    return choose(pod, candidates, cluster, promises, policy.fairness.queue_weights)
+    return choose(pod, candidates, view.cluster, view.promises, policy.fairness.queue_weights)

@@ -6,28 +6,18 @@ promises of the last seconds are lost, which costs at most a few extra victims.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from extender.handlers import View
 from kube.cache import ClusterCache
 from kube.state_feed import ClusterStateFeed, ObjectChange
-from policy.cluster_state import ClusterState
+from policy.recent_history import CoolDowns
 from policy.snapshot import Pod
 from policy.victims import Candidate, Promise
 
 PROMISE_S = 5.0
 """Lifetime of a promise, within which its pod must have been bound."""
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """The state for one answer; valid only inside `ExtenderState.view`."""
-
-    cluster: ClusterState
-    promises: tuple[Promise, ...]
-    cooling: Mapping[str, float]
-    now_s: float
 
 
 class ExtenderState:
@@ -48,17 +38,18 @@ class ExtenderState:
         self._cool_down_s = cool_down_s
         self._lock = threading.Lock()
         self._promises: dict[str, tuple[Promise, float]] = {}
-        self._cooling: dict[str, float] = {}
+        self._cool_downs = CoolDowns()
 
     @contextmanager
     def view(self) -> Iterator[View]:
-        """The current state, which does not change until the block ends."""
+        """The current state, which is valid and does not change until the block ends."""
         with self._lock:
             now_s = self._clock_s()
             pods, _ = self._state_feed.drain()
             self._expire(pods, now_s)
             promises = tuple(promise for promise, _ in self._promises.values())
-            yield View(self._state_feed.state, promises, self._cooling, now_s)
+            cooling = self._cool_downs.cooling(now_s)
+            yield View(self._state_feed.cluster, promises, cooling, now_s)
 
     def promise(self, pod: Pod, candidate: Candidate, now_s: float) -> None:
         """Promises capacity of a node to `pod`, counting victims as gone. Inside `view` only."""
@@ -66,17 +57,12 @@ class ExtenderState:
             pod.uid, candidate.node, pod.requests, pod.priority, frozenset(candidate.uids)
         )
         self._promises[pod.uid] = (promise, now_s + PROMISE_S)
-        self._cooling[candidate.node] = now_s + self._cool_down_s()
+        self._cool_downs.start(candidate.node, now_s, self._cool_down_s())
 
     def _expire(self, changes: Mapping[str, ObjectChange[Pod]], now_s: float) -> None:
-        """Removes promises whose pod is bound or deleted, or that timed out, and old cool-downs."""
-        for uid in self._bound_or_deleted(changes):
-            self._promises.pop(uid, None)
+        """Removes promises whose pod is bound or deleted, or that timed out."""
+        for uid, change in changes.items():
+            if change.new is None or change.new.node:
+                self._promises.pop(uid, None)
         for uid in [uid for uid, (_, until) in self._promises.items() if until <= now_s]:
             del self._promises[uid]
-        for node in [node for node, until in self._cooling.items() if until <= now_s]:
-            del self._cooling[node]
-
-    @staticmethod
-    def _bound_or_deleted(changes: Mapping[str, ObjectChange[Pod]]) -> Iterable[str]:
-        return (uid for uid, change in changes.items() if change.new is None or change.new.node)

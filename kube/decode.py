@@ -2,7 +2,7 @@
 
 Pure. Who calls: the watch cache for every object, the extender for the pod in a request. The
 input comes from an API server, so types are as published; missing and null fields are normal.
-Malformed quantities are read as 0 and counted in `malformed`; nothing here raises for them.
+Malformed quantities are read as 0; nothing here raises for them.
 """
 
 from collections.abc import Mapping
@@ -30,14 +30,15 @@ from policy.names import (
     Role,
     Tier,
 )
+from policy.priority_classes import PriorityClassValues
 from policy.snapshot import Job, JobCondition, JobStatus, Node, Phase, Pod, ServerSpec, Taint
+from policy.unstructured import number
 
 Object = Mapping[str, Any]
 
 _ROLES = {str(role): role for role in Role}
 _TIERS = {str(tier): tier for tier in Tier}
 _PHASES = {str(phase): phase for phase in Phase}
-_LONGEST_ID = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,137 +57,111 @@ class PriorityClass:
     """A scheduling.k8s.io/v1 `PriorityClass`."""
 
     name: str
-    uid: str
-    value: int
-    preemption_policy: str
-    """"PreemptLowerPriority" or "Never"."""
-
-
-class Decoder:
-    """A decoder that counts malformed quantities. One per cache; one thread at a time."""
-
-    def __init__(self) -> None:
-        self.malformed = 0
-        """Quantities that could not be parsed and were read as 0."""
-
-    def pod(self, obj: Object) -> Pod:
-        """Decodes a core/v1 Pod; `requests` as kube-scheduler counts them."""
-        meta = obj["metadata"]
-        spec = obj["spec"]
-        status = obj.get("status") or {}
-        labels = meta.get("labels") or {}
-        annotations = meta.get("annotations") or {}
-        requests = podspec.requests(spec)
-        self.malformed += requests.malformed
-        phase = _PHASES.get(status.get("phase") or "Pending", Phase.UNKNOWN)
-        ready, disrupted = _pod_conditions(status.get("conditions"))
-        terminal = phase is Phase.SUCCEEDED or phase is Phase.FAILED
-        master = labels.get(LABEL_MASTER) == "true"
-        return Pod(
-            namespace=intern(meta["namespace"]),
-            name=meta["name"],
-            uid=meta["uid"],
-            requests=requests.resources,
-            priority=spec.get("priority") or 0,
-            preempts=spec.get("preemptionPolicy") != "Never",
-            node=intern(spec.get("nodeName") or ""),
-            nominated=intern(status.get("nominatedNodeName") or ""),
-            phase=phase,
-            ready=ready,
-            disrupted=disrupted,
-            gated=bool(spec.get("schedulingGates")),
-            deleting="deletionTimestamp" in meta,
-            created_s=seconds(meta.get("creationTimestamp")),
-            started_s=seconds(status.get("startTime")),
-            ended_s=_ended_s(status) if terminal else 0.0,
-            owner_uid=_controller(meta.get("ownerReferences")),
-            job=intern(labels.get(LABEL_JOB) or ""),
-            role=_ROLES.get(labels.get(LABEL_ROLE, "")),
-            tier=_TIERS.get(labels.get(LABEL_TIER, "")),
-            trainer_id=_number(labels.get(LABEL_TRAINER_ID)),
-            server=_number(labels.get(LABEL_SERVER)),
-            master=master,
-            address=(status.get("podIP") or "") if master else "",
-            planned=intern(annotations.get(ANNOTATION_PLANNED_NODE) or ""),
-            uncommitted_s=_uncommitted_s(annotations.get(ANNOTATION_UNCOMMITTED)),
-            constraints=podspec.constraints(spec),
-            scheduler=intern(spec.get("schedulerName") or "default-scheduler"),
-        )
-
-    def node(self, obj: Object) -> Node:
-        """Decodes a core/v1 Node."""
-        meta = obj["metadata"]
-        spec = obj.get("spec") or {}
-        status = obj.get("status") or {}
-        allocatable = podspec.amounts(status.get("allocatable") or {})
-        self.malformed += allocatable.malformed
-        return Node(
-            name=intern(meta["name"]),
-            allocatable=allocatable.resources,
-            labels=meta.get("labels") or {},
-            taints=tuple(
-                Taint(t["key"], t.get("value") or "", t["effect"]) for t in spec.get("taints") or ()
-            ),
-            unschedulable=bool(spec.get("unschedulable")),
-            ready=_is_true(status.get("conditions"), "Ready"),
-        )
-
-    def job(self, obj: Object) -> Job | None:
-        """Decodes a batch/v1 Job; None if it has neither bound, so is not an elastic job."""
-        meta = obj["metadata"]
-        annotations = meta.get("annotations") or {}
-        if not job_spec.is_elastic(annotations):
-            return None
-        spec = obj["spec"]
-        template = spec.get("template") or {}
-        requests = podspec.requests(template.get("spec") or {})
-        self.malformed += requests.malformed
-        elastic_spec = _elastic_spec(annotations, spec)
-        books_text = annotations.get(ANNOTATION_BOOKS) or ""
-        return Job(
-            namespace=intern(meta["namespace"]),
-            name=meta["name"],
-            uid=meta["uid"],
-            min_trainers=elastic_spec.low,
-            max_trainers=elastic_spec.high,
-            requests=requests.resources,
-            constraints=podspec.constraints(template.get("spec") or {}),
-            limits=podspec.limits(template.get("spec") or {}),
-            weight=elastic_spec.weight,
-            queue=elastic_spec.queue,
-            master=elastic_spec.master,
-            master_settings=elastic_spec.master_settings,
-            servers=elastic_spec.servers,
-            account=(template.get("spec") or {}).get("serviceAccountName") or "default",
-            created_s=seconds(meta.get("creationTimestamp")),
-            managed=spec.get("managedBy") == MANAGER,
-            parallelism=_or_default(spec.get("parallelism"), 1),
-            suspended=bool(spec.get("suspend")),
-            deleting="deletionTimestamp" in meta,
-            backoff_limit=_or_default(spec.get("backoffLimit"), 6),
-            deadline_s=_or_default(spec.get("activeDeadlineSeconds"), 0),
-            status=_job_status(obj.get("status") or {}),
-            accounting=trainer_accounting.parse(books_text),
-            accounting_text=books_text,
-            resource_version=meta.get("resourceVersion") or "",
-            template=template,
-            error=elastic_spec.error,
-        )
+    values: PriorityClassValues
 
 
 def pod(obj: Object) -> Pod:
-    """Decodes a core/v1 Pod."""
-    return Decoder().pod(obj)
+    """Decodes a core/v1 Pod; `requests` as kube-scheduler counts them."""
+    meta = obj["metadata"]
+    spec = obj["spec"]
+    status = obj.get("status") or {}
+    labels = meta.get("labels") or {}
+    annotations = meta.get("annotations") or {}
+    requests = podspec.requests(spec)
+    phase = _PHASES.get(status.get("phase") or "Pending", Phase.UNKNOWN)
+    ready, disrupted = _pod_conditions(status.get("conditions"))
+    terminal = phase is Phase.SUCCEEDED or phase is Phase.FAILED
+    master = labels.get(LABEL_MASTER) == "true"
+    return Pod(
+        namespace=intern(meta["namespace"]),
+        name=meta["name"],
+        uid=meta["uid"],
+        requests=requests,
+        priority=spec.get("priority") or 0,
+        preempts=spec.get("preemptionPolicy") != "Never",
+        node=intern(spec.get("nodeName") or ""),
+        nominated=intern(status.get("nominatedNodeName") or ""),
+        phase=phase,
+        ready=ready,
+        disrupted=disrupted,
+        gated=bool(spec.get("schedulingGates")),
+        deleting="deletionTimestamp" in meta,
+        created_s=seconds(meta.get("creationTimestamp")),
+        started_s=seconds(status.get("startTime")),
+        ended_s=_ended_s(status) if terminal else 0.0,
+        owner_uid=_controller(meta.get("ownerReferences")),
+        job=intern(labels.get(LABEL_JOB) or ""),
+        role=_ROLES.get(labels.get(LABEL_ROLE, "")),
+        tier=_TIERS.get(labels.get(LABEL_TIER, "")),
+        trainer_id=number(labels.get(LABEL_TRAINER_ID)),
+        server=number(labels.get(LABEL_SERVER)),
+        master=master,
+        address=(status.get("podIP") or "") if master else "",
+        planned=intern(annotations.get(ANNOTATION_PLANNED_NODE) or ""),
+        uncommitted_s=_uncommitted_s(annotations.get(ANNOTATION_UNCOMMITTED)),
+        constraints=podspec.constraints(spec),
+        scheduler=intern(spec.get("schedulerName") or "default-scheduler"),
+    )
 
 
 def node(obj: Object) -> Node:
     """Decodes a core/v1 Node."""
-    return Decoder().node(obj)
+    meta = obj["metadata"]
+    spec = obj.get("spec") or {}
+    status = obj.get("status") or {}
+    allocatable = podspec.amounts(status.get("allocatable"))
+    return Node(
+        name=intern(meta["name"]),
+        allocatable=allocatable,
+        labels=meta.get("labels") or {},
+        taints=tuple(
+            Taint(t["key"], t.get("value") or "", t["effect"]) for t in spec.get("taints") or ()
+        ),
+        unschedulable=bool(spec.get("unschedulable")),
+        ready=_is_true(status.get("conditions"), "Ready"),
+    )
 
 
 def job(obj: Object) -> Job | None:
-    """Decodes a batch/v1 Job; None if it has neither bound."""
-    return Decoder().job(obj)
+    """Decodes a batch/v1 Job; None if it has neither bound, so is not an elastic job."""
+    meta = obj["metadata"]
+    annotations = meta.get("annotations") or {}
+    if not job_spec.is_elastic(annotations):
+        return None
+    spec = obj["spec"]
+    template = spec.get("template") or {}
+    requests = podspec.requests(template.get("spec") or {})
+    elastic_spec = _elastic_spec(annotations, spec)
+    books_text = annotations.get(ANNOTATION_BOOKS) or ""
+    return Job(
+        namespace=intern(meta["namespace"]),
+        name=meta["name"],
+        uid=meta["uid"],
+        min_trainers=elastic_spec.low,
+        max_trainers=elastic_spec.high,
+        requests=requests,
+        constraints=podspec.constraints(template.get("spec") or {}),
+        limits=podspec.limits(template.get("spec") or {}),
+        weight=elastic_spec.weight,
+        queue=elastic_spec.queue,
+        master=elastic_spec.master,
+        master_settings=elastic_spec.master_settings,
+        servers=elastic_spec.servers,
+        account=(template.get("spec") or {}).get("serviceAccountName") or "default",
+        created_s=seconds(meta.get("creationTimestamp")),
+        managed=spec.get("managedBy") == MANAGER,
+        parallelism=_or_default(spec.get("parallelism"), 1),
+        suspended=bool(spec.get("suspend")),
+        deleting="deletionTimestamp" in meta,
+        backoff_limit=_or_default(spec.get("backoffLimit"), 6),
+        deadline_s=_or_default(spec.get("activeDeadlineSeconds"), 0),
+        status=_job_status(obj.get("status") or {}),
+        accounting=trainer_accounting.parse(books_text),
+        accounting_text=books_text,
+        resource_version=meta.get("resourceVersion") or "",
+        template=template,
+        error=elastic_spec.error,
+    )
 
 
 def configmap(obj: Object) -> ConfigMap:
@@ -203,9 +178,12 @@ def configmap(obj: Object) -> ConfigMap:
 
 def priority_class(obj: Object) -> PriorityClass:
     """Decodes a scheduling.k8s.io/v1 PriorityClass."""
-    meta = obj["metadata"]
-    policy = obj.get("preemptionPolicy") or "PreemptLowerPriority"
-    return PriorityClass(meta["name"], meta["uid"], int(obj.get("value") or 0), policy)
+    values = PriorityClassValues(
+        int(obj.get("value") or 0),
+        obj.get("preemptionPolicy") or "PreemptLowerPriority",
+        bool(obj.get("globalDefault")),
+    )
+    return PriorityClass(obj["metadata"]["name"], values)
 
 
 @lru_cache(maxsize=8192)
@@ -289,13 +267,6 @@ def _controller(references: list[Object] | None) -> str:
         if reference.get("controller"):
             return intern(reference["uid"])
     return ""
-
-
-def _number(text: str | None) -> int:
-    """Parses an id or index; -1 if there is none."""
-    if text and len(text) <= _LONGEST_ID and text.isascii() and text.isdecimal():
-        return int(text)
-    return -1
 
 
 def _uncommitted_s(text: str | None) -> float:

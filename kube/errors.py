@@ -24,7 +24,7 @@ from typing import Any
 
 import orjson
 
-_LONGEST = 300
+_MAX_CHARS = 300
 _OVERLOADED = 429
 _SERVER_SIDE = 500
 _REQUEST_TIMEOUT = 408
@@ -55,7 +55,7 @@ class KubeError(Exception):
             request: Method and path.
             retry_after_s: The wait that the server asks for; 0 if it gives none.
         """
-        self.message = " ".join(message.split())[:_LONGEST]
+        self.message = " ".join(message.split())[:_MAX_CHARS]
         self.status = status
         self.reason = reason
         self.request = request
@@ -157,7 +157,7 @@ def from_response(code: int, body: bytes, request: str, retry_after: str = "") -
     except orjson.JSONDecodeError:
         status = {}
     if not isinstance(status, dict) or status.get("kind") != "Status":
-        status = {"message": body[:_LONGEST].decode("utf-8", "replace")}
+        status = {"message": body[:_MAX_CHARS].decode("utf-8", "replace")}
     error = from_status({**status, "code": code}, request)
     if retry_after.isdecimal():
         error.retry_after_s = max(error.retry_after_s, float(retry_after[:9]))

@@ -6,13 +6,14 @@ of the spec and shared between pods with the same spec, which saves time and mem
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
 import orjson
 
 from policy import quantity
+from policy.amounts import add
 from policy.errors import QuantityError
 from policy.names import TRAINER_RESOURCE
 from policy.snapshot import ANYWHERE, Constraints, Requirement, Resources, Toleration
@@ -24,15 +25,7 @@ _NOWHERE = (Requirement("metadata.name", "In", ()),)
 """A term that no node matches: the meaning upstream of a selector that has only empty terms."""
 
 
-@dataclass(frozen=True, slots=True)
-class Amounts:
-    """Amounts by resource name, and how many of the quantities were malformed."""
-
-    resources: Resources
-    malformed: int = 0
-
-
-def requests(spec: Mapping[str, Any]) -> Amounts:
+def requests(spec: Mapping[str, Any]) -> Resources:
     """The requests that kube-scheduler counts: containers, sidecars, overhead and "pods".
 
     Limits replace missing requests, as the API server's defaulting does. EDL's marker resource is
@@ -62,17 +55,16 @@ def limits(spec: Mapping[str, Any]) -> Resources:
     containers = spec.get("containers") or ()
     sidecars = [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
     container_limits = [
-        amounts((c.get("resources") or {}).get("limits") or {}).resources
-        for c in (*containers, *sidecars)
+        amounts((c.get("resources") or {}).get("limits")) for c in (*containers, *sidecars)
     ]
-    named = amounts((spec.get("resources") or {}).get("limits") or {}).resources
+    named = amounts((spec.get("resources") or {}).get("limits"))
     whole = (
         set.intersection(*(set(resources) for resources in container_limits))
         if container_limits
         else set()
     )
     total = {name: sum(resources[name] for resources in container_limits) for name in whole}
-    return total | {name: most for name, most in named.items() if name in _POD_LEVEL}
+    return total | {name: limit for name, limit in named.items() if name in _POD_LEVEL}
 
 
 def constraints(spec: Mapping[str, Any]) -> Constraints:
@@ -86,43 +78,38 @@ def constraints(spec: Mapping[str, Any]) -> Constraints:
     return _constraints(orjson.dumps((spec.get("nodeSelector"), required, spec.get("tolerations"))))
 
 
-def amounts(quantities: Mapping[str, Any]) -> Amounts:
-    """Parses a map of quantities; malformed ones count as 0."""
+def amounts(quantities: Mapping[str, Any] | None) -> dict[str, int]:
+    """Parses a map of quantities; malformed ones are left out, None is an empty map."""
     parsed: dict[str, int] = {}
-    malformed = 0
-    for name, text in quantities.items():
-        try:
+    for name, text in (quantities or {}).items():
+        with suppress(QuantityError):
             parsed[name] = quantity.parse(name, str(text))
-        except QuantityError:
-            malformed += 1
-    return Amounts(parsed, malformed)
+    return parsed
 
 
 @lru_cache(maxsize=_SHAPES)
-def _requests(raw: bytes) -> Amounts:
+def _requests(raw: bytes) -> Resources:
     containers, init, pod_level, overhead = orjson.loads(raw)
-    counter = _Counter()
     total: dict[str, int] = {}
     for resources in containers:
-        _add(total, counter.requested(resources))
+        add(total, _requested(resources))
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
     for resources, restart_policy in init:
-        requested = counter.requested(resources)
+        requested = _requested(resources)
         if restart_policy == "Always":
-            _add(total, requested)
-            _add(sidecars, requested)
+            add(total, requested)
+            add(sidecars, requested)
             _raise_to(peak, sidecars)
         else:
-            _add(requested, sidecars)
+            add(requested, sidecars)
             _raise_to(peak, requested)
     _raise_to(total, peak)
-    _override(total, counter, pod_level or {})
-    _add(total, counter.read(overhead))
+    _override(total, pod_level or {})
+    add(total, amounts(overhead))
     total["pods"] = 1
     total.pop(TRAINER_RESOURCE, None)
-    shared = _shared_amounts(tuple(sorted((n, a) for n, a in total.items() if a)))
-    return Amounts(shared, counter.malformed)
+    return _shared_amounts(tuple(sorted((n, a) for n, a in total.items() if a)))
 
 
 @lru_cache(maxsize=_SHAPES)
@@ -130,36 +117,18 @@ def _shared_amounts(items: tuple[tuple[str, int], ...]) -> Resources:
     return dict(items)
 
 
-class _Counter:
-    """A parser of quantity maps that counts malformed quantities."""
-
-    def __init__(self) -> None:
-        self.malformed = 0
-
-    def read(self, quantities: Mapping[str, Any] | None) -> dict[str, int]:
-        """Parses a map of quantities; None is an empty one."""
-        read = amounts(quantities or {})
-        self.malformed += read.malformed
-        return dict(read.resources)
-
-    def requested(self, resources: Mapping[str, Any] | None) -> dict[str, int]:
-        """The requests of a core/v1 `ResourceRequirements`."""
-        resources = resources or {}
-        return self.read({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
+def _requested(resources: Mapping[str, Any] | None) -> dict[str, int]:
+    """The requests of a core/v1 `ResourceRequirements`."""
+    resources = resources or {}
+    return amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
 
 
-def _override(total: dict[str, int], counter: _Counter, pod_level: Mapping[str, Any]) -> None:
+def _override(total: dict[str, int], pod_level: Mapping[str, Any]) -> None:
     """Pod-level requests replace the containers' sum; pod-level limits only fill gaps in it."""
-    requested = counter.read(pod_level.get("requests"))
-    limits = counter.read(pod_level.get("limits"))
+    requested, limits = amounts(pod_level.get("requests")), amounts(pod_level.get("limits"))
     for name in (*requested, *limits):
         if name in _POD_LEVEL or name.startswith("hugepages-"):
             total[name] = requested[name] if name in requested else total.get(name, limits[name])
-
-
-def _add(total: dict[str, int], addend: Mapping[str, int]) -> None:
-    for name, amount in addend.items():
-        total[name] = total.get(name, 0) + amount
 
 
 def _raise_to(total: dict[str, int], floor: Mapping[str, int]) -> None:

@@ -18,10 +18,10 @@ import orjson
 
 from kube import errors, request
 from kube.api import Api, Stream
-from kube.backoff import Backoff
 from kube.changes import Changes
 from kube.store import Store
 from runtime import clock
+from runtime.backoff import Backoff
 
 T = TypeVar("T")
 Object = Mapping[str, Any]
@@ -32,7 +32,7 @@ HEALTHY_S = 60.0
 """A watch that lasted this long was healthy; the back-off is reset."""
 _WATCH_S = (240, 300)
 _STOP_S = 5.0
-_LONGEST_PAUSE_S = 5.0
+_MAX_PAUSE_S = 5.0
 """Between two attempts: after an outage of seconds the cache must not stay stale for 30 s."""
 _RELIST_AFTER = 5
 """Failed watches in a row after which the resource version is no longer trusted."""
@@ -129,10 +129,6 @@ class Reflector(Generic[T]):
         """Returns all records, unordered; the same tuple until something changes."""
         return self._store.all()
 
-    def get(self, uid: str) -> T | None:
-        """Returns the record of one object, or None."""
-        return self._store.get(uid)
-
     def listen(self, listener: Callable[[T | None, T | None], None]) -> None:
         """Calls `listener(old, new)` for every change from now on, in the stream's order.
 
@@ -187,7 +183,7 @@ class Reflector(Generic[T]):
     # Following: watch thread.
 
     def _run(self) -> None:
-        backoff = Backoff(self._random, longest_s=_LONGEST_PAUSE_S)
+        backoff = Backoff(max_s=_MAX_PAUSE_S, jitter=self._random.random)
         while not self._stopping.is_set():
             begun_s, events_before = self._clock_s(), self._counts["events"]
             failed = self.follow_once()

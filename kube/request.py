@@ -198,15 +198,11 @@ def delete(
     name: str,
     *,
     uid: str = "",
-    resource_version: str = "",
     grace_s: int | None = None,
-    propagation: str = "Background",
 ) -> Request:
     """Deletes an object; with `uid` only that one, not a later object of the same name."""
-    options = _options("meta.k8s.io/v1", uid, resource_version, grace_s)
-    options["propagationPolicy"] = propagation
-    path = path_of(resource, namespace, name)
-    return Request("DELETE", path, body=orjson.dumps(options))
+    options = {**_options("meta.k8s.io/v1", uid, grace_s), "propagationPolicy": "Background"}
+    return Request("DELETE", path_of(resource, namespace, name), body=orjson.dumps(options))
 
 
 def json_patch(
@@ -214,11 +210,9 @@ def json_patch(
     namespace: str | None,
     name: str,
     ops: Sequence[Mapping[str, Any]],
-    *,
-    subresource: str = "",
 ) -> Request:
     """Applies RFC 6902 operations; if a `test` fails, none is applied (Invalid)."""
-    path = path_of(resource, namespace, name, subresource)
+    path = path_of(resource, namespace, name)
     return Request("PATCH", path, body=orjson.dumps(list(ops)), content_type=JSON_PATCH)
 
 
@@ -241,18 +235,15 @@ def evict(namespace: str, name: str, *, uid: str = "", grace_s: int | None = Non
         "apiVersion": "policy/v1",
         "kind": "Eviction",
         "metadata": {"name": name, "namespace": namespace},
-        "deleteOptions": _options("v1", uid, "", grace_s),
+        "deleteOptions": _options("v1", uid, grace_s),
     }
     return Request("POST", path_of(PODS, namespace, name, "eviction"), body=orjson.dumps(body))
 
 
-def _options(
-    api_version: str, uid: str, resource_version: str, grace_s: int | None
-) -> dict[str, Any]:
+def _options(api_version: str, uid: str, grace_s: int | None) -> dict[str, Any]:
     options: dict[str, Any] = {"apiVersion": api_version, "kind": "DeleteOptions"}
-    preconditions = {"uid": uid, "resourceVersion": resource_version}
-    if any(preconditions.values()):
-        options["preconditions"] = {k: v for k, v in preconditions.items() if v}
+    if uid:
+        options["preconditions"] = {"uid": uid}
     if grace_s is not None:
         options["gracePeriodSeconds"] = grace_s
     return options

@@ -33,7 +33,7 @@ class ClusterStateFeed:
 
     def __init__(self, cache: ClusterCache) -> None:
         """Listens to `cache`; its present records arrive with the first drain."""
-        self.state = ClusterState()
+        self.cluster = ClusterState()
         self._lock = cache.changes.condition
         self._pods: dict[str, ObjectChange[Pod]] = {}
         self._nodes: dict[str, ObjectChange[Node]] = {}
@@ -49,26 +49,26 @@ class ClusterStateFeed:
             self._pods, self._nodes, self._jobs = {}, {}, {}
         for name, node in nodes.items():
             if node.new is None:
-                self.state.drop_node(name)
+                self.cluster.drop_node(name)
             else:
-                self.state.put_node(node.new)
+                self.cluster.put_node(node.new)
         for job in sorted(jobs.values(), key=lambda change: change.new is not None):
             self._enter_job(job)
         for uid, pod in pods.items():
             if pod.new is None:
-                self.state.drop_pod(uid)
+                self.cluster.drop_pod(uid)
             else:
-                self.state.put_pod(pod.new)
+                self.cluster.put_pod(pod.new)
         return pods, jobs
 
     def _enter_job(self, job: ObjectChange[Job]) -> None:
         """Applies a job's change; a deletion must not drop a new Job of the same name."""
         if job.new is not None:
-            self.state.put_job(job.new)
+            self.cluster.put_job(job.new)
         elif job.last is not None:
-            current = self.state.jobs.get(job.last.key)
+            current = self.cluster.jobs.get(job.last.key)
             if current is not None and current.uid == job.last.uid:
-                self.state.drop_job(job.last.key)
+                self.cluster.drop_job(job.last.key)
 
     # Called on the watch threads, with the lock held.
 

@@ -34,10 +34,6 @@ class Store(Generic[T]):
                 self._tuple = tuple(self._records.values())
             return self._tuple
 
-    def get(self, uid: str) -> T | None:
-        """Returns the record of one object, or None."""
-        return self._records.get(uid)
-
     def listen(self, listener: Callable[[T | None, T | None], None]) -> None:
         """See `Reflector.listen`."""
         with self._changes.condition:

@@ -170,7 +170,7 @@ def _covers(quota: Quota, job: Job) -> bool:
 
 def _ceilings(quota: Quota) -> dict[str, int]:
     limits = quantity.parse_all(quota.limits)
-    return quantity.parse_all(quota.requests) | {_LIMITS + n: most for n, most in limits.items()}
+    return quantity.parse_all(quota.requests) | {_LIMITS + n: limit for n, limit in limits.items()}
 
 
 def _lack(quota: Quota, name: str, total: int, missing: int) -> Figures:

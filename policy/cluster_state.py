@@ -166,6 +166,12 @@ class ClusterState:
         """A copy of what is free on a node now; amounts may be negative."""
         return self.available[name].copy()
 
+    def fits_beside(self, requests: Resources, name: str, promised: Resources) -> bool:
+        """Whether such a pod fits on a node now, beside amounts that are promised to others."""
+        free = self.free(name)
+        amounts.subtract(free, promised)
+        return amounts.within(requests, free)
+
     @property
     def versions(self) -> Mapping[str, int]:
         """Node -> version of what is free there; it grows with every change."""

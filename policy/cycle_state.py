@@ -39,31 +39,31 @@ class JobDraft:
         job: Job,
         live_trainers: LiveTrainers,
         *,
-        unit: float,
+        trainer_measure: float,
         stranded: int,
         masterless: bool = False,
         server_count: int = 0,
-        base: float = 0.0,
+        servers_measure: float = 0.0,
     ) -> None:
         """Starts from the job as it is in the cluster, with nothing planned.
 
         Args:
             job: The job.
             live_trainers: Its trainers.
-            unit: Fairness measure of one trainer; see `CycleState.measure`.
+            trainer_measure: Fairness measure of one trainer; see `CycleState.measure`.
             stranded: Guaranteed trainers on cordoned nodes.
             masterless: Whether it asked for a master and no pod hosts one.
             server_count: Parameter servers that count as the job's.
-            base: Fairness measure of all parameter servers that the job asks for.
+            servers_measure: Fairness measure of all parameter servers that the job asks for.
         """
         self.job = job
         self.key = job.key
         self.live = list(live_trainers.pods)
         """Trainers that remain, in order of loss: surplus before guaranteed."""
-        self.unit = unit
+        self.trainer_measure = trainer_measure
         self.server_count = server_count
         """Parameter servers that count as the job's: all requested ones, or 0 before it starts."""
-        self._base = base
+        self._servers_measure = servers_measure
         self._surplus = live_trainers.surplus
         self._waiting = live_trainers.waiting > 0
         self.guaranteed = len(live_trainers.guaranteed)
@@ -95,9 +95,9 @@ class JobDraft:
         """Whether trainers may be created for it."""
 
     @property
-    def base(self) -> float:
+    def servers_measure(self) -> float:
         """Fairness measure of its parameter servers."""
-        return self._base if self.server_count else 0.0
+        return self._servers_measure if self.server_count else 0.0
 
     @property
     def servers_to_start(self) -> int:
@@ -224,11 +224,11 @@ class CycleState:
             draft = JobDraft(
                 job,
                 live_trainers,
-                unit=self._unit(job),
+                trainer_measure=self._trainer_measure(job),
                 stranded=stranded,
                 masterless=masterless,
                 server_count=self.cluster.server_count(job),
-                base=self._base(job),
+                servers_measure=self._servers_measure(job),
             )
             drafts.append(draft)
             if not job.managed:
@@ -237,7 +237,7 @@ class CycleState:
                     self.capacity.add_reclaimable(pod)
         return drafts
 
-    def _unit(self, job: Job) -> float:
+    def _trainer_measure(self, job: Job) -> float:
         """Fairness measure of one trainer."""
         weights = self.policy.fairness.queue_weights
         if self.policy.fairness.by is FairnessBy.FULFILMENT:
@@ -245,7 +245,7 @@ class CycleState:
             return 1 / span / (job.weight * weights.get(job.queue, 1))
         return self.cluster.share(job, 1, weights)
 
-    def _base(self, job: Job) -> float:
+    def _servers_measure(self, job: Job) -> float:
         """Fairness measure of the parameter servers; fulfilment counts trainers only."""
         if self.policy.fairness.by is FairnessBy.FULFILMENT:
             return 0.0
@@ -282,7 +282,7 @@ class CycleState:
         """
         if self.policy.fairness.by is FairnessBy.FULFILMENT:
             trainers -= draft.job.min_trainers
-        return trainers * draft.unit + draft.base
+        return trainers * draft.trainer_measure + draft.servers_measure
 
     def expected_measure(self, draft: JobDraft, additional: int = 0) -> float:
         """The measure once the expected trainers, and `additional` ones, have started."""

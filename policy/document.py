@@ -1,12 +1,15 @@
 """Parses the policy document: YAML text to a `Policy`, or an error of one line."""
 
+from collections.abc import Iterable
 from hashlib import sha256
+from typing import get_args
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from policy.errors import DocumentError
 from policy.model import Policy
+from policy.nearest import advice
 
 MAX_BYTES = 256 * 1024
 
@@ -31,7 +34,7 @@ def parse(text: str) -> Policy:
             "the policy must be a mapping such as `reserve: {maxLoad: {cpu: 0.97}}`"
         )
     try:
-        return Policy.model_validate(document)
+        return Policy.model_validate(document, by_name=False, by_alias=True)
     except ValidationError as error:
         raise DocumentError("; ".join(_problems(error))) from error
 
@@ -47,10 +50,30 @@ def _problems(error: ValidationError) -> list[str]:
     for fault in error.errors(include_url=False, include_context=False):
         field = ".".join(str(part) for part in fault["loc"]) or "policy"
         if fault["type"] == "extra_forbidden":
-            problems.append(f"{field}: unknown field")
+            problems.append(f"{field}: unknown field{_nearest_field(fault['loc'])}")
         else:
             problems.append(f"{field}: {fault['msg'].removeprefix('Value error, ')}")
     return problems
+
+
+def _nearest_field(location: tuple[int | str, ...]) -> str:
+    """Advice about an unknown field: the nearest of those that its part of the document has."""
+    part: type[BaseModel] = Policy
+    for step in location[:-1]:
+        if isinstance(step, str):
+            part = _model_in(part, step)
+    return advice(str(location[-1]), _names(part))
+
+
+def _model_in(part: type[BaseModel], name: str) -> type[BaseModel]:
+    """The model of a field, or of the elements of its tuple."""
+    (annotation,) = (f.annotation for f in part.model_fields.values() if f.alias == name)
+    kinds = (annotation, *get_args(annotation))
+    return next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))
+
+
+def _names(part: type[BaseModel]) -> Iterable[str]:
+    return (str(field.alias) for field in part.model_fields.values())
 
 
 def _bytes(text: str) -> bytes:

@@ -43,8 +43,8 @@ def add(patch: Patch, pod: Mapping[str, object]) -> list[str]:
     Returns:
         One warning where such variables differ.
     """
-    labels = unstructured.string_map(pod, "labels")
-    annotations = unstructured.string_map(pod, "annotations")
+    labels = unstructured.labels(pod)
+    annotations = unstructured.annotations(pod)
     address, job = annotations.get(ANNOTATION_MASTER_ADDRESS), labels.get(LABEL_JOB)
     if not address or not job:
         return []
@@ -54,7 +54,7 @@ def add(patch: Patch, pod: Mapping[str, object]) -> list[str]:
         variables.append({"name": "EDL_TRAINER", "value": f"trainer-{number}"})
     user_set: list[str] = []
     for position, container in enumerate(
-        unstructured.objects(unstructured.spec(pod), "containers")
+        unstructured.objects(unstructured.mapping(pod, "spec"), "containers")
     ):
         path = ("spec", "containers", position, "env")
         user_set += _add_variables(patch, path, container, variables)

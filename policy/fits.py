@@ -18,7 +18,7 @@ Cost = tuple[int, int]
 Entry = tuple[Cost, str, int]
 """Cost, node, and the node's version when it was priced; an older version makes it stale."""
 
-_MOST_PRICES = 500_000
+_MAX_PRICES = 500_000
 """Cached costs in total; beyond it the least recently used shapes are evicted."""
 
 
@@ -151,7 +151,7 @@ class Prices:
             self._fits.clear()
         key = (constraints, bool(pools))
         if key not in self._open:
-            if len(self._open) * len(self._nodes) >= _MOST_PRICES:
+            if len(self._open) * len(self._nodes) >= _MAX_PRICES:
                 self._open.clear()
                 self._fits.clear()
             self._open[key] = OpenNodes(constraints, pools)
@@ -167,7 +167,7 @@ class Prices:
         fits = self._fits.pop(key, None) or Fits(requests, open_nodes)
         fits.refresh(self._available, self.changes, self._packing)
         self._fits[key] = fits
-        while len(self._fits) > 1 and self._priced() > _MOST_PRICES:
+        while len(self._fits) > 1 and self._priced() > _MAX_PRICES:
             del self._fits[next(iter(self._fits))]
         return fits
 

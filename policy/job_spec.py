@@ -6,7 +6,6 @@ one, so that both apply the same checks.
 
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 
 from policy.errors import JobError
 from policy.names import (
@@ -21,15 +20,16 @@ from policy.names import (
     GROUP,
     JOB_ANNOTATIONS,
 )
+from policy.nearest import nearest
 
 MAX_TRAINERS = 10_000
 """A larger number of trainers in one job is taken for a typing error."""
 MAX_WEIGHT = 1000
 MAX_STEPS = 999_999_999
-_SHORTEST_HEARTBEAT_S, _LONGEST_HEARTBEAT_S = 0.05, 60.0
+_MIN_HEARTBEAT_S, _MAX_HEARTBEAT_S = 0.05, 60.0
 """The range that a master accepts."""
 _SECONDS = re.compile(r"\d{1,2}(\.\d{1,6})?", re.ASCII)
-_MAX_NAME = 63
+_MAX_NAME_CHARS = 63
 _PREFIX = f"{GROUP}/"
 
 
@@ -44,12 +44,12 @@ def check_names(names: Iterable[str]) -> None:
     Raises:
         JobError: the first such name, with the nearest one that exists.
     """
-    known = [name.removeprefix(_PREFIX) for name in JOB_ANNOTATIONS if name != ANNOTATION_BOOKS]
+    known = [name for name in JOB_ANNOTATIONS if name != ANNOTATION_BOOKS]
     for name in sorted(names):
         if name.startswith(_PREFIX) and name not in JOB_ANNOTATIONS:
-            nearest = get_close_matches(name.removeprefix(_PREFIX), known, n=1)
-            advice = f"write {_PREFIX}{nearest[0]}" if nearest else "docs/policy.md lists all"
-            raise JobError(f"{name[:_MAX_NAME]} does not exist: {advice}, or leave it out")
+            match = nearest(name, known, _PREFIX)
+            advice = f"write {match}" if match else "docs/policy.md lists all"
+            raise JobError(f"{name[:_MAX_NAME_CHARS]} does not exist: {advice}, or leave it out")
 
 
 def bounds(annotations: Mapping[str, str]) -> tuple[int, int]:
@@ -85,8 +85,8 @@ def queue(annotations: Mapping[str, str]) -> str:
         JobError: longer than a label value may be.
     """
     name = annotations.get(ANNOTATION_QUEUE, "")
-    if len(name) > _MAX_NAME:
-        raise JobError(f"{ANNOTATION_QUEUE} is longer than {_MAX_NAME} characters")
+    if len(name) > _MAX_NAME_CHARS:
+        raise JobError(f"{ANNOTATION_QUEUE} is longer than {_MAX_NAME_CHARS} characters")
     return name
 
 
@@ -118,10 +118,10 @@ def master_settings(annotations: Mapping[str, str]) -> dict[str, str]:
     text = annotations.get(ANNOTATION_MASTER_HEARTBEAT)
     if text is not None:
         usable = _SECONDS.fullmatch(text)
-        if not (usable and _SHORTEST_HEARTBEAT_S <= float(text) <= _LONGEST_HEARTBEAT_S):
+        if not (usable and _MIN_HEARTBEAT_S <= float(text) <= _MAX_HEARTBEAT_S):
             raise JobError(
                 f"{ANNOTATION_MASTER_HEARTBEAT} is {text[:40]!r}: write seconds from "
-                f"{_SHORTEST_HEARTBEAT_S:g} to {_LONGEST_HEARTBEAT_S:g}"
+                f"{_MIN_HEARTBEAT_S:g} to {_MAX_HEARTBEAT_S:g}"
             )
         settings[ANNOTATION_MASTER_HEARTBEAT] = text
     for name in settings:
@@ -162,7 +162,7 @@ def check_spec(spec: Mapping[str, object]) -> None:
             "work is done, not after a number of pods: leave it out"
         )
     manager = spec.get("managedBy")
-    if manager is not None and not str(manager).startswith("edl.training/"):
+    if manager is not None and not str(manager).startswith(_PREFIX):
         raise JobError(
             f"spec.managedBy is {manager}: another controller owns the pods; "
             f"leave it out, or drop {ANNOTATION_MIN} and {ANNOTATION_MAX}"

@@ -6,15 +6,11 @@ returns JSON Patch operations with warnings. A patched object needs no further o
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from policy import environment, job_spec, servers, sidecar
+from policy import environment, job_spec, servers, sidecar, unknown_names, unstructured
 from policy.model import Policy
 from policy.names import (
     ANNOTATION_MASTER,
-    CLASS_GUARANTEED,
-    CLASS_SUPPORT,
-    CLASS_SURPLUS,
     LABEL_JOB,
     LABEL_PREEMPTIBLE,
     LABEL_ROLE,
@@ -25,33 +21,11 @@ from policy.names import (
     Tier,
 )
 from policy.patch import Operation, Patch
+from policy.priority_classes import CLASS_OF, PriorityClassValues
 
 _DEFAULT_GRACE_S = 30
 """core/v1 default of terminationGracePeriodSeconds."""
-_LONGEST_LABEL = 63
-
-
-class PriorityClassValues(NamedTuple):
-    """The fields of a scheduling.k8s.io/v1 `PriorityClass` that must be copied into pods."""
-
-    value: int
-    preemption_policy: str = "PreemptLowerPriority"
-    is_default: bool = False
-    """Whether the API server assigns this class to pods that name none."""
-
-
-EDL_CLASSES: Mapping[str, PriorityClassValues] = {
-    CLASS_SURPLUS: PriorityClassValues(-1000, "Never"),
-    CLASS_GUARANTEED: PriorityClassValues(-8),
-    CLASS_SUPPORT: PriorityClassValues(-5),
-}
-"""The classes as EDL creates them (design: priority tiers). A patch copies the live ones."""
-
-_CLASS_OF = {
-    Tier.SURPLUS: CLASS_SURPLUS,
-    Tier.GUARANTEED: CLASS_GUARANTEED,
-    Tier.SUPPORT: CLASS_SUPPORT,
-}
+_MAX_LABEL_CHARS = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +70,7 @@ def pod_patch(
         classes: Live PriorityClasses by name.
         master_image: Image of masters and parameter servers; "" where none is configured.
     """
-    labels = _texts(_mapping(pod.get("metadata")).get("labels"))
+    labels = unstructured.labels(pod)
     if policy.protects(namespace):
         return UNTOUCHED
     warnings: list[str] = []
@@ -112,10 +86,11 @@ def pod_patch(
     patch.put(("metadata", "labels", LABEL_ROLE), role.value)
     patch.put(("metadata", "labels", LABEL_TIER), tier.value)
     patch.put(("metadata", "labels", LABEL_PREEMPTIBLE), _preemptible(tier))
-    _put_priority(patch, _mapping(pod.get("spec")), _CLASS_OF[tier], classes, warnings)
-    _put_grace(patch, _mapping(pod.get("spec")), policy.tiers.grace_seconds)
-    _put_resource(patch, _mapping(pod.get("spec")))
-    warnings += _put_master(patch, pod, namespace, master_image)
+    spec = unstructured.mapping(pod, "spec")
+    _put_priority(patch, spec, CLASS_OF[tier], classes, warnings)
+    _put_grace(patch, spec, policy.tiers.grace_seconds)
+    _put_resource(patch, spec)
+    warnings += _put_master(patch, pod, namespace, master_image) + unknown_names.warnings(pod)
     return Mutation(patch.operations(), role, tier, tuple(warnings))
 
 
@@ -128,8 +103,7 @@ def job_patch(job: Mapping[str, object], namespace: str, policy: Policy) -> Muta
     Raises:
         JobError: the annotations or the spec contradict elasticity; the message names the field.
     """
-    metadata = _mapping(job.get("metadata"))
-    annotations = _texts(metadata.get("annotations"))
+    annotations = unstructured.annotations(job)
     if not job_spec.is_elastic(annotations):
         return UNTOUCHED
     if policy.protects(namespace):
@@ -137,7 +111,7 @@ def job_patch(job: Mapping[str, object], namespace: str, policy: Policy) -> Muta
             f"namespace {namespace} is protected by the policy: this Job stays an ordinary one"
         )
         return Mutation(warnings=(warning,))
-    spec = _mapping(job.get("spec"))
+    spec = unstructured.mapping(job, "spec")
     low, _ = check_job(annotations, spec)
     patch = Patch(job)
     if spec.get("managedBy") is None:
@@ -145,11 +119,14 @@ def job_patch(job: Mapping[str, object], namespace: str, policy: Policy) -> Muta
     if "completions" in spec and job_spec.defaulted_completions(spec):
         patch.drop(("spec", "completions"))
     patch.put(("spec", "parallelism"), low)
-    name = metadata.get("name")
-    if isinstance(name, str) and 0 < len(name) <= _LONGEST_LABEL:
+    name = unstructured.mapping(job, "metadata").get("name")
+    if isinstance(name, str) and 0 < len(name) <= _MAX_LABEL_CHARS:
         patch.put(("spec", "template", "metadata", "labels", LABEL_JOB), name)
     patch.put(("spec", "template", "metadata", "labels", LABEL_ROLE), Role.TRAINER.value)
-    return Mutation(patch.operations(), Role.TRAINER)
+    template = unstructured.mapping(spec, "template")
+    return Mutation(
+        patch.operations(), Role.TRAINER, warnings=tuple(unknown_names.warnings(template))
+    )
 
 
 def check_job(annotations: Mapping[str, str], spec: Mapping[str, object]) -> tuple[int, int]:
@@ -236,11 +213,10 @@ def _put_grace(patch: Patch, spec: Mapping[str, object], cap_s: int) -> None:
 
 def _put_resource(patch: Patch, spec: Mapping[str, object]) -> None:
     """Requests one trainer resource, for which kube-scheduler calls the extender."""
-    containers = _items(spec.get("containers"))
-    if not containers or not isinstance(containers[0], Mapping):
-        return
-    resources = [_mapping(_mapping(container).get("resources")) for container in containers]
-    if any(TRAINER_RESOURCE in _mapping(r.get("limits")) for r in resources):
+    containers = unstructured.objects(spec, "containers")
+    resources = [unstructured.mapping(container, "resources") for container in containers]
+    requested = any(TRAINER_RESOURCE in unstructured.mapping(r, "limits") for r in resources)
+    if requested or not containers or not containers[0]:  # what is no object reads as empty
         return
     for kind in ("limits", "requests"):
         patch.put(("spec", "containers", 0, "resources", kind, TRAINER_RESOURCE), "1")
@@ -251,7 +227,7 @@ def _put_master(patch: Patch, pod: Mapping[str, object], namespace: str, image: 
 
     Trainers get the addresses of both as environment variables.
     """
-    labels = _texts(_mapping(pod.get("metadata")).get("labels"))
+    labels = unstructured.labels(pod)
     warnings = environment.add(patch, pod)
     master, server = sidecar.is_master_host(labels), servers.is_server(labels)
     if (master or server) and not image:
@@ -261,16 +237,3 @@ def _put_master(patch: Patch, pod: Mapping[str, object], namespace: str, image: 
     if server:
         servers.add_image(patch, pod, image)
     return warnings
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _items(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
-
-
-def _texts(value: object) -> dict[str, str]:
-    """A map of labels or annotations; values other than strings are left out."""
-    return {k: v for k, v in _mapping(value).items() if isinstance(v, str)}

@@ -59,6 +59,16 @@ JOB_ANNOTATIONS = (
 )
 """All that EDL reads of a Job; the last one it writes itself."""
 
+POD_ANNOTATIONS = (
+    *JOB_ANNOTATIONS,
+    ANNOTATION_SERVER_ADDRESSES,
+    ANNOTATION_MASTER_ADDRESS,
+    ANNOTATION_KEPT_ENVIRONMENT,
+    ANNOTATION_PLANNED_NODE,
+    ANNOTATION_UNCOMMITTED,
+)
+"""All that pods may have: EDL copies some of a Job to its trainers."""
+
 LABEL_JOB = "edl.training/job"
 LABEL_ROLE = "edl.training/role"
 LABEL_TRAINER_ID = "edl.training/trainer-id"
@@ -68,6 +78,16 @@ LABEL_MASTER = "edl.training/master"
 """On the one pod of a job that hosts its master: "true"."""
 LABEL_SERVER = "edl.training/parameter-server"
 """On a parameter server that EDL created: its index."""
+
+LABELS = (
+    LABEL_JOB,
+    LABEL_ROLE,
+    LABEL_TRAINER_ID,
+    LABEL_TIER,
+    LABEL_PREEMPTIBLE,
+    LABEL_MASTER,
+    LABEL_SERVER,
+)
 
 CLASS_SURPLUS = "edl-surplus"
 CLASS_GUARANTEED = "edl-guaranteed"
@@ -85,7 +105,7 @@ SERVER_PORT = 8791
 EXCHANGE_PORT = 8792
 """Where trainers reach each other for synchronous training."""
 
-_LONGEST = 63
+_MAX_NAME_CHARS = 63
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 """RFC 1035 label: the valid names of a Service."""
 
@@ -112,9 +132,9 @@ def object_name(job: str, suffix: str) -> str:
     Otherwise a name built from the job's name and a hash of it, which also ends with `suffix`.
     """
     name = job + suffix
-    if len(name) <= _LONGEST and _LABEL.fullmatch(name):
+    if len(name) <= _MAX_NAME_CHARS and _LABEL.fullmatch(name):
         return name
     digest = sha256(job.encode()).hexdigest()[:8]
     tail = f"-{digest}{suffix}"
     head = "edl-" + re.sub(r"[^a-z0-9]+", "-", job.lower()).strip("-")
-    return head[: _LONGEST - len(tail)].rstrip("-") + tail
+    return head[: _MAX_NAME_CHARS - len(tail)].rstrip("-") + tail

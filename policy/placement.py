@@ -31,9 +31,12 @@ def admits(node: Node, constraints: Constraints, pools: tuple[NodePool, ...] = (
         return Reason.NODE_TAINTED
     if constraints.terms and not any(_matches(node, term) for term in constraints.terms):
         return Reason.NODE_SELECTOR
-    if pools and not any(pool.labels.items() <= node.labels.items() for pool in pools):
-        return Reason.NODE_POOL
-    return None
+    return None if in_pools(node, pools) else Reason.NODE_POOL
+
+
+def in_pools(node: Node, pools: tuple[NodePool, ...]) -> bool:
+    """Whether `node` is in one of the pools; without pools every node is."""
+    return not pools or any(pool.labels.items() <= node.labels.items() for pool in pools)
 
 
 def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
@@ -77,12 +80,10 @@ def _compares(operator: str, actual: str | None, values: tuple[str, ...]) -> boo
     return actual_number > bound if operator == "Gt" else actual_number < bound
 
 
-_LARGEST_SET = 4
+_MAX_SET = 4
 _TWELFTHS = 12
-"""The least common multiple of 1 to `_LARGEST_SET`."""
-
-
-_LARGEST_WORTH = 1000
+"""The least common multiple of 1 to `_MAX_SET`."""
+_MAX_WORTH = 1000
 _MAX_EXACT = 64
 """Number of trainers of one shape on a node up to which fillings are optimal."""
 _CACHE_SIZE = 262_144
@@ -117,21 +118,21 @@ class Packing:
         self.shapes = tuple(distinct)[: self._MAX_SHAPES]
         """The shapes in use, as (resource, amount) pairs sorted by name."""
         self._names = tuple(sorted({name for shape in self.shapes for name, _ in shape}))
-        self._units = tuple(
+        self._divisors = tuple(
             gcd(*(dict(shape).get(name, 0) for shape in self.shapes)) for name in self._names
         )
-        """Free amounts are rounded down to these units: no shape can use a smaller remainder."""
+        """Free amounts are rounded down to multiples of these: no shape can use the remainder."""
         self._vectors = tuple(
             tuple(
-                dict(shape).get(name, 0) // unit
-                for name, unit in zip(self._names, self._units, strict=True)
+                dict(shape).get(name, 0) // divisor
+                for name, divisor in zip(self._names, self._divisors, strict=True)
             )
             for shape in self.shapes
         )
         shares = [amounts.dominant(dict(shape), total) for shape in self.shapes]
         most = max(shares, default=0.0)
         self.worths = tuple(
-            max(1, round(_LARGEST_WORTH * share / most)) if most else 1 for share in shares
+            max(1, round(_MAX_WORTH * share / most)) if most else 1 for share in shares
         )
         """Worth of one trainer of each shape: its dominant share, scaled so that the largest is 1 000.
 
@@ -175,15 +176,15 @@ class Packing:
         before = self._value(self._rounded(requests, free, 0))
         fragmented = min(
             (before - self._value(self._rounded(requests, free, count))) * _TWELFTHS // count
-            for count in range(1, 1 + max(1, min(_LARGEST_SET, amounts.times(requests, free))))
+            for count in range(1, 1 + max(1, min(_MAX_SET, amounts.times(requests, free))))
         )
         return fragmented, free.get("cpu", 0) - requests.get("cpu", 0)
 
     def _rounded(self, requests: Resources, free: Mapping[str, int], count: int) -> tuple[int, ...]:
-        """What remains free, in units, once `count` such pods are placed."""
+        """What remains free, in multiples of `_divisors`, once `count` such pods are placed."""
         return tuple(
-            max(0, free.get(name, 0) - count * requests.get(name, 0)) // unit
-            for name, unit in zip(self._names, self._units, strict=True)
+            max(0, free.get(name, 0) - count * requests.get(name, 0)) // divisor
+            for name, divisor in zip(self._names, self._divisors, strict=True)
         )
 
 

@@ -37,7 +37,7 @@ _NUMBER = re.compile(
 )
 _EXACT = Context(prec=100)
 """More digits than 64 characters times any suffix have, so that no fraction is lost."""
-_BIGGEST = 2**63 - 1
+_MAX_INT64 = 2**63 - 1
 _MILLI = 1000
 
 
@@ -46,7 +46,7 @@ def _round_up(value: Decimal) -> int:
     whole = int(value)
     if value != whole:
         whole += 1 if value > 0 else -1
-    return max(-_BIGGEST, min(_BIGGEST, whole))
+    return max(-_MAX_INT64, min(_MAX_INT64, whole))
 
 
 @lru_cache(maxsize=4096)

@@ -32,7 +32,7 @@ _DEFAULT_MEMORY = "1Gi"
 _DETAILS = (ANNOTATION_SERVER_CPU, ANNOTATION_SERVER_MEMORY, ANNOTATION_CLAIM)
 ANNOTATIONS = (ANNOTATION_SERVERS, *_DETAILS)
 """All annotations of a Job about its parameter servers."""
-_LONGEST = 253
+_MAX_CLAIM_CHARS = 253
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 """RFC 1123 subdomain: the valid names of a PersistentVolumeClaim."""
 
@@ -80,7 +80,7 @@ def _claim(annotations: Mapping[str, str]) -> str:
     name = annotations.get(ANNOTATION_CLAIM)
     if name is None:
         return ""
-    if len(name) > _LONGEST or not _SUBDOMAIN.fullmatch(name):
+    if len(name) > _MAX_CLAIM_CHARS or not _SUBDOMAIN.fullmatch(name):
         raise JobError(
             f"{ANNOTATION_CLAIM} is {name[:40]!r}: write the name of a PersistentVolumeClaim in "
             "the Job's namespace"
@@ -101,7 +101,7 @@ def is_server(labels: Mapping[str, str]) -> bool:
 def add_image(patch: Patch, pod: Mapping[str, object], image: str) -> None:
     """Sets the image of the server's container; nothing where it has one already."""
     for position, container in enumerate(
-        unstructured.objects(unstructured.spec(pod), "containers")
+        unstructured.objects(unstructured.mapping(pod, "spec"), "containers")
     ):
         if container.get("name") == SERVER_CONTAINER and not container.get("image"):
             patch.put(("spec", "containers", position, "image"), image)

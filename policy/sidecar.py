@@ -66,7 +66,7 @@ def is_master_host(labels: Mapping[str, str]) -> bool:
 def has_sidecar(pod: Mapping[str, object]) -> bool:
     """Whether a pod has the sidecar."""
     return unstructured.has_name(
-        unstructured.objects(unstructured.spec(pod), "initContainers"), MASTER_CONTAINER
+        unstructured.objects(unstructured.mapping(pod, "spec"), "initContainers"), MASTER_CONTAINER
     )
 
 
@@ -83,10 +83,10 @@ def add_master(patch: Patch, pod: Mapping[str, object], namespace: str, image: s
     """
     if has_sidecar(pod):
         return
-    job = unstructured.string_map(pod, "labels")[LABEL_JOB]
-    flags = _flags(unstructured.string_map(pod, "annotations"))
+    job = unstructured.labels(pod)[LABEL_JOB]
+    flags = _flags(unstructured.annotations(pod))
     patch.push(("spec", "initContainers"), _container(job, namespace, image, flags), first=True)
-    volumes = unstructured.objects(unstructured.spec(pod), "volumes")
+    volumes = unstructured.objects(unstructured.mapping(pod, "spec"), "volumes")
     for volume in (_journal_volume(), _access_volume()):
         if not unstructured.has_name(volumes, str(volume["name"])):
             patch.push(("spec", "volumes"), volume)

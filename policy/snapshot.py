@@ -253,8 +253,7 @@ class Job:
     @property
     def over(self) -> bool:
         """Whether its end is decided: it has finished, or its trainers are being stopped."""
-        ends = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
-        return any(c.type in ends and c.status == "True" for c in self.status.conditions)
+        return self._has_condition("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
 
     @property
     def stopped(self) -> bool:
@@ -264,9 +263,10 @@ class Job:
     @property
     def finished(self) -> bool:
         """Whether it has a Complete or Failed condition, so that its status is final."""
-        return any(
-            c.type in ("Complete", "Failed") and c.status == "True" for c in self.status.conditions
-        )
+        return self._has_condition("Complete", "Failed")
+
+    def _has_condition(self, *types: str) -> bool:
+        return any(c.type in types and c.status == "True" for c in self.status.conditions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from math import isfinite
 from policy.snapshot import TrainerAccounting
 
 _SUMS = ("succeeded", "failed", "disrupted", "released")
-_MOST_OPEN = 100_000
+_MAX_OPEN = 100_000
 """A larger number of open ids is taken for a corrupt annotation; it would be slow to parse."""
 
 
@@ -64,9 +64,9 @@ def _read_ids(text: str, next_id: int) -> frozenset[int]:
     ids: list[int] = []
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
-        ids += range(int(first), min(int(last or first) + 1, next_id))[:_MOST_OPEN]
-        if len(ids) > _MOST_OPEN:
-            raise ValueError(f"more than {_MOST_OPEN} ids")
+        ids += range(int(first), min(int(last or first) + 1, next_id))[:_MAX_OPEN]
+        if len(ids) > _MAX_OPEN:
+            raise ValueError(f"more than {_MAX_OPEN} ids")
     return frozenset(ids)
 
 

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 
 Json = Mapping[str, object]
 
+_MAX_DIGITS = 9
 
-def spec(pod: Json) -> Json:
-    """The pod's spec; empty where it has none."""
-    field = pod.get("spec")
-    return field if isinstance(field, Mapping) else {}
+
+def mapping(owner: Json, field: str) -> Json:
+    """An object in another; empty where there is none."""
+    value = owner.get(field)
+    return value if isinstance(value, Mapping) else {}
 
 
 def objects(owner: Json, field: str) -> list[Json]:
@@ -28,10 +30,23 @@ def has_name(elements: list[Json], name: str) -> bool:
     return any(element.get("name") == name for element in elements)
 
 
-def string_map(pod: Json, field: str) -> dict[str, str]:
-    """Labels or annotations; values other than strings are left out."""
-    metadata = pod.get("metadata")
-    values = metadata.get(field) if isinstance(metadata, Mapping) else None
-    if not isinstance(values, Mapping):
-        return {}
+def labels(owner: Json) -> dict[str, str]:
+    """The object's labels; values other than strings are left out."""
+    return _strings(owner, "labels")
+
+
+def annotations(owner: Json) -> dict[str, str]:
+    """The object's annotations; values other than strings are left out."""
+    return _strings(owner, "annotations")
+
+
+def number(text: object) -> int:
+    """An id or index of up to nine digits; -1 for anything else."""
+    if isinstance(text, str) and len(text) <= _MAX_DIGITS and text.isascii() and text.isdecimal():
+        return int(text)
+    return -1
+
+
+def _strings(owner: Json, field: str) -> dict[str, str]:
+    values = mapping(mapping(owner, "metadata"), field)
     return {name: value for name, value in values.items() if isinstance(value, str)}

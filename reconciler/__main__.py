@@ -7,7 +7,7 @@ from kube import config
 from kube.errors import ConfigError
 from reconciler.app import build
 from reconciler.settings import ReconcilerSettings
-from runtime import logs, serve
+from runtime import serve
 
 
 def main() -> None:
@@ -15,7 +15,7 @@ def main() -> None:
     settings = ReconcilerSettings.from_command_line(
         "Watches services and elastic jobs, plans, creates and evicts trainers."
     )
-    logs.setup(settings.component, level=settings.log_level, form=settings.log_format)
+    settings.start_logging()
     try:
         connection = config.load(settings.kubeconfig)  # here, where an error is one line
         serve.run(settings, partial(build, settings, connection))

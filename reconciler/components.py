@@ -8,6 +8,7 @@ from typing import Protocol
 from kube.api import Api
 from policy.cluster_state import ClusterState
 from policy.snapshot import Job
+from reconciler.controller_context import ControllerContext
 from reconciler.expectations import Expectations
 from reconciler.job_tracker import JobTracker
 from reconciler.job_writer import JobWriter
@@ -82,22 +83,8 @@ def connect(
         clock_s=clocks.epoch_s,
         monotonic_s=clocks.monotonic_s,
     )
-    trainers = TrainerController(
-        api,
-        cluster,
-        expectations=expectations,
-        writer=writer,
-        pool=pool,
-        clock_s=clocks.epoch_s,
-        endpoints=masters.endpoints,
-    )
-    servers = ServerController(
-        api,
-        cluster,
-        expectations=expectations,
-        pool=pool,
-        clock_s=clocks.epoch_s,
-        endpoints=masters.endpoints,
-    )
+    context = ControllerContext(api, cluster, expectations, pool, clocks.epoch_s, masters.endpoints)
+    trainers = TrainerController(context, writer)
+    servers = ServerController(context)
     tracker = JobTracker(cluster, expectations, writer, trainers.pending_ids, masters.report)
     return Components(expectations, writer, masters, trainers, servers, tracker, SystemObjects(api))

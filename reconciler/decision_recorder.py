@@ -2,7 +2,7 @@
 
 Rules note the figures they have at hand. For "no room", the record also names the node that comes
 closest to fitting; finding it takes a lookup of every open node. So it is looked up for changed
-decisions alone, and for at most `_MOST_LOOKUPS` nodes in one round.
+decisions alone, and for at most `_MAX_LOOKUPS` nodes in one tick.
 """
 
 from policy.cluster_state import ClusterState
@@ -17,8 +17,8 @@ from reconciler import plan_reports
 from reconciler.trainer_controller import CreationResult
 from runtime.decision_log import DecisionLog
 
-_MOST_LOOKUPS = 2_000
-"""Nodes examined in one round, a few milliseconds; later jobs get no figures of nodes."""
+_MAX_LOOKUPS = 2_000
+"""Nodes examined in one tick, a few milliseconds; later jobs get no figures of nodes."""
 
 _TrainerShape = tuple[tuple[tuple[str, int], ...], Constraints]
 """Requests and constraints of a trainer: equal shapes have the same closest node."""
@@ -39,16 +39,16 @@ class DecisionRecorder:
         """Job key -> why the API server refused its newest guaranteed trainers."""
 
     def record(
-        self, plan: Plan, state: ClusterState, pools: tuple[NodePool, ...], now_s: float
+        self, plan: Plan, cluster: ClusterState, pools: tuple[NodePool, ...], now_s: float
     ) -> None:
         """Records the decision about each job whose reason, figures or numbers changed."""
-        lookups = _ClosestFits(state, pools)
+        lookups = _ClosestFits(cluster, pools)
         for job_plan in plan.jobs:
             last = self._plans.get(job_plan.key)
             if last is None or _differs(last, job_plan):
                 node_figures = NONE
                 if job_plan.reason is Reason.NO_ROOM:
-                    node_figures = lookups.figures(state.jobs[job_plan.key])
+                    node_figures = lookups.figures(cluster.jobs[job_plan.key])
                 decision = plan_reports.job_decision(job_plan, node_figures, now_s)
                 self._decision_log.record(job_plan.key, decision)
         self._plans = {job_plan.key: job_plan for job_plan in plan.jobs}
@@ -87,12 +87,12 @@ def _differs(old: JobPlan, new: JobPlan) -> bool:
 
 
 class _ClosestFits:
-    """A cache, for one round, of the node closest to fitting each shape of trainer."""
+    """A cache, for one tick, of the node closest to fitting each shape of trainer."""
 
-    def __init__(self, state: ClusterState, pools: tuple[NodePool, ...]) -> None:
-        self._state = state
+    def __init__(self, cluster: ClusterState, pools: tuple[NodePool, ...]) -> None:
+        self._cluster = cluster
         self._pools = pools
-        self._lookups_left = _MOST_LOOKUPS
+        self._lookups_left = _MAX_LOOKUPS
         self._figures: dict[_TrainerShape, Figures] = {}
 
     def figures(self, job: Job) -> Figures:
@@ -100,8 +100,8 @@ class _ClosestFits:
         shape = (tuple(sorted(job.requests.items())), job.constraints)
         figures = self._figures.get(shape)
         if figures is None and self._lookups_left > 0:
-            open_nodes = self._state.open_nodes(job.constraints, self._pools)
+            open_nodes = self._cluster.open_nodes(job.constraints, self._pools)
             self._lookups_left -= len(open_nodes)
-            figures = closest_fit(job.requests, open_nodes, self._state.available)
+            figures = closest_fit(job.requests, open_nodes, self._cluster.available)
             self._figures[shape] = figures
         return figures or NONE

@@ -24,8 +24,8 @@ from runtime.logs import keys
 log = logging.getLogger(__name__)
 
 SPAN_S = 10.0
-_MOST_WAITING = 1000
-_LONGEST = 1000
+_MAX_WAITING = 1000
+_MAX_MESSAGE_BYTES = 1000
 """core/v1 Event messages may have 1024 bytes."""
 
 
@@ -53,7 +53,7 @@ class EventRecorder:
         self._api = api
         self._component = component
         self._wall = wall
-        self._queue: queue.Queue[Event | None] = queue.Queue(_MOST_WAITING)
+        self._queue: queue.Queue[Event | None] = queue.Queue(_MAX_WAITING)
         self._last: dict[tuple[str, str], float] = {}
         self._repeats: dict[tuple[str, str], int] = {}
         self.dropped = 0
@@ -120,7 +120,7 @@ def _body(event: Event, component: str, now: datetime) -> dict[str, Any]:
             "uid": job.uid,
         },
         "reason": event.reason,
-        "message": event.message.encode()[:_LONGEST].decode(errors="ignore"),
+        "message": event.message.encode()[:_MAX_MESSAGE_BYTES].decode(errors="ignore"),
         "type": "Warning" if event.warning else "Normal",
         "firstTimestamp": stamp,
         "lastTimestamp": stamp,

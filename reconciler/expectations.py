@@ -5,7 +5,7 @@ in memory: after a restart, the first list shows everything that was done.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from kube.state_feed import ObjectChange
@@ -14,7 +14,7 @@ from policy.snapshot import Pod
 
 PATIENCE_S = 10.0
 """An event that is this late will not come: somebody undid the write."""
-_MOST = 20_000
+_MAX_ENTRIES = 20_000
 
 
 class Expectations:
@@ -28,39 +28,44 @@ class Expectations:
         """Pods that this process deleted and that no watch event has shown as deleting."""
         self._deleted: OrderedDict[str, None] = OrderedDict()
 
-    def expect_creation(self, state: ClusterState, pod: Pod, now_s: float) -> None:
+    def expect_creation(self, cluster: ClusterState, pod: Pod, now_s: float) -> None:
         """Adds a created pod to the state, unless a watch has shown it already, even as deleted."""
-        if pod.uid not in self._deleted and pod.uid not in state.pods:
+        if pod.uid not in self._deleted and pod.uid not in cluster.pods:
             self._created[pod.uid] = (pod, now_s + PATIENCE_S)
-            state.put_pod(pod)
+            cluster.put_pod(pod)
 
-    def expect_deletion(self, state: ClusterState, uid: str, now_s: float) -> None:
+    def expect_deletion(self, cluster: ClusterState, uid: str, now_s: float) -> None:
         """Marks a pod in the state as deleting, because its eviction or deletion was requested."""
         self._released[uid] = now_s + PATIENCE_S
         _bound(self._released)
-        pod = state.pods.get(uid)
+        pod = cluster.pods.get(uid)
         if pod is not None and not pod.deleting:
             self._assumed.add(uid)
-            state.put_pod(replace(pod, deleting=True))
+            cluster.put_pod(replace(pod, deleting=True))
 
-    def cancel_deletion(self, state: ClusterState, uid: str) -> None:
+    def cancel_deletion(self, cluster: ClusterState, uid: str) -> None:
         """Takes the mark back after a refused eviction, unless somebody else deleted the pod."""
         self._released.pop(uid, None)
-        pod = state.pods.get(uid)
+        pod = cluster.pods.get(uid)
         if pod is not None and uid in self._assumed:
-            state.put_pod(replace(pod, deleting=False))
+            cluster.put_pod(replace(pod, deleting=False))
 
     def was_released(self, uid: str) -> bool:
         """Whether EDL released the pod (as far as this process remembers)."""
         return uid in self._released
 
-    @property
-    def released_uids(self) -> Iterable[str]:
-        """Pods that EDL released; the newest 20 000."""
-        return self._released.keys()
+    def evicted_by_others(self, changes: Mapping[str, ObjectChange[Pod]]) -> Iterator[Pod]:
+        """Training pods on a node that are being evicted, but not by EDL."""
+        for uid, change in changes.items():
+            pod = change.new or change.last
+            if pod is None or not pod.is_training or not pod.node:
+                continue
+            leaving = pod.disrupted and (pod.deleting or change.new is None)
+            if leaving and not self.was_released(uid):
+                yield pod
 
     def observe(
-        self, state: ClusterState, changes: Mapping[str, ObjectChange[Pod]], now_s: float
+        self, cluster: ClusterState, changes: Mapping[str, ObjectChange[Pod]], now_s: float
     ) -> None:
         """Lays outstanding expectations over a state that just took in `changes`."""
         for uid, change in changes.items():
@@ -72,13 +77,13 @@ class Expectations:
                 _bound(self._deleted)
             elif not change.new.deleting and self._released.get(uid, 0.0) > now_s:
                 self._assumed.add(uid)
-                state.put_pod(replace(change.new, deleting=True))
+                cluster.put_pod(replace(change.new, deleting=True))
         for uid, (_, until_s) in tuple(self._created.items()):
             if until_s <= now_s:
                 del self._created[uid]
-                state.drop_pod(uid)
+                cluster.drop_pod(uid)
 
 
 def _bound(entries: "OrderedDict[str, float] | OrderedDict[str, None]") -> None:
-    while len(entries) > _MOST:
+    while len(entries) > _MAX_ENTRIES:
         entries.popitem(last=False)

@@ -7,7 +7,7 @@ import logging
 import secrets
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -19,16 +19,17 @@ from policy.names import MASTER_PORT, MASTER_TOKEN_KEY, SERVER_PORT
 from policy.snapshot import Job
 from reconciler.events import Event
 from reconciler.manifests import master as master_manifests
+from reconciler.manifests import owned
 from reconciler.manifests import server as server_manifests
+from runtime.backoff import Backoffs
 from runtime.logs import keys
 
 log = logging.getLogger(__name__)
 
-_TIMEOUT_S = 10.0
 _CHECK_EVERY_S = 300.0
 """Deleted objects are created again within this time."""
 _FIRST_BACKOFF_S = 1.0
-_LAST_BACKOFF_S = 60.0
+_MAX_BACKOFF_S = 60.0
 _TOKEN_BYTES = 32
 
 
@@ -63,7 +64,7 @@ class JobObjects:
         self._api = api
         self._endpoints: dict[str, JobEndpoints] = {}
         self._due_s: dict[str, float] = {}
-        self._backoff_s: dict[str, float] = {}
+        self._backoffs = Backoffs[str](_FIRST_BACKOFF_S, _MAX_BACKOFF_S, calm_s=_CHECK_EVERY_S)
 
     def endpoints(self, job: Job) -> JobEndpoints | None:
         """The endpoints of a job; None until all its objects exist."""
@@ -73,21 +74,24 @@ class JobObjects:
         """Drops the state of a deleted job."""
         self._endpoints.pop(job.uid, None)
         self._due_s.pop(job.uid, None)
-        self._backoff_s.pop(job.uid, None)
+        self._backoffs.end(job.uid)
 
     def ensure(self, jobs: Iterable[Job], now_s: float, pool: Executor) -> list[Event]:
         """Creates missing objects of jobs that are due; returns events about failures."""
-        due = [job for job in jobs if now_s >= self._due_s.get(job.uid, 0.0)]
+        due = [
+            job
+            for job in jobs
+            if now_s >= self._due_s.get(job.uid, 0.0)
+            and not self._backoffs.is_waiting(job.uid, now_s)
+        ]
         events: list[Event] = []
         for job, endpoints in zip(due, pool.map(self._create_missing, due), strict=True):
             if isinstance(endpoints, JobEndpoints):
                 self._endpoints[job.uid] = endpoints
                 self._due_s[job.uid] = now_s + _CHECK_EVERY_S
-                self._backoff_s.pop(job.uid, None)
+                self._backoffs.end(job.uid)
                 continue
-            backoff_s = self._backoff_s.get(job.uid, _FIRST_BACKOFF_S)
-            self._due_s[job.uid] = now_s + backoff_s
-            self._backoff_s[job.uid] = min(_LAST_BACKOFF_S, backoff_s * 2)
+            self._backoffs.begin(job.uid, now_s)
             log.warning(
                 "objects of the master not created", extra=keys(job=job.key, error=endpoints)
             )
@@ -135,7 +139,7 @@ class JobObjects:
             return self._send(request.create(resource, job.namespace, body))
         except errors.AlreadyExists:
             existing = self._send(request.get(resource, job.namespace, name))
-        if master_manifests.is_own(job, existing):
+        if owned.is_own(job, existing):
             return existing
         raise _ObjectError(
             f"{resource.kind} {name} exists and is not this Job's: delete it, or name the Job "
@@ -143,14 +147,12 @@ class JobObjects:
         )
 
     def _send(self, api_request: request.Request) -> Mapping[str, Any]:
-        answer: Mapping[str, Any] = orjson.loads(
-            self._api.send(replace(api_request, timeout_s=_TIMEOUT_S))
-        )
+        answer: Mapping[str, Any] = orjson.loads(self._api.send(api_request))
         return answer
 
 
 def _url(service: Mapping[str, Any], port: int) -> str:
-    url = master_manifests.service_url(service, port)
+    url = owned.service_url(service, port)
     if not url:
         name = service["metadata"]["name"]
         raise _ObjectError(f"Service {name} has no cluster IP: delete it, and it is created again")

@@ -1,7 +1,7 @@
 """Tracks the trainers of each job and keeps the Job's accounting and status up to date.
 
 Observations are kept until the API server has them: an ending that is not written yet is counted
-again in the next round, from the accounting as written, so none is lost or counted twice.
+again in the next tick, from the accounting as written, so none is lost or counted twice.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,13 +28,13 @@ class JobTracker:
 
     def __init__(
         self,
-        state: ClusterState,
+        cluster: ClusterState,
         expectations: Expectations,
         writer: JobWriter,
         pending_ids: Callable[[Job], frozenset[int]],
         master_report: Callable[[Job], MasterReport | None],
     ) -> None:
-        self._state = state
+        self._cluster = cluster
         self._expectations = expectations
         self._writer = writer
         self._pending_ids = pending_ids
@@ -61,15 +61,15 @@ class JobTracker:
     def update_accounting(self) -> None:
         """Updates the accounting in the cluster state; `write` sends it to the API server."""
         self._forget_orphans()
-        for job in tuple(self._state.jobs.values()):
+        for job in tuple(self._cluster.jobs.values()):
             if job.managed and not job.error and not self._is_clean(job):
                 settled = self._settled(job)
                 if settled.accounting != job.accounting:
-                    self._state.put_job(settled)
+                    self._cluster.put_job(settled)
 
     def _forget_orphans(self) -> None:
         """Drops deleted pods of Jobs that no longer exist."""
-        jobs = {job.uid for job in self._state.jobs.values()}
+        jobs = {job.uid for job in self._cluster.jobs.values()}
         for uid in [uid for uid in self._deleted_pods if uid not in jobs]:
             del self._deleted_pods[uid]
 
@@ -78,7 +78,7 @@ class JobTracker:
         job_plans = {job_plan.key: job_plan for job_plan in plan.jobs}
         due: list[JobUpdate] = []
         clean = True
-        for job in tuple(self._state.jobs.values()):
+        for job in tuple(self._cluster.jobs.values()):
             if not job.managed or job.deleting:
                 continue
             planned = job_plans.get(job.key)
@@ -88,7 +88,7 @@ class JobTracker:
             update = self._update(job, now_s, planned)
             if update is None:
                 self._forget_counted(job)
-                self._clean[job.uid] = (job, self._state.live_trainers(job))
+                self._clean[job.uid] = (job, self._cluster.live_trainers(job))
             elif self._is_due(update, now_s):
                 self._due_s[job.uid] = now_s + WRITE_EVERY_S
                 due.append(update)
@@ -106,7 +106,7 @@ class JobTracker:
         The cluster state builds new `LiveTrainers` whenever a trainer of the job changes.
         """
         clean_job, trainers = self._clean.get(job.uid, (None, None))
-        unchanged = clean_job is job and trainers is self._state.live_trainers(job)
+        unchanged = clean_job is job and trainers is self._cluster.live_trainers(job)
         return unchanged and not job.deadline_s
 
     def _is_final(self, job: Job) -> bool:
@@ -135,7 +135,7 @@ class JobTracker:
 
     def _forget_counted(self, job: Job) -> None:
         """Drops deleted pods whose ids the accounting on the API server has closed."""
-        open_ids = self._state.jobs[job.key].accounting.open
+        open_ids = self._cluster.jobs[job.key].accounting.open
         deleted_pods = self._deleted_pods.get(job.uid, {})
         for uid in [uid for uid, pod in deleted_pods.items() if pod.trainer_id not in open_ids]:
             del deleted_pods[uid]
@@ -159,7 +159,7 @@ class JobTracker:
         return job if settled == job.accounting else replace(job, accounting=settled)
 
     def _pods(self, job: Job) -> list[Pod]:
-        members = self._state.members.get(job.key, {})
+        members = self._cluster.members.get(job.key, {})
         return [pod for pod in members.values() if pod.owner_uid == job.uid]
 
 

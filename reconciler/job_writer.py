@@ -7,7 +7,7 @@ are kept, so that an older version of a Job never replaces a newer one.
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import orjson
 
@@ -23,8 +23,6 @@ from runtime.logs import keys
 
 log = logging.getLogger(__name__)
 
-_TIMEOUT_S = 10.0
-
 
 @dataclass(frozen=True, slots=True)
 class JobUpdate:
@@ -38,9 +36,9 @@ class JobUpdate:
 class JobWriter:
     """Writes to Jobs and keeps the newest version of each. Used on the loop's thread alone."""
 
-    def __init__(self, api: Api, state: ClusterState) -> None:
+    def __init__(self, api: Api, cluster: ClusterState) -> None:
         self._api = api
-        self._state = state
+        self._cluster = cluster
         self._newest: dict[str, Job] = {}
 
     def restore_newest(self, changes: Mapping[str, ObjectChange[Job]]) -> None:
@@ -52,7 +50,7 @@ class JobWriter:
             if change.new is None:
                 del self._newest[uid]
             elif _version(change.new) < _version(newest):
-                self._state.put_job(newest)
+                self._cluster.put_job(newest)
 
     def write_accounting(
         self, updates: Sequence[tuple[Job, TrainerAccounting]], pool: Executor
@@ -77,7 +75,7 @@ class JobWriter:
     def _try(self, job: Job, api_request: request.Request) -> bytes | None:
         """The answer, or None. After a lost race the next plan sees the change. On any thread."""
         try:
-            return self._api.send(replace(api_request, timeout_s=_TIMEOUT_S))
+            return self._api.send(api_request)
         except (errors.Conflict, errors.NotFound) as error:
             log.debug("job changed before the write", extra=keys(job=job.key, error=str(error)))
         except errors.KubeError as error:
@@ -90,7 +88,7 @@ class JobWriter:
         if written is None:
             return False
         self._newest[job.uid] = written
-        self._state.put_job(written)
+        self._cluster.put_job(written)
         return True
 
 

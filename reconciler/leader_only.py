@@ -1,16 +1,20 @@
-"""An `Api` that sends requests only while this process leads, checked for each request.
+"""The `Api` of the control loop: sends only while this process leads, and never waits for long.
 
-A round may start as leader and continue after leadership was lost: the process was paused for a
+A tick may start as leader and continue after leadership was lost: the process was paused for a
 while with queued writes, and another process leads by now. Both together would create too many
-trainers.
+trainers. So leadership is checked for each request.
 """
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 from kube import errors
 from kube.api import Api, Stream
 from kube.request import Request
+
+TIMEOUT_S = 10.0
+"""How long the API server may be silent at most: a tick waits for its requests."""
 
 
 class LeaderOnlyApi:
@@ -27,13 +31,13 @@ class LeaderOnlyApi:
         self._leads = leads
 
     def send(self, request: Request) -> bytes:
-        """Sends a request; returns the body of the answer.
+        """Sends a request with a time-out of at most `TIMEOUT_S`; returns the body of the answer.
 
         Raises:
             KubeError: the request failed, or was not sent because another process leads.
         """
         self._check(request)
-        return self._api.send(request)
+        return self._api.send(replace(request, timeout_s=min(request.timeout_s, TIMEOUT_S)))
 
     def stream(self, request: Request) -> AbstractContextManager[Stream]:
         """Opens a watch.

@@ -17,17 +17,18 @@ from policy.model import Policy
 from policy.plan import JobPlan, Plan, Release
 from policy.planner import plan
 from policy.reasons import Reason
+from policy.recent_history import RecentHistory
 from policy.snapshot import Job
 from reconciler import plan_reports, unmanaged_jobs
 from reconciler.components import Clocks, connect
 from reconciler.decision_recorder import DecisionRecorder
 from reconciler.events import Event, EventRecorder
-from reconciler.history import RecentHistory
 from reconciler.job_tracker import WRITE_EVERY_S
 from reconciler.leader_only import LeaderOnlyApi
 from reconciler.metrics import ReconcilerMetrics
 from reconciler.settings import ReconcilerSettings
 from reconciler.trainer_controller import CreationResult
+from runtime.backoff import Backoff
 from runtime.decision_log import DecisionLog
 from runtime.logs import keys
 
@@ -35,8 +36,6 @@ log = logging.getLogger(__name__)
 
 _WRITERS = 8
 """Concurrent writes: more than this would only queue in the API server."""
-_FIRST_PAUSE_S = 0.5
-_LAST_PAUSE_S = 30.0
 
 
 class Reconciler:
@@ -82,8 +81,8 @@ class Reconciler:
         self._pool = pool or ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
         self._history = RecentHistory()
         leader_api = LeaderOnlyApi(api, leads)
-        state = self._state_feed.state
-        components = connect(leader_api, state, self._pool, self._clocks, cache.changes.bump)
+        cluster = self._state_feed.cluster
+        components = connect(leader_api, cluster, self._pool, self._clocks, cache.changes.bump)
         self._expectations = components.expectations
         self._writer = components.writer
         self._masters = components.masters
@@ -96,7 +95,7 @@ class Reconciler:
         self._reasons: dict[str, Reason] = {}
         """Job key -> the reason in the plan before."""
         self._idle = True
-        """Whether the last round left nothing to write or plan: the next waits for a change."""
+        """Whether the last tick left nothing to write or plan: the next waits for a change."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reconcile", daemon=True)
 
@@ -106,7 +105,7 @@ class Reconciler:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops after the current round."""
+        """Stops after the current tick."""
         self._stopping.set()
         self._cache.changes.bump()
         if self._thread.is_alive():
@@ -115,32 +114,33 @@ class Reconciler:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _run(self) -> None:
-        version, pause_s = -1, _FIRST_PAUSE_S
+        version, backoff = -1, Backoff()
         while not self._stopping.is_set():
             tick_s = self._settings.tick_seconds if self._idle else WRITE_EVERY_S
             version = self._cache.wait_change(version, tick_s, self._settings.gather_seconds)
             try:
                 self.tick()
-                pause_s = _FIRST_PAUSE_S
+                backoff.reset()
             except Exception:  # a loop that ends silently would leave every job as it is
-                log.exception("round failed", extra=keys(next_try_s=pause_s))
-                self._metrics.rounds_failed.inc()
+                pause_s = backoff.next_s()
+                log.exception("tick failed", extra=keys(next_try_s=pause_s))
+                self._metrics.ticks_failed.inc()
                 self._stopping.wait(pause_s)
                 version = -1  # the next try does not wait for a change
-                pause_s = min(_LAST_PAUSE_S, pause_s * 2)
 
     def tick(self) -> Plan | None:
-        """Runs one round; returns the plan that was acted on, None where this must not act."""
+        """Runs one tick; returns the plan that was acted on, None where this must not act."""
         now_s = self._clocks.epoch_s()
         policy = self._policy.current.policy
-        state = self._state_feed.state
+        cluster = self._state_feed.cluster
 
         # 1. Take in the changes of the cluster.
         pods, jobs = self._state_feed.drain()
         self._writer.restore_newest(jobs)
-        self._expectations.observe(state, pods, now_s)
+        self._expectations.observe(cluster, pods, now_s)
         cool_down_s = policy.stability.cool_down_seconds
-        self._history.observe_pods(pods, self._expectations, now_s, cool_down_s)
+        for pod in self._expectations.evicted_by_others(pods):
+            self._history.cool_downs.start(pod.node, now_s, cool_down_s)
         self._job_tracker.observe_pods(pods)
         self._report_released(self._trainers.collect_evicted(), now_s)
         self._metrics.observe_pods(pods, now_s)
@@ -151,13 +151,12 @@ class Reconciler:
 
         # 2. Bring accounting, objects and masters up to date; plan.
         self._job_tracker.update_accounting()
-        self._system_objects.ensure(tuple(state.jobs.values()), now_s)
+        self._system_objects.ensure(tuple(cluster.jobs.values()), now_s)
         self._record_events(self._masters.reconcile(now_s, self._pool), now_s)
         self._record_events(self._servers.check_readiness(now_s), now_s)
         with self._metrics.planning.time():
-            new_plan = plan(state, policy, now_s, self._history.history(now_s))
+            new_plan = plan(cluster, policy, now_s, self._history.history(now_s))
         self._metrics.set_plan(new_plan)
-        self._history.record_plan(new_plan)
 
         # 3. Execute the plan.
         self._execute(new_plan, policy, now_s)
@@ -168,8 +167,8 @@ class Reconciler:
         self._idle = written and not new_plan.deferred
 
         # 5. Record decisions and events.
-        self._decisions.record(new_plan, state, policy.node_pools, now_s)
-        shortages = plan_reports.shortage_events(new_plan, self._reasons, state.jobs)
+        self._decisions.record(new_plan, cluster, policy.node_pools, now_s)
+        shortages = plan_reports.shortage_events(new_plan, self._reasons, cluster.jobs)
         self._record_events(shortages, now_s)
         self._reasons = {job_plan.key: job_plan.reason for job_plan in new_plan.jobs}
         return new_plan
@@ -190,10 +189,9 @@ class Reconciler:
 
     def _execute(self, new_plan: Plan, policy: Policy, now_s: float) -> None:
         """Carries the plan out, releases before creations: they free capacity sooner."""
-        jobs = self._state_feed.state.jobs
+        jobs = self._state_feed.cluster.jobs
         managed = unmanaged_jobs.managed_only(new_plan, jobs)
-        cool_down_s = policy.stability.cool_down_seconds
-        self._history.record_releases(managed.releases, managed.reclaimed_for, now_s, cool_down_s)
+        self._history.record(managed, now_s, policy.stability.cool_down_seconds)
         self._report_released(self._trainers.evict(managed.releases), now_s)
         if not self._leads():
             return
@@ -214,7 +212,7 @@ class Reconciler:
                 ),
             )
         self._metrics.count_released(evicted)
-        jobs = self._state_feed.state.jobs
+        jobs = self._state_feed.cluster.jobs
         self._record_events(plan_reports.release_events(evicted, jobs), now_s)
 
     def _report_creation(self, result: CreationResult, now_s: float) -> None:
@@ -231,7 +229,7 @@ class Reconciler:
             self._recorder.record(event, now_s)
 
     def _set_parallelism(self, job_plan: JobPlan, now_s: float) -> None:
-        job = self._state_feed.state.jobs[job_plan.key]
+        job = self._state_feed.cluster.jobs[job_plan.key]
         if self._writer.write_parallelism(job, job_plan.target):
             text = (
                 "the built-in controller runs this Job, because it was created while EDL's "

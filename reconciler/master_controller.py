@@ -39,7 +39,7 @@ class MasterController:
     def __init__(
         self,
         api: Api,
-        state: ClusterState,
+        cluster: ClusterState,
         *,
         changed: Callable[[], None],
         clock_s: Callable[[], float],
@@ -49,13 +49,13 @@ class MasterController:
 
         Args:
             api: The API server.
-            state: The cluster state of the loop.
+            cluster: The state of the cluster, kept current by the loop.
             changed: Called on any thread when a master reports the end of its job, or another
                 leader.
             clock_s: Seconds since the epoch.
             monotonic_s: Schedules the polls.
         """
-        self._state = state
+        self._cluster = cluster
         self._job_objects = JobObjects(api)
         self._annotator = UncommittedAnnotator(api)
         self._poller = MasterPoller(api, changed=changed, clock_s=clock_s, monotonic_s=monotonic_s)
@@ -71,7 +71,7 @@ class MasterController:
         self._poller.stop()
 
     def pause(self) -> None:
-        """Polls nobody until the next round: this process must not act."""
+        """Polls nobody until the next tick: this process must not act."""
         self._poller.set_targets({})
 
     def forget(self, job: Job) -> None:
@@ -88,12 +88,12 @@ class MasterController:
         return self._reports.get(job.uid)
 
     def reconcile(self, now_s: float, pool: Executor) -> list[Event]:
-        """Runs one round: creates missing objects, takes in reports; returns events about both."""
-        jobs = [job for job in self._state.jobs.values() if _needs_master(job)]
+        """Runs one tick: creates missing objects, takes in reports; returns events about both."""
+        jobs = [job for job in self._cluster.jobs.values() if _needs_master(job)]
         events = self._job_objects.ensure(jobs, now_s, pool)
         self._poller.set_targets({job.uid: target for job in jobs if (target := self._target(job))})
         self._reports = self._poller.reports()
-        self._annotator.write(jobs, self._state, self._reports, now_s, pool)
+        self._annotator.write(jobs, self._cluster, self._reports, now_s, pool)
         for job in jobs:
             events += self._events(job, now_s)
         return events
@@ -102,7 +102,7 @@ class MasterController:
         endpoints = self._job_objects.endpoints(job)
         if endpoints is None:
             return None
-        host_pod = self._state.master_host(job)
+        host_pod = self._cluster.master_host(job)
         address = host_pod.address if host_pod is not None else ""
         name = sidecar.object_name(job.name)
         return PollTarget(job.namespace, name, address, endpoints.token, job.accounting.succeeded)
@@ -111,7 +111,7 @@ class MasterController:
         reported = self._reported.setdefault(job.uid, _Reported(job.accounting.succeeded))
         report = self._reports.get(job.uid)
         events = _early_exit_events(job, report, reported) if report is not None else []
-        host_pod = self._state.master_host(job)
+        host_pod = self._cluster.master_host(job)
         if host_pod is not None:
             events += _silence_events(job, host_pod, report, reported, now_s)
         return events

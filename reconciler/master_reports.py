@@ -12,10 +12,11 @@ from typing import Any
 
 import orjson
 
-_LONGEST_REASON = 500
-_MOST_TRAINERS = 10_000
+from policy import unstructured
+
+_MAX_REASON_CHARS = 500
+_MAX_TRAINERS = 10_000
 _PREFIX = "trainer-"
-_LONGEST_ID = 9
 
 
 class ReportedState(StrEnum):
@@ -70,24 +71,23 @@ def parse_outcome(data: Mapping[str, str], at_s: float) -> MasterReport | None:
 
 
 def _line(text: object) -> str:
-    """Text of a user as one line of at most `_LONGEST_REASON` characters."""
-    return " ".join(text.split())[:_LONGEST_REASON] if isinstance(text, str) else ""
+    """Text of a user as one line of at most `_MAX_REASON_CHARS` characters."""
+    return " ".join(text.split())[:_MAX_REASON_CHARS] if isinstance(text, str) else ""
 
 
 def _trainers(trainers: Any) -> tuple[dict[int, float], int | None]:
     """Uncommitted seconds by trainer id, and the id of the leader."""
-    if not isinstance(trainers, dict) or len(trainers) > _MOST_TRAINERS:
+    if not isinstance(trainers, dict) or len(trainers) > _MAX_TRAINERS:
         return {}, None
     uncommitted: dict[int, float] = {}
     leader: int | None = None
     for name, page in trainers.items():
-        number = str(name).removeprefix(_PREFIX)
-        usable = number.isascii() and number.isdecimal() and len(number) <= _LONGEST_ID
-        if not (usable and isinstance(page, dict)):
+        trainer_id = unstructured.number(name.removeprefix(_PREFIX))
+        if trainer_id < 0 or not isinstance(page, dict):
             continue
         seconds = page.get("uncommitted_s")
         if isinstance(seconds, int | float) and isfinite(seconds):
-            uncommitted[int(number)] = max(0.0, float(seconds))
+            uncommitted[trainer_id] = max(0.0, float(seconds))
         if page.get("rank") is not False and page.get("rank") == 0:
-            leader = int(number)
+            leader = trainer_id
     return uncommitted, leader

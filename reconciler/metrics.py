@@ -16,9 +16,7 @@ class ReconcilerMetrics:
 
     def __init__(self, metrics: Metrics) -> None:
         self.planning = metrics.histogram("plan_seconds", "Time to make one plan.")
-        self.rounds_failed = metrics.counter(
-            "rounds_failed_total", "Rounds that ended in an error."
-        )
+        self.ticks_failed = metrics.counter("rounds_failed_total", "Ticks that ended in an error.")
         self._created = metrics.counter(
             "trainers_created_total", "Trainer pods created.", ["tier"], [[t] for t in Tier]
         )

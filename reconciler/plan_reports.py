@@ -18,7 +18,7 @@ _REMEDIES = {
     Reason.BACKING_OFF: "see the logs of the failed trainers",
 }
 """Reasons for less than the minimum that are worth a warning -> what helps."""
-_MOST_NAMES = 5
+_MAX_NAMES = 5
 """Trainers that one event names: they fit a line."""
 
 
@@ -93,8 +93,8 @@ def release_events(evicted: Iterable[Release], jobs: Mapping[str, Job]) -> list[
     events = []
     for (key, reason), releases in groups.items():
         if key in jobs:
-            names = ", ".join(release.pod for release in releases[:_MOST_NAMES])
-            unnamed = len(releases) - _MOST_NAMES
+            names = ", ".join(release.pod for release in releases[:_MAX_NAMES])
+            unnamed = len(releases) - _MAX_NAMES
             remainder = f" and {unnamed} more" if unnamed > 0 else ""
             text = f"released {names}{remainder}: {reason} ({releases[0].detail})"
             events.append(Event(jobs[key], "TrainersReleased", text))

@@ -4,11 +4,13 @@ Called by `reconciler.master_poller`, on its thread.
 """
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from runtime.backoff import Backoff
 
 EVERY_S = 2.0
 """Minimum interval between two polls of one job."""
-LAST_PAUSE_S = 30.0
+MAX_PAUSE_S = 30.0
 """The longest interval between two polls of a master that does not answer."""
 MOST_STARTED = 10
 """Polls started at one time: at most 100 a second in all."""
@@ -41,6 +43,8 @@ class Poll:
     at_s: float
     """When it is polled next."""
     pause_s: float = EVERY_S
+    backoff: Backoff = field(default_factory=lambda: Backoff(2 * EVERY_S, MAX_PAUSE_S))
+    """The intervals while the master does not answer."""
     open: bool = False
     """Whether a request is in flight."""
 
@@ -88,6 +92,8 @@ class PollSchedule:
             answered: Whether the master itself answered; if not, the interval doubles.
         """
         poll.open = False
-        poll.pause_s = EVERY_S if answered else min(LAST_PAUSE_S, poll.pause_s * 2)
+        if answered:
+            poll.backoff.reset()
+        poll.pause_s = EVERY_S if answered else poll.backoff.next_s()
         poll.at_s = now_s + poll.pause_s
         return self._polls.get(poll.uid) is poll

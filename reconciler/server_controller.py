@@ -6,23 +6,19 @@ its pod by the kubelet. Called by `reconciler.loop`.
 """
 
 import logging
-from collections.abc import Callable, Iterable
-from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-import orjson
-
-from kube import decode, errors, request
-from kube.api import Api
+from kube import errors, request
 from policy import servers
-from policy.cluster_state import ClusterState
 from policy.names import SERVER_CONTAINER
 from policy.plan import Plan, ReleaseServer
 from policy.snapshot import Job, Pod, ServerSpec
+from reconciler.controller_context import ControllerContext
 from reconciler.events import Event
-from reconciler.expectations import PATIENCE_S, Expectations
-from reconciler.job_objects import JobEndpoints
+from reconciler.expectations import PATIENCE_S
 from reconciler.manifests import server as server_manifests
+from runtime.backoff import Backoffs
 from runtime.logs import keys
 
 log = logging.getLogger(__name__)
@@ -30,10 +26,9 @@ log = logging.getLogger(__name__)
 SILENT_S = 60.0
 """A server that is not ready for this long gets an event."""
 FIRST_PAUSE_S = 1.0
-LAST_PAUSE_S = 60.0
+MAX_PAUSE_S = 60.0
 CALM_S = 300.0
 """Losses further apart than this do not lengthen the back-off."""
-_TIMEOUT_S = 10.0
 _NO_IMAGE = ".image: Required"
 """Part of the API server's answer about a pod to which admission has added no image."""
 
@@ -46,14 +41,6 @@ class _ServerRequest:
     spec: ServerSpec
     number: int
     node: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Backoff:
-    """When a server may be created again, and the length of the back-off after that."""
-
-    until_s: float
-    next_s: float
 
 
 @dataclass(slots=True)
@@ -70,34 +57,15 @@ class ServerController:
     Methods are called on the loop's thread alone; requests run concurrently in `pool`.
     """
 
-    def __init__(
-        self,
-        api: Api,
-        state: ClusterState,
-        *,
-        expectations: Expectations,
-        pool: Executor,
-        clock_s: Callable[[], float],
-        endpoints: Callable[[Job], JobEndpoints | None],
-    ) -> None:
-        """Starts nothing.
-
-        Args:
-            api: Receives the requests.
-            state: The cluster state of the loop.
-            expectations: Records created and deleted pods.
-            pool: Runs the requests.
-            clock_s: Seconds since the epoch.
-            endpoints: Addresses and token of a job; None until its objects exist.
-        """
-        self._api = api
-        self._state = state
-        self._expectations = expectations
-        self._pool = pool
-        self._clock_s = clock_s
-        self._endpoints = endpoints
-        self._backoffs: dict[tuple[str, int], _Backoff] = {}
-        """Job uid and index -> the back-off after the newest creation."""
+    def __init__(self, context: ControllerContext) -> None:
+        """Starts nothing."""
+        self._context = context
+        self._cluster = context.cluster
+        self._expectations = context.expectations
+        self._pool = context.pool
+        self._clock_s = context.clock_s
+        self._backoffs = Backoffs[tuple[str, int]](FIRST_PAUSE_S, MAX_PAUSE_S, CALM_S)
+        """By job uid and index: when a server that was created is not created again."""
         self._delete_again_s: dict[str, float] = {}
         """Pod uid -> when its deletion may be requested again."""
         self._not_ready: dict[tuple[str, int], _NotReady] = {}
@@ -105,7 +73,7 @@ class ServerController:
     def forget(self, job: Job) -> None:
         """Drops the state of a deleted job."""
         for key in [key for key in self._backoffs if key[0] == job.uid]:
-            del self._backoffs[key]
+            self._backoffs.end(key)
 
     def apply(self, plan: Plan, grace_s: int) -> list[Event]:
         """Deletes and creates servers as planned; returns events about it."""
@@ -114,8 +82,8 @@ class ServerController:
         due = [
             _ServerRequest(job, job.servers, number, node)
             for create in plan.server_creates
-            if (job := self._state.jobs[create.job]).servers is not None
-            and self._endpoints(job) is not None
+            if (job := self._cluster.jobs[create.job]).servers is not None
+            and self._context.endpoints(job) is not None
             for number, node in zip(create.numbers, create.nodes, strict=True)
             if self._is_due(job, number, now_s)
         ]
@@ -126,9 +94,9 @@ class ServerController:
         """Events about servers that have not been ready for `SILENT_S`, one for each server."""
         events: list[Event] = []
         all_not_ready: dict[tuple[str, int], _NotReady] = {}
-        for job in self._state.jobs.values():
-            pods = {pod.server: pod for pod in self._state.servers_of(job) if not pod.deleting}
-            for number in range(self._state.server_count(job)):
+        for job in self._cluster.jobs.values():
+            pods = {pod.server: pod for pod in self._cluster.servers_of(job) if not pod.deleting}
+            for number in range(self._cluster.server_count(job)):
                 pod = pods.get(number)
                 if pod is not None and pod.ready:
                     continue
@@ -151,7 +119,7 @@ class ServerController:
             self._delete_again_s[release.uid] = now_s + PATIENCE_S
             deleted = error is None or isinstance(error, errors.NotFound | errors.Conflict)
             if deleted:
-                self._expectations.expect_deletion(self._state, release.uid, now_s)
+                self._expectations.expect_deletion(self._cluster, release.uid, now_s)
             log.info(
                 "parameter server deleted" if deleted else "parameter server not deleted",
                 extra=keys(
@@ -160,28 +128,14 @@ class ServerController:
             )
 
     def _delete(self, release: ReleaseServer) -> errors.KubeError | None:
-        """Deletes a pod; without grace where its node is lost, which would keep its name in use."""
-        delete_request = request.delete(
-            request.PODS,
-            release.namespace,
-            release.pod,
-            uid=release.uid,
-            grace_s=0 if release.node_lost else None,
-        )
-        try:
-            self._api.send(replace(delete_request, timeout_s=_TIMEOUT_S))
-        except errors.KubeError as error:
-            return error
-        return None
+        return self._context.delete(release, node_lost=release.node_lost)
 
     def _is_due(self, job: Job, number: int, now_s: float) -> bool:
         """Whether a server may be created now; if so, its next back-off begins."""
         key = (job.uid, number)
-        backoff = self._backoffs.get(key, _Backoff(0.0, FIRST_PAUSE_S))
-        if now_s < backoff.until_s:
+        if self._backoffs.is_waiting(key, now_s):
             return False
-        wait_s = FIRST_PAUSE_S if now_s - backoff.until_s > CALM_S else backoff.next_s
-        self._backoffs[key] = _Backoff(now_s + wait_s, min(LAST_PAUSE_S, wait_s * 2))
+        self._backoffs.begin(key, now_s)
         return True
 
     def _create(self, server: _ServerRequest, grace_s: int) -> Pod | str:
@@ -189,7 +143,7 @@ class ServerController:
         job = server.job
         body = server_manifests.pod(job, server.spec, server.number, server.node, grace_s)
         try:
-            return self._send(request.create(request.PODS, job.namespace, body))
+            return self._context.send_for_pod(request.create(request.PODS, job.namespace, body))
         except errors.AlreadyExists:
             return self._adopt(job, body["metadata"]["name"])
         except errors.KubeError as error:
@@ -204,15 +158,12 @@ class ServerController:
     def _adopt(self, job: Job, name: str) -> Pod | str:
         """The existing pod if it is this Job's: its creation succeeded, the answer was lost."""
         try:
-            existing = self._send(request.get(request.PODS, job.namespace, name))
+            existing = self._context.send_for_pod(request.get(request.PODS, job.namespace, name))
         except errors.KubeError as error:
             return str(error)
         if existing.owner_uid == job.uid:
             return existing
         return f"Pod {name} exists and is not this Job's: delete it, or name the Job otherwise"
-
-    def _send(self, api_request: request.Request) -> Pod:
-        return decode.pod(orjson.loads(self._api.send(replace(api_request, timeout_s=_TIMEOUT_S))))
 
     def _record_answers(self, answers: list[tuple[_ServerRequest, Pod | str]]) -> list[Event]:
         """Records created pods; returns one event for each job and outcome."""
@@ -220,7 +171,7 @@ class ServerController:
         refused: dict[str, tuple[Job, str]] = {}
         for server, answer in answers:
             if isinstance(answer, Pod):
-                self._expectations.expect_creation(self._state, answer, self._clock_s())
+                self._expectations.expect_creation(self._cluster, answer, self._clock_s())
                 created.setdefault(server.job.key, []).append(server)
             else:
                 refused[server.job.key] = (server.job, answer)

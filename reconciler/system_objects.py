@@ -2,21 +2,19 @@
 
 import logging
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from kube import decode, errors, request
 from kube.api import Api
-from policy.mutation import EDL_CLASSES
+from policy.priority_classes import EDL_CLASSES
 from policy.snapshot import Job
 from reconciler.manifests import trainer as trainer_manifests
 from runtime.logs import keys
 
 log = logging.getLogger(__name__)
 
-_TIMEOUT_S = 10.0
 _CHECK_EVERY_S = 60.0
 _RETRY_S = 5.0
 """After a failure, because no trainer can be created without its priority class."""
@@ -59,7 +57,7 @@ class SystemObjects:
             "description": "Training pods of EDL; see its documentation on priority tiers.",
         }
         try:
-            self._send(request.create(request.PRIORITYCLASSES, None, body))
+            self._api.send(request.create(request.PRIORITYCLASSES, None, body))
         except errors.AlreadyExists:
             self._check_class(name)
         except errors.KubeError as error:
@@ -70,11 +68,11 @@ class SystemObjects:
     def _check_class(self, name: str) -> None:
         """Warns about a priority class with other values: they cannot be changed."""
         try:
-            answer = self._send(request.get(request.PRIORITYCLASSES, None, name))
+            answer = self._api.send(request.get(request.PRIORITYCLASSES, None, name))
         except errors.KubeError as error:
             log.warning("priority class not read", extra=keys(name=name, error=str(error)))
             return
-        actual = decode.priority_class(orjson.loads(answer))
+        actual = decode.priority_class(orjson.loads(answer)).values
         expected = EDL_CLASSES[name]
         if (actual.value, actual.preemption_policy) != (expected.value, expected.preemption_policy):
             log.warning(
@@ -95,7 +93,7 @@ class SystemObjects:
         body = trainer_manifests.disruption_budget(job)
         name = body["metadata"]["name"]
         try:
-            self._send(request.create(request.PODDISRUPTIONBUDGETS, job.namespace, body))
+            self._api.send(request.create(request.PODDISRUPTIONBUDGETS, job.namespace, body))
         except errors.AlreadyExists:
             return self._update_budget(job, name)
         except errors.KubeError as error:
@@ -109,13 +107,10 @@ class SystemObjects:
         body = {"spec": {"minAvailable": job.min_trainers}}
         patch = request.merge_patch(request.PODDISRUPTIONBUDGETS, job.namespace, name, body)
         try:
-            self._send(patch)
+            self._api.send(patch)
         except errors.KubeError as error:
             log.warning(
                 "PodDisruptionBudget not updated", extra=keys(job=job.key, error=str(error))
             )
             return False
         return True
-
-    def _send(self, api_request: request.Request) -> bytes:
-        return self._api.send(replace(api_request, timeout_s=_TIMEOUT_S))

@@ -6,32 +6,29 @@ trainer, and a pod name never stands for two ids.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Executor, Future
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from kube import decode, errors, request
-from kube.api import Api
 from policy import sidecar, trainer_accounting
-from policy.cluster_state import ClusterState
 from policy.names import Tier
 from policy.plan import Create, Release
 from policy.reasons import Reason
 from policy.snapshot import Job, Pod, TrainerAccounting
-from reconciler.expectations import Expectations
-from reconciler.job_objects import JobEndpoints
+from reconciler.controller_context import ControllerContext
 from reconciler.job_writer import JobWriter
 from reconciler.manifests import trainer as trainer_manifests
+from runtime.backoff import Backoffs
 from runtime.logs import keys
 
 log = logging.getLogger(__name__)
 
 _FIRST_BACKOFF_S = 1.0
-_LAST_BACKOFF_S = 60.0
-_TIMEOUT_S = 10.0
+_MAX_BACKOFF_S = 60.0
 _BYPASS_BUDGET = (Reason.JOB_STOPPED, Reason.MASTER_MOVES, Reason.SERVER_MOVES)
 """Reasons to delete a pod directly, which no PodDisruptionBudget can prevent."""
 
@@ -62,58 +59,36 @@ class TrainerController:
     Methods are called on the loop's thread alone; requests run concurrently in `pool`.
     """
 
-    def __init__(
-        self,
-        api: Api,
-        state: ClusterState,
-        *,
-        expectations: Expectations,
-        writer: JobWriter,
-        pool: Executor,
-        clock_s: Callable[[], float],
-        endpoints: Callable[[Job], JobEndpoints | None],
-    ) -> None:
-        """Starts nothing.
-
-        Args:
-            api: Receives the requests.
-            state: The cluster state of the loop.
-            expectations: Records created and evicted pods.
-            writer: Writes the accounting.
-            pool: Runs the requests.
-            clock_s: Seconds since the epoch.
-            endpoints: Addresses of a job's master and servers; None while they are unknown, and
-                then no trainer is created.
-        """
-        self._api = api
-        self._state = state
-        self._expectations = expectations
+    def __init__(self, context: ControllerContext, writer: JobWriter) -> None:
+        """Starts nothing; `writer` writes the accounting."""
+        self._context = context
+        self._cluster = context.cluster
+        self._expectations = context.expectations
+        self._pool = context.pool
+        self._clock_s = context.clock_s
         self._writer = writer
-        self._pool = pool
-        self._clock_s = clock_s
-        self._endpoints = endpoints
         self._spare: dict[str, list[int]] = {}
         """Job uid -> reserved ids whose pods the API server refused."""
-        self._backoffs: dict[str, tuple[float, float]] = {}
-        """Job or pod uid -> (until when nothing is tried, length of the next back-off)."""
+        self._backoffs = Backoffs[str](_FIRST_BACKOFF_S, _MAX_BACKOFF_S, calm_s=_MAX_BACKOFF_S)
+        """By job or pod uid: when nothing is tried."""
         self._evictions: dict[str, tuple[Release, Future[errors.KubeError | None]]] = {}
         """Pod uid -> an eviction in flight."""
 
     def pending_ids(self, job: Job) -> frozenset[int]:
-        """Reserved ids whose pods will be created in a later round."""
+        """Reserved ids whose pods will be created in a later tick."""
         return frozenset(self._spare.get(job.uid, ()))
 
     def forget(self, job: Job) -> None:
         """Drops the state of a deleted job."""
         self._spare.pop(job.uid, None)
-        self._backoffs.pop(job.uid, None)
+        self._backoffs.end(job.uid)
 
     def create(self, creates: Iterable[Create], grace_s: int) -> list[CreationResult]:
         """Reserves ids for all jobs, then creates all pods; both steps run concurrently.
 
         After a refusal the job is backed off, and its ids are kept for the next try.
         """
-        due = [create for create in creates if self._is_due(self._state.jobs[create.job])]
+        due = [create for create in creates if self._is_due(self._cluster.jobs[create.job])]
         ids = self._take_ids(due)
         reserved = [(i, number) for i, numbers in enumerate(ids) for number in numbers]
         requests = [
@@ -125,9 +100,9 @@ class TrainerController:
         refusals: dict[int, errors.KubeError] = {}
         answers = self._pool.map(self._create, requests)
         for (i, number), answer in zip(reserved, answers, strict=True):
-            job = self._state.jobs[due[i].job]
+            job = self._cluster.jobs[due[i].job]
             if isinstance(answer, Pod):
-                self._expectations.expect_creation(self._state, answer, self._clock_s())
+                self._expectations.expect_creation(self._cluster, answer, self._clock_s())
                 created[i] += 1
             elif isinstance(answer, MasterMissing):
                 refusals[i] = answer  # the pod existed, so its id is used
@@ -141,7 +116,7 @@ class TrainerController:
     def _result(
         self, create: Create, created: int, refusal: errors.KubeError | None
     ) -> CreationResult:
-        job = self._state.jobs[create.job]
+        job = self._cluster.jobs[create.job]
         error = "" if refusal is None else str(refusal)
         return CreationResult(job, created, create.tier, create.reason, error)
 
@@ -151,13 +126,13 @@ class TrainerController:
         for uid in refused:
             self._back_off(uid)
         for uid in {result.job.uid for result in results if result.created} - refused:
-            self._backoffs.pop(uid, None)
+            self._backoffs.end(uid)
 
     def _request(
         self, create: Create, trainer_id: int, node: str, grace_s: int, *, first: bool
     ) -> request.Request:
-        job = self._state.jobs[create.job]
-        endpoints = self._endpoints(job)
+        job = self._cluster.jobs[create.job]
+        endpoints = self._context.endpoints(job)
         body = trainer_manifests.pod(
             job,
             trainer_id,
@@ -172,7 +147,7 @@ class TrainerController:
         return request.create(request.PODS, job.namespace, body)
 
     def _is_due(self, job: Job) -> bool:
-        return not self._is_backed_off(job.uid) and self._endpoints(job) is not None
+        return not self._is_backed_off(job.uid) and self._context.endpoints(job) is not None
 
     def _take_ids(self, creates: list[Create]) -> list[list[int]]:
         """Ids for each creation, reserved on the API server; fewer where that write fails.
@@ -182,7 +157,7 @@ class TrainerController:
         ids: list[list[int]] = []
         missing: dict[str, int] = {}
         for create in creates:
-            job = self._state.jobs[create.job]
+            job = self._cluster.jobs[create.job]
             spare = self._unused(job)
             ids.append(spare[: create.count])
             if spare[create.count :]:
@@ -198,7 +173,7 @@ class TrainerController:
 
     def _unused(self, job: Job) -> list[int]:
         """Spare ids without those whose pod was created after all, and may even have ended."""
-        members = self._state.members.get(job.key, {}).values()
+        members = self._cluster.members.get(job.key, {}).values()
         present_ids = {pod.trainer_id for pod in members if pod.owner_uid == job.uid}
         spare = self._spare.pop(job.uid, [])
         open_ids = job.accounting.open
@@ -208,15 +183,15 @@ class TrainerController:
         """Job key -> new ids, for the jobs whose accounting could be written."""
         opened: dict[str, tuple[TrainerAccounting, list[int]]] = {}
         for key, count in missing.items():
-            accounting, ids = trainer_accounting.reserve(self._state.jobs[key].accounting, count)
+            accounting, ids = trainer_accounting.reserve(self._cluster.jobs[key].accounting, count)
             opened[key] = (accounting, list(ids))
-        writes = [(self._state.jobs[key], accounting) for key, (accounting, _) in opened.items()]
+        writes = [(self._cluster.jobs[key], accounting) for key, (accounting, _) in opened.items()]
         written = self._writer.write_accounting(writes, self._pool)
         return {key: ids for (key, (_, ids)), ok in zip(opened.items(), written, strict=True) if ok}
 
     def _create(self, create_request: request.Request) -> Pod | errors.KubeError:
         try:
-            answer = self._api.send(replace(create_request, timeout_s=_TIMEOUT_S))
+            answer = self._context.api.send(create_request)
         except errors.KubeError as error:
             return error
         return self._with_master(orjson.loads(answer))
@@ -229,10 +204,10 @@ class TrainerController:
         pod = decode.pod(pod_object)
         if not pod.master or sidecar.has_sidecar(pod_object):
             return pod
-        delete_request = request.delete(request.PODS, pod.namespace, pod.name, uid=pod.uid)
-        try:
-            self._api.send(replace(delete_request, timeout_s=_TIMEOUT_S))
-        except errors.KubeError as error:
+        error = self._context.try_send(
+            request.delete(request.PODS, pod.namespace, pod.name, uid=pod.uid)
+        )
+        if error is not None:
             log.warning(
                 "trainer without the master not deleted",
                 extra=keys(pod=pod.key, error=str(error)),
@@ -245,10 +220,8 @@ class TrainerController:
     def _exists(self, job: Job, trainer_id: int) -> bool:
         """Whether the existing pod belongs to this job, whose answer about it was lost."""
         name = trainer_manifests.pod_name(job, trainer_id)
-        read_request = request.get(request.PODS, job.namespace, name)
         try:
-            answer = self._api.send(replace(read_request, timeout_s=_TIMEOUT_S))
-            pod = decode.pod(orjson.loads(answer))
+            pod = self._context.send_for_pod(request.get(request.PODS, job.namespace, name))
         except errors.KubeError:
             return False
         return pod.owner_uid == job.uid
@@ -261,7 +234,7 @@ class TrainerController:
         """
         for release in releases:
             if release.uid not in self._evictions and not self._is_backed_off(release.uid):
-                self._expectations.expect_deletion(self._state, release.uid, self._clock_s())
+                self._expectations.expect_deletion(self._cluster, release.uid, self._clock_s())
                 self._evictions[release.uid] = (release, self._pool.submit(self._evict, release))
         return self.collect_evicted()
 
@@ -273,11 +246,11 @@ class TrainerController:
             release, future = self._evictions.pop(uid)
             error = future.result()
             if error is None or isinstance(error, errors.NotFound | errors.Conflict):
-                self._backoffs.pop(uid, None)
+                self._backoffs.end(uid)
                 evicted.append(release)
                 continue
             self._back_off(uid)
-            self._expectations.cancel_deletion(self._state, uid)
+            self._expectations.cancel_deletion(self._cluster, uid)
             log.warning(
                 "trainer not released",
                 extra=keys(pod=f"{release.namespace}/{release.pod}", error=str(error)),
@@ -289,32 +262,15 @@ class TrainerController:
 
         Pods of a stopped job are deleted directly, and so is one whose capacity its own master or
         parameter server needs: the budget protects the job's minimum from others, not from itself.
-        On a lost node the deletion has no grace period: no kubelet would confirm the end of the
-        pod, and meanwhile the Service would send trainers to a dead master.
         """
         if release.reason in _BYPASS_BUDGET:
-            lost = "lost_node" in release.figures
-            api_request = request.delete(
-                request.PODS,
-                release.namespace,
-                release.pod,
-                uid=release.uid,
-                grace_s=0 if lost else None,
-            )
-        else:
-            api_request = request.evict(release.namespace, release.pod, uid=release.uid)
-        try:
-            self._api.send(replace(api_request, timeout_s=_TIMEOUT_S))
-        except errors.KubeError as error:
-            return error
-        return None
+            return self._context.delete(release, node_lost="lost_node" in release.figures)
+        return self._context.try_send(
+            request.evict(release.namespace, release.pod, uid=release.uid)
+        )
 
     def _is_backed_off(self, uid: str) -> bool:
-        return self._backoffs.get(uid, (0.0, 0.0))[0] > self._clock_s()
+        return self._backoffs.is_waiting(uid, self._clock_s())
 
     def _back_off(self, uid: str) -> None:
-        now_s = self._clock_s()
-        _, delay_s = self._backoffs.get(uid, (0.0, _FIRST_BACKOFF_S))
-        self._backoffs[uid] = (now_s + delay_s, min(_LAST_BACKOFF_S, delay_s * 2))
-        for old in [u for u, (until_s, d) in self._backoffs.items() if until_s + d < now_s]:
-            del self._backoffs[old]
+        self._backoffs.begin(uid, self._clock_s())

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 EVERY_S = 5.0
 STEP_S = 5.0
 """Granularity in seconds of training; smaller differences never decide between victims."""
-MOST = 100
+MAX_WRITES = 100
 """Writes at one time, those with the largest difference first."""
 _TIMEOUT_S = 5.0
 
@@ -51,7 +51,7 @@ class UncommittedAnnotator:
     def write(
         self,
         jobs: Iterable[Job],
-        state: ClusterState,
+        cluster: ClusterState,
         reports: Mapping[str, MasterReport],
         now_s: float,
         pool: Executor,
@@ -67,13 +67,13 @@ class UncommittedAnnotator:
             (pod, steps)
             for job in jobs
             if (report := reports.get(job.uid)) is not None
-            for pod in state.trainers(job)
+            for pod in cluster.trainers(job)
             if due or pod.trainer_id in self._leaders_changed(job, report)
             if (steps := _steps(pod, report)) is not None
         ]
         self._leaders = leaders
         changes.sort(key=lambda change: -abs(change[1] - change[0].uncommitted_s))
-        self._writes = [pool.submit(self._write, pod, steps) for pod, steps in changes[:MOST]]
+        self._writes = [pool.submit(self._write, pod, steps) for pod, steps in changes[:MAX_WRITES]]
 
     def _leaders_changed(self, job: Job, report: MasterReport) -> tuple[int | None, ...]:
         """Ids of the former and the new leader of a job, where they differ."""

@@ -4,15 +4,16 @@ Pods are ordered by priority, then arrival. A pod that fits nowhere preempts if 
 until a pod ends; scores and victims are those of the extender.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from zlib import crc32
 
-from policy import amounts
+from policy.backoff import pause_s
 from policy.live_trainers import is_surplus
 from policy.model import Policy
 from policy.names import Role
 from policy.placement import CHEAPEST, score
+from policy.recent_history import CoolDowns
 from policy.snapshot import Pod
 from policy.victims import choose
 from simulator import preemption
@@ -43,8 +44,8 @@ class SimulatedScheduler:
         self._entries: dict[str, _Entry] = {}
         self._numbers = 0
         self._busy = False
-        self._cooling: dict[str, float] = {}
-        """Node -> end of its cool-down, during which surplus avoids it after a preemption."""
+        self._cool_downs = CoolDowns()
+        """Of nodes that surplus avoids after a preemption."""
         cluster.watch_pods(self._changed)
 
     def _changed(self, change: PodChange) -> None:
@@ -100,9 +101,9 @@ class SimulatedScheduler:
 
     def _park(self, pod: Pod) -> None:
         entry, timing = self._entries[pod.uid], self._timing
-        wait_s = min(timing.backoff_most_s, timing.backoff_s * 2.0**entry.tries)
         entry.parked = True
         entry.tries += 1
+        wait_s = pause_s(timing.backoff_s, timing.max_backoff_s, entry.tries)
         entry.ready_s = self._cluster.clock.now_s + wait_s
 
     def _best_node(self, pod: Pod) -> str:
@@ -115,7 +116,7 @@ class SimulatedScheduler:
             name: cost
             for name, cost in state.fits(pod.requests, pod.constraints, pools).costs.items()
             if name not in cooling
-            and (name not in promised or self._fits_beside(pod, name, promised[name]))
+            and (name not in promised or state.fits_beside(pod.requests, name, promised[name]))
         }
         if not costs:
             return ""
@@ -125,11 +126,6 @@ class SimulatedScheduler:
             costs[pod.planned] = CHEAPEST
         scores = score(costs)
         return max(costs, key=lambda name: (scores[name], *self._least_allocated(pod, name)))
-
-    def _fits_beside(self, pod: Pod, name: str, promised: Mapping[str, int]) -> bool:
-        free = self._cluster.state.free(name)
-        amounts.subtract(free, promised)
-        return amounts.within(pod.requests, free)
 
     def _least_allocated(self, pod: Pod, name: str) -> tuple[int, int]:
         """The score of LeastAllocated, an integer; ties are broken by a hash of the names."""
@@ -143,15 +139,14 @@ class SimulatedScheduler:
         least = sum(points) // len(points) if points else 0
         return least, crc32(f"{pod.uid} {name}".encode())
 
-    def _cooling_nodes(self, pod: Pod) -> frozenset[str]:
+    def _cooling_nodes(self, pod: Pod) -> Collection[str]:
         """Cooling nodes, which surplus avoids while a pod of higher priority waits."""
         waiting = self._cluster.state.waiting.values()
         if not is_surplus(pod) or all(
             waiting_pod.priority <= pod.priority for waiting_pod in waiting
         ):
-            return frozenset()
-        now_s = self._cluster.clock.now_s
-        return frozenset(name for name, until_s in self._cooling.items() if until_s > now_s)
+            return ()
+        return self._cool_downs.cooling(self._cluster.clock.now_s)
 
     def _preempt(self, pod: Pod) -> None:
         state = self._cluster.state
@@ -162,9 +157,8 @@ class SimulatedScheduler:
         candidate = choose(pod, proposals, state, weights=weights)
         if candidate is None:
             return
-        self._cooling[candidate.node] = (
-            self._cluster.clock.now_s + self._policy.stability.cool_down_seconds
-        )
+        cool_down_s = self._policy.stability.cool_down_seconds
+        self._cool_downs.start(candidate.node, self._cluster.clock.now_s, cool_down_s)
         for uid in candidate.uids:
             self._cluster.stop(uid, DisruptionReason.PREEMPTED)
         self._cluster.nominate(pod.uid, candidate.node)

@@ -28,4 +28,4 @@ class Timing:
     """`ReconcilerSettings.tick_seconds`."""
     backoff_s: float = 1.0
     """Minimum delay before a pod that fitted nowhere is tried again; doubles each time."""
-    backoff_most_s: float = 10.0
+    max_backoff_s: float = 10.0

@@ -1,6 +1,5 @@
 """`python -m webhook`: serves admission, or shows what it would do to a file (dry-run)."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +10,9 @@ from kube.errors import ConfigError
 from policy import document
 from policy.errors import DocumentError
 from policy.model import Policy
-from policy.mutation import EDL_CLASSES
-from runtime import logs, serve, signals
+from policy.priority_classes import EDL_CLASSES
+from runtime import serve, signals
+from runtime.command_line import Parser
 from webhook import dryrun
 from webhook.review import AdmissionContext
 from webhook.server import WebhookServer, first_certificate
@@ -26,7 +26,7 @@ _DESCRIPTION = "EDL admission webhook: serves until SIGTERM, unless a command is
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; the exit code is 1 after a refusal or an error, 2 for a usage error."""
-    parser = argparse.ArgumentParser(prog="python -m webhook", description=_DESCRIPTION)
+    parser = Parser(prog="python -m webhook", description=_DESCRIPTION)
     WebhookSettings.add_flags(parser)
     commands = parser.add_subparsers(dest="command", title="commands")
     dry = commands.add_parser(
@@ -63,7 +63,7 @@ def _dry_run(file: Path, policy_file: Path | None, master_image: str) -> int:
 
 def _serve(settings: WebhookSettings) -> int:
     connection = config.load(settings.kubeconfig, settings.context)
-    logs.setup(settings.component, level=settings.log_level, form=settings.log_format)
+    settings.start_logging()
     signals.exit_on_signals()
     managed = settings.tls_cert is None
     if managed:

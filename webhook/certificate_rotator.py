@@ -19,11 +19,11 @@ import orjson
 
 from kube import request
 from kube.api import Api
-from kube.backoff import Backoff
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from kube.reflector import Reflector
 from kube.request import SECRETS, Resource
 from runtime import certs
+from runtime.backoff import Backoff
 from runtime.logs import keys
 from webhook import certificates, selection
 from webhook.certificates import REGISTRATION, SECRET, CertificateSet
@@ -135,7 +135,7 @@ class CertificateRotator:
         return True
 
     def _run(self) -> None:
-        backoff = Backoff(Random())  # noqa: S311 - jitter keeps no secret
+        backoff = Backoff(jitter=Random().random)  # noqa: S311 - jitter keeps no secret
         while not self._stopping.is_set():
             if self.try_sync():
                 backoff.reset()

@@ -5,23 +5,15 @@ never waits for a request to the API server.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from kube import request
+from kube import decode, request
 from kube.active import ActivePolicy, policy_reflector
 from kube.api import Api
+from kube.decode import PriorityClass
 from kube.reflector import Reflector
-from policy.mutation import PriorityClassValues
+from policy.priority_classes import PriorityClassValues
 from webhook.review import AdmissionContext
-
-
-@dataclass(frozen=True, slots=True)
-class _NamedPriorityClass:
-    """A PriorityClass and its name."""
-
-    name: str
-    values: PriorityClassValues
 
 
 class LiveContext:
@@ -33,8 +25,8 @@ class LiveContext:
         self._namespace = namespace
         self._classes: Mapping[str, PriorityClassValues] = {}
         self._policy = policy = policy_reflector(api, namespace)
-        classes: Reflector[_NamedPriorityClass] = Reflector(
-            api, request.PRIORITYCLASSES, _priority_class
+        classes: Reflector[PriorityClass] = Reflector(
+            api, request.PRIORITYCLASSES, decode.priority_class
         )
         self.active.follow(policy)
         classes.listen(self._class_changed)
@@ -71,22 +63,10 @@ class LiveContext:
         for reflector in self.reflectors.values():
             reflector.stop()
 
-    def _class_changed(
-        self, old: _NamedPriorityClass | None, new: _NamedPriorityClass | None
-    ) -> None:
+    def _class_changed(self, old: PriorityClass | None, new: PriorityClass | None) -> None:
         classes = dict(self._classes)
         if old is not None:
             classes.pop(old.name, None)
         if new is not None:
             classes[new.name] = new.values
         self._classes = classes
-
-
-def _priority_class(obj: Mapping[str, Any]) -> _NamedPriorityClass:
-    """One scheduling.k8s.io/v1 PriorityClass."""
-    values = PriorityClassValues(
-        int(obj.get("value") or 0),
-        obj.get("preemptionPolicy") or "PreemptLowerPriority",
-        bool(obj.get("globalDefault")),
-    )
-    return _NamedPriorityClass(obj["metadata"]["name"], values)

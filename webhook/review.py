@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from policy import document, job_spec, mutation, servers
+from policy import document, job_spec, mutation, servers, unstructured
 from policy.errors import DocumentError, JobError
 from policy.model import Policy
-from policy.mutation import Mutation, PriorityClassValues
+from policy.mutation import Mutation
 from policy.names import (
     ANNOTATION_MASTER,
     ANNOTATION_MASTER_HEARTBEAT,
@@ -25,6 +25,7 @@ from policy.names import (
     POLICY_KEY,
     SYSTEM_NAMESPACE,
 )
+from policy.priority_classes import PriorityClassValues
 from webhook.wire import AdmissionRequest, AdmissionResponse
 
 _CHECKED_ANNOTATIONS = (ANNOTATION_MIN, ANNOTATION_MAX, ANNOTATION_WEIGHT, ANNOTATION_QUEUE)
@@ -107,7 +108,11 @@ def _check_job(
     """Raises JobError if an elastic Job is invalid, or an update makes it invalid."""
     if context.policy.protects(request.namespace) or _is_finished(job):
         return
-    annotations, spec = _annotations(job), _mapping(job.get("spec"))
+    annotations, spec = unstructured.annotations(job), unstructured.mapping(job, "spec")
+    old = request.old_object if request.operation == "UPDATE" else None
+    job_spec.check_names(
+        annotations.keys() - (unstructured.annotations(old).keys() if old else set())
+    )
     if not job_spec.is_elastic(annotations):
         if spec.get("managedBy") == MANAGER:
             raise JobError(
@@ -115,20 +120,22 @@ def _check_job(
                 f"{ANNOTATION_MAX}: keep both; to end the job, delete it"
             )
         return
-    old = request.old_object if request.operation == "UPDATE" else None
-    job_spec.check_names(annotations.keys() - (_annotations(old).keys() if old else set()))
-    if old is None or not job_spec.is_elastic(_annotations(old)):
+    if old is None or not job_spec.is_elastic(unstructured.annotations(old)):
         mutation.check_job(annotations, spec)
         if job_spec.master(annotations) and not context.master_image:
             raise JobError(mutation.NO_IMAGE)
         return
-    _check_immutable(annotations, _annotations(old))
+    _check_immutable(annotations, unstructured.annotations(old))
     # An invalid Job stored during an outage must not block updates of its other fields.
-    if _pick(annotations, _CHECKED_ANNOTATIONS) != _pick(_annotations(old), _CHECKED_ANNOTATIONS):
+    if _pick(annotations, _CHECKED_ANNOTATIONS) != _pick(
+        unstructured.annotations(old), _CHECKED_ANNOTATIONS
+    ):
         job_spec.bounds(annotations)
         job_spec.weight(annotations)
         job_spec.queue(annotations)
-    if _pick(spec, _CHECKED_SPEC_FIELDS) != _pick(_mapping(old.get("spec")), _CHECKED_SPEC_FIELDS):
+    if _pick(spec, _CHECKED_SPEC_FIELDS) != _pick(
+        unstructured.mapping(old, "spec"), _CHECKED_SPEC_FIELDS
+    ):
         job_spec.check_spec(spec)
 
 
@@ -144,12 +151,12 @@ def _check_immutable(new: Mapping[str, str], old: Mapping[str, str]) -> None:
 
 def _check_policy(request: AdmissionRequest, configmap: Mapping[str, Any], namespace: str) -> None:
     """Raises DocumentError if the policy is invalid."""
-    name = request.name or _mapping(configmap.get("metadata")).get("name")
+    name = request.name or unstructured.mapping(configmap, "metadata").get("name")
     if name != POLICY_CONFIGMAP or request.namespace != namespace:
         return
-    if _mapping(configmap.get("metadata")).get("deletionTimestamp"):
+    if unstructured.mapping(configmap, "metadata").get("deletionTimestamp"):
         return
-    text = _mapping(configmap.get("data")).get(POLICY_KEY)
+    text = unstructured.mapping(configmap, "data").get(POLICY_KEY)
     if not isinstance(text, str):
         raise DocumentError(
             f"data has no key {POLICY_KEY}: put the policy document under it as text"
@@ -162,22 +169,12 @@ def _check_policy(request: AdmissionRequest, configmap: Mapping[str, Any], names
 
 def _is_finished(job: Mapping[str, Any]) -> bool:
     """Whether a Job is being deleted or has finished: updates then only clean up."""
-    conditions = _mapping(job.get("status")).get("conditions")
-    ended = isinstance(conditions, list) and any(
-        _mapping(c).get("type") in ("Complete", "Failed") and _mapping(c).get("status") == "True"
-        for c in conditions
+    conditions = unstructured.objects(unstructured.mapping(job, "status"), "conditions")
+    ended = any(
+        c.get("type") in ("Complete", "Failed") and c.get("status") == "True" for c in conditions
     )
-    return ended or bool(_mapping(job.get("metadata")).get("deletionTimestamp"))
-
-
-def _annotations(obj: Mapping[str, Any]) -> dict[str, str]:
-    annotations = _mapping(_mapping(obj.get("metadata")).get("annotations"))
-    return {key: value for key, value in annotations.items() if isinstance(value, str)}
+    return ended or bool(unstructured.mapping(job, "metadata").get("deletionTimestamp"))
 
 
 def _pick(values: Mapping[str, Any], names: tuple[str, ...]) -> tuple[object, ...]:
     return tuple(values.get(name) for name in names)
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

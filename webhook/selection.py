@@ -15,7 +15,7 @@ from policy.patch import Operation
 ENTRY = "selected-pods.webhook.edl.training"
 CONDITION = "selected-by-policy"
 NO_PODS = "false"
-_LONGEST = 16_000
+_MAX_EXPRESSION_CHARS = 16_000
 """CEL has a cost limit; with a longer expression every pod is sent to the webhook."""
 
 
@@ -24,7 +24,7 @@ def expression(policy: Policy) -> str:
     if not policy.training:
         return NO_PODS
     text = " || ".join(_selector(selector) for selector in policy.training)
-    return text if len(text) <= _LONGEST else "true"
+    return text if len(text) <= _MAX_EXPRESSION_CHARS else "true"
 
 
 def publish(registration: Mapping[str, Any], selector_expression: str) -> list[Operation]:

@@ -10,8 +10,8 @@ from random import Random
 from threading import Event
 
 from kube.api import Api
-from kube.backoff import Backoff
 from runtime import clock, serve, web
+from runtime.backoff import Backoff
 from runtime.metrics import Metrics
 from webhook import app, certificates, selection
 from webhook.certificate_rotator import CertificateRotator
@@ -112,7 +112,7 @@ def first_certificate(api: Api, settings: WebhookSettings) -> Path:
     While the API server is down, a file from a previous run is used.
     """
     rotator = new_rotator(api, settings)
-    backoff = Backoff(Random())  # noqa: S311 - jitter keeps no secret
+    backoff = Backoff(jitter=Random().random)  # noqa: S311 - jitter keeps no secret
     never = Event()
     while not rotator.try_sync() and not rotator.file.exists():
         never.wait(1.0 + backoff.next_s())

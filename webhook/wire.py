@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 from policy.patch import Operation
 
 API_VERSION: Literal["admission.k8s.io/v1"] = "admission.k8s.io/v1"
-_LONGEST_WARNING = 120
+_MAX_WARNING_CHARS = 120
 """The API server may truncate longer ones."""
 
 
@@ -109,7 +109,7 @@ def to_json(answer: AdmissionResponse) -> dict[str, object]:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(orjson.dumps(answer.operations)).decode()
     if answer.warnings:
-        response["warnings"] = [warning[:_LONGEST_WARNING] for warning in answer.warnings]
+        response["warnings"] = [warning[:_MAX_WARNING_CHARS] for warning in answer.warnings]
     if answer.audit:
         response["auditAnnotations"] = dict(answer.audit)
     return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}

@@ -20,7 +20,7 @@ from kube.fake.patches import merged, patched
 from kube.fake.routes import Route, route
 from kube.fake.selectors import check, labels_of, matches, selects
 from kube.fake.storage import HISTORY, FakeStorage, Key, Object
-from kube.fake.streams import FakeStream, Scope
+from kube.fake.streams import FakeStream, WatchScope
 from kube.request import (
     JSON_PATCH,
     MERGE_PATCH,
@@ -283,7 +283,7 @@ class FakeApi:
         query = dict(request.query)
         with self._storage.condition:
             at = route(request, self._resources)
-            scope = Scope(
+            scope = WatchScope(
                 at.resource,
                 at.namespace,
                 query.get("fieldSelector", ""),

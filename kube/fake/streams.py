@@ -14,7 +14,7 @@ from kube.request import Resource
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class WatchScope:
     """The resource, namespace and selectors of a watch."""
 
     resource: Resource
@@ -39,7 +39,7 @@ class FakeStream:
     def __init__(
         self,
         storage: FakeStorage,
-        scope: Scope,
+        scope: WatchScope,
         version: int,
         *,
         initial: list[Object],

@@ -8,6 +8,7 @@ cluster.
 from collections import Counter
 
 from policy import amounts
+from policy.backoff import pause_s
 from policy.cycle_state import CycleState, JobDraft
 from policy.decisions import Figure, time
 from policy.names import Tier
@@ -17,7 +18,7 @@ from policy.rules.reservations import Reservation
 from policy.snapshot import Pod
 
 _FIRST_BACKOFF_S = 10.0
-_LAST_BACKOFF_S = 360.0
+_MAX_BACKOFF_S = 360.0
 
 
 def backoff_s(failures_in_row: int) -> float:
@@ -25,9 +26,7 @@ def backoff_s(failures_in_row: int) -> float:
 
     These are the delays of the built-in Job controller.
     """
-    if failures_in_row < 1:
-        return 0.0
-    return min(_LAST_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** min(failures_in_row - 1, 10))
+    return pause_s(_FIRST_BACKOFF_S, _MAX_BACKOFF_S, failures_in_row)
 
 
 def backing_off(state: CycleState, draft: JobDraft) -> bool:

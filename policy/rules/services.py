@@ -9,6 +9,7 @@ from heapq import heapify, heappop, heappush
 from itertools import islice
 
 from policy import amounts
+from policy.backoff import pause_s
 from policy.cycle_state import CycleState, JobDraft
 from policy.decisions import Figure
 from policy.free_capacity import When
@@ -20,7 +21,7 @@ from policy.victims import LOOK_AHEAD
 
 _RELEASE_AGAIN_S = 10.0
 """Minimum time between two releases for the same service pod; doubles each time."""
-_MOST_DOUBLINGS = 6
+_MAX_RELEASE_AGAIN_S = 640.0
 
 _Shape = tuple[tuple[tuple[str, int], ...], Constraints, Role | None, int, bool]
 
@@ -205,5 +206,5 @@ class _Reclaim:
         A pod that does not use the capacity freed for it waits for something else.
         """
         times, last_s = self._state.history.reclaimed_for.get(pod.uid, (0, 0.0))
-        wait_s = _RELEASE_AGAIN_S * 2.0 ** min(times - 1, _MOST_DOUBLINGS) if times else 0.0
+        wait_s = pause_s(_RELEASE_AGAIN_S, _MAX_RELEASE_AGAIN_S, times)
         return pod.role is None and self._state.now_s - last_s >= wait_s

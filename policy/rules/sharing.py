@@ -14,7 +14,7 @@ from policy.reasons import Reason
 from policy.rules.admission import backing_off
 from policy.snapshot import Pod
 
-_LEAST_IN_FLIGHT = 8
+_MIN_IN_FLIGHT = 8
 _IN_FLIGHT = 0.04
 """Fraction of all target trainers that may wait for the scheduler at one time (at least 8)."""
 _DIGITS = 12
@@ -65,7 +65,7 @@ def grow(state: CycleState) -> bool:
     Returns:
         False where more could be created, but enough trainers wait for the scheduler already.
     """
-    budget = max(_LEAST_IN_FLIGHT, int(_IN_FLIGHT * state.trainers))
+    budget = max(_MIN_IN_FLIGHT, int(_IN_FLIGHT * state.trainers))
     in_flight = sum(len(draft.waiting) for draft in state.drafts)
     allowed = budget - in_flight
     heap = [(*_rank(state, draft), position) for position, draft in enumerate(state.drafts)]
@@ -93,7 +93,8 @@ def _rank(state: CycleState, draft: JobDraft) -> tuple[float, float, float, str]
     then the one with the smallest fraction of its own maximum, then the key.
     """
     fulfilment = (draft.count + draft.expected_count) / max(1, draft.job.max_trainers)
-    return round(state.expected_measure(draft), _DIGITS), -draft.unit, fulfilment, draft.key
+    measure = round(state.expected_measure(draft), _DIGITS)
+    return measure, -draft.trainer_measure, fulfilment, draft.key
 
 
 def _next_step(state: CycleState, draft: JobDraft) -> int:

@@ -120,7 +120,8 @@ def _move_key(state: CycleState, receiver: JobDraft) -> MoveKey:
     job = receiver.job
     shape = tuple(sorted(job.requests.items()))
     scope = state.quotas.scope(job)
-    return shape, job.constraints, receiver.reason, _step(state, receiver), receiver.unit, scope
+    step, measure = _step(state, receiver), receiver.trainer_measure
+    return shape, job.constraints, receiver.reason, step, measure, scope
 
 
 def _step(state: CycleState, receiver: JobDraft) -> int:

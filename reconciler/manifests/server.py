@@ -5,14 +5,12 @@ objects (docs/decisions/0013). Pure. Called by `reconciler.job_objects` and
 `reconciler.server_controller`.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
-from policy import environment, quantity, servers
+from policy import environment, quantity, servers, unstructured
 from policy.names import (
     ANNOTATION_PLANNED_NODE,
     CLASS_SUPPORT,
-    LABEL_JOB,
     LABEL_PREEMPTIBLE,
     LABEL_ROLE,
     LABEL_SERVER,
@@ -24,8 +22,8 @@ from policy.names import (
 )
 from policy.sidecar import STRICT, USER
 from policy.snapshot import Job, ServerSpec
+from reconciler.manifests import owned
 from reconciler.manifests import trainer as trainer_manifests
-from reconciler.manifests.master import owned_metadata
 
 _MOUNT_PATH = "/var/lib/edl-pserver"
 """Each job has its own folder below it, so that jobs may share a claim."""
@@ -38,15 +36,8 @@ _START_S = 600
 
 def service(job: Job, number: int) -> dict[str, Any]:
     """The Service of one server, ready or not: one that starts answers that it is not ready."""
-    port = {"name": SERVER_CONTAINER, "port": SERVER_PORT, "targetPort": SERVER_PORT}
-    return {
-        "metadata": owned_metadata(job, servers.name_of(job.name, number)),
-        "spec": {
-            "selector": {LABEL_JOB: job.name, LABEL_SERVER: str(number)},
-            "publishNotReadyAddresses": True,
-            "ports": [port],
-        },
-    }
+    name = servers.name_of(job.name, number)
+    return owned.service(job, name, {LABEL_SERVER: str(number)}, SERVER_CONTAINER, SERVER_PORT)
 
 
 def pod(job: Job, server_spec: ServerSpec, number: int, node: str, grace_s: int) -> dict[str, Any]:
@@ -59,8 +50,7 @@ def pod(job: Job, server_spec: ServerSpec, number: int, node: str, grace_s: int)
         node: The planned node, a preference that the extender reads.
         grace_s: The policy's termination grace, for a last checkpoint.
     """
-    metadata = owned_metadata(job, servers.name_of(job.name, number))
-    metadata["ownerReferences"][0]["blockOwnerDeletion"] = True
+    metadata = owned.metadata(job, servers.name_of(job.name, number), blocks=True)
     metadata["labels"] |= {
         LABEL_ROLE: Role.PSERVER.value,
         LABEL_TIER: Tier.SUPPORT.value,
@@ -86,10 +76,9 @@ def pod(job: Job, server_spec: ServerSpec, number: int, node: str, grace_s: int)
 
 def _placement(job: Job) -> dict[str, Any]:
     """Node selection, tolerations and image pull secrets of the trainers' template."""
-    pod_spec = job.template.get("spec")
-    template: Mapping[str, Any] = pod_spec if isinstance(pod_spec, Mapping) else {}
+    template = unstructured.mapping(job.template, "spec")
     spec = {name: template[name] for name in _COPIED_FIELDS if template.get(name)}
-    affinity = (template.get("affinity") or {}).get("nodeAffinity")
+    affinity = unstructured.mapping(template, "affinity").get("nodeAffinity")
     return {**spec, "affinity": {"nodeAffinity": affinity}} if affinity else spec
 
 

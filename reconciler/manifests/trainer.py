@@ -14,8 +14,6 @@ from policy.names import (
     ANNOTATION_MAX,
     ANNOTATION_PLANNED_NODE,
     ANNOTATION_SERVER_ADDRESSES,
-    CLASS_GUARANTEED,
-    CLASS_SURPLUS,
     LABEL_JOB,
     LABEL_MASTER,
     LABEL_PREEMPTIBLE,
@@ -27,9 +25,9 @@ from policy.names import (
     Role,
     Tier,
 )
+from policy.priority_classes import CLASS_OF
 from policy.snapshot import Job
-
-_CLASSES = {Tier.SURPLUS: CLASS_SURPLUS, Tier.GUARANTEED: CLASS_GUARANTEED}
+from reconciler.manifests import owned
 
 
 def pod_name(job: Job, trainer_id: int) -> str:
@@ -60,20 +58,21 @@ def pod(
         master: Whether this pod hosts the master, which the webhook then adds.
     """
     template: Mapping[str, Any] = job.template
-    metadata = template.get("metadata") or {}
+    user_metadata = template.get("metadata") or {}
+    metadata = owned.metadata(job, pod_name(job, trainer_id), blocks=True)
     labels = {
-        **(metadata.get("labels") or {}),
+        **(user_metadata.get("labels") or {}),
+        **metadata["labels"],
         "batch.kubernetes.io/job-name": job.name,
         "batch.kubernetes.io/controller-uid": job.uid,
         "job-name": job.name,
         "controller-uid": job.uid,
-        LABEL_JOB: job.name,
         LABEL_ROLE: Role.TRAINER.value,
         LABEL_TRAINER_ID: str(trainer_id),
         LABEL_TIER: tier.value,
         LABEL_PREEMPTIBLE: "true",
     }
-    annotations = {**(metadata.get("annotations") or {}), ANNOTATION_PLANNED_NODE: node}
+    annotations = {**(user_metadata.get("annotations") or {}), ANNOTATION_PLANNED_NODE: node}
     for label in (LABEL_MASTER, LABEL_SERVER):
         labels.pop(label, None)  # one in the template would be on every pod
     annotations |= endpoints or {}
@@ -83,13 +82,7 @@ def pod(
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {
-            "name": pod_name(job, trainer_id),
-            "namespace": job.namespace,
-            "labels": labels,
-            "annotations": annotations,
-            "ownerReferences": [_owner_reference(job)],
-        },
+        "metadata": {**metadata, "labels": labels, "annotations": annotations},
         "spec": _preemptible_spec(template.get("spec") or {}, tier, grace_s),
     }
 
@@ -97,7 +90,7 @@ def pod(
 def _preemptible_spec(template: Mapping[str, Any], tier: Tier, grace_s: int) -> dict[str, Any]:
     """The template's pod spec with the priority, grace and resource of a trainer."""
     spec = deepcopy(dict(template))
-    spec["priorityClassName"] = _CLASSES[tier]
+    spec["priorityClassName"] = CLASS_OF[tier]
     spec.pop("priority", None)
     spec.pop("preemptionPolicy", None)
     template_grace_s = spec.get("terminationGracePeriodSeconds")
@@ -106,17 +99,6 @@ def _preemptible_spec(template: Mapping[str, Any], tier: Tier, grace_s: int) -> 
     )
     add_extender_resource(spec)
     return spec
-
-
-def _owner_reference(job: Job) -> dict[str, Any]:
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "name": job.name,
-        "uid": job.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
 
 
 def endpoint_annotations(job: Job, address: str, servers: Sequence[str]) -> dict[str, str]:
@@ -155,20 +137,7 @@ def disruption_budget(job: Job) -> dict[str, Any]:
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": {
-            "name": f"{job.name}-trainers",
-            "namespace": job.namespace,
-            "labels": {LABEL_JOB: job.name},
-            "ownerReferences": [
-                {
-                    "apiVersion": "batch/v1",
-                    "kind": "Job",
-                    "name": job.name,
-                    "uid": job.uid,
-                    "controller": True,
-                }
-            ],
-        },
+        "metadata": owned.metadata(job, f"{job.name}-trainers"),
         "spec": {
             "minAvailable": job.min_trainers,
             "unhealthyPodEvictionPolicy": "AlwaysAllow",

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender import handlers
-from extender.handlers import FilterVerdict
+from extender.handlers import FilterVerdict, View
 from policy.cluster_state import ClusterState
 from policy.model import NodePool, Policy
 from policy.names import Tier
@@ -31,15 +31,8 @@ def _filter(
     promises: tuple[Promise, ...] = (),
     cooling: Mapping[str, float] | None = None,
 ) -> FilterVerdict:
-    return handlers.filter_nodes(
-        pod,
-        names,
-        cluster,
-        policy or Policy(),
-        promises=promises,
-        cooling=cooling or {},
-        now_s=NOW_S,
-    )
+    view = View(cluster, promises, cooling or {}, NOW_S)
+    return handlers.filter_nodes(pod, names, view, policy or Policy())
 
 
 def test_nodes_are_kept_where_nothing_speaks_against_them() -> None:
@@ -100,15 +93,8 @@ def test_nothing_cools_down_for_those_that_outrank_nobody() -> None:
 def test_what_is_left_of_a_cool_down_is_told_in_tenths() -> None:
     """A person reads it."""
     cluster = cluster_state([node("n0")], pods=[service("web")])
-    (decision,) = handlers.rejections(
-        SURPLUS,
-        {"n0": Reason.NODE_COOLING_DOWN},
-        cluster,
-        promises=(),
-        cooling={"n0": NOW_S + 1.26},
-        now_s=NOW_S,
-        at_s=7.0,
-    )
+    view = View(cluster, (), {"n0": NOW_S + 1.26}, NOW_S)
+    (decision,) = handlers.rejections(SURPLUS, {"n0": Reason.NODE_COOLING_DOWN}, view, 7.0)
 
     assert decision.figures == {"nodes": 1, "n0": "for another 1.3 s"}
     assert decision.at_s == 7.0
@@ -238,7 +224,8 @@ def test_victims_are_those_of_the_richer_job() -> None:
     ]
     cluster = cluster_state([node("n0", 15)], [poor, rich], pods)
     proposal = Candidate("n0", ("poor-000",))
-    chosen = handlers.preempt(service("web"), (proposal,), cluster, Policy(), ())
+    view = View(cluster, (), {}, NOW_S)
+    chosen = handlers.preempt(service("web"), (proposal,), view, Policy())
 
     assert chosen is not None
     assert chosen.uids[0].startswith("rich")
@@ -252,6 +239,7 @@ def test_queue_weights_decide_who_is_rich() -> None:
     policy = Policy.model_validate({"fairness": {"queueWeights": {"q": 10}}})
     proposal = Candidate("n0", ("heavy-000",))
 
-    assert handlers.preempt(service("web"), (proposal,), cluster, policy, ()) == Candidate(
+    view = View(cluster, (), {}, NOW_S)
+    assert handlers.preempt(service("web"), (proposal,), view, policy) == Candidate(
         "n0", ("light-000",)
     )

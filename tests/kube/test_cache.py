@@ -13,7 +13,7 @@ from kube.cache import ClusterCache
 from kube.fake import FakeApi
 from kube.request import CONFIGMAPS, JOBS, NODES, PODS
 from policy.names import ANNOTATION_MAX, ANNOTATION_MIN
-from policy.snapshot import Pod, Snapshot
+from policy.snapshot import Pod
 from tests.kube.items import FaultyWatchApi
 
 LIMIT_S = 60.0
@@ -57,7 +57,7 @@ def cache(fake: FakeApi) -> Iterator[ClusterCache]:
     cache = ClusterCache(fake, config_map=("edl-system", "edl-policy"))
     cache.start()
     try:
-        assert cache.wait_synced(LIMIT_S)
+        assert cache.changes.wait_for(lambda: cache.synced, LIMIT_S)
         while fake.watches < 4:
             time.sleep(0.001)
         yield cache
@@ -66,21 +66,21 @@ def cache(fake: FakeApi) -> Iterator[ClusterCache]:
 
 
 def names(cache: ClusterCache) -> set[str]:
-    """The names of the pods in a snapshot."""
-    return {pod.name for pod in cache.snapshot().pods}
+    """The names of the pods."""
+    return {pod.name for pod in cache.pods.records()}
 
 
-def test_a_snapshot_shows_nodes_pods_and_elastic_jobs(fake: FakeApi, cache: ClusterCache) -> None:
-    """The snapshot is the same object until something changes."""
-    before = cache.version
+def test_it_has_nodes_pods_and_elastic_jobs(fake: FakeApi, cache: ClusterCache) -> None:
+    """The records are the same object until something changes."""
+    before = cache.changes.version
     add_pod(fake, "p1")
     cache.wait_change(before, LIMIT_S)
-    snapshot = cache.snapshot()
+    pods = cache.pods.records()
 
-    assert [node.name for node in snapshot.nodes] == ["n1"]
-    assert [pod.name for pod in snapshot.pods] == ["p1"]
-    assert [job.name for job in snapshot.jobs] == ["j1"]
-    assert cache.snapshot() is snapshot
+    assert [node.name for node in cache.nodes.records()] == ["n1"]
+    assert [pod.name for pod in pods] == ["p1"]
+    assert [job.name for job in cache.jobs.records()] == ["j1"]
+    assert cache.pods.records() is pods
 
 
 def test_ended_pods_are_kept_for_jobs_only(fake: FakeApi, cache: ClusterCache) -> None:
@@ -92,22 +92,22 @@ def test_ended_pods_are_kept_for_jobs_only(fake: FakeApi, cache: ClusterCache) -
     set_phase(fake, "service", "Succeeded")
     assert cache.changes.wait_for(lambda: names(cache) == {"trainer"}, LIMIT_S)
 
-    (pod,) = cache.snapshot().pods
+    (pod,) = cache.pods.records()
     assert (pod.name, pod.terminal) == ("trainer", True)
 
 
 def test_the_policy_is_the_named_configmap(fake: FakeApi, cache: ClusterCache) -> None:
-    """It has the policy's text, and is None after deletion; other namespaces are ignored."""
+    """It has the policy's text, and is gone after deletion; other namespaces are ignored."""
     other = {"metadata": {"name": "edl-policy", "namespace": "ml"}, "data": {"policy.yaml": "no"}}
     fake.send(request.create(CONFIGMAPS, "ml", other))
-    policy = cache.config_map
-    assert policy is not None
+    assert cache.config is not None
+    (policy,) = cache.config.records()
     assert policy.data == {"policy.yaml": "edl-policy"}
 
-    before = cache.version
+    before = cache.changes.version
     fake.send(request.delete(CONFIGMAPS, "edl-system", "edl-policy"))
     cache.wait_change(before, LIMIT_S)
-    assert cache.config_map is None
+    assert cache.config.records() == ()
 
 
 def test_without_a_policy_to_follow_there_are_three_watches(fake: FakeApi) -> None:
@@ -115,15 +115,16 @@ def test_without_a_policy_to_follow_there_are_three_watches(fake: FakeApi) -> No
     cache = ClusterCache(fake)
 
     assert sorted(cache.reflectors) == ["jobs", "nodes", "pods"]
-    assert cache.config_map is None
-    assert (cache.synced, cache.snapshot(), cache.version) == (False, Snapshot(), 0)
+    assert cache.config is None
+    records = [reflector.records() for reflector in cache.reflectors.values()]
+    assert (cache.synced, records, cache.changes.version) == (False, [(), (), ()], 0)
 
 
 def test_a_burst_is_one_change(
     fake: FakeApi, cache: ClusterCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Changes during the gathering time belong to the same wait."""
-    before = cache.version
+    before = cache.changes.version
     waits: list[float] = []
     wait_for = cache.changes.wait_for
 
@@ -147,9 +148,9 @@ def test_nothing_is_gathered_unasked(
     fake: FakeApi, cache: ClusterCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without `gather_s` the wait ends at the first change."""
-    before = cache.version
+    before = cache.changes.version
     add_pod(fake, "p1")
-    assert cache.changes.wait_for(lambda: cache.version > before, LIMIT_S)
+    assert cache.changes.wait_for(lambda: cache.changes.version > before, LIMIT_S)
     waits: list[float] = []
 
     def count_wait(predicate: Callable[[], bool], timeout_s: float) -> bool:
@@ -168,7 +169,7 @@ def test_a_waiter_is_woken_by_the_end(cache: ClusterCache) -> None:
     done = threading.Event()
 
     def wait() -> None:
-        cache.wait_change(cache.version, 60.0)
+        cache.wait_change(cache.changes.version, 60.0)
         done.set()
 
     waiter = threading.Thread(target=wait)
@@ -179,14 +180,13 @@ def test_a_waiter_is_woken_by_the_end(cache: ClusterCache) -> None:
     assert done.is_set()
 
 
-def test_malformed_amounts_are_counted(fake: FakeApi, cache: ClusterCache) -> None:
+def test_malformed_amounts_are_no_obstacle(fake: FakeApi, cache: ClusterCache) -> None:
     """The pod is there, with nothing counted for it."""
-    before = cache.version
+    before = cache.changes.version
     add_pod(fake, "p1", cpu="lots")
     cache.wait_change(before, LIMIT_S)
 
-    assert cache.snapshot().pods[0].requests == {"pods": 1}
-    assert cache.decoder.malformed == 1
+    assert cache.pods.records()[0].requests == {"pods": 1}
 
 
 def test_its_age_counts_from_the_last_word(fake: FakeApi) -> None:
@@ -196,7 +196,7 @@ def test_its_age_counts_from_the_last_word(fake: FakeApi) -> None:
     now[0] = 10.0
     cache.start()
     try:
-        assert cache.wait_synced(LIMIT_S)
+        assert cache.changes.wait_for(lambda: cache.synced, LIMIT_S)
         assert cache.age_s(12.0) == 2.0
     finally:
         cache.stop()
@@ -227,7 +227,7 @@ def test_a_server_that_is_down_does_not_sync(fake: FakeApi) -> None:
     cache = ClusterCache(fake)
     cache.start()
     try:
-        assert not cache.wait_synced(0.05)
+        assert not cache.changes.wait_for(lambda: cache.synced, 0.05)
     finally:
         cache.stop()
 
@@ -255,7 +255,7 @@ def test_readers_never_see_half_a_relist(fake: FakeApi, cache: ClusterCache) -> 
         fake.send(request.delete(PODS, "n", f"old-{number}"))
         add_pod(fake, f"new-{number}")
     while "new-49" not in names(cache):
-        sizes.add(len(cache.snapshot().pods))
+        sizes.add(len(cache.pods.records()))
 
     assert relisted.is_set()
     assert sizes == {50}

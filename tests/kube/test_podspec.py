@@ -18,7 +18,7 @@ def container(cpu: str = "", *, sidecar: bool = False, **resources: object) -> d
 
 def cpu_of(**spec: object) -> int:
     """The CPU that a spec comes to, in millicores."""
-    return podspec.requests(spec).resources.get("cpu", 0)
+    return podspec.requests(spec).get("cpu", 0)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_limits_stand_in_for_missing_requests() -> None:
     """Resource by resource, as the API server defaults them."""
     resources = {"limits": {"cpu": "2", "nvidia.com/gpu": "1"}, "requests": {"cpu": "1"}}
 
-    assert podspec.requests({"containers": [{"resources": resources}]}).resources == {
+    assert podspec.requests({"containers": [{"resources": resources}]}) == {
         "cpu": 1000,
         "nvidia.com/gpu": 1,
         "pods": 1,
@@ -63,7 +63,7 @@ def test_limits_stand_in_for_missing_requests() -> None:
 def test_pod_level_requests_replace_the_sum(pod_level: dict[str, Any], expected: int) -> None:
     """Only for cpu, memory and huge pages; pod-level limits only fill a gap."""
     assert cpu_of(containers=[container("1")], resources=pod_level) == expected
-    assert "nvidia.com/gpu" not in podspec.requests({"resources": pod_level}).resources
+    assert "nvidia.com/gpu" not in podspec.requests({"resources": pod_level})
 
 
 def test_a_pod_level_limit_fills_a_gap() -> None:
@@ -82,7 +82,7 @@ def test_the_marker_resource_is_not_counted() -> None:
     """`edl.training/trainer` is ignoredByScheduler, so no node has to have it."""
     resources = {"limits": {"edl.training/trainer": "1"}}
 
-    assert podspec.requests({"containers": [{"resources": resources}]}).resources == {"pods": 1}
+    assert podspec.requests({"containers": [{"resources": resources}]}) == {"pods": 1}
 
 
 @pytest.mark.parametrize(
@@ -117,12 +117,10 @@ def test_the_sum_is_never_less_than_a_part(parts: list[dict[str, str]]) -> None:
         "containers": [{"resources": {"requests": part}} for part in parts[::2]],
         "initContainers": [{"resources": {"requests": part}} for part in parts[1::2]],
     }
-    total = podspec.requests(spec).resources
+    total = podspec.requests(spec)
 
     for part in parts:
-        assert all(
-            total.get(name, 0) >= amount for name, amount in podspec.amounts(part).resources.items()
-        )
+        assert all(total.get(name, 0) >= amount for name, amount in podspec.amounts(part).items())
 
 
 @pytest.mark.parametrize(

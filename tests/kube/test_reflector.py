@@ -1,4 +1,4 @@
-"""Reflectors, one round at a time: lists, watches, and what goes wrong with them."""
+"""Reflectors, one pass at a time: lists, watches, and what goes wrong with them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

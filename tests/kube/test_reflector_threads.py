@@ -4,16 +4,15 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from random import Random
 
 import pytest
 
 from kube import reflector as reflector_module
 from kube import request
-from kube.backoff import Backoff
 from kube.fake import FakeApi
 from kube.reflector import Reflector
 from kube.request import CONFIGMAPS
+from runtime.backoff import Backoff
 from tests.kube.items import Item, drop, put, read
 
 
@@ -46,13 +45,10 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long a reflector's thread would have paused at most each time; it does not."""
     waits_s: list[float] = []
 
-    class Longest(Random):
-        def uniform(self, _a: float, b: float) -> float:
-            return b
-
     class Recording(Backoff):
-        def __init__(self, _random: Random, **bounds: float) -> None:
-            super().__init__(Longest(), **bounds)
+        def __init__(self, max_s: float, jitter: object) -> None:
+            del jitter
+            super().__init__(max_s=max_s)
 
         def next_s(self) -> float:
             waits_s.append(super().next_s())
@@ -100,7 +96,7 @@ def test_an_equal_record_is_no_change(fake: FakeApi, running: Reflector[Item]) -
 
     assert until(running, lambda: running.counts.events == 2)
     assert running.changes.version == version
-    assert running.get(record.uid) is record
+    assert running.records()[0] is record
     assert running.records() is running.records()
 
 

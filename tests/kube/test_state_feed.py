@@ -54,8 +54,8 @@ def test_what_is_there_arrives_with_the_first_drain(cluster: Followed) -> None:
 
     assert [(c.last, c.new and c.new.name) for c in pods.values()] == [(None, "web")]
     assert (set(pods), set(jobs)) == ({pod}, {job})
-    assert cluster.feed.state.free("n0")["cpu"] == 15_000
-    assert "ml/net" in cluster.feed.state.jobs
+    assert cluster.feed.cluster.free("n0")["cpu"] == 15_000
+    assert "ml/net" in cluster.feed.cluster.jobs
 
 
 def test_a_listener_that_comes_late_misses_nothing(cluster: Followed) -> None:
@@ -64,7 +64,7 @@ def test_a_listener_that_comes_late_misses_nothing(cluster: Followed) -> None:
     late = ClusterStateFeed(cluster.cache)
     late.drain()
 
-    assert set(late.state.nodes) == {"n0"}
+    assert set(late.cluster.nodes) == {"n0"}
 
 
 def test_the_index_stands_still_between_drains(cluster: Followed) -> None:
@@ -74,7 +74,7 @@ def test_the_index_stands_still_between_drains(cluster: Followed) -> None:
     cluster.make(PODS, objects.pod("web", nodeName="n0"))
     look(cluster.cache)
 
-    assert cluster.feed.state.pods == {}
+    assert cluster.feed.cluster.pods == {}
     assert cluster.feed.drain()[0] != {}
     assert cluster.feed.drain() == ({}, {})
 
@@ -108,7 +108,7 @@ def test_a_pod_that_came_and_went_is_known_by_its_last_record(cluster: Followed)
 
     assert change.last is not None
     assert (change.last.name, change.new) == ("web", None)
-    assert cluster.feed.state.pods == {}
+    assert cluster.feed.cluster.pods == {}
 
 
 def test_nodes_come_and_go(cluster: Followed) -> None:
@@ -118,7 +118,7 @@ def test_nodes_come_and_go(cluster: Followed) -> None:
     cluster.drop(NODES, None, "n0")
     look(cluster.cache)
     cluster.feed.drain()
-    nodes_after_drop = dict(cluster.feed.state.nodes)
+    nodes_after_drop = dict(cluster.feed.cluster.nodes)
     cluster.make(NODES, objects.node("n0", 4))
     cluster.drop(NODES, None, "n0")
     cluster.make(NODES, objects.node("n0", 8))
@@ -126,7 +126,7 @@ def test_nodes_come_and_go(cluster: Followed) -> None:
     cluster.feed.drain()
 
     assert nodes_after_drop == {}
-    assert cluster.feed.state.nodes["n0"].allocatable["cpu"] == 8000
+    assert cluster.feed.cluster.nodes["n0"].allocatable["cpu"] == 8000
 
 
 @pytest.mark.parametrize("between", [True, False])
@@ -139,12 +139,12 @@ def test_a_job_made_again_is_another_job(cluster: Followed, *, between: bool) ->
     if between:
         look(cluster.cache)
         cluster.feed.drain()
-        assert cluster.feed.state.jobs == {}
+        assert cluster.feed.cluster.jobs == {}
     new = cluster.make(JOBS, objects.job("net"))
     look(cluster.cache)
     jobs = cluster.feed.drain()[1]
 
-    assert cluster.feed.state.jobs["ml/net"].uid == new
+    assert cluster.feed.cluster.jobs["ml/net"].uid == new
     assert jobs[new].new is not None
     assert (old in jobs) is not between
 
@@ -159,7 +159,7 @@ def test_a_job_that_came_and_went_leaves_nothing(cluster: Followed) -> None:
 
     assert isinstance(change, ObjectChange)
     assert change.new is None
-    assert cluster.feed.state.jobs == {}
+    assert cluster.feed.cluster.jobs == {}
 
 
 def test_a_list_that_replaces_everything_is_followed(cluster: Followed) -> None:
@@ -176,5 +176,5 @@ def test_a_list_that_replaces_everything_is_followed(cluster: Followed) -> None:
     look(cluster.cache)
     cluster.feed.drain()
 
-    assert cluster.feed.state.jobs["ml/net"].uid == new
-    assert cluster.feed.state.nodes["n0"].allocatable["cpu"] == 8000
+    assert cluster.feed.cluster.jobs["ml/net"].uid == new
+    assert cluster.feed.cluster.nodes["n0"].allocatable["cpu"] == 8000

@@ -54,6 +54,15 @@ def _pods(draw: st.DrawFn) -> Pod:
     )
 
 
+def test_promised_amounts_are_left_alone() -> None:
+    """A pod fits beside them where their sum does, and none of it is taken for good."""
+    cluster = cluster_state(nodes=[node("n0", 10)], pods=[service("web", 3, where="n0")])
+
+    assert cluster.fits_beside(shape(3), "n0", shape(4))
+    assert not cluster.fits_beside(shape(4), "n0", shape(4))
+    assert cluster.free("n0")["cpu"] == 7000
+
+
 _Change = Node | Pod | str
 _changes = st.lists(
     st.one_of(

@@ -43,8 +43,20 @@ def test_every_section_can_be_written() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("colour: blue", "colour: unknown field"),
-        ("reserve: {maxload: {cpu: 1}}", "reserve.maxload: unknown field"),
+        ("colour: blue", "^colour: unknown field$"),
+        ("quotes: []", r"^quotes: unknown field \(did you mean quotas\?\)$"),
+        (
+            "reserve: {maxload: {cpu: 1}}",
+            r"^reserve\.maxload: unknown field \(did you mean maxLoad\?\)$",
+        ),
+        (
+            "tiers: {grace_seconds: 5}",
+            r"^tiers\.grace_seconds: unknown field \(did you mean graceSeconds\?\)$",
+        ),
+        (
+            "training: [{name: a, lables: {b: c}}]",
+            r"^training\.0\.lables: unknown field \(did you mean labels\?\)",
+        ),
         ("reserve: {maxLoad: {cpu: 1.2}}", "reserve.maxLoad.cpu: .*less than or equal to 1"),
         ("reserve: {maxLoad: {cpu: 0}}", "reserve.maxLoad.cpu: .*greater than 0"),
         ("reserve: {maxLoad: {cpu: .nan}}", "reserve.maxLoad.cpu: .*finite"),

@@ -3,13 +3,14 @@ from typing import Any
 import jsonpatch
 
 from policy.model import Policy
-from policy.mutation import EDL_CLASSES, pod_patch
+from policy.mutation import pod_patch
 from policy.names import (
     ANNOTATION_KEPT_ENVIRONMENT,
     ANNOTATION_MASTER_ADDRESS,
     ANNOTATION_MAX,
     ANNOTATION_SERVER_ADDRESSES,
 )
+from policy.priority_classes import EDL_CLASSES
 from tests.webhook.vectors import thing
 
 ADDRESS = "http://10.96.0.7:8790"

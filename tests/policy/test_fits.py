@@ -36,7 +36,7 @@ def test_another_policy_opens_other_nodes() -> None:
 
 def test_the_shapes_asked_about_longest_ago_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cache is bounded, and evicted shapes are priced again with the same result."""
-    monkeypatch.setattr(fits, "_MOST_PRICES", 9)
+    monkeypatch.setattr(fits, "_MAX_PRICES", 9)
     prices = _prices()
 
     first = prices.fits(shape(1), Constraints(), ())
@@ -51,7 +51,7 @@ def test_the_shapes_asked_about_longest_ago_are_forgotten(monkeypatch: pytest.Mo
 
 def test_open_nodes_have_the_same_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Constraints beyond the bound clear the cache, so it does not grow for ever."""
-    monkeypatch.setattr(fits, "_MOST_PRICES", 9)
+    monkeypatch.setattr(fits, "_MAX_PRICES", 9)
     prices = _prices()
 
     for number in range(9):
@@ -77,3 +77,32 @@ def test_what_changed_is_priced_again() -> None:
     free["n1"] = _FREE["n1"]
     prices.changes.add("n1", exists=True)
     assert set(prices.fits(*open_to).costs) == set(_NODES)
+
+
+def test_a_reader_that_is_far_behind_prices_every_node_again() -> None:
+    """The log forgets old changes; what changed meanwhile is right all the same."""
+    free = dict(_FREE)
+    prices = fits.Prices(_NODES, free)
+    prices.pack_by(Packing((), {}))
+    for name in _NODES:
+        prices.changes.add(name, exists=True)
+    behind = prices.fits(shape(3), Constraints(), ())
+    free["n0"] = shape(2)
+    prices.changes.add("n0", exists=True)
+    for _ in range(2000):
+        prices.changes.add("n1", exists=True)
+
+    assert prices.changes.since(len(_NODES)) is None
+    assert prices.fits(shape(3), Constraints(), ()) is behind
+    assert set(behind.costs) == {"n1", "n2", "n3"}
+
+
+def test_stale_entries_do_not_pile_up() -> None:
+    """A node that changes all the time leaves a bounded number of outdated prices."""
+    prices = _prices()
+    for _ in range(500):
+        prices.changes.add("n1", exists=True)
+        entries = prices.fits(shape(3), Constraints(), ()).heap()
+        assert len(entries) <= 100 + 2 * len(_NODES)
+        current = {name for _, name, version in entries if version == prices.changes.versions[name]}
+        assert current == set(_NODES)

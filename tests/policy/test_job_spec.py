@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from policy import job_spec
@@ -10,6 +12,7 @@ from policy.names import (
     ANNOTATION_MIN,
     ANNOTATION_QUEUE,
     ANNOTATION_WEIGHT,
+    JOB_ANNOTATIONS,
 )
 
 
@@ -30,6 +33,13 @@ def test_an_annotation_that_does_not_exist_is_refused(name: str, advice: str) ->
     job_spec.check_names([ANNOTATION_MIN, "edl.training/books", "example.com/min-trainer"])
     with pytest.raises(JobError, match=advice):
         job_spec.check_names([ANNOTATION_MAX, name])
+
+
+def test_the_page_of_the_policy_lists_all_annotations() -> None:
+    """As the refusal of an unknown one says."""
+    page = (Path(__file__).parents[2] / "docs/policy.md").read_text()
+
+    assert [name for name in JOB_ANNOTATIONS if f"`{name}`" not in page] == []
 
 
 def test_either_bound_makes_a_job_elastic() -> None:

@@ -8,16 +8,9 @@ from hypothesis import strategies as st
 
 from policy.errors import JobError
 from policy.model import Policy, Training
-from policy.mutation import (
-    EDL_CLASSES,
-    UNTOUCHED,
-    Mutation,
-    PriorityClassValues,
-    check_job,
-    job_patch,
-    pod_patch,
-)
+from policy.mutation import UNTOUCHED, Mutation, check_job, job_patch, pod_patch
 from policy.names import ANNOTATION_MIN, CLASS_SURPLUS, TRAINER_RESOURCE, Role, Tier
+from policy.priority_classes import EDL_CLASSES, PriorityClassValues
 from tests.webhook.vectors import thing
 
 SELECTING = Policy(
@@ -311,6 +304,36 @@ def test_manager_that_is_named_stays() -> None:
 def test_plain_jobs_are_left_alone() -> None:
     """A Job without our annotations is none of our business."""
     assert job_patch(thing("job-create-plain"), "training", Policy()) is UNTOUCHED
+
+
+def test_unknown_labels_and_annotations_of_pods_are_warnings() -> None:
+    """With the nearest name, for a pod and for a Job's template; names of others may be anything."""
+    metadata = {
+        "labels": {"edl.training/job": "a", "edl.training/teer": "guaranteed", "teer": "x"},
+        "annotations": {"edl.training/planed-node": "n0", "edl.training/planned-node": "n0"},
+    }
+    expected = (
+        "label edl.training/teer does not exist (did you mean edl.training/tier?)",
+        "annotation edl.training/planed-node does not exist "  # noqa: ISC004 - of two lines
+        "(did you mean edl.training/planned-node?)",
+    )
+    pod, job = thing("pod-create-trainer"), thing("job-create-elastic")
+    pod["metadata"] |= metadata
+    job["spec"]["template"]["metadata"] = metadata
+
+    assert _changed(pod)[1].warnings == expected
+    assert job_patch(job, "training", Policy()).warnings == expected
+
+
+def test_warnings_about_names_are_few_and_short() -> None:
+    """The API server cuts each at 120 characters, and all of them at 4096."""
+    pod = thing("pod-create-trainer")
+    pod["metadata"]["annotations"] = {f"edl.training/x{n:0100}": "" for n in range(50)}
+
+    warnings = _changed(pod)[1].warnings
+
+    assert len(warnings) == 5
+    assert max(map(len, warnings)) <= 120
 
 
 def test_elastic_job_in_a_protected_namespace_is_ordinary() -> None:

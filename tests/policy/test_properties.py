@@ -135,7 +135,7 @@ def test_guaranteed_trainers_are_never_released_to_share(case: Case) -> None:
 @CALM
 @given(cases())
 def test_a_plan_applied_again_and_again_comes_to_rest(case: Case) -> None:
-    """Without change from outside the plan becomes empty within a few rounds and stays so."""
+    """Without change from outside the plan becomes empty within a few cycles and stays so."""
     cluster = _cluster(case)
     cluster.settle(case.policy, _ROUNDS)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from policy import quantity, servers
 from policy.errors import JobError
 from policy.model import Policy
-from policy.mutation import EDL_CLASSES, NO_IMAGE, pod_patch
+from policy.mutation import NO_IMAGE, pod_patch
 from policy.names import (
     ANNOTATION_CLAIM,
     ANNOTATION_MASTER,
@@ -18,6 +18,7 @@ from policy.names import (
     LABEL_JOB,
     LABEL_SERVER,
 )
+from policy.priority_classes import EDL_CLASSES
 from policy.snapshot import ServerSpec
 from tests.support.builders import GI
 

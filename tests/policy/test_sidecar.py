@@ -10,7 +10,7 @@ from kube import podspec
 from master.settings import MasterSettings
 from policy import environment, sidecar
 from policy.model import Policy
-from policy.mutation import EDL_CLASSES, NO_IMAGE, Mutation, pod_patch
+from policy.mutation import NO_IMAGE, Mutation, pod_patch
 from policy.names import (
     ANNOTATION_KEPT_ENVIRONMENT,
     ANNOTATION_MASTER_ADDRESS,
@@ -20,6 +20,7 @@ from policy.names import (
     MASTER_PORT,
 )
 from policy.patch import Patch
+from policy.priority_classes import EDL_CLASSES
 from tests.webhook.vectors import thing
 
 ADDRESS = "http://10.96.0.7:8790"
@@ -171,7 +172,7 @@ def test_the_scheduler_counts_what_the_plan_counts() -> None:
     """The sidecar adds exactly the requests that the plan leaves room for."""
     pod, _ = _change(_trainer(carries=True, containers=[{"name": "main", "image": "x"}]))
 
-    requests = dict(podspec.requests(pod["spec"]).resources)
+    requests = dict(podspec.requests(pod["spec"]))
     assert requests == {**sidecar.REQUESTS, "pods": 1}
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from policy.mutation import EDL_CLASSES
 from policy.names import (
     ANNOTATION_MASTER,
     ANNOTATION_MAX,
@@ -16,8 +15,7 @@ from policy.names import (
     Role,
     Tier,
 )
-
-_CLASS_OF = {tier: f"edl-{tier}" for tier in Tier}
+from policy.priority_classes import CLASS_OF, EDL_CLASSES
 
 
 def node(name: str, cpu: int = 18, **labels: str) -> dict[str, Any]:
@@ -85,7 +83,7 @@ def member(
     owner: str, name: str, role: Role, tier: Tier, *, where: str = "", cpu: float = 1
 ) -> dict[str, Any]:
     """Any pod of a job."""
-    values = EDL_CLASSES[_CLASS_OF[tier]]
+    values = EDL_CLASSES[CLASS_OF[tier]]
     pod_object = pod(
         name,
         cpu,

@@ -15,8 +15,9 @@ from kube.fake import FakeApi
 from kube.fake.streams import FakeStream
 from kube.request import PODS, SERVICES, Request
 from policy.model import Policy
-from policy.mutation import EDL_CLASSES, pod_patch
+from policy.mutation import pod_patch
 from policy.names import LABEL_MASTER, LABEL_SERVER
+from policy.priority_classes import EDL_CLASSES
 
 START_S = 1_800_000_000.0
 

@@ -1,4 +1,4 @@
-"""Plans become records: of changes alone, and within the time that a round has."""
+"""Plans become records: of changes alone, and within the time that a tick has."""
 
 from collections.abc import Mapping
 from dataclasses import replace

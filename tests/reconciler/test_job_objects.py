@@ -56,7 +56,7 @@ def test_success_ends_the_pauses(api: Instant, pool: Executor) -> None:
 
 
 def test_what_is_there_is_looked_at_every_five_minutes(api: Instant, pool: Executor) -> None:
-    """Not in every round."""
+    """Not in every tick."""
     job_objects = JobObjects(api)
     job_objects.ensure([JOB], 0.0, pool)
     before = len(api.writes)

@@ -107,7 +107,7 @@ def test_nothing_of_a_job_that_is_gone_is_kept(world: World, process: Process) -
 
 
 def test_no_write_may_take_longer_than_ten_seconds(world: World, process: Process) -> None:
-    """An API server that does not answer delays each step of a round that long."""
+    """An API server that does not answer delays each step of a tick that long."""
     _live_a_full_life(world, process)
     kinds = {(w.method, w.path.rpartition("/")[2].rstrip("0123456789")) for w in world.api.writes}
 

@@ -137,7 +137,7 @@ def test_a_lost_answer_to_the_books_only_costs_ids(world: World, process: Proces
 
 
 def test_a_conflict_on_the_books_is_no_error(world: World, process: Process) -> None:
-    """Somebody else wrote to the Job; the next round reads it and continues."""
+    """Somebody else wrote to the Job; the next tick reads it and continues."""
     look(process.cache)
     world.change_job("net", {"metadata": {"labels": {"a": "b"}}})
     process.tick()
@@ -193,7 +193,7 @@ def test_a_refused_creation_is_tried_again_with_its_id(world: World, process: Pr
 
 
 def test_only_real_refusals_are_counted(world: World, process: Process) -> None:
-    """One for each tier and try; rounds in which the job is held back ask nothing."""
+    """One for each tier and try; ticks in which the job is held back ask nothing."""
     world.api.fake.faults.fail_next(errors.Forbidden("no", status=403), 999, match=CREATIONS)
     process.run(3)
 
@@ -235,7 +235,7 @@ def test_a_trainer_that_is_gone_already_needs_no_eviction(world: World, process:
 
 
 def test_an_api_server_that_is_away_changes_nothing(world: World, process: Process) -> None:
-    """Rounds fail quietly, nothing is lost, and afterwards all is as it should be."""
+    """Ticks fail quietly, nothing is lost, and afterwards all is as it should be."""
     process.run(3)
     world.api.fake.faults.fail_next(DOWN, 100_000, match=lambda _: True)
     for _ in range(30):
@@ -371,7 +371,7 @@ def test_losing_the_lead_between_books_and_pods_makes_no_pod(world: World) -> No
 
 
 def test_a_parallelism_that_cannot_be_written_is_no_event(process: Process, world: World) -> None:
-    """The next round tries again."""
+    """The next tick tries again."""
     world.add_job("plain", 1, 4, managed=False)
     world.api.fake.faults.fail_next(DOWN, 1, match=of("PATCH", "/jobs/plain"))
     process.round()

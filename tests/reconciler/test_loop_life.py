@@ -98,7 +98,7 @@ def test_priority_classes_are_there_before_the_first_trainer(
 
 
 def test_services_get_their_room_back(world: World, process: Process) -> None:
-    """Trainers are released for them in one round, and none is created while they wait."""
+    """Trainers are released for them in one tick, and none is created while they wait."""
     world.add_job("net", 2, 10)
     process.run(3)
     world.add_services(3, cpu=4)

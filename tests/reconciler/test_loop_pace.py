@@ -1,4 +1,4 @@
-"""How soon the loop looks again: decided by what a round left to do, without real time."""
+"""How soon the loop looks again: decided by what a tick left to do, without real time."""
 
 from collections.abc import Iterator
 
@@ -10,10 +10,10 @@ from tests.reconciler.world import Process, World
 
 
 class Stopping:
-    """The loop's signal to end: set after some rounds; pauses take no time and are kept."""
+    """The loop's signal to end: set after some ticks; pauses take no time and are kept."""
 
-    def __init__(self, rounds: int) -> None:
-        self._left = rounds
+    def __init__(self, ticks: int) -> None:
+        self._left = ticks
         self.pauses_s: list[float] = []
 
     def is_set(self) -> bool:
@@ -31,11 +31,11 @@ class Stopping:
 
 
 class Paced(Process):
-    """A reconciler whose own loop runs in virtual time; some rounds of it may fail."""
+    """A reconciler whose own loop runs in virtual time; some ticks of it may fail."""
 
     def __init__(self, world: World) -> None:
         self.failing: list[bool] = []
-        """Whether each of the next rounds fails; none of those after."""
+        """Whether each of the next ticks fails; none of those after."""
         self._fails = False
         super().__init__(world, self._leads)
         self.waits: list[tuple[int, float, float]] = []
@@ -51,11 +51,11 @@ class Paced(Process):
         self.waits.append((after, timeout_s, gather_s))
         self._fails = bool(self.failing) and self.failing.pop(0)
         look(self.cache)
-        return self.cache.version
+        return self.cache.changes.version
 
-    def play(self, rounds: int) -> list[float]:
-        """Lets the loop run; the pauses after rounds that failed."""
-        stopping = Stopping(rounds)
+    def play(self, ticks: int) -> list[float]:
+        """Lets the loop run; the pauses after ticks that failed."""
+        stopping = Stopping(ticks)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(self.cache, "wait_change", self.wait_change)
             patch.setattr(self.loop, "_stopping", stopping)
@@ -151,5 +151,5 @@ def test_the_next_round_waits_for_a_change_after_the_one_it_saw(process: Paced) 
     """One that came meanwhile is not missed, and an old one is not taken for new."""
     process.play(3)
 
-    version = process.cache.version
+    version = process.cache.changes.version
     assert [after for after, _, _ in process.waits] == [-1, version, version]

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from reconciler.manifests import master as master_manifests
+from reconciler.manifests import owned
 from tests.support.builders import job
 
 JOB = replace(job("net"), account="data")
@@ -23,7 +24,7 @@ JOB = replace(job("net"), account="data")
 )
 def test_a_service_has_the_address_that_the_cluster_gave_it(spec: Any, url: str) -> None:
     """In brackets where it is one of IPv6; a headless one has none."""
-    assert master_manifests.service_url({"spec": spec}, 8790) == url
+    assert owned.service_url({"spec": spec}, 8790) == url
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_a_token_is_read_back() -> None:
 )
 def test_an_object_is_a_jobs_own_by_its_owner(references: Any, own: bool) -> None:
     """A namesake of an earlier Job, or of a user, is not."""
-    assert master_manifests.is_own(JOB, {"metadata": {"ownerReferences": references}}) is own
+    assert owned.is_own(JOB, {"metadata": {"ownerReferences": references}}) is own
 
 
 def test_objects_go_with_the_job() -> None:

@@ -15,7 +15,7 @@ from edl.master.rendezvous import Rendezvous
 
 from kube import errors, request
 from kube.fake import FakeApi
-from kube.request import CONFIGMAPS
+from kube.request import CONFIGMAPS, Request
 from reconciler import master_poller
 from reconciler.master_reports import MasterReport, ReportedState
 from reconciler.poll_schedule import PollTarget
@@ -88,6 +88,30 @@ def test_what_masters_say_is_understood(api: FakeApi, tmp_path: Path) -> None:
             assert "other" not in asking.reports()
     finally:
         served.stop()
+
+
+class _Garbled(FakeApi):
+    """An API server whose answers are not JSON; counts them."""
+
+    reads = 0
+
+    def send(self, api_request: Request) -> bytes:
+        """See `kube.api.Api`."""
+        self.reads += 1
+        return b"<html>" + api_request.path.encode()
+
+
+def test_a_poll_that_fails_is_not_the_last(master: Master) -> None:
+    """Whatever is wrong with an answer, the job's master is asked again."""
+    garbled, time = _Garbled(), Clock()
+    with running(garbled, master.port, time=time) as asking:
+        asking.set_targets({"u": replace(TARGET, address="")})
+
+        def is_read_again() -> bool:
+            time.advance(1)
+            return garbled.reads > 1
+
+        until(is_read_again)
 
 
 def test_the_end_wakes_the_loop_and_is_not_asked_for_again(api: FakeApi, master: Master) -> None:
@@ -241,6 +265,16 @@ def test_where_nobody_answers_well_the_config_map_is_read(
         report = asking.reports()["u"]
     assert (report.state, report.reason) == (ReportedState.FAILED, "out of disk")
     assert master.asked
+
+
+def test_the_token_does_not_follow_a_redirect(api: FakeApi, master: Master) -> None:
+    """What listens at a pod's address could send it anywhere."""
+    master.page = b"HTTP/1.0 307 There\r\nLocation: /v1/status\r\n\r\n"
+    _write(api, "done")
+    with running(api, master.port) as asking:
+        asking.set_targets({"u": TARGET})
+        until(asking.reports)
+    assert len(master.asked) == 1
 
 
 def test_where_no_pod_carries_a_master_the_config_map_is_read(api: FakeApi) -> None:

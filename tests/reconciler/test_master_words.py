@@ -124,7 +124,7 @@ def test_uncommitted_work_is_written_on_trainers(world: World, process: Process)
 def test_uncommitted_work_that_cannot_be_written_is_tried_again(
     world: World, process: Process
 ) -> None:
-    """A pod may be deleted by then; remaining differences are written in the next round."""
+    """A pod may be deleted by then; remaining differences are written in the next tick."""
     world.add_job("net", 1, 1, master=True)
     process.run(6)
     not_found = errors.NotFound("gone", status=404)
@@ -156,7 +156,7 @@ def test_another_leader_is_written_at_once(world: World, process: Process) -> No
 
 
 def test_the_leader_is_the_last_victim_of_a_burst(world: World, process: Process) -> None:
-    """From the master's report to the plan's choice, in one more round."""
+    """From the master's report to the plan's choice, in one more tick."""
     world.add_job("net", 1, 6, master=True)
     process.run(8)
     surplus = [pod for pod in world.running("net") if pod.tier is Tier.SURPLUS]
@@ -178,7 +178,7 @@ def test_the_leader_is_the_last_victim_of_a_burst(world: World, process: Process
 
 
 def _pass(process: Process, world: World, seconds: int) -> None:
-    """Time without changes, a round now and then."""
+    """Time without changes, a tick now and then."""
     for _ in range(seconds // 10):
         world.clock.advance(10)
         process.round()

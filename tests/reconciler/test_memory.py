@@ -6,11 +6,9 @@ from dataclasses import replace
 import pytest
 
 from kube.state_feed import ObjectChange
-from policy.plan import FailedMove, Plan, Release
-from policy.reasons import Reason
+from policy.plan import Plan
 from policy.snapshot import Phase, Pod
 from reconciler.expectations import PATIENCE_S, Expectations
-from reconciler.history import RecentHistory
 from reconciler.job_tracker import JobTracker
 from reconciler.job_writer import JobWriter
 from reconciler.metrics import ReconcilerMetrics
@@ -84,7 +82,6 @@ def test_a_released_trainer_is_leaving_at_once() -> None:
     assert first
     assert cluster.pods[POD.uid].deleting
     assert expected.was_released(POD.uid)
-    assert list(expected.released_uids) == [POD.uid]
 
 
 def test_a_release_that_did_not_happen_is_seen_in_the_end() -> None:
@@ -148,15 +145,11 @@ def test_memory_of_releases_is_bounded() -> None:
         _changed(replace(POD, disrupted=True), None),
     ],
 )
-def test_a_node_that_kube_scheduler_took_from_cools_down(
+def test_a_node_that_kube_scheduler_took_from_is_noticed(
     change: dict[str, ObjectChange[Pod]],
 ) -> None:
-    """The rest of what was freed is for the next service pod."""
-    recent = RecentHistory()
-    recent.observe_pods(change, Expectations(), NOW_S, 5.0)
-
-    assert recent.history(NOW_S).cooling == {"n0": NOW_S + 5}
-    assert recent.history(NOW_S + 5).cooling == {}
+    """It cools down: the rest of what was freed is for the next service pod."""
+    assert [pod.node for pod in Expectations().evicted_by_others(change)] == ["n0"]
 
 
 @pytest.mark.parametrize(
@@ -171,44 +164,16 @@ def test_a_node_that_kube_scheduler_took_from_cools_down(
 )
 def test_other_departures_cool_nothing(change: dict[str, ObjectChange[Pod]]) -> None:
     """A trainer that just ended, a service, a pod without a node: that room is for everybody."""
-    recent = RecentHistory()
-    recent.observe_pods(change, Expectations(), NOW_S, 5.0)
-
-    assert recent.history(NOW_S).cooling == {}
+    assert list(Expectations().evicted_by_others(change)) == []
 
 
-def test_our_own_releases_cool_only_for_services() -> None:
+def test_our_own_releases_are_not_taken_for_those_of_others() -> None:
     """A move between jobs must be able to use the node at once."""
-    recent, expected = RecentHistory(), Expectations()
+    expected = Expectations()
     expected.expect_deletion(cluster_state(), POD.uid, NOW_S)
-    recent.observe_pods(
-        _changed(POD, replace(POD, disrupted=True, deleting=True)), expected, NOW_S, 5.0
-    )
-    moved = Release(JOB.key, "u", "ml", "p", "n1", Reason.FAIR_SHARE, {})
-    recent.record_releases(
-        [moved, replace(moved, node="n2", reason=Reason.SERVICES_FIRST)], [], NOW_S, 5
-    )
+    evicted = _changed(POD, replace(POD, disrupted=True, deleting=True))
 
-    assert recent.history(NOW_S).cooling == {"n2": NOW_S + 5}
-
-
-def test_how_often_a_service_was_helped_is_remembered_for_half_an_hour() -> None:
-    """So that releases for one that does not come become rarer."""
-    recent = RecentHistory()
-    recent.record_releases([], ["u"], NOW_S, 5.0)
-    recent.record_releases([], ["u"], NOW_S + 10, 5.0)
-
-    assert recent.history(NOW_S + 1000).reclaimed_for == {"u": (2, NOW_S + 10)}
-    assert recent.history(NOW_S + 1810).reclaimed_for == {}
-
-
-def test_a_wish_that_was_in_vain_is_remembered_for_the_next_plan() -> None:
-    """Else every plan would look at every node again for a job that cannot be helped."""
-    recent = RecentHistory()
-    futile = {(JOB.requests["cpu"],): FailedMove(NOW_S, 7)}
-    recent.record_plan(Plan(failed_moves=futile))  # type: ignore[arg-type]  # any key will do
-
-    assert recent.history(NOW_S).failed_moves == futile
+    assert list(expected.evicted_by_others(evicted)) == []
 
 
 def test_pods_that_outlive_their_job_are_forgotten() -> None:
@@ -250,7 +215,7 @@ def test_only_trainers_are_remembered() -> None:
 
 
 def _reclaimed(*steps: dict[str, ObjectChange[Pod]]) -> str:
-    """The count of reclaims after these changes, one round each."""
+    """The count of reclaims after these changes, one tick each."""
     metrics = Metrics("reconciler")
     reconciler_metrics = ReconcilerMetrics(metrics)
     for step in steps:
@@ -265,7 +230,7 @@ BOUND = replace(WAITING, node="n0")
 
 
 def test_a_reclaim_is_timed_from_creation_to_node() -> None:
-    """Also where binding and start fall into one round, as they mostly do."""
+    """Also where binding and start fall into one tick, as they mostly do."""
     running = replace(BOUND, phase=Phase.RUNNING)
 
     assert _reclaimed(_changed(WAITING, NOMINATED), _changed(BOUND, running)).endswith(" 1.0")

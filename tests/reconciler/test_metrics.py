@@ -10,7 +10,7 @@ from tests.support.builders import job
 
 MEANING = {
     "plan_seconds": "Time to make one plan.",
-    "rounds_failed_total": "Rounds that ended in an error.",
+    "rounds_failed_total": "Ticks that ended in an error.",
     "trainers_created_total": "Trainer pods created.",
     "trainers_refused_total": "Creations that the API server refused.",
     "trainers_released_total": "Trainers released, by reason.",

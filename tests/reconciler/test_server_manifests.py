@@ -6,8 +6,9 @@ import pytest
 
 from kube import decode
 from policy.model import Policy
-from policy.mutation import EDL_CLASSES, pod_patch
+from policy.mutation import pod_patch
 from policy.names import Role, Tier
+from policy.priority_classes import EDL_CLASSES
 from policy.snapshot import Job, ServerSpec
 from pserver.settings import PserverSettings
 from reconciler.manifests import server as server_manifests

@@ -6,7 +6,7 @@ import pytest
 
 from kube import errors, request
 from kube.request import PODDISRUPTIONBUDGETS, PRIORITYCLASSES
-from policy.mutation import EDL_CLASSES
+from policy.priority_classes import EDL_CLASSES
 from policy.snapshot import Job, JobCondition, JobStatus
 from reconciler.system_objects import SystemObjects
 from runtime.logs import JsonFormatter
@@ -51,7 +51,7 @@ def test_makes_the_classes_and_a_budget(api: Instant, system_objects: SystemObje
 def test_what_is_there_is_looked_at_once_a_minute(
     api: Instant, system_objects: SystemObjects
 ) -> None:
-    """Not in every round."""
+    """Not in every tick."""
     system_objects.ensure([JOB], 0.0)
     before = len(api.writes)
     system_objects.ensure([JOB], 59.0)
@@ -82,7 +82,7 @@ def test_a_new_minimum_is_kept_at_once(api: Instant, system_objects: SystemObjec
 def test_a_failure_is_tried_again_soon(
     api: Instant, system_objects: SystemObjects, failing: str
 ) -> None:
-    """Without its class no trainer can be made; but not in every round either."""
+    """Without its class no trainer can be made; but not in every tick either."""
     api.fake.faults.fail_next(errors.Unavailable("down"), 3, match=of("POST", failing))
     system_objects.ensure([JOB], 0.0)
     first = len(api.all(PRIORITYCLASSES)), len(_minimums(api))

@@ -50,7 +50,7 @@ class Threads:
     def start(self) -> None:
         """As `reconciler.app` does."""
         self.cache.start()
-        assert self.cache.wait_synced(LIMIT_S)
+        assert self.cache.changes.wait_for(lambda: self.cache.synced, LIMIT_S)
         self.recorder.start()
         self.loop.start()
 
@@ -87,7 +87,7 @@ def test_a_round_that_fails_is_not_the_end(
     """It is logged with its cause, and the loop can still be stopped."""
     threads.fails = 10_000
     threads.start()
-    until(lambda: "round failed" in caplog.text)
+    until(lambda: "tick failed" in caplog.text)
 
     assert "who leads is not known" in caplog.text
 

@@ -6,8 +6,9 @@ import pytest
 
 from kube import decode
 from policy.model import Policy
-from policy.mutation import EDL_CLASSES, pod_patch
+from policy.mutation import pod_patch
 from policy.names import LABEL_JOB, LABEL_TIER, TRAINER_RESOURCE, Role, Tier
+from policy.priority_classes import EDL_CLASSES
 from policy.snapshot import Job
 from reconciler.manifests import trainer as trainer_manifests
 from tests.support import builders

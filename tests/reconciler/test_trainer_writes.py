@@ -12,6 +12,7 @@ from policy.cluster_state import ClusterState
 from policy.decisions import Figures
 from policy.plan import Release
 from policy.reasons import Reason
+from reconciler.controller_context import ControllerContext
 from reconciler.expectations import Expectations
 from reconciler.job_objects import JobEndpoints
 from reconciler.job_writer import JobWriter
@@ -93,7 +94,7 @@ def test_success_ends_the_pauses_of_a_job(bench: Bench) -> None:
 
 
 def test_an_eviction_that_is_refused_is_tried_again_later(bench: Bench) -> None:
-    """An eviction that a budget refuses is not tried in every round."""
+    """An eviction that a budget refuses is not tried in every tick."""
     pod = bench.api.ask(request.create(PODS, "ml", objects.trainer("net", 0, "n0")))
     uid = pod["metadata"]["uid"]
     release = Release("ml/net", uid, "ml", "net-trainer-0", "n0", Reason.SERVICES_FIRST, {})
@@ -113,7 +114,7 @@ def test_an_eviction_that_is_refused_is_tried_again_later(bench: Bench) -> None:
 
 
 def test_success_of_one_tier_does_not_end_the_pause_of_the_other(bench: Bench) -> None:
-    """Otherwise a job whose class is missing would be tried in every round."""
+    """Otherwise a job whose class is missing would be tried in every tick."""
     priority_class = {"metadata": {"name": "edl-surplus"}, "value": -8, "preemptionPolicy": "Never"}
     bench.api.ask(request.create(request.PRIORITYCLASSES, None, priority_class))
     created = bench.make(1, 1)
@@ -140,7 +141,7 @@ def test_a_taken_name_that_cannot_be_read_counts_as_taken(bench: Bench) -> None:
 
 
 def test_a_spare_id_whose_pod_came_after_all_makes_way_for_a_new_one(bench: Bench) -> None:
-    """Only the answer was lost: the next trainer that is wanted is made now, not a round later."""
+    """Only the answer was lost: the next trainer that is wanted is made now, not a tick later."""
     priority_class = {
         "metadata": {"name": "edl-guaranteed"},
         "value": -8,
@@ -214,15 +215,15 @@ def test_a_slow_eviction_is_not_waited_for(*, refused: bool) -> None:
     index = ClusterState()
     index.put_pod(pod)
     with ThreadPoolExecutor(1) as pool:
-        trainers = TrainerController(
+        context = ControllerContext(
             api,
             index,
-            expectations=Expectations(),
-            writer=JobWriter(api, index),
-            pool=pool,
-            clock_s=Clock().seconds,
+            Expectations(),
+            pool,
+            Clock().seconds,
             endpoints=lambda _: JobEndpoints("", ""),
         )
+        trainers = TrainerController(context, JobWriter(api, index))
         first = trainers.evict([release]), index.pods[pod.uid].deleting
         second = trainers.evict([release])
         api.answering.set()

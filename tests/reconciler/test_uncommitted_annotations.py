@@ -72,11 +72,11 @@ class Cluster:
         )
 
     def begin(self) -> None:
-        """One round."""
+        """One tick."""
         self.annotator.write(self.jobs, self.index, self.reports, self.now_s, self.pool)
 
     def look(self) -> list[tuple[str, str]]:
-        """One round, and all that it writes."""
+        """One tick, and all that it writes."""
         self.begin()
         self.pool.run()
         written, self.written = self.written, []
@@ -112,7 +112,7 @@ def test_less_than_a_step_is_not_written(seconds: float, text: str, cluster: Clu
 
 
 def test_nothing_is_begun_while_older_writes_are_under_way(cluster: Cluster) -> None:
-    """Nor is it lost: the first round after them writes what was due meanwhile."""
+    """Nor is it lost: the first tick after them writes what was due meanwhile."""
     cluster.report({0: 10.0})
     cluster.begin()
     cluster.report({0: 10.0, 1: 20.0})
@@ -128,7 +128,7 @@ def test_nothing_is_begun_while_older_writes_are_under_way(cluster: Cluster) -> 
 
 
 def test_a_leader_that_changes_while_writes_are_under_way_is_not_lost(cluster: Cluster) -> None:
-    """It is written in the first round after them, due or not."""
+    """It is written in the first tick after them, due or not."""
     cluster.report({0: 10.0}, leader=0)
     cluster.begin()
     cluster.report({1: 10.0}, leader=1)
@@ -197,7 +197,7 @@ def test_a_job_whose_master_said_nothing_keeps_what_is_written() -> None:
 
 
 def test_a_write_that_fails_ends_nothing(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pod may be deleted; the next round finds remaining differences."""
+    """The pod may be deleted; the next tick finds remaining differences."""
 
     def refuse(api_request: Request) -> bytes:
         raise errors.NotFound("gone", status=404, request=api_request.line)

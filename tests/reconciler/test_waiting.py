@@ -51,20 +51,20 @@ def _run_until_quiet(process: Process) -> None:
 
 
 def _writes(world: World) -> list[str]:
-    """All but the slow round of classes and budgets, which is made again every few minutes."""
+    """All but the slow check of classes and budgets, which is made again every few minutes."""
     slow = ("priorityclasses", "poddisruptionbudgets")
     return [w.line for w in world.api.writes if not any(word in w.path for word in slow)]
 
 
 def _quiet(process: Process, ticks: int = 100) -> bool:
-    """Whether that many rounds write nothing and leave the loop at its slow tick."""
+    """Whether that many ticks write nothing and leave the loop at its slow tick."""
     before = _writes(process.world)
     for _ in range(ticks):
         process.world.clock.advance(TICK_S)
         plan = process.round()
         assert plan is not None
         assert plan.empty
-    assert process.loop._idle  # noqa: SLF001 - nothing else says how soon the next round is
+    assert process.loop._idle  # noqa: SLF001 - nothing else says how soon the next tick is
     return _writes(process.world) == before
 
 

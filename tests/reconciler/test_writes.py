@@ -48,7 +48,7 @@ def test_a_report_is_one_write(bench: Bench) -> None:
 
 
 def test_a_report_on_an_older_job_is_not_written(bench: Bench) -> None:
-    """The next round makes it from what is there then."""
+    """The next tick makes it from what is there then."""
     report = JobUpdate(bench.known, bench.known.status, trainer_accounting.serialize(OPENED))
     bench.api.ask(request.merge_patch(JOBS, "ml", "net", {"metadata": {"labels": {"a": "b"}}}))
 

@@ -179,18 +179,18 @@ class Process:
         )
 
     def round(self) -> Plan | None:
-        """Reads the cluster, then runs one round."""
+        """Reads the cluster, then runs one tick."""
         look(self.cache)
         return self.tick()
 
     def tick(self) -> Plan | None:
-        """Runs one round on the cluster as read before; returns when all its writes have ended."""
+        """Runs one tick on the cluster as read before; returns when all its writes have ended."""
         new_plan = self.loop.tick()
         self.writers.settle()
         return new_plan
 
     def run(self, seconds: int) -> None:
-        """Runs one round a second, and the control plane in between."""
+        """Runs one tick a second, and the control plane in between."""
         for _ in range(seconds):
             self.round()
             self.world.step()

@@ -8,6 +8,7 @@ from policy.names import Tier
 from policy.plan import Create
 from policy.reasons import Reason
 from policy.snapshot import Job, TrainerAccounting
+from reconciler.controller_context import ControllerContext
 from reconciler.expectations import Expectations
 from reconciler.job_objects import JobEndpoints
 from reconciler.job_writer import JobWriter
@@ -30,15 +31,15 @@ class Bench:
         self.api.ask(request.create(JOBS, "ml", objects.job("net")))
         self.index.put_job(self.job())
         self.writer = JobWriter(self.api, self.index)
-        self.trainers = TrainerController(
+        context = ControllerContext(
             self.api,
             self.index,
-            expectations=Expectations(),
-            writer=self.writer,
-            pool=pool,
-            clock_s=self.clock.seconds,
+            Expectations(),
+            pool,
+            self.clock.seconds,
             endpoints=lambda _: JobEndpoints("", ""),
         )
+        self.trainers = TrainerController(context, self.writer)
 
     def job(self) -> Job:
         """The Job on the API server."""

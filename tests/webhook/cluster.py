@@ -8,8 +8,8 @@ import yaml
 
 from kube import request
 from kube.fake import FakeApi
-from policy.mutation import EDL_CLASSES
 from policy.names import POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE
+from policy.priority_classes import EDL_CLASSES
 
 ROOT = Path(__file__).parents[2]
 KINDS = {

@@ -5,7 +5,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from policy.model import Policy
-from policy.mutation import EDL_CLASSES
+from policy.priority_classes import EDL_CLASSES
 from runtime import web
 from runtime.metrics import Metrics
 from tests.webhook.vectors import review

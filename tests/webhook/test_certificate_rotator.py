@@ -263,9 +263,9 @@ class Stopping:
 class Longest:
     """A random generator that always returns the longest pause."""
 
-    def uniform(self, _low: float, high: float) -> float:
+    def random(self) -> float:
         """See `random.Random`."""
-        return high
+        return 1.0
 
 
 def test_failed_syncs_are_retried_with_growing_pauses(

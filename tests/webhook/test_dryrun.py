@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from policy.model import Policy
-from policy.mutation import EDL_CLASSES
+from policy.priority_classes import EDL_CLASSES
 from webhook import dryrun
 from webhook.__main__ import main
 from webhook.review import AdmissionContext

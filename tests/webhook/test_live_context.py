@@ -4,8 +4,8 @@ import pytest
 
 from kube import request
 from kube.fake import FakeApi
-from policy.mutation import EDL_CLASSES, PriorityClassValues
 from policy.names import SYSTEM_NAMESPACE
+from policy.priority_classes import EDL_CLASSES, PriorityClassValues
 from tests.webhook.cluster import put_policy, with_classes
 from tests.webhook.waiting import until
 from webhook.live_context import LiveContext

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 import yaml
 
-from policy.mutation import EDL_CLASSES, PriorityClassValues
+from policy.priority_classes import EDL_CLASSES, PriorityClassValues
 from tests.webhook.cluster import ROOT, registrations
 from webhook.registration import by_url
 

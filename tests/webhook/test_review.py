@@ -5,7 +5,7 @@ import jsonpatch
 import pytest
 
 from policy.model import Policy
-from policy.mutation import EDL_CLASSES
+from policy.priority_classes import EDL_CLASSES
 from tests.webhook.vectors import NAMES, request, thing
 from webhook import review
 from webhook.review import AdmissionContext
@@ -121,6 +121,19 @@ def test_a_misspelt_annotation_is_refused_when_it_is_written() -> None:
     assert "edl.training/qeue does not exist: write edl.training/queue" in _refusal(misspelt)
     assert "does not exist" in _refusal(misspelt, _job(completions=None))
     assert _refusal(misspelt, _job(qeue="other", completions=None)) == ""
+
+
+def test_a_job_that_only_meant_to_be_elastic_is_refused() -> None:
+    """With both bounds misspelt it would run as an ordinary Job."""
+    job = thing("job-create-plain")
+    job["metadata"]["annotations"] = {
+        "edl.training/min-trainer": "2",
+        "edl.training/maxtrainers": "4",
+    }
+
+    refusal = _refusal(job)
+
+    assert "edl.training/maxtrainers does not exist: write edl.training/max-trainers" in refusal
 
 
 def test_update_checks_what_changes() -> None:

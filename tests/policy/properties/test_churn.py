@@ -1,4 +1,4 @@
-"""A long life: a thousand rounds in which services and jobs come and go at random."""
+"""A long life: a thousand cycles in which services and jobs come and go at random."""
 
 from dataclasses import replace
 from random import Random
@@ -32,7 +32,7 @@ class Churn:
         self._happenings = (self._serve, self._retire, self._submit, self._end)
 
     def round(self) -> Plan:
-        """Something happens with some likelihood; then one round passes."""
+        """Something happens with some likelihood; then one cycle passes."""
         if self.random.random() < 0.3:
             self.events += 1
             self.random.choice(self._happenings)()

@@ -99,7 +99,7 @@ def test_plans_come_to_rest_with_all_servers(case: Case) -> None:
 @CALM
 @given(_served())
 def test_what_is_placed_fits(case: Case) -> None:
-    """In every round what runs on a node fits it, servers included; no server goes for a trainer."""
+    """In every cycle what runs on a node fits it, servers included; no server goes for a trainer."""
     cluster = Cluster(case.snapshot.nodes, case.snapshot.jobs, case.snapshot.pods)
     for _ in range(12):
         new_plan = cluster.round(case.policy)

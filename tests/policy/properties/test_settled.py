@@ -1,6 +1,6 @@
-"""What holds when plans are carried out round by round until nothing changes any more.
+"""What holds when plans are carried out cycle by cycle until nothing changes any more.
 
-Carried out means `tests.support.simulate`: each round plans, applies the plan at once, lets an
+Carried out means `tests.support.simulate`: each cycle plans, applies the plan at once, lets an
 ideal kube-scheduler bind and preempt, and ends what was leaving; 30 s pass.
 """
 
@@ -44,7 +44,7 @@ def test_plans_come_to_rest(case: Case) -> None:
 @CALM
 @given(rich.cases())
 def test_nodes_devices_and_quotas_hold(case: Case) -> None:
-    """In every round what runs on a node fits it, whole devices included; quotas bind all growth."""
+    """In every cycle what runs on a node fits it, whole devices included; quotas bind all growth."""
     cluster = _cluster(case)
     for _ in range(12):
         before = cluster.counts()

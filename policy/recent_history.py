@@ -1,0 +1,64 @@
+"""The recent past as the next decisions need it: cooling nodes, reclaims, moves that failed. Pure.
+
+The reconciler and its simulation keep a `RecentHistory`; the extender needs `CoolDowns` alone.
+"""
+
+from collections.abc import Mapping
+
+from policy.plan import FailedMove, History, MoveKey, Plan
+from policy.reasons import Reason
+
+_KEEP_RECLAIMED_S = 1800.0
+"""Longer than the longest back-off of the services rule, so that its doubling is not lost."""
+
+
+class CoolDowns:
+    """The nodes that just gave capacity back. Times are seconds on any one clock."""
+
+    def __init__(self) -> None:
+        self._until_s: dict[str, float] = {}
+
+    def start(self, node: str, now_s: float, cool_down_s: float) -> None:
+        """Starts the cool-down of a node, or starts it again."""
+        self._until_s[node] = now_s + cool_down_s
+
+    def cooling(self, now_s: float) -> Mapping[str, float]:
+        """Node -> end of its cool-down, for those that have not ended; ended ones are dropped."""
+        self._until_s = {node: end_s for node, end_s in self._until_s.items() if end_s > now_s}
+        return self._until_s
+
+
+class RecentHistory:
+    """What earlier plans did, as far as the next plan considers it. Entries expire by age."""
+
+    def __init__(self) -> None:
+        self.cool_downs = CoolDowns()
+        self._reclaimed_for: dict[str, tuple[int, float]] = {}
+        self._failed_moves: Mapping[MoveKey, FailedMove] = {}
+
+    def record(self, plan: Plan, now_s: float, cool_down_s: float) -> None:
+        """Records a plan that is about to be executed.
+
+        Args:
+            plan: Its releases for services start the cool-down of the nodes they free; its failed
+                moves need not be tried again at once.
+            now_s: Seconds since the epoch.
+            cool_down_s: How long no trainer is added to a freed node.
+        """
+        self._failed_moves = plan.failed_moves
+        for uid in plan.reclaimed_for:
+            times, _ = self._reclaimed_for.get(uid, (0, 0.0))
+            self._reclaimed_for[uid] = (times + 1, now_s)
+        for release in plan.releases:
+            if release.reason is Reason.SERVICES_FIRST:
+                self.cool_downs.start(release.node, now_s, cool_down_s)
+
+    def history(self, now_s: float) -> History:
+        """The entries that have not expired at `now_s`."""
+        self._reclaimed_for = {
+            uid: (times, last_s)
+            for uid, (times, last_s) in self._reclaimed_for.items()
+            if last_s + _KEEP_RECLAIMED_S > now_s
+        }
+        cooling = dict(self.cool_downs.cooling(now_s))
+        return History(cooling, dict(self._reclaimed_for), self._failed_moves)

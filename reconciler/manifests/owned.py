@@ -1,0 +1,61 @@
+"""What all objects of a job have in common: the Job owns them, so they are deleted with it. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from policy.names import LABEL_JOB
+from policy.snapshot import Job
+
+
+def metadata(job: Job, name: str, *, blocks: bool = False) -> dict[str, Any]:
+    """Metadata of an object that the Job owns.
+
+    Args:
+        job: The owner.
+        name: Name of the object.
+        blocks: Whether a deletion of the Job in the foreground waits for the object.
+    """
+    owner: dict[str, Any] = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": job.name,
+        "uid": job.uid,
+        "controller": True,
+    }
+    if blocks:
+        owner["blockOwnerDeletion"] = True
+    return {
+        "name": name,
+        "namespace": job.namespace,
+        "labels": {LABEL_JOB: job.name},
+        "ownerReferences": [owner],
+    }
+
+
+def is_own(job: Job, api_object: Mapping[str, Any]) -> bool:
+    """Whether an object belongs to this very Job, not to another of its name or to a user."""
+    references = (api_object.get("metadata") or {}).get("ownerReferences") or ()
+    return any(reference.get("uid") == job.uid for reference in references)
+
+
+def service(
+    job: Job, name: str, selector: Mapping[str, str], port_name: str, port: int
+) -> dict[str, Any]:
+    """A Service of the job's pods with these labels, whether or not they are ready."""
+    return {
+        "metadata": metadata(job, name),
+        "spec": {
+            "selector": {LABEL_JOB: job.name, **selector},
+            "publishNotReadyAddresses": True,
+            "ports": [{"name": port_name, "port": port, "targetPort": port}],
+        },
+    }
+
+
+def service_url(service_object: Mapping[str, Any], port: int) -> str:
+    """The URL of a Service of the API server; "" where it has no cluster IP."""
+    address = (service_object.get("spec") or {}).get("clusterIP") or ""
+    if address in ("", "None"):
+        return ""
+    host = f"[{address}]" if ":" in address else address
+    return f"http://{host}:{port}"

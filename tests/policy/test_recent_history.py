@@ -1,0 +1,48 @@
+"""What is remembered between plans, and for how long."""
+
+from policy.plan import FailedMove, MoveKey, Plan, Release
+from policy.reasons import Reason
+from policy.recent_history import CoolDowns, RecentHistory
+from tests.support.builders import NOW_S, job
+
+JOB = job("net")
+MOVED = Release(JOB.key, "u", "ml", "p", "n1", Reason.FAIR_SHARE, {})
+
+
+def test_a_node_cools_down_for_as_long_as_asked() -> None:
+    """And no longer; a new start counts, whatever remained of the old one."""
+    cool_downs = CoolDowns()
+    cool_downs.start("n0", NOW_S, 5.0)
+
+    assert cool_downs.cooling(NOW_S + 4) == {"n0": NOW_S + 5}
+    cool_downs.start("n0", NOW_S + 4, 5.0)
+    assert cool_downs.cooling(NOW_S + 8) == {"n0": NOW_S + 9}
+    assert cool_downs.cooling(NOW_S + 9) == {}
+
+
+def test_our_own_releases_cool_only_for_services() -> None:
+    """A move between jobs must be able to use the node at once."""
+    recent = RecentHistory()
+    reclaimed = Release(JOB.key, "v", "ml", "q", "n2", Reason.SERVICES_FIRST, {})
+    recent.record(Plan(releases=(MOVED, reclaimed)), NOW_S, 5.0)
+
+    assert recent.history(NOW_S).cooling == {"n2": NOW_S + 5}
+
+
+def test_how_often_a_service_was_helped_is_remembered_for_half_an_hour() -> None:
+    """So that releases for one that does not come become rarer."""
+    recent = RecentHistory()
+    recent.record(Plan(reclaimed_for=frozenset({"u"})), NOW_S, 5.0)
+    recent.record(Plan(reclaimed_for=frozenset({"u"})), NOW_S + 10, 5.0)
+
+    assert recent.history(NOW_S + 1000).reclaimed_for == {"u": (2, NOW_S + 10)}
+    assert recent.history(NOW_S + 1810).reclaimed_for == {}
+
+
+def test_a_move_that_failed_is_remembered_for_the_next_plan() -> None:
+    """Else every plan would look at every node again for a job that cannot be helped."""
+    recent = RecentHistory()
+    failed: dict[MoveKey, FailedMove] = {(JOB.requests["cpu"],): FailedMove(NOW_S, 7)}
+    recent.record(Plan(failed_moves=failed), NOW_S, 5.0)
+
+    assert recent.history(NOW_S).failed_moves == failed
