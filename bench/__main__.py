@@ -1,6 +1,5 @@
 """`python -m bench`: the benchmarks, their report and their table."""
 
-import argparse
 import gc
 import os
 import subprocess
@@ -18,13 +17,14 @@ from bench.catalogue import BENCHMARKS
 from e2e.measure import report
 from e2e.measure.criteria import Criterion
 from e2e.measure.processes import commit, machine
+from runtime.command_line import Parser
+from runtime.signals import INTERRUPTED
 
 FULL = ((100, 1_000, 5_000), 60)
 QUICK = ((50, 200), 9)
 """Numbers of nodes, and repetitions of a short measurement."""
 
 _ROOT = Path(__file__).parents[1]
-_INTERRUPTED = 130
 _DESCRIPTION = """Measures on synthetic clusters of 100, 1 000 and 5 000 nodes (ten pods per node, a
 job per five nodes) how long a plan and the extender's responses take; then a master with sixteen
 trainers, the overhead of the SDK, an all-reduce, and synchronous training while members change: its
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _report(arguments.output, results, console, quick=arguments.quick)
     except KeyboardInterrupt:
         console.print("interrupted: nothing was written")
-        return _INTERRUPTED
+        return INTERRUPTED
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         complaints.print(
             f"bench: {error}", style="red", highlight=False, markup=False, soft_wrap=True
@@ -60,8 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m bench",
         description=_DESCRIPTION,
         epilog="With STRICT=1 in the environment a missed criterion is a failure.",

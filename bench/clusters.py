@@ -20,9 +20,9 @@ from bench.shapes import (
     plain_node,
 )
 from policy.model import Fairness, Policy, Reserve
-from policy.mutation import EDL_CLASSES
 from policy.names import Role, Tier
 from policy.placement import admits
+from policy.priority_classes import CLASS_OF, EDL_CLASSES
 from policy.snapshot import Job, Node, Phase, Pod, Resources, Snapshot
 
 NOW_S = 1_800_000_000.0
@@ -249,7 +249,7 @@ def trainer(
     """A trainer of a job; guaranteed if its number is below the job's minimum."""
     if tier is None:
         tier = Tier.GUARANTEED if number < owner.min_trainers else Tier.SURPLUS
-    values = EDL_CLASSES[f"edl-{tier}"]
+    values = EDL_CLASSES[CLASS_OF[tier]]
     began_s = owner.created_s + 10 * number if created_s is None else created_s
     return Pod(
         namespace=owner.namespace,

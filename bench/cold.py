@@ -4,23 +4,23 @@ It needs its own process, because peak memory is a property of the process and n
 """
 
 import sys
-from pathlib import Path
 from time import perf_counter
 
 import orjson
 
 from bench.clusters import NOW_S, cluster, policy
+from e2e.measure.processes import peak_mb
 from policy.cluster_state import ClusterState
 from policy.planner import plan
 
-_KIB_PER_MB = 1024
-"""MB means MiB here, as in `kubectl top`."""
-
 
 def measure(nodes: int, seed: int) -> dict[str, float]:
-    """Measures seconds of state and plan, and peak memory in MB with records and interpreter."""
+    """Measures seconds of state and plan, and peak memory in MB with records and interpreter.
+
+    MB means MiB here, as in `kubectl top`.
+    """
     snapshot = cluster(nodes, seed)
-    records_mb = _peak_mb()
+    records_mb = peak_mb()
     begun_s = perf_counter()
     state = ClusterState.of(snapshot)
     built_s = perf_counter()
@@ -30,18 +30,11 @@ def measure(nodes: int, seed: int) -> dict[str, float]:
         "index_seconds": built_s - begun_s,
         "plan_seconds": done_s - built_s,
         "records_mb": records_mb,
-        "peak_mb": _peak_mb(),
+        "peak_mb": peak_mb(),
         "jobs_planned": len(full_plan.jobs),
         "creates": sum(create.count for create in full_plan.creates),
         "releases": len(full_plan.releases),
     }
-
-
-def _peak_mb() -> float:
-    """Peak memory of this program: unlike `ru_maxrss`, VmHWM excludes the time before `exec`."""
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    peak = next(line for line in lines if line.startswith("VmHWM:"))
-    return int(peak.split()[1]) / _KIB_PER_MB
 
 
 if __name__ == "__main__":

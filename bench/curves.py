@@ -88,7 +88,7 @@ def _asynchronous(flavour: Flavour, folder: Path, seed: int) -> float:
         for _ in range(MEMBERS):
             fleet.add()
         for share in (0.25, 0.5):
-            if not fleet.until(lambda: _version(fleet) >= share * steps, _END_S):  # noqa: B023 - called at once
+            if not fleet.until(lambda: fleet.newest_step() >= share * steps, _END_S):  # noqa: B023 - called at once
                 break
             fleet.active()[0].process.kill()
             fleet.add()
@@ -100,12 +100,6 @@ def _asynchronous(flavour: Flavour, folder: Path, seed: int) -> float:
     if not accuracies:
         raise RuntimeError(fleet.members[-1].log.read_text(encoding="utf-8")[-300:])
     return float(accuracies[-1])
-
-
-def _version(fleet: Fleet) -> int:
-    for member in fleet.members:
-        member.look()
-    return max(int(member.steps[-1]["step"]) if member.steps else 0 for member in fleet.members)
 
 
 def _jobs(flavour: Flavour, folder: Path, seed: int) -> tuple[Curve, Curve, Curve]:

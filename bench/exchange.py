@@ -7,17 +7,18 @@ the same run: the ratio is meaningful on a machine with other load, too.
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from statistics import median
 from typing import Any
 
+from edl.local.ports import free_ports
+
 from bench.benchmark import Result, Setting
+from bench.digits import PADDLE, ROOT
 from e2e.measure.criteria import Criterion
 
 WORLDS = (2, 4, 8)
@@ -30,8 +31,6 @@ _TURN_ROUNDS = 20
 _ANSWER_S = 300.0
 _END_S = 20.0
 _PROGRAM = "bench.exchange_member"
-_ROOT = Path(__file__).parents[1]
-_PADDLE = _ROOT / "build" / "paddle" / "bin" / "python"
 
 Figures = list[list[float]]
 """Milliseconds of every sum, for each size."""
@@ -39,7 +38,7 @@ Figures = list[list[float]]
 
 def run(setting: Setting) -> Result:
     """Measures EDL's ring and gloo in alternating turns."""
-    pythons = {"ring": sys.executable} | ({"gloo": str(_PADDLE)} if _PADDLE.exists() else {})
+    pythons = {"ring": sys.executable} | ({"gloo": str(PADDLE)} if PADDLE.exists() else {})
     turns = max(1, setting.rounds // _TURN_ROUNDS)
     counts = [max(_LEAST, round(min(setting.rounds, _TURN_ROUNDS) * share)) for share in SHARES]
     medians: dict[str, dict[str, float]] = {kind: {} for kind in pythons}
@@ -83,7 +82,7 @@ def measure(
             for rank in range(world)
         ]
         addresses = [_receive(member) for member in members]
-        reply = addresses if kind == "ring" else _free_port()
+        reply = addresses if kind == "ring" else free_ports(1)[0]
         for member in members:
             _send(member, reply)
         figures: list[Figures] = [_receive(member) for member in members]
@@ -97,7 +96,7 @@ def _member(command: list[str]) -> Iterator["subprocess.Popen[str]"]:
     quiet = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}  # one core each, as trainers have
     with subprocess.Popen(
         command,
-        cwd=_ROOT,
+        cwd=ROOT,
         env=os.environ | quiet,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -127,11 +126,6 @@ def _receive(member: "subprocess.Popen[str]") -> Any:
     if not line:
         raise RuntimeError(f"a member ended without a result: {_PROGRAM}")
     return json.loads(line)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def result(setting: Setting, medians: dict[str, dict[str, float]]) -> Result:

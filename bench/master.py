@@ -9,7 +9,6 @@ import asyncio
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,14 +16,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any, Self
 
 import orjson
 from edl.local.ports import free_ports
 
 from bench.benchmark import Result, Setting
+from bench.startup import STARTED_S, accepts
 from e2e.measure.criteria import Criterion
+from e2e.measure.processes import peak_mb
+from master.commands import Acknowledgement, Describe, Join, Work
 from master.ledger import Ledger
 
 Json = dict[str, Any]
@@ -36,8 +38,6 @@ AT_ONCE = (1, 8)
 _MILLION = 1_000_000
 _RECORDS = 1_000_000_000
 _SECONDS_A_ROUND = 0.25
-_STARTED_S = 60.0
-_LOOK_S = 0.01
 _ANSWER_S = 60.0
 
 
@@ -95,12 +95,12 @@ class _Master:
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
-        self._process.wait(_STARTED_S)
+        self._process.wait(STARTED_S)
 
     def restart(self) -> float:
         """Kills and restarts it; returns seconds until the new process accepts connections."""
         self._process.send_signal(signal.SIGKILL)
-        self._process.wait(_STARTED_S)
+        self._process.wait(STARTED_S)
         begun_s = perf_counter()
         self._start()
         return perf_counter() - begun_s
@@ -114,15 +114,9 @@ class _Master:
                 stdout=log,
                 stderr=log,
             )
-        until_s = perf_counter() + _STARTED_S
-        while perf_counter() < until_s and self._process.poll() is None:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), _ANSWER_S).close()
-            except ConnectionRefusedError:
-                sleep(_LOOK_S)
-            else:
-                return
-        raise RuntimeError(f"the master does not start: {(self._home / 'log').read_text()[-300:]}")
+        if not accepts(self.port, self._process):
+            log_end = (self._home / "log").read_text(encoding="utf-8")[-300:]
+            raise RuntimeError(f"the master does not start: {log_end}")
 
 
 @dataclass
@@ -238,21 +232,14 @@ def epoch(tasks: int) -> None:
     ledger = Ledger("bench")
     shape: Json = {"records": _RECORDS, "task_records": _RECORDS // tasks, "epochs": 1}
     shape |= {"shuffle_seed": 1, "kind": "training", "overlap": False}
-    ledger.execute({"do": "describe", "name": "train", "shape": shape})
-    who = {"trainer": "t", "incarnation": "t"}
-    ledger.execute({"do": "join", **who})
-    done: list[Json] = []
+    ledger.execute(Describe("train", shape))
+    ledger.execute(Join("t", "t"))
+    done: tuple[Acknowledgement, ...] = ()
     while not ledger.complete:
-        answer = ledger.execute({"do": "work", **who, "want": 1000, "done": done})
-        done = [{"task": task["task"], "attempt": task["attempt"]} for task in answer["tasks"]]
-
-
-def _peak_mb() -> float:
-    """Peak memory of this program; MB means MiB, as in `bench.cold`."""
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) / 1024
+        answer = ledger.execute(Work("t", "t", done, want=1000))
+        done = tuple(Acknowledgement(task["task"], task["attempt"]) for task in answer["tasks"])
 
 
 if __name__ == "__main__":
     epoch(int(sys.argv[1]))
-    sys.stdout.write(f"{_peak_mb()}\n")
+    sys.stdout.write(f"{peak_mb()}\n")

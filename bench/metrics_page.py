@@ -1,6 +1,5 @@
 """`python -m bench.metrics_page`: writes docs/metrics.md from the registries of the components."""
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from master.metrics import MasterMetrics
 from pserver.metrics import PserverMetrics
 from reconciler.settings import ReconcilerSettings
 from runtime import web
+from runtime.command_line import Parser
 from runtime.metrics import MetricDescription, Metrics
 from runtime.serve import WebService
 from webhook.server import WebhookServer
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0.
     """
-    parser = argparse.ArgumentParser(prog="python -m bench.metrics_page", description=__doc__)
+    parser = Parser(prog="python -m bench.metrics_page", description=__doc__)
     parser.add_argument("--output", type=Path, default=PAGE, help="the file; default: %(default)s")
     arguments = parser.parse_args(argv)
     arguments.output.write_text(page(component_metrics()), "utf-8")

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -11,6 +10,7 @@ import orjson
 
 from bench.benchmark import Result, Setting, Times, grown
 from bench.clusters import NOW_S, cluster, policy, service
+from bench.digits import ROOT
 from bench.plan_executor import PlanExecutor, bound
 from bench.shapes import SERVICES
 from e2e.measure.criteria import Criterion
@@ -28,7 +28,6 @@ LIMITS = {
 SEEDS = (1, 2, 3)
 """Clusters settle at different speeds; the slowest counts."""
 
-_ROOT = Path(__file__).parents[1]
 _COLD_TIMEOUT_S = 300
 _SETTLING_ROUNDS = 20
 _FULL_PLANS = 3
@@ -82,7 +81,7 @@ def _cold(nodes: int, seed: int) -> dict[str, Any]:
     """Measures one plan in a fresh process."""
     command = [sys.executable, "-m", "bench.cold", str(nodes), str(seed)]
     done = subprocess.run(
-        command, cwd=_ROOT, stdout=subprocess.PIPE, check=True, timeout=_COLD_TIMEOUT_S
+        command, cwd=ROOT, stdout=subprocess.PIPE, check=True, timeout=_COLD_TIMEOUT_S
     )
     figures: dict[str, Any] = orjson.loads(done.stdout)
     return figures

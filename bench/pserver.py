@@ -8,14 +8,13 @@ import contextlib
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any
 
 import edl
@@ -25,6 +24,7 @@ from edl.servers import Gradients, Lookup, PserverClient, Rules, Table
 from edl.servers.model_spec import ModelSpec
 
 from bench.benchmark import Result, Setting, Times
+from bench.startup import STARTED_S, accepts
 from e2e.measure.criteria import Criterion
 
 Json = dict[str, Any]
@@ -32,7 +32,7 @@ SERVERS = 2
 WORKERS = (1, 4, 8)
 NUMBERS, ROWS, DIM, IDS = 1_000_000, 10_000, 16, 1_000_000
 _SMALL = 100
-_STARTED_S, _LOOK_S, _PATIENCE_S = 30.0, 0.01, 30.0
+_PATIENCE_S = 30.0
 _SECONDS_A_ROUND = 0.05
 _TOKEN = "EDL_TOKEN"  # noqa: S105 - a variable's name
 _RULES = Rules(None, modulate=False, checkpoint_steps=0, checkpoint_seconds=0.0, checkpoint_keep=1)
@@ -127,7 +127,7 @@ def _load(urls: tuple[str, ...], token: str, workers: int, seconds: float) -> fl
         )
         for _ in range(workers)
     ]
-    outputs = [process.communicate(timeout=seconds + 2 * _STARTED_S)[0] for process in running]
+    outputs = [process.communicate(timeout=seconds + 2 * STARTED_S)[0] for process in running]
     if any(process.returncode for process in running):
         raise RuntimeError("a worker of the benchmark failed: see above")
     return sum(float(text) for text in outputs)
@@ -170,7 +170,8 @@ def _served(numbers: int) -> Iterator[tuple[tuple[str, ...], str]]:
             for index, port in enumerate(ports):
                 running.append(_start(index, port, Path(folder), token))
             for port, process in zip(ports, running, strict=True):
-                _wait(port, process)
+                if not accepts(port, process):
+                    raise RuntimeError("a parameter server does not start")
             urls = tuple(f"http://127.0.0.1:{port}" for port in ports)
             with _connected(urls, token, numbers):
                 pass
@@ -178,7 +179,7 @@ def _served(numbers: int) -> Iterator[tuple[tuple[str, ...], str]]:
         finally:
             for process in running:
                 process.send_signal(signal.SIGKILL)
-                process.wait(_STARTED_S)
+                process.wait(STARTED_S)
 
 
 def _start(index: int, port: int, folder: Path, token: str) -> subprocess.Popen[bytes]:
@@ -186,18 +187,6 @@ def _start(index: int, port: int, folder: Path, token: str) -> subprocess.Popen[
     program += ["--listen", f"127.0.0.1:{port}", "--checkpoints", str(folder), "--job", "bench"]
     with (folder / f"log-{index}").open("ab") as log:
         return subprocess.Popen(program, env={**os.environ, _TOKEN: token}, stdout=log, stderr=log)
-
-
-def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
-    until_s = perf_counter() + _STARTED_S
-    while perf_counter() < until_s and process.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), _STARTED_S).close()
-        except ConnectionRefusedError:
-            sleep(_LOOK_S)
-        else:
-            return
-    raise RuntimeError("a parameter server does not start")
 
 
 if __name__ == "__main__":

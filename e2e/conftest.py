@@ -1,10 +1,35 @@
 """Fixtures of the end-to-end tests."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from e2e.environment import (
+    Environment,
+    IsolatedNamespace,
+    isolated_namespace,
+    running_environment,
+)
+
 _FIGURE = "figure"
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    """One cluster with EDL for all tests of a file; its nodes are played."""
+    with running_environment(tmp_path_factory.mktemp("environment")) as cluster_environment:
+        yield cluster_environment
+
+
+@pytest.fixture
+def namespace(
+    environment: Environment, request: pytest.FixtureRequest
+) -> Iterator[IsolatedNamespace]:
+    """A namespace of the test's own; what it has killed is started again."""
+    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_"))
+    with isolated_namespace(environment, words[:50].strip("-")) as isolated:
+        yield isolated
 
 
 @pytest.fixture

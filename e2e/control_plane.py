@@ -51,18 +51,20 @@ _STOP_S = 8.0
 _POLL_S = 0.1
 _PROBE_S = 2.0
 _MASTER_IMAGE = "registry.invalid/edl"
+SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 _RBAC = "rbac.authorization.k8s.io"
-_RESOURCES = {
+RESOURCES = {
     resource.kind: resource
     for resource in (
         *request.RESOURCES,
-        Resource("", "v1", "serviceaccounts", "ServiceAccount"),
+        SERVICE_ACCOUNTS,
         Resource(_RBAC, "v1", "roles", "Role"),
         Resource(_RBAC, "v1", "rolebindings", "RoleBinding"),
         Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False),
         Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
     )
 }
+"""The kinds of `deploy/base`, by name."""
 _ELSEWHERE = frozenset({"Deployment", "Service", "PodDisruptionBudget"})
 """Kinds that run the components in a real cluster; here they are processes."""
 
@@ -223,12 +225,12 @@ class EdlControlPlane:
             document
             for path in sorted(_BASE.glob("*.yaml"), key=lambda path: path.name != "namespace.yaml")
             for document in _documents(path)
-            if document["kind"] in _RESOURCES and document["kind"] not in _ELSEWHERE
+            if document["kind"] in RESOURCES and document["kind"] not in _ELSEWHERE
         ]
         for document in documents:
             if document["kind"].endswith("WebhookConfiguration"):
                 document = by_url(document, self.url("webhook"))  # noqa: PLW2901 - the same, readdressed
-            resource = _RESOURCES[document["kind"]]
+            resource = RESOURCES[document["kind"]]
             api.send(request.create(resource, document["metadata"].get("namespace"), document))
 
     def _ready(self, name: str) -> bool:

@@ -11,13 +11,12 @@ service of 3 CPU.
 
 import contextlib
 import ssl
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
@@ -26,26 +25,23 @@ from e2e import workload
 from e2e.cluster.components import SchedulerOptions
 from e2e.cluster.local import Cluster, running
 from e2e.cluster.nodes import node
-from e2e.control_plane import EDL_COMPONENTS, EdlControlPlane
+from e2e.control_plane import EDL_COMPONENTS, SERVICE_ACCOUNTS, EdlControlPlane
+from e2e.waiting import until
 from e2e.workload import QUICK, SERVICES
 from kube import decode, request
 from kube.client import Client
 from kube.config import load
 from kube.errors import KubeError, NotFound
 from kube.reflector import Reflector
-from kube.request import DEPLOYMENTS, EVENTS, JOBS, NAMESPACES, NODES, PODS, Resource
+from kube.request import DEPLOYMENTS, EVENTS, JOBS, NAMESPACES, NODES, PODS, Request
 from policy import trainer_accounting
 from policy.names import ANNOTATION_MASTER
 from policy.snapshot import Job, Phase, Pod
 from runtime import clock
 
-T = TypeVar("T")
-
 NODE_COUNT = 12
 SLOTS = 3 * NODE_COUNT
 """Trainers that the cluster takes; a service still fits beside them on every node."""
-_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
-_POLL_S = 0.2
 _PROBE_S = 5.0
 _START_S = 30.0
 _CLEAN_S = 30.0
@@ -98,7 +94,7 @@ class PodHistory:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """A cluster of `NODE_COUNT` nodes with EDL, an administrator's client and a pod watch."""
+    """A cluster with EDL, an administrator's client and a pod watch."""
 
     cluster: Cluster
     control_plane: EdlControlPlane
@@ -108,6 +104,12 @@ class Environment:
     def send(self, api_request: request.Request) -> Any:
         """Sends a request as an administrator; returns the decoded answer."""
         return orjson.loads(self.api.send(api_request))
+
+    def declare_lost(self, node_name: str) -> None:
+        """Marks a node as not ready, as the node controller would after its grace period."""
+        condition = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
+        body = {"status": {"conditions": [condition]}}
+        self.send(request.merge_patch(NODES, None, node_name, body, subresource="status"))
 
     def restore(self) -> None:
         """Restarts components that a test has killed and not restarted."""
@@ -121,16 +123,35 @@ class Environment:
 
 
 @contextmanager
-def running_environment(directory: Path) -> Iterator[Environment]:
-    """Starts cluster and EDL; checks that no process is left at the end."""
-    control_plane = EdlControlPlane(directory)
+def edl_environment(
+    directory: Path,
+    control_plane: EdlControlPlane,
+    *,
+    real_nodes: int = 0,
+    images: Sequence[Path] = (),
+) -> Iterator[Environment]:
+    """Starts a cluster with EDL for the duration of the block.
+
+    Args:
+        directory: Gets the cluster's files.
+        control_plane: EDL's components, not started yet.
+        real_nodes: How many nodes run real containers; there are no others.
+        images: Container images for them.
+    """
+    scheduler = SchedulerOptions(control_plane.scheduler)
     with (
-        running(directory, scheduler=SchedulerOptions(control_plane.scheduler)) as cluster,
+        running(directory, scheduler=scheduler, real_nodes=real_nodes, images=images) as cluster,
         control_plane.installed_in(cluster),
         contextlib.closing(Client(load(cluster.admin), user_agent="edl-e2e")) as api,
         PodHistory(api).following() as pods,
     ):
-        environment = Environment(cluster, control_plane, api, pods)
+        yield Environment(cluster, control_plane, api, pods)
+
+
+@contextmanager
+def running_environment(directory: Path) -> Iterator[Environment]:
+    """Starts `NODE_COUNT` played nodes with EDL; checks that no process is left at the end."""
+    with edl_environment(directory, EdlControlPlane(directory)) as environment:
         environment.send(request.create(request.PRIORITYCLASSES, None, workload.service_class()))
         for number in range(NODE_COUNT):
             environment.send(request.create(NODES, None, node(f"node-{number:03}")))
@@ -236,6 +257,15 @@ class IsolatedNamespace:
             matching_events, key=lambda event: str(event["metadata"]["creationTimestamp"])
         )
 
+    def log(self, pod: str, container: str = "main") -> str:
+        """What a container has printed; "" where it cannot be read."""
+        path = request.path_of(PODS, self.name, pod)
+        log_request = Request("GET", f"{path}/log", (("container", container),))
+        try:
+            return self.environment.api.send(log_request).decode()
+        except KubeError:
+            return ""
+
     def wait_running(self, job: str, count: int, within_s: float) -> None:
         """Waits until exactly `count` trainers run."""
         condition = f"{count} trainers of {job} run"
@@ -313,26 +343,13 @@ class IsolatedNamespace:
 def isolated_namespace(environment: Environment, name: str) -> Iterator[IsolatedNamespace]:
     """Creates a namespace, and cleans up at the end: deletes it and restarts killed components."""
     environment.send(request.create(NAMESPACES, None, {"metadata": {"name": name}}))
-    until("the namespace may have pods", lambda: _has_account(environment, name), bool, _START_S)
+    until("it may have pods", lambda: has_account(environment.api, name), bool, _START_S)
     namespace = IsolatedNamespace(environment, name)
     try:
         yield namespace
     finally:
         environment.restore()
         namespace.clean()
-
-
-def until(condition: str, look: Callable[[], T], good: Callable[[T], bool], within_s: float) -> T:
-    """Polls `look` until `good` accepts the value; returns it, or fails with the last value."""
-    deadline_s = clock.monotonic_s() + within_s
-    while True:
-        value = look()
-        if good(value):
-            return value
-        assert clock.monotonic_s() < deadline_s, (
-            f"{condition}: not within {within_s} s; last value: {value}"
-        )
-        time.sleep(_POLL_S)
 
 
 def readiness(url: str) -> dict[str, Any]:
@@ -371,9 +388,10 @@ def _ready_nodes(environment: Environment) -> int:
     return sum(node.ready and not node.taints for node in nodes)
 
 
-def _has_account(environment: Environment, namespace: str) -> bool:
+def has_account(api: Client, namespace: str) -> bool:
+    """Whether pods may be created in a new namespace."""
     try:
-        environment.api.send(request.get(_ACCOUNTS, namespace, "default"))
+        api.send(request.get(SERVICE_ACCOUNTS, namespace, "default"))
     except KubeError:
         return False
     return True

@@ -4,26 +4,27 @@ Services take the place of two trainers for a while, and the servers stay. Then 
 is killed: it is restarted in place, all continue from its newest checkpoint, and the loss is reported.
 """
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from e2e.environment import Environment, IsolatedNamespace, isolated_namespace, until
-from e2e.real_training import picture, traces
-from e2e.real_training.fixture import (
+from e2e.environment import Environment, IsolatedNamespace
+from e2e.training import picture, traces
+from e2e.training.fixture import (
     SHARED,
+    edl_train,
+    paddle_environment,
     services,
     sleep_s,
     submit,
-    training_environment,
     write_data,
 )
-from e2e.real_training.observer import Observations, observe
-from e2e.real_training.picture import PictureData
-from e2e.real_training.traces import SIGTERM_EXIT, TrainerTrace, TrainingStep
+from e2e.training.observer import Observations, observe
+from e2e.training.picture import PictureData
+from e2e.training.traces import SIGTERM_EXIT, TrainerTrace, TrainingStep
+from e2e.waiting import until
 from kube import request
 from kube.request import PODS
 from policy.names import (
@@ -57,6 +58,7 @@ WORDS = (
     *("--evaluate-every", "1000000", "--epochs", str(EPOCHS), "--batch-size", str(BATCH)),
     *("--checkpoint-every", str(CHECKPOINT), "--seed", "1"),
 )
+PROGRAM = edl_train(WORDS, example=JOB, pause_s=PAUSE_S)
 BEFORE_S, BURST_S = 8.0, 12.0
 START_S = 240.0
 """Four imports of PaddlePaddle on two cores, at most."""
@@ -67,21 +69,14 @@ BACK_S = 15.0
 PARTS = 3
 CHANCE = 0.6
 """Above the accuracy of a constant prediction."""
-_PICTURE = Path("build/real_training/async.png")
+_PICTURE = Path("build/training/async.png")
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     """One real node of two cores, and EDL beside it."""
-    with training_environment(tmp_path_factory.mktemp("async")) as prepared:
+    with paddle_environment(tmp_path_factory.mktemp("async")) as prepared:
         yield prepared
-
-
-@pytest.fixture
-def namespace(environment: Environment) -> Iterator[IsolatedNamespace]:
-    """A namespace of the test's own."""
-    with isolated_namespace(environment, JOB) as isolated:
-        yield isolated
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +107,7 @@ class Run:
     @property
     def preempted(self) -> list[TrainerTrace]:
         """Traces of the trainers stopped during the burst; a finished job stops trainers, too."""
-        begun_s, ended_s = self.burst
-        return [trace for trace in self.traces if begun_s <= (trace.sigterm_s or 0.0) <= ended_s]
+        return traces.stopped_between(self.traces, self.burst)
 
     def pause_s(self) -> float:
         """The longest time without a step while services came and went."""
@@ -133,13 +127,7 @@ def _train(namespace: IsolatedNamespace, shared: Path) -> Run:
     """A job that loses two trainers to services, gets two back, and then loses a server."""
     write_data(JOB, shared)
     with observe(namespace, JOB, shared) as observations:
-        submit(
-            *(namespace, JOB, WORDS, shared),
-            trainers=(LOW, HIGH),
-            example=JOB,
-            pause_s=PAUSE_S,
-            annotations=SERVERS,
-        )
+        submit(namespace, JOB, PROGRAM, shared, trainers=(LOW, HIGH), annotations=SERVERS)
         until("all train", lambda: traces.working(shared), lambda count: count == HIGH, START_S)
         sleep_s(BEFORE_S)
         begun_s = clock.epoch_s()
@@ -192,20 +180,12 @@ def _trained_since(shared: Path, since_s: float) -> int:
     return sum(step.at_s > since_s for step in traces.all_steps(traces.read(shared)))
 
 
-def _accuracy(shared: Path) -> float:
-    """The accuracy of the last model, from a trainer's last line."""
-    printed = "".join(path.read_text() for path in shared.glob("*.log"))
-    match = re.search(r"evaluation of step \d+: loss [\d.e-]+, accuracy ([\d.]+)", printed)
-    assert match is not None, printed
-    return float(match[1])
-
-
 def test_servers_stay_and_one_that_is_killed_comes_back_in_place(
     namespace: IsolatedNamespace, tmp_path: Path, report: Callable[[str], None]
 ) -> None:
     """Services take two trainers and give them back; a dead server costs what no checkpoint had."""
     run = _train(namespace, tmp_path / "shared")
-    accuracy = _accuracy(tmp_path / "shared")
+    accuracy = traces.evaluated_accuracy(tmp_path / "shared")
     status = run.observations.status
     dataset = status["datasets"]["training"]
     lost = [
@@ -220,7 +200,7 @@ def test_servers_stay_and_one_that_is_killed_comes_back_in_place(
         f"for {BURST_S:.0f} s, then a server dies"
     )
     marks = [(run.killed_s, f"kill -9 of server {KILLED}")]
-    scene = PictureData(title, run.traces, run.steps, run.observations.looks, run.burst, marks)
+    scene = PictureData(title, run.traces, run.steps, run.burst, run.observations.looks, marks)
     picture.draw(_PICTURE, scene)
     report(
         f"services ran after {run.services_s:.1f} s; longest time without a batch meanwhile "

@@ -17,6 +17,7 @@ from e2e.cluster.components import COMPONENTS, SchedulerOptions
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.local import Cluster, running
 from e2e.cluster.nodes import node
+from e2e.waiting import until_true
 from kube import request
 from kube.client import Client
 from kube.config import load
@@ -63,15 +64,6 @@ def api(cluster: Cluster) -> Iterator[Client]:
 def api_of(cluster: Cluster) -> Client:
     """A client of the administrator's."""
     return Client(load(cluster.admin), user_agent="edl-test-cluster")
-
-
-def until(fact: Callable[[], bool], patience_s: float = 30.0) -> float:
-    """Waits until it is so; how long that took."""
-    began_s = time.monotonic()
-    while not fact():
-        assert time.monotonic() - began_s < patience_s, "it never came to be"
-        time.sleep(0.05)
-    return time.monotonic() - began_s
 
 
 def pod(name: str, annotations: dict[str, str] | None = None) -> dict[str, Any]:
@@ -130,7 +122,7 @@ def test_it_starts_in_seconds(tmp_path: Path, report: Printer) -> None:
         ready_s = time.monotonic() - began_s
         api.send(request.create(NODES, None, node("only")))
         api.send(request.create(PODS, NAMESPACE, pod("first")))
-        until(lambda: phase(api, "first") == "Running")
+        until_true(lambda: phase(api, "first") == "Running")
         report(f"cluster ready after {ready_s:.1f} s, first pod {time.monotonic() - began_s:.1f} s")
         pids = [cluster.pid(name) for name in COMPONENTS]
         assert all(cluster.log(name).exists() for name in COMPONENTS)
@@ -141,7 +133,7 @@ def test_it_starts_in_seconds(tmp_path: Path, report: Printer) -> None:
 def test_a_running_pod_looks_like_one_of_a_kubelet(api: Client) -> None:
     """Ready, with address and start time; the sidecar runs and the init container is done."""
     api.send(request.create(PODS, NAMESPACE, pod("looks")))
-    until(lambda: phase(api, "looks") == "Running")
+    until_true(lambda: phase(api, "looks") == "Running")
     status = read(api, "looks")["status"]
     conditions = {condition["type"]: condition["status"] for condition in status["conditions"]}
 
@@ -167,10 +159,10 @@ def test_a_deleted_pod_fails_before_it_goes(
     manifest = pod(name, {"edl.training/kwok-stop-time": stop_time})
     manifest["spec"]["terminationGracePeriodSeconds"] = grace_s
     api.send(request.create(PODS, NAMESPACE, manifest))
-    until(lambda: phase(api, name) == "Running")
+    until_true(lambda: phase(api, name) == "Running")
     version = read(api, name)["metadata"]["resourceVersion"]
     api.send(request.delete(PODS, NAMESPACE, name))
-    took_s = until(lambda: phase(api, name) == "gone")
+    took_s = until_true(lambda: phase(api, name) == "gone")
     watch = request.watch(
         PODS,
         NAMESPACE,
@@ -191,12 +183,12 @@ def test_a_deleted_pod_fails_before_it_goes(
 def test_a_change_does_not_prolong_a_run_time(api: Client) -> None:
     """The time counts from the start, though kwok re-evaluates at every change."""
     api.send(request.create(PODS, NAMESPACE, pod("timed", {"edl.training/kwok-run-time": "2s"})))
-    until(lambda: phase(api, "timed") == "Running")
+    until_true(lambda: phase(api, "timed") == "Running")
     began_s = time.monotonic()
     time.sleep(1.5)
     label = {"metadata": {"labels": {"changed": "yes"}}}
     api.send(request.merge_patch(PODS, NAMESPACE, "timed", label))
-    until(lambda: phase(api, "timed") == "Succeeded")
+    until_true(lambda: phase(api, "timed") == "Succeeded")
 
     assert 1.8 <= time.monotonic() - began_s <= 3.4
 
@@ -208,7 +200,7 @@ def test_a_pending_pod_under_deletion_is_removed(api: Client) -> None:
     api.send(request.create(PODS, NAMESPACE, big))
     api.send(request.delete(PODS, NAMESPACE, "pending"))
 
-    until(lambda: phase(api, "pending") == "gone")
+    until_true(lambda: phase(api, "pending") == "gone")
 
 
 def test_jobs_end_when_their_pods_say_so(api: Client) -> None:
@@ -230,8 +222,8 @@ def test_jobs_end_when_their_pods_say_so(api: Client) -> None:
         status = orjson.loads(api.send(request.get(JOBS, NAMESPACE, name)))["status"]
         return {condition["type"] for condition in status.get("conditions", [])}
 
-    until(lambda: "Complete" in ended("good"))
-    until(lambda: "Failed" in ended("bad"))
+    until_true(lambda: "Complete" in ended("good"))
+    until_true(lambda: "Failed" in ended("bad"))
 
 
 def test_bursts_are_played_fast(api: Client, report: Printer) -> None:
@@ -256,7 +248,7 @@ def test_bursts_are_played_fast(api: Client, report: Printer) -> None:
         status = orjson.loads(api.send(request.get(REPLICASETS, NAMESPACE, "burst")))["status"]
         return int(status.get("readyReplicas", 0))
 
-    took_s = until(lambda: ready() == 300, 60.0)
+    took_s = until_true(lambda: ready() == 300, 60.0)
     report(f"300 pods Running after {took_s:.1f} s ({300 / took_s:.0f} pods/s)")
     api.send(request.delete(REPLICASETS, NAMESPACE, "burst"))
 
@@ -276,7 +268,7 @@ def test_users_have_the_rights_that_rbac_gives_them(cluster: Cluster) -> None:
 def test_the_api_server_comes_back_with_its_data(cluster: Cluster, api: Client) -> None:
     """Killed and started: same address, same objects, and pods are scheduled again."""
     api.send(request.create(PODS, NAMESPACE, pod("before")))
-    until(lambda: phase(api, "before") == "Running")
+    until_true(lambda: phase(api, "before") == "Running")
     url, old = cluster.url, cluster.pid("kube-apiserver")
     cluster.kill("kube-apiserver")
     assert alive([old]) == []
@@ -287,7 +279,7 @@ def test_the_api_server_comes_back_with_its_data(cluster: Cluster, api: Client) 
     assert cluster.url == url
     assert phase(api, "before") == "Running"
     api.send(request.create(PODS, NAMESPACE, pod("after")))
-    until(lambda: phase(api, "after") == "Running")
+    until_true(lambda: phase(api, "after") == "Running")
 
 
 def test_the_scheduler_takes_another_configuration(cluster: Cluster, api: Client) -> None:
@@ -298,11 +290,11 @@ def test_the_scheduler_takes_another_configuration(cluster: Cluster, api: Client
     named["spec"]["schedulerName"] = "other"
     api.send(request.create(PODS, NAMESPACE, pod("usual")))
     api.send(request.create(PODS, NAMESPACE, named))
-    until(lambda: phase(api, "named") == "Running")
+    until_true(lambda: phase(api, "named") == "Running")
     assert phase(api, "usual") == "Pending"
     cluster.configure_scheduler(SchedulerOptions())
 
-    until(lambda: phase(api, "usual") == "Running")
+    until_true(lambda: phase(api, "usual") == "Running")
 
 
 def test_bad_options_are_quoted(tmp_path: Path) -> None:
@@ -326,7 +318,7 @@ def test_nothing_survives_a_killed_parent(tmp_path: Path) -> None:
         assert len(alive(pids)) == len(COMPONENTS)
         parent.send_signal(signal.SIGKILL)
 
-    until(lambda: alive(pids) == [], 5.0)
+    until_true(lambda: alive(pids) == [], 5.0)
 
 
 def test_the_command_starts_and_stops_a_cluster(tmp_path: Path) -> None:

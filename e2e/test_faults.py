@@ -13,15 +13,8 @@ import pytest
 from e2e.cluster.components import APISERVER
 from e2e.cluster.process import Process
 from e2e.control_plane import EDL_COMPONENTS
-from e2e.environment import (
-    SLOTS,
-    Environment,
-    IsolatedNamespace,
-    isolated_namespace,
-    readiness,
-    running_environment,
-    until,
-)
+from e2e.environment import SLOTS, Environment, IsolatedNamespace, readiness
+from e2e.waiting import until
 from kube import request
 from kube.errors import NotFound
 from kube.request import LEASES
@@ -37,23 +30,6 @@ RECONCILER = f"system:serviceaccount:{SYSTEM_NAMESPACE}:edl-reconciler"
 LEASE_S = 3.0
 RETRY_S = 1.0
 """A follower looks every 2/15 of the lease, and a little later by chance; then it must write."""
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    """One cluster with EDL for all tests of this file."""
-    with running_environment(tmp_path_factory.mktemp("faults")) as cluster_environment:
-        yield cluster_environment
-
-
-@pytest.fixture
-def namespace(
-    environment: Environment, request: pytest.FixtureRequest
-) -> Iterator[IsolatedNamespace]:
-    """A namespace of the test's own; what it killed is started again."""
-    words = request.node.name.removeprefix("test_").replace("[", "-").rstrip("]")
-    with isolated_namespace(environment, words.replace("_", "-")[:50]) as isolated:
-        yield isolated
 
 
 def fill(namespace: IsolatedNamespace, *jobs: str) -> None:

@@ -13,13 +13,8 @@ from typing import Any
 import orjson
 import pytest
 
-from e2e.environment import (
-    Environment,
-    IsolatedNamespace,
-    isolated_namespace,
-    running_environment,
-    until,
-)
+from e2e.environment import Environment, IsolatedNamespace
+from e2e.waiting import until
 from kube import request
 from kube.errors import Forbidden, Invalid, NotFound
 from kube.request import (
@@ -44,23 +39,6 @@ REVIEWS = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
 )
 NAME = "mnist-master"
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    """One cluster with EDL for all tests of this file."""
-    with running_environment(tmp_path_factory.mktemp("injection")) as cluster_environment:
-        yield cluster_environment
-
-
-@pytest.fixture
-def namespace(
-    environment: Environment, request: pytest.FixtureRequest
-) -> Iterator[IsolatedNamespace]:
-    """A namespace of the test's own."""
-    name = request.node.name.removeprefix("test_").replace("_", "-")[:50].strip("-")
-    with isolated_namespace(environment, name) as isolated:
-        yield isolated
 
 
 def _object(namespace: IsolatedNamespace, kind: Resource, name: str = NAME) -> Any:

@@ -10,17 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.cluster.components import SchedulerOptions
-from e2e.cluster.errors import ClusterError
-from e2e.cluster.local import running
-from e2e.cluster.machine import needs, python_image
-from e2e.control_plane import EdlControlPlane
-from e2e.environment import Environment, IsolatedNamespace, PodHistory, isolated_namespace, until
+from e2e.environment import Environment, IsolatedNamespace
+from e2e.real_nodes import real_environment
+from e2e.waiting import until
 from kube import request
-from kube.client import Client
-from kube.config import load
-from kube.errors import KubeError
-from kube.request import CONFIGMAPS, JOBS, NODES, PODS, Request
+from kube.request import CONFIGMAPS, JOBS, PODS
 from policy.names import ANNOTATION_MASTER, ANNOTATION_MAX, ANNOTATION_MIN
 from policy.snapshot import Phase, Pod
 from runtime import clock
@@ -46,34 +40,8 @@ SERVES_S = 10.0
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     """Two real nodes with this project's image, and EDL beside them."""
-    try:
-        needs.find()
-    except ClusterError as error:
-        pytest.skip(str(error))
-    place = tmp_path_factory.mktemp("injection")
-    image = python_image.build(place / "image.tar", IMAGE)
-    control_plane = EdlControlPlane(place, master_image=IMAGE)
-    with (
-        running(
-            place, scheduler=SchedulerOptions(control_plane.scheduler), real_nodes=2, images=[image]
-        ) as cluster,
-        control_plane.installed_in(cluster),
-    ):
-        api = Client(load(cluster.admin), user_agent="edl-e2e")
-        with PodHistory(api).following() as pods:
-            yield Environment(cluster, control_plane, api, pods)
-        api.close()
-
-
-@pytest.fixture
-def namespace(
-    environment: Environment, request: pytest.FixtureRequest
-) -> Iterator[IsolatedNamespace]:
-    """A namespace of the test's own."""
-    with isolated_namespace(
-        environment, request.node.name.rpartition("_the_")[2].replace("_", "-")
-    ) as isolated:
-        yield isolated
+    with real_environment(tmp_path_factory.mktemp("injection"), IMAGE) as prepared:
+        yield prepared
 
 
 def _submit(namespace: IsolatedNamespace, low: int, high: int) -> None:
@@ -115,15 +83,6 @@ def _generation(namespace: IsolatedNamespace) -> int:
     return int(config_map.get("data", {}).get("generation", 0))
 
 
-def _log(namespace: IsolatedNamespace, pod: str, container: str = "main") -> str:
-    path = request.path_of(PODS, namespace.name, pod)
-    try:
-        log_request = Request("GET", f"{path}/log", (("container", container),))
-        return namespace.environment.api.send(log_request).decode()
-    except KubeError:
-        return ""
-
-
 class Watcher:
     """Keeps the trainers' logs while they can be read: they go with their pods."""
 
@@ -134,7 +93,7 @@ class Watcher:
     def look(self) -> int:
         """How many batches have been trained, as far as anybody said."""
         for pod in self._here.trainers("numbers"):
-            if text := _log(self._here, pod.name):
+            if text := self._here.log(pod.name):
                 self._logs[pod.name] = text
         return sum(text.count("trained") for text in self._logs.values())
 
@@ -160,7 +119,7 @@ def _print_pods(namespace: IsolatedNamespace) -> None:
     for pod in namespace.trainers("numbers"):
         print(f"{pod.name} on {pod.node}: {pod.phase.value}, hosts the master: {pod.master}")
         for container in ("main", "edl-master"):
-            print(f"-- {container}\n{_log(namespace, pod.name, container)[-3000:]}")
+            print(f"-- {container}\n{namespace.log(pod.name, container)[-3000:]}")
 
 
 def _begin(namespace: IsolatedNamespace) -> tuple[Pod, Watcher]:
@@ -203,13 +162,6 @@ def test_a_job_outlives_the_pod_with_its_master(namespace: IsolatedNamespace) ->
         assert namespace.events("numbers", reason) == []
 
 
-def _declare_lost(namespace: IsolatedNamespace, name: str) -> None:
-    """Says that a node is not ready, as the node controller would after its grace."""
-    condition = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
-    body = {"status": {"conditions": [condition]}}
-    namespace.environment.send(request.merge_patch(NODES, None, name, body, subresource="status"))
-
-
 def test_a_job_outlives_the_node_with_its_master(namespace: IsolatedNamespace) -> None:
     """Once Kubernetes says that the node is not ready, another pod carries the master."""
     first, watcher = _begin(namespace)
@@ -218,7 +170,7 @@ def test_a_job_outlives_the_node_with_its_master(namespace: IsolatedNamespace) -
     nodes[first.node].kill()
     try:
         begun_s = clock.monotonic_s()
-        _declare_lost(namespace, first.node)
+        namespace.environment.declare_lost(first.node)
         until(
             "another has taken over", lambda: _generation(namespace), lambda now: now > before, 60
         )

@@ -18,16 +18,9 @@ import pytest
 
 from e2e.cluster.nodes import node
 from e2e.control_plane import EDL_COMPONENTS
-from e2e.environment import (
-    SLOTS,
-    Environment,
-    IsolatedNamespace,
-    isolated_namespace,
-    readiness,
-    running_environment,
-    until,
-)
+from e2e.environment import SLOTS, Environment, IsolatedNamespace, readiness
 from e2e.measure.processes import cpu_seconds
+from e2e.waiting import until
 from kube import request
 from kube.errors import Invalid
 from kube.request import CONFIGMAPS, NODES, PODDISRUPTIONBUDGETS, PODS, VALIDATINGWEBHOOKS
@@ -43,23 +36,6 @@ QUIET_S = 12.0
 """Longer than two slow ticks of the reconciler."""
 WEBHOOK = "edl-webhook"
 MODEL = Path(__file__).parents[1] / "examples/models/digits_numpy.py"
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    """One cluster with EDL for all tests of this file."""
-    with running_environment(tmp_path_factory.mktemp("jobs")) as cluster_environment:
-        yield cluster_environment
-
-
-@pytest.fixture
-def namespace(
-    environment: Environment, request: pytest.FixtureRequest
-) -> Iterator[IsolatedNamespace]:
-    """A namespace of the test's own."""
-    name = request.node.name.removeprefix("test_").replace("_", "-")[:50]
-    with isolated_namespace(environment, name) as isolated:
-        yield isolated
 
 
 def kubectl(namespace: IsolatedNamespace, *words: str) -> str:

@@ -9,19 +9,18 @@ import orjson
 import pytest
 
 from e2e.cluster.local import Cluster, running
+from e2e.control_plane import SERVICE_ACCOUNTS
 from kube import config, errors, request
 from kube.cache import ClusterCache
 from kube.client import Client
 from kube.lease import Elector
 from kube.reflector import Reflector
-from kube.request import CONFIGMAPS, JOBS, NAMESPACES, PODS, Request, Resource
+from kube.request import CONFIGMAPS, JOBS, NAMESPACES, PODS, Request
 from policy.names import ANNOTATION_MAX, ANNOTATION_MIN
 from tests.kube.contract import ApiContract
 from tests.kube.contract.server import ask, make_config, make_pod
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
-
-SERVICEACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +53,7 @@ def fresh(client: Client) -> Iterator[str]:
     """A namespace that Kubernetes has finished: pods may be created, no more writes of its own."""
     name = f"contract-{uuid4().hex[:8]}"
     client.send(request.create(NAMESPACES, None, {"metadata": {"name": name}}))
-    for kind, object_name in ((SERVICEACCOUNTS, "default"), (CONFIGMAPS, "kube-root-ca.crt")):
+    for kind, object_name in ((SERVICE_ACCOUNTS, "default"), (CONFIGMAPS, "kube-root-ca.crt")):
         _wait_for(client, request.get(kind, name, object_name))
     yield name
     client.send(request.delete(NAMESPACES, None, name))
@@ -89,7 +88,7 @@ def test_the_cache_follows_a_real_cluster(client: Client, fresh: str) -> None:
     cache = ClusterCache(client)
     cache.start()
     try:
-        assert cache.wait_synced(10)
+        assert cache.changes.wait_for(lambda: cache.synced, 10)
         bounds = {ANNOTATION_MIN: "1", ANNOTATION_MAX: "3"}
         main = {"name": "main", "image": "none", "resources": {"limits": {"cpu": "2"}}}
         template = {"spec": {"restartPolicy": "Never", "containers": [main]}}
@@ -100,10 +99,10 @@ def test_the_cache_follows_a_real_cluster(client: Client, fresh: str) -> None:
         client.send(request.create(JOBS, fresh, job))
         make_pod(client, fresh, "p")
         assert cache.changes.wait_for(
-            lambda: any(pod.namespace == fresh for pod in cache.snapshot().pods), 5
+            lambda: any(pod.namespace == fresh for pod in cache.pods.records()), 5
         )
-        assert cache.changes.wait_for(lambda: len(cache.snapshot().jobs) == 1, 5)
-        (decoded_job,) = cache.snapshot().jobs
+        assert cache.changes.wait_for(lambda: len(cache.jobs.records()) == 1, 5)
+        (decoded_job,) = cache.jobs.records()
 
         assert (decoded_job.error, decoded_job.managed, decoded_job.max_trainers) == ("", True, 3)
         assert decoded_job.requests == {"cpu": 2000, "pods": 1}
@@ -112,8 +111,8 @@ def test_the_cache_follows_a_real_cluster(client: Client, fresh: str) -> None:
         client.send(request.delete(JOBS, fresh, "j"))
         assert cache.changes.wait_for(
             lambda: (
-                not cache.snapshot().jobs
-                and not any(pod.namespace == fresh for pod in cache.snapshot().pods)
+                not cache.jobs.records()
+                and not any(pod.namespace == fresh for pod in cache.pods.records())
             ),
             5,
         )

@@ -14,13 +14,13 @@ import pytest
 from edl.local.ports import free_ports
 
 from e2e.cluster.local import Cluster, running
-from e2e.environment import until
+from e2e.waiting import until
 from kube import config, request
 from kube.client import Client
 from kube.request import CONFIGMAPS
 from master.service import FENCED
 from runtime import clock
-from tests.sdk.contract import Master, done, ref
+from tests.sdk.support.contract import Master, done, ref
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 

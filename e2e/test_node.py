@@ -16,10 +16,12 @@ import pytest
 
 from e2e.cluster import build
 from e2e.cluster.errors import ClusterError
-from e2e.cluster.local import Cluster, running
-from e2e.cluster.machine import needs, python_image, sweeper
+from e2e.cluster.local import Cluster
+from e2e.cluster.machine import sweeper
 from e2e.cluster.machine.image import ContainerSettings, Entry, write
 from e2e.cluster.nodes import node
+from e2e.real_nodes import real_cluster, skip_unless_able
+from e2e.waiting import until_true
 from kube import request
 from kube.client import Client
 from kube.config import load
@@ -82,20 +84,14 @@ Printer = Callable[[str], None]
 @pytest.fixture(scope="module", autouse=True)
 def able() -> None:
     """Skips everything where the machine cannot run containers."""
-    try:
-        needs.find()
-    except ClusterError as error:
-        pytest.skip(str(error))
+    skip_unless_able()
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two real nodes with an image that has Python, numpy and this project in it."""
-    place = tmp_path_factory.mktemp("nodes")
-    image = python_image.build(place / "image.tar", IMAGE)
-    with running(place / "cluster", real_nodes=2, images=[image]) as started:
+    with real_cluster(tmp_path_factory.mktemp("nodes"), IMAGE) as started:
         yield started
-    image.unlink()  # pytest keeps the directories of the last runs
 
 
 @pytest.fixture
@@ -107,15 +103,6 @@ def api(cluster: Cluster) -> Iterator[Client]:
             with contextlib.suppress(NotFound):
                 name = pod_["metadata"]["name"]
                 client.send(request.delete(PODS, NAMESPACE, name, grace_s=0))
-
-
-def until(fact: Callable[[], bool], patience_s: float = 30.0) -> float:
-    """Waits until it is so; how long that took."""
-    began_s = time.monotonic()
-    while not fact():
-        assert time.monotonic() - began_s < patience_s, "it never came to be"
-        time.sleep(0.05)
-    return time.monotonic() - began_s
 
 
 def pod(name: str, where: str, program: str, *words: str) -> dict[str, Any]:
@@ -167,7 +154,7 @@ def run(api: Client, manifest: dict[str, Any]) -> str:
     """Runs a pod to its end; what it printed."""
     name = manifest["metadata"]["name"]
     api.send(request.create(PODS, NAMESPACE, manifest))
-    until(lambda: phase(api, name) in ("Succeeded", "Failed"))
+    until_true(lambda: phase(api, name) in ("Succeeded", "Failed"))
     printed = logs(api, name)
     assert phase(api, name) == "Succeeded", printed
     return printed
@@ -176,11 +163,11 @@ def run(api: Client, manifest: dict[str, Any]) -> str:
 def test_a_container_is_told_to_leave_and_leaves(api: Client, report: Printer) -> None:
     """It is process 1, its output is to be had while it runs, and SIGTERM ends it in time."""
     api.send(request.create(PODS, NAMESPACE, pod("leaves", "real-1", TRAINER)))
-    ran_s = until(lambda: logs(api, "leaves") == "process 1 of leaves\n")
+    ran_s = until_true(lambda: logs(api, "leaves") == "process 1 of leaves\n")
     following = request.path_of(PODS, NAMESPACE, "leaves") + "/log"
     with api.stream(Request("GET", following, query=(("follow", "true"),))) as lines:
         api.send(request.delete(PODS, NAMESPACE, "leaves"))
-        gone_s = until(lambda: phase(api, "leaves") == "gone")
+        gone_s = until_true(lambda: phase(api, "leaves") == "gone")
         printed = list(lines)
 
     report(f"pod prints {ran_s:.1f} s after its creation, and is gone {gone_s:.1f} s after SIGTERM")
@@ -195,10 +182,10 @@ def test_sigterm_to_exit_takes_no_time(api: Client) -> None:
         "edl.training/test"
     ]  # so that its last status can be read
     api.send(request.create(PODS, NAMESPACE, manifest))
-    until(lambda: logs(api, "exits") != "")
+    until_true(lambda: logs(api, "exits") != "")
     asked_s = time.time()
     api.send(request.delete(PODS, NAMESPACE, "exits"))
-    until(lambda: phase(api, "exits") == "Succeeded")
+    until_true(lambda: phase(api, "exits") == "Succeeded")
     ended = status(api, "exits")["containerStatuses"][0]["state"]["terminated"]
     api.send(request.merge_patch(PODS, NAMESPACE, "exits", {"metadata": {"finalizers": None}}))
 
@@ -231,7 +218,7 @@ def test_a_service_leads_to_another_node(api: Client) -> None:
         "spec": {"selector": {"app": "serves"}, "ports": [{"port": 80, "targetPort": PORT}]},
     }
     service = orjson.loads(api.send(request.create(SERVICES, NAMESPACE, body)))
-    until(lambda: phase(api, "serves") == "Running")
+    until_true(lambda: phase(api, "serves") == "Running")
     asking = pod("asks", "real-2", ASK, f"http://{service['spec']['clusterIP']}/")
     asking["spec"]["restartPolicy"] = "OnFailure"  # kube-proxy may be a moment behind
 
@@ -250,7 +237,7 @@ def test_kwok_nodes_are_beside_them(api: Client) -> None:
     played, real = pod("played", "played", TRAINER), pod("real", "real-1", TRAINER)
     for node_pod in (played, real):
         api.send(request.create(PODS, NAMESPACE, node_pod))
-    until(lambda: phase(api, "played") == phase(api, "real") == "Running")
+    until_true(lambda: phase(api, "played") == phase(api, "real") == "Running")
     api.send(request.delete(NODES, None, "played"))
 
     assert status(api, "played")["podIP"].startswith("10.244.")
@@ -268,21 +255,21 @@ def test_an_image_may_come_later(cluster: Cluster, api: Client, tmp_path: Path) 
         manifest["spec"]["containers"][0] |= {"image": name, "args": []}
         api.send(request.create(PODS, NAMESPACE, manifest))
 
-    until(lambda: {phase(api, f"late-{where}") for where in cluster.real_nodes} == {"Running"})
+    until_true(lambda: {phase(api, f"late-{where}") for where in cluster.real_nodes} == {"Running"})
 
 
 def test_what_a_node_lost_runs_on_another(cluster: Cluster, api: Client, report: Printer) -> None:
     """A node that loses power takes its containers with it; it comes back as it was."""
     lost = cluster.real_nodes["real-1"]
     api.send(request.create(PODS, NAMESPACE, pod("before", "real-1", TRAINER)))
-    until(lambda: logs(api, "before") != "")
+    until_true(lambda: logs(api, "before") != "")
     lost.kill()
     with pytest.raises(ClusterError, match="real-1 does not run"):
         _ = lost.pid
     assert logs(api, "before") == ""
     api.send(request.delete(PODS, NAMESPACE, "before", grace_s=0))
     api.send(request.create(PODS, NAMESPACE, pod("after", "real-2", TRAINER)))
-    took_s = until(lambda: logs(api, "after") != "")
+    took_s = until_true(lambda: logs(api, "after") != "")
     lost.start()
     assert run(api, pod("again", "real-1", "print('back')")) == "back\n"
     report(f"another node runs it {took_s:.1f} s later")
@@ -299,10 +286,10 @@ def test_nothing_of_a_node_survives_a_killed_parent(tmp_path: Path) -> None:
         assert sweeper.places(cgroup)
         os.kill(parent.pid, signal.SIGKILL)
 
-    until(lambda: not Path("/proc", pid).exists())
-    until(lambda: not Path("/sys/class/net", device).exists())
-    until(lambda: not sweeper.places(cgroup))
-    until(lambda: not (tmp_path / "nodes" / "real-1" / "lib").exists())
+    until_true(lambda: not Path("/proc", pid).exists())
+    until_true(lambda: not Path("/sys/class/net", device).exists())
+    until_true(lambda: not sweeper.places(cgroup))
+    until_true(lambda: not (tmp_path / "nodes" / "real-1" / "lib").exists())
     assert str(tmp_path) not in Path("/proc/mounts").read_text()
 
 

@@ -5,7 +5,6 @@ Without webhook and reconciler: the pods are written out here, as EDL would make
 
 import contextlib
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -15,9 +14,9 @@ import orjson
 import pytest
 import urllib3
 
-from e2e.cluster.errors import ClusterError
-from e2e.cluster.local import Cluster, running
-from e2e.cluster.machine import needs, python_image
+from e2e.cluster.local import Cluster
+from e2e.real_nodes import real_cluster
+from e2e.waiting import until_true
 from kube import request
 from kube.client import Client
 from kube.config import load
@@ -42,21 +41,15 @@ for batch in edl.batches(data, {TASK}, task_records={TASK}):
     print("at", time.time(), flush=True)
 print("finished", flush=True)
 """
+_WAIT_S = 300.0
 Printer = Callable[[str], None]
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two real nodes that have this project's image."""
-    try:
-        needs.find()
-    except ClusterError as error:
-        pytest.skip(str(error))
-    place = tmp_path_factory.mktemp("master")
-    image = python_image.build(place / "image.tar", IMAGE)
-    with running(place / "cluster", real_nodes=2, images=[image]) as started:
+    with real_cluster(tmp_path_factory.mktemp("master"), IMAGE) as started:
         yield started
-    image.unlink()  # pytest keeps the directories of the last runs
 
 
 class Training:
@@ -169,6 +162,10 @@ class Training:
                 lines.append(str(error))
         return "\n".join(lines)
 
+    def until(self, fact: Callable[[], bool]) -> float:
+        """Waits until it is so; how long that took. Fails with what the job's pods say."""
+        return until_true(fact, _WAIT_S, self.story)
+
     def status(self, master: str) -> dict[str, Any]:
         """What a master says, asked at its pod's address; empty if it does not answer."""
         address = self.pod(master)["status"].get("podIP", "")
@@ -193,26 +190,17 @@ def training(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Train
         yield Training(api, name)
 
 
-def until(training: Training, fact: Callable[[], bool], patience_s: float = 300.0) -> float:
-    """Waits until it is so; how long that took. Fails with what the job's pods say."""
-    began_s = time.monotonic()
-    while not fact():
-        assert time.monotonic() - began_s < patience_s, training.story()
-        time.sleep(0.1)
-    return time.monotonic() - began_s
-
-
 def test_a_deleted_master_goes_on_elsewhere(training: Training, report: Printer) -> None:
     """On another node, from the snapshot in the ConfigMap; each record is trained exactly once."""
     first = training.master(FIRST)
     for name, node in (("trainer-0", FIRST), ("trainer-1", SECOND)):
         training.trainer(name, node)
-    until(training, lambda: len(training.trained("trainer-1")) >= RECORDS // 6)
+    training.until(lambda: len(training.trained("trainer-1")) >= RECORDS // 6)
     training.delete(first)
     second = training.master(SECOND)
-    took_s = until(training, lambda: bool(training.status(second).get("trainers")))
-    until(
-        training, lambda: training.phase("trainer-0") == training.phase("trainer-1") == "Succeeded"
+    took_s = training.until(lambda: bool(training.status(second).get("trainers")))
+    training.until(
+        lambda: training.phase("trainer-0") == training.phase("trainer-1") == "Succeeded"
     )
     trained_counts = Counter(training.trained("trainer-0") + training.trained("trainer-1"))
     status = training.status(second)
@@ -230,14 +218,14 @@ def test_a_node_without_power_loses_no_record(
     first = training.master(FIRST)
     for name, node in (("trainer-0", FIRST), ("trainer-1", SECOND)):
         training.trainer(name, node)
-    until(training, lambda: len(training.trained("trainer-0")) >= RECORDS // 6)
+    training.until(lambda: len(training.trained("trainer-0")) >= RECORDS // 6)
     lost = training.trained("trainer-0")
     cluster.real_nodes[FIRST].kill()
     for name in (first, "trainer-0"):
         training.delete(name, grace_s=0)
     second = training.master(SECOND)
-    took_s = until(training, lambda: bool(training.status(second).get("trainers")))
-    until(training, lambda: training.phase("trainer-1") == "Succeeded")
+    took_s = training.until(lambda: bool(training.status(second).get("trainers")))
+    training.until(lambda: training.phase("trainer-1") == "Succeeded")
     trained_counts = Counter(lost + training.trained("trainer-1"))
     status = training.status(second)
     cluster.real_nodes[FIRST].start()

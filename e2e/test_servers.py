@@ -3,21 +3,15 @@
 Nodes are simulated, so nothing is served here; containers of servers are in `test_servers_node`.
 """
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from e2e import workload
-from e2e.environment import (
-    Environment,
-    IsolatedNamespace,
-    isolated_namespace,
-    running_environment,
-    until,
-)
+from e2e.environment import IsolatedNamespace
+from e2e.waiting import until
 from e2e.workload import QUICK
 from kube import request
 from kube.errors import Forbidden, Invalid
@@ -38,23 +32,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 BACK_S = 8.0
 """From the deletion of a server's pod to another that runs under its name."""
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    """One cluster with EDL for all tests of this file."""
-    with running_environment(tmp_path_factory.mktemp("servers")) as cluster_environment:
-        yield cluster_environment
-
-
-@pytest.fixture
-def namespace(
-    environment: Environment, request: pytest.FixtureRequest
-) -> Iterator[IsolatedNamespace]:
-    """A namespace of the test's own."""
-    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_"))[:50].strip("-")
-    with isolated_namespace(environment, name) as isolated:
-        yield isolated
 
 
 def _submit(

@@ -16,17 +16,12 @@ from typing import Any
 import pytest
 import urllib3
 
-from e2e.cluster.components import SchedulerOptions
-from e2e.cluster.errors import ClusterError
-from e2e.cluster.local import running
-from e2e.cluster.machine import needs, python_image
-from e2e.control_plane import EdlControlPlane
-from e2e.environment import Environment, IsolatedNamespace, PodHistory, isolated_namespace, until
+from e2e.environment import Environment, IsolatedNamespace
+from e2e.real_nodes import real_environment
+from e2e.waiting import until
 from kube import request
-from kube.client import Client
-from kube.config import load
 from kube.errors import KubeError
-from kube.request import JOBS, NODES, PODS, SECRETS, SERVICES, Request
+from kube.request import JOBS, PODS, SECRETS, SERVICES
 from policy.names import (
     ANNOTATION_MASTER,
     ANNOTATION_MAX,
@@ -80,8 +75,6 @@ data = edl.from_arrays("points", x, y, group)
 result = edl.servers.train(Line(), data, {BATCH}, task_records={BATCH}, checkpoint_seconds=2.0, on_step=report_step)
 print("finished", result.version, "lost", result.lost_steps, flush=True)
 """
-INTERVAL_S = 2.0
-"""Between two checkpoints."""
 BACK_S = 30.0
 """From the end of a server to the next batch that all servers take."""
 
@@ -89,24 +82,8 @@ BACK_S = 30.0
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     """Two real nodes with this project's image, and EDL beside them."""
-    try:
-        needs.find()
-    except ClusterError as error:
-        pytest.skip(str(error))
-    place = tmp_path_factory.mktemp("servers")
-    image = python_image.build(place / "image.tar", IMAGE)
-    control_plane = EdlControlPlane(place, master_image=IMAGE)
-    with (
-        running(
-            place, scheduler=SchedulerOptions(control_plane.scheduler), real_nodes=2, images=[image]
-        ) as cluster,
-        control_plane.installed_in(cluster),
-    ):
-        api = Client(load(cluster.admin), user_agent="edl-e2e")
-        with PodHistory(api).following() as pods:
-            yield Environment(cluster, control_plane, api, pods)
-        api.close()
-    image.unlink()  # pytest keeps the directories of the last runs
+    with real_environment(tmp_path_factory.mktemp("servers"), IMAGE) as prepared:
+        yield prepared
 
 
 class Training(IsolatedNamespace):
@@ -172,16 +149,12 @@ class Training(IsolatedNamespace):
 
     def trained(self) -> dict[str, tuple[int, ...]]:
         """Trainer -> the versions in its log."""
-        logs = {}
+        versions = {}
         for pod in self.trainers(JOB):
-            if pod.role is Role.TRAINER:
-                path = request.path_of(PODS, self.name, pod.name)
-                log_request = Request("GET", f"{path}/log", (("container", "main"),))
-                with contextlib.suppress(KubeError):
-                    text = self.environment.api.send(log_request).decode()
-                    versions = re.findall(r"^version (\d+)", text, re.MULTILINE)
-                    logs[pod.name] = tuple(int(version) for version in versions)
-        return logs
+            if pod.role is Role.TRAINER and (text := self.log(pod.name)):
+                numbers = re.findall(r"^version (\d+)", text, re.MULTILINE)
+                versions[pod.name] = tuple(int(number) for number in numbers)
+        return versions
 
     def steps(self) -> int:
         """Batches that trainers tell of, those that were lost later included."""
@@ -216,11 +189,9 @@ class Training(IsolatedNamespace):
 
 
 @pytest.fixture
-def namespace(environment: Environment, request: pytest.FixtureRequest) -> Iterator[Training]:
-    """A namespace of the test's own."""
-    name = request.node.name.removeprefix("test_").replace("_", "-")[:40].strip("-")
-    with isolated_namespace(environment, name) as isolated:
-        yield Training(environment, isolated.name)
+def namespace(namespace: IsolatedNamespace) -> Training:
+    """The test's namespace, with its job."""
+    return Training(namespace.environment, namespace.name)
 
 
 def _process(job: str, number: int) -> int:
@@ -283,13 +254,6 @@ def test_a_deleted_server_comes_back(namespace: Training) -> None:
     namespace.finish()
 
 
-def _declare_lost(namespace: IsolatedNamespace, name: str) -> None:
-    """Says that a node is not ready, as the node controller would after its grace."""
-    condition = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
-    body = {"status": {"conditions": [condition]}}
-    namespace.environment.send(request.merge_patch(NODES, None, name, body, subresource="status"))
-
-
 def test_a_server_outlives_its_node(namespace: Training) -> None:
     """Once its node is declared not ready it comes back on the other one."""
     namespace.begin()
@@ -299,7 +263,7 @@ def test_a_server_outlives_its_node(namespace: Training) -> None:
     nodes[lost].kill()
     try:
         begun_s = clock.monotonic_s()
-        _declare_lost(namespace, lost)
+        namespace.environment.declare_lost(lost)
 
         def elsewhere() -> bool:
             pods = [namespace.pod(number) for number in range(2)]

@@ -4,26 +4,27 @@ Services take the place of two for a while. The others train on without a restar
 where it is, every record is trained exactly once an epoch, and a picture shows it.
 """
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from e2e.environment import Environment, IsolatedNamespace, isolated_namespace, until
-from e2e.real_training import picture, traces
-from e2e.real_training.fixture import (
+from e2e.environment import Environment, IsolatedNamespace
+from e2e.training import picture, traces
+from e2e.training.fixture import (
     SHARED,
+    edl_train,
+    paddle_environment,
     services,
     sleep_s,
     submit,
-    training_environment,
     write_data,
 )
-from e2e.real_training.observer import Observations, observe
-from e2e.real_training.picture import PictureData
-from e2e.real_training.traces import SIGTERM_EXIT, TrainerTrace, TrainingStep
+from e2e.training.observer import Observations, observe
+from e2e.training.picture import PictureData
+from e2e.training.traces import SIGTERM_EXIT, TrainerTrace, TrainingStep
+from e2e.waiting import until
 from kube import request
 from kube.request import PODS
 from policy.names import LABEL_TRAINER_ID
@@ -47,6 +48,7 @@ WORDS = (
     *("--evaluate-every", "1000000", "--epochs", str(EPOCHS), "--batch-size", str(BATCH)),
     *("--micro-batches", str(MICRO_BATCHES), "--seed", "1"),
 )
+PROGRAM = edl_train(WORDS, example=JOB, pause_s=PAUSE_S)
 BEFORE_S, BURST_S = 8.0, 12.0
 START_S = 240.0
 """Four imports of PaddlePaddle on two cores, at most."""
@@ -56,21 +58,14 @@ STOP_S = 2.0
 GOOD = 0.9
 """Accuracy on the test images."""
 PARTS = 6
-_PICTURE = Path("build/real_training/sync.png")
+_PICTURE = Path("build/training/sync.png")
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     """One real node of two cores, and EDL beside it."""
-    with training_environment(tmp_path_factory.mktemp("sync")) as prepared:
+    with paddle_environment(tmp_path_factory.mktemp("sync")) as prepared:
         yield prepared
-
-
-@pytest.fixture
-def namespace(environment: Environment) -> Iterator[IsolatedNamespace]:
-    """A namespace of the test's own."""
-    with isolated_namespace(environment, JOB) as isolated:
-        yield isolated
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +84,7 @@ class Run:
     @property
     def preempted(self) -> list[TrainerTrace]:
         """Traces of the trainers stopped during the burst; a finished job stops trainers, too."""
-        begun_s, ended_s = self.burst
-        return [trace for trace in self.traces if begun_s <= (trace.sigterm_s or 0.0) <= ended_s]
+        return traces.stopped_between(self.traces, self.burst)
 
     @property
     def stayed(self) -> list[TrainerTrace]:
@@ -128,9 +122,7 @@ def _train(namespace: IsolatedNamespace, shared: Path) -> Run:
     """A job whose capacity services want for a while."""
     write_data("digits", shared)
     with observe(namespace, JOB, shared) as observations:
-        submit(
-            namespace, JOB, WORDS, shared, trainers=(LOW, HIGH), example="digits", pause_s=PAUSE_S
-        )
+        submit(namespace, JOB, PROGRAM, shared, trainers=(LOW, HIGH))
         until("all train", lambda: traces.working(shared), lambda count: count == HIGH, START_S)
         sleep_s(BEFORE_S)
         begun_s = clock.epoch_s()
@@ -166,21 +158,13 @@ def _restarts(namespace: IsolatedNamespace) -> dict[str, int]:
     }
 
 
-def _accuracy(shared: Path) -> float:
-    """The accuracy of the last model, from the leader's last line."""
-    printed = "".join(path.read_text() for path in shared.glob("*.log"))
-    match = re.search(r"evaluation of step \d+: loss [\d.e-]+, accuracy ([\d.]+)", printed)
-    assert match is not None, printed
-    return float(match[1])
-
-
 def test_services_take_two_of_four_and_the_others_train_on(
     namespace: IsolatedNamespace, tmp_path: Path, report: Callable[[str], None]
 ) -> None:
     """Never the leader; without a restart; nothing is lost or trained twice; two come back."""
     run = _train(namespace, tmp_path / "shared")
     leader = run.observations.leader(run.burst[0])
-    accuracy = _accuracy(tmp_path / "shared")
+    accuracy = traces.evaluated_accuracy(tmp_path / "shared")
     dataset, status = run.observations.status["datasets"]["training"], run.observations.status
     two, four = run.speed(HIGH - SERVICES), run.speed(HIGH)
     scene = PictureData(
@@ -188,8 +172,8 @@ def test_services_take_two_of_four_and_the_others_train_on(
         f"{BURST_S:.0f} s",
         run.traces,
         run.steps,
-        run.observations.looks,
         run.burst,
+        run.observations.looks,
     )
     picture.draw(_PICTURE, scene)
     report(

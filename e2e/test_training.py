@@ -10,24 +10,19 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from e2e.cluster.components import SchedulerOptions
-from e2e.cluster.errors import ClusterError
-from e2e.cluster.local import running
-from e2e.cluster.machine import needs, python_image
-from e2e.control_plane import EdlControlPlane
-from e2e.environment import Environment, IsolatedNamespace, PodHistory, isolated_namespace, until
+from e2e.environment import Environment, IsolatedNamespace
+from e2e.real_nodes import real_environment
 from e2e.training import picture, traces, watched
-from e2e.training.traces import SIGTERM_EXIT, BatchTrace
+from e2e.training.fixture import SHARED, WATCHED, Program, services, sleep_s, submit
+from e2e.training.picture import PictureData
+from e2e.training.traces import SIGTERM_EXIT, TrainerTrace
+from e2e.waiting import until
 from kube import request
-from kube.client import Client
-from kube.config import load
-from kube.request import CONFIGMAPS, DEPLOYMENTS, JOBS
+from kube.request import CONFIGMAPS
 from master.fence import SNAPSHOT, unpack
-from policy.names import ANNOTATION_MASTER, ANNOTATION_MAX, ANNOTATION_MIN
 from policy.snapshot import Phase
 from runtime import clock
 
@@ -39,7 +34,7 @@ pytestmark = [
 
 IMAGE = "edl.local/test-training:1"
 EPOCHS, PAUSE_S = 40, 0.12
-LOW, HIGH, TRAINER_CPU = 2, 4, "400m"
+LOW, HIGH = 2, 4
 SERVICES, SERVICE_CPU = 2, "500m"
 """Two trainers of the four must go before both services have room on two cores."""
 BURST_S = 12.0
@@ -51,111 +46,59 @@ IMAGES = 20_000
 """Drawn for the comparison: an accuracy of 360 images jumps by 0.003 with each."""
 train = importlib.import_module("examples.numpy_digits.train")
 _TRAIN = Path(str(train.__file__))
+PROGRAM = Program(
+    IMAGE,
+    (
+        "/app/train.py",
+        "--out",
+        f"{SHARED}/model",
+        "--epochs",
+        str(EPOCHS),
+        "--pause-s",
+        str(PAUSE_S),
+    ),
+    memory="64Mi",
+)
+"""The numpy example, unchanged."""
 _PICTURE = Path("build/training/timeline.png")
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     """One real node of two cores with this project's image, and EDL beside it."""
-    try:
-        needs.find()
-    except ClusterError as error:
-        pytest.skip(str(error))
+    files = {WATCHED: Path(watched.__file__), "/app/train.py": _TRAIN}
     place = tmp_path_factory.mktemp("training")
-    files = {"/app/watched.py": Path(watched.__file__), "/app/train.py": _TRAIN}
-    image = python_image.build(place / "image.tar", IMAGE, files=files)
-    control_plane = EdlControlPlane(place, master_image=IMAGE)
-    with (
-        running(
-            place, scheduler=SchedulerOptions(control_plane.scheduler), real_nodes=1, images=[image]
-        ) as cluster,
-        control_plane.installed_in(cluster),
-    ):
-        api = Client(load(cluster.admin), user_agent="edl-e2e")
-        with PodHistory(api).following() as pods:
-            yield Environment(cluster, control_plane, api, pods)
-        api.close()
-
-
-@pytest.fixture
-def namespace(environment: Environment) -> Iterator[IsolatedNamespace]:
-    """A namespace of the test's own."""
-    with isolated_namespace(environment, "digits") as isolated:
-        yield isolated
-
-
-def _submit(namespace: IsolatedNamespace, shared: Path) -> None:
-    """The numpy example, unchanged, as an elastic Job with a master."""
-    marks = {ANNOTATION_MIN: str(LOW), ANNOTATION_MAX: str(HIGH), ANNOTATION_MASTER: "true"}
-    words = ["--out", "/shared/model", "--epochs", str(EPOCHS), "--pause-s", str(PAUSE_S)]
-    container = {
-        "name": "main",
-        "image": IMAGE,
-        "command": ["python", "/app/watched.py", "/shared", "/app/train.py", *words],
-        "env": [{"name": "OMP_NUM_THREADS", "value": "1"}],
-        "resources": {"requests": {"cpu": TRAINER_CPU, "memory": "64Mi"}},
-        "volumeMounts": [{"name": "shared", "mountPath": "/shared"}],
-    }
-    spec = {
-        "restartPolicy": "Never",
-        "containers": [container],
-        "volumes": [{"name": "shared", "hostPath": {"path": str(shared)}}],
-    }
-    body = {
-        "metadata": {"name": "digits", "annotations": marks},
-        "spec": {"template": {"spec": spec}},
-    }
-    namespace.environment.send(request.create(JOBS, namespace.name, body))
-
-
-def _burst(namespace: IsolatedNamespace) -> None:
-    """Services arrive that need the place of two trainers."""
-    sleep = "import signal; signal.signal(signal.SIGTERM, lambda *_: exit()); signal.pause()"
-    container = {
-        "name": "main",
-        "image": IMAGE,
-        "command": ["python", "-c", sleep],
-        "resources": {"requests": {"cpu": SERVICE_CPU}},
-    }
-    labels = {"app": "web"}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
-    spec = {"replicas": SERVICES, "selector": {"matchLabels": labels}, "template": template}
-    body: dict[str, Any] = {"metadata": {"name": "web"}, "spec": spec}
-    namespace.environment.send(request.create(DEPLOYMENTS, namespace.name, body))
-
-
-def _batches(shared: Path) -> int:
-    return sum(len(trace.batches) for trace in traces.read(shared))
+    with real_environment(place, IMAGE, node_count=1, files=files) as prepared:
+        yield prepared
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """The observations of the disturbed run."""
 
-    traces: list[BatchTrace]
+    traces: list[TrainerTrace]
     burst: tuple[float, float]
     services_s: float
     """From their creation until both ran."""
 
 
 def _disturbed(namespace: IsolatedNamespace, shared: Path) -> Run:
-    _submit(namespace, shared)
+    submit(namespace, "digits", PROGRAM, shared, trainers=(LOW, HIGH))
     namespace.wait_running("digits", HIGH, 60)
-    until("all train", lambda: len(_training(shared)), lambda count: count == HIGH, 60)
+    until("all train", lambda: traces.working(shared), lambda count: count == HIGH, 60)
     until("some is trained", lambda: _batches(shared), lambda count: count > 10 * HIGH, 60)
     begun_s = clock.epoch_s()
-    _burst(namespace)
-    services_s = namespace.wait_services(SERVICES, 30)
-    until("it lasts", clock.epoch_s, lambda now_s: now_s > begun_s + BURST_S, BURST_S + 5)
-    ended_s = clock.epoch_s()
-    namespace.environment.send(request.delete(DEPLOYMENTS, namespace.name, "web"))
+    with services(namespace, SERVICES, SERVICE_CPU, IMAGE):
+        services_s = namespace.wait_services(SERVICES, 30)
+        sleep_s(begun_s + BURST_S - clock.epoch_s())
+        ended_s = clock.epoch_s()
     namespace.wait_running("digits", HIGH, 30)
     until("the job is over", lambda: namespace.job("digits").finished, bool, 180)
     return Run(traces.read(shared), (begun_s, ended_s), services_s)
 
 
-def _training(shared: Path) -> list[BatchTrace]:
-    return [trace for trace in traces.read(shared) if trace.batches]
+def _batches(shared: Path) -> int:
+    return len(traces.all_steps(traces.read(shared)))
 
 
 def _undisturbed(folder: Path) -> None:
@@ -181,12 +124,15 @@ def test_services_take_two_of_four_trainers_and_give_them_back(
     shared = tmp_path / "shared"
     shared.mkdir(mode=0o777)
     run = _disturbed(namespace, shared)
-    released = [trace for trace in run.traces if trace.released and trace.code == SIGTERM_EXIT]
+    released = [
+        trace for trace in run.traces if trace.sigterm_s is not None and trace.code == SIGTERM_EXIT
+    ]
     survivors = [
         trace for trace in run.traces if trace.start_s < run.burst[0] and trace not in released
     ]
     pauses = [
-        trace.longest_pause_s(run.burst[0] - 1, run.burst[1] + BURST_S) for trace in survivors
+        traces.longest_pause_s(trace.steps, run.burst[0] - 1, run.burst[1] + BURST_S)
+        for trace in survivors
     ]
     stops = [trace.stop_s for trace in released]
     config_map = namespace.environment.send(
@@ -200,12 +146,14 @@ def test_services_take_two_of_four_trainers_and_give_them_back(
         f"Handwritten digits: {HIGH} trainers, services take two for {BURST_S:.0f} s, "
         f"accuracy {reached:.3f} (undisturbed {plain:.3f})"
     )
-    picture.draw(_PICTURE, run.traces, run.burst, title)
+    steps = traces.all_steps(run.traces)
+    trained = sum(step.records for step in steps)
+    picture.draw(_PICTURE, PictureData(title, run.traces, steps, run.burst))
     report(
         f"services ran after {run.services_s:.1f} s; SIGTERM to exit "
         f"{', '.join(f'{stop:.2f}' for stop in stops if stop is not None)} s; longest pause of the "
         f"others {max(pauses):.2f} s; accuracy {reached:.4f}, undisturbed {plain:.4f}; "
-        f"{sum(trace.records for trace in run.traces)} records trained, {done[1]} acknowledged, "
+        f"{trained} records trained, {done[1]} acknowledged, "
         f"{snapshot['lost_records']} lost with trainers; picture {_PICTURE}"
     )
 
@@ -216,8 +164,8 @@ def test_services_take_two_of_four_trainers_and_give_them_back(
     assert max(pauses) <= PAUSE_MOST_S
     assert done[1] == EPOCHS * (1797 - train.TEST)
     assert done[2] == 0
-    assert sum(trace.records for trace in run.traces) >= done[1]
-    assert sum(trace.records for trace in run.traces) <= done[1] + snapshot["lost_records"] + _SLACK
+    assert trained >= done[1]
+    assert trained <= done[1] + snapshot["lost_records"] + _SLACK
     assert abs(reached - plain) <= POINT
     reasons = {c.type: c.reason for c in namespace.job("digits").status.conditions}
     assert reasons["Complete"] == "MasterSaysDone"

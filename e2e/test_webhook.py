@@ -1,7 +1,6 @@
 """The webhook as a process, called by a real API server, with the rights it is deployed with."""
 
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +15,9 @@ import yaml
 
 from e2e.cluster.local import Cluster, running
 from e2e.cluster.process import Process
+from e2e.control_plane import RESOURCES
+from e2e.environment import has_account
+from e2e.waiting import until_true
 from kube import config, request
 from kube.client import Client
 from kube.errors import Invalid, NotFound
@@ -28,11 +30,9 @@ from kube.request import (
     PRIORITYCLASSES,
     REPLICASETS,
     SECRETS,
-    VALIDATINGWEBHOOKS,
-    Resource,
 )
-from policy.mutation import EDL_CLASSES
 from policy.names import POLICY_CONFIGMAP, SYSTEM_NAMESPACE
+from policy.priority_classes import EDL_CLASSES
 from runtime import clock
 from webhook import certificates
 from webhook.registration import by_url
@@ -42,18 +42,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 ROOT = Path(__file__).parents[1]
 BASE = ROOT / "deploy" / "base"
 IDENTITY = "system:serviceaccount:edl-system:edl-webhook"
-RBAC = "rbac.authorization.k8s.io"
-KINDS = {
-    "ServiceAccount": Resource("", "v1", "serviceaccounts", "ServiceAccount"),
-    "Role": Resource(RBAC, "v1", "roles", "Role"),
-    "RoleBinding": Resource(RBAC, "v1", "rolebindings", "RoleBinding"),
-    "ClusterRole": Resource(RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False),
-    "ClusterRoleBinding": Resource(
-        RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
-    ),
-    "MutatingWebhookConfiguration": MUTATINGWEBHOOKS,
-    "ValidatingWebhookConfiguration": VALIDATINGWEBHOOKS,
-}
 BOUNDS = {"edl.training/min-trainers": "2", "edl.training/max-trainers": "60"}
 TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"app": "x"}},
@@ -132,16 +120,8 @@ class World:
             self.directory / "webhook.log",
             cwd=ROOT,
         )
-        until(announce.exists)
+        until_true(announce.exists)
         self.address = announce.read_text().strip()
-
-
-def until(fact: Callable[[], object], within_s: float = 30.0) -> None:
-    """Waits until `fact()` is true."""
-    end = clock.monotonic_s() + within_s
-    while not fact():
-        assert clock.monotonic_s() < end, f"still false after {within_s} s"
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +132,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         api = Client(config.load(cluster.admin))
         for name in (SYSTEM_NAMESPACE, "training", "vision"):
             api.send(request.create(NAMESPACES, None, {"metadata": {"name": name}}))
-            until(partial(_has_account, api, name))
+            until_true(partial(has_account, api, name))
         _install(api, BASE / "webhook-rbac.yaml", lambda document: document)
         for name, values in EDL_CLASSES.items():
             body = {
@@ -169,28 +149,19 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 BASE / "webhook-configuration.yaml",
                 lambda document: by_url(document, f"https://{started.address}"),
             )
-            until(started.ready)
-            until(lambda: _called(started))
+            until_true(started.ready)
+            until_true(lambda: _called(started))
             yield started
         finally:
             started.stop()
             api.close()
 
 
-def _has_account(api: Client, namespace: str) -> bool:
-    """Whether pods may be created in a new namespace."""
-    try:
-        api.send(request.get(KINDS["ServiceAccount"], namespace, "default"))
-    except NotFound:
-        return False
-    return True
-
-
 def _install(
     api: Client, file: Path, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]
 ) -> None:
     for document in yaml.safe_load_all(file.read_text()):
-        kind = KINDS[document["kind"]]
+        kind = RESOURCES[document["kind"]]
         namespace = document["metadata"].get("namespace")
         api.send(request.create(kind, namespace, change(document)))
 
@@ -272,7 +243,7 @@ def test_pods_of_a_replicaset_are_support(world: World) -> None:
     body = {"metadata": {"name": "pserver"}, "spec": spec}
     world.send(request.create(REPLICASETS, "training", body))
     listing = request.list_page(PODS, "training", label_selector="edl.training/role=pserver")
-    until(lambda: len(world.send(listing)["items"]) == 2)
+    until_true(lambda: len(world.send(listing)["items"]) == 2)
 
     specs = [pod["spec"] for pod in world.send(listing)["items"]]
 
@@ -307,6 +278,7 @@ def test_elastic_job_is_handed_over(world: World) -> None:
         ({"edl.training/min-trainers": "9"}, {}, "edl.training/max-trainers is missing"),
         ({**BOUNDS, "edl.training/min-trainers": "61"}, {}, "min must not exceed max"),
         (BOUNDS, {"completions": 5, "parallelism": 5}, "spec.completions is 5"),
+        ({"edl.training/min-trainer": "2"}, {}, "write edl.training/min-trainers"),
     ],
 )
 def test_bad_jobs_are_refused(
@@ -330,12 +302,15 @@ def test_update_of_bounds_is_checked_and_books_are_not(world: World) -> None:
     worse = {"metadata": {"annotations": {"edl.training/max-trainers": "1"}}}
     none = {"metadata": {"annotations": dict.fromkeys(BOUNDS)}}
     better = {"metadata": {"annotations": {"edl.training/max-trainers": "80"}}}
+    misspelt = {"metadata": {"annotations": {"edl.training/qeue": "research"}}}
 
     assert after == before
     with pytest.raises(Invalid, match="min must not exceed max"):
         world.send(request.merge_patch(JOBS, "training", "updated", worse))
     with pytest.raises(Invalid, match="keep both"):
         world.send(request.merge_patch(JOBS, "training", "updated", none))
+    with pytest.raises(Invalid, match=r"write edl\.training/queue"):
+        world.send(request.merge_patch(JOBS, "training", "updated", misspelt))
     world.send(request.merge_patch(JOBS, "training", "updated", better))
 
 
@@ -353,7 +328,7 @@ def test_policy_is_checked_at_apply_and_then_rules(world: World) -> None:
     with pytest.raises(Invalid, match=r"no key policy\.yaml"):
         world.send(stored(None))
     world.send(stored(policy))
-    until(lambda: world.get("/readyz").json()["policy"]["source"] == "configmap")
+    until_true(lambda: world.get("/readyz").json()["policy"]["source"] == "configmap")
     numbers = count()  # the API server sees the new selector a moment later
 
     def selected() -> dict[str, Any]:
@@ -362,7 +337,7 @@ def test_policy_is_checked_at_apply_and_then_rules(world: World) -> None:
         )
         return pod_
 
-    until(lambda: selected()["spec"]["priority"] == -1000)
+    until_true(lambda: selected()["spec"]["priority"] == -1000)
     pod = selected()
     world.send(request.delete(CONFIGMAPS, SYSTEM_NAMESPACE, POLICY_CONFIGMAP))
 
@@ -378,11 +353,11 @@ def test_killed_webhook_blocks_nothing(world: World) -> None:
     unchanged = world.send(_pod("meanwhile", {"edl.training/job": "x"}))
     took_s = clock.monotonic_s() - begun
     world.start()
-    until(world.ready)
+    until_true(world.ready)
 
     assert "priorityClassName" not in unchanged["spec"]
     assert took_s < 2.0
-    until(lambda: _called(world))
+    until_true(lambda: _called(world))
 
 
 def test_removed_bundle_comes_back(world: World) -> None:
@@ -390,7 +365,7 @@ def test_removed_bundle_comes_back(world: World) -> None:
     emptied = {"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}
     world.send(request.json_patch(MUTATINGWEBHOOKS, None, "edl-webhook", [emptied]))
 
-    until(lambda: _called(world))
+    until_true(lambda: _called(world))
 
 
 def test_nothing_of_a_dry_run_stays(world: World) -> None:

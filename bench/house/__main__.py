@@ -1,6 +1,5 @@
 """`python -m bench.house`: how the code base compares with model code bases, point by point."""
 
-import argparse
 import subprocess
 import sys
 import tomllib
@@ -13,6 +12,7 @@ from rich.table import Table
 from bench.house.points import POINTS, Project
 from bench.house.reasons import class_reasons
 from bench.house.tree import ROOMS, modules
+from runtime.command_line import Parser
 
 _ROOT = Path(__file__).parents[2]
 
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0; 1 where a point misses its bar.
     """
-    parser = argparse.ArgumentParser(prog="python -m bench.house", description=__doc__)
+    parser = Parser(prog="python -m bench.house", description=__doc__)
     parser.add_argument(
         "--faults", action="store_true", help="list where each point misses its bar"
     )

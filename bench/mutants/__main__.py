@@ -16,6 +16,8 @@ from bench.mutants.rooms import rooms
 from bench.mutants.run import MIN_PER_ROOM, RoomError, Run
 from bench.mutants.verdicts import MIN_RATE
 from e2e.measure.processes import commit
+from runtime.command_line import Parser
+from runtime.signals import INTERRUPTED
 
 _ROOT = Path(__file__).parents[2]
 _OUTPUT = _ROOT / "build" / "mutants"
@@ -23,7 +25,6 @@ _COUNT = 500
 _SEEDS = 10_000
 _TELL_S = 15.0
 """The interval of progress lines, if the output is not a terminal."""
-_INTERRUPTED = 130
 _DESCRIPTION = """Applies small faults to a copy of the tree, one at a time (mutmut generates them),
 and runs the tests of the room that contains the fault. Prints how many the tests detect, and a diff
 of each undetected one; writes build/mutants/report.json. The user's tree is only read."""
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             outcomes = run.outcomes(seed, arguments.count)
     except KeyboardInterrupt:
         console.print("interrupted: no report was written")
-        return _INTERRUPTED
+        return INTERRUPTED
     except (OSError, LookupError, RoomError, ValueError) as error:
         complaints.print(
             f"mutants: {error}", style="red", highlight=False, markup=False, soft_wrap=True
@@ -71,8 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if report.total(outcomes).rate >= MIN_RATE and not run.failed else 1
 
 
-def _parser(names: list[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench.mutants", description=_DESCRIPTION)
+def _parser(names: list[str]) -> Parser:
+    parser = Parser(prog="python -m bench.mutants", description=_DESCRIPTION)
     parser.add_argument(
         "--seed", type=_number(0), help="seed of the sample of mutants, 0 or more (default: random)"
     )

@@ -60,7 +60,7 @@ def rooms(root: Path) -> dict[str, Room]:
         Room("policy", ("policy/**/*.py",), ("tests/policy",)),
         Room(
             "master",
-            (*_pure_master_files(pyproject), *_MASTER_AT_WORK),
+            (*_pure_master_files(pyproject), *_MASTER_AT_WORK, "runtime/call_checks.py"),
             ("tests/master",),
             (*_processes("master"), _MASTER_KILL_TEST),
         ),
@@ -83,6 +83,7 @@ def rooms(root: Path) -> dict[str, Room]:
 _SDK = (
     "edl/data/batches.py",
     "edl/master/leases.py",
+    "edl/data/lease_sink.py",
     "edl/data/work_fetcher.py",
     "edl/master/heartbeat.py",
     "edl/master/session.py",
@@ -90,17 +91,17 @@ _SDK = (
 )
 _SDK_TESTS = (
     "tests/sdk/sync",
-    "tests/sdk/test_batches.py",
-    "tests/sdk/test_batches_and_master.py",
-    "tests/sdk/test_leases.py",
-    "tests/sdk/test_checkpoints.py",
-    "tests/sdk/test_work_fetcher.py",
-    "tests/sdk/test_progress.py",
-    "tests/sdk/test_real_master.py",
-    "tests/sdk/test_rendezvous.py",
-    "tests/sdk/test_rendezvous_ends.py",
-    "tests/sdk/test_session.py",
-    "tests/sdk/test_settings.py",
+    "tests/sdk/data/test_batches.py",
+    "tests/sdk/data/test_batches_and_master.py",
+    "tests/sdk/master/test_leases.py",
+    "tests/sdk/data/test_checkpoints.py",
+    "tests/sdk/data/test_work_fetcher.py",
+    "tests/sdk/data/test_progress.py",
+    "tests/sdk/data/test_real_master.py",
+    "tests/sdk/master/test_rendezvous.py",
+    "tests/sdk/master/test_rendezvous_ends.py",
+    "tests/sdk/master/test_session.py",
+    "tests/sdk/master/test_settings.py",
 )
 
 

@@ -22,6 +22,7 @@ from kube.client import Client
 from kube.config import load
 from kube.errors import ConfigError, KubeError
 from runtime.clock import epoch_s, monotonic_s
+from runtime.command_line import Parser
 
 _ROOT = Path(__file__).parents[2]
 _UP_S = 120.0
@@ -62,8 +63,8 @@ def main(words: list[str] | None = None) -> int:
     return 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m e2e.cluster",
         description="A real Kubernetes control plane on this machine, without Docker.",
         epilog=_EXAMPLES,
@@ -71,9 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(
-        name: str, run: Callable[[argparse.Namespace], int], text: str
-    ) -> argparse.ArgumentParser:
+    def add(name: str, run: Callable[[argparse.Namespace], int], text: str) -> Parser:
         command = commands.add_parser(name, help=text, description=text)
         command.set_defaults(command=run)
         return command

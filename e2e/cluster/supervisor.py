@@ -22,6 +22,7 @@ from kube.client import Client
 from kube.config import load
 from kube.errors import KubeError
 from runtime.clock import epoch_s
+from runtime.command_line import Parser
 from runtime.signals import stop_event
 
 _LOOK_S = 1.0
@@ -29,7 +30,7 @@ _LOOK_S = 1.0
 
 def main(words: list[str]) -> int:
     """Runs until SIGTERM; the exit code is 1 if the cluster did not start."""
-    parser = argparse.ArgumentParser(prog="python -m e2e.cluster.supervisor")
+    parser = Parser(prog="python -m e2e.cluster.supervisor")
     parser.add_argument("directory", type=Path, help="where state and files go")
     parser.add_argument("--nodes", type=int, default=0, help="how many simulated nodes to add")
     parser.add_argument("--real-nodes", type=int, default=0, help="how many real nodes to add")

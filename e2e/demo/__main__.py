@@ -23,9 +23,10 @@ from e2e.measure.processes import commit, machine
 from e2e.workload import FULL, QUICK, Scenario
 from kube.errors import KubeError
 from runtime import clock
+from runtime.command_line import Parser
+from runtime.signals import INTERRUPTED
 
 _ROOT = Path(__file__).parents[2]
-_INTERRUPTED = 130
 _DESCRIPTION = """Services and elastic training share a local Kubernetes of 133 simulated nodes.
 Six training jobs grow into the capacity that 400 services leave free; then services go down to
 100 and come back, 100 at a time, and trainers are evicted within seconds. Shows this live, then
@@ -45,14 +46,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _demo(arguments, console)
     except KeyboardInterrupt:
         console.print("interrupted: everything that was started is stopped")
-        return _INTERRUPTED
+        return INTERRUPTED
     except (ClusterError, ControlPlaneError, ScriptError, KubeError, OSError) as error:
         Console(stderr=True).print(f"demo: {error}", style="red", highlight=False, markup=False)
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m e2e.demo",
         description=_DESCRIPTION,
         epilog="With STRICT=1 in the environment a missed criterion is a failure.",

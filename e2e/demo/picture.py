@@ -10,9 +10,10 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-_WIDTH_IN, _HEIGHT_IN, _DPI = 12.0, 10.0, 100
+from e2e.picture import page
+
+_WIDTH_IN, _HEIGHT_IN = 12.0, 10.0
 _LEGEND_ROWS = 14
 _GREY = "#9a9a9a"
 _SERVICE, _WANTED, _CPU = "#1f6f8b", "#c44536", "#3d5a3d"
@@ -28,25 +29,17 @@ def draw(path: Path, runs: dict[str, dict[str, Any]], *, nodes: int, cpu: int) -
         nodes: Number of nodes, for the title.
         cpu: Their CPU in all, for the title.
     """
-    settings()
-    figure = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN), dpi=_DPI, layout="constrained")
-    panels = figure.subplots(3, 1, sharex=True, height_ratios=[3, 4, 3])
     (name, curves), *others = runs.items()
     most = max(curves["services_wanted"], default=0)
-    figure.suptitle(_TITLE.format(most=most, nodes=nodes, cpu=cpu), fontsize=15, weight="bold")
-    _services(panels[0], curves)
-    trainers_panel(panels[1], curves)
-    cpu_panel(panels[2], curves, name)
-    for other, theirs in others:
-        _other_run(panels, other, theirs)
-    tidy(panels, curves, stacked=panels[1])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
-
-
-def settings() -> None:
-    """What all pictures have in common."""
-    mpl.rcParams.update({"font.size": 12, "axes.spines.top": False, "axes.spines.right": False})
+    title = _TITLE.format(most=most, nodes=nodes, cpu=cpu)
+    with page(path, title, width_in=_WIDTH_IN, height_in=_HEIGHT_IN) as figure:
+        panels = figure.subplots(3, 1, sharex=True, height_ratios=[3, 4, 3])
+        _services(panels[0], curves)
+        trainers_panel(panels[1], curves)
+        cpu_panel(panels[2], curves, name)
+        for other, theirs in others:
+            _other_run(panels, other, theirs)
+        tidy(panels, curves, stacked=panels[1])
 
 
 def tidy(panels: Sequence[Axes], curves: dict[str, Any], *, stacked: Axes) -> None:

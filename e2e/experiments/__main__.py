@@ -21,9 +21,10 @@ from e2e.measure import report
 from e2e.measure.processes import commit, machine
 from e2e.workload import FIRST, FIRST_QUICK, Scenario
 from kube.errors import KubeError
+from runtime.command_line import Parser
+from runtime.signals import INTERRUPTED
 
 _ROOT = Path(__file__).parents[2]
-_INTERRUPTED = 130
 _DESCRIPTION = """The first experiment: twenty jobs of 2 to 60 trainers are submitted to 133 nodes, 10 s
 apart, and run for 300 s; the nodes have capacity for 14 trainers of each job. Runs on a real control
 plane (nine minutes; the first run also builds Kubernetes) and in virtual time (seconds), or only
@@ -42,15 +43,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _report(arguments, console)
     except KeyboardInterrupt:
         console.print("interrupted: everything that was started is stopped")
-        return _INTERRUPTED
+        return INTERRUPTED
     except (ClusterError, ControlPlaneError, ScriptError, KubeError, OSError) as error:
         text = f"experiments: {error}"
         Console(stderr=True).print(text, style="red", highlight=False, markup=False)
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m e2e.experiments",
         description=_DESCRIPTION,
         epilog="With STRICT=1 in the environment a missed criterion is a failure.",

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from e2e.demo.picture import cpu_panel, settings, tidy, trainers_panel
+from e2e.demo.picture import cpu_panel, tidy, trainers_panel
+from e2e.picture import page
 
-_WIDTH_IN, _HEIGHT_IN, _DPI = 9.0, 11.0, 100
+_WIDTH_IN, _HEIGHT_IN = 9.0, 11.0
 _KILLED = "#c44536"
 
 
@@ -20,20 +20,16 @@ def draw(path: Path, runs: dict[str, dict[str, Any]], title: str) -> None:
         runs: Name -> sampled curves (`e2e.measure.report.sampled`); one column each.
         title: Above all.
     """
-    settings()
-    figure = Figure(figsize=(_WIDTH_IN * len(runs), _HEIGHT_IN), dpi=_DPI, layout="constrained")
-    panels = figure.subplots(
-        3, len(runs), sharex=True, sharey="row", squeeze=False, height_ratios=[5, 3, 3]
-    )
-    figure.suptitle(title, fontsize=15, weight="bold")
-    for column, (name, curves) in enumerate(runs.items()):
-        trainers, cpu, killed = (row[column] for row in panels)
-        trainers_panel(trainers, curves)
-        cpu_panel(cpu, curves, name)
-        _killed(killed, curves, name)
-        tidy([trainers, cpu, killed], curves, stacked=trainers)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    with page(path, title, width_in=_WIDTH_IN * len(runs), height_in=_HEIGHT_IN) as figure:
+        panels = figure.subplots(
+            3, len(runs), sharex=True, sharey="row", squeeze=False, height_ratios=[5, 3, 3]
+        )
+        for column, (name, curves) in enumerate(runs.items()):
+            trainers, cpu, killed = (row[column] for row in panels)
+            trainers_panel(trainers, curves)
+            cpu_panel(cpu, curves, name)
+            _killed(killed, curves, name)
+            tidy([trainers, cpu, killed], curves, stacked=trainers)
 
 
 def _killed(panel: Axes, curves: dict[str, Any], name: str) -> None:

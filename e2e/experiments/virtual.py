@@ -10,8 +10,8 @@ from e2e.measure.record import Recorder, Timeline
 from e2e.workload import Manifest, Scenario
 from kube import decode
 from policy.model import Policy
-from policy.mutation import EDL_CLASSES
 from policy.names import CLASS_SUPPORT, MANAGER, Role, Tier
+from policy.priority_classes import EDL_CLASSES
 from policy.snapshot import Job, Node, Pod
 from simulator.cluster import PodChange
 from simulator.run import play as simulate

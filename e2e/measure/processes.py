@@ -8,6 +8,7 @@ from typing import Any
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _GIB = 1 << 30
+_KIB_PER_MIB = 1024
 
 
 def cpu_seconds(pid: int) -> float:
@@ -23,6 +24,16 @@ def cpu_seconds(pid: int) -> float:
     fields = text.rpartition(")")[2].split()  # the name in brackets may hold blanks
     own = sum(map(int, fields[11:15])) / _TICKS_PER_S  # utime, stime, cutime, cstime
     return own + sum(cpu_seconds(int(child)) for child in children)
+
+
+def peak_mb() -> float:
+    """Peak memory of this program in MiB.
+
+    Unlike `ru_maxrss`, VmHWM excludes the time before `exec`.
+    """
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    peak = next(line for line in lines if line.startswith("VmHWM:"))
+    return int(peak.split()[1]) / _KIB_PER_MIB
 
 
 def busy_seconds() -> float:

@@ -1,1 +1,1 @@
-"""Training of the numpy example on a real node: container program, traces and picture."""
+"""Training on a real node: container program, traces, observations, services and picture."""

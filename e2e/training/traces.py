@@ -1,35 +1,50 @@
 """Traces of trainers, as `watched.py` writes them. Pure except for reading files."""
 
 import json
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 SIGTERM_EXIT = 143
+"""Exit code of a trainer that stopped on SIGTERM."""
+_EVALUATION = re.compile(r"evaluation of step \d+: loss [\d.e-]+, accuracy ([\d.]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class BatchTrace:
+class TrainingStep:
+    """One step of one trainer; fields that its kind of training lacks are 0."""
+
+    at_s: float
+    """Seconds since the epoch."""
+    number: int
+    """Counted over the group in synchronous training, over this trainer otherwise."""
+    records: int
+    loss: float = 0.0
+    round: int = 0
+    rank: int = 0
+    world_size: int = 0
+    version: int = 0
+    """Version of the servers' parameters."""
+    seconds: float = 0.0
+    """Duration, from the end of the previous step."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerTrace:
     """The trace of one trainer from its start to its end; times in seconds since the epoch."""
 
     name: str
+    pids: tuple[int, ...]
+    """One process id for each start of the trainer."""
     start_s: float
-    batches: tuple[tuple[float, int], ...]
-    """When each batch was trained, and its number of records."""
+    steps: tuple[TrainingStep, ...]
     sigterm_s: float | None
     end_s: float | None
     code: int | None
     """Exit code; None while it runs, or where it was killed with its container."""
-
-    @property
-    def records(self) -> int:
-        """Number of records that it trained on."""
-        return sum(count for _, count in self.batches)
-
-    @property
-    def released(self) -> bool:
-        """Whether it received SIGTERM."""
-        return self.sigterm_s is not None
 
     @property
     def stop_s(self) -> float | None:
@@ -38,26 +53,97 @@ class BatchTrace:
             return None
         return self.end_s - self.sigterm_s
 
-    def longest_pause_s(self, from_s: float, to_s: float) -> float:
-        """The longest time between consecutive batches within a span."""
-        times = [at_s for at_s, _ in self.batches if from_s <= at_s <= to_s]
-        return max((b - a for a, b in pairwise(times)), default=0.0)
 
-
-def read(folder: Path) -> list[BatchTrace]:
+def read(folder: Path) -> list[TrainerTrace]:
     """All traces in a folder, sorted by name."""
     return sorted((_trace(path) for path in folder.glob("*.jsonl")), key=lambda trace: trace.name)
 
 
-def _trace(path: Path) -> BatchTrace:
+def stopped_between(
+    traces: Iterable[TrainerTrace], span: tuple[float, float]
+) -> list[TrainerTrace]:
+    """The traces of the trainers that received SIGTERM in a span of time."""
+    from_s, to_s = span
+    return [trace for trace in traces if from_s <= (trace.sigterm_s or 0.0) <= to_s]
+
+
+def evaluated_accuracy(folder: Path) -> float:
+    """The accuracy of the last model, from the last line that a trainer printed about it."""
+    printed = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.log"))
+    match = _EVALUATION.search(printed)
+    assert match is not None, printed
+    return float(match[1])
+
+
+def working(folder: Path) -> int:
+    """Number of trainers that have trained and still run; raises if one failed."""
+    traces = read(folder)
+    for trace in traces:
+        assert trace.code in (None, 0, SIGTERM_EXIT), (
+            f"{trace.name} ended with {trace.code}: {_last(folder, trace)}"
+        )
+    return sum(
+        bool(trace.steps) and trace.end_s is None and not trace.sigterm_s for trace in traces
+    )
+
+
+def all_steps(traces: Iterable[TrainerTrace]) -> list[TrainingStep]:
+    """The steps of all trainers, in order of time."""
+    return sorted((step for trace in traces for step in trace.steps), key=lambda step: step.at_s)
+
+
+def group_steps(traces: Iterable[TrainerTrace]) -> list[TrainingStep]:
+    """The steps of a synchronous job, each once, from the member that finished it first."""
+    first: dict[int, TrainingStep] = {}
+    for step in all_steps(traces):
+        first.setdefault(step.number, step)
+    return [first[number] for number in sorted(first)]
+
+
+def longest_pause_s(steps: Sequence[TrainingStep], from_s: float, to_s: float) -> float:
+    """The longest time between consecutive steps within a span."""
+    times = sorted(step.at_s for step in steps if from_s <= step.at_s <= to_s)
+    return max((later - earlier for earlier, later in pairwise(times)), default=float("inf"))
+
+
+def disagreements(traces: Iterable[TrainerTrace]) -> list[int]:
+    """Numbers of the steps whose loss differs between members of a synchronous job."""
+    losses: dict[int, set[float]] = {}
+    for trace in traces:
+        for step in trace.steps:
+            losses.setdefault(step.number, set()).add(step.loss)
+    return sorted(number for number, values in losses.items() if len(values) > 1)
+
+
+def means(steps: Sequence[TrainingStep], parts: int) -> list[float]:
+    """The mean loss of each of `parts` equal parts of a run."""
+    bounds = [len(steps) * part // parts for part in range(parts + 1)]
+    spans = [steps[begin:end] for begin, end in pairwise(bounds)]
+    return [sum(step.loss for step in span) / len(span) for span in spans]
+
+
+def _last(folder: Path, trace: TrainerTrace) -> str:
+    return (folder / f"{trace.name}.log").read_text(encoding="utf-8").rstrip().rpartition("\n")[2]
+
+
+def _trace(path: Path) -> TrainerTrace:
     notes = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
     first = {note["what"]: note for note in reversed(notes)}
-    end = first.get("end", {})
-    return BatchTrace(
+    last = {note["what"]: note for note in notes}
+    end = last.get("end", {})
+    return TrainerTrace(
         path.stem,
+        tuple(note["pid"] for note in notes if note["what"] == "start"),
         notes[0]["at_s"],
-        tuple((note["at_s"], note["records"]) for note in notes if note["what"] == "batch"),
+        tuple(_step(note) for note in notes if note["what"] == "step"),
         first.get("sigterm", {}).get("at_s"),
         end.get("at_s"),
         end.get("code"),
     )
+
+
+def _step(note: dict[str, Any]) -> TrainingStep:
+    number = note["step"] if "step" in note else note["number"]
+    names = ("loss", "round", "rank", "world_size", "version", "seconds")
+    optional = {name: note.get(name, 0) for name in names}
+    return TrainingStep(note["at_s"], number, note["records"], **optional)

@@ -39,7 +39,7 @@ def test_figures_are_reported_by_members_and_size(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(exchange, "WORLDS", (2,))
     monkeypatch.setattr(exchange, "SIZES", {"1k": 1000})
     monkeypatch.setattr(exchange, "SHARES", (1,))
-    monkeypatch.setattr(exchange, "_PADDLE", Path("nowhere"))
+    monkeypatch.setattr(exchange, "PADDLE", Path("nowhere"))
     result = exchange.run(SETTING)
 
     assert measured == [("ring", 2, [1000], [3])]

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.real_training import traces
-from e2e.real_training.traces import SIGTERM_EXIT
+from e2e.training import traces
+from e2e.training.traces import SIGTERM_EXIT
 
 
 def _write(folder: Path, name: str, *notes: dict[str, object]) -> None:
@@ -48,6 +48,31 @@ def test_traces_are_read_back(folder: Path) -> None:
         (1, 0, 2),
         (2, 0, 1),
     ]
+
+
+def test_a_batch_of_a_loop_is_a_step_without_a_loss(folder: Path) -> None:
+    """Its number counts the batches of one trainer."""
+    note = {"at_s": 3.0, "what": "step", "step": 1, "records": 5}
+    _write(folder, "trainer-2", {"at_s": 2.5, "what": "start", "pid": 9}, note)
+
+    (step,) = traces.read(folder)[-1].steps
+    assert (step.number, step.records, step.loss, step.world_size) == (1, 5, 0, 0)
+
+
+def test_who_was_told_to_leave_in_a_span_is_found(folder: Path) -> None:
+    """Whoever never was is in no span."""
+    both = traces.read(folder)
+
+    assert traces.stopped_between(both, (2.0, 3.0)) == both[1:]
+    assert traces.stopped_between(both, (3.0, 9.0)) == []
+
+
+def test_the_accuracy_is_the_one_that_was_printed(folder: Path) -> None:
+    """By whichever trainer led."""
+    line = "model is trained: 9 steps; evaluation of step 9: loss 1.2e-03, accuracy 0.975; over\n"
+    (folder / "trainer-0.log").write_text(line, encoding="utf-8")
+
+    assert traces.evaluated_accuracy(folder) == 0.975
 
 
 def test_only_those_who_go_on_are_at_work(folder: Path) -> None:
