@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.leftovers import RUN
+from tests.support.leftovers import GRACE, RUN
 
 ROOT = Path(__file__).parent.parent
 SLEEPER = """
@@ -50,6 +50,7 @@ def run(tmp_path: Path) -> Run:
             "PYTHONPATH": str(ROOT),
             "EDL_BEGUN": str(tmp_path / "begun"),
             "TMPDIR": str(tmp_path / "files"),
+            GRACE: "0.3",  # what is left here never ends by itself
             "PYTEST_ADDOPTS": "",  # those are for the run that this test is part of
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # some take seconds to import
         }
@@ -119,7 +120,7 @@ def test_hangs():
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
     sleeper().wait()
 """
-    limits = ("-o", "timeout=1", "-o", "faulthandler_timeout=3")
+    limits = ("-o", "timeout=1", "-o", "faulthandler_timeout=2")
     options = ("-n", "1", "--max-worker-restart=0", *limits, "-o", "faulthandler_exit_on_timeout=1")
     output = ended(run(tests, *options), tmp_path)
     assert "test_hangs" in output
