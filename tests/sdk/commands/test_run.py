@@ -85,6 +85,7 @@ def _last(text: str) -> list[str]:
     return list(match.groups())
 
 
+@pytest.mark.soak  # `make test` has data/test_real_master
 def test_kills_of_trainers_and_of_the_master_lose_no_record(tmp_path: Path) -> None:
     """Each is acknowledged once an epoch; what was trained in vain is counted and shown."""
     path, go = tmp_path / "train.py", tmp_path / "go"

@@ -117,6 +117,7 @@ BLOCKS = """calls.append(1)
 """In the 25th of 30 steps, until the server was killed."""
 
 
+@pytest.mark.soak  # `make test` has servers/test_kills and test_faults
 def test_a_server_may_die(train: Train, home: Path) -> None:
     """Each step is in the model or counted as lost, and the exported model is the server's."""
     _changed(home, "\ndef model():", LIVES)

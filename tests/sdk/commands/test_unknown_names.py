@@ -22,6 +22,10 @@ GOOD = {"EDL_MASTER": "http://127.0.0.1:1", "EDL_TOKEN": "secret-1"}
             ["predict", "m.py", "--out", "x"],
             "edl predict: unrecognized arguments: --out (did you mean",
         ),
+        (
+            ["submit", "m.py", "--queue=--"],
+            "unrecognized arguments: --queue=-- (did you mean --queue?)",
+        ),
         (["submit", "m.py", "--colour"], "edl submit: unrecognized arguments: --colour; see"),
         (
             ["run", "--shedule", "1s:+1", "m.py"],

@@ -123,9 +123,11 @@ _TEXTS = {
     "--servers": _NUMBERS,
     "--queue": st.text(st.characters(codec="utf-8"), min_size=1, max_size=70),
     "--server-claim": _NAMES,
-    # the API server takes more notations, and finer fractions of a CPU than it keeps: no typing errors
+    # the API server takes more notations ("9."), and finer fractions of a CPU than it keeps
     "--server-cpu": st.one_of(
-        st.integers(0, 10_000).map("{}m".format), st.decimals(0, 999, places=3).map(str), _NAMES
+        st.integers(0, 10_000).map("{}m".format),
+        st.decimals(0, 999, places=3).map(str),
+        st.text("ab9-_A ", max_size=12),
     ),
     "--server-memory": st.builds(
         "{}{}".format,

@@ -24,6 +24,7 @@ OPTIONS: Json = {
     "micros": True,
 }
 _STORM = 200
+_EPOCHS = 4
 _ALONE_S = 120.0
 _SHOWN = 10
 """Most micro-batches in a failure's message."""
@@ -67,27 +68,48 @@ def _check_order(fleet: Fleet, expected: dict[tuple[int, int], set[int]]) -> Non
 
 
 @pytest.mark.timeout(300)
-def test_training_goes_on_whatever_happens_to_its_members(tmp_path: Path) -> None:
-    """One change of each kind, rank 0 among them; survivors keep their processes."""
-    epochs, hurry = 4, tmp_path / "hurry"
-    options = {**OPTIONS, "epochs": epochs, "hurry": str(hurry), "slow_after": 64}
-    with Fleet(tmp_path, options) as fleet:
-        storm = Storm(fleet, 3, Random(1))  # noqa: S311 - the same in every run
-        storm.begin(spares=1)
-        first = fleet.ranked()[0]
+def test_training_goes_on_when_members_and_the_master_are_killed(tmp_path: Path) -> None:
+    """Rank 0 among them, once together with the master; survivors keep their processes."""
+    with _fleet(tmp_path) as fleet:
+        storm = _storm(fleet, spares=1)
+        first, second, third = fleet.ranked()
         storm.lose(first, "kill")
         storm.grow()
+        storm.lose_master(second)
+        ends = storm.finish(tmp_path / "hurry")
+
+        _check_books(fleet.status(), ends, _EPOCHS)
+    assert third in ends
+    _check_order(fleet, _alone(tmp_path / "alone", _EPOCHS))
+
+
+@pytest.mark.soak  # `make test` has the same with threads: test_train, test_frozen
+@pytest.mark.timeout(300)
+def test_training_goes_on_when_members_leave_and_freeze(tmp_path: Path) -> None:
+    """Rank 0 is the one that freezes; it comes back in the same process."""
+    with _fleet(tmp_path) as fleet:
+        storm = _storm(fleet)
         storm.lose(fleet.ranked()[-1], "term")
         frozen = fleet.ranked()[0]
         storm.lose(frozen, "stop")
         storm.thaw(frozen)
-        storm.lose_master(fleet.ranked()[0])
-        ends = storm.finish(hurry)
+        ends = storm.finish(tmp_path / "hurry")
 
-        _check_books(fleet.status(), ends, epochs)
-    assert first not in ends
+        _check_books(fleet.status(), ends, _EPOCHS)
     assert frozen in ends
-    _check_order(fleet, _alone(tmp_path / "alone", epochs))
+    _check_order(fleet, _alone(tmp_path / "alone", _EPOCHS))
+
+
+def _fleet(folder: Path) -> Fleet:
+    hurry = str(folder / "hurry")
+    return Fleet(folder, {**OPTIONS, "epochs": _EPOCHS, "hurry": hurry, "slow_after": 64})
+
+
+def _storm(fleet: Fleet, spares: int = 0) -> Storm:
+    """Three trainers that train together."""
+    storm = Storm(fleet, 3, Random(1))  # noqa: S311 - the same in every run
+    storm.begin(spares=spares)
+    return storm
 
 
 @pytest.mark.soak

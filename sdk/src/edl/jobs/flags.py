@@ -57,6 +57,8 @@ class Parser(argparse.ArgumentParser):
                 is_value = False
             elif action is not None:
                 is_value = action.nargs is None and not equals
+                if word == f"{flag}=--":  # argparse would make it a list
+                    unknown.append(word)
             elif word == "--" or (nested and not word.startswith("-")):
                 break
             elif word.startswith("--"):
