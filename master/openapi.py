@@ -64,6 +64,7 @@ _ERRORS = {
     "401": "The token is missing or wrong.",
     "404": "Not joined (field trainer), or it does not exist.",
     "408": "The body did not arrive in time.",
+    "415": "The body is compressed.",
     "409": "Replaced, described differently, of another program, or not the newest model.",
     "413": "The body is too long.",
     "422": "A field is wrong; the answer names it.",

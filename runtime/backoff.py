@@ -59,6 +59,8 @@ class Backoffs(Generic[Key]):
         self._calm_s = calm_s
         self._backoffs: dict[Key, tuple[float, Backoff]] = {}
         """Key -> (end of its pause, its back-off)."""
+        self._swept_s = float("-inf")
+        """When those that have been calm were forgotten the last time."""
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self._backoffs)
@@ -69,11 +71,19 @@ class Backoffs(Generic[Key]):
 
     def begin(self, key: Key, now_s: float) -> None:
         """Begins the next pause of an object; forgets those that have been calm."""
-        for calm in [k for k, (end_s, _) in self._backoffs.items() if now_s - end_s > self._calm_s]:
-            del self._backoffs[calm]
-        _, backoff = self._backoffs.get(key, (0.0, Backoff(self._first_s, self._max_s)))
+        if now_s - self._swept_s > self._calm_s:
+            self._forget_calm(now_s)
+        end_s, backoff = self._backoffs.get(key, (now_s, Backoff(self._first_s, self._max_s)))
+        if now_s - end_s > self._calm_s:
+            backoff.reset()
         self._backoffs[key] = (now_s + backoff.next_s(), backoff)
 
     def end(self, key: Key) -> None:
         """Ends the back-off of an object that succeeded, or is gone."""
         self._backoffs.pop(key, None)
+
+    def _forget_calm(self, now_s: float) -> None:
+        """Only now and then: an API server that refuses everything makes thousands of back-offs."""
+        self._swept_s = now_s
+        for key in [k for k, (end_s, _) in self._backoffs.items() if now_s - end_s > self._calm_s]:
+            del self._backoffs[key]

@@ -59,10 +59,13 @@ def application(
         hint: Ends the message about a path or method that does not exist.
     """
     expected_token = token.encode()
+    last_reason = ""
 
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+        nonlocal last_reason
         try:
             _require_token(request, expected_token)
+            _require_plain_body(request)
             return await handler(request)
         except RefusedError as error:
             return _error_answer(error.status, str(error), error.field)
@@ -70,7 +73,9 @@ def application(
             headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
             return _error_answer(error.status, f"{error.reason}{hint}", headers=headers)
         except tuple(temporary) as error:
-            log.warning("%s", error)
+            if str(error) != last_reason:  # a full disk is reported once, not with each call
+                last_reason = str(error)
+                log.warning("%s", last_reason)
             status = next(temporary[kind] for kind in temporary if isinstance(error, kind))
             return _error_answer(status, str(error))
         except ConnectionError:  # the caller has disconnected, or does not read its answer
@@ -201,6 +206,13 @@ async def serve_until_stopped(
 def _require_token(request: web.Request, token: bytes) -> None:
     if request.path not in _OPEN and not _is_authorized(request, token):
         raise RefusedError(401, "the job's token is missing or wrong: Authorization: Bearer …")
+
+
+def _require_plain_body(request: web.Request) -> None:
+    """A compressed body becomes a thousand times as long: limits count the bytes that arrive."""
+    encoding = request.headers.get("Content-Encoding", "identity")
+    if encoding.lower() != "identity":
+        raise RefusedError(415, "Content-Encoding: send the body as it is, not compressed")
 
 
 def _is_authorized(request: web.Request, token: bytes) -> bool:

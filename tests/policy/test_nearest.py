@@ -26,3 +26,9 @@ def test_advice_ends_a_message() -> None:
     """It is empty where no name is near."""
     assert f"--sed{advice('--sed', KNOWN, '--')}" == "--sed (did you mean --seed?)"
     assert advice("--colour", KNOWN, "--") == ""
+
+
+def test_a_name_of_megabytes_resembles_none() -> None:
+    """It is not compared: a tenant may write one, and the webhook answers all others meanwhile."""
+    assert nearest("--batch-sizes" + "s" * 88, KNOWN) == ""
+    assert nearest("--seed" + "d" * 3_000_000, ["--seed" + "d" * 3_000_001]) == ""

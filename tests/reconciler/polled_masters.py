@@ -4,7 +4,7 @@ import json
 import socketserver
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from kube.api import Api
@@ -43,6 +43,8 @@ class Master(socketserver.ThreadingTCPServer):
         self.open = 0
         """Questions that are heard and not answered yet."""
         self.most_open = 0
+        self.cut_off = threading.Event()
+        """Set once who asked ended the connection within an answer."""
         self.lock = threading.Lock()
 
     @property
@@ -65,8 +67,10 @@ class _Handler(socketserver.StreamRequestHandler):
             self.server.leave.wait(LONG_S)
         with self.server.lock:
             self.server.open -= 1
-        with suppress(OSError):  # who asked may be gone
+        try:
             self.wfile.write(self.server.page)
+        except OSError:
+            self.server.cut_off.set()
 
 
 @contextmanager

@@ -267,6 +267,20 @@ def test_where_nobody_answers_well_the_config_map_is_read(
     assert master.asked
 
 
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("part", [b"HTTP/1.1 100 Continue\r\n\r\n", b"X: y\r\n", b"0;" + b"x" * 62])
+def test_every_byte_of_an_answer_counts(part: bytes, api: FakeApi, master: Master) -> None:
+    """Not only those of the body: a hostile pod costs a megabyte, whatever it sends."""
+    master.page = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" * (part[:1] == b"0")
+    master.page += part * (64_000_000 // len(part))
+    _write(api, "done")
+    with running(api, master.port) as asking:
+        asking.set_targets({"u": TARGET})
+        until(asking.reports)
+
+        assert master.cut_off.wait(LONG_S)
+
+
 def test_the_token_does_not_follow_a_redirect(api: FakeApi, master: Master) -> None:
     """What listens at a pod's address could send it anywhere."""
     master.page = b"HTTP/1.0 307 There\r\nLocation: /v1/status\r\n\r\n"

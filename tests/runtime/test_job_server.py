@@ -1,6 +1,7 @@
 """The HTTP server that master and parameter servers share: errors, limits, and its end."""
 
 import asyncio
+import gzip
 import http.client
 import json
 import socket
@@ -81,11 +82,13 @@ def attic() -> Iterator[Attic]:
     server.stop()
 
 
-def call(server: Attic, path: str, body: bytes = b"", token: str = TOKEN) -> tuple[int, Any, Any]:
+def call(
+    server: Attic, path: str, body: bytes = b"", token: str = TOKEN, **headers: str
+) -> tuple[int, Any, Any]:
     """Status, body and headers of an answer."""
     link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     try:
-        link.request("POST", path, body, {"Authorization": f"Bearer {token}"})
+        link.request("POST", path, body, {"Authorization": f"Bearer {token}", **headers})
         answer = link.getresponse()
         return answer.status, json.loads(answer.read()), answer.headers
     finally:
@@ -133,6 +136,23 @@ def test_a_body_that_does_not_arrive_is_refused(
 
         assert answer.status == 408
         assert b"did not arrive within 0.05 s" in answer.read()
+
+
+def test_a_compressed_body_is_refused(attic: Attic) -> None:
+    """It would be a thousand times as long in memory as the limits say."""
+    body = gzip.compress(b" " * MAX_BYTES)
+
+    status, answer, _ = call(attic, "/echo", body, **{"Content-Encoding": "gzip"})
+
+    assert (status, answer["error"]["message"][:16]) == (415, "Content-Encoding")
+
+
+def test_a_full_disk_is_logged_once(attic: Attic, caplog: pytest.LogCaptureFixture) -> None:
+    """Not with each call: the log may be on that disk."""
+    for _ in range(3):
+        call(attic, "/full")
+
+    assert [record.message for record in caplog.records].count("the disk is full") == 1
 
 
 def test_calls_are_counted_by_their_route(attic: Attic, caplog: pytest.LogCaptureFixture) -> None:

@@ -7,6 +7,8 @@ from difflib import get_close_matches
 
 _LEAST_PART = 4
 """Characters of a part of a name that is recognized as that name."""
+_MAX_CHARS = 100
+"""A longer name resembles none. Strangers write names of megabytes, and comparing takes long."""
 
 
 def advice(name: str, known: Iterable[str], prefix: str = "") -> str:
@@ -17,6 +19,8 @@ def advice(name: str, known: Iterable[str], prefix: str = "") -> str:
         known: Those that do.
         prefix: What all of them begin with, and what therefore says nothing about resemblance.
     """
+    if len(name) > _MAX_CHARS:
+        return ""
     by_stem = {other[len(prefix) :].lower(): other for other in known}
     stem = name[len(prefix) :].lower()
     matches = get_close_matches(stem, by_stem, n=1)
