@@ -59,10 +59,9 @@ def application(
         hint: Ends the message about a path or method that does not exist.
     """
     expected_token = token.encode()
-    last_reason = ""
+    passing = _PassingErrors(temporary)
 
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
-        nonlocal last_reason
         try:
             _require_token(request, expected_token)
             _require_plain_body(request)
@@ -73,11 +72,7 @@ def application(
             headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
             return _error_answer(error.status, f"{error.reason}{hint}", headers=headers)
         except tuple(temporary) as error:
-            if str(error) != last_reason:  # a full disk is reported once, not with each call
-                last_reason = str(error)
-                log.warning("%s", last_reason)
-            status = next(temporary[kind] for kind in temporary if isinstance(error, kind))
-            return _error_answer(status, str(error))
+            return _error_answer(passing.status_of(error), str(error))
         except ConnectionError:  # the caller has disconnected, or does not read its answer
             if request.transport is not None:
                 request.transport.abort()
@@ -201,6 +196,20 @@ async def serve_until_stopped(
         stopped = asyncio.create_task(stopping.wait())
         await asyncio.wait({stopped, *ends}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
+
+
+class _PassingErrors:
+    """Errors after which the same call may work later."""
+
+    def __init__(self, statuses: Mapping[type[Exception], int]) -> None:
+        self._statuses, self._logged = statuses, ""
+
+    def status_of(self, error: Exception) -> int:
+        """The HTTP status; logs the error unless it is the newest one logged: a full disk ends all calls."""
+        if str(error) != self._logged:
+            self._logged = str(error)
+            log.warning("%s", error)
+        return next(self._statuses[kind] for kind in self._statuses if isinstance(error, kind))
 
 
 def _require_token(request: web.Request, token: bytes) -> None:
