@@ -302,6 +302,7 @@ class MasterService:
             "generation": self.ledger.generation,
             "safe": self._snapshots.safe_call(trainer),
             **({} if answer["tasks"] else {"again_s": AGAIN_S}),
+            **({"settling": True} if self.ledger.settling else {}),
         }
 
     def _log_failed_tasks(self, body: WorkRequest) -> None:

@@ -7,6 +7,8 @@ from pydantic import BaseModel, ValidationError
 
 MAX_DIGITS = 15
 """Digits of a number in a path."""
+_MAX_FIELD_CHARS = 80
+"""A longer name of a field is shown cut."""
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -47,7 +49,7 @@ def check_body(kind: type[Body], raw: bytes, ruled: Sequence[str] = ()) -> Body:
 def refusal(error: ValidationError, ruled: Sequence[str] = ()) -> RefusedError:
     """The refusal of a body that is wrong; `ruled` as in `check_body`."""
     first = error.errors(include_url=False, include_context=False)[0]
-    field = ".".join(str(part) for part in first["loc"])
+    field = _one_line(".".join(str(part) for part in first["loc"]))
     if first["type"] == "json_invalid":
         return RefusedError(400, f"the body is not JSON: {first['msg']}")
     message = first["msg"].removeprefix("Value error, ")
@@ -59,6 +61,11 @@ def refusal(error: ValidationError, ruled: Sequence[str] = ()) -> RefusedError:
     if first["type"] == "extra_forbidden":
         message = "no such field"
     return RefusedError(422, f"{field}: {message}", field)
+
+
+def _one_line(field: str) -> str:
+    """A field's name as it is shown: a caller may send any, of any length."""
+    return field if field.isprintable() and len(field) <= _MAX_FIELD_CHARS else f"{field!r:.80}"
 
 
 def whole_number(text: str, name: str) -> int:

@@ -50,6 +50,8 @@ class Parser(argparse.ArgumentParser):
                 is_value = action.nargs is None and not equals
                 if word == f"{flag}=--":  # argparse would make it a list
                     unknown.append(word)
+            elif word.endswith("--") and word[:-2] in self._option_string_actions:
+                unknown.append(word)
             elif word == "--" or (nested and not word.startswith("-")):
                 break
             elif word.startswith("--"):

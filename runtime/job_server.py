@@ -160,6 +160,7 @@ async def serving(
         access_log=None,
         shutdown_timeout=drain_s,
         handler_cancellation=True,  # nothing waits for a caller that has disconnected
+        auto_decompress=False,  # compressed bodies are refused, and not unpacked before
     )
     await runner.setup()
     try:

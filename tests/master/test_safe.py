@@ -46,3 +46,27 @@ def test_what_a_snapshot_holds_is_safe(served: Served) -> None:
     until(lambda: served.service.snapshot_is_current)
 
     assert trainer.work()["safe"] >= 1
+
+
+def test_an_answer_tells_that_others_have_not_joined_the_new_master_yet(tmp_path: Path) -> None:
+    """It leases nothing before, which does not mean that there is nothing left to train."""
+    api = FakeApi()
+    fences = [ConfigMapFence(api, "ml", "digits-master", pod) for pod in ("pod-1", "pod-2")]
+    first = Served(tmp_path / "first", fence=fences[0], heartbeat_s=60.0)
+    old = Master(first.port, TOKEN)
+    old.describe()
+    for name in ("trainer-0", "trainer-1"):
+        old.join(name).work(1)
+    until(lambda: first.service.snapshot_is_current)
+    first.kill()
+    second = Served(tmp_path / "second", fence=fences[1], heartbeat_s=60.0)
+    master = Master(second.port, TOKEN)
+    early = master.join("trainer-0")
+    while_settling = early.work(1)
+    master.join("trainer-1")
+    settled = early.work(1)
+    second.kill()
+
+    assert (while_settling["settling"], while_settling["tasks"]) == (True, [])
+    assert "settling" not in settled
+    assert len(settled["tasks"]) == 1

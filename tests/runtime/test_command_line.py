@@ -44,6 +44,7 @@ def _server() -> Parser:
         ),
         (["--LISTEN=a:1"], "--LISTEN (did you mean --listen?)"),
         (["--listen", "a:1", "--colour"], "unrecognized arguments: --colour"),
+        (["--listen--"], "unrecognized arguments: --listen-- (did you mean --listen?)"),
         (["--listen=--"], "unrecognized arguments: --listen=-- (did you mean --listen?)"),
         (["--quik", "dry-run", "f"], "--quik (did you mean --quick?)"),
         (

@@ -147,6 +147,17 @@ def test_a_compressed_body_is_refused(attic: Attic) -> None:
     assert (status, answer["error"]["message"][:16]) == (415, "Content-Encoding")
 
 
+def test_garbage_that_claims_to_be_compressed_is_not_unpacked(
+    attic: Attic, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not even to throw it away: it would fill the log with tracebacks, without a token."""
+    encoding = {"Content-Encoding": "gzip"}
+
+    assert call(attic, "/echo", b"garbage", token="wrong", **encoding)[0] == 401  # noqa: S106 - a wrong one
+    assert call(attic, "/echo", b"garbage", **encoding)[0] == 415
+    assert not caplog.records
+
+
 def test_a_full_disk_is_logged_once(attic: Attic, caplog: pytest.LogCaptureFixture) -> None:
     """Not with each call: the log may be on that disk."""
     for _ in range(3):

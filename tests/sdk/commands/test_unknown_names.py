@@ -26,6 +26,7 @@ GOOD = {"EDL_MASTER": "http://127.0.0.1:1", "EDL_TOKEN": "secret-1"}
             ["submit", "m.py", "--queue=--"],
             "unrecognized arguments: --queue=-- (did you mean --queue?)",
         ),
+        (["run", "-n--", "m.py"], "unrecognized arguments: -n--"),
         (["submit", "m.py", "--colour"], "edl submit: unrecognized arguments: --colour; see"),
         (
             ["run", "--shedule", "1s:+1", "m.py"],

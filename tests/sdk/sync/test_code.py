@@ -25,7 +25,7 @@ def _code(*, constant: bool = True, name: str = "points", **about: Any) -> dict[
 def test_members_compare_model_batch_data_and_what_the_program_says() -> None:
     """Entry by entry, as text that a person can compare."""
     assert _code() == {
-        "protocol": PROTOCOL,
+        "edl_sdk": PROTOCOL,
         "gradient": "68 numbers",
         "batch": "10 records in 4 micro-batches",
         "data": "points of 512 records, task_records 8, epochs 2, shuffle_seed None",

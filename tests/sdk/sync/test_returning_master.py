@@ -125,9 +125,19 @@ def _answer(*leases: Lease, results: tuple[str, ...] = ()) -> WorkResponse:
     return WorkResponse(results, leases, state="work", again_s=None, generation=0, safe=None)
 
 
+_SETTLING = WorkResponse((), (), state="wait", again_s=0.0, generation=2, safe=None, settling=True)
+
+
 def test_a_step_waits_for_the_leases_that_the_master_brings_back() -> None:
     """It has answered, but what it leased is not queued yet."""
     desk = Desk(100, _answer(FETCHED))
+
+    assert desk.steps() == [(), (), WHOLE_STEP]
+
+
+def test_a_step_waits_for_a_master_that_took_over() -> None:
+    """It leases nothing before all trainers have joined it: the epoch may have more tasks."""
+    desk = Desk(100, _SETTLING, _answer(FETCHED))
 
     assert desk.steps() == [(), (), WHOLE_STEP]
 

@@ -57,7 +57,7 @@ class LeaseSink(ABC):
 
     @abstractmethod
     def mark_away(self) -> None:
-        """Records that the master does not answer."""
+        """Records that the master does not answer, or leases nothing yet because it took over."""
 
     def end(self, error: EdlError | None = None) -> None:
         """Ends the loop: nothing more goes in or out; the first error is raised in the loop."""

@@ -172,7 +172,10 @@ class WorkFetcher:
         elif request.want or result.state == "done":
             again_s = _AGAIN_S if result.again_s is None else result.again_s
             self._again_at_s = clock.monotonic_s() + max(again_s, _MIN_AGAIN_S)
-            sink.mark_exhausted(done=result.state == "done")
+            if result.settling:
+                sink.mark_away()
+            else:
+                sink.mark_exhausted(done=result.state == "done")
 
     def _rejoin(self, joins_before: int) -> None:
         try:

@@ -69,6 +69,8 @@ class WorkResponse:
     generation: int
     safe: int | None
     """The newest call that even another master would know; None where all calls are safe."""
+    settling: bool = False
+    """Whether another master waits for trainers to join it, and leases nothing before."""
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,7 @@ def parse_work(body: Mapping[str, Any]) -> WorkResponse:
         _maybe_number(body, "again_s"),
         int(generation or 0),
         None if safe is None else int(safe),
+        body.get("settling") is True,
     )
 
 

@@ -41,6 +41,8 @@ class WorkResult:
     """Tasks whose reports came too late."""
     state: str
     again_s: float | None
+    settling: bool = False
+    """Whether the master leases nothing for now, because it took over."""
 
 
 class WorkCalls:
@@ -98,7 +100,7 @@ class WorkCalls:
         refused = self._lease_table.apply_results(request.report, response.results, request.number)
         self._lease_table.mark_durable(request.number if response.safe is None else response.safe)
         leases = tuple(lease for lease in response.leases if self._lease_table.add(lease))
-        return WorkResult(leases, refused, response.state, response.again_s)
+        return WorkResult(leases, refused, response.state, response.again_s, response.settling)
 
     def flush(self, client: Client, *, back: str | None = None) -> bool:
         """Reports done and failed tasks, in short tries; False if the master did not answer.

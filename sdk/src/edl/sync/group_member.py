@@ -83,7 +83,8 @@ class GroupMember:
             after: The newest term in which the members' state was trained.
 
         Returns:
-            Whether the master accepted: False if there is a newer state, then nothing has changed.
+            Whether the master accepted: False if there is a newer state. Then at most leases are gone
+            of which nothing was trained.
 
         Raises:
             RoundOver: The round is over: this member stood still, or the master is away.

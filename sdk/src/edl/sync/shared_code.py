@@ -5,7 +5,7 @@ from __future__ import annotations
 from edl.master import protocol
 from edl.sync.options import SyncOptions
 
-PROTOCOL = "2"
+PROTOCOL = "protocol 2"
 """Grows with each change of what members send each other: versions cannot train together."""
 _MOST_CODE = 300
 """Longest entry of the code that the master accepts, in characters."""
@@ -26,7 +26,7 @@ def shared_code(
     if not options.constant_batch:
         batch = f"micro-batches of {-(-options.batch_size // options.micro_batches)} records"
     return {
-        "protocol": PROTOCOL,
+        "edl_sdk": PROTOCOL,
         "gradient": f"{size} numbers",
         "batch": batch,
         "data": _describe_dataset(dataset, description),
