@@ -7,7 +7,7 @@ from pydantic import BaseModel, ValidationError
 
 MAX_DIGITS = 15
 """Digits of a number in a path."""
-_MAX_FIELD_CHARS = 80
+_MAX_FIELD_CHARS = 200
 """A longer name of a field is shown cut."""
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -65,7 +65,7 @@ def refusal(error: ValidationError, ruled: Sequence[str] = ()) -> RefusedError:
 
 def _one_line(field: str) -> str:
     """A field's name as it is shown: a caller may send any, of any length."""
-    return field if field.isprintable() and len(field) <= _MAX_FIELD_CHARS else f"{field!r:.80}"
+    return field if field.isprintable() and len(field) <= _MAX_FIELD_CHARS else f"{field!r:.200}"
 
 
 def whole_number(text: str, name: str) -> int:
