@@ -86,6 +86,7 @@ def pod(obj: Object) -> Pod:
         disrupted=disrupted,
         gated=bool(spec.get("schedulingGates")),
         deleting="deletionTimestamp" in meta,
+        deleted_s=_deleted_s(meta),
         created_s=seconds(meta.get("creationTimestamp")),
         started_s=seconds(status.get("startTime")),
         ended_s=_ended_s(status) if terminal else 0.0,
@@ -260,6 +261,12 @@ def _ended_s(status: Object) -> float:
     ]
     changes = [seconds(c.get("lastTransitionTime")) for c in status.get("conditions") or ()]
     return max(ends, default=0.0) or max(changes, default=0.0)
+
+
+def _deleted_s(meta: Object) -> float:
+    """When the deletion was requested: `deletionTimestamp` is the end of the grace period."""
+    ends_s = seconds(meta.get("deletionTimestamp"))
+    return ends_s - (meta.get("deletionGracePeriodSeconds") or 0) if ends_s else 0.0
 
 
 def _controller(references: list[Object] | None) -> str:

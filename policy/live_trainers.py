@@ -81,7 +81,7 @@ def live_trainers(job: Job, pods: Iterable[Pod]) -> LiveTrainers:
         guaranteed=tuple(pod for pod in live if pod.tier is Tier.GUARANTEED),
         succeeded=job.managed
         and not job.master
-        and any(pod.phase is Phase.SUCCEEDED for pod in own),
+        and any(pod.succeeded for pod in own),
     )
 
 

@@ -102,6 +102,8 @@ class Pod:
     ready: bool = False
     gated: bool = False
     deleting: bool = False
+    deleted_s: float = 0.0
+    """When its deletion was requested, or 0; its grace period begins then."""
     disrupted: bool = False
     """Condition DisruptionTarget is true: preempted, evicted, drained. Never a failure."""
     created_s: float = 0.0
@@ -137,6 +139,16 @@ class Pod:
     def terminal(self) -> bool:
         """Whether its containers have ended, so that it holds no capacity."""
         return self.phase in (Phase.SUCCEEDED, Phase.FAILED)
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether its program ended with 0 by itself.
+
+        Many programs save their state on SIGTERM and exit with 0; their work is not done. Both times
+        are whole seconds: of an end in the second of the deletion nobody knows what came first.
+        """
+        by_itself = not self.deleting or 0.0 < self.ended_s < self.deleted_s
+        return self.phase is Phase.SUCCEEDED and by_itself and not self.disrupted
 
     @property
     def is_training(self) -> bool:

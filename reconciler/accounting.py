@@ -69,7 +69,7 @@ def count_endings(
 
 def _ending(pod: Pod, released: ReleasedPods) -> str:
     """The sum that counts a pod which has ended, or was deleted before its end was seen."""
-    if pod.phase is Phase.SUCCEEDED:
+    if pod.succeeded:
         return "succeeded"
     if released.was_released(pod.uid):
         return "released"

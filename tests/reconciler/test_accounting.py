@@ -54,6 +54,11 @@ def test_a_running_trainer_stays_open() -> None:
     [
         (_pod(phase=Phase.SUCCEEDED), False, "succeeded"),
         (_pod(phase=Phase.SUCCEEDED), True, "succeeded"),
+        (_pod(phase=Phase.SUCCEEDED, deleting=True, deleted_s=50, ended_s=49), True, "succeeded"),
+        (_pod(phase=Phase.SUCCEEDED, deleting=True, deleted_s=50, ended_s=50), True, "released"),
+        (_pod(phase=Phase.SUCCEEDED, deleting=True, deleted_s=50, ended_s=52), False, "disrupted"),
+        (_pod(phase=Phase.SUCCEEDED, deleting=True, deleted_s=50), False, "disrupted"),
+        (_pod(phase=Phase.SUCCEEDED, disrupted=True), False, "disrupted"),
         (_pod(phase=Phase.FAILED), False, "failed"),
         (_pod(phase=Phase.FAILED), True, "released"),
         (_pod(phase=Phase.FAILED, disrupted=True), False, "disrupted"),

@@ -30,6 +30,29 @@ def test_a_job_is_complete_when_a_trainer_succeeds_and_the_others_end(
     assert (job.status.succeeded, job.status.active, job.accounting.next_id) == (4, 0, 4)
 
 
+def test_a_trainer_that_saves_and_exits_with_0_when_it_is_deleted_does_not_end_its_job(
+    world: World, process: Process
+) -> None:
+    """It has left its work to the others, who grow again when services give room back."""
+    world.leave = Phase.SUCCEEDED
+    world.add_job("net", 1, 10)
+    process.run(5)
+    before = len(world.running("net"))
+    world.add_services(2)
+    process.run(30)
+    meanwhile = len(world.running("net"))
+    for service in world.pods():
+        if not service.job:
+            world.remove(service)
+    process.run(60)
+    job = world.job("net")
+
+    assert meanwhile < before
+    assert len(world.running("net")) == before
+    assert _conditions(world, "net") == []
+    assert (job.accounting.succeeded, job.accounting.released > 0) == (0, True)
+
+
 def test_a_failed_trainer_is_replaced_after_a_while(world: World, process: Process) -> None:
     """Ten seconds after the first failure."""
     world.add_job("net", 1, 1)
