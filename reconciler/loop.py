@@ -151,7 +151,7 @@ class Reconciler:
 
         # 2. Bring accounting, objects and masters up to date; plan.
         self._job_tracker.update_accounting()
-        self._system_objects.ensure(tuple(cluster.jobs.values()), now_s)
+        self._record_events(self._system_objects.ensure(cluster.jobs.values(), now_s), now_s)
         self._record_events(self._masters.reconcile(now_s, self._pool), now_s)
         self._record_events(self._servers.check_readiness(now_s), now_s)
         with self._metrics.planning.time():

@@ -10,6 +10,8 @@ from kube import decode, errors, request
 from kube.api import Api
 from policy.priority_classes import EDL_CLASSES
 from policy.snapshot import Job
+from reconciler.events import Event
+from reconciler.manifests import owned
 from reconciler.manifests import trainer as trainer_manifests
 from runtime.logs import keys
 
@@ -30,16 +32,18 @@ class SystemObjects:
         """Job uid -> the minimum in its budget when that was last checked."""
         self._due_s: dict[str, float] = {}
 
-    def ensure(self, jobs: Iterable[Job], now_s: float) -> None:
-        """Creates missing objects and updates budgets that differ."""
+    def ensure(self, jobs: Iterable[Job], now_s: float) -> list[Event]:
+        """Creates missing objects and updates budgets that differ; returns events about failures."""
         if now_s >= self._classes_due_s:
             present = [self._ensure_class(name) for name in EDL_CLASSES]
             self._classes_due_s = now_s + (_CHECK_EVERY_S if all(present) else _RETRY_S)
+        events: list[Event] = []
         for job in jobs:
             changed = self._budgets.get(job.uid, job.min_trainers) != job.min_trainers
             needs_budget = job.managed and not (job.error or job.over or job.deleting)
             if needs_budget and (changed or now_s >= self._due_s.get(job.uid, 0.0)):
-                self._check_budget(job, now_s)
+                events += self._check_budget(job, now_s)
+        return events
 
     def forget(self, job: Job) -> None:
         """Drops the state of a deleted job."""
@@ -80,37 +84,42 @@ class SystemObjects:
                 extra=keys(name=name, value=actual.value, wanted=expected.value),
             )
 
-    def _check_budget(self, job: Job, now_s: float) -> None:
-        if self._ensure_budget(job):
+    def _check_budget(self, job: Job, now_s: float) -> list[Event]:
+        problem = self._ensure_budget(job)
+        if not problem:
             self._budgets[job.uid] = job.min_trainers
             self._due_s[job.uid] = now_s + _CHECK_EVERY_S
-        else:
-            self._budgets.pop(job.uid, None)
-            self._due_s[job.uid] = now_s + _RETRY_S
+            return []
+        self._budgets.pop(job.uid, None)
+        self._due_s[job.uid] = now_s + _RETRY_S
+        log.warning("PodDisruptionBudget not provided", extra=keys(job=job.key, error=problem))
+        return [Event(job, "BudgetNotProvided", problem, warning=True)]
 
-    def _ensure_budget(self, job: Job) -> bool:
-        """Creates or updates the budget of a job; returns whether that succeeded."""
+    def _ensure_budget(self, job: Job) -> str:
+        """Creates or updates the budget of a job; returns why that failed, or ""."""
         body = trainer_manifests.disruption_budget(job)
-        name = body["metadata"]["name"]
         try:
             self._api.send(request.create(request.PODDISRUPTIONBUDGETS, job.namespace, body))
         except errors.AlreadyExists:
-            return self._update_budget(job, name)
+            return self._update_budget(job, body["metadata"]["name"])
         except errors.KubeError as error:
-            log.warning(
-                "PodDisruptionBudget not created", extra=keys(job=job.key, error=str(error))
-            )
-            return False
-        return True
+            return str(error)
+        return ""
 
-    def _update_budget(self, job: Job, name: str) -> bool:
-        body = {"spec": {"minAvailable": job.min_trainers}}
-        patch = request.merge_patch(request.PODDISRUPTIONBUDGETS, job.namespace, name, body)
+    def _update_budget(self, job: Job, name: str) -> str:
+        """Updates the budget of this name, if it is the job's: others may have the same name."""
+        kind = request.PODDISRUPTIONBUDGETS
         try:
-            self._api.send(patch)
+            budget = orjson.loads(self._api.send(request.get(kind, job.namespace, name)))
+            if not owned.is_own(job, budget):
+                return (
+                    f"PodDisruptionBudget {name} exists and is not this Job's: without one, drains do "
+                    "not spare its guaranteed trainers; rename it, or the Job (that of an earlier Job "
+                    "of this name is deleted by itself)"
+                )
+            if budget["spec"].get("minAvailable") != job.min_trainers:
+                patch = {"spec": {"minAvailable": job.min_trainers}}
+                self._api.send(request.merge_patch(kind, job.namespace, name, patch))
         except errors.KubeError as error:
-            log.warning(
-                "PodDisruptionBudget not updated", extra=keys(job=job.key, error=str(error))
-            )
-            return False
-        return True
+            return str(error)
+        return ""

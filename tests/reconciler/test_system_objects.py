@@ -114,7 +114,7 @@ def test_a_budget_that_cannot_be_mended_is_tried_again(
     assert first == {"net-trainers": 2}
     assert early == 0
     assert _minimums(api) == {"net-trainers": 5}
-    assert "PodDisruptionBudget not updated" in caplog.text
+    assert "PodDisruptionBudget not provided" in caplog.text
 
 
 def test_a_budget_that_was_mended_is_looked_at_once_a_minute(
@@ -176,13 +176,29 @@ def test_only_jobs_that_are_ours_and_go_on_get_a_budget(
 def test_a_job_of_the_same_name_gets_a_budget_of_its_own(
     api: Instant, system_objects: SystemObjects
 ) -> None:
-    """The old one's may still be there, and goes when garbage is collected."""
+    """The old one's is left alone; it goes when garbage is collected."""
     system_objects.ensure([JOB], 0.0)
     system_objects.forget(JOB)
     again = replace(JOB, uid="uid-again", min_trainers=3)
-    system_objects.ensure([again], 1.0)
+    (event,) = system_objects.ensure([again], 1.0)
     first = _minimums(api)
     api.ask(request.delete(PODDISRUPTIONBUDGETS, "ml", "net-trainers"))
-    system_objects.ensure([again], 61.0)
 
-    assert first == _minimums(api) == {"net-trainers": 3}
+    assert (event.reason, event.warning) == ("BudgetNotProvided", True)
+    assert first == {"net-trainers": 2}
+    assert system_objects.ensure([again], 6.0) == []
+    assert _minimums(api) == {"net-trainers": 3}
+
+
+def test_a_budget_of_somebody_else_is_left_alone(
+    api: Instant, system_objects: SystemObjects
+) -> None:
+    """It protects a service; the Job's event says that it has none, and what to do."""
+    spec = {"selector": {"matchLabels": {"app": "mine"}}, "minAvailable": 9}
+    body = {"metadata": {"name": "net-trainers"}, "spec": spec}
+    api.ask(request.create(PODDISRUPTIONBUDGETS, "ml", body))
+
+    (event,) = system_objects.ensure([JOB], 0.0)
+
+    assert "PodDisruptionBudget net-trainers exists and is not this Job's" in event.message
+    assert _minimums(api) == {"net-trainers": 9}
