@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable
 from dataclasses import replace
 from typing import Protocol
 
-from policy.snapshot import Phase, Pod, TrainerAccounting
+from policy.snapshot import Pod, TrainerAccounting
 
 FORGET_FAILURES_S = 600.0
 """Failures further apart than this are not "in a row"."""
