@@ -31,7 +31,17 @@ from policy.names import (
     Tier,
 )
 from policy.priority_classes import PriorityClassValues
-from policy.snapshot import Job, JobCondition, JobStatus, Node, Phase, Pod, ServerSpec, Taint
+from policy.snapshot import (
+    DEFAULT_SCHEDULER,
+    Job,
+    JobCondition,
+    JobStatus,
+    Node,
+    Phase,
+    Pod,
+    ServerSpec,
+    Taint,
+)
 from policy.unstructured import number
 
 Object = Mapping[str, Any]
@@ -69,7 +79,7 @@ def pod(obj: Object) -> Pod:
     annotations = meta.get("annotations") or {}
     requests = podspec.requests(spec)
     phase = _PHASES.get(status.get("phase") or "Pending", Phase.UNKNOWN)
-    ready, disrupted = _pod_conditions(status.get("conditions"))
+    ready, disrupted, refused = _pod_conditions(status.get("conditions"))
     terminal = phase is Phase.SUCCEEDED or phase is Phase.FAILED
     master = labels.get(LABEL_MASTER) == "true"
     return Pod(
@@ -101,7 +111,9 @@ def pod(obj: Object) -> Pod:
         planned=intern(annotations.get(ANNOTATION_PLANNED_NODE) or ""),
         uncommitted_s=_uncommitted_s(annotations.get(ANNOTATION_UNCOMMITTED)),
         constraints=podspec.constraints(spec),
-        scheduler=intern(spec.get("schedulerName") or "default-scheduler"),
+        scheduler=intern(spec.get("schedulerName") or DEFAULT_SCHEDULER),
+        only_resources=podspec.only_resources(spec),
+        refused=refused,
     )
 
 
@@ -233,17 +245,18 @@ def _or_default(number: int | None, default: int) -> int:
     return default if number is None else number
 
 
-def _pod_conditions(conditions: list[Object] | None) -> tuple[bool, bool]:
-    """Whether the conditions Ready and DisruptionTarget are true."""
-    ready = disrupted = False
+def _pod_conditions(conditions: list[Object] | None) -> tuple[bool, bool, bool]:
+    """Whether Ready and DisruptionTarget are true, and PodScheduled is false as Unschedulable."""
+    ready = disrupted = refused = False
     for condition in conditions or ():
-        if condition.get("status") == "True":
-            kind = condition.get("type")
-            if kind == "Ready":
-                ready = True
-            elif kind == "DisruptionTarget":
-                disrupted = True
-    return ready, disrupted
+        kind, status = condition.get("type"), condition.get("status")
+        if kind == "Ready":
+            ready = status == "True"
+        elif kind == "DisruptionTarget":
+            disrupted = status == "True"
+        elif kind == "PodScheduled":
+            refused = status == "False" and condition.get("reason") == "Unschedulable"
+    return ready, disrupted, refused
 
 
 def _is_true(conditions: list[Object] | None, kind: str) -> bool:

@@ -78,6 +78,37 @@ def constraints(spec: Mapping[str, Any]) -> Constraints:
     return _constraints(orjson.dumps((spec.get("nodeSelector"), required, spec.get("tolerations"))))
 
 
+def only_resources(spec: Mapping[str, Any]) -> bool:
+    """Whether a pod of this spec asks kube-scheduler for resources and nodes only.
+
+    Claims, host ports, required affinity to pods or anti-affinity, and spreading with DoNotSchedule
+    are reasons to stay pending that freed capacity does not end.
+    """
+    affinity = spec.get("affinity") or {}
+    return not (
+        spec.get("resourceClaims")
+        or any(_is_claim(volume) for volume in spec.get("volumes") or ())
+        or any(_has_required(affinity.get(kind)) for kind in ("podAffinity", "podAntiAffinity"))
+        or any(
+            spread.get("whenUnsatisfiable") == "DoNotSchedule"
+            for spread in spec.get("topologySpreadConstraints") or ()
+        )
+        or any(
+            port.get("hostPort")
+            for container in spec.get("containers") or ()
+            for port in container.get("ports") or ()
+        )
+    )
+
+
+def _is_claim(volume: Mapping[str, Any]) -> bool:
+    return "persistentVolumeClaim" in volume or "ephemeral" in volume
+
+
+def _has_required(rule: Mapping[str, Any] | None) -> bool:
+    return bool(rule and rule.get("requiredDuringSchedulingIgnoredDuringExecution"))
+
+
 def amounts(quantities: Mapping[str, Any] | None) -> dict[str, int]:
     """Parses a map of quantities; malformed ones are left out, None is an empty map."""
     parsed: dict[str, int] = {}

@@ -193,6 +193,8 @@ class CycleState:
         """Whether services wait for capacity that only leaving pods can free."""
         self.reclaimed_for: set[str] = set()
         """uids of service pods for which this plan releases trainers."""
+        self.offered: dict[str, int] = {}
+        """As `Plan.offered`."""
         self.promised: set[str] = set()
         """uids of waiting trainers for which capacity is reserved."""
         self.unschedulable_pods: list[Pod] = []
@@ -368,6 +370,7 @@ class CycleState:
             ),
             server_releases=tuple(self.server_releases),
             reclaimed_for=frozenset(self.reclaimed_for),
+            offered=self.offered,
             failed_moves=self.failed_moves,
             deferred=self.deferred,
         )

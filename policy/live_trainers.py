@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from policy.names import Role, Tier
-from policy.snapshot import Job, Phase, Pod
+from policy.snapshot import Job, Pod
 
 _TIER_ORDER = {Tier.SURPLUS: 0, Tier.GUARANTEED: 1, Tier.SUPPORT: 2}
 _FOREIGN = 3
@@ -79,9 +79,7 @@ def live_trainers(job: Job, pods: Iterable[Pod]) -> LiveTrainers:
         surplus=surplus,
         waiting=sum(1 for pod in live[:surplus] if not pod.node),
         guaranteed=tuple(pod for pod in live if pod.tier is Tier.GUARANTEED),
-        succeeded=job.managed
-        and not job.master
-        and any(pod.succeeded for pod in own),
+        succeeded=job.managed and not job.master and any(pod.succeeded for pod in own),
     )
 
 

@@ -30,6 +30,9 @@ class History:
     """uid of a service pod -> (number, time of the last) of releases for it."""
     failed_moves: Mapping[MoveKey, FailedMove] = field(default_factory=dict)
     """As the previous plan returned them."""
+    offered: Mapping[str, tuple[float, int]] = field(default_factory=dict)
+    """uid of the owner of waiting pods -> (since when free capacity has been reserved for one of them
+    without fewer of them waiting, number that wait). A pod without an owner has its own uid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,9 @@ class Plan:
     server_releases: tuple[ReleaseServer, ...] = ()
     reclaimed_for: frozenset[str] = frozenset()
     """uids of service pods for which this plan releases trainers."""
+    offered: Mapping[str, int] = field(default_factory=dict, compare=False)
+    """uid of an owner -> its waiting pods, where free capacity is reserved for one of them, or was
+    until they did not take it. For the next plan's history."""
     failed_moves: Mapping[MoveKey, FailedMove] = field(default_factory=dict, compare=False)
     """For the next plan's history."""
     deferred: bool = False

@@ -35,6 +35,7 @@ class RecentHistory:
         self.cool_downs = CoolDowns()
         self._reclaimed_for: dict[str, tuple[int, float]] = {}
         self._failed_moves: Mapping[MoveKey, FailedMove] = {}
+        self._offered: dict[str, tuple[float, int]] = {}
 
     def record(self, plan: Plan, now_s: float, cool_down_s: float) -> None:
         """Records a plan that is about to be executed.
@@ -46,6 +47,10 @@ class RecentHistory:
             cool_down_s: How long no trainer is added to a freed node.
         """
         self._failed_moves = plan.failed_moves
+        self._offered = {
+            owner: self._next_offer(owner, waiting, now_s)
+            for owner, waiting in plan.offered.items()
+        }
         for uid in plan.reclaimed_for:
             times, _ = self._reclaimed_for.get(uid, (0, 0.0))
             self._reclaimed_for[uid] = (times + 1, now_s)
@@ -61,4 +66,9 @@ class RecentHistory:
             if last_s + _KEEP_RECLAIMED_S > now_s
         }
         cooling = dict(self.cool_downs.cooling(now_s))
-        return History(cooling, dict(self._reclaimed_for), self._failed_moves)
+        return History(cooling, dict(self._reclaimed_for), self._failed_moves, self._offered)
+
+    def _next_offer(self, owner: str, waiting: int, now_s: float) -> tuple[float, int]:
+        """As in `History.offered`: the time starts again whenever fewer pods wait."""
+        since_s, before = self._offered.get(owner, (now_s, waiting))
+        return (now_s if waiting < before else since_s), waiting

@@ -10,6 +10,9 @@ from enum import StrEnum
 
 from policy.names import Role, Tier
 
+DEFAULT_SCHEDULER = "default-scheduler"
+"""`schedulerName` of pods that name none: kube-scheduler."""
+
 Resources = Mapping[str, int]
 """Resource name -> amount; shared between records and never changed. A missing name is 0."""
 
@@ -128,7 +131,12 @@ class Pod:
     address: str = ""
     """`status.podIP` of a master's host; "" for other pods."""
     constraints: Constraints = ANYWHERE
-    scheduler: str = "default-scheduler"
+    scheduler: str = DEFAULT_SCHEDULER
+    only_resources: bool = True
+    """Whether its spec asks the scheduler for resources and nodes only: for no claim, no host port,
+    and no place beside or apart from other pods. Of the others EDL cannot tell where they fit."""
+    refused: bool = False
+    """Condition PodScheduled is false with reason Unschedulable: kube-scheduler has tried it."""
 
     @property
     def key(self) -> str:

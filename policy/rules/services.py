@@ -5,6 +5,8 @@ a burst that is the slowest part of a reclaim, so the plan releases all victims 
 services need at once, ahead of kube-scheduler (docs/decisions/0004).
 """
 
+from collections import Counter
+from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
@@ -16,14 +18,18 @@ from policy.free_capacity import When
 from policy.live_trainers import is_surplus
 from policy.names import Role
 from policy.reasons import Reason
-from policy.snapshot import Constraints, Pod, Resources
+from policy.snapshot import DEFAULT_SCHEDULER, Constraints, Pod, Resources
 from policy.victims import LOOK_AHEAD
 
 _RELEASE_AGAIN_S = 10.0
 """Minimum time between two releases for the same service pod; doubles each time."""
 _MAX_RELEASE_AGAIN_S = 640.0
 
-_Shape = tuple[tuple[tuple[str, int], ...], Constraints, Role | None, int, bool]
+_TAKES_S, _TRIED_S = 60.0, 20.0
+"""How long free capacity is reserved for a pod. The second is for one that kube-scheduler has tried
+in vain: it tries again at most 10 s after capacity became free."""
+
+_Shape = tuple[tuple[tuple[str, int], ...], Constraints, Role | None, int, bool, bool, str]
 
 _Rank = tuple[float, float, float, float]
 """Trainers lost for each pod that then fits, largest share of their jobs (negated), uncommitted
@@ -34,12 +40,14 @@ def reserve_places(state: CycleState) -> None:
     """Reserves capacity for waiting pods: on their nominated node, or where they would be placed.
 
     A pod that fits nowhere even without surplus requests what training cannot free. It gets no
-    reservation, as it would block all growth for ever.
+    reservation, as it would block all growth for ever. Neither does one that has not taken free
+    capacity in time: it waits for something else, such as a claim. If that comes, kube-scheduler
+    preempts for it.
     """
     groups: dict[_Shape, list[Pod]] = {}
-    waiting = (
-        pod for pod in state.cluster.waiting.values() if not pod.gated and not is_surplus(pod)
-    )
+    services = [pod for pod in state.cluster.waiting.values() if not (pod.gated or is_surplus(pod))]
+    counts = Counter(map(_owner, services))
+    waiting = [pod for pod in services if not _has_declined(state, pod, counts)]
     for pod in sorted(waiting, key=lambda pod: (-pod.priority, pod.created_s, pod.key, pod.uid)):
         if pod.nominated in state.cluster.nodes:
             state.capacity.reserve(pod.nominated, pod.requests)
@@ -47,16 +55,19 @@ def reserve_places(state: CycleState) -> None:
             state.burst = True
             continue
         requests = tuple(sorted(pod.requests.items()))
-        shape = (requests, pod.constraints, pod.role, pod.priority, pod.preempts)
+        asks = (pod.preempts, pod.only_resources, pod.scheduler)
+        shape = (requests, pod.constraints, pod.role, pod.priority, *asks)
         groups.setdefault(shape, []).append(pod)
     for pods in groups.values():
-        _place_equal(state, pods)
+        _place_equal(state, pods, counts)
 
 
-def _place_equal(state: CycleState, pods: list[Pod]) -> None:
+def _place_equal(state: CycleState, pods: list[Pod], counts: Mapping[str, int]) -> None:
     """Places pods of one shape: on free capacity, on capacity of leaving pods, then by reclaim."""
     first = pods[0]
     unplaced = _fill(state, first, len(pods), When.NOW)
+    for pod in pods[: len(pods) - unplaced]:
+        state.offered[_owner(pod)] = counts[_owner(pod)]
     if not unplaced:
         return
     unschedulable = _fill(state, first, unplaced, When.LATER)
@@ -84,6 +95,24 @@ def _fill(state: CycleState, pod: Pod, count: int, when: When) -> int:
         state.load.reserve(pod.requests)
         count -= 1
     return count
+
+
+def _owner(pod: Pod) -> str:
+    """The uid of what a pod belongs to; pods of one owner are alike."""
+    return pod.owner_uid or pod.uid
+
+
+def _has_declined(state: CycleState, pod: Pod, counts: Mapping[str, int]) -> bool:
+    """Whether free capacity was reserved in vain for pods of the same owner, all this time."""
+    offer = state.history.offered.get(_owner(pod))
+    if offer is None:
+        return False
+    since_s, before = offer
+    limit_s = _TRIED_S if pod.refused else _TAKES_S
+    declined = counts[_owner(pod)] >= before and state.now_s - since_s >= limit_s
+    if declined:
+        state.offered[_owner(pod)] = counts[_owner(pod)]
+    return declined
 
 
 class _Reclaim:
@@ -203,8 +232,12 @@ class _Reclaim:
     def _may_release(self, pod: Pod) -> bool:
         """Whether trainers may be released for this pod: only for services, with growing delays.
 
-        A pod that does not use the capacity freed for it waits for something else.
+        A pod that does not use the capacity freed for it waits for something else. Of some pods only
+        their scheduler can tell whether capacity is what they lack; one with `preemptionPolicy:
+        Never` wants nobody evicted. For these kube-scheduler preempts by itself, or does not.
         """
+        if not (pod.preempts and pod.only_resources and pod.scheduler == DEFAULT_SCHEDULER):
+            return False
         times, last_s = self._state.history.reclaimed_for.get(pod.uid, (0, 0.0))
         wait_s = pause_s(_RELEASE_AGAIN_S, _MAX_RELEASE_AGAIN_S, times)
         return pod.role is None and self._state.now_s - last_s >= wait_s

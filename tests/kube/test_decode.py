@@ -35,6 +35,9 @@ from policy.snapshot import (
 VECTORS = Path(__file__).parent.parent / "vectors" / "kube"
 GIB = 1 << 30
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
 
 def vector(name: str) -> Any:
     """A payload; a new copy each time."""
@@ -223,6 +226,51 @@ def test_signs_of_leaving_are_read() -> None:
 
     assert (pod.deleting, pod.disrupted, pod.gated, pod.ready) == (True, True, True, False)
     assert (pod.nominated, pod.owner_uid, pod.terminal) == ("n-2", "", True)
+
+
+@pytest.mark.parametrize(
+    ("spec", "only_resources"),
+    [
+        ({}, True),
+        ({"volumes": [{"name": "v", "emptyDir": {}}]}, True),
+        ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, False),
+        ({"volumes": [{"name": "v", "ephemeral": {}}]}, False),
+        ({"resourceClaims": [{"name": "gpu"}]}, False),
+        ({"affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": "zone"}]}}}, False),
+        ({"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "zone"}]}}}, False),
+        ({"affinity": {"podAntiAffinity": {PREFERRED: [{"weight": 1}]}}}, True),
+        ({"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": []}}}}, True),
+        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}, False),
+        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, True),
+        ({"containers": [{"name": "c", "ports": [{"containerPort": 1, "hostPort": 1}]}]}, False),
+        ({"containers": [{"name": "c", "ports": [{"containerPort": 1}]}]}, True),
+    ],
+)
+def test_what_a_pod_asks_for_besides_resources_is_seen(
+    spec: dict[str, Any], *, only_resources: bool
+) -> None:
+    """Freed capacity does not help it for sure."""
+    obj = plain_pod()
+    obj["spec"] |= spec
+
+    assert decode.pod(obj).only_resources is only_resources
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "refused"),
+    [
+        ("False", "Unschedulable", True),
+        ("False", "SchedulingGated", False),
+        ("True", "", False),
+    ],
+)
+def test_a_pod_that_kube_scheduler_has_tried_is_known(
+    status: str, reason: str, *, refused: bool
+) -> None:
+    """By its condition."""
+    condition = {"type": "PodScheduled", "status": status, "reason": reason}
+
+    assert decode.pod(plain_pod(conditions=[condition])).refused is refused
 
 
 def test_a_pod_ended_when_its_last_container_did() -> None:

@@ -39,6 +39,17 @@ def test_how_often_a_service_was_helped_is_remembered_for_half_an_hour() -> None
     assert recent.history(NOW_S + 1810).reclaimed_for == {}
 
 
+def test_capacity_is_offered_from_the_first_plan_on_that_reserves_it() -> None:
+    """As long as plans name the owner, and no fewer of its pods wait."""
+    recent = RecentHistory()
+    for after_s, offered in ((0, {"u": 2}), (5, {"u": 2, "v": 3}), (9, {"v": 4})):
+        recent.record(Plan(offered=offered), NOW_S + after_s, 5.0)
+
+    assert recent.history(NOW_S + 9).offered == {"v": (NOW_S + 5, 4)}
+    recent.record(Plan(offered={"u": 2, "v": 3}), NOW_S + 10, 5.0)
+    assert recent.history(NOW_S + 10).offered == {"u": (NOW_S + 10, 2), "v": (NOW_S + 10, 3)}
+
+
 def test_a_move_that_failed_is_remembered_for_the_next_plan() -> None:
     """Else every plan would look at every node again for a job that cannot be helped."""
     recent = RecentHistory()

@@ -52,10 +52,14 @@ class World:
         """An elastic Job."""
         return self.ask(request.create(JOBS, "ml", objects.job(name, low, high, **fields)))
 
-    def add_services(self, count: int, cpu: float = 3, prefix: str = "web") -> None:
+    def add_services(self, count: int, cpu: float = 3, prefix: str = "web", **spec: Any) -> None:
         """Service pods without a node."""
         for i in range(count):
-            self.ask(request.create(PODS, "shop", objects.pod(f"{prefix}-{i}", cpu)))
+            pod = objects.pod(f"{prefix}-{i}", cpu, **spec)
+            pod["metadata"]["ownerReferences"] = [
+                {"kind": "ReplicaSet", "name": prefix, "uid": f"uid-{prefix}", "controller": True}
+            ]
+            self.ask(request.create(PODS, "shop", pod))
 
     def change_job(self, name: str, body: dict[str, Any], subresource: str = "") -> Any:
         """A merge patch by a user."""
@@ -105,7 +109,7 @@ class World:
         """The garbage collector: removes pods of deleted Jobs."""
         owners = {obj["metadata"]["uid"] for obj in self.api.all(JOBS)}
         for pod in [decode.pod(obj) for obj in self.api.all(PODS)]:
-            if pod.owner_uid and pod.owner_uid not in owners:
+            if pod.job and pod.owner_uid not in owners:
                 self.remove(pod)
 
     def schedule(self) -> None:
@@ -114,11 +118,20 @@ class World:
         pods = tuple(decode.pod(obj) for obj in self.api.all(PODS))
         index = ClusterState.of(Snapshot(nodes, pods))
         for pod in sorted(index.waiting.values(), key=lambda p: (-p.priority, p.created_s, p.key)):
+            if not pod.only_resources:
+                self._refuse(pod)
+                continue
             fits = (n for n in sorted(index.nodes) if amounts.within(pod.requests, index.free(n)))
             where = next(fits, "")
             if where:
                 self.bind(pod, where)
                 index.put_pod(replace(pod, node=where))
+
+    def _refuse(self, pod: Pod) -> None:
+        """What it asks for besides resources does not exist."""
+        if not pod.refused:
+            refusal = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+            self._status(pod, {"conditions": [refusal]})
 
     def bind(self, pod: Pod, where: str) -> None:
         """Binds a pod; it runs and is ready at once."""

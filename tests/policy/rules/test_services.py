@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from policy.model import Policy, Reserve
@@ -185,3 +187,58 @@ def test_unschedulable_services_of_several_shapes_share_what_is_there() -> None:
     new_plan = _plan([node("n0", 10)], [_A], pods)
 
     assert new_plan.reclaimed_for == {"uid-high"}
+
+
+@pytest.mark.parametrize(
+    "kind", [{"preempts": False}, {"only_resources": False}, {"scheduler": "volcano"}]
+)
+def test_nothing_is_released_for_a_pod_whose_scheduler_alone_knows_what_it_lacks(
+    kind: dict[str, Any],
+) -> None:
+    """A claim, a place apart from others, another scheduler; or it wants nobody evicted."""
+    pods = [*trainers(_A, ["n0", "n0"]), service("s", 5, **kind)]
+
+    assert _released(_plan([node("n0", 10)], [_A], pods)) == []
+
+
+@pytest.mark.parametrize(("refused", "limit_s"), [(True, 20.0), (False, 60.0)])
+def test_capacity_that_a_pod_does_not_take_is_given_to_trainers(
+    *, refused: bool, limit_s: float
+) -> None:
+    """It waits for something else; kube-scheduler has tried it, or had the time to."""
+    pods = [*trainers(_A, ["n0"]), service("s", 5, refused=refused)]
+
+    def created(waited_s: float) -> int:
+        history = History(offered={"uid-s": (NOW_S - waited_s, 1)})
+        return sum(create.count for create in _plan([node("n0", 10)], [_A], pods, history).creates)
+
+    assert created(limit_s - 0.1) == 0
+    assert created(limit_s) == 1
+
+
+def test_who_declined_capacity_is_remembered_as_long_as_it_waits() -> None:
+    """Or it would be offered capacity again and again, for a minute each time."""
+    pods = [*trainers(_A, ["n0"]), service("s", 5)]
+    history = History(offered={"uid-s": (NOW_S - 100.0, 1), "uid-gone": (NOW_S - 100.0, 1)})
+
+    assert _plan([node("n0", 10)], [_A], pods, history).offered == {"uid-s": 1}
+
+
+def test_pods_of_an_owner_decline_together_unless_fewer_wait_than_before() -> None:
+    """Else capacity would be kept for each of twenty stuck replicas, one after the other."""
+    pods = [*trainers(_A, ["n0"]), *(service(f"s{n}", 5, owner_uid="web") for n in range(3))]
+
+    def created(before: int) -> int:
+        history = History(offered={"web": (NOW_S - 100.0, before)})
+        return sum(create.count for create in _plan([node("n0", 10)], [_A], pods, history).creates)
+
+    assert created(before=3) == 1
+    assert created(before=4) == 0
+
+
+def test_nothing_is_released_for_a_pod_that_declined_capacity() -> None:
+    """On a full cluster neither."""
+    pods = [*trainers(_A, ["n0", "n0"]), service("s", 5)]
+    history = History(offered={"uid-s": (NOW_S - 100.0, 1)})
+
+    assert _released(_plan([node("n0", 10)], [_A], pods, history)) == []
