@@ -18,6 +18,7 @@ from policy.names import (
     ANNOTATION_QUEUE,
     ANNOTATION_WEIGHT,
     GROUP,
+    MANAGER,
     JOB_ANNOTATIONS,
 )
 from policy.nearest import nearest
@@ -162,7 +163,7 @@ def check_spec(spec: Mapping[str, object]) -> None:
             "work is done, not after a number of pods: leave it out"
         )
     manager = spec.get("managedBy")
-    if manager is not None and not str(manager).startswith(_PREFIX):
+    if manager is not None and manager != MANAGER:
         raise JobError(
             f"spec.managedBy is {manager}: another controller owns the pods; "
             f"leave it out, or drop {ANNOTATION_MIN} and {ANNOTATION_MAX}"

@@ -165,6 +165,7 @@ def test_specs_that_agree_with_elasticity_pass(spec: dict[str, object]) -> None:
         ({"completions": 5}, "spec.completions is 5: .* leave it out"),
         ({"completions": 1, "parallelism": 3}, "spec.completions is 1: .* leave it out"),
         ({"managedBy": "kueue.x-k8s.io/multikueue"}, "spec.managedBy is kueue.* leave it out"),
+        ({"managedBy": "edl.training/other"}, "spec.managedBy is edl.training/other: .* leave it"),
     ],
 )
 def test_specs_that_contradict_elasticity_are_refused(spec: dict[str, object], words: str) -> None:

@@ -291,14 +291,17 @@ def test_job_without_a_name_yet_gets_no_job_label() -> None:
     assert after["spec"]["template"]["metadata"]["labels"] == {"edl.training/role": "trainer"}
 
 
-def test_manager_that_is_named_stays() -> None:
-    """A second manager of ours is not overwritten."""
+def test_a_manager_that_nobody_is_is_refused() -> None:
+    """No controller would ever create its pods; only the reconciler's own name may be written."""
     before = thing("job-create-elastic")
     before["spec"]["managedBy"] = "edl.training/other"
+    with pytest.raises(JobError, match=r"spec\.managedBy is edl\.training/other"):
+        job_patch(before, "training", Policy())
+    before["spec"]["managedBy"] = "edl.training/reconciler"
 
     after = _mutated(before, job_patch(before, "training", Policy()))
 
-    assert after["spec"]["managedBy"] == "edl.training/other"
+    assert after["spec"]["managedBy"] == "edl.training/reconciler"
 
 
 def test_plain_jobs_are_left_alone() -> None:
