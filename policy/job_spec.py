@@ -18,8 +18,8 @@ from policy.names import (
     ANNOTATION_QUEUE,
     ANNOTATION_WEIGHT,
     GROUP,
-    MANAGER,
     JOB_ANNOTATIONS,
+    MANAGER,
 )
 from policy.nearest import nearest
 
