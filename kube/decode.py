@@ -131,7 +131,7 @@ def node(obj: Object) -> Node:
             Taint(t["key"], t.get("value") or "", t["effect"]) for t in spec.get("taints") or ()
         ),
         unschedulable=bool(spec.get("unschedulable")),
-        ready=_is_true(status.get("conditions"), "Ready"),
+        **_readiness(status.get("conditions")),
     )
 
 
@@ -259,8 +259,15 @@ def _pod_conditions(conditions: list[Object] | None) -> tuple[bool, bool, bool]:
     return ready, disrupted, refused
 
 
-def _is_true(conditions: list[Object] | None, kind: str) -> bool:
-    return any(c.get("type") == kind and c.get("status") == "True" for c in conditions or ())
+def _readiness(conditions: list[Object] | None) -> dict[str, Any]:
+    """The fields of a `Node` about its condition Ready; without one it is not ready."""
+    condition = next((c for c in conditions or () if c.get("type") == "Ready"), {})
+    ready = condition.get("status") == "True"
+    return {
+        "ready": ready,
+        "silent": condition.get("status") == "Unknown",
+        "unready_s": 0.0 if ready else seconds(condition.get("lastTransitionTime")),
+    }
 
 
 def _ended_s(status: Object) -> float:

@@ -10,6 +10,8 @@ from enum import StrEnum
 
 from policy.names import Role, Tier
 
+RESTART_S = 60.0
+"""How long a kubelet may report to be not ready before its node counts as lost."""
 DEFAULT_SCHEDULER = "default-scheduler"
 """`schedulerName` of pods that name none: kube-scheduler."""
 
@@ -79,6 +81,23 @@ class Node:
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     ready: bool = True
+    silent: bool = False
+    """Whether its Ready condition is Unknown: no word of its kubelet for the monitor's grace period."""
+    unready_s: float = 0.0
+    """Since when it is not ready; 0 where it is, or never was."""
+
+    def is_lost(self, now_s: float, restart_s: float = RESTART_S) -> bool:
+        """Whether what runs on it must be replaced elsewhere; Kubernetes itself waits for minutes.
+
+        A kubelet that reports to be not ready lives: its runtime or network restarts, mostly for
+        seconds, and containers continue meanwhile.
+
+        Args:
+            now_s: The time.
+            restart_s: How long that may take.
+        """
+        unready = self.unready_s > 0 and now_s - self.unready_s >= restart_s
+        return not self.ready and (self.silent or unready)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,14 +27,14 @@ def restore_masters(state: CycleState) -> None:
 
 
 def _maintain(state: CycleState, draft: JobDraft, host: Pod) -> None:
-    """Frees capacity for a waiting host; releases a host whose node is not ready.
+    """Frees capacity for a waiting host; releases a host whose node is lost.
 
     Kubernetes itself would give up such a node only after minutes.
     """
     node = state.cluster.nodes.get(host.node)
     if host in state.unschedulable_pods:
         _make_room(state, draft, host)
-    elif node is not None and not node.ready and host in draft.live:
+    elif node is not None and node.is_lost(state.now_s) and host in draft.live:
         state.release(draft, host, Reason.MASTER_MOVES, {"lost_node": node.name})
 
 

@@ -12,7 +12,10 @@ from policy.plan import ReleaseServer
 from policy.reasons import Reason
 from policy.rules import reservations, self_preemption
 from policy.rules.reservations import Reservation
-from policy.snapshot import Pod, ServerSpec
+from policy.snapshot import RESTART_S, Pod, ServerSpec
+
+_WITHOUT_CLAIM_S = 300.0
+"""How long Kubernetes itself waits before it gives up the pods of a node that is not ready."""
 
 
 def maintain(state: CycleState) -> None:
@@ -87,17 +90,23 @@ def _release_all(state: CycleState, draft: JobDraft, pods: list[Pod]) -> None:
 def _release_lost(state: CycleState, draft: JobDraft, pods: list[Pod]) -> None:
     """Deletes pods that will not serve again and whose name their replacement needs."""
     for pod in pods:
-        node_lost = _is_node_lost(state, pod)
+        node_lost = _is_node_lost(state, draft, pod)
         if node_lost or (pod.terminal and not pod.deleting):
             state.server_releases.append(
                 _server_release(draft, pod, Reason.SERVER_MOVES, node_lost=node_lost)
             )
 
 
-def _is_node_lost(state: CycleState, pod: Pod) -> bool:
-    """Whether a pod's node is not ready; Kubernetes itself would wait five minutes or longer."""
-    node = state.cluster.nodes.get(pod.node)
-    return node is not None and not node.ready
+def _is_node_lost(state: CycleState, draft: JobDraft, pod: Pod) -> bool:
+    """Whether a pod's node is lost.
+
+    Without a claim the parameters go with the pod: as long as the kubelet reports something, the
+    server stays until Kubernetes itself would give it up.
+    """
+    node, spec = state.cluster.nodes.get(pod.node), draft.job.servers
+    has_claim = spec is not None and bool(spec.claim)
+    restart_s = RESTART_S if has_claim else _WITHOUT_CLAIM_S
+    return node is not None and node.is_lost(state.now_s, restart_s)
 
 
 def _server_release(
@@ -115,7 +124,7 @@ def _replace_missing(state: CycleState, draft: JobDraft, spec: ServerSpec, pods:
     running = {
         pod.server
         for pod in pods
-        if not (pod.terminal or pod.deleting or _is_node_lost(state, pod))
+        if not (pod.terminal or pod.deleting or _is_node_lost(state, draft, pod))
     }
     for number in range(spec.count):
         if number in running:

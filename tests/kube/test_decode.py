@@ -317,6 +317,25 @@ def test_a_node_is_read_whole() -> None:
     assert (node.unschedulable, node.ready) == (True, True)
 
 
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ("True", (True, False, False)),
+        ("False", (False, False, True)),
+        ("Unknown", (False, True, True)),
+    ],
+)
+def test_a_node_that_is_not_ready_tells_since_when_or_nothing(
+    status: str, expected: tuple[bool, bool, bool]
+) -> None:
+    """A kubelet that reports something lives; Unknown means that none reports."""
+    stamp = "2026-11-20T10:00:00Z"
+    condition = {"type": "Ready", "status": status, "lastTransitionTime": stamp}
+    node = decode.node({"metadata": {"name": "n"}, "status": {"conditions": [condition]}})
+
+    assert (node.ready, node.silent, node.unready_s == decode.seconds(stamp)) == expected
+
+
 def test_a_node_that_says_nothing_is_not_ready() -> None:
     """A node without a status is not ready; a malformed amount counts as nothing."""
     assert decode.node({"metadata": {"name": "n"}}) == Node("n", {}, ready=False)

@@ -245,7 +245,7 @@ def test_a_host_that_no_trainer_can_make_room_for_waits() -> None:
 
 def test_a_host_on_a_lost_node_is_released() -> None:
     """Kubernetes would wait five minutes, and the job without its master as long."""
-    lost = replace(node("n0"), ready=False)
+    lost = replace(node("n0"), ready=False, silent=True)
     new_plan = _plan([lost, node("n1")], [_JOB], _job_pods(_JOB, "n0", "n1", host=0))
     other = _plan([lost, node("n1")], [_JOB], _job_pods(_JOB, "n0", "n1", host=1))
 
@@ -254,11 +254,23 @@ def test_a_host_on_a_lost_node_is_released() -> None:
     assert other.releases == ()
 
 
+def test_a_host_stays_while_its_kubelet_restarts() -> None:
+    """For a minute it says itself that it is not ready."""
+    unready = replace(node("n0"), ready=False, unready_s=NOW_S - 59)
+    pods = _job_pods(_JOB, "n0", "n1", host=0)
+
+    assert _plan([unready, node("n1")], [_JOB], pods).releases == ()
+    unready = replace(unready, unready_s=NOW_S - 60)
+    assert len(_plan([unready, node("n1")], [_JOB], pods).releases) == 1
+
+
 def test_a_pod_of_role_master_on_a_lost_node_is_not_ours_to_delete() -> None:
     """Who made it replaces it."""
     pod = replace(support(_JOB, "net-master", "n0"), role=Role.MASTER, master=True)
     new_plan = _plan(
-        [replace(node("n0"), ready=False), node("n1")], [_JOB], [pod, *_job_pods(_JOB, "n1", "n1")]
+        [replace(node("n0"), ready=False, silent=True), node("n1")],
+        [_JOB],
+        [pod, *_job_pods(_JOB, "n1", "n1")],
     )
 
     assert new_plan.releases == ()

@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+import pytest
+
 from policy.model import Fairness, FairnessBy, Policy, Quota, Reserve
 from policy.names import Tier
 from policy.plan import Plan
@@ -161,20 +163,39 @@ def test_a_server_that_has_ended_makes_way_for_the_next() -> None:
     assert again.server_releases == ()
 
 
-def test_a_server_on_a_lost_node_is_let_go_at_once() -> None:
-    """Even a server that is being deleted: no kubelet would confirm it."""
-    lost = replace(node("n0"), ready=False)
-    for leaving in (False, True):
-        pods = [
-            *trainers(_JOB, ["n1", "n1"]),
-            server(_JOB, 0, "n1"),
-            server(_JOB, 1, "n0", deleting=leaving),
-        ]
-        new_plan = _plan([lost, node("n1")], [_JOB], pods)
+def _moved(lost: Node, owner: Job, *, leaving: bool = False) -> list[tuple[str, Reason, bool]]:
+    """The servers that a plan releases, one of two being on this node."""
+    pods = [
+        *trainers(owner, ["n1", "n1"]),
+        server(owner, 0, "n1"),
+        server(owner, 1, lost.name, deleting=leaving),
+    ]
+    releases = _plan([lost, node("n1")], [owner], pods).server_releases
+    return [(release.pod, release.reason, release.node_lost) for release in releases]
 
-        assert [(r.pod, r.reason, r.node_lost) for r in new_plan.server_releases] == [
-            ("net-ps-1", Reason.SERVER_MOVES, True)
-        ]
+
+_MOVED = [("net-ps-1", Reason.SERVER_MOVES, True)]
+_SAVING = replace(_JOB, servers=replace(servers(2, 2), claim="checkpoints"))
+
+
+@pytest.mark.parametrize("owner", [_JOB, _SAVING], ids=["no claim", "claim"])
+def test_a_server_on_a_lost_node_is_let_go_at_once(owner: Job) -> None:
+    """Even a server that is being deleted: no kubelet would confirm it."""
+    lost = replace(node("n0"), ready=False, silent=True, unready_s=NOW_S)
+
+    assert _moved(lost, owner) == _moved(lost, owner, leaving=True) == _MOVED
+
+
+@pytest.mark.parametrize(
+    ("owner", "restart_s"), [(_SAVING, 60), (_JOB, 300)], ids=["claim", "no claim"]
+)
+def test_a_kubelet_that_says_it_is_not_ready_gets_time(owner: Job, restart_s: float) -> None:
+    """Its runtime or network restarts; the server continues meanwhile, its parameters in memory."""
+    unready = replace(node("n0"), ready=False)
+
+    assert _moved(replace(unready, unready_s=NOW_S - restart_s + 1), owner) == []
+    assert _moved(replace(unready, unready_s=NOW_S - restart_s), owner) == _MOVED
+    assert _moved(unready, owner) == []
 
 
 def test_servers_outlive_the_last_trainer() -> None:
