@@ -40,7 +40,7 @@ def pod(record: Pod) -> Object:
         "creationTimestamp": _stamp(record.created_s),
     }
     if record.deleting:
-        metadata["deletionTimestamp"] = _stamp(record.created_s)
+        metadata["deletionTimestamp"] = _stamp(record.deleted_s)
     if record.role is not None:
         metadata["labels"] = {
             LABEL_JOB: record.job,

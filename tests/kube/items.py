@@ -1,4 +1,4 @@
-"""ConfigMaps to follow, and watches that are cut, garbled or repeated on purpose."""
+"""ConfigMaps to follow, watches that are cut, garbled or repeated on purpose, and the least pod."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -105,3 +105,12 @@ class FaultyWatchApi:
             "error": lambda: ScriptedStream([*lines[:1], expired]),
             "garbage": lambda: ScriptedStream([*lines[:1], b'{"type":']),
         }.get(self.mishap, lambda: ScriptedStream(lines))()
+
+
+def plain_pod(**status: object) -> dict[str, Any]:
+    """The least that an API server sends for a pod."""
+    return {
+        "metadata": {"namespace": "default", "name": "one", "uid": "u-1"},
+        "spec": {"containers": [{"name": "main", "resources": {}}]},
+        "status": status,
+    }

@@ -31,26 +31,15 @@ from policy.snapshot import (
     Toleration,
     TrainerAccounting,
 )
+from tests.kube.items import plain_pod
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "kube"
 GIB = 1 << 30
-
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def vector(name: str) -> Any:
     """A payload; a new copy each time."""
     return orjson.loads((VECTORS / f"{name}.json").read_bytes())
-
-
-def plain_pod(**status: object) -> dict[str, Any]:
-    """The least that an API server sends for a pod."""
-    return {
-        "metadata": {"namespace": "default", "name": "one", "uid": "u-1"},
-        "spec": {"containers": [{"name": "main", "resources": {}}]},
-        "status": status,
-    }
 
 
 def test_a_running_trainer_is_read_whole() -> None:
@@ -228,51 +217,6 @@ def test_signs_of_leaving_are_read() -> None:
     assert (pod.nominated, pod.owner_uid, pod.terminal) == ("n-2", "", True)
 
 
-@pytest.mark.parametrize(
-    ("spec", "only_resources"),
-    [
-        ({}, True),
-        ({"volumes": [{"name": "v", "emptyDir": {}}]}, True),
-        ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, False),
-        ({"volumes": [{"name": "v", "ephemeral": {}}]}, False),
-        ({"resourceClaims": [{"name": "gpu"}]}, False),
-        ({"affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": "zone"}]}}}, False),
-        ({"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "zone"}]}}}, False),
-        ({"affinity": {"podAntiAffinity": {PREFERRED: [{"weight": 1}]}}}, True),
-        ({"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": []}}}}, True),
-        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}, False),
-        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, True),
-        ({"containers": [{"name": "c", "ports": [{"containerPort": 1, "hostPort": 1}]}]}, False),
-        ({"containers": [{"name": "c", "ports": [{"containerPort": 1}]}]}, True),
-    ],
-)
-def test_what_a_pod_asks_for_besides_resources_is_seen(
-    spec: dict[str, Any], *, only_resources: bool
-) -> None:
-    """Freed capacity does not help it for sure."""
-    obj = plain_pod()
-    obj["spec"] |= spec
-
-    assert decode.pod(obj).only_resources is only_resources
-
-
-@pytest.mark.parametrize(
-    ("status", "reason", "refused"),
-    [
-        ("False", "Unschedulable", True),
-        ("False", "SchedulingGated", False),
-        ("True", "", False),
-    ],
-)
-def test_a_pod_that_kube_scheduler_has_tried_is_known(
-    status: str, reason: str, *, refused: bool
-) -> None:
-    """By its condition."""
-    condition = {"type": "PodScheduled", "status": status, "reason": reason}
-
-    assert decode.pod(plain_pod(conditions=[condition])).refused is refused
-
-
 def test_a_pod_ended_when_its_last_container_did() -> None:
     """The latest finishedAt of a terminal pod."""
     ends = ["2026-11-20T10:00:00Z", "2026-11-20T10:00:09Z"]
@@ -315,25 +259,6 @@ def test_a_node_is_read_whole() -> None:
         Taint("node.kubernetes.io/unschedulable", "", "NoSchedule"),
     )
     assert (node.unschedulable, node.ready) == (True, True)
-
-
-@pytest.mark.parametrize(
-    ("status", "expected"),
-    [
-        ("True", (True, False, False)),
-        ("False", (False, False, True)),
-        ("Unknown", (False, True, True)),
-    ],
-)
-def test_a_node_that_is_not_ready_tells_since_when_or_nothing(
-    status: str, expected: tuple[bool, bool, bool]
-) -> None:
-    """A kubelet that reports something lives; Unknown means that none reports."""
-    stamp = "2026-11-20T10:00:00Z"
-    condition = {"type": "Ready", "status": status, "lastTransitionTime": stamp}
-    node = decode.node({"metadata": {"name": "n"}, "status": {"conditions": [condition]}})
-
-    assert (node.ready, node.silent, node.unready_s == decode.seconds(stamp)) == expected
 
 
 def test_a_node_that_says_nothing_is_not_ready() -> None:
