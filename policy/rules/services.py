@@ -6,7 +6,7 @@ services need at once, ahead of kube-scheduler (docs/decisions/0004).
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
@@ -47,7 +47,9 @@ def reserve_places(state: CycleState) -> None:
     groups: dict[_Shape, list[Pod]] = {}
     services = [pod for pod in state.cluster.waiting.values() if not (pod.gated or is_surplus(pod))]
     counts = Counter(map(_owner, services))
-    waiting = [pod for pod in services if not _has_declined(state, pod, counts)]
+    declined = {pod.uid for pod in services if _has_declined(state, pod, counts)}
+    _note_offers(state, (pod for pod in services if pod.uid in declined), counts)
+    waiting = (pod for pod in services if pod.uid not in declined)
     for pod in sorted(waiting, key=lambda pod: (-pod.priority, pod.created_s, pod.key, pod.uid)):
         if pod.nominated in state.cluster.nodes:
             state.capacity.reserve(pod.nominated, pod.requests)
@@ -66,8 +68,7 @@ def _place_equal(state: CycleState, pods: list[Pod], counts: Mapping[str, int]) 
     """Places pods of one shape: on free capacity, on capacity of leaving pods, then by reclaim."""
     first = pods[0]
     unplaced = _fill(state, first, len(pods), When.NOW)
-    for pod in pods[: len(pods) - unplaced]:
-        state.offered[_owner(pod)] = counts[_owner(pod)]
+    _note_offers(state, pods[: len(pods) - unplaced], counts)
     if not unplaced:
         return
     unschedulable = _fill(state, first, unplaced, When.LATER)
@@ -109,10 +110,13 @@ def _has_declined(state: CycleState, pod: Pod, counts: Mapping[str, int]) -> boo
         return False
     since_s, before = offer
     limit_s = _TRIED_S if pod.refused else _TAKES_S
-    declined = counts[_owner(pod)] >= before and state.now_s - since_s >= limit_s
-    if declined:
-        state.offered[_owner(pod)] = counts[_owner(pod)]
-    return declined
+    return counts[_owner(pod)] >= before and state.now_s - since_s >= limit_s
+
+
+def _note_offers(state: CycleState, pods: Iterable[Pod], counts: Mapping[str, int]) -> None:
+    """Notes for the next plan that pods are offered capacity, or have declined it."""
+    for owner in map(_owner, pods):
+        state.offered[owner] = counts[owner]
 
 
 class _Reclaim:
