@@ -18,6 +18,7 @@ from kube import decode
 from kube.active import ActivePolicy
 from kube.cache import ClusterCache
 from kube.client import Client
+from kube.watch_metrics import add_watch_metrics
 from policy.names import POLICY_CONFIGMAP
 from policy.snapshot import Pod
 from runtime import clock, web
@@ -199,6 +200,7 @@ def build(settings: ExtenderSettings, connection: Configuration) -> WebService:
     metrics = Metrics("extender")
     age = metrics.gauge("watch_age_seconds", "Time since the last message of the quietest watch.")
     age.set_function(lambda: cache.age_s(clock.monotonic_s()))
+    add_watch_metrics(metrics, cache.reflectors)
     extender = Extender(cache, policy, metrics)
 
     app = web.application(

@@ -10,6 +10,7 @@ from kube.active import ActivePolicy
 from kube.cache import ClusterCache
 from kube.client import Client
 from kube.lease import Elector
+from kube.watch_metrics import add_watch_metrics
 from policy.names import POLICY_CONFIGMAP
 from reconciler.events import EventRecorder
 from reconciler.loop import Reconciler
@@ -42,6 +43,12 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
         "Decision records dropped for newer ones.",
         lambda: decision_log.dropped,
     )
+    metrics.total(
+        "events_dropped_total",
+        "Events of Jobs that were not written because too many were queued.",
+        lambda: recorder.dropped,
+    )
+    add_watch_metrics(metrics, cache.reflectors)
     loop = Reconciler(
         api,
         settings,

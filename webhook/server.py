@@ -10,6 +10,7 @@ from random import Random
 from threading import Event
 
 from kube.api import Api
+from kube.watch_metrics import add_watch_metrics
 from runtime import clock, serve, web
 from runtime.backoff import Backoff
 from runtime.metrics import Metrics
@@ -35,6 +36,7 @@ class WebhookServer:
         if self.rotator is not None:
             self.live_context.on_policy(self.rotator.wake)
         self._settings = settings
+        add_watch_metrics(self.metrics, self.live_context.reflectors)
         self.metrics.info(
             "policy_info",
             "The policy in force; stale while the cluster's document cannot be used.",
