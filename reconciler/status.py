@@ -58,11 +58,12 @@ def status(
         new = _replace_condition(new, condition)
     if job.finished or job.error:
         return new
-    new = _suspension(job, new, now_s)
+    if not job.suspended:
+        new = _started(new, now_s)
     end = _end_condition(job, new, now_s, master_report)
     if end is not None:
-        new = _ended(new, end, done=not live, now_s=now_s)
-    return new
+        return _ended(new, end, done=not live, now_s=now_s)
+    return _suspended(new, now_s) if job.suspended else new
 
 
 def waiting(job: Job, job_plan: JobPlan | None, now_s: float) -> JobCondition | None:
@@ -98,11 +99,14 @@ def _replace_condition(new: JobStatus, condition: JobCondition) -> JobStatus:
     return replace(new, conditions=(*others, condition))
 
 
-def _suspension(job: Job, new: JobStatus, now_s: float) -> JobStatus:
-    """StartTime and the Suspended condition."""
-    if job.suspended:
-        suspended = JobCondition("Suspended", "True", "JobSuspended", "Job suspended", now_s)
-        return replace(_ensure_condition(new, suspended), start_s=0.0)
+def _suspended(new: JobStatus, now_s: float) -> JobStatus:
+    """`new` as suspended and not started, so that its time to the deadline begins again."""
+    suspended = JobCondition("Suspended", "True", "JobSuspended", "Job suspended", now_s)
+    return replace(_ensure_condition(new, suspended), start_s=0.0)
+
+
+def _started(new: JobStatus, now_s: float) -> JobStatus:
+    """`new` with the time of its start, and resumed if it was suspended."""
     if _has_condition(new, "Suspended"):
         resumed = JobCondition("Suspended", "False", "JobResumed", "Job resumed", now_s)
         new = _ensure_condition(new, resumed)
@@ -112,7 +116,11 @@ def _suspension(job: Job, new: JobStatus, now_s: float) -> JobStatus:
 def _end_condition(
     job: Job, new: JobStatus, now_s: float, master_report: MasterReport | None
 ) -> JobCondition | None:
-    """SuccessCriteriaMet or FailureTarget for a job that has ended, None while it runs."""
+    """SuccessCriteriaMet or FailureTarget for a job that has ended, None while it runs.
+
+    A suspended job ends for the same reasons, as with the built-in controller, except by its
+    deadline.
+    """
     for condition in new.conditions:
         if condition.type in ("SuccessCriteriaMet", "FailureTarget") and condition.status == "True":
             return condition
@@ -123,7 +131,8 @@ def _end_condition(
     if new.failed > job.backoff_limit:
         text = f"{new.failed} trainers failed, more than backoffLimit {job.backoff_limit} allows"
         return JobCondition("FailureTarget", "True", "BackoffLimitExceeded", text, now_s)
-    if job.deadline_s and new.start_s and now_s - new.start_s >= job.deadline_s:
+    timed = job.deadline_s and new.start_s and not job.suspended
+    if timed and now_s - new.start_s >= job.deadline_s:
         text = f"the job ran longer than activeDeadlineSeconds {job.deadline_s}"
         return JobCondition("FailureTarget", "True", "DeadlineExceeded", text, now_s)
     return None
@@ -158,7 +167,8 @@ def _end_by_success(new: JobStatus, now_s: float) -> JobCondition | None:
 
 
 def _ended(new: JobStatus, end: JobCondition, *, done: bool, now_s: float) -> JobStatus:
-    new = _ensure_condition(new, end)
+    """`new` with its end; the API server refuses a finished Job without startTime."""
+    new = replace(_ensure_condition(new, end), start_s=new.start_s or now_s)
     if not done:
         return new
     final = "Complete" if end.type == "SuccessCriteriaMet" else "Failed"

@@ -52,6 +52,7 @@ def prepare_for_update(resource: Resource, old: Object, new: Object, subresource
     Raises:
         Conflict: `new` is based on another version, or has another uid.
         NotFound: there is no such subresource.
+        Invalid: a Job that has finished, without startTime.
     """
     metadata = new.get("metadata") or {}
     for name in ("resourceVersion", "uid"):
@@ -61,6 +62,8 @@ def prepare_for_update(resource: Resource, old: Object, new: Object, subresource
     server_fields |= {k: old["metadata"][k] for k in ("name", "namespace") if k in old["metadata"]}
     merged = {**metadata, **server_fields}
     if subresource == "status" and resource in _WITH_STATUS:
+        if resource == JOBS:
+            _check_job_status(old, new.get("status") or {})
         return {**old, "metadata": merged, "status": new.get("status") or {}}
     if subresource:
         raise errors.NotFound(
@@ -72,6 +75,24 @@ def prepare_for_update(resource: Resource, old: Object, new: Object, subresource
     if result.get("spec") != old.get("spec"):
         merged["generation"] = old["metadata"].get("generation", 1) + 1
     return result
+
+
+def _check_job_status(old: Object, status: Object) -> None:
+    """Raises Invalid if a Job would become finished without startTime (batch/job/strategy.go)."""
+    if status.get("startTime") or not _is_finished(status) or _is_finished(old.get("status") or {}):
+        return
+    text = (
+        f'Job.batch "{old["metadata"]["name"]}" is invalid: status.startTime: Required value: '
+        "startTime is required for finished job"
+    )
+    raise errors.Invalid(text, status=422, reason="Invalid")
+
+
+def _is_finished(status: Object) -> bool:
+    return any(
+        c.get("type") in ("Complete", "Failed") and c.get("status") == "True"
+        for c in status.get("conditions") or ()
+    )
 
 
 def check_preconditions(resource: Resource, obj: Object, options: Object) -> None:

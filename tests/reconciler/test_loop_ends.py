@@ -184,3 +184,33 @@ def test_suspending_stops_a_job_and_resuming_starts_it(world: World, process: Pr
     assert _conditions(world, "net") == []
     assert len(world.running("net")) == 4
     assert world.job("net").accounting.released == 4
+
+
+def test_a_job_that_succeeded_just_before_it_was_suspended_is_complete(
+    world: World, process: Process
+) -> None:
+    """Its end has a start, without which the API server refuses it."""
+    world.add_job("net", 1, 4)
+    process.run(3)
+    first = world.running("net")[0]
+    world.end(first, Phase.SUCCEEDED)
+    process.round()
+    world.change_job("net", {"spec": {"suspend": True}})
+    process.run(4)
+
+    assert _conditions(world, "net")[-2:] == ["SuccessCriteriaMet", "Complete"]
+    assert world.job("net").status.start_s > 0.0
+    assert world.job("net").status.terminating == 0
+
+
+def test_a_suspended_job_fails_by_failures_that_are_seen_late(
+    world: World, process: Process
+) -> None:
+    """As with the built-in controller; it need not be resumed for that."""
+    world.add_job("net", 1, 1, backoffLimit=0)
+    process.run(2)
+    world.end(world.running("net")[0], Phase.FAILED)
+    world.change_job("net", {"spec": {"suspend": True}})
+    process.run(3)
+
+    assert [c for c in _conditions(world, "net") if c != "Suspended"] == ["FailureTarget", "Failed"]

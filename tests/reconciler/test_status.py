@@ -284,6 +284,23 @@ def test_suspension_stops_the_clock() -> None:
     assert new.start_s == 0.0
 
 
+def test_an_end_in_the_moment_of_suspension_keeps_the_start() -> None:
+    """The end counts, and its time to the deadline no longer does."""
+    new = _ended(TrainerAccounting(succeeded=1), [], replace(JOB, suspended=True, deadline_s=1))
+
+    assert _types(new) == ["SuccessCriteriaMet", "Complete"]
+    assert new.start_s == NOW_S - 100
+
+
+def test_a_job_that_ends_while_suspended_has_a_start() -> None:
+    """The API server refuses a finished Job without one."""
+    suspended = _ended(TrainerAccounting(), [], replace(JOB, suspended=True))
+    new = _ended(TrainerAccounting(failed=9), [], replace(JOB, suspended=True, status=suspended))
+
+    assert _types(new) == ["Suspended", "FailureTarget", "Failed"]
+    assert new.start_s == NOW_S
+
+
 def test_resuming_starts_the_clock_anew() -> None:
     """And reports it in the same condition."""
     suspended = _ended(TrainerAccounting(), [], replace(JOB, suspended=True))
