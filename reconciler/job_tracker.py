@@ -13,7 +13,7 @@ from policy import trainer_accounting
 from policy.cluster_state import ClusterState
 from policy.live_trainers import LiveTrainers
 from policy.plan import JobPlan, Plan
-from policy.snapshot import Job, Pod
+from policy.snapshot import Job, Pod, TrainerAccounting
 from reconciler import accounting, status
 from reconciler.expectations import Expectations
 from reconciler.job_writer import JobUpdate, JobWriter
@@ -57,6 +57,13 @@ class JobTracker:
         self._deleted_pods.pop(job.uid, None)
         self._due_s.pop(job.uid, None)
         self._clean.pop(job.uid, None)
+
+    def forget_counted(self) -> None:
+        """Drops deleted pods that another process has counted; for a process that does not lead."""
+        self._forget_orphans()
+        for job in tuple(self._cluster.jobs.values()):
+            if job.uid in self._deleted_pods:
+                self._forget_closed(job, trainer_accounting.parse(job.accounting_text))
 
     def update_accounting(self) -> None:
         """Updates the accounting in the cluster state; `write` sends it to the API server."""
@@ -134,11 +141,18 @@ class JobTracker:
         return new_condition or self._due_s.get(update.job.uid, 0.0) <= now_s
 
     def _forget_counted(self, job: Job) -> None:
-        """Drops deleted pods whose ids the accounting on the API server has closed."""
-        open_ids = self._cluster.jobs[job.key].accounting.open
+        """Drops deleted pods that the accounting, which has just been written, has counted."""
+        self._forget_closed(job, self._cluster.jobs[job.key].accounting)
+
+    def _forget_closed(self, job: Job, written: TrainerAccounting) -> None:
+        """Drops deleted pods whose ids the accounting on the API server has closed.
+
+        The watch of pods may be ahead of that of Jobs: an id that is not reserved yet is not closed.
+        """
         deleted_pods = self._deleted_pods.get(job.uid, {})
-        for uid in [uid for uid, pod in deleted_pods.items() if pod.trainer_id not in open_ids]:
-            del deleted_pods[uid]
+        for uid, pod in tuple(deleted_pods.items()):
+            if pod.trainer_id < written.next_id and pod.trainer_id not in written.open:
+                del deleted_pods[uid]
 
     def _settled(self, job: Job) -> Job:
         present = self._pods(job)

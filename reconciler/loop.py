@@ -147,6 +147,7 @@ class Reconciler:
         self._forget_deleted(jobs)
         if not self._may_act():
             self._masters.pause()
+            self._job_tracker.forget_counted()
             return None
 
         # 2. Bring accounting, objects and masters up to date; plan.

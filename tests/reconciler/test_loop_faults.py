@@ -303,6 +303,22 @@ def test_who_does_not_lead_does_not_write(world: World) -> None:
     assert standby.value("edl_reconciler_leader") == "0.0"
 
 
+def test_who_does_not_lead_remembers_no_more_pods_than_who_leads(world: World) -> None:
+    """Trainers come and go for weeks while it stands by."""
+    leader, standby = Process(world), Process(world, leads=lambda: False)
+    for _ in range(4):
+        for process in (leader, standby):
+            process.run(4)
+        world.preempt(world.running("net")[0])
+    for process in (leader, standby):
+        process.run(4)
+        process.stop()
+    kept = standby.loop._job_tracker._deleted_pods  # noqa: SLF001 - that nothing piles up inside is the fact
+
+    assert world.job("net").accounting.disrupted == 4
+    assert sum(len(pods) for pods in kept.values()) == 0
+
+
 def test_of_two_reconcilers_one_acts_at_a_time(world: World) -> None:
     """The new leader continues where the former one stopped."""
     leader = [0]

@@ -7,7 +7,8 @@ import pytest
 
 from kube.state_feed import ObjectChange
 from policy.plan import Plan
-from policy.snapshot import Phase, Pod
+from policy.snapshot import Phase, Pod, TrainerAccounting
+from policy.trainer_accounting import serialize
 from reconciler.expectations import PATIENCE_S, Expectations
 from reconciler.job_tracker import JobTracker
 from reconciler.job_writer import JobWriter
@@ -192,6 +193,30 @@ def test_pods_that_outlive_their_job_are_forgotten() -> None:
     tracker.update_accounting()
 
     assert set(tracker._deleted_pods) == {JOB.uid}  # noqa: SLF001 - that nothing piles up inside is the fact
+
+
+def test_a_standby_keeps_only_what_the_leader_has_not_counted() -> None:
+    """It may lead next, and must not grow meanwhile; the watch of pods can be ahead of that of Jobs."""
+    opened = TrainerAccounting(next_id=2, open=frozenset({0, 1}))
+    counted = replace(opened, open=frozenset({1}), failed=1)
+    standby = [replace(JOB, accounting_text=serialize(each)) for each in (opened, counted)]
+    cluster = cluster_state(jobs=[standby[0]])
+    tracker = JobTracker(
+        cluster,
+        Expectations(),
+        JobWriter(Instant(Clock()), cluster),
+        lambda _: frozenset[int](),
+        lambda _: None,
+    )
+    for number in range(3):
+        tracker.observe_pods(_changed(trainer(JOB, number, "n0"), None))
+    tracker.forget_counted()
+    before = {pod.trainer_id for pod in tracker._deleted_pods[JOB.uid].values()}  # noqa: SLF001 - what is kept is the fact
+    cluster.put_job(standby[1])
+    tracker.forget_counted()
+    after = {pod.trainer_id for pod in tracker._deleted_pods[JOB.uid].values()}  # noqa: SLF001 - what is kept is the fact
+
+    assert (before, after) == ({0, 1, 2}, {1, 2})
 
 
 def test_only_trainers_are_remembered() -> None:
