@@ -27,6 +27,7 @@ from policy.plan import (
 )
 from policy.reasons import Reason
 from policy.snapshot import Constraints, Job, Pod, Resources
+from policy.stranding import StrandingNodes
 
 _REASON_OF = {Tier.GUARANTEED: Reason.GUARANTEED, Tier.SURPLUS: Reason.SURPLUS}
 
@@ -51,7 +52,7 @@ class JobDraft:
             job: The job.
             live_trainers: Its trainers.
             trainer_measure: Fairness measure of one trainer; see `CycleState.measure`.
-            stranded: Guaranteed trainers on cordoned nodes.
+            stranded: Guaranteed trainers on nodes that are drained or lost.
             masterless: Whether it asked for a master and no pod hosts one.
             server_count: Parameter servers that count as the job's.
             servers_measure: Fairness measure of all parameter servers that the job asks for.
@@ -75,7 +76,7 @@ class JobDraft:
         self.count = self.initial_count
         """Trainers after this plan."""
         self.stranded = stranded
-        """Guaranteed trainers on cordoned nodes: replaced ahead of the expected drain."""
+        """Guaranteed trainers on nodes that are drained or lost: replaced before they end."""
         self.masterless = masterless
         """Whether its master is missing; the next guaranteed trainer will host it."""
         succeeded = live_trainers.succeeded or (job.accounting.succeeded > 0 and not job.master)
@@ -214,14 +215,13 @@ class CycleState:
     def _new_drafts(self) -> list[JobDraft]:
         jobs = [job for _, job in sorted(self.cluster.jobs.items())]
         protected = {ns: self.policy.protects(ns) for ns in {job.namespace for job in jobs}}
-        cordoned = frozenset(n for n, node in self.cluster.nodes.items() if node.unschedulable)
+        stranding_nodes = StrandingNodes(self.cluster.nodes, self.now_s)
         drafts = []
         for job in jobs:
             if protected[job.namespace]:
                 continue
             live_trainers = self.cluster.live_trainers(job)
-            guaranteed = live_trainers.guaranteed if cordoned else ()
-            stranded = sum(1 for pod in guaranteed if pod.node in cordoned)
+            stranded = sum(1 for pod in live_trainers.guaranteed if stranding_nodes.holds(pod))
             masterless = job.master and job.managed and self.cluster.master_host(job) is None
             draft = JobDraft(
                 job,

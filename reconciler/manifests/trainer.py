@@ -132,7 +132,7 @@ def disruption_budget(job: Job) -> dict[str, Any]:
     It covers the guaranteed tier alone. Surplus trainers may be evicted at any time, and an
     eviction that a budget covers costs the API server up to half a second when two of them
     conflict. A drain still succeeds, because the plan first replaces guaranteed trainers on
-    cordoned nodes. A pod that is not ready does not block it (`AlwaysAllow`).
+    nodes that are cordoned or have a new taint. A pod that is not ready does not block it (`AlwaysAllow`).
     """
     return {
         "apiVersion": "policy/v1",

@@ -1,21 +1,26 @@
-"""Guaranteed trainers on cordoned nodes are replaced before a drain takes them."""
+"""Guaranteed trainers on nodes that are drained or lost are replaced before they end."""
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from policy.cluster_state import ClusterState
 from policy.model import Policy
 from policy.names import Role, Tier
 from policy.planner import plan
-from policy.snapshot import Job, Node, Phase, Pod, Snapshot
+from policy.snapshot import Constraints, Job, Node, Phase, Pod, Snapshot, Taint, Toleration
 
 TRAINER = {"cpu": 5000, "pods": 1}
+NOW_S = 1000.0
+TOLERANT = Constraints(tolerations=(Toleration("dedicated", "Exists", "", ""),))
 
 
-def cluster(*, cordoned: bool, maximum: int = 2) -> ClusterState:
+def cluster(constraints: Constraints = Constraints(), **fields: Any) -> ClusterState:  # noqa: B008 - frozen
     """Two nodes of two slots; both guaranteed trainers of the one job on the first."""
     room = {"cpu": 10_500, "pods": 110}
-    nodes = (Node("n0", room, unschedulable=cordoned), Node("n1", room))
-    job = Job("ns", "a", "uid-a", 2, maximum, TRAINER)
+    nodes = (Node("n0", room, **fields), Node("n1", room))
+    job = Job("ns", "a", "uid-a", 2, 2, TRAINER, constraints)
     pods = tuple(
         Pod(
             "ns",
@@ -31,15 +36,32 @@ def cluster(*, cordoned: bool, maximum: int = 2) -> ClusterState:
             role=Role.TRAINER,
             tier=Tier.GUARANTEED,
             trainer_id=i,
+            constraints=constraints,
         )
         for i in range(2)
     )
     return ClusterState.of(Snapshot(nodes, pods, (job,)))
 
 
-def test_a_cordon_makes_replacements_first() -> None:
-    """Both guaranteed trainers of a cordoned node get a replacement, none is released."""
-    new_plan = plan(cluster(cordoned=True), Policy(), 1000.0)
+def _taint(key: str, effect: str = "NoSchedule") -> dict[str, Any]:
+    return {"taints": (Taint(key, "", effect),)}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"unschedulable": True},
+        _taint("karpenter.sh/disrupted"),
+        _taint("ToBeDeletedByClusterAutoscaler"),
+        _taint("maintenance", "NoExecute"),
+        _taint("node.kubernetes.io/out-of-service", "NoExecute"),
+        {"ready": False, "silent": True},
+        {"ready": False, "unready_s": NOW_S - 60},
+    ],
+)
+def test_a_node_that_is_drained_or_lost_makes_replacements_first(fields: dict[str, Any]) -> None:
+    """Both guaranteed trainers of the node get a replacement, none is released."""
+    new_plan = plan(cluster(**fields), Policy(), NOW_S)
 
     assert [(c.tier, c.count) for c in new_plan.creates] == [(Tier.GUARANTEED, 2)]
     assert new_plan.releases == ()
@@ -47,14 +69,31 @@ def test_a_cordon_makes_replacements_first() -> None:
 
 def test_the_replacements_stay_while_the_cordon_lasts() -> None:
     """A job at its max keeps both the stranded trainers and their replacements: no flapping."""
-    state = cluster(cordoned=True)
+    state = cluster(unschedulable=True)
     for i in (2, 3):
         old = state.pods["uid-0"]
         state.put_pod(replace(old, uid=f"uid-{i}", name=f"a-trainer-{i}", trainer_id=i, node="n1"))
 
-    assert plan(state, Policy(), 1000.0).empty
+    assert plan(state, Policy(), NOW_S).empty
 
 
-def test_without_a_cordon_nothing_is_made() -> None:
-    """A job at its max on open nodes is left alone."""
-    assert plan(cluster(cordoned=False), Policy(), 1000.0).empty
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        _taint("DeletionCandidateOfClusterAutoscaler", "PreferNoSchedule"),
+        _taint("node.kubernetes.io/memory-pressure"),
+        {"ready": False, "unready_s": NOW_S - 59} | _taint("node.kubernetes.io/not-ready"),
+    ],
+)
+def test_on_other_nodes_nothing_is_made(fields: dict[str, Any]) -> None:
+    """A soft taint or a condition that comes and goes is no drain."""
+    assert plan(cluster(**fields), Policy(), NOW_S).empty
+
+
+def test_a_tolerated_taint_is_no_drain() -> None:
+    """The job's pods may start there at any time."""
+    tainted = _taint("dedicated")
+
+    assert plan(cluster(TOLERANT, **tainted), Policy(), NOW_S).empty
+    assert plan(cluster(**tainted), Policy(), NOW_S).creates
