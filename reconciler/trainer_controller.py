@@ -106,7 +106,7 @@ class TrainerController:
                 created[i] += 1
             elif isinstance(answer, MasterMissing):
                 refusals[i] = answer  # the pod existed, so its id is used
-            elif not (isinstance(answer, errors.AlreadyExists) and self._exists(job, number)):
+            elif not (isinstance(answer, errors.AlreadyExists) and self._is_taken(job, number)):
                 self._spare.setdefault(job.uid, []).append(number)
                 refusals[i] = answer
         results = [self._result(due[i], created[i], refusals.get(i)) for i in range(len(due))]
@@ -217,14 +217,24 @@ class TrainerController:
             "started without --master-image"
         )
 
-    def _exists(self, job: Job, trainer_id: int) -> bool:
-        """Whether the existing pod belongs to this job, whose answer about it was lost."""
+    def _is_taken(self, job: Job, trainer_id: int) -> bool:
+        """Whether a pod has the trainer's name, so that the id cannot be used any more.
+
+        It is this job's, whose answer was lost, or a foreign one that may stay for ever: of an
+        earlier Job of the name, or of a StatefulSet. In the second case the accounting finds no pod
+        of the id and closes it, and the job gets another id.
+        """
         name = trainer_manifests.pod_name(job, trainer_id)
         try:
             pod = self._context.send_for_pod(request.get(request.PODS, job.namespace, name))
         except errors.KubeError:
             return False
-        return pod.owner_uid == job.uid
+        if pod.owner_uid != job.uid:
+            log.warning(
+                "trainer id skipped: a foreign pod has the name",
+                extra=keys(job=job.key, pod=pod.key, owner=pod.owner_uid),
+            )
+        return True
 
     def evict(self, releases: Iterable[Release]) -> list[Release]:
         """Starts evictions without waiting for them; returns all that have succeeded by now.

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from kube import errors, request
-from kube.request import JOBS, PODDISRUPTIONBUDGETS, PODS
+from kube.request import JOBS, PODDISRUPTIONBUDGETS
 from policy.names import ANNOTATION_BOOKS
 from policy.snapshot import Phase
 from tests.reconciler.server import look, of
@@ -158,22 +158,6 @@ def test_books_that_were_edited_do_not_hand_out_an_id_again(world: World, proces
 
     assert [pod.trainer_id for pod in world.running("net")] == [1, 2, 3, 4, 5, 6]
     assert world.job("net").accounting.next_id == 7
-
-
-def test_a_name_that_is_taken_is_somebody_elses(world: World, process: Process) -> None:
-    """The trainer of that name waits until it is free; the others do not."""
-    squatter = {"metadata": {"name": "net-trainer-0"}, "spec": {"containers": []}}
-    world.ask(request.create(PODS, "ml", squatter))
-    process.run(4)
-    others = [pod.trainer_id for pod in world.running("net")]
-    world.ask(request.delete(PODS, "ml", "net-trainer-0", grace_s=0))
-    process.run(20)
-    process.write_events()
-
-    assert 0 not in others
-    assert len(others) >= 1
-    assert {pod.trainer_id for pod in world.running("net")} >= {0, 1, 2}
-    assert "already exists" in world.events("TrainersRefused")[0]
 
 
 def test_a_refused_creation_is_tried_again_with_its_id(world: World, process: Process) -> None:
