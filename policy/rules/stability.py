@@ -26,6 +26,8 @@ _SLACK = 1e-9
 """Shares are sums of floats; equal ones may differ in the last digit."""
 _MAX_NODES_EXAMINED = 1_000
 """Nodes that one plan examines for moves that failed before; they take some 15 ms."""
+_STOPS_S = 30.0
+"""How long a kubelet may take to report the end of a pod, from its grace period's end on."""
 _CURED_BY_MOVE = (Reason.NO_ROOM, Reason.RESERVE_HELD, Reason.QUOTA_REACHED)
 """Reasons that another job's release can remove."""
 
@@ -39,8 +41,7 @@ def rebalance(state: CycleState) -> None:
     """
     if state.burst:
         return
-    leaving = sum(1 for pod in state.cluster.leaving.values() if is_surplus(pod))
-    moves = state.moves - leaving
+    moves = state.moves - _count_leaving(state)
     poor = [
         (state.expected_measure(draft), draft.key, draft)
         for draft in state.drafts
@@ -70,6 +71,21 @@ def rebalance(state: CycleState) -> None:
             for donor in {draft.key: draft for draft, _ in move.victims}.values():
                 donors.changed(donor)
             heappush(poor, (state.expected_measure(receiver), receiver.key, receiver))
+
+
+def _count_leaving(state: CycleState) -> int:
+    """Number of surplus trainers that will soon have left.
+
+    One whose node is lost, or whose grace period is over, may hang for hours.
+    """
+    overdue_s = state.now_s - state.policy.tiers.grace_seconds - _STOPS_S
+    count = 0
+    for pod in state.cluster.leaving.values():
+        node = state.cluster.nodes.get(pod.node)
+        lost = node is None or node.is_lost(state.now_s)
+        overdue = 0.0 < pod.deleted_s < overdue_s
+        count += is_surplus(pod) and not (lost or overdue)
+    return count
 
 
 def _failed_recently(state: CycleState) -> dict[MoveKey, FailedMove]:

@@ -345,3 +345,25 @@ def test_trainers_that_go_together_leave_their_job_its_minimum() -> None:
     new_plan = _plan([node("n0", 60), node("n1", 16)], [small, large], pods, policy)
 
     assert new_plan.releases == ()
+
+
+@pytest.mark.parametrize(
+    ("lost", "deleted_s", "moves"),
+    [
+        ({}, NOW_S - 40, False),
+        ({}, NOW_S - 41, True),
+        ({}, 0.0, False),
+        ({"ready": False, "unready_s": NOW_S - 59}, NOW_S, False),
+        ({"ready": False, "unready_s": NOW_S - 60}, NOW_S, True),
+        ({"ready": False, "silent": True}, NOW_S, True),
+    ],
+)
+def test_a_trainer_that_never_leaves_holds_up_no_move(
+    lost: dict[str, Any], deleted_s: float, *, moves: bool
+) -> None:
+    """Its node is lost, or its grace period of 10 s has been over for half a minute."""
+    hanging = replace(trainer(_A, 20, "n1"), deleting=True, deleted_s=deleted_s)
+
+    new_plan = _plan([*_FULL, node("n1", 5, **lost)], [_A, _B], [*_split(5, 1), hanging])
+
+    assert bool(new_plan.releases) == moves
