@@ -15,6 +15,7 @@ from policy.model import NodePool
 from policy.names import Role
 from policy.placement import Packing
 from policy.snapshot import Constraints, Job, Node, Pod, Resources, Snapshot
+from policy.usable_capacity import UsableCapacity
 
 
 class ClusterState:
@@ -49,10 +50,10 @@ class ClusterState:
         """Controller uid -> uid -> its pods without a role, those of Jobs that EDL does not manage."""
         self.allocatable: dict[str, int] = {}
         """Sum over all nodes."""
-        self._in_use: dict[str, int] = {}
         self._live_trainers: dict[str, LiveTrainers] = {}
         """Job uid -> its live trainers, until one of its pods changes."""
         self._prices = Prices(self.nodes, self.available)
+        self._usable = UsableCapacity(self.nodes, self.used)
         self._packing = Packing((), {})
         self._shapes_changed = False
 
@@ -72,13 +73,11 @@ class ClusterState:
         """Adds or replaces a node."""
         self.drop_node(node.name)
         self.nodes[node.name] = node
-        used = self.used.get(node.name, {})
         free = dict(node.allocatable)
-        amounts.subtract(free, used)
+        amounts.subtract(free, self.used.get(node.name, {}))
         self.available[node.name] = free
         amounts.add(self.allocatable, node.allocatable)
         self._shapes_changed = True
-        amounts.add(self._in_use, used)
         self._prices.changes.add(node.name, exists=True)
 
     def drop_node(self, name: str) -> None:
@@ -88,7 +87,6 @@ class ClusterState:
             del self.available[name]
             amounts.subtract(self.allocatable, old.allocatable)
             self._shapes_changed = True
-            amounts.subtract(self._in_use, self.used.get(name, {}))
             self._prices.changes.add(name, exists=False)
 
     def put_job(self, job: Job) -> None:
@@ -133,7 +131,6 @@ class ClusterState:
             amounts.add(self.surplus.setdefault(pod.node, {}), pod.requests)
         if pod.node in self.nodes:
             amounts.subtract(self.available[pod.node], pod.requests)
-            amounts.add(self._in_use, pod.requests)
             self._prices.changes.add(pod.node, exists=True)
 
     def drop_pod(self, uid: str) -> None:
@@ -159,7 +156,6 @@ class ClusterState:
             _subtract(self.surplus, pod)
         if pod.node in self.nodes:
             amounts.add(self.available[pod.node], pod.requests)
-            amounts.subtract(self._in_use, pod.requests)
             self._prices.changes.add(pod.node, exists=True)
 
     def free(self, name: str) -> dict[str, int]:
@@ -247,9 +243,10 @@ class ClusterState:
             return 0
         return job.servers.count if self.trainers(job) or self.servers_of(job) else 0
 
-    def total_used(self) -> dict[str, int]:
-        """Requests of all bound pods on existing nodes."""
-        return {name: amount for name, amount in self._in_use.items() if amount}
+    def usable(self, pools: tuple[NodePool, ...] = ()) -> UsableCapacity:
+        """The nodes of the pools that trainers may use, with sums; valid until the next change."""
+        self._usable.refresh(self.jobs.values(), pools, self._prices.changes)
+        return self._usable
 
     def share(self, job: Job, trainers: int, weights: Mapping[str, int]) -> float:
         """The weighted dominant share of the cluster that `trainers` of a job use.

@@ -185,10 +185,11 @@ class CycleState:
         for draft in self.drafts:
             self.quotas.reserve(draft.job, draft.absent)
         now = datetime.fromtimestamp(now_s, UTC)
-        limits = ceilings.load_limits(policy, cluster.allocatable, now)
-        self.load = ceilings.Load(limits, cluster.total_used())
+        self._usable = cluster.usable(policy.node_pools)
+        limits = ceilings.load_limits(policy, self._usable.allocatable, now)
+        self.load = ceilings.Load(limits, self._usable.in_use)
         for node in self.capacity.nodes_with(When.LATER):
-            self.load.add_leaving(cluster.releasing[node])
+            self.add_leaving_load(node, cluster.releasing[node])
         self.cooling = frozenset(n for n, until in history.cooling.items() if until > now_s)
         self.burst = False
         """Whether services wait for capacity that only leaving pods can free."""
@@ -196,8 +197,8 @@ class CycleState:
         """uids of service pods for which this plan releases trainers."""
         self.offered: dict[str, int] = {}
         """As `Plan.offered`."""
-        self.promised: set[str] = set()
-        """uids of waiting trainers for which capacity is reserved."""
+        self.promised: dict[str, str] = {}
+        """uid -> node of the waiting trainers for which capacity is reserved."""
         self.unschedulable_pods: list[Pod] = []
         """Waiting pods that fit on no node, even without surplus trainers."""
         self.released: set[str] = set()
@@ -303,17 +304,30 @@ class CycleState:
             node: Node of the trainer.
             requests: Its requests, where they exceed those of the job's other trainers.
         """
-        pod_requests = job.requests if requests is None else requests
-        self.capacity.reserve(node, pod_requests)
         self.quotas.reserve(job)
-        self.load.reserve(pod_requests)
+        self.reserve_place(node, job.requests if requests is None else requests)
 
     def unreserve(self, job: Job, node: str, requests: Resources | None = None) -> None:
         """Undoes `reserve`."""
-        pod_requests = job.requests if requests is None else requests
-        self.capacity.unreserve(node, pod_requests)
         self.quotas.unreserve(job)
-        self.load.unreserve(pod_requests)
+        self.unreserve_place(node, job.requests if requests is None else requests)
+
+    def reserve_place(self, node: str, requests: Resources) -> None:
+        """Reserves node capacity for any pod, and load where trainers may use the node."""
+        self.capacity.reserve(node, requests)
+        if node in self._usable:
+            self.load.reserve(requests)
+
+    def unreserve_place(self, node: str, requests: Resources) -> None:
+        """Undoes `reserve_place`."""
+        self.capacity.unreserve(node, requests)
+        if node in self._usable:
+            self.load.unreserve(requests)
+
+    def add_leaving_load(self, node: str, requests: Resources) -> None:
+        """Counts load as leaving where trainers may use the node."""
+        if node in self._usable:
+            self.load.add_leaving(requests)
 
     def add_expected(self, draft: JobDraft, node: str) -> None:
         """Reserves capacity on `node` for a trainer that starts once leaving pods have ended."""
@@ -328,8 +342,7 @@ class CycleState:
         self.released.add(pod.uid)
         self.quotas.unreserve(draft.job)
         self.capacity.add_leaving(pod)
-        if pod.node in self.cluster.nodes or pod.uid in self.promised:
-            self.load.add_leaving(pod.requests)
+        self.add_leaving_load(pod.node or self.promised.get(pod.uid, ""), pod.requests)
         self._releases.append(
             Release(draft.key, pod.uid, pod.namespace, pod.name, pod.node, reason, figures)
         )

@@ -26,22 +26,20 @@ def reserve(
     reservation = Reservation(
         node, requests, _shortage(state, requests, node) if must_leave else {}
     )
-    state.capacity.reserve(node, requests)
-    state.load.reserve(requests)
+    state.reserve_place(node, requests)
     return reservation
 
 
 def unreserve(state: CycleState, reservations: Iterable[Reservation]) -> None:
     """Undoes `reserve`."""
     for reservation in reservations:
-        state.capacity.unreserve(reservation.node, reservation.requests)
-        state.load.unreserve(reservation.requests)
+        state.unreserve_place(reservation.node, reservation.requests)
 
 
 def confirm(state: CycleState, reservations: Iterable[Reservation]) -> None:
     """Counts the amounts they preempt as leaving, once the reservations are final."""
     for reservation in reservations:
-        state.load.add_leaving(reservation.preempted)
+        state.add_leaving_load(reservation.node, reservation.preempted)
 
 
 def _shortage(state: CycleState, requests: Resources, node: str) -> Resources:

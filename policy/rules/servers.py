@@ -148,6 +148,5 @@ def _make_room(state: CycleState, draft: JobDraft, spec: ServerSpec, number: int
         figures: dict[str, Figure] = {"new_node": node, "server": number}
         state.release(draft, pod, Reason.SERVER_MOVES, figures)
     if victims:
-        state.capacity.reserve(node, spec.requests)
-        state.load.reserve(spec.requests)
+        state.reserve_place(node, spec.requests)
     return node

@@ -52,8 +52,7 @@ def reserve_places(state: CycleState) -> None:
     waiting = (pod for pod in services if pod.uid not in declined)
     for pod in sorted(waiting, key=lambda pod: (-pod.priority, pod.created_s, pod.key, pod.uid)):
         if pod.nominated in state.cluster.nodes:
-            state.capacity.reserve(pod.nominated, pod.requests)
-            state.load.reserve(pod.requests)
+            state.reserve_place(pod.nominated, pod.requests)
             state.burst = True
             continue
         requests = tuple(sorted(pod.requests.items()))
@@ -92,8 +91,7 @@ def _fill(state: CycleState, pod: Pod, count: int, when: When) -> int:
             pod.requests, pod.constraints, pooled=pooled, when=when
         )
     ):
-        state.capacity.reserve(node, pod.requests)
-        state.load.reserve(pod.requests)
+        state.reserve_place(node, pod.requests)
         count -= 1
     return count
 
@@ -222,8 +220,7 @@ class _Reclaim:
         """Reserves capacity for one pod on a node, and releases its victims where that is due."""
         state, pod = self._state, self._pods.pop(0)
         victims = self._victims(name) or []
-        state.capacity.reserve(name, self._requests)
-        state.load.reserve(self._requests)
+        state.reserve_place(name, self._requests)
         if not victims or not self._may_release(pod):
             return
         figures: dict[str, Figure] = {"service": pod.key, "needs": pod.requests}

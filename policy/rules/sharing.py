@@ -35,9 +35,8 @@ def place_waiting(state: CycleState) -> None:
             node = _node_of_waiting(state, pod)
             waited_s = state.now_s - pod.created_s if draft.job.managed else 0.0
             if node and not 0 < _IGNORED_FACTOR * delay_s <= waited_s:
-                state.capacity.reserve(node, pod.requests)
-                state.load.reserve(pod.requests)
-                state.promised.add(pod.uid)
+                state.reserve_place(node, pod.requests)
+                state.promised[pod.uid] = node
             elif node:
                 cause = "kube-scheduler did not use the free capacity"
                 _withdraw(state, draft, pod, cause, waited_s)

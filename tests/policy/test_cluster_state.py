@@ -102,7 +102,8 @@ def _sums(cluster: ClusterState) -> dict[str, object]:
         "servers": cluster.servers,
         "owned": cluster.owned,
         "allocatable": trim(cluster.allocatable),
-        "total": trim(cluster.total_used()),
+        "usable": trim(cluster.usable().allocatable),
+        "in use": trim(cluster.usable().in_use),
     }
 
 
@@ -114,6 +115,7 @@ def test_changes_one_by_one_are_the_same_as_a_recount(changes: list[_Change]) ->
     cluster.put_job(_JOB)
     for change in changes:
         _apply(cluster, change)
+        cluster.usable()
 
     fresh = cluster_state(
         list(cluster.nodes.values()), list(cluster.jobs.values()), list(cluster.pods.values())
@@ -131,14 +133,14 @@ def test_leaving_pods_hold_their_room() -> None:
     cluster = cluster_state([node("n0", 10)], pods=pods)
 
     assert cluster.free("n0")["cpu"] == 7_000
-    assert cluster.total_used()["cpu"] == 3_000
+    assert cluster.usable().in_use["cpu"] == 3_000
 
 
 def test_pods_on_unknown_nodes_use_nothing() -> None:
     """A pod may name a node that is gone, or not seen yet: no sum of the cluster counts it."""
     cluster = cluster_state([node("n0")], pods=[service("lost", 3, "gone")])
 
-    assert cluster.total_used() == {}
+    assert cluster.usable().in_use == {}
     cluster.put_node(node("gone", 10))
     assert cluster.free("gone")["cpu"] == 7_000
 

@@ -84,14 +84,15 @@ def test_surplus_is_made_only_where_whole_slots_are_free(case: Case) -> None:
 def test_surplus_respects_the_reserve(case: Case) -> None:
     """Nothing is added above the load limit of any resource."""
     state, new_plan = _plan(case)
-    used = state.total_used()
+    usable = state.usable(case.policy.node_pools)
+    used = dict(usable.in_use)
     grown = False
     for create in new_plan.creates:
         grown = grown or create.tier is Tier.SURPLUS
         for _ in range(create.count if create.tier is Tier.SURPLUS else 0):
             amounts.add(used, state.jobs[create.job].requests)
 
-    limit = case.policy.reserve.max_load["cpu"] * state.allocatable["cpu"]
+    limit = case.policy.reserve.max_load["cpu"] * usable.allocatable.get("cpu", 0)
     assert not grown or used["cpu"] <= limit
 
 

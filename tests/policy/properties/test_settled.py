@@ -96,8 +96,9 @@ def test_nothing_usable_is_left_over(case: Case) -> None:
     cluster.settle(case.policy, _ROUNDS)
     state, policy = cluster.state(), case.policy
     quotas = ceilings.Quotas(policy, state)
-    limits = ceilings.load_limits(policy, state.allocatable, datetime.fromtimestamp(NOW_S, UTC))
-    load = ceilings.Load(limits, state.total_used())
+    capacity = state.usable(policy.node_pools)
+    limits = ceilings.load_limits(policy, capacity.allocatable, datetime.fromtimestamp(NOW_S, UTC))
+    load = ceilings.Load(limits, capacity.in_use)
     waiting = {pod.job for pod in state.waiting.values() if pod.job}
 
     for job_plan in cluster.plan(policy).jobs:

@@ -1,0 +1,120 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from policy.model import NodePool, Policy, Reserve
+from policy.planner import plan
+from policy.reasons import Reason
+from policy.snapshot import Constraints, Node, Pod, Taint, Toleration
+from tests.support.builders import (
+    NOW_S,
+    cluster_state,
+    job,
+    node,
+    server,
+    servers,
+    service,
+    trainer,
+    trainers,
+)
+
+_GPU = Taint("nvidia.com/gpu", "", "NoSchedule")
+_TOLERANT = Constraints(tolerations=(Toleration("nvidia.com/gpu", "Exists", "", ""),))
+_POLICY = Policy(reserve=Reserve(max_load={"cpu": 0.9}))
+
+
+def _target(nodes: list[Node], pods: list[Pod], policy: Policy = _POLICY, **fields: Any) -> int:
+    """The target of a job that could fill 200 CPU of 1-CPU trainers, in the end."""
+    owner = job("a", 1, 300, cpu=1, **fields)
+    running = trainers(owner, [f"n{number % 10}" for number in range(177)])
+    return plan(cluster_state(nodes, [owner], [*running, *pods]), policy, NOW_S).jobs[0].target
+
+
+@pytest.mark.parametrize(
+    ("useless", "policy"),
+    [
+        ([], _POLICY),
+        ([node("x", 40, unschedulable=True)], _POLICY),
+        ([node("x", 40, ready=False)], _POLICY),
+        ([node(f"x{n}", 40, taints=(_GPU,)) for n in range(3)], _POLICY),
+        (
+            [node("x", 4_000, labels={"type": "virtual-kubelet"})],
+            _POLICY.model_copy(
+                update={"node_pools": (NodePool(name="p", labels={"real": "yes"}),)}
+            ),
+        ),
+    ],
+    ids=["none", "cordoned", "not ready", "tainted", "outside the pools"],
+)
+def test_the_reserve_is_a_share_of_the_nodes_that_trainers_may_use(
+    useless: list[Node], policy: Policy
+) -> None:
+    """200 usable CPU and a load of 0.9 are 180 trainers, whatever other nodes the cluster has."""
+    usable = [node(f"n{number}", 20, labels={"real": "yes"}) for number in range(10)]
+
+    assert _target([*usable, *useless], [], policy) == 180
+
+
+def test_pods_on_nodes_that_trainers_may_not_use_take_nothing_of_the_reserve() -> None:
+    """Load counts on the nodes that capacity is counted on: 30 CPU of a tainted node are not."""
+    nodes = [*(node(f"n{number}", 20) for number in range(10)), node("x", 40, taints=(_GPU,))]
+    pinned = service("agent", 6, constraints=_TOLERANT)
+
+    assert _target(nodes, [service("old", 30, "x"), service("going", 4, "x", deleting=True)]) == 180
+    assert _target(nodes, [service("full", 34, "x"), pinned]) == 180
+
+
+def test_a_tainted_node_counts_where_a_job_tolerates_it() -> None:
+    """A pool of tainted GPU nodes is capacity of the jobs that are made for it."""
+    nodes = [node(f"n{number}", 20, taints=(_GPU,)) for number in range(10)]
+
+    assert _target(nodes, [], constraints=_TOLERANT) == 180
+
+
+def test_sums_follow_what_jobs_tolerate_and_the_pools() -> None:
+    """A new job, its end, and other pools change which nodes count."""
+    nodes = [node("n0", 10, labels={"real": "yes"}), node("gpu", 30, taints=(_GPU,))]
+    cluster = cluster_state(nodes)
+    tolerant = job("a", constraints=_TOLERANT)
+
+    assert cluster.usable().allocatable["cpu"] == 10_000
+    cluster.put_job(tolerant)
+    assert cluster.usable().allocatable["cpu"] == 40_000
+    cluster.put_job(replace(tolerant, error="no maximum"))
+    assert cluster.usable().allocatable["cpu"] == 10_000
+    cluster.put_job(tolerant)
+    pools = (NodePool(name="p", labels={"real": "yes"}),)
+    assert cluster.usable(pools).allocatable["cpu"] == 10_000
+    assert "gpu" not in cluster.usable(pools)
+
+
+def test_parameter_servers_outside_the_pools_leave_the_reserve_alone() -> None:
+    """Pools are for trainers; a server may be placed anywhere, and is not training's load there."""
+    owner = job("a", 1, 300, cpu=1, servers=servers(1, 30))
+    nodes = [node(f"n{number}", 20, labels={"real": "yes"}) for number in range(10)]
+    policy = _POLICY.model_copy(
+        update={"node_pools": (NodePool(name="p", labels={"real": "yes"}),)}
+    )
+    running = trainers(owner, [f"n{number % 10}" for number in range(177)])
+    cluster = cluster_state([*nodes, node("x", 40)], [owner], running)
+
+    new_plan = plan(cluster, policy, NOW_S)
+
+    assert [create.nodes for create in new_plan.server_creates] == [("x",)]
+    assert new_plan.jobs[0].target == 180
+    cluster.put_pod(server(owner, 0, "x"))
+    assert plan(cluster, policy, NOW_S).jobs[0].target == 180
+
+
+def test_a_trainer_that_waited_in_vain_leaves_load_where_its_node_is_usable() -> None:
+    """A trainer of a stopped job that waits for a node leaves no load that it never took."""
+    owner, stopped = job("a", 1, 300, cpu=1), job("b", 1, 3, cpu=50, suspended=True)
+    nodes = [node(f"n{number}", 20) for number in range(10)]
+    running = trainers(owner, [f"n{number % 10}" for number in range(177)])
+    cluster = cluster_state(nodes, [owner, stopped], [*running, trainer(stopped, 0)])
+
+    new_plan = plan(cluster, _POLICY, NOW_S)
+
+    assert [release.reason for release in new_plan.releases] == [Reason.JOB_STOPPED]
+    assert new_plan.jobs[0].target == 180
