@@ -11,20 +11,30 @@ from policy.errors import DocumentError
 from policy.model import Policy
 from policy.nearest import advice
 
-MAX_BYTES = 256 * 1024
+MAX_BYTES = 64 * 1024
+_MAX_DEPTH = 20
+_MAX_PROBLEMS = 20
+_Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's reader where PyYAML has it: five times as fast with the same result."""
 
 
 def parse(text: str) -> Policy:
     """The policy in `text`; an empty document is the default policy.
 
     Raises:
-        DocumentError: not YAML, not a mapping, too long, an unknown field, an invalid value. The
-            message names every invalid field.
+        DocumentError: not YAML, not a mapping, too long or too deep, an anchor or alias, an unknown
+            field, an invalid value. The message names the first invalid fields and counts the rest.
+
+    The time is linear in the length: anyone who reaches the webhook can send a document, and
+    nested aliases make a gigabyte of a few hundred bytes.
     """
     if len(_bytes(text)) > MAX_BYTES:
         raise DocumentError(f"the policy is longer than {MAX_BYTES} bytes")
     try:
-        document = yaml.safe_load(text)
+        _check_structure(text)
+        document = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+    except DocumentError:
+        raise
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise DocumentError(f"the policy is not valid YAML: {_one_line(error)}") from error
     if document is None:
@@ -36,12 +46,35 @@ def parse(text: str) -> Policy:
     try:
         return Policy.model_validate(document, by_name=False, by_alias=True)
     except ValidationError as error:
-        raise DocumentError("; ".join(_problems(error))) from error
+        raise DocumentError("; ".join(_bounded(_problems(error)))) from error
 
 
 def fingerprint(text: str) -> str:
     """Twelve hex digits that identify this version of the document in logs, events and metrics."""
     return sha256(_bytes(text)).hexdigest()[:12]
+
+
+def _check_structure(text: str) -> None:
+    """Refuses anchors, aliases and deep nesting, which libyaml's reader follows recursively."""
+    depth = 0
+    for event in yaml.parse(text, _Loader):
+        anchor = getattr(event, "anchor", None)
+        if anchor is not None:
+            raise DocumentError(
+                f"anchors and aliases (`&{anchor[:40]}`) are not read: repeat the value"
+            )
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > _MAX_DEPTH:
+            raise DocumentError(f"the policy is nested more than {_MAX_DEPTH} levels deep")
+
+
+def _bounded(problems: list[str]) -> list[str]:
+    """The first problems, and how many more there are."""
+    more = len(problems) - _MAX_PROBLEMS
+    return problems if more <= 0 else [*problems[:_MAX_PROBLEMS], f"and {more} more"]
 
 
 def _problems(error: ValidationError) -> list[str]:

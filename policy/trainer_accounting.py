@@ -7,36 +7,46 @@ once and a restart loses nothing. Pure; `reconciler` decides what to record.
 import json
 from dataclasses import replace
 from math import isfinite
+from typing import Any
 
 from policy.snapshot import TrainerAccounting
 
 _SUMS = ("succeeded", "failed", "disrupted", "released")
-_MAX_OPEN = 100_000
-"""A larger number of open ids is taken for a corrupt annotation; it would be slow to parse."""
+_MAX_OPEN = 20_000
+"""A larger number of open ids is taken for a corrupt annotation: a job has at most 10 000 trainers."""
+_MAX_COUNT = 2**31 - 1
+"""The largest number that a Job's status can hold (batch/v1 JobStatus: int32)."""
+_LATEST_S = 4_102_444_800.0
+"""2100-01-01: a later failure cannot have happened, and its date might not be printable."""
 
 
 def parse(text: str) -> TrainerAccounting:
     """The accounting in `text`; empty or invalid text gives an empty accounting.
 
-    Users can edit annotations, so invalid text must not stop a job. Ids at or above `next` cannot
-    have been assigned and are dropped.
+    Users can edit annotations, so invalid text must not stop a job, and no value may be larger
+    than what a Job's status and a date can hold. Ids at or above `next` cannot have been assigned
+    and are dropped.
     """
     try:
         document = json.loads(text) if text else {}
-        next_id = max(0, int(document.get("next", 0)))
+        next_id = _count(document, "next")
         last_failure_s = float(document.get("lastFailure", 0.0))
         if not isfinite(last_failure_s):
             return TrainerAccounting()
-        sums = {name: max(0, int(document.get(name, 0))) for name in _SUMS}
+        sums = {name: _count(document, name) for name in _SUMS}
         return TrainerAccounting(
             next_id=next_id,
             open=_read_ids(str(document.get("open", "")), next_id),
-            failures_in_row=max(0, int(document.get("failuresInRow", 0))),
-            last_failure_s=max(0.0, last_failure_s),
+            failures_in_row=_count(document, "failuresInRow"),
+            last_failure_s=min(max(0.0, last_failure_s), _LATEST_S),
             **sums,
         )
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         return TrainerAccounting()
+
+
+def _count(document: dict[str, Any], name: str) -> int:
+    return min(max(0, int(document.get(name, 0))), _MAX_COUNT)
 
 
 def serialize(accounting: TrainerAccounting) -> str:

@@ -107,9 +107,12 @@ def test_every_section_can_be_written() -> None:
         ("just words", "must be a mapping"),
         ("{a: [", "the policy is not valid YAML"),
         ("a: 2024-13-45", "the policy is not valid YAML"),
-        ("[" * 800, "the policy is not valid YAML"),
+        ("[" * 800, "nested more than 20 levels deep"),
         ("a: \ud800", "the policy is not valid YAML"),
-        ("# " + "x" * document.MAX_BYTES, "longer than 262144 bytes"),
+        ("a: &x 1\nb: *x", r"^anchors and aliases \(`&x`\) are not read: repeat the value$"),
+        ("a: " + "{a: " * 30, "nested more than 20 levels deep"),
+        ("? " * 30_000, "nested more than 20 levels deep"),
+        ("# " + "x" * document.MAX_BYTES, "longer than 65536 bytes"),
     ],
 )
 def test_faults_are_named(text: str, words: str) -> None:
@@ -131,3 +134,18 @@ def test_the_fingerprint_names_the_text() -> None:
     """Twelve hex digits, another for another text, and any text has one."""
     assert document.fingerprint("a") != document.fingerprint("b")
     assert len(document.fingerprint("\ud800")) == 12
+
+
+def test_a_short_bomb_of_merge_keys_is_refused_before_it_is_built() -> None:
+    """Seven levels of ten would be ten million keys of a few hundred bytes."""
+    levels = "".join(
+        f"a{i}: &a{i} {{{', '.join(f'k{j}: *a{i - 1}' for j in range(10))}}}\n" for i in range(1, 8)
+    )
+    with pytest.raises(DocumentError, match="anchors and aliases"):
+        document.parse(f"a0: &a0 {{x: 1}}\n{levels}")
+
+
+def test_of_many_faults_the_first_are_named_and_the_others_counted() -> None:
+    """The message goes into events and logs."""
+    with pytest.raises(DocumentError, match=r"; f19: unknown field; and 80 more$"):
+        document.parse("\n".join(f"f{i}: 1" for i in range(100)))

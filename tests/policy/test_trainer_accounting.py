@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy import trainer_accounting
+from policy import decisions, job_spec, trainer_accounting
 from policy.snapshot import TrainerAccounting
 from tests.support.strategies import CALM
 
@@ -72,6 +72,24 @@ def test_impossible_values_are_mended() -> None:
     assert trainer_accounting.parse(text) == TrainerAccounting(next_id=3, open=frozenset({1, 2}))
 
 
+@pytest.mark.parametrize("name", ["next", "failed", "succeeded", "disrupted", "released"])
+def test_counts_stay_within_what_a_status_can_hold(name: str) -> None:
+    """The API server refuses a status above int32, and a larger integer cannot be serialised."""
+    read = trainer_accounting.parse(json.dumps({name: 10**20}))
+
+    assert (
+        max(read.next_id, read.failed, read.succeeded, read.disrupted, read.released) == 2**31 - 1
+    )
+
+
+@pytest.mark.parametrize("seconds", [1e12, 1e300])
+def test_a_failure_far_in_the_future_is_a_date_that_can_be_printed(seconds: float) -> None:
+    """A tenant's edit of one annotation must not end the plan of all jobs."""
+    text = json.dumps({"next": 1, "failuresInRow": 1, "lastFailure": seconds})
+
+    assert decisions.time(trainer_accounting.parse(text).last_failure_s + 600) > "2100"
+
+
 def test_long_nonsense_is_given_up_before_it_fills_the_memory() -> None:
     """Ranges for a hundred million ids: of them some hundred thousand are read, a few megabytes."""
     text = json.dumps({"next": 10**9, "open": ",".join(["0-1999999"] * 50)})
@@ -88,8 +106,8 @@ def test_long_nonsense_is_given_up_before_it_fills_the_memory() -> None:
 
 
 def test_as_many_ids_as_a_job_can_have_are_read() -> None:
-    """A hundred thousand; one more is nonsense."""
-    most = 100_000
+    """Twice the largest max-trainers, for those that still end; one more is nonsense."""
+    most = 2 * job_spec.MAX_TRAINERS
 
     assert (
         len(trainer_accounting.parse(json.dumps({"next": most + 9, "open": f"0-{most - 1}"})).open)
