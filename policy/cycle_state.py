@@ -212,6 +212,8 @@ class CycleState:
         self._releases: list[Release] = []
         self._largest: dict[Constraints, dict[str, int]] = {}
         self._by_key = {draft.key: draft for draft in self.drafts}
+        self.unmanaged = [draft for draft in self.drafts if not draft.job.managed]
+        """The jobs that the built-in controller runs."""
 
     def _new_drafts(self) -> list[JobDraft]:
         jobs = [job for _, job in sorted(self.cluster.jobs.items())]

@@ -66,7 +66,8 @@ class OpenNodes:
         names = changes.since(self._position)
         if names is None:
             self.names.clear()
-            names = nodes
+            only_node = self._constraints.only_node
+            names = (only_node,) if only_node else nodes
         for name in names:
             node = nodes.get(name)
             if node is not None and admits(node, self._constraints, self._pools) is None:
@@ -144,7 +145,15 @@ class Prices:
             self._fits.clear()
 
     def open_nodes(self, constraints: Constraints, pools: tuple[NodePool, ...]) -> OpenNodes:
-        """The nodes that admit such a pod."""
+        """The nodes that admit such a pod.
+
+        Not cached for a pod that one node is named for: a DaemonSet has as many such constraints as
+        there are nodes.
+        """
+        if constraints.only_node:
+            open_nodes = OpenNodes(constraints, pools)
+            open_nodes.refresh(self._nodes, self.changes)
+            return open_nodes
         if pools and pools != self._pools:
             self._pools = pools
             self._open.clear()
@@ -166,6 +175,8 @@ class Prices:
         key = (tuple(sorted(requests.items())), constraints, bool(pools))
         fits = self._fits.pop(key, None) or Fits(requests, open_nodes)
         fits.refresh(self._available, self.changes, self._packing)
+        if constraints.only_node:
+            return fits
         self._fits[key] = fits
         while len(self._fits) > 1 and self._priced() > _MAX_PRICES:
             del self._fits[next(iter(self._fits))]

@@ -70,6 +70,15 @@ class FreeCapacity:
         amounts_by_node = self._releasing.keys() if when is When.LATER else self._surplus.keys()
         return (name for name in amounts_by_node if name in self._cluster.nodes)
 
+    def open_nodes_with(
+        self, when: When, constraints: Constraints, *, pooled: bool
+    ) -> Iterable[str]:
+        """Nodes that admit such a pod and where more may be free at that time than before it."""
+        open_nodes = self.open_nodes(constraints, pooled=pooled)
+        if constraints.only_node:
+            return open_nodes
+        return (name for name in self.nodes_with(when) if name in open_nodes)
+
     def open_nodes(self, constraints: Constraints, *, pooled: bool) -> Collection[str]:
         """Names of the nodes that admit such a pod, in no order; `pooled` applies node pools."""
         return self._cluster.open_nodes(constraints, self._pools if pooled else ())
@@ -110,8 +119,13 @@ class FreeCapacity:
         """The node where a pod of this shape costs least at that time, or "" where it fits nowhere.
 
         Amortised O(log nodes) a call: candidates are in a heap for each shape, and an entry whose
-        node has changed is priced again when it reaches the top.
+        node has changed is priced again when it reaches the top. O(1) where the constraints name
+        one node.
         """
+        if constraints.only_node:
+            open_nodes = self.open_nodes(constraints, pooled=pooled)
+            fitting = (n for n in open_nodes if amounts.within(requests, self.free_at(n, when)))
+            return next((name for name in fitting if name not in closed), "")
         key = (when, tuple(sorted(requests.items())), constraints, closed, pooled)
         heap = self._heaps.get(key)
         if heap is None:

@@ -57,6 +57,14 @@ class Requirement:
     values: tuple[str, ...]
 
 
+def _only_node(term: tuple[Requirement, ...]) -> str:
+    for requirement in term:
+        by_name = requirement.key == "metadata.name" and requirement.operator == "In"
+        if by_name and len(requirement.values) == 1:
+            return requirement.values[0]
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Constraints:
     """Where a pod may run: node selector and required node affinity folded into one.
@@ -66,6 +74,12 @@ class Constraints:
 
     terms: tuple[tuple[Requirement, ...], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+
+    @property
+    def only_node(self) -> str:
+        """The one node that all terms name, as those of a DaemonSet's pods do; "" for none."""
+        names = {_only_node(term) for term in self.terms}
+        return names.pop() if len(names) == 1 else ""
 
 
 ANYWHERE = Constraints()

@@ -127,10 +127,9 @@ class _Reclaim:
         self._owner: dict[str, JobDraft] = {}
         self._preemptible: dict[str, list[Pod]] = {}
         """Node -> surplus trainers there that may be released."""
-        for draft in state.drafts:
-            if not draft.job.managed:
-                for pod in draft.surplus:
-                    self._add_preemptible(draft, pod)
+        for draft in state.unmanaged:
+            for pod in draft.surplus:
+                self._add_preemptible(draft, pod)
 
     def run(self) -> int:
         """Reserves reclaimable capacity for the pods, and releases trainers where that is due.
@@ -140,19 +139,17 @@ class _Reclaim:
         """
         first = self._pods[0]
         pooled = first.role is Role.TRAINER
-        open_nodes = self._state.capacity.open_nodes(first.constraints, pooled=pooled)
-        heap = [
-            (rank, name)
-            for name in self._state.capacity.nodes_with(When.RECLAIMED)
-            if name in open_nodes and (rank := self._first_rank(name)) is not None
-        ]
+        names = self._state.capacity.open_nodes_with(
+            When.RECLAIMED, first.constraints, pooled=pooled
+        )
+        heap = [(rank, name) for name in names if (rank := self._first_rank(name)) is not None]
         heapify(heap)
         while heap and self._pods:
             rank, name = heappop(heap)
             current_rank = self._rank(name)
             if current_rank is not None and current_rank <= rank:
                 self._place_one(name)
-                current_rank = self._rank(name)
+                current_rank = self._rank(name) if self._pods else None
             if current_rank is not None:
                 heappush(heap, (current_rank, name))
         return len(self._pods)
