@@ -18,6 +18,7 @@ from policy import job_spec, servers, trainer_accounting
 from policy.errors import JobError
 from policy.names import (
     ANNOTATION_BOOKS,
+    ANNOTATION_NODE_REQUEST,
     ANNOTATION_PLANNED_NODE,
     ANNOTATION_UNCOMMITTED,
     LABEL_JOB,
@@ -27,6 +28,7 @@ from policy.names import (
     LABEL_TIER,
     LABEL_TRAINER_ID,
     MANAGER,
+    NodeRequest,
     Role,
     Tier,
 )
@@ -48,6 +50,7 @@ Object = Mapping[str, Any]
 
 _ROLES = {str(role): role for role in Role}
 _TIERS = {str(tier): tier for tier in Tier}
+_NODE_REQUESTS = {str(node_request): node_request for node_request in NodeRequest}
 _PHASES = {str(phase): phase for phase in Phase}
 
 
@@ -109,6 +112,7 @@ def pod(obj: Object) -> Pod:
         master=master,
         address=(status.get("podIP") or "") if master else "",
         planned=intern(annotations.get(ANNOTATION_PLANNED_NODE) or ""),
+        node_request=_NODE_REQUESTS.get(annotations.get(ANNOTATION_NODE_REQUEST) or ""),
         uncommitted_s=_uncommitted_s(annotations.get(ANNOTATION_UNCOMMITTED)),
         constraints=podspec.constraints(spec),
         scheduler=intern(spec.get("schedulerName") or DEFAULT_SCHEDULER),

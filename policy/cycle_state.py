@@ -1,7 +1,4 @@
-"""The mutable state of one planning cycle, which the rules read and write.
-
-It holds the sums and the decisions so far; the rules themselves are in `policy.rules`.
-"""
+"""The sums and decisions of one planning cycle, which the rules in `policy.rules` read and write."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -34,6 +31,11 @@ _REASON_OF = {Tier.GUARANTEED: Reason.GUARANTEED, Tier.SURPLUS: Reason.SURPLUS}
 
 class JobDraft:
     """The mutable draft of one job's plan: remaining trainers, planned creations, and the reason."""
+
+    node_request: Create | None = None
+    """Trainers to create though no node has room for them."""
+    awaits_nodes: bool = False
+    """Whether pods of it wait, or will wait, for an autoscaler to add nodes."""
 
     def __init__(
         self,
@@ -85,7 +87,7 @@ class JobDraft:
         self.creates: dict[Tier, list[str]] = {Tier.GUARANTEED: [], Tier.SURPLUS: []}
         """Tier -> nodes of the trainers to create."""
         self.server_creates: dict[int, str] = {}
-        """Index -> node of a parameter server to create."""
+        """Index -> node of a parameter server to create; "" for one that waits for a node."""
         self.expected_count = 0
         """Trainers for which capacity is reserved that leaving pods will free."""
         self.reason = Reason.AT_MAX
@@ -158,7 +160,7 @@ class JobDraft:
     @property
     def admitted(self) -> bool:
         """Whether it has started, so that it may have more than its minimum."""
-        return self.grows and self.count >= self.job.min_trainers
+        return self.grows and self.count >= self.job.min_trainers and not self.awaits_nodes
 
     def set_reason(self, reason: Reason, figures: Figures = NONE) -> None:
         """Records why the job has its target; a later call overrides an earlier one."""
@@ -205,6 +207,8 @@ class CycleState:
         """uids of trainers that this plan releases."""
         self.server_releases: list[ReleaseServer] = []
         """Parameter servers to delete."""
+        self.short: set[str] = set()  # these two as in `Plan`
+        self.gave_up: set[str] = set()
         self.failed_moves: dict[MoveKey, FailedMove] = {}
         """Moves for which no donor was found, in this plan or recently."""
         self.deferred = False
@@ -374,7 +378,8 @@ class CycleState:
                 for draft in self.drafts
                 for tier, nodes in draft.creates.items()
                 if nodes
-            ),
+            )
+            + tuple(draft.node_request for draft in self.drafts if draft.node_request),
             releases=tuple(self._releases),
             server_creates=tuple(
                 CreateServers(
@@ -386,6 +391,8 @@ class CycleState:
             server_releases=tuple(self.server_releases),
             reclaimed_for=frozenset(self.reclaimed_for),
             offered=self.offered,
+            short=frozenset(self.short),
+            gave_up=frozenset(self.gave_up),
             failed_moves=self.failed_moves,
             deferred=self.deferred,
         )

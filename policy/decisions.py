@@ -44,6 +44,9 @@ SENTENCES: Mapping[Reason, tuple[str, ...]] = {
         "a trainer asks for {needs}; of {nodes} nodes that it may use, the largest has {largest}",
         "a trainer asks for {needs}, and there is no node it may use",
     ),
+    Reason.NODES_REQUESTED: (
+        "{pending} pods of its start wait for an autoscaler to add nodes, until {until}",
+    ),
     Reason.SUSPENDED: ("spec.suspend is true",),
     Reason.ENDING: (
         "trainers that finished the work: {succeeded}",
@@ -64,6 +67,7 @@ SENTENCES: Mapping[Reason, tuple[str, ...]] = {
         "{to} has {to_trainers} (share {to_share}), {of} has {of_trainers} (share {of_share})",
     ),
     Reason.NOT_SCHEDULED: ("{why} for {waited_s} s",),
+    Reason.NODES_NOT_ADDED: ("{pending} pods waited in vain for nodes, until {until}",),
     Reason.REFUSED: ("{error}",),
     Reason.NODE_PROMISED: ("{free} free, {promised} promised, {needs} needed",),
     Reason.NODE_COOLING_DOWN: ("for another {left_s} s",),

@@ -25,6 +25,8 @@ class LiveTrainers:
     waiting: int = 0
     """Number of surplus trainers without a node: these come first of all."""
     guaranteed: tuple[Pod, ...] = ()
+    pending: tuple[Pod, ...] = ()
+    """Those without a node that were created so that an autoscaler adds nodes."""
     succeeded: bool = False
     """Whether a trainer has succeeded, which completes a job that has no master."""
 
@@ -79,6 +81,7 @@ def live_trainers(job: Job, pods: Iterable[Pod]) -> LiveTrainers:
         surplus=surplus,
         waiting=sum(1 for pod in live[:surplus] if not pod.node),
         guaranteed=tuple(pod for pod in live if pod.tier is Tier.GUARANTEED),
+        pending=tuple(pod for pod in live if pod.node_request and not pod.node),
         succeeded=job.managed and not job.master and any(pod.succeeded for pod in own),
     )
 

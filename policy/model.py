@@ -218,6 +218,32 @@ class Stability(_Model):
     """A surplus trainer that waits for a node longer than this is released."""
 
 
+class NodeRequests(StrEnum):
+    """How a job whose minimum fits nowhere asks a cluster autoscaler for nodes."""
+
+    NONE = "none"
+    PENDING_PODS = "pendingPods"
+    """Its guaranteed trainers are created without a node; autoscalers add nodes for pending pods."""
+
+
+class Autoscaling(_Model):
+    """Whether and when a job's minimum makes the cluster grow. Surplus never does."""
+
+    mode: NodeRequests = NodeRequests.NONE
+    queues: dict[Name, NodeRequests] = Field(default_factory=dict)
+    """Queue -> mode, for jobs of that queue."""
+    after_seconds: Seconds = 30.0
+    """How long a job waits for capacity before it asks for nodes."""
+    timeout_seconds: Annotated[float, Field(ge=60.0, le=86_400.0)] = 1200.0
+    """How long its trainers wait for nodes before they are taken back."""
+    max_jobs: Annotated[int, Field(ge=1, le=1000)] = 4
+    """Jobs that may wait for nodes at one time."""
+
+    def mode_of(self, queue: str) -> NodeRequests:
+        """The mode of jobs in `queue`; "" for jobs without one."""
+        return self.queues.get(queue, self.mode)
+
+
 class NodePool(_Model):
     """A set of nodes that trainers may use. Without any pool they may use every node."""
 
@@ -239,6 +265,7 @@ class Policy(_Model):
     windows: tuple[Window, ...] = ()
     stability: Stability = Stability()
     node_pools: tuple[NodePool, ...] = ()
+    autoscaling: Autoscaling = Autoscaling()
     protected_namespaces: tuple[Name, ...] = ("kube-*",)
     """Namespaces whose pods are never training, whatever labels they carry."""
 

@@ -11,6 +11,8 @@ from policy import environment, job_spec, servers, sidecar, unknown_names, unstr
 from policy.model import Policy
 from policy.names import (
     ANNOTATION_MASTER,
+    ANNOTATION_NODE_REQUEST,
+    DRAIN_BLOCKS,
     LABEL_JOB,
     LABEL_PREEMPTIBLE,
     LABEL_ROLE,
@@ -89,7 +91,10 @@ def pod_patch(
     spec = unstructured.mapping(pod, "spec")
     _put_priority(patch, spec, CLASS_OF[tier], classes, warnings)
     _put_grace(patch, spec, policy.tiers.grace_seconds)
-    _put_resource(patch, spec)
+    if ANNOTATION_NODE_REQUEST not in unstructured.annotations(pod):
+        _put_resource(patch, spec)
+    if tier is Tier.SURPLUS:
+        _drop_drain_blocks(patch, pod)
     warnings += _put_master(patch, pod, namespace, master_image) + unknown_names.warnings(pod)
     return Mutation(patch.operations(), role, tier, tuple(warnings))
 
@@ -220,6 +225,14 @@ def _put_resource(patch: Patch, spec: Mapping[str, object]) -> None:
         return
     for kind in ("limits", "requests"):
         patch.put(("spec", "containers", 0, "resources", kind, TRAINER_RESOURCE), "1")
+
+
+def _drop_drain_blocks(patch: Patch, pod: Mapping[str, object]) -> None:
+    """Removes what would keep autoscalers from draining the node: surplus holds no node."""
+    annotations = unstructured.annotations(pod)
+    for name in DRAIN_BLOCKS:
+        if name in annotations:
+            patch.drop(("metadata", "annotations", name))
 
 
 def _put_master(patch: Patch, pod: Mapping[str, object], namespace: str, image: str) -> list[str]:

@@ -38,10 +38,18 @@ ANNOTATION_KEPT_ENVIRONMENT = "edl.training/kept-environment"
 """On a pod: variables (container/NAME) that the user set to other values than EDL would."""
 ANNOTATION_PLANNED_NODE = "edl.training/planned-node"
 """On a trainer: the node on which the plan reserved capacity; the extender prefers that node."""
+ANNOTATION_NODE_REQUEST = "edl.training/node-request"
+"""On a pod that waits for a node which does not exist yet: a `NodeRequest`."""
 ANNOTATION_UNCOMMITTED = "edl.training/uncommitted-seconds"
 """On a trainer: seconds of training that would be lost with it, as its job's master reports."""
 ANNOTATION_BOOKS = "edl.training/books"
 """JSON on a Job: its open trainer ids, and how the others ended (`policy.trainer_accounting`)."""
+
+DRAIN_BLOCKS = (
+    "karpenter.sh/do-not-disrupt",
+    "cluster-autoscaler.kubernetes.io/safe-to-evict",
+)
+"""Annotations of a pod by which autoscalers leave its node; surplus trainers never have them."""
 
 JOB_ANNOTATIONS = (
     ANNOTATION_MIN,
@@ -65,6 +73,7 @@ POD_ANNOTATIONS = (
     ANNOTATION_MASTER_ADDRESS,
     ANNOTATION_KEPT_ENVIRONMENT,
     ANNOTATION_PLANNED_NODE,
+    ANNOTATION_NODE_REQUEST,
     ANNOTATION_UNCOMMITTED,
 )
 """All that pods may have: EDL copies some of a Job to its trainers."""
@@ -116,6 +125,15 @@ class Role(StrEnum):
     TRAINER = "trainer"
     PSERVER = "pserver"
     MASTER = "master"
+
+
+class NodeRequest(StrEnum):
+    """Why a pod was created though no node has room for it: so that an autoscaler adds one."""
+
+    START = "start"
+    """The job has not had its minimum yet."""
+    REPLACEMENT = "replacement"
+    """The job runs, and has lost guaranteed trainers."""
 
 
 class Tier(StrEnum):

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from policy.decisions import Figures, sentence
-from policy.names import Tier
+from policy.names import NodeRequest, Tier
 from policy.reasons import Reason
 
 MoveKey = Hashable
@@ -33,6 +33,10 @@ class History:
     offered: Mapping[str, tuple[float, int]] = field(default_factory=dict)
     """uid of the owner of waiting pods -> (since when free capacity has been reserved for one of them
     without fewer of them waiting, number that wait). A pod without an owner has its own uid."""
+    short_since: Mapping[str, float] = field(default_factory=dict)
+    """Job uid -> since when no capacity was found for its minimum, by every plan since."""
+    vain_requests: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    """Job uid -> (number, time of the last) of requests for nodes that did not come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,8 @@ class JobPlan:
 class Create:
     """The creation of trainers of a job in one tier.
 
-    `nodes` has one node for each trainer: one with free capacity, or with surplus to preempt.
+    `nodes` has one node for each trainer: one with free capacity, or with surplus to preempt; ""
+    where it has to wait for an autoscaler to add one.
     """
 
     job: str
@@ -69,6 +74,8 @@ class Create:
     reason: Reason
     master: bool = False
     """Whether the first of them hosts the job's master."""
+    node_request: NodeRequest | None = None
+    """Why they are created though no node has room for them."""
 
     @property
     def count(self) -> int:
@@ -96,7 +103,10 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class CreateServers:
-    """The creation of a job's parameter servers, each on a node with reserved capacity."""
+    """The creation of a job's parameter servers, each on a node with reserved capacity.
+
+    A node "" is one that an autoscaler has to add.
+    """
 
     job: str
     numbers: tuple[int, ...]
@@ -112,14 +122,14 @@ class ReleaseServer:
     namespace: str
     pod: str
     reason: Reason
-    """JobStopped, or ServerMoves where the pod has ended or its node is not ready."""
+    """JobStopped; ServerMoves where the pod has ended or its node is not ready; NodesNotAdded."""
     node_lost: bool = False
     """Whether its node is not ready, so that no kubelet would confirm the deletion."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All actions to take now, in order of job key; empty where nothing is to be done."""
+    """All actions to take now; empty where nothing is to be done."""
 
     jobs: tuple[JobPlan, ...] = ()
     creates: tuple[Create, ...] = ()
@@ -131,6 +141,10 @@ class Plan:
     offered: Mapping[str, int] = field(default_factory=dict, compare=False)
     """uid of an owner -> its waiting pods, where free capacity is reserved for one of them, or was
     until they did not take it. For the next plan's history."""
+    short: frozenset[str] = field(default_factory=frozenset, compare=False)
+    """uids of jobs for whose minimum no capacity was found. For the next plan's history."""
+    gave_up: frozenset[str] = frozenset()
+    """uids of jobs whose request for nodes this plan takes back, as none came in time."""
     failed_moves: Mapping[MoveKey, FailedMove] = field(default_factory=dict, compare=False)
     """For the next plan's history."""
     deferred: bool = False

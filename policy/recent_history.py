@@ -10,6 +10,11 @@ from policy.reasons import Reason
 
 _KEEP_RECLAIMED_S = 1800.0
 """Longer than the longest back-off of the services rule, so that its doubling is not lost."""
+_KEEP_VAIN_S = 7200.0
+"""Longer than the longest pause between requests for nodes."""
+_SAME_REQUEST_S = 240.0
+"""Shorter than the shortest of these pauses: until then it is the same request, taken back again
+because the first try failed."""
 
 
 class CoolDowns:
@@ -36,6 +41,8 @@ class RecentHistory:
         self._reclaimed_for: dict[str, tuple[int, float]] = {}
         self._failed_moves: Mapping[MoveKey, FailedMove] = {}
         self._offered: dict[str, tuple[float, int]] = {}
+        self._short_since: dict[str, float] = {}
+        self._vain_requests: dict[str, tuple[int, float]] = {}
 
     def record(self, plan: Plan, now_s: float, cool_down_s: float) -> None:
         """Records a plan that is about to be executed.
@@ -51,6 +58,11 @@ class RecentHistory:
             owner: self._next_offer(owner, waiting, now_s)
             for owner, waiting in plan.offered.items()
         }
+        self._short_since = {uid: self._short_since.get(uid, now_s) for uid in plan.short}
+        for uid in plan.gave_up:
+            number, last_s = self._vain_requests.get(uid, (0, 0.0))
+            if now_s - last_s >= _SAME_REQUEST_S:
+                self._vain_requests[uid] = (number + 1, now_s)
         for uid in plan.reclaimed_for:
             times, _ = self._reclaimed_for.get(uid, (0, 0.0))
             self._reclaimed_for[uid] = (times + 1, now_s)
@@ -65,8 +77,19 @@ class RecentHistory:
             for uid, (times, last_s) in self._reclaimed_for.items()
             if last_s + _KEEP_RECLAIMED_S > now_s
         }
-        cooling = dict(self.cool_downs.cooling(now_s))
-        return History(cooling, dict(self._reclaimed_for), self._failed_moves, self._offered)
+        self._vain_requests = {
+            uid: (number, last_s)
+            for uid, (number, last_s) in self._vain_requests.items()
+            if last_s + _KEEP_VAIN_S > now_s
+        }
+        return History(
+            cooling=dict(self.cool_downs.cooling(now_s)),
+            reclaimed_for=dict(self._reclaimed_for),
+            failed_moves=self._failed_moves,
+            offered=self._offered,
+            short_since=self._short_since,
+            vain_requests=dict(self._vain_requests),
+        )
 
     def _next_offer(self, owner: str, waiting: int, now_s: float) -> tuple[float, int]:
         """As in `History.offered`: the time starts again whenever fewer pods wait."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from policy.names import Role, Tier
+from policy.names import NodeRequest, Role, Tier
 
 RESTART_S = 60.0
 """How long a kubelet may report to be not ready before its node counts as lost."""
@@ -132,6 +132,8 @@ class Pod:
     """The node it is bound to; "" while unscheduled."""
     planned: str = ""
     """Node on which the plan that created it reserved capacity: a preference only."""
+    node_request: NodeRequest | None = None
+    """Whether it was created though no node had room, and for what; it may have a node by now."""
     nominated: str = ""
     """`status.nominatedNodeName`: the node where it waits for victims to end."""
     phase: Phase = Phase.PENDING

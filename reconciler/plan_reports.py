@@ -14,6 +14,7 @@ from reconciler.trainer_controller import CreationResult
 _REMEDIES = {
     Reason.WAITING_FOR_ROOM: "wait until capacity is free, or lower min-trainers",
     Reason.FITS_NO_NODE: "lower the trainers' requests, or widen their node selector",
+    Reason.NODES_REQUESTED: "if none come, see the events of its pods and the autoscaler's log",
     Reason.QUOTA_REACHED: "raise the quota in the policy, or lower min-trainers",
     Reason.BACKING_OFF: "see the logs of the failed trainers",
 }
@@ -122,6 +123,8 @@ def _warning_text(job_plan: JobPlan, job: Job) -> str:
     if job_plan.reason is Reason.INVALID:
         help_ = "correct that, or where it cannot be changed, create it again"
         return f"left with {job_plan.target} trainers: {job_plan.detail}; {help_}"
+    if job_plan.reason is Reason.NODES_REQUESTED:
+        return f"{job_plan.detail}; {_REMEDIES[job_plan.reason]}"
     least = f"{job_plan.target} of at least {job.min_trainers} trainers"
     return f"{least}: {job_plan.detail}; {_REMEDIES[job_plan.reason]}"
 
@@ -130,4 +133,5 @@ def _needs_warning(job_plan: JobPlan, before: Mapping[str, Reason], job: Job) ->
     if before.get(job_plan.key) == job_plan.reason:
         return False
     short = job_plan.target < max(1, job.min_trainers)
-    return job_plan.reason is Reason.INVALID or (short and job_plan.reason in _REMEDIES)
+    pending = job_plan.reason is Reason.NODES_REQUESTED
+    return job_plan.reason is Reason.INVALID or pending or (short and job_plan.reason in _REMEDIES)

@@ -91,7 +91,7 @@ def waiting(job: Job, job_plan: JobPlan | None, now_s: float) -> JobCondition | 
 def _is_short(job: Job, job_plan: JobPlan) -> bool:
     """Whether a job should have its minimum and does not, or is invalid."""
     short = job_plan.target < job.min_trainers and job_plan.reason not in _NO_TRAINERS_WANTED
-    return short or job_plan.reason is Reason.INVALID
+    return short or job_plan.reason in (Reason.INVALID, Reason.NODES_REQUESTED)
 
 
 def _replace_condition(new: JobStatus, condition: JobCondition) -> JobStatus:

@@ -29,7 +29,12 @@ log = logging.getLogger(__name__)
 
 _FIRST_BACKOFF_S = 1.0
 _MAX_BACKOFF_S = 60.0
-_BYPASS_BUDGET = (Reason.JOB_STOPPED, Reason.MASTER_MOVES, Reason.SERVER_MOVES)
+_BYPASS_BUDGET = (
+    Reason.JOB_STOPPED,
+    Reason.MASTER_MOVES,
+    Reason.SERVER_MOVES,
+    Reason.NODES_NOT_ADDED,
+)
 """Reasons to delete a pod directly, which no PodDisruptionBudget can prevent."""
 
 
@@ -143,6 +148,7 @@ class TrainerController:
             if endpoints is None
             else trainer_manifests.endpoint_annotations(job, endpoints.address, endpoints.servers),
             master=create.master and first,
+            node_request=create.node_request,
         )
         return request.create(request.PODS, job.namespace, body)
 
@@ -270,8 +276,9 @@ class TrainerController:
     def _evict(self, release: Release) -> errors.KubeError | None:
         """Evicts through the Eviction API, which honours budgets; on any thread.
 
-        Pods of a stopped job are deleted directly, and so is one whose capacity its own master or
-        parameter server needs: the budget protects the job's minimum from others, not from itself.
+        Pods of a stopped job are deleted directly, and so are those of a start for which no nodes
+        came, and one whose capacity its own master or parameter server needs: the budget protects the
+        job's minimum from others, not from itself.
         """
         if release.reason in _BYPASS_BUDGET:
             return self._context.delete(release, node_lost="lost_node" in release.figures)

@@ -13,7 +13,7 @@ from policy.cycle_state import CycleState, JobDraft
 from policy.decisions import Figure, time
 from policy.names import Tier
 from policy.reasons import Reason
-from policy.rules import reservations, servers
+from policy.rules import node_requests, reservations, servers
 from policy.rules.reservations import Reservation
 from policy.snapshot import Pod
 
@@ -43,11 +43,15 @@ def backing_off(state: CycleState, draft: JobDraft) -> bool:
 
 def admit(state: CycleState) -> None:
     """Creates missing guaranteed trainers, the oldest job first."""
+    node_requests.settle(state)
     for draft in sorted(state.drafts, key=lambda s: (s.job.created_s, s.key)):
         present = draft.guaranteed - draft.stranded if draft.job.managed else draft.count
         missing = draft.job.min_trainers - present
         if draft.grows and missing > 0 and not backing_off(state, draft):
-            draft.add_creates(Tier.GUARANTEED, _reserve_job(state, draft, missing))
+            nodes = _reserve_job(state, draft, missing)
+            draft.add_creates(Tier.GUARANTEED, nodes)
+            if len(nodes) < missing:
+                node_requests.request(state, draft, missing - len(nodes))
 
 
 def _reserve_job(state: CycleState, draft: JobDraft, missing: int) -> list[str]:

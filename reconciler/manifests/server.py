@@ -9,7 +9,6 @@ from typing import Any
 
 from policy import environment, quantity, servers, unstructured
 from policy.names import (
-    ANNOTATION_PLANNED_NODE,
     CLASS_SUPPORT,
     LABEL_PREEMPTIBLE,
     LABEL_ROLE,
@@ -17,6 +16,7 @@ from policy.names import (
     LABEL_TIER,
     SERVER_CONTAINER,
     SERVER_PORT,
+    NodeRequest,
     Role,
     Tier,
 )
@@ -47,7 +47,8 @@ def pod(job: Job, server_spec: ServerSpec, number: int, node: str, grace_s: int)
         job: The job, whose template restricts where pods may run.
         server_spec: Count, requests and claim of the job's servers.
         number: Index of the server.
-        node: The planned node, a preference that the extender reads.
+        node: The planned node, a preference that the extender reads; "" for a server that waits
+            for an autoscaler to add one, and does not ask for the extender's resource.
         grace_s: The policy's termination grace, for a last checkpoint.
     """
     metadata = owned.metadata(job, servers.name_of(job.name, number), blocks=True)
@@ -57,7 +58,8 @@ def pod(job: Job, server_spec: ServerSpec, number: int, node: str, grace_s: int)
         LABEL_PREEMPTIBLE: "false",
         LABEL_SERVER: str(number),
     }
-    metadata["annotations"] = {ANNOTATION_PLANNED_NODE: node}
+    node_request = None if node else NodeRequest.START
+    metadata["annotations"] = trainer_manifests.node_annotations(node, node_request)
     spec: dict[str, Any] = {
         **_placement(job),
         "restartPolicy": "Always",
@@ -70,7 +72,8 @@ def pod(job: Job, server_spec: ServerSpec, number: int, node: str, grace_s: int)
         "containers": [_container(job, server_spec, number)],
         "volumes": [_volume(server_spec)],
     }
-    trainer_manifests.add_extender_resource(spec)
+    if node_request is None:
+        trainer_manifests.add_extender_resource(spec)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 

@@ -12,8 +12,10 @@ from typing import Any
 from policy.names import (
     ANNOTATION_MASTER_ADDRESS,
     ANNOTATION_MAX,
+    ANNOTATION_NODE_REQUEST,
     ANNOTATION_PLANNED_NODE,
     ANNOTATION_SERVER_ADDRESSES,
+    DRAIN_BLOCKS,
     LABEL_JOB,
     LABEL_MASTER,
     LABEL_PREEMPTIBLE,
@@ -22,6 +24,7 @@ from policy.names import (
     LABEL_TIER,
     LABEL_TRAINER_ID,
     TRAINER_RESOURCE,
+    NodeRequest,
     Role,
     Tier,
 )
@@ -44,6 +47,7 @@ def pod(
     *,
     endpoints: Mapping[str, str] | None = None,
     master: bool = False,
+    node_request: NodeRequest | None = None,
 ) -> dict[str, Any]:
     """A v1 Pod of one trainer.
 
@@ -56,6 +60,8 @@ def pod(
         endpoints: Annotations with the addresses of the job's master and servers; None for a job
             without a master.
         master: Whether this pod hosts the master, which the webhook then adds.
+        node_request: Why it is created without a planned node. Such a pod does not ask for the
+            extender's resource: no node that an autoscaler can add has it.
     """
     template: Mapping[str, Any] = job.template
     user_metadata = template.get("metadata") or {}
@@ -72,23 +78,33 @@ def pod(
         LABEL_TIER: tier.value,
         LABEL_PREEMPTIBLE: "true",
     }
-    annotations = {**(user_metadata.get("annotations") or {}), ANNOTATION_PLANNED_NODE: node}
+    annotations = _kept_annotations(user_metadata.get("annotations") or {}, tier)
+    annotations |= node_annotations(node, node_request)
     for label in (LABEL_MASTER, LABEL_SERVER):
         labels.pop(label, None)  # one in the template would be on every pod
     annotations |= endpoints or {}
     if master:
         labels[LABEL_MASTER] = "true"
         annotations |= job.master_settings
+    spec = _preemptible_spec(template.get("spec") or {}, tier, grace_s)
+    if node_request is None:
+        add_extender_resource(spec)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {**metadata, "labels": labels, "annotations": annotations},
-        "spec": _preemptible_spec(template.get("spec") or {}, tier, grace_s),
+        "spec": spec,
     }
 
 
+def _kept_annotations(annotations: Mapping[str, str], tier: Tier) -> dict[str, str]:
+    """The template's annotations that may be on a trainer."""
+    unwanted = (ANNOTATION_NODE_REQUEST, *(DRAIN_BLOCKS if tier is Tier.SURPLUS else ()))
+    return {name: text for name, text in annotations.items() if name not in unwanted}
+
+
 def _preemptible_spec(template: Mapping[str, Any], tier: Tier, grace_s: int) -> dict[str, Any]:
-    """The template's pod spec with the priority, grace and resource of a trainer."""
+    """The template's pod spec with the priority and grace of a trainer."""
     spec = deepcopy(dict(template))
     spec["priorityClassName"] = CLASS_OF[tier]
     spec.pop("priority", None)
@@ -97,8 +113,14 @@ def _preemptible_spec(template: Mapping[str, Any], tier: Tier, grace_s: int) -> 
     spec["terminationGracePeriodSeconds"] = (
         grace_s if template_grace_s is None else min(int(template_grace_s), grace_s)
     )
-    add_extender_resource(spec)
     return spec
+
+
+def node_annotations(node: str, node_request: NodeRequest | None) -> dict[str, str]:
+    """The annotation of a pod with its planned node, or with why it has none."""
+    if node_request is None:
+        return {ANNOTATION_PLANNED_NODE: node}
+    return {ANNOTATION_NODE_REQUEST: node_request.value}
 
 
 def endpoint_annotations(job: Job, address: str, servers: Sequence[str]) -> dict[str, str]:

@@ -57,3 +57,24 @@ def test_a_move_that_failed_is_remembered_for_the_next_plan() -> None:
     recent.record(Plan(failed_moves=failed), NOW_S, 5.0)
 
     assert recent.history(NOW_S).failed_moves == failed
+
+
+def test_how_long_a_job_is_short_of_capacity_is_remembered() -> None:
+    """As long as every plan finds it short; then it begins anew."""
+    recent = RecentHistory()
+    for now_s in (NOW_S, NOW_S + 9):
+        recent.record(Plan(short=frozenset({"j"})), now_s, 5.0)
+
+    assert recent.history(NOW_S + 9).short_since == {"j": NOW_S}
+    recent.record(Plan(), NOW_S + 10, 5.0)
+    assert recent.history(NOW_S + 10).short_since == {}
+
+
+def test_requests_for_nodes_in_vain_are_counted_once_each() -> None:
+    """The pods of one request may need several plans to go; after two hours it is forgotten."""
+    recent = RecentHistory()
+    for now_s in (NOW_S, NOW_S + 1, NOW_S + 900):
+        recent.record(Plan(gave_up=frozenset({"j"})), now_s, 5.0)
+
+    assert recent.history(NOW_S + 1000).vain_requests == {"j": (2, NOW_S + 900)}
+    assert recent.history(NOW_S + 900 + 7200).vain_requests == {}

@@ -7,7 +7,7 @@ import pytest
 from kube import decode
 from policy.model import Policy
 from policy.mutation import pod_patch
-from policy.names import Role, Tier
+from policy.names import TRAINER_RESOURCE, NodeRequest, Role, Tier
 from policy.priority_classes import EDL_CLASSES
 from policy.snapshot import Job, ServerSpec
 from pserver.settings import PserverSettings
@@ -37,6 +37,16 @@ def test_a_server_is_read_back_as_what_it_is() -> None:
     assert (decoded.role, decoded.tier) == (Role.PSERVER, Tier.SUPPORT)
     assert (decoded.job, decoded.owner_uid, decoded.planned) == ("net", "uid-net", "n0")
     assert decoded.requests == shape(0.5, 1)
+
+
+def test_a_server_may_wait_for_a_new_node() -> None:
+    """Without a planned node, and without the extender's resource, which no new node has."""
+    owner = replace(job("net", servers=_ASKED), template={})
+    manifest = server_manifests.pod(owner, _ASKED, 3, "", 10)
+    decoded = decode.pod(manifest | {"metadata": {**manifest["metadata"], "uid": "u"}})
+
+    assert (decoded.node_request, decoded.planned) == (NodeRequest.START, "")
+    assert TRAINER_RESOURCE not in manifest["spec"]["containers"][0]["resources"]["limits"]
 
 
 def test_admission_adds_the_image_alone() -> None:

@@ -7,7 +7,16 @@ import pytest
 from kube import decode
 from policy.model import Policy
 from policy.mutation import pod_patch
-from policy.names import LABEL_JOB, LABEL_TIER, TRAINER_RESOURCE, Role, Tier
+from policy.names import (
+    ANNOTATION_NODE_REQUEST,
+    DRAIN_BLOCKS,
+    LABEL_JOB,
+    LABEL_TIER,
+    TRAINER_RESOURCE,
+    NodeRequest,
+    Role,
+    Tier,
+)
 from policy.priority_classes import EDL_CLASSES
 from policy.snapshot import Job
 from reconciler.manifests import trainer as trainer_manifests
@@ -81,6 +90,33 @@ def test_the_users_labels_and_annotations_stay() -> None:
     assert metadata["labels"]["job-name"] == "net"
     assert metadata["labels"]["batch.kubernetes.io/controller-uid"] == "uid-net"
     assert metadata["annotations"] == {"a": "b", "edl.training/planned-node": "n0"}
+
+
+def test_a_trainer_that_waits_for_a_new_node_asks_for_nothing_it_cannot_have() -> None:
+    """No planned node, and no resource of the extender; the webhook adds none either."""
+    manifest = trainer_manifests.pod(
+        _job(), 3, Tier.GUARANTEED, "", 10, node_request=NodeRequest.START
+    )
+    values = EDL_CLASSES[manifest["spec"]["priorityClassName"]]
+    filled = {"priority": values.value, "preemptionPolicy": values.preemption_policy}
+    manifest["spec"] |= filled  # as the Priority plugin does
+    decoded = decode.pod(manifest | {"metadata": {**manifest["metadata"], "uid": "u"}})
+
+    assert (decoded.node_request, decoded.planned) == (NodeRequest.START, "")
+    assert "limits" not in manifest["spec"]["containers"][0]["resources"]
+    assert pod_patch(manifest, "ml", Policy(), EDL_CLASSES).operations == ()
+
+
+@pytest.mark.parametrize(("tier", "count"), [(Tier.SURPLUS, 0), (Tier.GUARANTEED, 2)])
+def test_surplus_holds_no_node(tier: Tier, count: int) -> None:
+    """Annotations of the template that keep autoscalers from a drain are for the minimum alone."""
+    names = (*DRAIN_BLOCKS, ANNOTATION_NODE_REQUEST)
+    template = {"metadata": {"annotations": dict.fromkeys(names, "start")}}
+    annotations = trainer_manifests.pod(_job(template), 0, tier, "n0", 10)["metadata"][
+        "annotations"
+    ]
+
+    assert sum(name in annotations for name in names) == count
 
 
 def test_a_users_priority_is_taken_out() -> None:

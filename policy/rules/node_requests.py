@@ -1,0 +1,133 @@
+"""Rule 5, node requests: a minimum that fits nowhere makes an autoscaled cluster grow.
+
+Cluster autoscalers add nodes for pending pods alone. Where the policy wants that, guaranteed trainers
+that have found no capacity for a while are created without a node, with the parameter servers of
+a starting job; they wait, and are taken back where no node comes (docs/decisions/0017). Surplus is
+created on free capacity alone, so it never makes a cluster grow.
+"""
+
+from policy.backoff import pause_s
+from policy.cycle_state import CycleState, JobDraft
+from policy.decisions import Figure, time
+from policy.model import NodeRequests
+from policy.names import NodeRequest, Tier
+from policy.plan import Create, ReleaseServer
+from policy.reasons import Reason
+from policy.rules import reservations
+from policy.snapshot import Pod
+
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 300.0, 3600.0
+"""Pauses of a job after nodes that it requested did not come."""
+
+
+def settle(state: CycleState) -> None:
+    """Keeps the pods that wait for nodes, or takes them back where they waited too long.
+
+    Where a job has never had its minimum, all its pods go: a part of the minimum holds capacity
+    that others can use.
+    """
+    for draft in state.drafts:
+        pending = _pending(state, draft)
+        if not pending or draft.stopped:
+            continue
+        settings = state.policy.autoscaling
+        until_s = min(pod.created_s for pod in pending) + settings.timeout_seconds
+        figures: dict[str, Figure] = {"pending": len(pending), "until": time(until_s)}
+        if settings.mode_of(draft.job.queue) is not NodeRequests.NONE and state.now_s < until_s:
+            draft.awaits_nodes = True
+            draft.set_reason(Reason.NODES_REQUESTED, figures)
+            continue
+        if state.now_s >= until_s:
+            state.gave_up.add(draft.job.uid)
+        _take_back(state, draft, pending, figures)
+
+
+def _pending(state: CycleState, draft: JobDraft) -> list[Pod]:
+    """Trainers and parameter servers of a job that wait for nodes."""
+    trainers = _pending_trainers(state, draft)
+    servers = state.cluster.servers_of(draft.job)
+    return trainers + [
+        pod for pod in servers if pod.node_request and not (pod.node or pod.deleting)
+    ]
+
+
+def _pending_trainers(state: CycleState, draft: JobDraft) -> list[Pod]:
+    pending = state.cluster.live_trainers(draft.job).pending
+    return [pod for pod in pending if pod.uid not in state.released]
+
+
+def _take_back(
+    state: CycleState, draft: JobDraft, pending: list[Pod], figures: dict[str, Figure]
+) -> None:
+    starting = any(pod.node_request is NodeRequest.START for pod in pending)
+    for pod in list(draft.live) if starting else _pending_trainers(state, draft):
+        state.release(draft, pod, Reason.NODES_NOT_ADDED, figures)
+    for pod in state.cluster.servers_of(draft.job) if starting else ():
+        if not pod.deleting:
+            state.server_releases.append(
+                ReleaseServer(draft.key, pod.uid, pod.namespace, pod.name, Reason.NODES_NOT_ADDED)
+            )
+
+
+def request(state: CycleState, draft: JobDraft, missing: int) -> None:
+    """Plans trainers that wait for nodes, where that is due.
+
+    Args:
+        state: The plan so far.
+        draft: A job for whose trainers no capacity was found; the reason is recorded.
+        missing: Number of trainers that found none.
+    """
+    job, settings = draft.job, state.policy.autoscaling
+    lacks_room = draft.reason in (Reason.WAITING_FOR_ROOM, Reason.FITS_NO_NODE)
+    if not (lacks_room and job.managed) or settings.mode_of(job.queue) is NodeRequests.NONE:
+        return
+    state.short.add(job.uid)
+    servers = draft.servers_to_start
+    if not (draft.awaits_nodes or _is_due(state, job.uid)):
+        return
+    if not state.quotas.allow(job, missing, servers):
+        return
+    _reserve_part(state, draft, missing)
+    state.quotas.reserve(job, missing, servers)
+    pending = _pending(state, draft)
+    starts = not draft.live or any(pod.node_request is NodeRequest.START for pod in pending)
+    draft.node_request = Create(
+        draft.key,
+        Tier.GUARANTEED,
+        ("",) * missing,
+        Reason.NODES_REQUESTED,
+        master=draft.masterless and not draft.live,  # otherwise rule 6 finds it a place
+        node_request=NodeRequest.START if starts else NodeRequest.REPLACEMENT,
+    )
+    draft.count += missing
+    draft.server_creates.update(dict.fromkeys(range(servers), ""))
+    draft.server_count += servers
+    draft.awaits_nodes = True
+    until_s = state.now_s + settings.timeout_seconds
+    count = len(pending) + missing + servers
+    draft.set_reason(Reason.NODES_REQUESTED, {"pending": count, "until": time(until_s)})
+
+
+def _is_due(state: CycleState, uid: str) -> bool:
+    """Whether a job has waited long enough, and no other jobs wait for nodes in its place."""
+    settings, history = state.policy.autoscaling, state.history
+    waited_s = state.now_s - history.short_since.get(uid, state.now_s)
+    number, last_s = history.vain_requests.get(uid, (0, 0.0))
+    paused = state.now_s - last_s < pause_s(_FIRST_PAUSE_S, _MAX_PAUSE_S, number)
+    awaiting = sum(draft.awaits_nodes for draft in state.drafts)
+    return (
+        waited_s >= settings.after_seconds
+        and not paused
+        and uid not in state.gave_up
+        and awaiting < settings.max_jobs
+    )
+
+
+def _reserve_part(state: CycleState, draft: JobDraft, missing: int) -> None:
+    """Reserves what is free for some of the trainers: kube-scheduler will place these at once."""
+    for number in range(missing):
+        requests = draft.requests(first=not number)
+        reservation = reservations.reserve(state, requests, draft.job.constraints, pooled=True)
+        if reservation is None:
+            return
+        reservations.confirm(state, [reservation])
