@@ -21,6 +21,7 @@ from kube.client import Client
 from kube.watch_metrics import add_watch_metrics
 from policy.names import POLICY_CONFIGMAP
 from policy.snapshot import Pod
+from policy.victims import expected
 from runtime import clock, web
 from runtime.decision_log import DecisionLog, add_decisions_route
 from runtime.logs import keys
@@ -128,21 +129,24 @@ class Extender:
         pod = _pod(args.pod)
         policy = self._policy.current.policy
         with self._state.view() as view:
-            candidate = handlers.preempt(pod, args.candidates(), view, policy)
+            candidates = handlers.preempt(pod, args.candidates(), view, policy, self._epoch_s())
+            candidate = expected(candidates, view.cluster)
             if candidate is not None:
                 self._state.promise(pod, candidate, view.now_s)
                 self._note(
                     pod, candidate.node, [view.cluster.pods.get(uid) for uid in candidate.uids]
                 )
-        return wire.preemption_result(candidate)
+        return wire.preemption_result(candidates)
 
     def _note(self, pod: Pod, node: str, victims: list[Pod | None]) -> None:
-        known_victims = [victim for victim in victims if victim is not None]
-        for victim in known_victims:
+        training = [victim for victim in victims if victim is not None and victim.is_training]
+        if not training:
+            return
+        for victim in training:
             self._victims.labels(str(victim.tier or "none")).inc()
         log.info(
             "victims chosen",
-            extra=keys(pod=pod.key, node=node, victims=[victim.key for victim in known_victims]),
+            extra=keys(pod=pod.key, node=node, victims=[victim.key for victim in training]),
         )
 
 

@@ -15,8 +15,8 @@ from policy.model import Policy
 from policy.names import Role
 from policy.placement import CHEAPEST, in_pools, score
 from policy.reasons import Reason
-from policy.snapshot import Pod
-from policy.victims import Candidate, Promise, choose
+from policy.snapshot import Horizon, Pod
+from policy.victims import Candidate, Promise, narrow
 
 _MAX_NODES_NAMED = 3
 """Nodes that a record lists for each reason; the others are only counted."""
@@ -147,7 +147,17 @@ def prioritize(pod: Pod, names: Collection[str], cluster: ClusterState) -> dict[
 
 
 def preempt(
-    pod: Pod, candidates: tuple[Candidate, ...], view: View, policy: Policy
-) -> Candidate | None:
-    """The candidate node, with its victims, that costs training least."""
-    return choose(pod, candidates, view.cluster, view.promises, policy.fairness.queue_weights)
+    pod: Pod, candidates: tuple[Candidate, ...], view: View, policy: Policy, at_s: float
+) -> tuple[Candidate, ...]:
+    """The candidates that kube-scheduler may choose from; see `policy.victims.narrow`.
+
+    Args:
+        pod: The preemptor.
+        candidates: kube-scheduler's proposals.
+        view: The cluster's state.
+        policy: The policy in force.
+        at_s: Seconds since the epoch.
+    """
+    horizon = Horizon.of(at_s, policy.tiers.grace_seconds)
+    weights = policy.fairness.queue_weights
+    return narrow(pod, candidates, view.cluster, view.promises, weights=weights, horizon=horizon)

@@ -60,9 +60,12 @@ class ExtenderState:
         self._cool_downs.start(candidate.node, now_s, self._cool_down_s())
 
     def _expire(self, changes: Mapping[str, ObjectChange[Pod]], now_s: float) -> None:
-        """Removes promises whose pod is bound or deleted, or that timed out."""
+        """Removes promises whose pod is bound, nominated elsewhere or deleted, or that timed out."""
         for uid, change in changes.items():
-            if change.new is None or change.new.node:
+            promise, _ = self._promises.get(uid, (None, 0.0))
+            nominated = change.new.nominated if change.new is not None else ""
+            elsewhere = promise is not None and nominated not in ("", promise.node)
+            if change.new is None or change.new.node or elsewhere:
                 self._promises.pop(uid, None)
         for uid in [uid for uid, (_, until) in self._promises.items() if until <= now_s]:
             del self._promises[uid]

@@ -4,7 +4,7 @@ The upstream structs have no JSON tags, so keys are PascalCase. Integers stay in
 field of an answer is null, because kube-scheduler dereferences all of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -77,12 +77,13 @@ def priorities(scores: Mapping[str, int]) -> list[dict[str, object]]:
     return [{"Host": node, "Score": value} for node, value in scores.items()]
 
 
-def preemption_result(candidate: Candidate | None) -> dict[str, object]:
+def preemption_result(candidates: Iterable[Candidate]) -> dict[str, object]:
     """extender/v1 `ExtenderPreemptionResult`; no node at all means "no candidate"."""
-    if candidate is None:
-        return {"NodeNameToMetaVictims": {}}
     victims = {
-        "Pods": [{"UID": uid} for uid in candidate.uids],
-        "NumPDBViolations": candidate.violations,
+        candidate.node: {
+            "Pods": [{"UID": uid} for uid in candidate.uids],
+            "NumPDBViolations": candidate.violations,
+        }
+        for candidate in candidates
     }
-    return {"NodeNameToMetaVictims": {candidate.node: victims}}
+    return {"NodeNameToMetaVictims": victims}

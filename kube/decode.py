@@ -100,6 +100,7 @@ def pod(obj: Object) -> Pod:
         gated=bool(spec.get("schedulingGates")),
         deleting="deletionTimestamp" in meta,
         deleted_s=_deleted_s(meta),
+        leaves_by_s=seconds(meta.get("deletionTimestamp")),
         created_s=seconds(meta.get("creationTimestamp")),
         started_s=seconds(status.get("startTime")),
         ended_s=_ended_s(status) if terminal else 0.0,

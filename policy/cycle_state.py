@@ -23,7 +23,7 @@ from policy.plan import (
     ReleaseServer,
 )
 from policy.reasons import Reason
-from policy.snapshot import Constraints, Job, Pod, Resources
+from policy.snapshot import Constraints, Horizon, Job, Pod, Resources
 from policy.stranding import StrandingNodes
 
 _REASON_OF = {Tier.GUARANTEED: Reason.GUARANTEED, Tier.SURPLUS: Reason.SURPLUS}
@@ -181,7 +181,8 @@ class CycleState:
         self.now_s = now_s
         self.history = history
         self.packing = cluster.packing
-        self.capacity = FreeCapacity(cluster, policy.node_pools)
+        horizon = Horizon.of(now_s, policy.tiers.grace_seconds)
+        self.capacity = FreeCapacity(cluster, policy.node_pools, horizon)
         self.drafts = self._new_drafts()
         self.quotas = ceilings.Quotas(policy, cluster)
         for draft in self.drafts:
@@ -191,7 +192,7 @@ class CycleState:
         limits = ceilings.load_limits(policy, self._usable.allocatable, now)
         self.load = ceilings.Load(limits, self._usable.in_use)
         for node in self.capacity.nodes_with(When.LATER):
-            self.add_leaving_load(node, cluster.releasing[node])
+            self.add_leaving_load(node, self.capacity.releasing(node))
         self.cooling = frozenset(n for n, until in history.cooling.items() if until > now_s)
         self.burst = False
         """Whether services wait for capacity that only leaving pods can free."""

@@ -15,7 +15,7 @@ from policy.fits import Cost, Entry
 from policy.live_trainers import is_surplus
 from policy.model import NodePool
 from policy.placement import CHEAPEST
-from policy.snapshot import Constraints, Pod, Resources
+from policy.snapshot import Constraints, Horizon, Pod, Resources
 
 NOWHERE: frozenset[str] = frozenset()
 
@@ -25,7 +25,7 @@ class When(IntEnum):
 
     NOW = 0
     LATER = 1
-    """Once the pods that are being deleted have ended."""
+    """Once the pods that are being deleted, and due soon, have ended."""
     RECLAIMED = 2
     """Once surplus trainers have been preempted as well."""
 
@@ -36,7 +36,16 @@ _Key = tuple[When, tuple[tuple[str, int], ...], Constraints, frozenset[str], boo
 class FreeCapacity:
     """The free capacity of each node during one plan: a mutable overlay of the cluster's state."""
 
-    def __init__(self, cluster: ClusterState, pools: tuple[NodePool, ...]) -> None:
+    def __init__(
+        self, cluster: ClusterState, pools: tuple[NodePool, ...], horizon: Horizon
+    ) -> None:
+        """Starts from what is free in the cluster.
+
+        Args:
+            cluster: The cluster's state.
+            pools: Node pools of the policy, which limit trainers only.
+            horizon: When a leaving pod must be due, for its capacity to count as free later.
+        """
         self._cluster = cluster
         self._pools = pools
         self._now = _CopyOnWrite(cluster.available)
@@ -45,6 +54,9 @@ class FreeCapacity:
         self._versions: dict[str, int] = {}
         self._version = 0
         self._heaps: dict[_Key, _Heap] = {}
+        for pod in cluster.leaving.values():
+            if not pod.leaves_within(horizon):
+                amounts.subtract(self._releasing.writable(pod.node), pod.requests)
 
     def free_now(self, node: str) -> Resources:
         """What is free on a node now; negative where more is reserved than free."""
@@ -55,6 +67,10 @@ class FreeCapacity:
         free = dict(self._now[node])
         amounts.add(free, self._releasing[node])
         return free
+
+    def releasing(self, node: str) -> Resources:
+        """Requests of the pods on a node that leave soon."""
+        return self._releasing[node]
 
     def free_at(self, node: str, when: When) -> Resources:
         """What is free on a node at that time."""

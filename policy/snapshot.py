@@ -7,16 +7,38 @@ Times are seconds since the epoch.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
+from typing import NamedTuple
 
 from policy.names import NodeRequest, Role, Tier
 
 RESTART_S = 60.0
 """How long a kubelet may report to be not ready before its node counts as lost."""
+LATE_S = 5.0
+"""How much later than due a leaving pod may be gone: kubelets need seconds to clean up."""
 DEFAULT_SCHEDULER = "default-scheduler"
 """`schedulerName` of pods that name none: kube-scheduler."""
 
 Resources = Mapping[str, int]
 """Resource name -> amount; shared between records and never changed. A missing name is 0."""
+
+
+class Horizon(NamedTuple):
+    """The span in which a leaving pod must be due, for its capacity to count as coming."""
+
+    since_s: float
+    """A pod that was due before is stuck: on a lost node, on a volume, on a finalizer."""
+    until_s: float
+    """A pod that is due later is drained slowly; trainers leave sooner."""
+
+    @classmethod
+    def of(cls, now_s: float, grace_s: float) -> "Horizon":
+        """The span at `now_s`, where trainers have `grace_s` to leave."""
+        return cls(now_s - LATE_S, now_s + grace_s + LATE_S)
+
+
+ALWAYS = Horizon(-inf, inf)
+"""Leaving pods count whenever they are due."""
 
 
 class Phase(StrEnum):
@@ -142,6 +164,8 @@ class Pod:
     deleting: bool = False
     deleted_s: float = 0.0
     """When its deletion was requested, or 0; its grace period begins then."""
+    leaves_by_s: float = 0.0
+    """`deletionTimestamp`: when its grace period ends; 0 where that is not known."""
     disrupted: bool = False
     """Condition DisruptionTarget is true: preempted, evicted, drained. Never a failure."""
     created_s: float = 0.0
@@ -192,6 +216,11 @@ class Pod:
         """
         by_itself = not self.deleting or 0.0 < self.ended_s < self.deleted_s
         return self.phase is Phase.SUCCEEDED and by_itself and not self.disrupted
+
+    def leaves_within(self, horizon: Horizon) -> bool:
+        """Whether it is being deleted, and its capacity counts as coming."""
+        due = not self.leaves_by_s or horizon.since_s <= self.leaves_by_s <= horizon.until_s
+        return self.deleting and due
 
     @property
     def is_training(self) -> bool:

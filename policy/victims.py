@@ -3,18 +3,21 @@
 Order: surplus before guaranteed before support (a master never before a trainer, and its host
 last in its tier), then the jobs with the largest weighted share, then the least uncommitted work,
 then the youngest. For a pending service: the node where the fewest guaranteed trainers, and then
-the fewest trainers in all, end for each service that then fits; leaving pods cost nothing.
+the fewest trainers in all, end for each service that then fits; leaving pods cost nothing. Candidates where other pods end are
+none of this: kube-scheduler gets them back as they came.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from math import inf
 
 from policy import amounts
 from policy.cluster_state import ClusterState, job_key
 from policy.live_trainers import tier_rank
 from policy.names import Tier
-from policy.snapshot import Pod, Resources
+from policy.snapshot import ALWAYS, Horizon, Pod, Resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +81,29 @@ def choose(
     candidates: Iterable[Candidate],
     cluster: ClusterState,
     promises: Iterable[Promise] = (),
+    *,
     weights: Mapping[str, int] | None = None,
+    horizon: Horizon = ALWAYS,
 ) -> Candidate | None:
-    """The candidate node, with victims of our choice, that costs training least.
+    """The candidate that kube-scheduler takes of those that `narrow` leaves it; None of none."""
+    remaining = narrow(preemptor, candidates, cluster, promises, weights=weights, horizon=horizon)
+    return expected(remaining, cluster)
+
+
+def narrow(
+    preemptor: Pod,
+    candidates: Iterable[Candidate],
+    cluster: ClusterState,
+    promises: Iterable[Promise] = (),
+    *,
+    weights: Mapping[str, int] | None = None,
+    horizon: Horizon = ALWAYS,
+) -> tuple[Candidate, ...]:
+    """The candidates that kube-scheduler may choose from.
+
+    Of those with training pods alone as victims the one that costs training least, with victims
+    of our choice; never with more budget violations or a higher victim than kube-scheduler has
+    found. All others as they came: which services end is not for EDL to say.
 
     Args:
         preemptor: The pod that needs capacity; only pods of lower priority are preempted.
@@ -88,24 +111,63 @@ def choose(
         cluster: The cluster.
         promises: Capacity promised to other pods that `cluster` may not show yet.
         weights: Queue -> weight.
-
-    Returns:
-        None where no candidate has a victim. A node that `cluster` lacks keeps the proposed
-        victims, and is chosen only where there is no other.
+        horizon: When leaving pods must be due, for their capacity to count as free.
     """
-    search = _Search(
-        preemptor, cluster, tuple(p for p in promises if p.uid != preemptor.uid), weights
-    )
-    rated = [search.rate(candidate) for candidate in candidates if candidate.uids]
-    return min(rated, key=lambda pair: pair[0])[1] if rated else None
+    before = tuple(promise for promise in promises if promise.uid != preemptor.uid)
+    search = _Search(preemptor, cluster, before, weights, horizon)
+    remaining: list[Candidate] = []
+    rated: list[tuple[_Rank, Candidate]] = []
+    for candidate in candidates:
+        proposed = _known(candidate, cluster)
+        if proposed and all(pod.is_training for pod in proposed):
+            rated.append(search.rate(candidate, proposed))
+        elif candidate.uids:
+            remaining.append(candidate)
+    if rated:
+        remaining.append(min(rated, key=lambda pair: pair[0])[1])
+    return tuple(remaining)
+
+
+def expected(candidates: Iterable[Candidate], cluster: ClusterState) -> Candidate | None:
+    """The candidate that kube-scheduler takes of these; None of none.
+
+    Its order (k8s.io/kubernetes `pickOneNodeForPreemption`): the fewest budget violations, the lowest
+    highest priority, the lowest sum of priorities, the fewest victims, the latest start among
+    the highest. Its choice among equals is random; here the name decides. Candidates with
+    pods that `cluster` lacks come last.
+    """
+
+    def rank(candidate: Candidate) -> tuple[float, ...]:
+        pods = _known(candidate, cluster)
+        if not pods:
+            return (1, 0, 0, 0, 0, 0)
+        top = max(pod.priority for pod in pods)
+        starts = [pod.started_s or inf for pod in pods if pod.priority == top]
+        total = sum(pod.priority + _PRIORITY_OFFSET for pod in pods)
+        return (0, candidate.violations, top, total, len(pods), -min(starts))
+
+    return min(candidates, key=lambda c: (rank(c), c.node), default=None)
 
 
 LOOK_AHEAD = 3
 """Further victims of a node that are examined; a fourth rarely makes a set fit better."""
+_PRIORITY_OFFSET = 1 << 31
+"""kube-scheduler adds it to priorities, so that few victims of a negative one beat many."""
+_NONE_LOST = -_PRIORITY_OFFSET - 1
+"""Highest priority of no victims: below all others."""
 
-_Rank = tuple[int, int, int, float, float, float, float, str]
-"""Unknown node or pod, support pods lost, guaranteed trainers lost, trainers lost for each service
-that then fits, largest share of a victim's job (negated), uncommitted work, age, node."""
+_Rank = tuple[int, int, int, int, int, float, float, float, float, str]
+"""Budget violations, highest priority of a victim, whether training frees too little (by what EDL
+knows), support pods lost, guaranteed trainers lost, trainers lost for each service that then fits,
+largest share of a victim's job (negated), uncommitted work, age, node."""
+
+
+def _known(candidate: Candidate, cluster: ClusterState) -> list[Pod]:
+    """The proposed victims; none where the node or one of them is not known."""
+    bound = cluster.bound.get(candidate.node, {})
+    if candidate.node not in cluster.nodes or any(uid not in bound for uid in candidate.uids):
+        return []
+    return [bound[uid] for uid in candidate.uids]
 
 
 class _Search:
@@ -117,9 +179,11 @@ class _Search:
         cluster: ClusterState,
         promises: tuple[Promise, ...],
         weights: Mapping[str, int] | None,
+        horizon: Horizon,
     ) -> None:
         self._preemptor = preemptor
         self._cluster = cluster
+        self._horizon = horizon
         self._leaving = frozenset(uid for promise in promises for uid in promise.victims)
         self._shares = Shares(cluster, weights or {}, self._leaving)
         self._equal_pods = 1
@@ -137,41 +201,65 @@ class _Search:
             if promise.priority >= preemptor.priority:
                 self._promised.setdefault(promise.node, []).append(promise)
 
-    def rate(self, candidate: Candidate) -> tuple[_Rank, Candidate]:
-        """The rank of a candidate, lowest first, and the candidate with victims of our choice."""
-        bound = self._cluster.bound.get(candidate.node, {})
-        if candidate.node not in self._cluster.nodes or any(u not in bound for u in candidate.uids):
-            return (1, 0, 0, float(len(candidate.uids)), 0.0, 0.0, 0.0, candidate.node), candidate
-        free = self._free_after_leaving(candidate.node)
-        leaving = [pod for pod in bound.values() if pod.deleting or pod.uid in self._leaving]
+    def rate(self, candidate: Candidate, proposed: list[Pod]) -> tuple[_Rank, Candidate]:
+        """The rank of a candidate, lowest first, and the candidate with victims of our choice.
+
+        Args:
+            candidate: kube-scheduler's proposal.
+            proposed: Its victims, all of them training pods.
+        """
+        bound = self._cluster.bound[candidate.node].values()
         preemptible = [
             pod
-            for pod in bound.values()
+            for pod in bound
             if pod.is_training
             and pod.priority < self._preemptor.priority
             and not pod.deleting
             and pod.uid not in self._leaving
         ]
-        victims = _choose_victims(self._preemptor, free, preemptible, self._shares)
-        if victims is None or not (victims or leaving):
-            proposed = [bound[uid] for uid in candidate.uids]
-            return (
-                1,
-                *_damage(proposed),
-                float(len(proposed)),
-                0.0,
-                0.0,
-                0.0,
-                candidate.node,
-            ), candidate
-        lost_per_pod = self._lost_per_pod(free, victims, preemptible)
-        richest = max((self._shares.of(pod) for pod in victims), default=0.0)
-        uids = tuple(sorted(pod.uid for pod in (victims or leaving)))
-        choice = Candidate(candidate.node, uids, _violations(candidate, victims))
-        lost_s = sum(pod.uncommitted_s for pod in victims)
-        oldest = -min((pod.started_s for pod in victims), default=0.0)
-        rank = (0, *_damage(victims), lost_per_pod, -richest, lost_s, oldest, candidate.node)
+        leaving = [
+            pod for pod in bound if pod.uid in self._leaving or pod.leaves_within(self._horizon)
+        ]
+        free, victims = self._cheapest(candidate.node, leaving, preemptible)
+        nameable = [pod for pod in leaving if pod.is_training]
+        if victims is not None and not (victims or nameable):
+            # Services that leave would be enough, but kube-scheduler needs a victim to wait for.
+            free, victims = self._cheapest(candidate.node, (), preemptible)
+        if victims is None or not (victims or nameable):
+            return self._rank(candidate, proposed, free, preemptible, doubtful=True), candidate
+        choice = _named(candidate, victims or nameable, _violations(candidate, proposed, victims))
+        rank = self._rank(choice, victims, free, preemptible)
+        if rank[:2] > (candidate.violations, _highest(proposed)):
+            return self._rank(candidate, proposed, free, preemptible), candidate
         return rank, choice
+
+    def _cheapest(
+        self, node: str, leaving: Iterable[Pod], preemptible: Iterable[Pod]
+    ) -> tuple[dict[str, int], list[Pod] | None]:
+        """What is free on a node beside pods that come first, and the cheapest victims there."""
+        free = self._free_after(node, leaving)
+        return free, _choose_victims(self._preemptor, free, preemptible, self._shares)
+
+    def _rank(
+        self,
+        candidate: Candidate,
+        victims: list[Pod],
+        free: Mapping[str, int],
+        preemptible: Iterable[Pod],
+        *,
+        doubtful: bool = False,
+    ) -> _Rank:
+        return (
+            candidate.violations,
+            _highest(victims),
+            int(doubtful),
+            *_damage(victims),
+            self._lost_per_pod(free, victims, preemptible),
+            -max((self._shares.of(pod) for pod in victims), default=0.0),
+            sum(pod.uncommitted_s for pod in victims),
+            -min((pod.started_s for pod in victims), default=0.0),
+            candidate.node,
+        )
 
     def _lost_per_pod(
         self, free: Mapping[str, int], victims: list[Pod], preemptible: Iterable[Pod]
@@ -198,13 +286,12 @@ class _Search:
     def _fits(self, free: Mapping[str, int]) -> int:
         return max(1, min(self._equal_pods, amounts.times(self._preemptor.requests, free)))
 
-    def _free_after_leaving(self, node: str) -> dict[str, int]:
+    def _free_after(self, node: str, leaving: Iterable[Pod]) -> dict[str, int]:
         """Free on a node once leaving pods have ended and promised pods have been bound."""
-        bound = self._cluster.bound.get(node, {})
+        bound = self._cluster.bound[node]
         free = self._cluster.free(node)
-        for pod in bound.values():
-            if pod.deleting or pod.uid in self._leaving:
-                amounts.add(free, pod.requests)
+        for pod in leaving:
+            amounts.add(free, pod.requests)
         nominated = self._before.get(node, ())
         for pod in nominated:
             amounts.subtract(free, pod.requests)
@@ -270,9 +357,27 @@ def _damage(pods: Iterable[Pod]) -> tuple[int, int]:
     return sum(1 for rank, _ in losses if rank > 1), guaranteed + masters
 
 
-def _violations(candidate: Candidate, victims: Iterable[Pod]) -> int:
-    """Disruption budget violations of our choice: budgets cover guaranteed trainers."""
-    uids = {pod.uid for pod in victims}
-    if uids <= set(candidate.uids):
-        return min(candidate.violations, len(uids))
-    return sum(1 for pod in victims if pod.tier is Tier.GUARANTEED)
+def _highest(pods: Iterable[Pod]) -> int:
+    return max((pod.priority for pod in pods), default=_NONE_LOST)
+
+
+def _named(candidate: Candidate, victims: Iterable[Pod], violations: int) -> Candidate:
+    """A candidate with other victims, the most important first, as kube-scheduler expects them."""
+    order = sorted(victims, key=lambda pod: (-pod.priority, pod.started_s or inf, pod.uid))
+    return Candidate(candidate.node, tuple(pod.uid for pod in order), violations)
+
+
+def _violations(candidate: Candidate, proposed: Iterable[Pod], victims: Iterable[Pod]) -> int:
+    """Disruption budget violations of our choice.
+
+    Surplus is outside of EDL's budgets. Guaranteed trainers of one job share theirs; of those beyond
+    the proposal only this is known: they have one.
+    """
+    further = sum((_guaranteed(victims) - _guaranteed(proposed)).values())
+    covered = [pod for pod in victims if pod.uid in candidate.uids or pod.tier is Tier.GUARANTEED]
+    return min(candidate.violations, len(covered) - further) + further
+
+
+def _guaranteed(pods: Iterable[Pod]) -> Counter[str]:
+    """Job -> number of its guaranteed trainers."""
+    return Counter(job_key(pod) for pod in pods if pod.tier is Tier.GUARANTEED)

@@ -40,12 +40,12 @@ def test_prioritize_answers_with_integers(bench: Bench) -> None:
 
 
 def test_preempt_knows_candidates_that_the_watch_has_not_shown(bench: Bench) -> None:
-    """Their victims are taken as they come, the fewest of them."""
-    answer = bench.ask("preempt", sent("preempt"))
+    """All of them stand as they came."""
+    question = sent("preempt")
+    answer = bench.ask("preempt", question)
 
-    assert answer["NodeNameToMetaVictims"] == {
-        "n0": {"Pods": [{"UID": "11111111-8d1b-4a55-9c2e-6a0f3e8f9d11"}], "NumPDBViolations": 0}
-    }
+    assert answer["NodeNameToMetaVictims"] == question["NodeNameToMetaVictims"]
+    assert len(question["NodeNameToMetaVictims"]) > 1
 
 
 def test_preempt_without_victims_has_no_candidate(bench: Bench) -> None:
@@ -270,13 +270,14 @@ def test_time_and_errors_are_there_from_the_start(bench: Bench) -> None:
 def test_victims_are_counted_by_tier_and_logged(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Those that are known; of one that is not there is nothing to count."""
+    """Those of training: what becomes of services is kube-scheduler's to count."""
     web = bench.add_pod(objects.pod("web", 18))
     victim = bench.add_pod(objects.trainer("net", 0, "n1"))
+    other = bench.add_pod(objects.pod("low", 13, nodeName="n1"))
     bench.look()
-    unknown = {"metadata": {"uid": "nobody"}}
     with caplog.at_level("INFO"):
-        chosen = bench.preempts(web, n1=[victim, unknown])
+        chosen = bench.preempts(web, n1=[other, victim])
+        bench.preempts(web, n1=[other])
     (record,) = [
         log_record for log_record in caplog.records if log_record.message == "victims chosen"
     ]

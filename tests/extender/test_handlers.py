@@ -225,9 +225,8 @@ def test_victims_are_those_of_the_richer_job() -> None:
     cluster = cluster_state([node("n0", 15)], [poor, rich], pods)
     proposal = Candidate("n0", ("poor-000",))
     view = View(cluster, (), {}, NOW_S)
-    chosen = handlers.preempt(service("web"), (proposal,), view, Policy())
+    (chosen,) = handlers.preempt(service("web"), (proposal,), view, Policy(), NOW_S)
 
-    assert chosen is not None
     assert chosen.uids[0].startswith("rich")
 
 
@@ -240,6 +239,6 @@ def test_queue_weights_decide_who_is_rich() -> None:
     proposal = Candidate("n0", ("heavy-000",))
 
     view = View(cluster, (), {}, NOW_S)
-    assert handlers.preempt(service("web"), (proposal,), view, policy) == Candidate(
-        "n0", ("light-000",)
+    assert handlers.preempt(service("web"), (proposal,), view, policy, NOW_S) == (
+        Candidate("n0", ("light-000",)),
     )

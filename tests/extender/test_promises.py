@@ -62,6 +62,16 @@ def test_a_promise_outlives_other_changes_of_its_pod() -> None:
     assert bench.keeps(waiting, "n0") == []
 
 
+def test_a_promise_ends_when_its_pod_is_nominated_elsewhere() -> None:
+    """kube-scheduler took another candidate than the one that was expected."""
+    bench, web, waiting = _promised()
+    bench.add_node("n1", 18)
+    bench.change_pod(web, {"status": {"nominatedNodeName": "n1"}}, "status")
+    bench.look()
+
+    assert bench.keeps(waiting, "n0") == ["n0"]
+
+
 def test_a_node_that_gave_capacity_cools_down() -> None:
     """Even if the promise has ended; while services wait, for as long as the policy says."""
     bench, web, waiting = _promised('{"stability": {"coolDownSeconds": 20}}')

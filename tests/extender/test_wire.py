@@ -87,8 +87,8 @@ def test_more_names_than_any_cluster_has_are_refused() -> None:
         wire.filter_result([], {}, {}),
         wire.priorities({"a": 10, "b": 0}),
         wire.priorities({}),
-        wire.preemption_result(None),
-        wire.preemption_result(Candidate("a", ("u", "v"), 2)),
+        wire.preemption_result([]),
+        wire.preemption_result([Candidate("a", ("u", "v"), 2)]),
     ],
 )
 def test_nothing_in_an_answer_is_null_and_numbers_are_integers(answer: object) -> None:
@@ -114,9 +114,12 @@ def test_priorities_are_a_bare_array() -> None:
     assert wire.priorities({"a": 10}) == [{"Host": "a", "Score": 10}]
 
 
-def test_a_choice_is_one_node() -> None:
+def test_candidates_are_answered_by_node() -> None:
     """In the form with uids, whatever the form of the question."""
-    assert wire.preemption_result(Candidate("a", ("u",), 1)) == {
-        "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "u"}], "NumPDBViolations": 1}}
+    assert wire.preemption_result([Candidate("a", ("u",), 1), Candidate("b", ("v",))]) == {
+        "NodeNameToMetaVictims": {
+            "a": {"Pods": [{"UID": "u"}], "NumPDBViolations": 1},
+            "b": {"Pods": [{"UID": "v"}], "NumPDBViolations": 0},
+        }
     }
-    assert wire.preemption_result(None) == {"NodeNameToMetaVictims": {}}
+    assert wire.preemption_result([]) == {"NodeNameToMetaVictims": {}}

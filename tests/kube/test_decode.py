@@ -215,6 +215,7 @@ def test_signs_of_leaving_are_read() -> None:
 
     assert (pod.deleting, pod.disrupted, pod.gated, pod.ready) == (True, True, True, False)
     assert (pod.nominated, pod.owner_uid, pod.terminal) == ("n-2", "", True)
+    assert pod.leaves_by_s == decode.seconds("2026-11-20T10:11:12Z")
 
 
 def test_a_pod_ended_when_its_last_container_did() -> None:

@@ -69,7 +69,7 @@ def test_a_master_never_goes_while_trainers_can() -> None:
     pods += [trainer(A, 2, "n0", Tier.GUARANTEED, requests=shape(3))]
     cluster = cluster_state([node("n0", 10)], [A], pods)
 
-    assert chosen(service("s", 5), cluster, "n0") == "n0: a-001 a-002"
+    assert chosen(service("s", 5), cluster, "n0") == "n0: a-002 a-001"
 
 
 def test_the_trainer_with_the_master_goes_last_in_its_tier() -> None:
@@ -237,15 +237,24 @@ def test_budget_violations_are_counted_for_our_choice(
     assert choice == Candidate("n0", ("a-001",), counted)
 
 
-def test_guaranteed_trainers_violate_their_budget() -> None:
-    """Each of them that is taken beyond the proposal counts one."""
-    pods = [trainer(A, i, "n0", Tier.GUARANTEED) for i in (0, 1)]
-    pods += [service("low", 5, "n0", priority=-1)]
-    cluster = cluster_state([node("n0", 15)], [A], pods)
+@pytest.mark.parametrize(("violations", "taken"), [(0, "a-000"), (1, "b-000")])
+def test_a_budget_that_kube_scheduler_keeps_is_kept(violations: int, taken: str) -> None:
+    """The richer job gives a guaranteed trainer only where that violates no more budgets."""
+    pods = [trainer(A, 0, "n0", Tier.GUARANTEED), trainer(B, 0, "n0", Tier.GUARANTEED)]
+    cluster = cluster_state([node("n0", 10)], [A, B], [*pods, trainer(B, 1, "n1")])
+    proposal = Candidate("n0", ("a-000",), violations)
 
-    choice = choose(service("s", 9), [Candidate("n0", ("uid-low", "a-000"), 1)], cluster)
+    assert choose(service("s", 3), [proposal], cluster) == replace(proposal, uids=(taken,))
 
-    assert choice == Candidate("n0", ("a-000", "a-001"), 2)
+
+def test_guaranteed_trainers_of_one_job_share_a_budget() -> None:
+    """Which of them goes makes no difference to it."""
+    pods = [trainer(A, i, "n0", Tier.GUARANTEED, uncommitted_s=9.0 - i) for i in (0, 1)]
+    cluster = cluster_state([node("n0", 10)], [A], pods)
+
+    choice = choose(service("s", 3), [Candidate("n0", ("a-000",), 0)], cluster)
+
+    assert choice == Candidate("n0", ("a-001",), 0)
 
 
 def test_servers_make_a_job_richer() -> None:

@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from policy.cycle_state import CycleState
 from policy.model import Policy, Reserve
 from policy.names import Tier
 from policy.plan import History, Plan
@@ -68,6 +69,27 @@ def test_room_that_is_coming_is_not_made_again() -> None:
     pods = [*trainers(_A, ["n0"]), trainer(_A, 5, "n0", deleting=True), service("s", 5)]
 
     assert _plan([node("n0", 10)], [_A], pods).empty
+
+
+@pytest.mark.parametrize(
+    ("due_s", "released"),
+    [(NOW_S + 15, []), (NOW_S - 5, []), (NOW_S + 16, ["a-001"]), (NOW_S - 6, ["a-001"])],
+)
+def test_nobody_waits_for_a_pod_that_leaves_slowly(due_s: float, released: list[str]) -> None:
+    """Its room is coming only where it is due in a trainer's grace, and not overdue."""
+    pods = [*trainers(_A, ["n1", "n1"]), service("s", 5)]
+    pods += [service("kafka-0", 5, "n0", deleting=True, leaves_by_s=due_s)]
+
+    assert _released(_plan([node("n0", 5), node("n1", 10)], [_A], pods)) == released
+
+
+def test_trainers_do_not_wait_for_a_pod_that_leaves_slowly() -> None:
+    """The load that it holds does not count as leaving either."""
+    broker = service("kafka-0", 5, "n0", deleting=True, leaves_by_s=NOW_S + 300)
+    state = CycleState(cluster_state([node("n0", 5)], [_A], [broker]), _FREE, NOW_S, History())
+
+    assert state.capacity.releasing("n0") == {"cpu": 0, "pods": 0}
+    assert state.capacity.free_later("n0")["cpu"] == 0
 
 
 def test_guaranteed_trainers_are_left_to_the_scheduler() -> None:
