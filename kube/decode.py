@@ -13,8 +13,8 @@ from math import isfinite
 from sys import intern
 from typing import Any
 
-from kube import podspec
-from policy import job_spec, servers, trainer_accounting
+from kube import pod_failure, podspec
+from policy import failure_policy, job_spec, servers, trainer_accounting
 from policy.errors import JobError
 from policy.names import (
     ANNOTATION_BOOKS,
@@ -84,6 +84,8 @@ def pod(obj: Object) -> Pod:
     phase = _PHASES.get(status.get("phase") or "Pending", Phase.UNKNOWN)
     ready, disrupted, refused = _pod_conditions(status.get("conditions"))
     terminal = phase is Phase.SUCCEEDED or phase is Phase.FAILED
+    trainer_id = number(labels.get(LABEL_TRAINER_ID))
+    failed_trainer = phase is Phase.FAILED and trainer_id >= 0
     master = labels.get(LABEL_MASTER) == "true"
     return Pod(
         namespace=intern(meta["namespace"]),
@@ -104,11 +106,14 @@ def pod(obj: Object) -> Pod:
         created_s=seconds(meta.get("creationTimestamp")),
         started_s=seconds(status.get("startTime")),
         ended_s=_ended_s(status) if terminal else 0.0,
+        restarts=pod_failure.restarts(spec, status) if trainer_id >= 0 else 0,
+        exits=pod_failure.exits(status) if failed_trainer else (),
+        end_conditions=pod_failure.conditions(status) if failed_trainer else (),
         owner_uid=_controller(meta.get("ownerReferences")),
         job=intern(labels.get(LABEL_JOB) or ""),
         role=_ROLES.get(labels.get(LABEL_ROLE, "")),
         tier=_TIERS.get(labels.get(LABEL_TIER, "")),
-        trainer_id=number(labels.get(LABEL_TRAINER_ID)),
+        trainer_id=trainer_id,
         server=number(labels.get(LABEL_SERVER)),
         master=master,
         address=(status.get("podIP") or "") if master else "",
@@ -173,6 +178,8 @@ def job(obj: Object) -> Job | None:
         deleting="deletionTimestamp" in meta,
         backoff_limit=_or_default(spec.get("backoffLimit"), 6),
         deadline_s=_or_default(spec.get("activeDeadlineSeconds"), 0),
+        failure_rules=failure_policy.rules(spec),
+        replaces_ended=spec.get("podReplacementPolicy") == "Failed",
         status=_job_status(obj.get("status") or {}),
         accounting=trainer_accounting.parse(books_text),
         accounting_text=books_text,

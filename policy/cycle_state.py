@@ -81,6 +81,7 @@ class JobDraft:
         """Guaranteed trainers on nodes that are drained or lost: replaced before they end."""
         self.masterless = masterless
         """Whether its master is missing; the next guaranteed trainer will host it."""
+        self.leaving = live_trainers.leaving
         succeeded = live_trainers.succeeded or (job.accounting.succeeded > 0 and not job.master)
         self.ending = job.managed and succeeded
         """A trainer succeeded, and there is no master to decide instead: no more creations."""

@@ -53,6 +53,9 @@ SENTENCES: Mapping[Reason, tuple[str, ...]] = {
         "the job is over or being deleted",
     ),
     Reason.BACKING_OFF: ("{failures} failures in a row, the next try at {until}",),
+    Reason.REPLACING: (
+        "podReplacementPolicy is Failed: {trainers} more trainers that leave must have ended",
+    ),
     Reason.INVALID: ("{error}",),
     Reason.ABOVE_MAX: ("{live} live, {wanted} wanted",),
     Reason.JOB_STOPPED: ("{live} live, {wanted} wanted",),

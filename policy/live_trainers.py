@@ -27,6 +27,8 @@ class LiveTrainers:
     guaranteed: tuple[Pod, ...] = ()
     pending: tuple[Pod, ...] = ()
     """Those without a node that were created so that an autoscaler adds nodes."""
+    leaving: int = 0
+    """Number of trainers that are being deleted and have not ended; not in `pods`."""
     succeeded: bool = False
     """Whether a trainer has succeeded, which completes a job that has no master."""
 
@@ -82,6 +84,7 @@ def live_trainers(job: Job, pods: Iterable[Pod]) -> LiveTrainers:
         waiting=sum(1 for pod in live[:surplus] if not pod.node),
         guaranteed=tuple(pod for pod in live if pod.tier is Tier.GUARANTEED),
         pending=tuple(pod for pod in live if pod.node_request and not pod.node),
+        leaving=sum(1 for pod in own if pod.deleting and not pod.terminal),
         succeeded=job.managed and not job.master and any(pod.succeeded for pod in own),
     )
 

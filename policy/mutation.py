@@ -7,7 +7,15 @@ returns JSON Patch operations with warnings. A patched object needs no further o
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from policy import environment, job_spec, servers, sidecar, unknown_names, unstructured
+from policy import (
+    environment,
+    failure_policy,
+    job_spec,
+    servers,
+    sidecar,
+    unknown_names,
+    unstructured,
+)
 from policy.model import Policy
 from policy.names import (
     ANNOTATION_MASTER,
@@ -147,6 +155,7 @@ def check_job(annotations: Mapping[str, str], spec: Mapping[str, object]) -> tup
     job_spec.master_settings(annotations)
     servers.requested(annotations)
     job_spec.check_spec(spec)
+    failure_policy.check(spec)
     return trainer_bounds
 
 

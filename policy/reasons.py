@@ -20,6 +20,7 @@ class Reason(StrEnum):
     SUSPENDED = "Suspended"
     ENDING = "Ending"
     BACKING_OFF = "BackingOff"
+    REPLACING = "Replacing"
     INVALID = "Invalid"
 
     # why a trainer is released

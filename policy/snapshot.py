@@ -136,6 +136,28 @@ class Node:
         return not self.ready and (self.silent or unready)
 
 
+class FailureAction(StrEnum):
+    """What a rule of `podFailurePolicy` does about a failed trainer."""
+
+    IGNORE = "Ignore"
+    COUNT = "Count"
+    FAIL_JOB = "FailJob"
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRule:
+    """batch/v1 `PodFailurePolicyRule`: it has either exit codes or conditions."""
+
+    action: FailureAction
+    container: str = ""
+    """The container whose exit code counts; "" for any."""
+    codes: frozenset[int] = frozenset()
+    others: bool = False
+    """Whether it matches the exit codes that are not in `codes` (NotIn), but never 0."""
+    conditions: tuple[tuple[str, str], ...] = ()
+    """(type, status) of pod conditions, of which one must hold."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pod:
     """A pod, with the fields that decisions use.
@@ -175,6 +197,12 @@ class Pod:
     """Seconds of training that would be lost with it, as its job's master reports."""
     ended_s: float = 0.0
     """When its containers ended, or 0 while they run."""
+    restarts: int = 0
+    """Restarts of the containers of a trainer with restartPolicy OnFailure; 0 for other pods."""
+    exits: tuple[tuple[str, int], ...] = ()
+    """(container, exit code) of a trainer that has failed; empty for other pods."""
+    end_conditions: tuple[tuple[str, str], ...] = ()
+    """(type, status) of the conditions of a trainer that has failed; empty for other pods."""
     owner_uid: str = ""
     """uid of the controller that owns it."""
     job: str = ""
@@ -241,11 +269,13 @@ class TrainerAccounting:
     succeeded: int = 0
     failed: int = 0
     disrupted: int = 0
-    """Preempted, evicted, drained, or gone with a node."""
+    """Preempted, evicted, drained, gone with a node, or ignored by `podFailurePolicy`."""
     released: int = 0
     """Released by the plan or by the user (scaled down, suspended)."""
     failures_in_row: int = 0
     last_failure_s: float = 0.0
+    fatal: str = ""
+    """The failure by which a FailJob rule of `podFailurePolicy` ends the job, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +350,10 @@ class Job:
     backoff_limit: int = 6
     deadline_s: int = 0
     """`activeDeadlineSeconds`, 0 for none."""
+    failure_rules: tuple[FailureRule, ...] = ()
+    """Rules of `podFailurePolicy`."""
+    replaces_ended: bool = False
+    """Whether trainers that are leaving count against max: `podReplacementPolicy: Failed`."""
     status: JobStatus = JobStatus()
     accounting: TrainerAccounting = TrainerAccounting()
     accounting_text: str = ""

@@ -18,6 +18,8 @@ _MAX_COUNT = 2**31 - 1
 """The largest number that a Job's status can hold (batch/v1 JobStatus: int32)."""
 _LATEST_S = 4_102_444_800.0
 """2100-01-01: a later failure cannot have happened, and its date might not be printable."""
+_MAX_FATAL_CHARS = 500
+"""Names of a pod and its container, and the rest of the sentence, are shorter."""
 
 
 def parse(text: str) -> TrainerAccounting:
@@ -39,6 +41,7 @@ def parse(text: str) -> TrainerAccounting:
             open=_read_ids(str(document.get("open", "")), next_id),
             failures_in_row=_count(document, "failuresInRow"),
             last_failure_s=min(max(0.0, last_failure_s), _LATEST_S),
+            fatal=str(document.get("fatal") or "")[:_MAX_FATAL_CHARS],
             **sums,
         )
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
@@ -58,6 +61,8 @@ def serialize(accounting: TrainerAccounting) -> str:
             "failuresInRow": accounting.failures_in_row,
             "lastFailure": accounting.last_failure_s,
         }
+    if accounting.fatal:
+        document["fatal"] = accounting.fatal[:_MAX_FATAL_CHARS]
     return json.dumps(document, separators=(",", ":"))
 
 

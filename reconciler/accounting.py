@@ -7,7 +7,8 @@ from collections.abc import Container, Iterable
 from dataclasses import replace
 from typing import Protocol
 
-from policy.snapshot import Pod, TrainerAccounting
+from policy import failure_policy
+from policy.snapshot import FailureAction, FailureRule, Pod, TrainerAccounting
 
 FORGET_FAILURES_S = 600.0
 """Failures further apart than this are not "in a row"."""
@@ -28,6 +29,7 @@ def count_endings(
     released: ReleasedPods,
     pending_ids: Container[int],
     master: bool = False,
+    rules: tuple[FailureRule, ...] = (),
 ) -> TrainerAccounting:
     """The accounting after the endings that the given pods show.
 
@@ -40,6 +42,8 @@ def count_endings(
         master: Whether the job has a master, which alone reports its end. A trainer that succeeds
             then counts for the back-off like a failure: if its master still has work, the
             replacement is delayed.
+        rules: The job's rules about failed trainers. A failure that they ignore counts as disrupted,
+            and delays the next trainer nevertheless.
 
     An open id whose pod neither exists nor is pending has been disrupted: its node or somebody else
     removed it before its end was seen. A pod whose id is not in the accounting (it was edited, or
@@ -53,15 +57,10 @@ def count_endings(
     deleted_by_id = {pod.trainer_id: pod for pod in deleted_pods}
     early = ("failed", "succeeded") if master else ("failed",)
     for trainer_id in sorted(accounting.open):
-        pod = by_id.get(trainer_id)
+        pod = by_id.get(trainer_id) or deleted_by_id.get(trainer_id)
         if pod is not None:
-            if pod.terminal:
-                accounting = _close(
-                    accounting, trainer_id, _ending(pod, released), pod.ended_s, early
-                )
-        elif trainer_id in deleted_by_id:
-            pod = deleted_by_id[trainer_id]
-            accounting = _close(accounting, trainer_id, _ending(pod, released), pod.ended_s, early)
+            if pod.terminal or trainer_id in deleted_by_id:
+                accounting = _count(accounting, pod, _ending(pod, released), rules, early)
         elif trainer_id not in pending_ids:
             accounting = _close(accounting, trainer_id, "disrupted")
     return accounting
@@ -78,18 +77,31 @@ def _ending(pod: Pod, released: ReleasedPods) -> str:
     return "failed"
 
 
-def _close(
+def _count(
     accounting: TrainerAccounting,
-    trainer_id: int,
+    pod: Pod,
     ending: str,
-    ended_s: float = 0.0,
-    early: Container[str] = (),
+    rules: tuple[FailureRule, ...],
+    early: Container[str],
 ) -> TrainerAccounting:
-    """Counts the id as `ending`; endings in `early` delay the next trainer."""
+    """Counts a pod's id; endings in `early` delay the next trainer."""
+    delays = ending in early
+    if ending == "failed":
+        action, fatal = failure_policy.judge(rules, pod)
+        accounting = replace(accounting, fatal=accounting.fatal or fatal)
+        ending = "disrupted" if action is FailureAction.IGNORE else ending
+    accounting = _close(accounting, pod.trainer_id, ending)
+    return _delay(accounting, pod.ended_s) if delays else accounting
+
+
+def _close(accounting: TrainerAccounting, trainer_id: int, ending: str) -> TrainerAccounting:
+    """Counts the id as `ending`."""
     still_open = accounting.open - {trainer_id}
-    accounting = replace(accounting, open=still_open, **{ending: getattr(accounting, ending) + 1})
-    if ending not in early:
-        return accounting
+    return replace(accounting, open=still_open, **{ending: getattr(accounting, ending) + 1})
+
+
+def _delay(accounting: TrainerAccounting, ended_s: float) -> TrainerAccounting:
+    """Delays the next trainer, the longer the more failures there were in a row."""
     in_row = ended_s - accounting.last_failure_s < FORGET_FAILURES_S
     return replace(
         accounting,

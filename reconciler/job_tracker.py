@@ -169,6 +169,7 @@ class JobTracker:
             released=self._expectations,
             pending_ids=self._pending_ids(job),
             master=job.master,
+            rules=job.failure_rules,
         )
         return job if settled == job.accounting else replace(job, accounting=settled)
 

@@ -6,7 +6,7 @@ is left), counts never fall, and completionTime comes with Complete alone.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +21,16 @@ LINGER_S = 5.0
 """How long trainers may run on after their master reports that all work is done."""
 _NO_TRAINERS_WANTED = (Reason.SUSPENDED, Reason.ENDING)
 """Reasons for which a job should have no trainers and therefore waits for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failures:
+    """What ends a job besides the number of failed trainers."""
+
+    restarts: int
+    """Of containers of its live trainers."""
+    fatal: str
+    """As in the accounting."""
 
 
 def status(
@@ -60,7 +70,8 @@ def status(
         return new
     if not job.suspended:
         new = _started(new, now_s)
-    end = _end_condition(job, new, now_s, master_report)
+    failures = _Failures(sum(pod.restarts for pod in live), accounting.fatal)
+    end = _end_condition(job, new, now_s, master_report, failures)
     if end is not None:
         return _ended(new, end, done=not live, now_s=now_s)
     return _suspended(new, now_s) if job.suspended else new
@@ -114,7 +125,11 @@ def _started(new: JobStatus, now_s: float) -> JobStatus:
 
 
 def _end_condition(
-    job: Job, new: JobStatus, now_s: float, master_report: MasterReport | None
+    job: Job,
+    new: JobStatus,
+    now_s: float,
+    master_report: MasterReport | None,
+    failures: _Failures,
 ) -> JobCondition | None:
     """SuccessCriteriaMet or FailureTarget for a job that has ended, None while it runs.
 
@@ -126,11 +141,29 @@ def _end_condition(
             return condition
     if job.master and master_report is not None and master_report.final:
         return _end_by_report(master_report, new, now_s)
+    if failures.fatal:
+        return JobCondition("FailureTarget", "True", "PodFailurePolicy", failures.fatal, now_s)
     if new.succeeded and not job.master:
         return _end_by_success(new, now_s)
+    return _end_by_failures(job, new, now_s, failures.restarts) or _end_by_deadline(job, new, now_s)
+
+
+def _end_by_failures(job: Job, new: JobStatus, now_s: float, restarts: int) -> JobCondition | None:
+    """The end of a job with too many failed trainers, or restarts of those that live.
+
+    Restarts count as in the built-in controller's `pastBackoffLimitOnFailure`.
+    """
+    text = ""
     if new.failed > job.backoff_limit:
         text = f"{new.failed} trainers failed, more than backoffLimit {job.backoff_limit} allows"
-        return JobCondition("FailureTarget", "True", "BackoffLimitExceeded", text, now_s)
+    elif restarts >= max(1, job.backoff_limit):
+        text = f"containers restarted {restarts} times: backoffLimit is {job.backoff_limit}"
+    if not text:
+        return None
+    return JobCondition("FailureTarget", "True", "BackoffLimitExceeded", text, now_s)
+
+
+def _end_by_deadline(job: Job, new: JobStatus, now_s: float) -> JobCondition | None:
     timed = job.deadline_s and new.start_s and not job.suspended
     if timed and now_s - new.start_s >= job.deadline_s:
         text = f"the job ran longer than activeDeadlineSeconds {job.deadline_s}"

@@ -41,17 +41,34 @@ def backing_off(state: CycleState, draft: JobDraft) -> bool:
     return True
 
 
+def replacing(draft: JobDraft, step: int) -> bool:
+    """Whether other trainers must end before `step` more are created; records that reason.
+
+    Under `podReplacementPolicy: Failed` a trainer counts against max until it has ended, those that
+    this plan releases included. Replacements of stranded trainers come on top.
+    """
+    present = draft.initial_count + draft.leaving + sum(map(len, draft.creates.values()))
+    excess = present + step - draft.job.max_trainers - draft.stranded
+    if excess <= 0 or not draft.job.replaces_ended:
+        return False
+    draft.set_reason(Reason.REPLACING, {"trainers": excess})
+    return True
+
+
 def admit(state: CycleState) -> None:
     """Creates missing guaranteed trainers, the oldest job first."""
     node_requests.settle(state)
     for draft in sorted(state.drafts, key=lambda s: (s.job.created_s, s.key)):
         present = draft.guaranteed - draft.stranded if draft.job.managed else draft.count
         missing = draft.job.min_trainers - present
-        if draft.grows and missing > 0 and not backing_off(state, draft):
-            nodes = _reserve_job(state, draft, missing)
-            draft.add_creates(Tier.GUARANTEED, nodes)
-            if len(nodes) < missing:
-                node_requests.request(state, draft, missing - len(nodes))
+        if not draft.grows or missing <= 0:
+            continue
+        if backing_off(state, draft) or replacing(draft, missing):
+            continue
+        nodes = _reserve_job(state, draft, missing)
+        draft.add_creates(Tier.GUARANTEED, nodes)
+        if len(nodes) < missing:
+            node_requests.request(state, draft, missing - len(nodes))
 
 
 def _reserve_job(state: CycleState, draft: JobDraft, missing: int) -> list[str]:

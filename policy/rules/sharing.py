@@ -11,7 +11,7 @@ from policy.cycle_state import CycleState, JobDraft
 from policy.free_capacity import When
 from policy.names import Tier
 from policy.reasons import Reason
-from policy.rules.admission import backing_off
+from policy.rules.admission import backing_off, replacing
 from policy.snapshot import Pod
 
 _MIN_IN_FLIGHT = 8
@@ -111,7 +111,7 @@ def _next_step(state: CycleState, draft: JobDraft) -> int:
         draft.set_reason(Reason.QUOTA_REACHED, state.quotas.lack(job, step))
     elif not state.load.allow(job.requests, step):
         draft.set_reason(Reason.RESERVE_HELD, state.load.lack(job.requests, step))
-    else:
+    elif not replacing(draft, step):
         return step
     return 0
 

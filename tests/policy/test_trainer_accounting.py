@@ -24,6 +24,7 @@ def _books(draw: st.DrawFn) -> TrainerAccounting:
         released=draw(count),
         failures_in_row=failures,
         last_failure_s=draw(st.floats(0, 4e9)) if failures else 0.0,
+        fatal=draw(st.sampled_from(["", "Container main failed"])),
     )
 
 

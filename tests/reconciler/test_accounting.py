@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy import trainer_accounting as ledger
-from policy.snapshot import Phase, Pod, TrainerAccounting
+from policy.snapshot import FailureAction, FailureRule, Phase, Pod, TrainerAccounting
 from reconciler import accounting
 from tests.support.builders import NOW_S, job, trainer
 from tests.support.strategies import CALM
@@ -222,6 +222,40 @@ class Life:
             released=self.memory,
             pending_ids=self.pending,
         )
+
+
+@pytest.mark.parametrize(
+    ("action", "sums", "fatal"),
+    [
+        (FailureAction.IGNORE, (0, 1), False),
+        (FailureAction.COUNT, (1, 0), False),
+        (FailureAction.FAIL_JOB, (1, 0), True),
+    ],
+)
+def test_a_rule_decides_what_a_failure_is(
+    action: FailureAction, sums: tuple[int, int], *, fatal: bool
+) -> None:
+    """Whatever it is, the next trainer is delayed: an ignored failure may come again at once."""
+    rules = (FailureRule(action, codes=frozenset({42})),)
+    pod = _pod(phase=Phase.FAILED, exits=(("main", 42),), ended_s=NOW_S)
+    after = accounting.count_endings(
+        OPEN, (pod,), deleted_pods=(), released=Memory(), pending_ids=(), rules=rules
+    )
+
+    assert (after.failed, after.disrupted) == sums
+    assert (after.failures_in_row, bool(after.fatal)) == (1, fatal)
+
+
+@pytest.mark.parametrize("fields", [{"disrupted": True}, {"deleting": True}])
+def test_no_rule_is_asked_about_a_disruption(fields: dict[str, bool]) -> None:
+    """It may end with any code, and the job goes on."""
+    rules = (FailureRule(FailureAction.FAIL_JOB, codes=frozenset({42})),)
+    pod = _pod(phase=Phase.FAILED, exits=(("main", 42),), **fields)
+    after = accounting.count_endings(
+        OPEN, (pod,), deleted_pods=(), released=Memory(), pending_ids=(), rules=rules
+    )
+
+    assert (after.disrupted, after.fatal) == (1, "")
 
 
 _EVENTS = ("reserve", "create", "succeed", "fail", "disrupt", "release", "leave", "restart")

@@ -1,0 +1,37 @@
+"""What the status of a trainer's pod says about its failures: restarts, exit codes, conditions. Pure.
+
+The containers of the job count, the master's sidecar does not: it is EDL's own.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from policy.names import MASTER_CONTAINER
+
+
+def restarts(spec: Mapping[str, Any], status: Mapping[str, Any]) -> int:
+    """Restarts of all containers of a pod with restartPolicy OnFailure; 0 for other pods."""
+    if spec.get("restartPolicy") != "OnFailure":
+        return 0
+    return sum(container.get("restartCount") or 0 for container in _containers(status))
+
+
+def exits(status: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    """(name, exit code) of the containers that have terminated, init containers last."""
+    return tuple(
+        (container["name"], terminated.get("exitCode") or 0)
+        for container in _containers(status)
+        if (terminated := (container.get("state") or {}).get("terminated"))
+    )
+
+
+def conditions(status: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """(type, status) of the pod's conditions."""
+    return tuple((c["type"], c["status"]) for c in status.get("conditions") or ())
+
+
+def _containers(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for field in ("containerStatuses", "initContainerStatuses"):
+        for container in status.get(field) or ():
+            if container["name"] != MASTER_CONTAINER:
+                yield container
