@@ -21,8 +21,8 @@ def advice(name: str, known: Iterable[str], prefix: str = "") -> str:
     """
     if len(name) > _MAX_CHARS:
         return ""
-    by_stem = {other[len(prefix) :].lower(): other for other in known}
-    stem = name[len(prefix) :].lower()
+    by_stem = {other.removeprefix(prefix).lower(): other for other in known}
+    stem = name.removeprefix(prefix).lower()
     matches = get_close_matches(stem, by_stem, n=1)
     if not matches and len(stem) >= _LEAST_PART:
         matches = [other for other in by_stem if stem in other]
