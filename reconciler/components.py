@@ -87,4 +87,5 @@ def connect(
     trainers = TrainerController(context, writer)
     servers = ServerController(context)
     tracker = JobTracker(cluster, expectations, writer, trainers.pending_ids, masters.report)
-    return Components(expectations, writer, masters, trainers, servers, tracker, SystemObjects(api))
+    system_objects = SystemObjects(api, pool)
+    return Components(expectations, writer, masters, trainers, servers, tracker, system_objects)

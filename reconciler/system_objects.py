@@ -1,7 +1,8 @@
 """Creates priority classes, and one PodDisruptionBudget for each job."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
+from concurrent.futures import Executor, Future
 from typing import Any
 
 import orjson
@@ -20,35 +21,60 @@ log = logging.getLogger(__name__)
 _CHECK_EVERY_S = 60.0
 _RETRY_S = 5.0
 """After a failure, because no trainer can be created without its priority class."""
+_BATCH = 100
+"""Budgets checked at one time, so that one busy thread of the pool is all that they cost."""
 
 
 class SystemObjects:
-    """Creates cluster objects and checks them every minute. Used on the loop's thread alone."""
+    """Creates cluster objects and checks them every minute. Used on the loop's thread alone.
 
-    def __init__(self, api: Api) -> None:
+    Budgets are checked in the pool, in batches of which one is in flight at a time: the plan does
+    not wait for them, however many jobs there are and however slow the API server is.
+    """
+
+    def __init__(self, api: Api, pool: Executor) -> None:
+        """Starts nothing.
+
+        Args:
+            api: Receives the requests.
+            pool: Runs the batches.
+        """
         self._api = api
+        self._pool = pool
+        self._batch: Future[list[tuple[Job, str]]] | None = None
+        """The batch in flight: its jobs, and why the budget of each is not provided, or ""."""
+        self._checking: set[str] = set()
+        """uids of the jobs in it."""
         self._classes_due_s = 0.0
         self._budgets: dict[str, int] = {}
         """Job uid -> the minimum in its budget when that was last checked."""
         self._due_s: dict[str, float] = {}
 
     def ensure(self, jobs: Iterable[Job], now_s: float) -> list[Event]:
-        """Creates missing objects and updates budgets that differ; returns events about failures."""
+        """Creates missing objects and updates budgets that differ.
+
+        Returns:
+            Events about failures of the batches that have ended.
+        """
         if now_s >= self._classes_due_s:
             present = [self._ensure_class(name) for name in EDL_CLASSES]
             self._classes_due_s = now_s + (_CHECK_EVERY_S if all(present) else _RETRY_S)
-        events: list[Event] = []
-        for job in jobs:
-            changed = self._budgets.get(job.uid, job.min_trainers) != job.min_trainers
-            needs_budget = job.managed and not (job.error or job.over or job.deleting)
-            if needs_budget and (changed or now_s >= self._due_s.get(job.uid, 0.0)):
-                events += self._check_budget(job, now_s)
+        events = self._collect(now_s)
+        if self._batch is None:
+            self._check_budgets([job for job in jobs if self._is_due(job, now_s)])
+            events += self._collect(now_s)
         return events
 
     def forget(self, job: Job) -> None:
         """Drops the state of a deleted job."""
         self._budgets.pop(job.uid, None)
         self._due_s.pop(job.uid, None)
+        self._checking.discard(job.uid)
+
+    def _is_due(self, job: Job, now_s: float) -> bool:
+        changed = self._budgets.get(job.uid, job.min_trainers) != job.min_trainers
+        needs_budget = job.managed and not (job.error or job.over or job.deleting)
+        return needs_budget and (changed or now_s >= self._due_s.get(job.uid, 0.0))
 
     def _ensure_class(self, name: str) -> bool:
         """Creates a priority class; returns whether it exists now, as far as is known."""
@@ -84,30 +110,64 @@ class SystemObjects:
                 extra=keys(name=name, value=actual.value, wanted=expected.value),
             )
 
-    def _check_budget(self, job: Job, now_s: float) -> list[Event]:
-        problem = self._ensure_budget(job)
-        if not problem:
-            self._budgets[job.uid] = job.min_trainers
-            self._due_s[job.uid] = now_s + _CHECK_EVERY_S
-            return []
-        self._budgets.pop(job.uid, None)
-        self._due_s[job.uid] = now_s + _RETRY_S
-        log.warning("PodDisruptionBudget not provided", extra=keys(job=job.key, error=problem))
-        return [Event(job, "BudgetNotProvided", problem, warning=True)]
+    def _check_budgets(self, due: list[Job]) -> None:
+        """Starts a batch with the jobs that have been due for longest, new ones first."""
+        batch = sorted(due, key=lambda job: self._due_s.get(job.uid, 0.0))[:_BATCH]
+        if batch:
+            self._checking = {job.uid for job in batch}
+            known = self._checking & self._budgets.keys()
+            self._batch = self._pool.submit(self._ensure_budgets, batch, known)
 
-    def _ensure_budget(self, job: Job) -> str:
-        """Creates or updates the budget of a job; returns why that failed, or ""."""
+    def _ensure_budgets(self, batch: Sequence[Job], known: Container[str]) -> list[tuple[Job, str]]:
+        """Each job with why its budget is not provided, or ""; on any thread."""
+        return [(job, self._ensure_budget(job, known=job.uid in known)) for job in batch]
+
+    def _collect(self, now_s: float) -> list[Event]:
+        """Takes in the batch if it has ended; returns events about failures."""
+        if self._batch is None or not self._batch.done():
+            return []
+        batch, self._batch = self._batch, None
+        checked = [(job, problem) for job, problem in batch.result() if job.uid in self._checking]
+        for job, problem in checked:
+            if not problem:
+                self._budgets[job.uid] = job.min_trainers
+                self._due_s[job.uid] = now_s + _CHECK_EVERY_S
+                continue
+            self._budgets.pop(job.uid, None)
+            self._due_s[job.uid] = now_s + _RETRY_S
+            log.warning("PodDisruptionBudget not provided", extra=keys(job=job.key, error=problem))
+        return [
+            Event(job, "BudgetNotProvided", problem, warning=True)
+            for job, problem in checked
+            if problem
+        ]
+
+    def _ensure_budget(self, job: Job, *, known: bool) -> str:
+        """Creates or updates the budget of a job; returns why that failed, or "".
+
+        One that is `known` from the check before is only read: that is one request instead of two.
+        """
         body = trainer_manifests.disruption_budget(job)
+        problem: str | None = None
+        if known:
+            problem = self._update_budget(job, body["metadata"]["name"])
+            if problem is not None:
+                return problem
         try:
             self._api.send(request.create(request.PODDISRUPTIONBUDGETS, job.namespace, body))
         except errors.AlreadyExists:
-            return self._update_budget(job, body["metadata"]["name"])
+            problem = self._update_budget(job, body["metadata"]["name"])
+            return "somebody deletes the PodDisruptionBudget" if problem is None else problem
         except errors.KubeError as error:
             return str(error)
         return ""
 
-    def _update_budget(self, job: Job, name: str) -> str:
-        """Updates the budget of this name, if it is the job's: others may have the same name."""
+    def _update_budget(self, job: Job, name: str) -> str | None:
+        """Updates the budget of this name, if it is the job's: others may have the same name.
+
+        Returns:
+            Why that failed, "" where it did not, None where there is no such budget.
+        """
         kind = request.PODDISRUPTIONBUDGETS
         try:
             budget = orjson.loads(self._api.send(request.get(kind, job.namespace, name)))
@@ -120,6 +180,8 @@ class SystemObjects:
             if budget["spec"].get("minAvailable") != job.min_trainers:
                 patch = {"spec": {"minAvailable": job.min_trainers}}
                 self._api.send(request.merge_patch(kind, job.namespace, name, patch))
+        except errors.NotFound:
+            return None
         except errors.KubeError as error:
             return str(error)
         return ""

@@ -1,5 +1,7 @@
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from dataclasses import replace
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import orjson
 import pytest
@@ -13,7 +15,25 @@ from runtime.logs import JsonFormatter
 from tests.reconciler.server import Clock, Instant, of
 from tests.support.builders import job
 
+P = ParamSpec("P")
+T = TypeVar("T")
 JOB = job("net", 2)
+
+
+class SameThread(Executor):
+    """A pool whose batches have ended when they are submitted, or never begin."""
+
+    def __init__(self, *, ends: bool = True) -> None:
+        self._ends = ends
+        self.futures: list[Future[Any]] = []
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """As a pool does."""
+        future: Future[T] = Future()
+        self.futures.append(future)
+        if self._ends:
+            future.set_result(fn(*args, **kwargs))
+        return future
 
 
 @pytest.fixture
@@ -25,7 +45,7 @@ def api() -> Instant:
 @pytest.fixture
 def system_objects(api: Instant) -> SystemObjects:
     """What provides for it."""
-    return SystemObjects(api)
+    return SystemObjects(api, SameThread())
 
 
 def _minimums(api: Instant) -> dict[str, int]:
@@ -202,3 +222,61 @@ def test_a_budget_of_somebody_else_is_left_alone(
 
     assert "PodDisruptionBudget net-trainers exists and is not this Job's" in event.message
     assert _minimums(api) == {"net-trainers": 9}
+
+
+def test_the_plan_does_not_wait_for_budgets(api: Instant) -> None:
+    """However slow the API server is, and however many jobs there are: one thread checks them."""
+    pool = SameThread(ends=False)
+    system_objects = SystemObjects(api, pool)
+    jobs = [replace(JOB, uid=f"uid-{number}") for number in range(300)]
+    for second in range(3):
+        assert system_objects.ensure(jobs, float(second)) == []
+
+    assert len(pool.futures) == 1
+    assert [w.path for w in api.writes if "poddisruptionbudgets" in w.path] == []
+
+
+def test_budgets_are_checked_in_batches(api: Instant, system_objects: SystemObjects) -> None:
+    """A new job does not wait behind those whose budget is known."""
+    jobs = [replace(JOB, name=f"net-{number}", uid=f"uid-{number}") for number in range(150)]
+    system_objects.ensure(jobs, 0.0)
+    first = len(_minimums(api))
+    system_objects.ensure(jobs, 1.0)
+    new = replace(JOB, name="new", uid="uid-new")
+    system_objects.ensure([*jobs, new], 61.0)
+
+    assert (first, len(_minimums(api))) == (100, 151)
+
+
+def test_a_budget_that_is_known_is_only_read(api: Instant, system_objects: SystemObjects) -> None:
+    """One request a minute and job."""
+    system_objects.ensure([JOB], 0.0)
+    before = len(api.writes)
+    system_objects.ensure([JOB], 60.0)
+
+    assert [w for w in api.writes[before:] if "poddisruptionbudgets" in w.path] == []
+
+
+def test_a_budget_that_goes_while_it_is_looked_at_is_made_soon(
+    api: Instant, system_objects: SystemObjects
+) -> None:
+    """Between the refused creation and the read."""
+    exists = errors.AlreadyExists("exists", status=409, reason="AlreadyExists")
+    api.fake.faults.fail_next(exists, match=of("POST", "/poddisruptionbudgets"))
+    (event,) = system_objects.ensure([JOB], 0.0)
+    system_objects.ensure([JOB], 5.0)
+
+    assert event.reason == "BudgetNotProvided"
+    assert _minimums(api) == {"net-trainers": 2}
+
+
+def test_a_job_that_is_deleted_while_its_budget_is_checked_is_forgotten(api: Instant) -> None:
+    """What the batch says of it comes too late."""
+    pool = SameThread(ends=False)
+    system_objects = SystemObjects(api, pool)
+    system_objects.ensure([JOB], 0.0)
+    system_objects.forget(JOB)
+    pool.futures[0].set_result([(JOB, "no")])
+
+    assert system_objects.ensure([], 1.0) == []
+    assert system_objects._due_s == {}  # noqa: SLF001 - that nothing piles up inside is the fact
