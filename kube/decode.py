@@ -80,7 +80,7 @@ def pod(obj: Object) -> Pod:
     status = obj.get("status") or {}
     labels = meta.get("labels") or {}
     annotations = meta.get("annotations") or {}
-    requests = podspec.requests(spec)
+    requests = podspec.requests(spec, status)
     phase = _PHASES.get(status.get("phase") or "Pending", Phase.UNKNOWN)
     ready, disrupted, refused = _pod_conditions(status.get("conditions"))
     terminal = phase is Phase.SUCCEEDED or phase is Phase.FAILED
@@ -124,6 +124,7 @@ def pod(obj: Object) -> Pod:
         scheduler=intern(spec.get("schedulerName") or DEFAULT_SCHEDULER),
         only_resources=podspec.only_resources(spec),
         refused=refused,
+        resize=podspec.lacking(spec, status),
     )
 
 

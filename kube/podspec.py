@@ -25,25 +25,81 @@ _NOWHERE = (Requirement("metadata.name", "In", ()),)
 """A term that no node matches: the meaning upstream of a selector that has only empty terms."""
 
 
-def requests(spec: Mapping[str, Any]) -> Resources:
+def requests(spec: Mapping[str, Any], status: Mapping[str, Any] | None = None) -> Resources:
     """The requests that kube-scheduler counts: containers, sidecars, overhead and "pods".
 
     Limits replace missing requests, as the API server's defaulting does. EDL's marker resource is
     left out (`ignoredByScheduler`). A malformed quantity counts as 0.
+
+    Args:
+        spec: A core/v1 `PodSpec`.
+        status: The pod's `PodStatus`: while it is resized in place, each container counts with
+            the largest of what it requests, has been allocated and has; with the last two only
+            where its node can never give it more (Infeasible).
     """
+    return _counted(spec, status or {}, infeasible=resize_state(status or {}) == "Infeasible")
+
+
+def lacking(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Resources | None:
+    """What a pod's node lacks for a resize that the kubelet has deferred; None without one."""
+    if resize_state(status) != "Deferred":
+        return None
+    wanted = _counted(spec, status, infeasible=False)
+    present = _counted(spec, status, infeasible=True)
+    growth = {name: amount - present.get(name, 0) for name, amount in wanted.items()}
+    return {name: amount for name, amount in growth.items() if amount > 0} or None
+
+
+def resize_state(status: Mapping[str, Any]) -> str:
+    """Reason of the condition PodResizePending: Deferred, Infeasible, or "" without one."""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodResizePending":
+            return condition.get("reason") or ""
+    return ""
+
+
+def _counted(spec: Mapping[str, Any], status: Mapping[str, Any], *, infeasible: bool) -> Resources:
+    containers = spec.get("containers") or ()
+    init = spec.get("initContainers") or ()
+    statuses = {
+        entry.get("name"): entry
+        for kind in ("containerStatuses", "initContainerStatuses")
+        for entry in status.get(kind) or ()
+    }
     return _requests(
         orjson.dumps(
             (
-                [c.get("resources") for c in spec.get("containers") or ()],
                 [
-                    (c.get("resources"), c.get("restartPolicy"))
-                    for c in spec.get("initContainers") or ()
+                    (c.get("resources"), _granted(c, statuses.get(c.get("name"))))
+                    for c in containers
                 ],
-                spec.get("resources"),
+                [
+                    (
+                        c.get("resources"),
+                        c.get("restartPolicy"),
+                        _granted(c, statuses.get(c.get("name"))),
+                    )
+                    for c in init
+                ],
+                (spec.get("resources"), _granted(spec, status)),
                 spec.get("overhead"),
+                infeasible,
             )
         )
     )
+
+
+def _granted(holder: Mapping[str, Any], status: Mapping[str, Any] | None) -> list[Any] | None:
+    """Requests that a container, or a pod as a whole, has been allocated and has.
+
+    None where its status does not say, or says what the spec does: most pods share their spec.
+    """
+    actuated = (status or {}).get("resources")
+    if status is None or actuated is None:
+        return None
+    requested = (holder.get("resources") or {}).get("requests")
+    granted = [status.get("allocatedResources"), actuated.get("requests")]
+    return None if granted == [requested, requested] else granted
 
 
 def limits(spec: Mapping[str, Any]) -> Resources:
@@ -120,23 +176,24 @@ def amounts(quantities: Mapping[str, Any] | None) -> dict[str, int]:
 
 @lru_cache(maxsize=_SHAPES)
 def _requests(raw: bytes) -> Resources:
-    containers, init, pod_level, overhead = orjson.loads(raw)
+    containers, init, (pod_level, pod_granted), overhead, infeasible = orjson.loads(raw)
     total: dict[str, int] = {}
-    for resources in containers:
-        add(total, _requested(resources))
+    for resources, granted in containers:
+        add(total, _effective(resources, granted, infeasible=infeasible))
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
-    for resources, restart_policy in init:
-        requested = _requested(resources)
+    for resources, restart_policy, granted in init:
         if restart_policy == "Always":
+            requested = _effective(resources, granted, infeasible=infeasible)
             add(total, requested)
             add(sidecars, requested)
             _raise_to(peak, sidecars)
         else:
+            requested = _requested(resources)
             add(requested, sidecars)
             _raise_to(peak, requested)
     _raise_to(total, peak)
-    _override(total, pod_level or {})
+    _override(total, pod_level or {}, pod_granted, infeasible=infeasible)
     add(total, amounts(overhead))
     total["pods"] = 1
     total.pop(TRAINER_RESOURCE, None)
@@ -154,9 +211,31 @@ def _requested(resources: Mapping[str, Any] | None) -> dict[str, int]:
     return amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
 
 
-def _override(total: dict[str, int], pod_level: Mapping[str, Any]) -> None:
+def _effective(
+    resources: Mapping[str, Any] | None, granted: list[Any] | None, *, infeasible: bool
+) -> dict[str, int]:
+    """Requests during a resize (k8s.io/component-helpers `determineEffectiveRequests`)."""
+    if granted is None:
+        return _requested(resources)
+    effective = {} if infeasible else _requested(resources)
+    for quantities in granted:
+        _raise_to(effective, amounts(quantities))
+    return effective
+
+
+def _override(
+    total: dict[str, int],
+    pod_level: Mapping[str, Any],
+    granted: list[Any] | None,
+    *,
+    infeasible: bool,
+) -> None:
     """Pod-level requests replace the containers' sum; pod-level limits only fill gaps in it."""
     requested, limits = amounts(pod_level.get("requests")), amounts(pod_level.get("limits"))
+    if granted is not None:
+        of_pod = {"requests": pod_level.get("requests")}
+        effective = _effective(of_pod, granted, infeasible=infeasible)
+        requested = {name: effective.get(name, 0) for name in requested}
     for name in (*requested, *limits):
         if name in _POD_LEVEL or name.startswith("hugepages-"):
             total[name] = requested[name] if name in requested else total.get(name, limits[name])

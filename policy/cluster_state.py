@@ -40,6 +40,8 @@ class ClusterState:
         """uid -> pods that wait for a node."""
         self.leaving: dict[str, Pod] = {}
         """uid -> bound pods that are being deleted."""
+        self.resizing: dict[str, Pod] = {}
+        """uid -> bound pods whose node lacks capacity for their larger size."""
         self.members: dict[str, dict[str, Pod]] = {}
         """Job key -> uid -> its trainer pods, terminal ones included."""
         self.master_hosts: dict[str, dict[str, Pod]] = {}
@@ -124,6 +126,8 @@ class ClusterState:
     def _bind(self, pod: Pod) -> None:
         self.bound.setdefault(pod.node, {})[pod.uid] = pod
         amounts.add(self.used.setdefault(pod.node, {}), pod.requests)
+        if pod.resize and not pod.deleting:
+            self.resizing[pod.uid] = pod
         if pod.deleting:
             self.leaving[pod.uid] = pod
             amounts.add(self.releasing.setdefault(pod.node, {}), pod.requests)
@@ -149,6 +153,7 @@ class ClusterState:
 
     def _unbind(self, pod: Pod) -> None:
         _remove(self.bound, pod.node, pod.uid)
+        self.resizing.pop(pod.uid, None)
         _subtract(self.used, pod)
         if self.leaving.pop(pod.uid, None):
             _subtract(self.releasing, pod)

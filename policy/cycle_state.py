@@ -23,7 +23,7 @@ from policy.plan import (
     ReleaseServer,
 )
 from policy.reasons import Reason
-from policy.snapshot import Constraints, Horizon, Job, Pod, Resources
+from policy.snapshot import Constraints, Job, Pod, Resources
 from policy.stranding import StrandingNodes
 
 _REASON_OF = {Tier.GUARANTEED: Reason.GUARANTEED, Tier.SURPLUS: Reason.SURPLUS}
@@ -182,8 +182,7 @@ class CycleState:
         self.now_s = now_s
         self.history = history
         self.packing = cluster.packing
-        horizon = Horizon.of(now_s, policy.tiers.grace_seconds)
-        self.capacity = FreeCapacity(cluster, policy.node_pools, horizon)
+        self.capacity = FreeCapacity(cluster, policy, now_s)
         self.drafts = self._new_drafts()
         self.quotas = ceilings.Quotas(policy, cluster)
         for draft in self.drafts:

@@ -13,7 +13,7 @@ from policy import amounts
 from policy.cluster_state import ClusterState
 from policy.fits import Cost, Entry
 from policy.live_trainers import is_surplus
-from policy.model import NodePool
+from policy.model import Policy
 from policy.placement import CHEAPEST
 from policy.snapshot import Constraints, Horizon, Pod, Resources
 
@@ -36,24 +36,17 @@ _Key = tuple[When, tuple[tuple[str, int], ...], Constraints, frozenset[str], boo
 class FreeCapacity:
     """The free capacity of each node during one plan: a mutable overlay of the cluster's state."""
 
-    def __init__(
-        self, cluster: ClusterState, pools: tuple[NodePool, ...], horizon: Horizon
-    ) -> None:
-        """Starts from what is free in the cluster.
-
-        Args:
-            cluster: The cluster's state.
-            pools: Node pools of the policy, which limit trainers only.
-            horizon: When a leaving pod must be due, for its capacity to count as free later.
-        """
+    def __init__(self, cluster: ClusterState, policy: Policy, now_s: float) -> None:
+        """Starts from what is free in the cluster; the policy's node pools limit trainers only."""
         self._cluster = cluster
-        self._pools = pools
+        self._pools = policy.node_pools
         self._now = _CopyOnWrite(cluster.available)
         self._releasing = _CopyOnWrite(cluster.releasing)
         self._surplus = _CopyOnWrite(cluster.surplus)
         self._versions: dict[str, int] = {}
         self._version = 0
         self._heaps: dict[_Key, _Heap] = {}
+        horizon = Horizon.of(now_s, policy.tiers.grace_seconds)
         for pod in cluster.leaving.values():
             if not pod.leaves_within(horizon):
                 amounts.subtract(self._releasing.writable(pod.node), pod.requests)

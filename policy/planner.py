@@ -28,7 +28,9 @@ def plan(
         The plan. Planning again on its outcome gives nothing more to do.
     """
     state = CycleState(cluster, policy, now_s, history or History())
-    # 1. Services first: reserve capacity for waiting pods that outrank surplus.
+    # 1. Services first: make room for those that grow in place; reserve capacity for waiting pods
+    # that outrank surplus.
+    services.serve_resizes(state)
     services.reserve_places(state)
     # 2. Limits: release trainers above a maximum or a quota, and those of stopped jobs.
     limits.release_excess(state)

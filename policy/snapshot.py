@@ -222,6 +222,8 @@ class Pod:
     only_resources: bool = True
     """Whether its spec asks the scheduler for resources and nodes only: for no claim, no host port,
     and no place beside or apart from other pods. Of the others EDL cannot tell where they fit."""
+    resize: Resources | None = None
+    """What its node lacks for the larger size that `requests` has: its resize is Deferred."""
     refused: bool = False
     """Condition PodScheduled is false with reason Unschedulable: kube-scheduler has tried it."""
 

@@ -7,6 +7,7 @@ services need at once, ahead of kube-scheduler (docs/decisions/0004).
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
@@ -34,6 +35,23 @@ _Shape = tuple[tuple[tuple[str, int], ...], Constraints, Role | None, int, bool,
 _Rank = tuple[float, float, float, float]
 """Trainers lost for each pod that then fits, largest share of their jobs (negated), uncommitted
 work, age."""
+
+
+def serve_resizes(state: CycleState) -> None:
+    """Releases trainers on a node where a service waits to become larger in place.
+
+    kube-scheduler counts the larger size already, but preempts nobody for it.
+    """
+    pods = [pod for pod in state.cluster.resizing.values() if pod.node in state.cluster.nodes]
+    for pod in pods:
+        state.unreserve_place(pod.node, pod.resize or {})
+    for pod in sorted(pods, key=lambda pod: (-pod.priority, pod.created_s, pod.key, pod.uid)):
+        lacking = pod.resize or {}
+        # No scheduler has a say, and its kubelet lacks nothing but resources.
+        growth = replace(pod, requests=lacking, only_resources=True, scheduler=DEFAULT_SCHEDULER)
+        fits = amounts.within(lacking, state.capacity.free_later(pod.node))
+        if fits or not _Reclaim(state, [growth]).place_on(pod.node):
+            state.reserve_place(pod.node, lacking)
 
 
 def reserve_places(state: CycleState) -> None:
@@ -153,6 +171,13 @@ class _Reclaim:
             if current_rank is not None:
                 heappush(heap, (current_rank, name))
         return len(self._pods)
+
+    def place_on(self, name: str) -> bool:
+        """Reserves reclaimable capacity of one node for the first pod, if it has enough."""
+        fits = self._first_rank(name) is not None
+        if fits:
+            self._place_one(name)
+        return fits
 
     def _add_preemptible(self, draft: JobDraft, pod: Pod) -> None:
         self._owner[pod.uid] = draft

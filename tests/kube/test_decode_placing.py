@@ -73,3 +73,20 @@ def test_a_node_that_is_not_ready_tells_since_when_or_nothing(
     node = decode.node({"metadata": {"name": "n"}, "status": {"conditions": [condition]}})
 
     assert (node.ready, node.silent, node.unready_s == decode.seconds(stamp)) == expected
+
+
+def test_a_deferred_resize_is_read() -> None:
+    """The pod counts with its larger size, of which its node lacks a part."""
+    main = {"name": "main", "resources": {"requests": {"cpu": "4"}}}
+    granted = {"requests": {"cpu": "1"}}
+    obj = plain_pod(
+        containerStatuses=[
+            {"name": "main", "allocatedResources": granted["requests"], "resources": granted}
+        ],
+        conditions=[{"type": "PodResizePending", "status": "True", "reason": "Deferred"}],
+    )
+    obj["spec"]["containers"] = [main]
+    pod = decode.pod(obj)
+
+    assert (pod.requests["cpu"], pod.resize) == (4000, {"cpu": 3000})
+    assert decode.pod(plain_pod()).resize is None

@@ -153,3 +153,87 @@ def test_the_sum_is_never_less_than_a_part(parts: list[dict[str, str]]) -> None:
 def test_limits_are_those_of_the_whole_pod(spec: dict[str, Any], expected: dict[str, int]) -> None:
     """Containers and sidecars add up; where one has no limit the pod has none."""
     assert podspec.limits(spec) == expected
+
+
+def _resized(
+    requested: str, allocated: str, actuated: str, reason: str = ""
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Spec and status of a pod whose only container is resized in place."""
+    spec = {"containers": [{"name": "main", **container(requested)}]}
+    main = {
+        "name": "main",
+        "allocatedResources": {"cpu": allocated},
+        "resources": {"requests": {"cpu": actuated}},
+    }
+    conditions = [{"type": "Ready"}, {"type": "PodResizePending", "reason": reason}]
+    return spec, {"containerStatuses": [main], "conditions": conditions if reason else None}
+
+
+@pytest.mark.parametrize(
+    ("requested", "allocated", "actuated", "reason", "expected"),
+    [
+        ("2", "2", "2", "", 2000),
+        ("4", "2", "2", "Deferred", 4000),
+        ("4", "2", "3", "Infeasible", 3000),
+        ("4", "3", "2", "Infeasible", 3000),
+        ("1", "2", "2", "", 2000),
+        ("1", "1", "2", "", 2000),
+        ("1", "2", "1", "Deferred", 2000),
+    ],
+)
+def test_a_pod_that_is_resized_counts_with_its_largest_size(
+    requested: str, allocated: str, actuated: str, reason: str, expected: int
+) -> None:
+    """Requested, allocated, actual; without the first where the node can never give it.
+
+    k8s.io/component-helpers v0.36 `determineEffectiveRequests`.
+    """
+    spec, status = _resized(requested, allocated, actuated, reason)
+
+    assert podspec.requests(spec, status) == {"cpu": expected, "pods": 1}
+
+
+@pytest.mark.parametrize(
+    ("requested", "allocated", "reason", "expected"),
+    [
+        ("4", "1", "Deferred", {"cpu": 3000}),
+        ("4", "1", "Infeasible", None),
+        ("4", "1", "", None),
+        ("1", "4", "Deferred", None),
+    ],
+)
+def test_a_deferred_resize_lacks_the_difference(
+    requested: str, allocated: str, reason: str, expected: dict[str, int] | None
+) -> None:
+    """Between what the pod requests and what its node has given it."""
+    assert podspec.lacking(*_resized(requested, allocated, allocated, reason)) == expected
+
+
+def test_sidecars_are_resized_and_other_init_containers_are_not() -> None:
+    """Those have ended, or run before a resize can be."""
+    init = [{"name": "a", **container("1", sidecar=True)}, {"name": "b", **container("1")}]
+    statuses = [
+        {"name": name, "resources": {"requests": {"cpu": "9"}}} for name in ("a", "b", "gone")
+    ]
+    spec = {"initContainers": init, "containers": [container("1")]}
+
+    assert podspec.requests(spec, {"initContainerStatuses": statuses})["cpu"] == 10_000
+
+
+def test_pod_level_requests_are_resized_too() -> None:
+    """By the status of the pod, for the resources that its spec names."""
+    spec = {"containers": [], "resources": {"requests": {"cpu": "2"}, "limits": {"memory": "1Ki"}}}
+    status = {
+        "allocatedResources": {"cpu": "3", "memory": "9Ki"},
+        "resources": {"requests": {"cpu": "1"}},
+    }
+
+    assert podspec.requests(spec, status) == {"cpu": 3000, "memory": 1024, "pods": 1}
+    assert podspec.requests(spec, {"resources": {}}) == podspec.requests(spec)
+
+
+def test_a_status_that_says_what_the_spec_does_shares_its_requests() -> None:
+    """Thousands of pods have one record of requests."""
+    spec, status = _resized("2", "2", "2")
+
+    assert podspec.requests(spec, status) is podspec.requests(spec)

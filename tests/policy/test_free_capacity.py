@@ -5,9 +5,18 @@ from hypothesis import strategies as st
 
 from policy import amounts
 from policy.free_capacity import FreeCapacity, When
-from policy.model import NodePool
-from policy.snapshot import ALWAYS, ANYWHERE, Constraints, Node, Pod, Requirement
-from tests.support.builders import cluster_state, job, node, service, shape, trainer, trainers
+from policy.model import NodePool, Policy
+from policy.snapshot import ANYWHERE, Constraints, Node, Pod, Requirement
+from tests.support.builders import (
+    NOW_S,
+    cluster_state,
+    job,
+    node,
+    service,
+    shape,
+    trainer,
+    trainers,
+)
 from tests.support.strategies import CALM
 
 _JOB = job("a", 1, 4)
@@ -17,7 +26,7 @@ _ONLY_N1 = Constraints(terms=((Requirement("metadata.name", "In", ("n1",)),),))
 def _capacity(
     nodes: Sequence[Node], pods: Sequence[Pod] = (), pools: tuple[NodePool, ...] = ()
 ) -> FreeCapacity:
-    return FreeCapacity(cluster_state(nodes, [_JOB], pods), pools, ALWAYS)
+    return FreeCapacity(cluster_state(nodes, [_JOB], pods), Policy(node_pools=pools), NOW_S)
 
 
 def _place(
@@ -110,7 +119,7 @@ def test_slots_respect_constraints_and_closed_nodes() -> None:
 def test_a_slot_is_always_the_cheapest(sizes: list[int], steps: list[tuple[str, int]]) -> None:
     """After any reservations the heap gives the same answer as a full search."""
     cluster = cluster_state([node(f"n{i}", size) for i, size in enumerate(sizes)], [_JOB])
-    capacity, packing = FreeCapacity(cluster, (), ALWAYS), cluster.packing
+    capacity, packing = FreeCapacity(cluster, Policy(), NOW_S), cluster.packing
     reservations: list[tuple[str, int]] = []
     for action, cpu in steps:
         fitting = [

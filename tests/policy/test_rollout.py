@@ -140,8 +140,8 @@ def test_a_name_chooses_as_a_label_would(
     for number, (where, amount, kind) in enumerate(taken):
         pod = service(f"s{number}", amount, f"n{where}", deleting=kind == "l")
         pods.append(trainer(owner, number, f"n{where}") if kind == "t" else pod)
-    pools = (NodePool(name="p", labels={"p": "y"}),)
-    capacity = FreeCapacity(cluster_state(nodes, [owner], pods), pools)
+    policy = Policy(node_pools=(NodePool(name="p", labels={"p": "y"}),))
+    capacity = FreeCapacity(cluster_state(nodes, [owner], pods), policy, NOW_S)
 
     def choices(constraints: Constraints) -> list[object]:
         requests = shape(cpu)

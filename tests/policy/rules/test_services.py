@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tests.support.builders import (
     job,
     node,
     service,
+    shape,
     trainer,
     trainers,
 )
@@ -264,3 +266,71 @@ def test_nothing_is_released_for_a_pod_that_declined_capacity() -> None:
     history = History(offered={"uid-s": (NOW_S - 100.0, 1)})
 
     assert _released(_plan([node("n0", 10)], [_A], pods, history)) == []
+
+
+def _growing(name: str, lacking: float, **fields: Any) -> Pod:
+    """A service of 5 CPU on n0 that waits to become larger in place by `lacking`."""
+    return service(name, 5 + lacking, "n0", resize={"cpu": int(lacking * 1000)}, **fields)
+
+
+@pytest.mark.parametrize(("lacking", "count"), [(1, 0), (2, 1), (5, 1), (6, 1), (7, 2), (17, 0)])
+def test_trainers_give_way_to_a_service_that_grows_in_place(lacking: float, count: int) -> None:
+    """As few as are needed for the difference, on its node; where all are too few, none."""
+    pods = [*trainers(_A, ["n1", "n0", "n0", "n0"]), _growing("db", lacking)]
+
+    new_plan = _plan([node("n0", 21), node("n1", 5)], [_A], pods)
+
+    assert len(_released(new_plan)) == count
+    assert {release.node for release in new_plan.releases} <= {"n0"}
+    assert {release.reason for release in new_plan.releases} <= {Reason.SERVICES_FIRST}
+    assert new_plan.reclaimed_for == ({"uid-db"} if count else set())
+
+
+def test_a_service_that_grows_says_how_much_it_lacks() -> None:
+    """And not what it has already."""
+    pods = [*trainers(_A, ["n1", "n0"]), _growing("db", 2)]
+
+    new_plan = _plan([node("n0", 10), node("n1", 5)], [_A], pods)
+
+    assert new_plan.releases[0].figures == {"service": "shop/db", "needs": {"cpu": 2000}}
+
+
+def test_services_that_grow_on_one_node_are_served_by_priority() -> None:
+    """There is enough for one of them, and trainers do not take it."""
+    pods = [*trainers(_A, ["n1", "n0"]), _growing("db", 5), _growing("high", 4, priority=9)]
+
+    new_plan = _plan([node("n0", 15), node("n1", 5)], [_A], pods)
+
+    assert new_plan.reclaimed_for == {"uid-high"}
+    assert not new_plan.creates
+
+
+@pytest.mark.parametrize(
+    "growing",
+    [
+        _growing("db", 2, preempts=False),
+        _growing("db", 2, deleting=True),
+        _growing("db", 2, priority=-2000),
+        replace(trainer(_B, 1, "n0"), requests=shape(7), resize=shape(2)),
+    ],
+)
+def test_who_would_preempt_nobody_takes_nothing_for_its_growth(growing: Pod) -> None:
+    """Training, low priorities, `preemptionPolicy: Never`, and what is leaving."""
+    pods = [*trainers(_A, ["n1", "n0"]), growing]
+
+    assert not _plan([node("n0", 10), node("n1", 5)], [_A], pods).releases
+
+
+def test_growth_on_a_node_that_is_gone_is_no_demand() -> None:
+    """Its pods will be replaced elsewhere."""
+    pods = [*trainers(_A, ["n1", "n1"]), _growing("db", 2)]
+
+    assert not _plan([node("n1", 10)], [_A], pods).releases
+
+
+def test_growth_that_brings_nothing_is_served_less_and_less() -> None:
+    """The kubelet may still not admit it; as with pods that wait for something else."""
+    pods = [*trainers(_A, ["n1", "n0"]), _growing("db", 2)]
+    before = History(reclaimed_for={"uid-db": (1, NOW_S - 9)})
+
+    assert not _plan([node("n0", 10), node("n1", 5)], [_A], pods, before).releases
