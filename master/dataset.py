@@ -74,7 +74,8 @@ class Evaluation:
 
     def dump(self) -> list[Any]:
         """The evaluation as snapshots contain it."""
-        return [self.model_version, self.records, self.sums, self.weights, self.complete]
+        sums, weights = dict(self.sums), dict(self.weights)
+        return [self.model_version, self.records, sums, weights, self.complete]
 
 
 class Dataset:
@@ -134,11 +135,15 @@ class Dataset:
         self.advance()
         return leases
 
+    def task(self, epoch: int, index: int) -> str:
+        """The name of a task, by which trainers report it."""
+        return f"{self.name}/{epoch}/{index}"
+
     def lease_json(self, epoch: int, index: int, attempt: int) -> Json:
         """A lease as in the protocol."""
         span = self.partitioning.span(index)
         lease: Json = {
-            "task": f"{self.name}/{epoch}/{index}",
+            "task": self.task(epoch, index),
             "attempt": attempt,
             "kind": self.kind,
             "dataset": self.name,

@@ -35,7 +35,7 @@ class Failures:
 
     def dump(self) -> Json:
         """The failures as JSON; see `load`."""
-        return {"failed": self.job_reason, "failures": self.newest, "dropped": self.dropped}
+        return {"failed": self.job_reason, "failures": self.newest, "dropped": [*self.dropped]}
 
     def load(self, dumped: Json) -> None:
         """Restores what `dump` wrote."""

@@ -7,7 +7,7 @@ from master.commands import Acknowledgement, LeaseEntry, More, TaskFailure, Work
 from master.dataset_registry import DatasetRegistry
 from master.failures import Failures
 from master.task_queue import TaskQueue
-from master.trainers import Trainer
+from master.trainers import Trainer, TrainerRegistry
 from master.types import Json
 
 ACCEPTED, STALE, UNKNOWN = "accepted", "stale", "unknown"
@@ -136,6 +136,24 @@ class Leases:
         """The lost records as JSON, see `load`; the leases are those of trainers and epochs."""
         return {"lost_records": self.lost_records}
 
-    def load(self, dumped: Json) -> None:
-        """Restores what `dump` wrote."""
+    def load(self, dumped: Json, trainers: TrainerRegistry) -> None:
+        """Restores what `dump` wrote, and the lists of trainers from those of epochs.
+
+        Earlier versions wrote trainers' lists while they changed. Where both differ in a snapshot,
+        every master that resumed from it would end.
+
+        Args:
+            dumped: The snapshot.
+            trainers: Its trainers, without leases.
+        """
         self.lost_records = dumped["lost_records"]
+        for dataset in self._registry.by_name.values():
+            for epoch in dataset.open.values():
+                for index, outstanding in epoch.outstanding.items():
+                    if outstanding.holder is None:
+                        continue
+                    holder = trainers.find(outstanding.holder)
+                    if holder is None:
+                        epoch.give_back(index)
+                    else:
+                        holder.leases[dataset.task(epoch.number, index)] = outstanding.attempt

@@ -336,7 +336,10 @@ class Ledger:
     # -- snapshots ---------------------------------------------------------------------------
 
     def dump(self) -> Json:
-        """The whole ledger as JSON, some kilobytes however large the data; see `load`."""
+        """The whole ledger as JSON, some kilobytes however large the data; see `load`.
+
+        It shares nothing that changes with the ledger, so another thread may write it.
+        """
         return {
             "version": VERSION,
             "job": self.job,
@@ -357,7 +360,7 @@ class Ledger:
         self._registry.load(dumped)
         self._queue.load(dumped)
         self._failures.load(dumped)
-        self._leases.load(dumped)
+        self._leases.load(dumped, self.trainers)
         self._takeover.load(dumped)
         self._checkpoints.load(dumped)
 

@@ -72,7 +72,7 @@ class TrainerRegistry:
             {
                 "name": trainer.name,
                 "incarnation": trainer.incarnation,
-                "held": trainer.leases,
+                "held": dict(trainer.leases),
                 "call": trainer.call,
                 "answer": trainer.answer,
                 "acked": dict(list(trainer.acked.items())[-_MOST_DUMPED:]),
@@ -82,13 +82,13 @@ class TrainerRegistry:
         ]
 
     def load(self, dumped: list[Json]) -> None:
-        """Restores what `dump` wrote."""
+        """Restores what `dump` wrote, without leases: `Leases.load` takes them from the epochs."""
         self._by_name = {}
         for entry in dumped:
             trainer = self._by_name[entry["name"]] = Trainer(
                 entry["name"],
                 entry["incarnation"],
-                entry["held"],
+                {},
                 entry["call"],
                 entry["answer"],
                 *entry["counts"],

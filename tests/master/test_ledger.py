@@ -378,3 +378,23 @@ def _largest(value: Any) -> int:
     if isinstance(value, list):
         return max(map(_largest, value), default=0)
     return value if isinstance(value, int) else 0
+
+
+def test_a_snapshot_whose_trainers_and_epochs_differ_can_be_resumed_from() -> None:
+    """Epochs count: a lease that they do not know is none, one of an unknown trainer is returned."""
+    ledger = opened("a", "b")
+    work(ledger, "a", want=1)
+    (leased,) = work(ledger, "b", want=1)["tasks"]
+    torn = ledger.dump()
+    torn["members"][0]["held"]["train/0/3"] = 1
+    del torn["members"][1]
+    resumed = Ledger("digits")
+    resumed.load(torn)
+
+    resumed.execute(TakeOver())
+    resumed.execute(EndSettling())
+    join(resumed, "c")
+    tasks = {task["task"] for task in work(resumed, "c", want=9)["tasks"]}
+
+    assert tasks == {f"train/0/{index}" for index in range(4)}
+    assert leased["task"] in tasks

@@ -32,6 +32,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.failures: Counter[str] = Counter()
         self.attempts: dict[str, int] = {}
         self.old: list[tuple[str, Json]] = []
+        self.dumped: Json = {}
+        self.written = b""
 
     def _over(self, task: str) -> bool:
         return bool(self.done_counts[task]) or self.failures[task] >= FAILURE_BUDGET
@@ -114,6 +116,18 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledger = Ledger("digits", most_dropped=100)
         self.ledger.load(dumped)
         assert orjson.loads(orjson.dumps(self.ledger.dump())) == dumped
+
+    @rule()
+    def dump(self) -> None:
+        """Dumps the ledger, as before a snapshot is written on another thread."""
+        self.dumped = self.ledger.dump()
+        self.written = orjson.dumps(self.dumped)
+
+    @precondition(lambda self: self.dumped)
+    @invariant()
+    def a_dump_stays_what_it_is(self) -> None:
+        """What the ledger does later does not reach a dump that is still being written."""
+        assert orjson.dumps(self.dumped) == self.written
 
     @invariant()
     def nothing_is_accepted_twice(self) -> None:
