@@ -26,7 +26,7 @@ QUICK = ((50, 200), 9)
 
 _ROOT = Path(__file__).parents[1]
 _DESCRIPTION = """Measures on synthetic clusters of 100, 1 000 and 5 000 nodes (ten pods per node, a
-job per five nodes) how long a plan and the extender's responses take; then a master with sixteen
+job per five nodes) how long a plan, plans of odd clusters and the extender's responses take; then a master with sixteen
 trainers, the overhead of the SDK, an all-reduce, and synchronous training while members change: its
 pauses, loss curve and speed. Prints the results and writes build/bench/report.json. Takes half an
 hour; avoid other load meanwhile."""

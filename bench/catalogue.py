@@ -1,10 +1,11 @@
 """All benchmarks by their name on the command line."""
 
-from bench import curves, exchange, extender, master, plan, pserver, rounds, sdk, steps
+from bench import curves, exchange, extender, master, odd, plan, pserver, rounds, sdk, steps
 from bench.benchmark import Benchmark
 
 BENCHMARKS: dict[str, Benchmark] = {
     "plan": plan.run,
+    "odd": odd.run,
     "master": master.run,
     "sdk": sdk.run,
     "extender": extender.run,

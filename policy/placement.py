@@ -11,6 +11,7 @@ from math import gcd
 
 from policy import amounts
 from policy.decisions import Figures
+from policy.filling import Filling
 from policy.model import NodePool
 from policy.reasons import Reason
 from policy.snapshot import Constraints, Node, Requirement, Resources, Taint, Toleration
@@ -84,8 +85,6 @@ _MAX_SET = 4
 _TWELFTHS = 12
 """The least common multiple of 1 to `_MAX_SET`."""
 _MAX_WORTH = 1000
-_MAX_EXACT = 64
-"""Number of trainers of one shape on a node up to which fillings are optimal."""
 _CACHE_SIZE = 262_144
 """Cached fillings, some 50 MB; nodes with the same free amounts share them."""
 
@@ -122,7 +121,7 @@ class Packing:
             gcd(*(dict(shape).get(name, 0) for shape in self.shapes)) for name in self._names
         )
         """Free amounts are rounded down to multiples of these: no shape can use the remainder."""
-        self._vectors = tuple(
+        vectors = tuple(
             tuple(
                 dict(shape).get(name, 0) // divisor
                 for name, divisor in zip(self._names, self._divisors, strict=True)
@@ -138,33 +137,11 @@ class Packing:
 
         Rounded, so that adding a node to a large cluster leaves all costs unchanged.
         """
-        self._best = lru_cache(maxsize=_CACHE_SIZE)(self._fill_from)
+        self._value = lru_cache(maxsize=_CACHE_SIZE)(Filling(vectors, self.worths).best)
 
     def value(self, free: Mapping[str, int]) -> int:
-        """The largest sum of worths of whole trainers that fit into `free`."""
+        """The largest sum of worths of whole trainers that fit into `free`, or nearly so."""
         return self._value(self._rounded({}, free, 0))
-
-    def _value(self, free: tuple[int, ...]) -> int:
-        return self._best(0, free) if self._vectors else 0
-
-    def _fill_from(self, first: int, free: tuple[int, ...]) -> int:
-        """Value of the best filling with the shapes from `first` on: one more of it, or none.
-
-        Optimal while a shape fits at most `_MAX_EXACT` times; of small shapes on large nodes the
-        number beyond that is assumed to be part of the filling.
-        """
-        shape, worth = self._vectors[first], self.worths[first]
-        most = min(f // s for f, s in zip(free, shape, strict=True) if s)
-        if first + 1 == len(self._vectors):
-            return most * worth
-        certain = max(0, most - _MAX_EXACT)
-        if certain:
-            free = tuple(f - certain * s for f, s in zip(free, shape, strict=True))
-        best = self._best(first + 1, free)
-        if most:
-            remaining = tuple(f - s for f, s in zip(free, shape, strict=True))
-            best = max(best, worth + self._best(first, remaining))
-        return best + certain * worth
 
     def cost(self, requests: Resources, free: Mapping[str, int]) -> tuple[int, int]:
         """(fragmentation cost, free CPU that remains) of a placement; lower is better.
@@ -175,7 +152,7 @@ class Packing:
         """
         before = self._value(self._rounded(requests, free, 0))
         fragmented = min(
-            (before - self._value(self._rounded(requests, free, count))) * _TWELFTHS // count
+            max(0, before - self._value(self._rounded(requests, free, count))) * _TWELFTHS // count
             for count in range(1, 1 + max(1, min(_MAX_SET, amounts.times(requests, free))))
         )
         return fragmented, free.get("cpu", 0) - requests.get("cpu", 0)

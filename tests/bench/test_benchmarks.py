@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from bench import __main__ as command
-from bench import extender, plan, replay_api_server
+from bench import extender, odd, plan, replay_api_server
 from bench.benchmark import Result, Setting, Times, grown
 from bench.clusters import cluster
 from e2e.measure.criteria import Criterion
@@ -32,6 +32,14 @@ def test_plan_and_extender_report_every_bar_of_the_issue(monkeypatch: pytest.Mon
     } == LIMITS
     assert len({criterion.name for criterion in criteria}) == len(criteria)
     assert all(criterion.value is not None and criterion.value > 0 for criterion in criteria)
+
+
+def test_odd_clusters_are_measured_beside_the_usual_one() -> None:
+    """The ratio has a bar: it depends less on the machine than the times do."""
+    criteria = {criterion.name: criterion for criterion in odd.run(SMALL).criteria}
+
+    assert {name for name, criterion in criteria.items() if criterion.limit} == {"odd_plan_ratio"}
+    assert all(criterion.value for criterion in criteria.values())
 
 
 def test_handlers_are_left_as_they_were() -> None:

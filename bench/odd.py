@@ -1,0 +1,84 @@
+"""Duration of plans that are harder than usual: trainers of odd amounts, and a DaemonSet's rollout.
+
+An injected sidecar adds a little to every trainer, and the sums divide by nothing: few nodes have equal
+free amounts, and no filling of a node is without waste. Each cluster is measured beside the usual one.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from bench.benchmark import Result, Setting, Times, grown
+from bench.clusters import NOW_S, cluster, policy
+from bench.shapes import SYSTEM, amounts
+from e2e.measure.criteria import Criterion
+from policy import amounts as sums
+from policy.cluster_state import ClusterState
+from policy.planner import plan
+from policy.snapshot import Constraints, Pod, Requirement, Snapshot
+
+_REPETITIONS = 3
+_SIDECAR = amounts(0.117, 137.3) | {"pods": 0}
+LIMITS = {"odd_plan_ratio": 3.0}
+
+
+def run(setting: Setting) -> Result:
+    """Measures all sizes; the criterion applies to the largest."""
+    rows = []
+    for nodes in setting.sizes:
+        setting.report_progress(f"odd, {nodes} nodes: plans with odd trainers, and of a rollout")
+        usual = cluster(nodes)
+        empty = _without_trainers(usual)
+        clusters = {"empty": empty, "odd": _with_sidecars(empty)}
+        clusters |= {"usual": usual, "rollout": _with_rollout(usual)}
+        rows.append({f"{name}_plan_ms": _plan_ms(hard) for name, hard in clusters.items()})
+        rows[-1]["odd_plan_ratio"] = rows[-1]["odd_plan_ms"] / rows[-1]["empty_plan_ms"]
+    criteria = (
+        Criterion(name, value, "" if name.endswith("ratio") else "ms", LIMITS.get(name))
+        for name, value in rows[-1].items()
+    )
+    return Result(tuple(criteria), grown(rows))
+
+
+def _plan_ms(snapshot: Snapshot) -> float:
+    """The fastest of a few plans from nothing: other load of the machine only adds to a time."""
+    times = Times()
+    for _ in range(_REPETITIONS):
+        state = ClusterState.of(snapshot)
+        times.run(lambda state=state: plan(state, policy(), NOW_S))  # type: ignore[misc] # mypy cannot type a lambda's default
+    return min(times.values)
+
+
+def _without_trainers(snapshot: Snapshot) -> Snapshot:
+    """The same cluster before any training: most of every node is free."""
+    return replace(snapshot, pods=tuple(pod for pod in snapshot.pods if pod.role is None))
+
+
+def _with_sidecars(snapshot: Snapshot) -> Snapshot:
+    """The same cluster, with a sidecar for each trainer, of a size that depends on the job."""
+    jobs = []
+    for number, job in enumerate(snapshot.jobs):
+        requests = dict(job.requests)
+        sums.add(requests, {name: amount * (1 + number % 2) for name, amount in _SIDECAR.items()})
+        jobs.append(replace(job, requests=requests))
+    return replace(snapshot, jobs=tuple(jobs))
+
+
+def _with_rollout(snapshot: Snapshot) -> Snapshot:
+    """The same cluster with one more DaemonSet, of which no pod has started yet."""
+    return replace(snapshot, pods=(*snapshot.pods, *_rollout(snapshot)))
+
+
+def _rollout(snapshot: Snapshot) -> Iterable[Pod]:
+    shape = SYSTEM[0]
+    for node in snapshot.nodes:
+        term = (Requirement("metadata.name", "In", (node.name,)),)
+        yield Pod(
+            namespace="kube-system",
+            name=f"agent-{node.name}",
+            uid=f"agent-{node.name}",
+            requests=shape.requests,
+            priority=shape.priority,
+            created_s=NOW_S - 1,
+            owner_uid="agent",
+            constraints=Constraints((term,), shape.constraints.tolerations),
+        )

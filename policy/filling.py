@@ -1,0 +1,132 @@
+"""The most worth of whole pods of a few shapes that fits into one node's free capacity.
+
+A plan solves this knapsack problem for every node. Branch and bound tries the densest shape as often as
+it fits, then less often, and ends where what remains cannot beat the best filling so far. Shapes of round
+amounts fill a node without waste, so their search ends soon. For others its steps are limited: the result
+is then a filling that exists and is nearly the best. Steps are counted, not timed: equal input gives
+equal output on every machine.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+Vector = tuple[int, ...]
+"""One amount for each resource, not negative."""
+
+MAX_STEPS = 128
+"""Fillings that one search tries; some 0.3 ms."""
+_TOLERATED = 50
+"""A search ends with a filling that misses at most this part of the largest worth."""
+
+
+class _Level(NamedTuple):
+    """A shape, in the order in which a search tries them."""
+
+    shape: Vector
+    needs: tuple[tuple[int, int], ...]
+    """(resource, amount) of those that it needs."""
+    worth: int
+    bounds: tuple[tuple[int, int, int], ...]
+    """(resource, worth, need) of the shape that has the most worth for a resource, among this one and
+    all later ones, for each resource that all these need."""
+
+    def bound(self, free: Vector) -> int | None:
+        """The most worth that this shape and all later ones can have, or None if unknown."""
+        return min([free[r] * worth // need for r, worth, need in self.bounds], default=None)
+
+
+class Filling:
+    """Searches fillings of shapes that have a worth each."""
+
+    def __init__(self, shapes: Sequence[Vector], worths: Sequence[int]) -> None:
+        """Prepares the shapes.
+
+        Args:
+            shapes: What a pod of each shape needs; at least one amount is positive.
+            worths: The worth of a pod of each shape, positive.
+        """
+        self._shapes, self._worths = tuple(shapes), tuple(worths)
+        self._levels: dict[tuple[int, ...], tuple[_Level, ...]] = {}
+        """Indices of the shapes that fit, in order -> these shapes; of four shapes at most 64 entries."""
+
+    def best(self, free: Vector) -> int:
+        """The largest sum of worths that fits into `free`, or nearly so; never more than fits."""
+        search = self.search(free)
+        return search.best if search is not None else 0
+
+    def search(self, free: Vector) -> "Search | None":
+        """A finished search, which tried the shapes with the most worth for what is scarce first.
+
+        None where no shape fits.
+        """
+        scarcity = [1 / amount if amount else 0.0 for amount in free]
+        densities = []
+        for index, (shape, worth) in enumerate(zip(self._shapes, self._worths, strict=True)):
+            if all(need <= amount for need, amount in zip(shape, free, strict=True)):
+                portion = sum([need * s for need, s in zip(shape, scarcity, strict=True)])
+                densities.append((worth / portion, worth, index))
+        if not densities:
+            return None
+        order = tuple([index for _, _, index in sorted(densities, reverse=True)])
+        levels = self._levels.get(order)
+        if levels is None:
+            levels = self._levels[order] = tuple(
+                self._level(order[number:]) for number in range(len(order))
+            )
+        return Search(levels, free, max(self._worths) // _TOLERATED)
+
+    def _level(self, indices: Sequence[int]) -> _Level:
+        shapes, worths = self._shapes, self._worths
+        bounds = []
+        for resource in range(len(shapes[0])):
+            if all(shapes[i][resource] for i in indices):
+                densest = max(indices, key=lambda i: worths[i] / shapes[i][resource])
+                bounds.append((resource, worths[densest], shapes[densest][resource]))
+        shape = shapes[indices[0]]
+        needs = tuple((resource, need) for resource, need in enumerate(shape) if need)
+        return _Level(shape, needs, worths[indices[0]], tuple(bounds))
+
+
+class Search:
+    """One search: the best filling that it came upon, and how many steps it took."""
+
+    def __init__(self, levels: Sequence[_Level], free: Vector, tolerance: int) -> None:
+        """Searches.
+
+        Args:
+            levels: The shapes, in the order in which they are tried.
+            free: The amounts to fill.
+            tolerance: How much worth a filling may miss.
+        """
+        self._levels = levels
+        self._bound = levels[0].bound(free)
+        self._tolerance = tolerance
+        self.best = 0
+        """The worth of the best filling."""
+        self.steps = 0
+        """Fillings that were completed or given up."""
+        self._fill(0, free, 0)
+
+    def _fill(self, number: int, free: Vector, worth: int) -> None:
+        """Tries all numbers of pods of a shape, beside a filling of earlier shapes with `worth`."""
+        shape, needs, each, _ = self._levels[number]
+        most = min([free[resource] // need for resource, need in needs])
+        if number + 1 == len(self._levels):
+            self.steps += 1
+            self.best = max(self.best, worth + most * each)
+            return
+        others = self._levels[number + 1]
+        for count in range(most, -1, -1):
+            remaining = tuple([f - count * need for f, need in zip(free, shape, strict=True)])
+            possible = others.bound(remaining)
+            if possible is None or worth + count * each + possible > self.best:
+                self._fill(number + 1, remaining, worth + count * each)
+            else:
+                self.steps += 1
+            if self._ends():
+                return
+
+    def _ends(self) -> bool:
+        return self.steps >= MAX_STEPS or (
+            self._bound is not None and self.best >= self._bound - self._tolerance
+        )
