@@ -11,7 +11,7 @@ from kubernetes.client.configuration import Configuration
 from pydantic import BaseModel, ValidationError
 from werkzeug.exceptions import BadRequest, ServiceUnavailable
 
-from extender import handlers, wire
+from extender import certificates, handlers, wire
 from extender.settings import ExtenderSettings
 from extender.state import ExtenderState
 from kube import decode
@@ -204,6 +204,12 @@ def build(settings: ExtenderSettings, connection: Configuration) -> WebService:
     metrics = Metrics("extender")
     age = metrics.gauge("watch_age_seconds", "Time since the last message of the quietest watch.")
     age.set_function(lambda: cache.age_s(clock.monotonic_s()))
+    expiry = metrics.gauge(
+        "certificate_expiry_timestamp_seconds",
+        "When the served certificate or the CA of callers ends, in epoch seconds; 0 without TLS.",
+    )
+    files = [path for path in (settings.tls_cert, settings.client_ca) if path is not None]
+    expiry.set_function(lambda: certificates.expiry_s(files))
     add_watch_metrics(metrics, cache.reflectors)
     extender = Extender(cache, policy, metrics)
 

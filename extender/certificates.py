@@ -1,9 +1,10 @@
 """Certificates between kube-scheduler and the extender: a CA and one leaf for each side.
 
-The scheduler reads its CA once at start, so the CA is long-lived and only leaves change; the
-server loads a renewed leaf by itself.
+Nothing renews them, and kube-scheduler goes on without an extender whose certificate has expired, so
+the leaves live as long as their CA, and a metric says when they end.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
@@ -20,8 +21,9 @@ def names(namespace: str, extra_hosts: tuple[str, ...] = ()) -> tuple[str, ...]:
 def files(namespace: str, extra_hosts: tuple[str, ...], now: datetime) -> dict[str, bytes]:
     """File name -> PEM: ca.crt, tls.crt and tls.key of the server, client.crt and client.key."""
     ca = certs.new_ca(SERVICE, now)
-    server = certs.issue(ca, SERVICE, now, hosts=names(namespace, extra_hosts))
-    client = certs.issue(ca, "kube-scheduler", now)
+    hosts = names(namespace, extra_hosts)
+    server = certs.issue(ca, SERVICE, now, hosts=hosts, life=certs.CA_LIFE)
+    client = certs.issue(ca, "kube-scheduler", now, life=certs.CA_LIFE)
     return {
         "ca.crt": ca.cert,
         "ca.key": ca.key,
@@ -30,6 +32,18 @@ def files(namespace: str, extra_hosts: tuple[str, ...], now: datetime) -> dict[s
         "client.crt": client.cert,
         "client.key": client.key,
     }
+
+
+def expiry_s(files: Iterable[Path]) -> float:
+    """When the first of some PEM files of certificates expires, in epoch seconds.
+
+    0 where there is no file, or one that cannot be read.
+    """
+    try:
+        ends_s = [certs.expires(path.read_bytes()).timestamp() for path in files]
+    except (OSError, ValueError):
+        return 0.0
+    return min(ends_s, default=0.0)
 
 
 def write(directory: Path, contents: dict[str, bytes]) -> None:

@@ -4,7 +4,7 @@ import logging
 import socket
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -66,6 +66,7 @@ def test_a_process_without_an_api_server_is_not_ready(nowhere: Path) -> None:
     assert ready.json["synced"] is False
     assert ready.json["policy"]["source"] == "default"
     assert "edl_extender_watch_age_seconds" in scrape
+    assert "edl_extender_certificate_expiry_timestamp_seconds 0.0" in scrape
 
 
 def test_with_a_client_ca_every_question_wants_a_certificate(nowhere: Path, tmp_path: Path) -> None:
@@ -115,7 +116,29 @@ def test_certificates_name_both_sides() -> None:
     subjects = [_common(certificate.subject) for certificate in (ca, leaf, client)]
     assert subjects == ["edl-extender", "edl-extender", "kube-scheduler"]
     assert leaf.issuer == client.issuer == ca.subject
-    assert ca.not_valid_after_utc > leaf.not_valid_after_utc
+    assert ca.not_valid_after_utc >= leaf.not_valid_after_utc
+
+
+def test_certificates_live_as_long_as_their_ca() -> None:
+    """Nothing renews them, and kube-scheduler goes on without the extender when one has ended."""
+    files = certificates.files("edl-system", (), NOW)
+    ends = {certs.expires(files[name]) for name in ("ca.crt", "tls.crt", "client.crt")}
+
+    assert ends == {NOW + certs.CA_LIFE}
+
+
+def test_the_end_of_the_certificates_is_known(tmp_path: Path) -> None:
+    """The first that ends counts; one that cannot be read has ended, for an alert."""
+    certificates.write(tmp_path, certificates.files("edl-system", (), NOW))
+    later = certs.new_ca("later", NOW + timedelta(days=1))
+    (tmp_path / "later.crt").write_bytes(later.cert)
+    files = [tmp_path / "later.crt", tmp_path / "tls.crt"]
+    (tmp_path / "bad.crt").write_text("no certificate")
+
+    assert certificates.expiry_s(files) == (NOW + certs.CA_LIFE).timestamp()
+    assert certificates.expiry_s([*files, tmp_path / "bad.crt"]) == 0.0
+    assert certificates.expiry_s([tmp_path / "none.crt"]) == 0.0
+    assert certificates.expiry_s([]) == 0.0
 
 
 def test_each_key_is_of_its_certificate() -> None:
