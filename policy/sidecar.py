@@ -28,6 +28,8 @@ REQUESTS: Resources = {
 }
 """Requests of the sidecar, which its host needs in addition to those of a trainer."""
 
+_CPU_LIMIT = "1"
+"""One process whose interpreter uses one CPU at a time needs no more."""
 _MEMORY_LIMIT = "512Mi"
 """A million tasks take less than 200 MB; the remainder is for their snapshot."""
 _JOURNAL = "/var/lib/edl-master"
@@ -85,7 +87,9 @@ def add_master(patch: Patch, pod: Mapping[str, object], namespace: str, image: s
         return
     job = unstructured.labels(pod)[LABEL_JOB]
     flags = _flags(unstructured.annotations(pod))
-    patch.push(("spec", "initContainers"), _container(job, namespace, image, flags), first=True)
+    spec = unstructured.mapping(pod, "spec")
+    container = _container(job, namespace, image, flags, cpu_limited=limits_cpu(spec))
+    patch.push(("spec", "initContainers"), container, first=True)
     volumes = unstructured.objects(unstructured.mapping(pod, "spec"), "volumes")
     for volume in (_journal_volume(), _access_volume()):
         if not unstructured.has_name(volumes, str(volume["name"])):
@@ -97,8 +101,25 @@ def _flags(annotations: Mapping[str, str]) -> list[str]:
     return [f"{flag}={annotations[name]}" for name, flag in _FLAGS.items() if name in annotations]
 
 
-def _container(job: str, namespace: str, image: str, flags: list[str]) -> dict[str, object]:
+def limits_cpu(spec: Mapping[str, object]) -> bool:
+    """Whether every container of a PodSpec has a CPU limit.
+
+    So it is where a ResourceQuota counts limits.cpu, which refuses pods with any container without
+    one. Elsewhere EDL's own containers have none: it would slow them down for nothing.
+    """
+    containers = unstructured.objects(spec, "containers")
+    init = unstructured.objects(spec, "initContainers")
+    return bool(containers) and all(
+        "cpu" in unstructured.mapping(unstructured.mapping(container, "resources"), "limits")
+        for container in (*containers, *init)
+    )
+
+
+def _container(
+    job: str, namespace: str, image: str, flags: list[str], *, cpu_limited: bool
+) -> dict[str, object]:
     """core/v1 Container of the master, with the same restrictions as EDL's own servers."""
+    limits = {"memory": _MEMORY_LIMIT} | ({"cpu": _CPU_LIMIT} if cpu_limited else {})
     health = {"path": "/healthz", "port": MASTER_PORT}
     return {
         "name": MASTER_CONTAINER,
@@ -115,7 +136,7 @@ def _container(job: str, namespace: str, image: str, flags: list[str]) -> dict[s
         "ports": [{"name": "edl-master", "containerPort": MASTER_PORT, "protocol": "TCP"}],
         "resources": {
             "requests": {"cpu": CPU_REQUEST, "memory": MEMORY_REQUEST},
-            "limits": {"memory": _MEMORY_LIMIT},
+            "limits": limits,
         },
         "startupProbe": {"httpGet": health, "periodSeconds": 1, "failureThreshold": 120},
         "livenessProbe": {"httpGet": health, "periodSeconds": 10, "timeoutSeconds": 3},

@@ -7,7 +7,7 @@ objects (docs/decisions/0013). Pure. Called by `reconciler.job_objects` and
 
 from typing import Any
 
-from policy import environment, quantity, servers, unstructured
+from policy import environment, quantity, servers, sidecar, unstructured
 from policy.names import (
     CLASS_SUPPORT,
     LABEL_PREEMPTIBLE,
@@ -87,7 +87,9 @@ def _placement(job: Job) -> dict[str, Any]:
 
 def _container(job: Job, server_spec: ServerSpec, number: int) -> dict[str, Any]:
     health = {"path": "/healthz", "port": SERVER_PORT}
+    cpu = quantity.show("cpu", server_spec.requests["cpu"])
     memory = quantity.show("memory", server_spec.requests["memory"])
+    limited = sidecar.limits_cpu(unstructured.mapping(job.template, "spec"))
     return {
         "name": SERVER_CONTAINER,
         "command": [
@@ -101,10 +103,10 @@ def _container(job: Job, server_spec: ServerSpec, number: int) -> dict[str, Any]
         "ports": [{"name": SERVER_CONTAINER, "containerPort": SERVER_PORT, "protocol": "TCP"}],
         "resources": {
             "requests": {
-                "cpu": quantity.show("cpu", server_spec.requests["cpu"]),
+                "cpu": cpu,
                 "memory": memory,
             },
-            "limits": {"memory": memory},
+            "limits": {"memory": memory} | ({"cpu": cpu} if limited else {}),
         },
         "startupProbe": {"httpGet": health, "periodSeconds": 1, "failureThreshold": _START_S},
         "readinessProbe": {"httpGet": health, "periodSeconds": 2, "timeoutSeconds": 3},

@@ -269,3 +269,28 @@ def test_a_master_is_probed_and_bounded() -> None:
             "readOnly": True,
         },
     ]
+
+
+@pytest.mark.parametrize(
+    ("limits", "init_limits", "expected"),
+    [
+        ({"cpu": "2"}, None, "1"),
+        ({"cpu": "2"}, {"cpu": "1"}, "1"),
+        ({"cpu": "2"}, {}, None),
+        ({"memory": "1Gi"}, None, None),
+        ({}, None, None),
+    ],
+)
+def test_a_master_has_a_cpu_limit_where_all_other_containers_have_one(
+    limits: dict[str, str], init_limits: dict[str, str] | None, expected: str | None
+) -> None:
+    """A ResourceQuota on limits.cpu refuses a pod with a container that has none."""
+    main = {"name": "main", "resources": {"limits": limits}}
+    init = [{"name": "init", "resources": {"limits": init_limits}}]
+    more = {} if init_limits is None else {"initContainers": init}
+    pod, _ = _change(_trainer(carries=True, containers=[main], **more))
+    master = pod["spec"]["initContainers"][0]
+
+    assert master["name"] == "edl-master"
+    assert master["resources"]["limits"].get("cpu") == expected
+    assert podspec.limits(pod["spec"]).get("cpu") == (3_000 if expected else None)

@@ -117,6 +117,17 @@ def test_it_goes_with_its_job_and_sees_no_other_services() -> None:
     assert manifest["spec"]["terminationGracePeriodSeconds"] == 10
 
 
+@pytest.mark.parametrize(("limits", "expected"), [({"cpu": "8"}, "500m"), ({}, None)])
+def test_a_server_has_a_cpu_limit_where_the_trainers_have_one(
+    limits: dict[str, str], expected: str | None
+) -> None:
+    """A ResourceQuota on limits.cpu, which asks them for it, asks the servers too."""
+    spec = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
+    resources = _pod(spec=spec)["spec"]["containers"][0]["resources"]
+
+    assert resources["limits"].get("cpu") == expected
+
+
 def test_memory_is_a_promise_and_a_limit() -> None:
     """A server refuses what would go over it; CPU is shared."""
     resources = _container()["resources"]
