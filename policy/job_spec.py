@@ -7,6 +7,7 @@ one, so that both apply the same checks.
 import re
 from collections.abc import Iterable, Mapping
 
+from policy import unstructured
 from policy.errors import JobError
 from policy.names import (
     ANNOTATION_BOOKS,
@@ -167,6 +168,28 @@ def check_spec(spec: Mapping[str, object]) -> None:
         raise JobError(
             f"spec.managedBy is {manager}: another controller owns the pods; "
             f"leave it out, or drop {ANNOTATION_MIN} and {ANNOTATION_MAX}"
+        )
+
+
+def check_template(spec: Mapping[str, object], annotations: Mapping[str, str]) -> None:
+    """Rejects fields of the pod template with which EDL cannot say where a trainer fits.
+
+    Checked at admission alone: stored Jobs keep what they have.
+
+    Raises:
+        JobError: the field, and what would be right.
+    """
+    pod_spec = unstructured.mapping(unstructured.mapping(spec, "template"), "spec")
+    if unstructured.objects(pod_spec, "resourceClaims"):
+        raise JobError(
+            "spec.template.spec.resourceClaims: EDL does not count the devices of claims, so it "
+            "would create trainers that no node can run; request an extended resource such as "
+            "nvidia.com/gpu instead"
+        )
+    if pod_spec.get("hostNetwork") is True and master(annotations):
+        raise JobError(
+            "spec.template.spec.hostNetwork: master and trainers of a job with a master listen on "
+            "fixed ports, so two of them on one node would collide: leave it out"
         )
 
 

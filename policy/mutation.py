@@ -155,6 +155,7 @@ def check_job(annotations: Mapping[str, str], spec: Mapping[str, object]) -> tup
     job_spec.master_settings(annotations)
     servers.requested(annotations)
     job_spec.check_spec(spec)
+    job_spec.check_template(spec, annotations)
     failure_policy.check(spec)
     return trainer_bounds
 

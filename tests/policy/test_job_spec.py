@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from policy import job_spec
+from policy import job_spec, mutation
 from policy.errors import JobError
 from policy.names import (
     ANNOTATION_MASTER,
@@ -181,3 +181,26 @@ def test_a_stored_default_job_cannot_be_elastic() -> None:
 
     job_spec.check_stored({"parallelism": 1})
     job_spec.check_stored({"completions": 1, "managedBy": "edl.training/reconciler"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "annotations", "message"),
+    [
+        ({"resourceClaims": [{"name": "gpu"}]}, {}, "does not count the devices of claims"),
+        ({"hostNetwork": True}, {ANNOTATION_MASTER: "true"}, "listen on fixed ports"),
+        ({"hostNetwork": True}, {}, ""),
+        ({"hostNetwork": False}, {ANNOTATION_MASTER: "true"}, ""),
+        ({"resourceClaims": []}, {}, ""),
+    ],
+)
+def test_templates_of_which_nobody_can_say_where_they_fit_are_refused(
+    fields: dict[str, object], annotations: dict[str, str], message: str
+) -> None:
+    """At admission, with the field; otherwise trainers would be made in vain."""
+    bounds = {ANNOTATION_MIN: "1", ANNOTATION_MAX: "2"}
+    spec = {"template": {"spec": fields}}
+    if not message:
+        assert mutation.check_job(bounds | annotations, spec) == (1, 2)
+        return
+    with pytest.raises(JobError, match=message):
+        mutation.check_job(bounds | annotations, spec)
