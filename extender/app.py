@@ -2,8 +2,9 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 from flask import Flask, Response
@@ -19,6 +20,7 @@ from kube.active import ActivePolicy
 from kube.cache import ClusterCache
 from kube.client import Client
 from kube.watch_metrics import add_watch_metrics
+from policy import decisions
 from policy.names import POLICY_CONFIGMAP
 from policy.snapshot import Pod
 from policy.victims import expected
@@ -69,9 +71,26 @@ class Extender:
             "Decision records dropped for newer ones.",
             lambda: self._decision_log.dropped,
         )
+        self._last_request_s = dict.fromkeys(_VERBS, 0.0)
+        """Verb -> time of the last request, in seconds since the epoch; 0 for none."""
+        last_request = metrics.gauge(
+            "last_request_timestamp_seconds",
+            "Time of kube-scheduler's last request since the start; 0 for none.",
+            ["verb"],
+        )
+        for verb in _VERBS:
+            last_request.labels(verb).set_function(partial(self._last_request_s.__getitem__, verb))
         self._victims = metrics.counter(
             "victims_total", "Training pods chosen as victims, by tier.", ["tier"]
         )
+
+    @property
+    def last_requests(self) -> dict[str, str]:
+        """Verb -> when kube-scheduler last sent a request, or "never" since the start."""
+        return {
+            verb: decisions.time(request_s) if request_s else "never"
+            for verb, request_s in self._last_request_s.items()
+        }
 
     def routes(self, app: Flask) -> None:
         """Adds the three verbs to `app`."""
@@ -86,6 +105,7 @@ class Extender:
 
     def _timed(self, verb: str, answer: Callable[[], object]) -> Callable[[], Response]:
         def timed() -> Response:
+            self._last_request_s[verb] = self._epoch_s()
             with self._time.labels(verb).time(), self._counting_errors(verb):
                 self._require_sync()
                 return web.reply(answer())
@@ -175,7 +195,11 @@ def _pod(obj: dict[str, object]) -> Pod:
 
 
 def readiness(
-    cache: ClusterCache, policy: ActivePolicy, now_s: float, stale_s: float
+    cache: ClusterCache,
+    policy: ActivePolicy,
+    now_s: float,
+    stale_s: float,
+    last_requests: Mapping[str, str],
 ) -> web.Readiness:
     """Whether the extender may answer: the first lists are complete, and no watch is stale.
 
@@ -184,12 +208,15 @@ def readiness(
         policy: The active policy.
         now_s: Current time on the clock of `cache`.
         stale_s: Age of a watch from which kube-scheduler should continue without the extender.
+        last_requests: As `Extender.last_requests`. It is reported only: no extender is asked before the first
+            trainer is created.
     """
     age_s = cache.age_s(now_s)
     details = {
         "synced": cache.synced,
         "watch_age_seconds": round(age_s, 1),
         "policy": policy.current.details(),
+        "last_requests": last_requests,
     }
     return web.Readiness(cache.synced and age_s < stale_s, details)
 
@@ -216,7 +243,9 @@ def build(settings: ExtenderSettings, connection: Configuration) -> WebService:
     app = web.application(
         settings.component,
         registry=metrics,
-        readiness=lambda: readiness(cache, policy, clock.monotonic_s(), settings.stale_seconds),
+        readiness=lambda: readiness(
+            cache, policy, clock.monotonic_s(), settings.stale_seconds, extender.last_requests
+        ),
         max_body_bytes=settings.max_body_bytes,
         client_certs_required=settings.client_ca is not None,
     )

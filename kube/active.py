@@ -80,12 +80,12 @@ class ActivePolicy:
         self.current = replace(self.current, error=error)
 
 
-def policy_reflector(api: Api, namespace: str) -> Reflector[ConfigMap]:
-    """A watch of the policy ConfigMap alone, for components without a `ClusterCache`."""
+def configmap_reflector(api: Api, namespace: str, name: str) -> Reflector[ConfigMap]:
+    """A watch of one ConfigMap alone, for components without a `ClusterCache`."""
     return Reflector(
         api,
         request.CONFIGMAPS,
         decode.configmap,
         namespace=namespace,
-        field_selector=f"metadata.name={POLICY_CONFIGMAP}",
+        field_selector=f"metadata.name={name}",
     )

@@ -21,6 +21,8 @@ from policy.names import (
     ANNOTATION_NODE_REQUEST,
     ANNOTATION_PLANNED_NODE,
     ANNOTATION_UNCOMMITTED,
+    CHECK_RESOURCE,
+    DEFAULT_SCHEDULER,
     LABEL_JOB,
     LABEL_MASTER,
     LABEL_ROLE,
@@ -28,13 +30,13 @@ from policy.names import (
     LABEL_TIER,
     LABEL_TRAINER_ID,
     MANAGER,
+    TRAINER_RESOURCE,
     NodeRequest,
     Role,
     Tier,
 )
 from policy.priority_classes import PriorityClassValues
 from policy.snapshot import (
-    DEFAULT_SCHEDULER,
     Job,
     JobCondition,
     JobStatus,
@@ -82,7 +84,7 @@ def pod(obj: Object) -> Pod:
     annotations = meta.get("annotations") or {}
     requests = podspec.requests(spec, status)
     phase = _PHASES.get(status.get("phase") or "Pending", Phase.UNKNOWN)
-    ready, disrupted, refused = _pod_conditions(status.get("conditions"))
+    ready, disrupted, refusal = _pod_conditions(status.get("conditions"))
     terminal = phase is Phase.SUCCEEDED or phase is Phase.FAILED
     trainer_id = number(labels.get(LABEL_TRAINER_ID))
     failed_trainer = phase is Phase.FAILED and trainer_id >= 0
@@ -123,8 +125,10 @@ def pod(obj: Object) -> Pod:
         constraints=podspec.constraints(spec),
         scheduler=intern(spec.get("schedulerName") or DEFAULT_SCHEDULER),
         only_resources=podspec.only_resources(spec),
-        refused=refused,
         resize=podspec.lacking(spec, status),
+        refused=refusal is not None,
+        insufficient=_insufficient(refusal or ""),
+        marked=podspec.requests_marker(spec),
     )
 
 
@@ -172,6 +176,7 @@ def job(obj: Object) -> Job | None:
         master_settings=elastic_spec.master_settings,
         servers=elastic_spec.servers,
         account=(template.get("spec") or {}).get("serviceAccountName") or "default",
+        scheduler=intern((template.get("spec") or {}).get("schedulerName") or DEFAULT_SCHEDULER),
         created_s=seconds(meta.get("creationTimestamp")),
         managed=spec.get("managedBy") == MANAGER,
         parallelism=_or_default(spec.get("parallelism"), 1),
@@ -258,9 +263,10 @@ def _or_default(number: int | None, default: int) -> int:
     return default if number is None else number
 
 
-def _pod_conditions(conditions: list[Object] | None) -> tuple[bool, bool, bool]:
-    """Whether Ready and DisruptionTarget are true, and PodScheduled is false as Unschedulable."""
-    ready = disrupted = refused = False
+def _pod_conditions(conditions: list[Object] | None) -> tuple[bool, bool, str | None]:
+    """Whether Ready and DisruptionTarget are true; the message of an Unschedulable PodScheduled."""
+    ready = disrupted = False
+    refusal: str | None = None
     for condition in conditions or ():
         kind, status = condition.get("type"), condition.get("status")
         if kind == "Ready":
@@ -269,7 +275,17 @@ def _pod_conditions(conditions: list[Object] | None) -> tuple[bool, bool, bool]:
             disrupted = status == "True"
         elif kind == "PodScheduled":
             refused = status == "False" and condition.get("reason") == "Unschedulable"
-    return ready, disrupted, refused
+            refusal = condition.get("message") or "" if refused else None
+    return ready, disrupted, refusal
+
+
+def _insufficient(message: str) -> tuple[str, ...]:
+    """EDL's own resources that a message of NodeResourcesFit calls insufficient."""
+    if "Insufficient edl.training/" not in message:
+        return ()
+    return tuple(
+        name for name in (TRAINER_RESOURCE, CHECK_RESOURCE) if f"Insufficient {name}" in message
+    )
 
 
 def _readiness(conditions: list[Object] | None) -> dict[str, Any]:

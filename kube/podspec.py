@@ -157,6 +157,14 @@ def only_resources(spec: Mapping[str, Any]) -> bool:
     )
 
 
+def requests_marker(spec: Mapping[str, Any]) -> bool:
+    """Whether a container of this spec requests EDL's marker resource."""
+    return any(
+        TRAINER_RESOURCE in ((container.get("resources") or {}).get("requests") or ())
+        for container in spec.get("containers") or ()
+    )
+
+
 def _is_claim(volume: Mapping[str, Any]) -> bool:
     return "persistentVolumeClaim" in volume or "ephemeral" in volume
 

@@ -64,6 +64,7 @@ SENTENCES: Mapping[Reason, tuple[str, ...]] = {
         "it carries the job's master, and its node {lost_node} is not ready",
     ),
     Reason.SERVER_MOVES: ("parameter server {server} restarts on {new_node}",),
+    Reason.SCHEDULER_CHANGED: ("{why}",),
     Reason.SERVICES_FIRST: ("{service} waits for {needs}",),
     Reason.RESERVE_RESTORED: ("{used} {resource} in use, {limit} allowed by the reserve",),
     Reason.FAIR_SHARE: (

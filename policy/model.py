@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from policy import quantity
-from policy.names import Role
+from policy.names import DEFAULT_SCHEDULER, Role
 
 VERSION: Literal["edl.training/v1"] = "edl.training/v1"
 
@@ -102,6 +102,22 @@ class Tiers(_Model):
 
     grace_seconds: Annotated[int, Field(ge=1, le=600)] = 10
     """Cap on terminationGracePeriodSeconds of training pods, because reclaim waits for it."""
+
+
+class ExtenderUse(StrEnum):
+    """Whether training pods request the marker for which kube-scheduler calls the extender."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class SchedulerSettings(_Model):
+    """Settings of the scheduler that training pods use."""
+
+    extender: ExtenderUse = ExtenderUse.AUTO
+    scheduler_name: Name = DEFAULT_SCHEDULER
+    """The `schedulerName` of training pods whose author has named none."""
 
 
 class Reserve(_Model):
@@ -257,6 +273,7 @@ class Policy(_Model):
     api_version: Literal["edl.training/v1"] = VERSION
     kind: Literal["Policy"] = "Policy"
     tiers: Tiers = Tiers()
+    scheduling: SchedulerSettings = SchedulerSettings()
     training: tuple[Training, ...] = ()
     reserve: Reserve = Reserve()
     fairness: Fairness = Fairness()

@@ -20,6 +20,7 @@ from policy.model import Policy
 from policy.names import (
     ANNOTATION_MASTER,
     ANNOTATION_NODE_REQUEST,
+    DEFAULT_SCHEDULER,
     DRAIN_BLOCKS,
     LABEL_JOB,
     LABEL_PREEMPTIBLE,
@@ -32,6 +33,7 @@ from policy.names import (
 )
 from policy.patch import Operation, Patch
 from policy.priority_classes import CLASS_OF, PriorityClassValues
+from policy.scheduling import UNMARKED, Scheduling
 
 _DEFAULT_GRACE_S = 30
 """core/v1 default of terminationGracePeriodSeconds."""
@@ -67,8 +69,10 @@ def pod_patch(
     policy: Policy,
     classes: Mapping[str, PriorityClassValues],
     master_image: str = "",
+    *,
+    scheduling: Scheduling = UNMARKED,
 ) -> Mutation:
-    """Makes a training pod preemptible: labels, priority, grace period and the trainer resource.
+    """Makes a training pod preemptible: labels, priority, grace period and scheduler.
 
     A pod is training if it has the job label, or if a selector of the policy matches it (pods of
     other operators, which are always surplus). Pods of protected namespaces are never training.
@@ -79,6 +83,7 @@ def pod_patch(
         policy: The active policy.
         classes: Live PriorityClasses by name.
         master_image: Image of masters and parameter servers; "" where none is configured.
+        scheduling: How training pods ask for a scheduler now.
     """
     labels = unstructured.labels(pod)
     if policy.protects(namespace):
@@ -99,8 +104,8 @@ def pod_patch(
     spec = unstructured.mapping(pod, "spec")
     _put_priority(patch, spec, CLASS_OF[tier], classes, warnings)
     _put_grace(patch, spec, policy.tiers.grace_seconds)
-    if ANNOTATION_NODE_REQUEST not in unstructured.annotations(pod):
-        _put_resource(patch, spec)
+    awaits_node = ANNOTATION_NODE_REQUEST in unstructured.annotations(pod)
+    _put_scheduler(patch, spec, scheduling.unmarked if awaits_node else scheduling)
     if tier is Tier.SURPLUS:
         _drop_drain_blocks(patch, pod)
     warnings += _put_master(patch, pod, namespace, master_image) + unknown_names.warnings(pod)
@@ -226,8 +231,14 @@ def _put_grace(patch: Patch, spec: Mapping[str, object], cap_s: int) -> None:
         patch.put(("spec", "terminationGracePeriodSeconds"), cap_s)
 
 
-def _put_resource(patch: Patch, spec: Mapping[str, object]) -> None:
-    """Requests one trainer resource, for which kube-scheduler calls the extender."""
+def _put_scheduler(patch: Patch, spec: Mapping[str, object], scheduling: Scheduling) -> None:
+    """Names the scheduler of training pods; requests the resource for which it calls the extender."""
+    named = str(spec.get("schedulerName") or DEFAULT_SCHEDULER)
+    scheduler = scheduling.scheduler_of(named)
+    if scheduler != named:
+        patch.put(("spec", "schedulerName"), scheduler)
+    if not scheduling.marks(named):
+        return
     containers = unstructured.objects(spec, "containers")
     resources = [unstructured.mapping(container, "resources") for container in containers]
     requested = any(TRAINER_RESOURCE in unstructured.mapping(r, "limits") for r in resources)

@@ -12,7 +12,11 @@ MANAGER = "edl.training/reconciler"
 """Value of `spec.managedBy` on Jobs whose pods the reconciler owns."""
 
 TRAINER_RESOURCE = "edl.training/trainer"
-"""Extended resource for which kube-scheduler calls the extender (`managedResources`)."""
+"""Extended resource for which kube-scheduler calls the extender (`managedResources`): the marker."""
+DEFAULT_SCHEDULER = "default-scheduler"
+"""`schedulerName` of pods that name none: kube-scheduler."""
+CHECK_RESOURCE = "edl.training/scheduler-check"
+"""Extended resource of no node, which only the test pod of the reconciler requests."""
 
 ANNOTATION_MIN = "edl.training/min-trainers"
 ANNOTATION_MAX = "edl.training/max-trainers"
@@ -105,6 +109,8 @@ CLASS_SUPPORT = "edl-support"
 POLICY_CONFIGMAP = "edl-policy"
 POLICY_KEY = "policy.yaml"
 SYSTEM_NAMESPACE = "edl-system"
+SCHEDULING_CONFIGMAP = "edl-scheduling"
+"""Written by the reconciler: whether the scheduler's configuration has the extender's entries."""
 
 MASTER_CONTAINER = "edl-master"
 MASTER_PORT = 8790

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from policy.decisions import Figures, sentence
 from policy.names import NodeRequest, Tier
 from policy.reasons import Reason
+from policy.scheduling import UNMARKED, Scheduling
 
 MoveKey = Hashable
 """Identifies moves between jobs that succeed or fail together; only compared for equality."""
@@ -37,6 +38,8 @@ class History:
     """Job uid -> since when no capacity was found for its minimum, by every plan since."""
     vain_requests: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     """Job uid -> (number, time of the last) of requests for nodes that did not come."""
+    scheduling: Scheduling = UNMARKED
+    """How training pods ask for a scheduler now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,8 @@ class ReleaseServer:
     namespace: str
     pod: str
     reason: Reason
-    """JobStopped; ServerMoves where the pod has ended or its node is not ready; NodesNotAdded."""
+    """JobStopped; SchedulerChanged; NodesNotAdded; ServerMoves where the pod has ended or its node is
+    not ready."""
     node_lost: bool = False
     """Whether its node is not ready, so that no kubelet would confirm the deletion."""
 

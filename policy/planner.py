@@ -10,7 +10,16 @@ from policy.cluster_state import ClusterState
 from policy.cycle_state import CycleState
 from policy.model import Policy
 from policy.plan import History, Plan
-from policy.rules import admission, limits, masters, servers, services, sharing, stability
+from policy.rules import (
+    admission,
+    limits,
+    masters,
+    scheduling,
+    servers,
+    services,
+    sharing,
+    stability,
+)
 
 
 def plan(
@@ -32,8 +41,10 @@ def plan(
     # that outrank surplus.
     services.serve_resizes(state)
     services.reserve_places(state)
-    # 2. Limits: release trainers above a maximum or a quota, and those of stopped jobs.
+    # 2. Limits: release trainers above a maximum or a quota, those of stopped jobs, and waiting
+    # ones that no scheduler takes any more.
     limits.release_excess(state)
+    scheduling.replace_outdated(state)
     # 3. Parameter servers: replace those that running jobs have lost.
     servers.maintain(state)
     # 4. Waiting trainers: keep the capacity they wait for, withdraw those that waited too long.

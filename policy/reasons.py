@@ -33,6 +33,7 @@ class Reason(StrEnum):
     JOB_STOPPED = "JobStopped"
     MASTER_MOVES = "MasterMoves"
     SERVER_MOVES = "ServerMoves"
+    SCHEDULER_CHANGED = "SchedulerChanged"
 
     # why a trainer was not created
     REFUSED = "Refused"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from policy.plan import FailedMove, History, MoveKey, Plan
 from policy.reasons import Reason
+from policy.scheduling import UNMARKED, Scheduling
 
 _KEEP_RECLAIMED_S = 1800.0
 """Longer than the longest back-off of the services rule, so that its doubling is not lost."""
@@ -70,8 +71,8 @@ class RecentHistory:
             if release.reason is Reason.SERVICES_FIRST:
                 self.cool_downs.start(release.node, now_s, cool_down_s)
 
-    def history(self, now_s: float) -> History:
-        """The entries that have not expired at `now_s`."""
+    def history(self, now_s: float, scheduling: Scheduling = UNMARKED) -> History:
+        """The entries that have not expired at `now_s`, and the scheduling in force."""
         self._reclaimed_for = {
             uid: (times, last_s)
             for uid, (times, last_s) in self._reclaimed_for.items()
@@ -89,6 +90,7 @@ class RecentHistory:
             offered=self._offered,
             short_since=self._short_since,
             vain_requests=dict(self._vain_requests),
+            scheduling=scheduling,
         )
 
     def _next_offer(self, owner: str, waiting: int, now_s: float) -> tuple[float, int]:

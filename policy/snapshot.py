@@ -10,14 +10,12 @@ from enum import StrEnum
 from math import inf
 from typing import NamedTuple
 
-from policy.names import NodeRequest, Role, Tier
+from policy.names import DEFAULT_SCHEDULER, NodeRequest, Role, Tier
 
 RESTART_S = 60.0
 """How long a kubelet may report to be not ready before its node counts as lost."""
 LATE_S = 5.0
 """How much later than due a leaving pod may be gone: kubelets need seconds to clean up."""
-DEFAULT_SCHEDULER = "default-scheduler"
-"""`schedulerName` of pods that name none: kube-scheduler."""
 
 Resources = Mapping[str, int]
 """Resource name -> amount; shared between records and never changed. A missing name is 0."""
@@ -226,6 +224,8 @@ class Pod:
     """What its node lacks for the larger size that `requests` has: its resize is Deferred."""
     refused: bool = False
     """Condition PodScheduled is false with reason Unschedulable: kube-scheduler has tried it."""
+    insufficient: tuple[str, ...] = ()  # of EDL's own resources, in that condition's message
+    marked: bool = False  # whether it requests `edl.training/trainer`
 
     @property
     def key(self) -> str:
@@ -343,6 +343,7 @@ class Job:
     """The parameter servers that it requests."""
     account: str = "default"
     """Service account of its pods."""
+    scheduler: str = DEFAULT_SCHEDULER
     created_s: float = 0.0
     managed: bool = True
     """Whether `spec.managedBy` names EDL; otherwise the built-in controller manages its pods."""

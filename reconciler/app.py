@@ -12,6 +12,7 @@ from kube.client import Client
 from kube.lease import Elector
 from kube.watch_metrics import add_watch_metrics
 from policy.names import POLICY_CONFIGMAP
+from policy.scheduling import SchedulerCheck
 from reconciler.events import EventRecorder
 from reconciler.loop import Reconciler
 from reconciler.metrics import ReconcilerMetrics
@@ -62,7 +63,7 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
     app = web.application(
         settings.component,
         registry=metrics,
-        readiness=lambda: _readiness(elector, cache, policy),
+        readiness=lambda: _readiness(elector, cache, policy, loop.scheduler_checker.check),
         max_body_bytes=settings.max_body_bytes,
     )
     add_decisions_route(app, decision_log, "job", lambda: _reason_without_decisions(elector))
@@ -82,12 +83,15 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
     return WebService(app, start, stop)
 
 
-def _readiness(elector: Elector, cache: ClusterCache, policy: ActivePolicy) -> web.Readiness:
+def _readiness(
+    elector: Elector, cache: ClusterCache, policy: ActivePolicy, check: SchedulerCheck
+) -> web.Readiness:
     details = {
         "leader": elector.is_leader,
         "synced": cache.synced,
         "watch_age_seconds": round(cache.age_s(clock.monotonic_s()), 1),
         "policy": policy.current.details(),
+        "scheduling": check.to_data(),  # only the leader checks
     }
     return web.Readiness(cache.synced, details)
 

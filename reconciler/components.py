@@ -7,12 +7,14 @@ from typing import Protocol
 
 from kube.api import Api
 from policy.cluster_state import ClusterState
+from policy.model import Policy
 from policy.snapshot import Job
 from reconciler.controller_context import ControllerContext
 from reconciler.expectations import Expectations
 from reconciler.job_tracker import JobTracker
 from reconciler.job_writer import JobWriter
 from reconciler.master_controller import MasterController
+from reconciler.scheduler_checker import SchedulerChecker
 from reconciler.server_controller import ServerController
 from reconciler.system_objects import SystemObjects
 from reconciler.trainer_controller import TrainerController
@@ -46,6 +48,7 @@ class Components:
         servers: Creates and deletes parameter servers.
         job_tracker: Keeps accounting and status of Jobs.
         system_objects: Keeps priority classes and disruption budgets.
+        scheduler_checker: Knows whether the scheduler has the extender's entries.
     """
 
     expectations: Expectations
@@ -55,6 +58,7 @@ class Components:
     servers: ServerController
     job_tracker: JobTracker
     system_objects: SystemObjects
+    scheduler_checker: SchedulerChecker
 
     @property
     def job_scoped(self) -> tuple[JobScoped, ...]:
@@ -63,7 +67,14 @@ class Components:
 
 
 def connect(
-    api: Api, cluster: ClusterState, pool: Executor, clocks: Clocks, on_change: Callable[[], None]
+    api: Api,
+    cluster: ClusterState,
+    pool: Executor,
+    clocks: Clocks,
+    on_change: Callable[[], None],
+    *,
+    namespace: str,
+    policy: Callable[[], Policy],
 ) -> Components:
     """Creates the components; starts no thread.
 
@@ -72,7 +83,9 @@ def connect(
         cluster: The cluster's state, kept current by the loop.
         pool: Runs concurrent writes.
         clocks: The clocks of the process.
-        on_change: Called when a master has reported something new.
+        on_change: Called when a master has reported something new, or a scheduler was checked.
+        namespace: EDL's namespace.
+        policy: Returns the policy in force.
     """
     expectations = Expectations()
     writer = JobWriter(api, cluster)
@@ -83,9 +96,20 @@ def connect(
         clock_s=clocks.epoch_s,
         monotonic_s=clocks.monotonic_s,
     )
-    context = ControllerContext(api, cluster, expectations, pool, clocks.epoch_s, masters.endpoints)
+    checker = SchedulerChecker(api, namespace, cluster, pool, policy=policy, on_change=on_change)
+    context = ControllerContext(
+        api,
+        cluster,
+        expectations,
+        pool,
+        clocks.epoch_s,
+        masters.endpoints,
+        lambda: checker.scheduling,
+    )
     trainers = TrainerController(context, writer)
     servers = ServerController(context)
     tracker = JobTracker(cluster, expectations, writer, trainers.pending_ids, masters.report)
     system_objects = SystemObjects(api, pool)
-    return Components(expectations, writer, masters, trainers, servers, tracker, system_objects)
+    return Components(
+        expectations, writer, masters, trainers, servers, tracker, system_objects, checker
+    )

@@ -10,6 +10,7 @@ from kube import decode, errors, request
 from kube.api import Api
 from policy.cluster_state import ClusterState
 from policy.plan import Release, ReleaseServer
+from policy.scheduling import Scheduling
 from policy.snapshot import Job, Pod
 from reconciler.expectations import Expectations
 from reconciler.job_objects import JobEndpoints
@@ -27,6 +28,7 @@ class ControllerContext:
         clock_s: Seconds since the epoch.
         endpoints: Addresses of a job's master and servers, and its token; None until its objects
             exist, and until then no pod of the job is created.
+        scheduling: How training pods ask for a scheduler now.
     """
 
     api: Api
@@ -35,6 +37,7 @@ class ControllerContext:
     pool: Executor
     clock_s: Callable[[], float]
     endpoints: Callable[[Job], JobEndpoints | None]
+    scheduling: Callable[[], Scheduling]
 
     def send_for_pod(self, api_request: request.Request) -> Pod:
         """Sends a request that the API server answers with a Pod.

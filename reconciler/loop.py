@@ -80,16 +80,19 @@ class Reconciler:
         self._state_feed = ClusterStateFeed(cache)
         self._pool = pool or ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
         self._history = RecentHistory()
-        leader_api = LeaderOnlyApi(api, leads)
-        cluster = self._state_feed.cluster
-        components = connect(leader_api, cluster, self._pool, self._clocks, cache.changes.bump)
+        components = connect(
+            *(LeaderOnlyApi(api, leads), self._state_feed.cluster, self._pool, self._clocks),
+            cache.changes.bump,
+            namespace=settings.namespace,
+            policy=lambda: policy.current.policy,
+        )
         self._expectations = components.expectations
         self._writer = components.writer
-        self._masters = components.masters
-        self._trainers = components.trainers
+        self._masters, self._trainers = components.masters, components.trainers
         self._servers = components.servers
         self._job_tracker = components.job_tracker
         self._system_objects = components.system_objects
+        self.scheduler_checker = components.scheduler_checker
         self._job_scoped = (*components.job_scoped, recorder, self._decisions)
         """All components whose state of a job is dropped when the job is deleted."""
         self._reasons: dict[str, Reason] = {}
@@ -155,8 +158,11 @@ class Reconciler:
         self._record_events(self._system_objects.ensure(cluster.jobs.values(), now_s), now_s)
         self._record_events(self._masters.reconcile(now_s, self._pool), now_s)
         self._record_events(self._servers.check_readiness(now_s), now_s)
+        self.scheduler_checker.advance(now_s)
+        self._metrics.set_registration(self.scheduler_checker.check.registration)
+        history = self._history.history(now_s, self.scheduler_checker.scheduling)
         with self._metrics.planning.time():
-            new_plan = plan(cluster, policy, now_s, self._history.history(now_s))
+            new_plan = plan(cluster, policy, now_s, history)
         self._metrics.set_plan(new_plan)
 
         # 3. Execute the plan.

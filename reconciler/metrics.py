@@ -6,6 +6,7 @@ from kube.state_feed import ObjectChange
 from policy.names import Tier
 from policy.plan import Plan, Release
 from policy.reasons import Reason
+from policy.scheduling import Registration
 from policy.snapshot import Pod
 from reconciler.trainer_controller import CreationResult
 from runtime.metrics import SLOW_BUCKETS_S, Metrics
@@ -34,6 +35,11 @@ class ReconcilerMetrics:
         self._age = metrics.gauge(
             "watch_age_seconds", "Time since the last message of the quietest watch."
         )
+        self._registration = metrics.gauge(
+            "extender_registration",
+            "1 for what the scheduler's answer to a test pod says of the extender's entries.",
+            ["state"],
+        )
         self._reclaim = metrics.histogram(
             "reclaim_seconds",
             "Time from the creation of a pod that needed preemption to its binding.",
@@ -57,6 +63,11 @@ class ReconcilerMetrics:
         """Sets whether this process leads, and the age of its cluster state."""
         self._leader.set(int(leads))
         self._age.set(age_s)
+
+    def set_registration(self, registration: Registration) -> None:
+        """Sets whether the scheduler of trainers has the extender's entries."""
+        for state in Registration:
+            self._registration.labels(state).set(int(state is registration))
 
     def set_plan(self, plan: Plan) -> None:
         """Sets the gauges of the newest plan."""

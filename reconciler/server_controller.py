@@ -141,7 +141,10 @@ class ServerController:
     def _create(self, server: _ServerRequest, grace_s: int) -> Pod | str:
         """The created pod, or one line with the error. On any thread."""
         job = server.job
-        body = server_manifests.pod(job, server.spec, server.number, server.node, grace_s)
+        scheduling = self._context.scheduling()
+        body = server_manifests.pod(
+            job, server.spec, server.number, server.node, grace_s, scheduling=scheduling
+        )
         try:
             return self._context.send_for_pod(request.create(request.PODS, job.namespace, body))
         except errors.AlreadyExists:

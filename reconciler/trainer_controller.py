@@ -149,6 +149,7 @@ class TrainerController:
             else trainer_manifests.endpoint_annotations(job, endpoints.address, endpoints.servers),
             master=create.master and first,
             node_request=create.node_request,
+            scheduling=self._context.scheduling(),
         )
         return request.create(request.PODS, job.namespace, body)
 

@@ -1,6 +1,6 @@
-"""The cluster state that admission needs: the policy ConfigMap and the PriorityClasses.
+"""The cluster state that admission needs: the policy, the PriorityClasses, and the scheduler's check.
 
-Who calls: `webhook.app`, for the context of each decision. It uses two watches, so that a review
+Who calls: `webhook.app`, for the context of each decision. It uses three watches, so that a review
 never waits for a request to the API server.
 """
 
@@ -8,37 +8,47 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kube import decode, request
-from kube.active import ActivePolicy, policy_reflector
+from kube.active import ActivePolicy, configmap_reflector
 from kube.api import Api
-from kube.decode import PriorityClass
+from kube.decode import ConfigMap, PriorityClass
 from kube.reflector import Reflector
+from policy import scheduling
+from policy.names import POLICY_CONFIGMAP, SCHEDULING_CONFIGMAP
 from policy.priority_classes import PriorityClassValues
+from policy.scheduling import SchedulerCheck
 from webhook.review import AdmissionContext
 
 
 class LiveContext:
-    """An `AdmissionContext` that two watches keep up to date; `current` never blocks."""
+    """An `AdmissionContext` that three watches keep up to date; `current` never blocks."""
 
     def __init__(self, api: Api, namespace: str, master_image: str = "") -> None:
         self._master_image = master_image
         self.active = ActivePolicy()
         self._namespace = namespace
         self._classes: Mapping[str, PriorityClassValues] = {}
-        self._policy = policy = policy_reflector(api, namespace)
+        self._check = SchedulerCheck()
+        self._policy = policy = configmap_reflector(api, namespace, POLICY_CONFIGMAP)
+        check = configmap_reflector(api, namespace, SCHEDULING_CONFIGMAP)
         classes: Reflector[PriorityClass] = Reflector(
             api, request.PRIORITYCLASSES, decode.priority_class
         )
         self.active.follow(policy)
         classes.listen(self._class_changed)
+        check.listen(self._check_changed)
         self.reflectors: dict[str, Reflector[Any]] = {
             "configmaps": policy,
             "priorityclasses": classes,
+            "scheduling": check,
         }
 
     @property
     def synced(self) -> bool:
-        """Whether both first lists are complete; before that, all classes seem to be missing."""
-        return all(reflector.synced for reflector in self.reflectors.values())
+        """Whether policy and classes are listed; before that, all classes seem to be missing.
+
+        The scheduler's check need not be: pods without the marker can be scheduled in any case.
+        """
+        return all(self.reflectors[name].synced for name in ("configmaps", "priorityclasses"))
 
     def on_policy(self, wake: Callable[[], None]) -> None:
         """Calls `wake`, on the watch thread, after every change of the policy."""
@@ -48,20 +58,29 @@ class LiveContext:
         """The current context."""
         active = self.active.current
         return AdmissionContext(
-            active.policy, self._classes, active.version, self._namespace, self._master_image
+            active.policy,
+            self._classes,
+            active.version,
+            self._namespace,
+            self._master_image,
+            scheduling.in_force(active.policy, self._check),
         )
 
     def start(self) -> None:
-        """Starts both watches."""
+        """Starts the watches."""
         for reflector in self.reflectors.values():
             reflector.start()
 
     def stop(self) -> None:
-        """Stops both watches."""
+        """Stops the watches."""
         for reflector in self.reflectors.values():
             reflector.request_stop()
         for reflector in self.reflectors.values():
             reflector.stop()
+
+    def _check_changed(self, _: ConfigMap | None, new: ConfigMap | None) -> None:
+        """Without the ConfigMap the registration is unknown, and pods get no marker."""
+        self._check = SchedulerCheck.from_data({} if new is None else new.data)
 
     def _class_changed(self, old: PriorityClass | None, new: PriorityClass | None) -> None:
         classes = dict(self._classes)

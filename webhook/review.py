@@ -26,6 +26,7 @@ from policy.names import (
     SYSTEM_NAMESPACE,
 )
 from policy.priority_classes import PriorityClassValues
+from policy.scheduling import UNMARKED, Scheduling
 from webhook.wire import AdmissionRequest, AdmissionResponse
 
 _CHECKED_ANNOTATIONS = (ANNOTATION_MIN, ANNOTATION_MAX, ANNOTATION_WEIGHT, ANNOTATION_QUEUE)
@@ -52,6 +53,8 @@ class AdmissionContext:
     """The namespace of EDL and its policy ConfigMap."""
     master_image: str = ""
     """The image of masters and parameter servers; "" if it is not configured."""
+    scheduling: Scheduling = UNMARKED
+    """How training pods ask for a scheduler now."""
 
 
 def mutate(request: AdmissionRequest, context: AdmissionContext) -> AdmissionResponse:
@@ -60,7 +63,12 @@ def mutate(request: AdmissionRequest, context: AdmissionContext) -> AdmissionRes
         return AdmissionResponse(request.uid)
     if request.resource_name == "pods":
         change = mutation.pod_patch(
-            request.object, request.namespace, context.policy, context.classes, context.master_image
+            request.object,
+            request.namespace,
+            context.policy,
+            context.classes,
+            context.master_image,
+            scheduling=context.scheduling,
         )
     elif request.resource_name == "jobs.batch":
         change = _job_change(request.object, request.namespace, context.policy)

@@ -17,9 +17,9 @@ from policy.cycle_state import CycleState, JobDraft
 from policy.decisions import Figure
 from policy.free_capacity import When
 from policy.live_trainers import is_surplus
-from policy.names import Role
+from policy.names import DEFAULT_SCHEDULER, Role
 from policy.reasons import Reason
-from policy.snapshot import DEFAULT_SCHEDULER, Constraints, Pod, Resources
+from policy.snapshot import Constraints, Pod, Resources
 from policy.victims import LOOK_AHEAD
 
 _RELEASE_AGAIN_S = 10.0

@@ -20,15 +20,16 @@ from policy.names import (
     Role,
     Tier,
 )
+from policy.scheduling import UNMARKED, Scheduling
 from policy.sidecar import STRICT, USER
 from policy.snapshot import Job, ServerSpec
-from reconciler.manifests import owned
+from reconciler.manifests import owned, scheduler
 from reconciler.manifests import trainer as trainer_manifests
 
 _MOUNT_PATH = "/var/lib/edl-pserver"
 """Each job has its own folder below it, so that jobs may share a claim."""
 _VOLUME = "edl-checkpoints"
-_COPIED_FIELDS = ("nodeSelector", "tolerations", "imagePullSecrets")
+_COPIED_FIELDS = ("nodeSelector", "tolerations", "imagePullSecrets", "schedulerName")
 """Fields of the trainers' template: servers may run where trainers may."""
 _START_S = 600
 """Reading a large checkpoint takes minutes."""
@@ -40,16 +41,25 @@ def service(job: Job, number: int) -> dict[str, Any]:
     return owned.service(job, name, {LABEL_SERVER: str(number)}, SERVER_CONTAINER, SERVER_PORT)
 
 
-def pod(job: Job, server_spec: ServerSpec, number: int, node: str, grace_s: int) -> dict[str, Any]:
+def pod(
+    job: Job,
+    server_spec: ServerSpec,
+    number: int,
+    node: str,
+    grace_s: int,
+    *,
+    scheduling: Scheduling = UNMARKED,
+) -> dict[str, Any]:
     """A v1 Pod of one server, without its image.
 
     Args:
         job: The job, whose template restricts where pods may run.
         server_spec: Count, requests and claim of the job's servers.
         number: Index of the server.
-        node: The planned node, a preference that the extender reads; "" for a server that waits
-            for an autoscaler to add one, and does not ask for the extender's resource.
+        node: The planned node, a preference; "" for a server that waits for an autoscaler to add
+            one, and does not ask for the extender's resource.
         grace_s: The policy's termination grace, for a last checkpoint.
+        scheduling: How training pods ask for a scheduler now.
     """
     metadata = owned.metadata(job, servers.name_of(job.name, number), blocks=True)
     metadata["labels"] |= {
@@ -72,8 +82,7 @@ def pod(job: Job, server_spec: ServerSpec, number: int, node: str, grace_s: int)
         "containers": [_container(job, server_spec, number)],
         "volumes": [_volume(server_spec)],
     }
-    if node_request is None:
-        trainer_manifests.add_extender_resource(spec)
+    scheduler.address(spec, scheduling if node_request is None else scheduling.unmarked, node)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 

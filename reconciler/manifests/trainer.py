@@ -1,6 +1,6 @@
 """Trainer pods as JSON, from a job's template, and their PodDisruptionBudget.
 
-Pods are complete: priority class, grace, labels and the extender's resource are those that the
+Pods are complete: priority class, grace, labels, scheduler and the marker resource are those that the
 webhook would add, so it may be down. The master of a job is the exception: here its pod only gets a
 label, and all pods get annotations that the webhook turns into environment variables.
 """
@@ -23,14 +23,14 @@ from policy.names import (
     LABEL_SERVER,
     LABEL_TIER,
     LABEL_TRAINER_ID,
-    TRAINER_RESOURCE,
     NodeRequest,
     Role,
     Tier,
 )
 from policy.priority_classes import CLASS_OF
+from policy.scheduling import UNMARKED, Scheduling
 from policy.snapshot import Job
-from reconciler.manifests import owned
+from reconciler.manifests import owned, scheduler
 
 
 def pod_name(job: Job, trainer_id: int) -> str:
@@ -48,6 +48,7 @@ def pod(
     endpoints: Mapping[str, str] | None = None,
     master: bool = False,
     node_request: NodeRequest | None = None,
+    scheduling: Scheduling = UNMARKED,
 ) -> dict[str, Any]:
     """A v1 Pod of one trainer.
 
@@ -55,13 +56,14 @@ def pod(
         job: The job, whose template is used.
         trainer_id: Id of the trainer, never used before in this job.
         tier: Surplus or guaranteed.
-        node: The planned node, a preference that the extender reads.
+        node: The planned node, a preference.
         grace_s: The policy's cap on the termination grace.
         endpoints: Annotations with the addresses of the job's master and servers; None for a job
             without a master.
         master: Whether this pod hosts the master, which the webhook then adds.
         node_request: Why it is created without a planned node. Such a pod does not ask for the
             extender's resource: no node that an autoscaler can add has it.
+        scheduling: How training pods ask for a scheduler now.
     """
     template: Mapping[str, Any] = job.template
     user_metadata = template.get("metadata") or {}
@@ -87,8 +89,7 @@ def pod(
         labels[LABEL_MASTER] = "true"
         annotations |= job.master_settings
     spec = _preemptible_spec(template.get("spec") or {}, tier, grace_s)
-    if node_request is None:
-        add_extender_resource(spec)
+    scheduler.address(spec, scheduling if node_request is None else scheduling.unmarked, node)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -137,15 +138,6 @@ def endpoint_annotations(job: Job, address: str, servers: Sequence[str]) -> dict
     return (
         {**annotations, ANNOTATION_SERVER_ADDRESSES: ",".join(servers)} if servers else annotations
     )
-
-
-def add_extender_resource(spec: dict[str, Any]) -> None:
-    """Requests the extended resource for which kube-scheduler calls the extender."""
-    containers = spec.get("containers") or []
-    if containers:
-        resources = containers[0]["resources"] = containers[0].get("resources") or {}
-        for part in ("requests", "limits"):
-            resources[part] = {**(resources.get(part) or {}), TRAINER_RESOURCE: "1"}
 
 
 def disruption_budget(job: Job) -> dict[str, Any]:

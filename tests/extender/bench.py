@@ -43,7 +43,9 @@ class Bench:
         app = web.application(
             "extender",
             registry=self.metrics,
-            readiness=lambda: readiness(self.cache, active, self.clock.seconds(), STALE_S),
+            readiness=lambda: readiness(
+                self.cache, active, self.clock.seconds(), STALE_S, extender.last_requests
+            ),
             max_body_bytes=MOST_BYTES,
         )
         extender = Extender(self.cache, active, self.metrics, self.clock.seconds, lambda: EPOCH_S)

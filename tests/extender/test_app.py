@@ -259,6 +259,18 @@ def test_readiness_says_which_policy_is_in_force(bench: Bench) -> None:
     assert _ready(bench)[1]["policy"]["source"] == "configmap"
 
 
+def test_readiness_and_a_metric_say_when_kube_scheduler_last_asked(bench: Bench) -> None:
+    """Entries whose address does not resolve are ignored in silence: nobody ever asks."""
+    before = _ready(bench)[1]["last_requests"]
+    bench.client.post("/filter", data=b"{}")
+    lines = bench.metrics.text().decode().splitlines()
+
+    assert before == {"filter": "never", "prioritize": "never", "preempt": "never"}
+    assert _ready(bench)[1]["last_requests"] == before | {"filter": "2023-11-14T22:13:20Z"}
+    assert 'edl_extender_last_request_timestamp_seconds{verb="filter"} 1.7e+09' in lines
+    assert 'edl_extender_last_request_timestamp_seconds{verb="preempt"} 0.0' in lines
+
+
 def test_time_and_errors_are_there_from_the_start(bench: Bench) -> None:
     """So that a rate sees the first event."""
     assert bench.value('edl_extender_errors_total{verb="preempt"}') == "0.0"

@@ -2,10 +2,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from kube.active import ActivePolicy, policy_reflector
+from kube.active import ActivePolicy, configmap_reflector
 from kube.fake import FakeApi
 from policy import document
-from policy.names import SYSTEM_NAMESPACE
+from policy.names import POLICY_CONFIGMAP, SYSTEM_NAMESPACE
 from tests.webhook.cluster import delete_policy, patch_policy, put_policy
 from tests.webhook.waiting import until
 
@@ -23,7 +23,7 @@ def api() -> FakeApi:
 def active(api: FakeApi) -> Iterator[ActivePolicy]:
     """A policy that follows it, from the start."""
     policy = ActivePolicy()
-    reflector = policy_reflector(api, SYSTEM_NAMESPACE)
+    reflector = configmap_reflector(api, SYSTEM_NAMESPACE, POLICY_CONFIGMAP)
     policy.follow(reflector)
     reflector.start()
     until(lambda: reflector.synced)
@@ -100,7 +100,7 @@ def test_bad_document_from_the_start_leaves_the_default(api: FakeApi) -> None:
     """Without any valid document the default policy applies, and the error is shown."""
     put_policy(api, "[]")
     policy = ActivePolicy()
-    reflector = policy_reflector(api, SYSTEM_NAMESPACE)
+    reflector = configmap_reflector(api, SYSTEM_NAMESPACE, POLICY_CONFIGMAP)
     policy.follow(reflector)
     reflector.start()
     until(lambda: policy.current.error)

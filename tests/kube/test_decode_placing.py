@@ -1,10 +1,12 @@
 """What is read of pods that wait for a place, and of nodes that may be lost."""
 
+import copy
 from typing import Any
 
 import pytest
 
 from kube import decode
+from policy.names import CHECK_RESOURCE, TRAINER_RESOURCE
 from tests.kube.items import plain_pod
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -90,3 +92,35 @@ def test_a_deferred_resize_is_read() -> None:
 
     assert (pod.requests["cpu"], pod.resize) == (4000, {"cpu": 3000})
     assert decode.pod(plain_pod()).resize is None
+
+
+@pytest.mark.parametrize(
+    ("message", "insufficient"),
+    [
+        ("0/2 nodes are available: 2 Insufficient cpu.", ()),
+        ("0/2 nodes are available: 2 Insufficient edl.training/trainer.", (TRAINER_RESOURCE,)),
+        (
+            f"2 Insufficient {CHECK_RESOURCE}, 2 Insufficient {TRAINER_RESOURCE}.",
+            (TRAINER_RESOURCE, CHECK_RESOURCE),
+        ),
+    ],
+)
+def test_resources_of_ours_that_a_scheduler_calls_insufficient_are_read(
+    message: str, insufficient: tuple[str, ...]
+) -> None:
+    """As kube-scheduler writes them into the condition PodScheduled."""
+    refusal = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    obj = plain_pod()
+    obj["status"] = {"conditions": [refusal | {"message": message}]}
+
+    assert decode.pod(obj).insufficient == insufficient
+    assert decode.pod(obj).refused
+
+
+def test_a_pod_that_requests_the_marker_is_marked() -> None:
+    """In whichever container."""
+    obj = plain_pod()
+    marked = copy.deepcopy(obj)
+    marked["spec"]["containers"].append({"resources": {"requests": {TRAINER_RESOURCE: "1"}}})
+
+    assert (decode.pod(obj).marked, decode.pod(marked).marked) == (False, True)

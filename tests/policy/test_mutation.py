@@ -11,11 +11,13 @@ from policy.model import Policy, Training
 from policy.mutation import UNTOUCHED, Mutation, check_job, job_patch, pod_patch
 from policy.names import ANNOTATION_MIN, CLASS_SURPLUS, TRAINER_RESOURCE, Role, Tier
 from policy.priority_classes import EDL_CLASSES, PriorityClassValues
+from policy.scheduling import UNMARKED, Scheduling
 from tests.webhook.vectors import thing
 
 SELECTING = Policy(
     training=(Training(name="kubeflow", labels={"training.kubeflow.org/job-name": "*"}),)
 )
+MARKED = Scheduling(marked=True)
 Classes = Mapping[str, PriorityClassValues]
 
 
@@ -31,8 +33,9 @@ def _changed(
     *,
     namespace: str = "training",
     classes: Classes = EDL_CLASSES,
+    scheduling: Scheduling = MARKED,
 ) -> tuple[dict[str, Any], Mutation]:
-    change = pod_patch(pod, namespace, policy or Policy(), classes)
+    change = pod_patch(pod, namespace, policy or Policy(), classes, scheduling=scheduling)
     return _mutated(pod, change), change
 
 
@@ -132,6 +135,26 @@ def test_first_container_requests_a_trainer() -> None:
     assert first["resources"]["limits"][TRAINER_RESOURCE] == "1"
     assert first["resources"]["requests"] == {"cpu": "5", "memory": "8Gi", TRAINER_RESOURCE: "1"}
     assert second["resources"] == {}
+
+
+def test_without_the_extender_no_pod_requests_a_trainer() -> None:
+    """No scheduler would find a node for it."""
+    first = _changed(thing("pod-create-trainer"), scheduling=UNMARKED)[0]["spec"]["containers"][0]
+
+    assert TRAINER_RESOURCE not in first["resources"]["requests"]
+
+
+@pytest.mark.parametrize(
+    ("named", "scheduler", "marked"),
+    [("", "edl", True), ("default-scheduler", "edl", True), ("volcano", "volcano", False)],
+)
+def test_pods_ask_the_policys_scheduler(named: str, scheduler: str, *, marked: bool) -> None:
+    """Except those that name another one: whether that ignores the marker nobody knows."""
+    pod = thing("pod-create-trainer")
+    pod["spec"]["schedulerName"] = named
+    spec = _changed(pod, scheduling=Scheduling("edl", marked=True))[0]["spec"]
+    requests = spec["containers"][0]["resources"]["requests"]
+    assert (spec["schedulerName"], TRAINER_RESOURCE in requests) == (scheduler, marked)
 
 
 def test_trainer_resource_of_another_container_counts() -> None:

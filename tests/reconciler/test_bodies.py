@@ -13,6 +13,7 @@ from kube import errors, request
 from kube.request import JOBS, Request
 from policy import trainer_accounting
 from policy.names import Tier
+from policy.scheduling import Scheduling
 from policy.snapshot import Job, JobCondition, JobStatus, TrainerAccounting
 from reconciler import status
 from reconciler.events import Event, EventRecorder
@@ -24,6 +25,7 @@ from tests.reconciler.server import Clock, Instant
 from tests.reconciler.waiting import Writers, until
 from tests.support.builders import NOW_S, cluster_state, job, servers
 
+MARKED = Scheduling(marked=True)
 _FILE = Path(__file__).with_name("bodies.yaml")
 _DOCUMENTS = yaml.safe_load_all(_FILE.read_text())
 BODIES = {name: body for document in _DOCUMENTS for name, body in document.items()}
@@ -46,7 +48,7 @@ def _trainer() -> dict[str, Any]:
     addresses = ["http://10.96.0.2:8791", "http://10.96.0.3:8791"]
     endpoints = trainer_manifests.endpoint_annotations(JOB, "http://10.96.0.1:8790", addresses)
     return trainer_manifests.pod(
-        JOB, 3, Tier.GUARANTEED, "n0", 10, endpoints=endpoints, master=True
+        JOB, 3, Tier.GUARANTEED, "n0", 10, endpoints=endpoints, master=True, scheduling=MARKED
     )
 
 
@@ -77,7 +79,7 @@ def _status() -> dict[str, Any]:
         ("role_binding", lambda: master_manifests.role_binding(JOB)),
         ("service", lambda: master_manifests.service(JOB)),
         ("server_service", lambda: server_manifests.service(JOB, 1)),
-        ("server", lambda: server_manifests.pod(JOB, ASKED, 1, "n0", 10)),
+        ("server", lambda: server_manifests.pod(JOB, ASKED, 1, "n0", 10, scheduling=MARKED)),
         ("status", _status),
     ],
 )

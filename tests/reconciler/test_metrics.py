@@ -16,6 +16,8 @@ MEANING = {
     "trainers_released_total": "Trainers released, by reason.",
     "trainers": "Trainers wanted over all jobs.",
     "jobs": "Elastic jobs, by the reason for their number of trainers.",
+    "extender_registration": "1 for what the scheduler's answer to a test pod says of the extender's "
+    "entries.",
     "leader": "1 while this process leads.",
     "watch_age_seconds": "Time since the last message of the quietest watch.",
     "reclaim_seconds": "Time from the creation of a pod that needed preemption to its binding.",

@@ -9,6 +9,7 @@ from policy.model import Policy
 from policy.mutation import pod_patch
 from policy.names import TRAINER_RESOURCE, NodeRequest, Role, Tier
 from policy.priority_classes import EDL_CLASSES
+from policy.scheduling import Scheduling
 from policy.snapshot import Job, ServerSpec
 from pserver.settings import PserverSettings
 from reconciler.manifests import server as server_manifests
@@ -19,7 +20,8 @@ _ASKED = servers(4, 0.5, 1)
 
 def _pod(server_spec: ServerSpec = _ASKED, spec: dict[str, Any] | None = None) -> dict[str, Any]:
     owner = replace(job("net", servers=server_spec), account="data", template={"spec": spec or {}})
-    return server_manifests.pod(owner, server_spec, 3, "n0", 10)
+    marked = Scheduling(marked=True)
+    return server_manifests.pod(owner, server_spec, 3, "n0", 10, scheduling=marked)
 
 
 def _container(server_spec: ServerSpec = _ASKED) -> dict[str, Any]:

@@ -18,10 +18,12 @@ from policy.names import (
     Tier,
 )
 from policy.priority_classes import EDL_CLASSES
+from policy.scheduling import UNMARKED, Scheduling
 from policy.snapshot import Job
 from reconciler.manifests import trainer as trainer_manifests
 from tests.support import builders
 
+MARKED = Scheduling(marked=True)
 TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"team": "vision", "job-name": "other"}, "annotations": {"a": "b"}},
     "spec": {
@@ -44,7 +46,7 @@ def _job(template: dict[str, Any] | None = None) -> Job:
 def _spec(spec: dict[str, Any]) -> dict[str, Any]:
     """The spec of a trainer made from a template's spec."""
     pod_spec: dict[str, Any] = trainer_manifests.pod(
-        _job({"spec": spec}), 0, Tier.SURPLUS, "n0", 10
+        _job({"spec": spec}), 0, Tier.SURPLUS, "n0", 10, scheduling=MARKED
     )["spec"]
     return pod_spec
 
@@ -72,14 +74,17 @@ def test_a_trainer_is_read_back_as_what_it_is(tier: Tier) -> None:
 
 
 @pytest.mark.parametrize("tier", [Tier.SURPLUS, Tier.GUARANTEED])
-def test_the_webhook_has_nothing_to_add(tier: Tier) -> None:
+@pytest.mark.parametrize("scheduling", [MARKED, UNMARKED, Scheduling("edl-scheduler", marked=True)])
+def test_the_webhook_has_nothing_to_add(tier: Tier, scheduling: Scheduling) -> None:
     """A trainer is complete, so that the webhook may be down."""
-    manifest = trainer_manifests.pod(_job(), 3, tier, "n0", 10)
+    manifest = trainer_manifests.pod(_job(), 3, tier, "n0", 10, scheduling=scheduling)
     values = EDL_CLASSES[manifest["spec"]["priorityClassName"]]
     filled = {"priority": values.value, "preemptionPolicy": values.preemption_policy}
     manifest["spec"] |= filled  # as the Priority plugin does
 
-    assert pod_patch(manifest, "ml", Policy(), EDL_CLASSES).operations == ()
+    change = pod_patch(manifest, "ml", Policy(), EDL_CLASSES, scheduling=scheduling)
+
+    assert change.operations == ()
 
 
 def test_the_users_labels_and_annotations_stay() -> None:
@@ -139,11 +144,46 @@ def test_the_grace_is_capped(template_s: int | None, expected_s: int) -> None:
 
 def test_the_first_container_asks_the_extender() -> None:
     """One trainer, as request and limit, beside the user's own resources."""
-    first, second = trainer_manifests.pod(_job(), 0, Tier.SURPLUS, "n0", 10)["spec"]["containers"]
+    pod_spec = trainer_manifests.pod(_job(), 0, Tier.SURPLUS, "n0", 10, scheduling=MARKED)["spec"]
+    first, second = pod_spec["containers"]
 
     assert first["resources"]["requests"] == {"cpu": "5", TRAINER_RESOURCE: "1"}
     assert first["resources"]["limits"] == {TRAINER_RESOURCE: "1"}
     assert "resources" not in second
+
+
+def test_without_the_extender_a_trainer_prefers_its_planned_node() -> None:
+    """No marker, which no scheduler would find; the user's own preferences stay."""
+    field = "preferredDuringSchedulingIgnoredDuringExecution"
+    zone = {"weight": 5, "preference": {"matchExpressions": [{"key": "z", "operator": "Exists"}]}}
+    template = {
+        "containers": [{"name": "main"}],
+        "affinity": {"nodeAffinity": {field: [zone]}, "podAffinity": {"x": "y"}},
+    }
+    pod_spec = trainer_manifests.pod(_job({"spec": template}), 0, Tier.SURPLUS, "n0", 10)["spec"]
+    planned = {"key": "metadata.name", "operator": "In", "values": ["n0"]}
+
+    assert pod_spec["affinity"]["nodeAffinity"][field] == [
+        zone,
+        {"weight": 100, "preference": {"matchFields": [planned]}},
+    ]
+    assert pod_spec["affinity"]["podAffinity"] == {"x": "y"}
+    assert pod_spec["containers"] == [{"name": "main"}]
+    assert "schedulerName" not in pod_spec
+
+
+@pytest.mark.parametrize(("named", "scheduler"), [("", "edl"), ("volcano", "volcano")])
+def test_trainers_ask_for_the_policys_scheduler(named: str, scheduler: str) -> None:
+    """Unless the template names one, which gets no marker: nothing says that it would ignore it."""
+    template = {"containers": [{"name": "main"}], **({"schedulerName": named} if named else {})}
+    pod_spec = trainer_manifests.pod(
+        _job({"spec": template}),
+        *(0, Tier.SURPLUS, "n0", 10),
+        scheduling=Scheduling("edl", marked=True),
+    )["spec"]
+
+    assert pod_spec["schedulerName"] == scheduler
+    assert ("resources" in pod_spec["containers"][0]) == (scheduler == "edl")
 
 
 @pytest.mark.parametrize("resources", [None, {}, {"limits": None}])

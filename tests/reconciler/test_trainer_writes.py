@@ -12,6 +12,7 @@ from policy.cluster_state import ClusterState
 from policy.decisions import Figures
 from policy.plan import Release
 from policy.reasons import Reason
+from policy.scheduling import UNMARKED
 from reconciler.controller_context import ControllerContext
 from reconciler.expectations import Expectations
 from reconciler.job_objects import JobEndpoints
@@ -222,6 +223,7 @@ def test_a_slow_eviction_is_not_waited_for(*, refused: bool) -> None:
             pool,
             Clock().seconds,
             endpoints=lambda _: JobEndpoints("", ""),
+            scheduling=lambda: UNMARKED,
         )
         trainers = TrainerController(context, JobWriter(api, index))
         first = trainers.evict([release]), index.pods[pod.uid].deleting

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import orjson
+import yaml
 
 from kube import decode, request
 from kube.active import ActivePolicy
@@ -12,7 +13,13 @@ from kube.cache import ClusterCache
 from kube.request import CONFIGMAPS, EVENTS, JOBS, NODES, PODS
 from policy import amounts
 from policy.cluster_state import ClusterState
-from policy.names import POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE
+from policy.names import (
+    CHECK_RESOURCE,
+    POLICY_CONFIGMAP,
+    POLICY_KEY,
+    SYSTEM_NAMESPACE,
+    TRAINER_RESOURCE,
+)
 from policy.plan import Plan
 from policy.snapshot import Job, Phase, Pod, Snapshot
 from reconciler.components import Clocks
@@ -30,18 +37,26 @@ WHOLE = '{"reserve": {"maxLoad": {"cpu": 1}}}'
 """A policy without reserve, so that what fits can be counted by hand."""
 
 
+def _decided(policy: str) -> str:
+    """The policy; one without a word on the extender says that it is there, so no test pod asks."""
+    document = yaml.safe_load(policy)
+    return orjson.dumps({"scheduling": {"extender": "always"}} | document).decode()
+
+
 class World:
     """A cluster without EDL."""
 
     def __init__(self, *cpus: int, policy: str = WHOLE) -> None:
         """Nodes n0, n1, … with the given numbers of CPU."""
         self.clock = Clock()
+        self.extender: bool | None = True
+        """Whether kube-scheduler has the extender's entries; None while no scheduler runs."""
         self.leave = Phase.FAILED
         """How pods under deletion end: many programs save and exit with 0."""
         self.api = Instant(self.clock)
         for i, cpu in enumerate(cpus):
             self.ask(request.create(NODES, None, objects.node(f"n{i}", cpu)))
-        body = {"metadata": {"name": POLICY_CONFIGMAP}, "data": {POLICY_KEY: policy}}
+        body = {"metadata": {"name": POLICY_CONFIGMAP}, "data": {POLICY_KEY: _decided(policy)}}
         self.ask(request.create(CONFIGMAPS, SYSTEM_NAMESPACE, body))
 
     def ask(self, api_request: request.Request) -> Any:
@@ -114,12 +129,17 @@ class World:
 
     def schedule(self) -> None:
         """kube-scheduler without preemption: by priority, on the first node with room."""
+        if self.extender is None:
+            return
         nodes = tuple(decode.node(obj) for obj in self.api.all(NODES))
         pods = tuple(decode.pod(obj) for obj in self.api.all(PODS))
         index = ClusterState.of(Snapshot(nodes, pods))
         for pod in sorted(index.waiting.values(), key=lambda p: (-p.priority, p.created_s, p.key)):
-            if not pod.only_resources:
-                self._refuse(pod)
+            insufficient = [CHECK_RESOURCE] if CHECK_RESOURCE in pod.requests else []
+            insufficient += [TRAINER_RESOURCE] if pod.marked and not self.extender else []
+            if insufficient or not pod.only_resources:
+                texts = [f"{len(nodes)} Insufficient {name}" for name in insufficient]
+                self._refuse(pod, f"0/{len(nodes)} nodes are available: {', '.join(texts)}.")
                 continue
             fits = (n for n in sorted(index.nodes) if amounts.within(pod.requests, index.free(n)))
             where = next(fits, "")
@@ -127,10 +147,11 @@ class World:
                 self.bind(pod, where)
                 index.put_pod(replace(pod, node=where))
 
-    def _refuse(self, pod: Pod) -> None:
-        """What it asks for besides resources does not exist."""
+    def _refuse(self, pod: Pod, message: str) -> None:
+        """What it asks for does not exist."""
         if not pod.refused:
             refusal = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+            refusal["message"] = message
             self._status(pod, {"conditions": [refusal]})
 
     def bind(self, pod: Pod, where: str) -> None:

@@ -7,6 +7,7 @@ from policy.cluster_state import ClusterState
 from policy.names import Tier
 from policy.plan import Create
 from policy.reasons import Reason
+from policy.scheduling import UNMARKED
 from policy.snapshot import Job, TrainerAccounting
 from reconciler.controller_context import ControllerContext
 from reconciler.expectations import Expectations
@@ -38,6 +39,7 @@ class Bench:
             pool,
             self.clock.seconds,
             endpoints=lambda _: JobEndpoints("", ""),
+            scheduling=lambda: UNMARKED,
         )
         self.trainers = TrainerController(context, self.writer)
 

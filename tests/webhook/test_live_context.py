@@ -4,8 +4,9 @@ import pytest
 
 from kube import request
 from kube.fake import FakeApi
-from policy.names import SYSTEM_NAMESPACE
+from policy.names import SCHEDULING_CONFIGMAP, SYSTEM_NAMESPACE
 from policy.priority_classes import EDL_CLASSES, PriorityClassValues
+from policy.scheduling import Registration, SchedulerCheck
 from tests.webhook.cluster import put_policy, with_classes
 from tests.webhook.waiting import until
 from webhook.live_context import LiveContext
@@ -52,6 +53,19 @@ def test_policy_is_followed(api: FakeApi, live: LiveContext) -> None:
     until(lambda: live.current().policy.tiers.grace_seconds == 4)
 
     assert live.current().version != before
+
+
+def test_the_schedulers_check_is_followed(api: FakeApi, live: LiveContext) -> None:
+    """Pods are marked as long as its result says so; without one they are not."""
+    before = live.current().scheduling.marked
+    check = SchedulerCheck(registration=Registration.REGISTERED)
+    body = {"metadata": {"name": SCHEDULING_CONFIGMAP}, "data": check.to_data()}
+    api.send(request.create(request.CONFIGMAPS, SYSTEM_NAMESPACE, body))
+    until(lambda: live.current().scheduling.marked)
+    api.send(request.delete(request.CONFIGMAPS, SYSTEM_NAMESPACE, SCHEDULING_CONFIGMAP))
+    until(lambda: not live.current().scheduling.marked)
+
+    assert not before
 
 
 @pytest.mark.parametrize("resource", ["configmaps", "priorityclasses"])

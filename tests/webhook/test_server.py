@@ -49,7 +49,9 @@ def test_ready_once_policy_and_classes_are_known(api: FakeApi, settings: Webhook
     server.stop()
 
     assert not before.ready
-    assert before.details["synced"] == {"configmaps": False, "priorityclasses": False}
+    assert before.details["synced"] == dict.fromkeys(
+        ("configmaps", "priorityclasses", "scheduling"), False
+    )
     assert "certificate" not in server.readiness().details
 
 

@@ -1,0 +1,50 @@
+"""Rule 2, scheduling: pods that wait for a scheduler that training does not use any more go.
+
+Without the extender's entries no scheduler finds a node for a pod with the marker resource. Surplus
+would be withdrawn after a while anyway; guaranteed trainers and parameter servers wait for ever.
+Rules 3 and 5 create them again, for the scheduler in force.
+"""
+
+from policy.cycle_state import CycleState, JobDraft
+from policy.names import TRAINER_RESOURCE
+from policy.plan import ReleaseServer
+from policy.reasons import Reason
+from policy.snapshot import Pod
+
+
+def replace_outdated(state: CycleState) -> None:
+    """Releases waiting trainers and parameter servers that were created for another scheduler."""
+    for draft in state.drafts:
+        if not (draft.job.managed and draft.grows):
+            continue
+        for pod in [pod for pod in draft.live if _is_outdated(state, draft, pod)]:
+            draft.masterless = draft.masterless or pod.master
+            state.release(draft, pod, Reason.SCHEDULER_CHANGED, {"why": _why(state, draft, pod)})
+        for pod in state.cluster.servers_of(draft.job):
+            if not (pod.deleting or pod.terminal) and _is_outdated(state, draft, pod):
+                state.server_releases.append(
+                    ReleaseServer(
+                        draft.key, pod.uid, pod.namespace, pod.name, Reason.SCHEDULER_CHANGED
+                    )
+                )
+
+
+def _why(state: CycleState, draft: JobDraft, pod: Pod) -> str:
+    scheduler = state.history.scheduling.scheduler_of(draft.job.scheduler)
+    if pod.scheduler != scheduler:
+        return f"it waits for {pod.scheduler}, and trainers use {scheduler} now"
+    return f"it asks for {TRAINER_RESOURCE}, and {scheduler} is not known to have the extender"
+
+
+def _is_outdated(state: CycleState, draft: JobDraft, pod: Pod) -> bool:
+    """Whether a pod has no node, was created for another scheduler, and has waited a while.
+
+    The delay keeps pods from being replaced again and again where the webhook learns of a change
+    after the reconciler.
+    """
+    waited_s = state.now_s - pod.created_s
+    return (
+        not (pod.node or pod.nominated)
+        and waited_s >= state.policy.stability.withdraw_after_seconds
+        and state.history.scheduling.is_outdated(pod, draft.job)
+    )

@@ -1,0 +1,49 @@
+"""What a training pod's spec says to the scheduler: its name, the marker, the planned node. Pure."""
+
+from typing import Any
+
+from policy.names import DEFAULT_SCHEDULER, TRAINER_RESOURCE
+from policy.scheduling import Scheduling
+
+_WEIGHT = 100
+"""The largest that the API allows: no preference of the template outweighs the plan."""
+
+
+def address(spec: dict[str, Any], scheduling: Scheduling, node: str) -> None:
+    """Addresses a pod spec, which is changed, to the scheduler in force.
+
+    With the marker the scheduler asks the extender, which prefers the planned node. Without it the
+    pod prefers that node by itself; the plan may be wrong by then, so it is a preference only.
+
+    Args:
+        spec: A core/v1 PodSpec.
+        scheduling: How training pods ask for a scheduler now.
+        node: The planned node.
+    """
+    named = spec.get("schedulerName") or DEFAULT_SCHEDULER
+    if scheduling.scheduler_of(named) != named:
+        spec["schedulerName"] = scheduling.scheduler_of(named)
+    if scheduling.marks(named):
+        _request_marker(spec)
+    elif node:
+        _prefer(spec, node)
+
+
+def _request_marker(spec: dict[str, Any]) -> None:
+    """Requests the extended resource for which kube-scheduler calls the extender."""
+    containers = spec.get("containers") or []
+    if containers:
+        resources = containers[0]["resources"] = containers[0].get("resources") or {}
+        for part in ("requests", "limits"):
+            resources[part] = {**(resources.get(part) or {}), TRAINER_RESOURCE: "1"}
+
+
+def _prefer(spec: dict[str, Any], node: str) -> None:
+    """Adds a preference for a node to those that the spec has."""
+    field = "preferredDuringSchedulingIgnoredDuringExecution"
+    named_node = {"key": "metadata.name", "operator": "In", "values": [node]}
+    term = {"weight": _WEIGHT, "preference": {"matchFields": [named_node]}}
+    affinity = spec.get("affinity") or {}
+    node_affinity = affinity.get("nodeAffinity") or {}
+    terms = [*(node_affinity.get(field) or ()), term]
+    spec["affinity"] = {**affinity, "nodeAffinity": {**node_affinity, field: terms}}
