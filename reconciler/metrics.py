@@ -42,7 +42,7 @@ class ReconcilerMetrics:
         )
         self._reclaim = metrics.histogram(
             "reclaim_seconds",
-            "Time from the creation of a pod that needed preemption to its binding.",
+            "Time from creation to binding of a pod that needed preemption, and no volume or place.",
             buckets=SLOW_BUCKETS_S,
         )
         self._nominated: set[str] = set()
@@ -53,7 +53,8 @@ class ReconcilerMetrics:
         for uid, change in changes.items():
             new = change.new
             if new is not None and not new.node and new.nominated and not new.is_training:
-                self._nominated.add(uid)
+                if new.only_resources:  # others are also nominated while they wait for a volume
+                    self._nominated.add(uid)
             elif uid in self._nominated:
                 self._nominated.discard(uid)
                 if new is not None and new.node:

@@ -206,7 +206,9 @@ def _ended(new: JobStatus, end: JobCondition, *, done: bool, now_s: float) -> Jo
         return new
     final = "Complete" if end.type == "SuccessCriteriaMet" else "Failed"
     new = _ensure_condition(new, JobCondition(final, "True", end.reason, end.message, now_s))
-    return replace(new, completion_s=now_s) if final == "Complete" else new
+    # The API server refuses an end before the start, which another replica's clock has given.
+    completion_s = max(now_s, new.start_s)
+    return replace(new, completion_s=completion_s) if final == "Complete" else new
 
 
 def _has_condition(new: JobStatus, kind: str) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from flask.testing import FlaskClient
 from kubernetes.client.configuration import Configuration
@@ -96,6 +97,15 @@ def test_more_than_a_question_is_refused(start: Start) -> None:
     until(lambda: client.get("/readyz").status_code == 200)
 
     assert client.post("/filter", json={"Pod": "x" * 20_000}).status_code == 413
+
+
+def test_the_candidates_of_a_large_cluster_are_no_long_body() -> None:
+    """kube-scheduler sends every node with its victims; it would go on without the extender."""
+    victims = {"Pods": [{"UID": "0" * 36}] * 110, "NumPDBViolations": 0}
+    candidates = {f"node-{number:05}": victims for number in range(5_000)}
+    body = orjson.dumps({"NodeNameToMetaVictims": candidates})
+
+    assert len(body) < ExtenderSettings().max_body_bytes
 
 
 def test_without_a_client_ca_anybody_may_ask(start: Start) -> None:

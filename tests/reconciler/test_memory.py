@@ -280,10 +280,14 @@ def test_a_reclaim_takes_as_long_as_the_service_waited() -> None:
         (_changed(WAITING, NOMINATED), _changed(NOMINATED, WAITING), _changed(WAITING, BOUND)),
         (_changed(WAITING, NOMINATED), _changed(NOMINATED, None)),
         (_changed(None, replace(POD, node="", nominated="n0")), _changed(None, POD)),
+        (
+            _changed(WAITING, replace(NOMINATED, only_resources=False)),
+            _changed(NOMINATED, replace(BOUND, only_resources=False)),
+        ),
     ],
 )
 def test_what_needed_no_preemption_is_no_reclaim(
     steps: tuple[dict[str, ObjectChange[Pod]], ...],
 ) -> None:
-    """Placed at once, given up by the scheduler, deleted, or a training pod itself."""
+    """Placed at once, given up, deleted, a training pod itself, or nominated to wait for a volume."""
     assert _reclaimed(*steps).endswith(" 0.0")

@@ -20,7 +20,7 @@ MEANING = {
     "entries.",
     "leader": "1 while this process leads.",
     "watch_age_seconds": "Time since the last message of the quietest watch.",
-    "reclaim_seconds": "Time from the creation of a pod that needed preemption to its binding.",
+    "reclaim_seconds": "Time from creation to binding of a pod that needed preemption, and no volume or place.",
 }
 
 

@@ -71,6 +71,13 @@ def test_success_with_nobody_left_is_complete() -> None:
     assert new.completion_s == NOW_S
 
 
+def test_a_job_does_not_end_before_its_start() -> None:
+    """The clock of the replica that leads now may be behind that of the one before."""
+    later = replace(JOB, status=JobStatus(start_s=NOW_S + 3))
+
+    assert _ended(TrainerAccounting(succeeded=1), [], later).completion_s == NOW_S + 3
+
+
 def test_a_failure_after_a_success_changes_nothing() -> None:
     """The work is done, however many trainers fail on the way out."""
     assert _types(_ended(TrainerAccounting(succeeded=1, failed=9), [])) == [
