@@ -137,7 +137,7 @@ _TEXTS = {
 }
 
 
-@settings(deadline=None, max_examples=200)  # cores are shared
+@settings(deadline=None, max_examples=2 * settings().max_examples)  # cores are shared
 @given(data=st.data())
 def test_both_give_one_verdict_for_any_text(model: Path, data: st.DataObject) -> None:
     """And what is submitted is admitted."""
