@@ -129,8 +129,15 @@ def test_hangs():
     assert "sleep 77" in output
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("number", "workers"),
+    [
+        (signal.SIGINT, 0),
+        (signal.SIGTERM, 0),
+        (signal.SIGINT, 2),
+        pytest.param(signal.SIGTERM, 2, marks=pytest.mark.soak),  # as without workers
+    ],
+)
 def test_an_interrupted_run_leaves_nothing(
     run: Run, tmp_path: Path, number: signal.Signals, workers: int
 ) -> None:
