@@ -58,7 +58,7 @@ class Process:
         self._events = events
         self._log = log
         self._popen = subprocess.Popen(  # noqa: S603 - what the user asked to run
-            [sys.executable, child.__file__, str(os.getpid()), *command],
+            [sys.executable, "-S", child.__file__, str(os.getpid()), *command],
             env={**os.environ, **environ, "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
