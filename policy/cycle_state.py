@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import takewhile
 
-from policy import amounts, ceilings, sidecar
+from policy import amounts, ceilings, sidecar, vacancy
 from policy.cluster_state import ClusterState, job_key
 from policy.decisions import NONE, Figures
 from policy.free_capacity import FreeCapacity, When
@@ -193,13 +193,12 @@ class CycleState:
         self.load = ceilings.Load(limits, self._usable.in_use)
         for node in self.capacity.nodes_with(When.LATER):
             self.add_leaving_load(node, self.capacity.releasing(node))
-        self.cooling = frozenset(n for n, until in history.cooling.items() if until > now_s)
+        self.closed = vacancy.closed_nodes(cluster, policy, history, now_s)
         self.burst = False
         """Whether services wait for capacity that only leaving pods can free."""
         self.reclaimed_for: set[str] = set()
         """uids of service pods for which this plan releases trainers."""
-        self.offered: dict[str, int] = {}
-        """As `Plan.offered`."""
+        self.offered: dict[str, int] = {}  # as `Plan.offered`
         self.promised: dict[str, str] = {}
         """uid -> node of the waiting trainers for which capacity is reserved."""
         self.unschedulable_pods: list[Pod] = []
@@ -393,6 +392,7 @@ class CycleState:
             reclaimed_for=frozenset(self.reclaimed_for),
             offered=self.offered,
             short=frozenset(self.short),
+            unneeded=vacancy.unneeded_nodes(self.cluster, self.policy),
             gave_up=frozenset(self.gave_up),
             failed_moves=self.failed_moves,
             deferred=self.deferred,

@@ -72,6 +72,7 @@ SENTENCES: Mapping[Reason, tuple[str, ...]] = {
     ),
     Reason.NOT_SCHEDULED: ("{why} for {waited_s} s",),
     Reason.NODES_NOT_ADDED: ("{pending} pods waited in vain for nodes, until {until}",),
+    Reason.NODE_NOT_NEEDED: ("for {unneeded_s} s only surplus has used its node",),
     Reason.REFUSED: ("{error}",),
     Reason.NODE_PROMISED: ("{free} free, {promised} promised, {needs} needed",),
     Reason.NODE_COOLING_DOWN: ("for another {left_s} s",),

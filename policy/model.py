@@ -254,6 +254,10 @@ class Autoscaling(_Model):
     """How long its trainers wait for nodes before they are taken back."""
     max_jobs: Annotated[int, Field(ge=1, le=1000)] = 4
     """Jobs that may wait for nodes at one time."""
+    vacate: dict[Name, str] = Field(default_factory=dict)
+    """Label -> pattern; surplus leaves nodes with all of them that nothing else needs."""
+    vacate_after_seconds: Seconds = 60.0
+    """How long a node must not be needed before surplus leaves it."""
 
     def mode_of(self, queue: str) -> NodeRequests:
         """The mode of jobs in `queue`; "" for jobs without one."""

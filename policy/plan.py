@@ -36,6 +36,8 @@ class History:
     without fewer of them waiting, number that wait). A pod without an owner has its own uid."""
     short_since: Mapping[str, float] = field(default_factory=dict)
     """Job uid -> since when no capacity was found for its minimum, by every plan since."""
+    unneeded_since: Mapping[str, float] = field(default_factory=dict)
+    """Node -> since when surplus alone has used it, in every plan since."""
     vain_requests: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     """Job uid -> (number, time of the last) of requests for nodes that did not come."""
     scheduling: Scheduling = UNMARKED
@@ -147,6 +149,8 @@ class Plan:
     until they did not take it. For the next plan's history."""
     short: frozenset[str] = field(default_factory=frozenset, compare=False)
     """uids of jobs for whose minimum no capacity was found. For the next plan's history."""
+    unneeded: frozenset[str] = field(default_factory=frozenset, compare=False)
+    """Nodes that surplus alone uses, where the policy wants it to leave them."""
     gave_up: frozenset[str] = frozenset()
     """uids of jobs whose request for nodes this plan takes back, as none came in time."""
     failed_moves: Mapping[MoveKey, FailedMove] = field(default_factory=dict, compare=False)

@@ -59,6 +59,8 @@ def plan(
         limits.release_to_allowed_size(state)
         # 9. Stability: move trainers between jobs for a clear gain.
         stability.rebalance(state)
-    # 10. Reserve: release surplus above what the policy keeps for services.
+    # 10. Reserve: release surplus from nodes that an autoscaler may remove, and surplus above what
+    # the policy keeps for services.
+    limits.vacate_nodes(state)
     limits.restore_reserve(state)
     return state.to_plan()

@@ -30,6 +30,7 @@ class Reason(StrEnum):
     FAIR_SHARE = "FairShare"
     NOT_SCHEDULED = "NotScheduled"
     NODES_NOT_ADDED = "NodesNotAdded"
+    NODE_NOT_NEEDED = "NodeNotNeeded"
     JOB_STOPPED = "JobStopped"
     MASTER_MOVES = "MasterMoves"
     SERVER_MOVES = "ServerMoves"

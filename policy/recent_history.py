@@ -44,6 +44,7 @@ class RecentHistory:
         self._offered: dict[str, tuple[float, int]] = {}
         self._short_since: dict[str, float] = {}
         self._vain_requests: dict[str, tuple[int, float]] = {}
+        self._unneeded_since: dict[str, float] = {}
 
     def record(self, plan: Plan, now_s: float, cool_down_s: float) -> None:
         """Records a plan that is about to be executed.
@@ -60,6 +61,9 @@ class RecentHistory:
             for owner, waiting in plan.offered.items()
         }
         self._short_since = {uid: self._short_since.get(uid, now_s) for uid in plan.short}
+        self._unneeded_since = {
+            node: self._unneeded_since.get(node, now_s) for node in plan.unneeded
+        }
         for uid in plan.gave_up:
             number, last_s = self._vain_requests.get(uid, (0, 0.0))
             if now_s - last_s >= _SAME_REQUEST_S:
@@ -91,6 +95,7 @@ class RecentHistory:
             short_since=self._short_since,
             vain_requests=dict(self._vain_requests),
             scheduling=scheduling,
+            unneeded_since=self._unneeded_since,
         )
 
     def _next_offer(self, owner: str, waiting: int, now_s: float) -> tuple[float, int]:

@@ -2,8 +2,9 @@
 
 from heapq import heapify, heappop, heappush
 
-from policy import ceilings
+from policy import ceilings, vacancy
 from policy.cycle_state import CycleState, JobDraft
+from policy.names import Tier
 from policy.reasons import Reason
 
 
@@ -59,6 +60,22 @@ def release_to_allowed_size(state: CycleState) -> None:
             for pod in draft.surplus[:excess]:
                 figures = {"live": draft.initial_count, "size": size}
                 state.release(draft, pod, Reason.SIZE_NOT_ALLOWED, figures)
+
+
+def vacate_nodes(state: CycleState) -> None:
+    """Releases surplus from nodes that nothing else has needed for a while.
+
+    An autoscaler without a priority cut-off, such as Karpenter, would keep such a node for it.
+    """
+    after_s = state.policy.autoscaling.vacate_after_seconds
+    needed_soon = {node for draft in state.drafts for node in draft.creates[Tier.GUARANTEED]}
+    unneeded = vacancy.unneeded_nodes(state.cluster, state.policy) - needed_soon
+    for draft in state.drafts if unneeded else ():
+        for pod in draft.spare:
+            since_s = state.history.unneeded_since.get(pod.node, state.now_s)
+            if pod.node in unneeded and state.now_s - since_s >= after_s:
+                figures = {"unneeded_s": int(state.now_s - since_s)}
+                state.release(draft, pod, Reason.NODE_NOT_NEEDED, figures)
 
 
 def restore_reserve(state: CycleState) -> None:

@@ -52,10 +52,10 @@ def _node_of_waiting(state: CycleState, pod: Pod) -> str:
     """A node that a waiting trainer fits on: its planned node, or another; "" for none."""
     planned_node = pod.planned
     open_nodes = state.capacity.open_nodes(pod.constraints, pooled=True)
-    usable = planned_node in open_nodes and planned_node not in state.cooling
+    usable = planned_node in open_nodes and planned_node not in state.closed
     if usable and amounts.within(pod.requests, state.capacity.free_now(planned_node)):
         return planned_node
-    return state.capacity.cheapest_node(pod.requests, pod.constraints, state.cooling)
+    return state.capacity.cheapest_node(pod.requests, pod.constraints, state.closed)
 
 
 def grow(state: CycleState) -> bool:
@@ -154,14 +154,14 @@ def _leaving_slot(state: CycleState, draft: JobDraft, step: int) -> str:
     node = state.capacity.cheapest_node(job.requests, job.constraints, when=When.LATER)
     if node or step == 1:
         return node or free_slot(state, draft)
-    return state.capacity.cheapest_node(job.requests, job.constraints, state.cooling)
+    return state.capacity.cheapest_node(job.requests, job.constraints, state.closed)
 
 
 def free_slot(state: CycleState, draft: JobDraft) -> str:
     """A node with free capacity for a job that only load or quota stops; "" for none."""
     if draft.reason is Reason.NO_ROOM:
         return ""
-    return state.capacity.cheapest_node(draft.job.requests, draft.job.constraints, state.cooling)
+    return state.capacity.cheapest_node(draft.job.requests, draft.job.constraints, state.closed)
 
 
 def _explain_pause(state: CycleState, drafts: list[JobDraft], waiting: int) -> None:
@@ -187,7 +187,7 @@ def _add_surplus(state: CycleState, draft: JobDraft, step: int) -> bool:
     job = draft.job
     nodes: list[str] = []
     while len(nodes) < step:
-        node = state.capacity.cheapest_node(job.requests, job.constraints, state.cooling)
+        node = state.capacity.cheapest_node(job.requests, job.constraints, state.closed)
         if not node:
             for reserved_node in nodes:
                 state.unreserve(job, reserved_node)

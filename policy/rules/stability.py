@@ -243,7 +243,7 @@ class _Move:
 
     def _fits_without_donors(self, node: str) -> bool:
         state = self._state
-        if node not in self._open or node in state.cooling:
+        if node not in self._open or node in state.closed:
             return False
         if not amounts.within(self._requests, state.capacity.free_at(node, When.RECLAIMED)):
             return False
@@ -320,7 +320,7 @@ class _Move:
     def _next_node(self, pods: list[Pod]) -> str:
         """A node where one more trainer of the receiver fits now; "" for none."""
         for pod in pods:
-            usable = pod.node in self._open and pod.node not in self._state.cooling
+            usable = pod.node in self._open and pod.node not in self._state.closed
             if usable and amounts.within(self._requests, self._free_on(pod.node)):
                 return pod.node
         if self._nodes or not any(pod.node for pod in pods):

@@ -78,3 +78,14 @@ def test_requests_for_nodes_in_vain_are_counted_once_each() -> None:
 
     assert recent.history(NOW_S + 1000).vain_requests == {"j": (2, NOW_S + 900)}
     assert recent.history(NOW_S + 900 + 7200).vain_requests == {}
+
+
+def test_how_long_surplus_alone_uses_a_node_is_remembered() -> None:
+    """As long as every plan finds it so."""
+    recent = RecentHistory()
+    for now_s in (NOW_S, NOW_S + 9):
+        recent.record(Plan(unneeded=frozenset({"n0"})), now_s, 5.0)
+
+    assert recent.history(NOW_S + 9).unneeded_since == {"n0": NOW_S}
+    recent.record(Plan(), NOW_S + 10, 5.0)
+    assert recent.history(NOW_S + 10).unneeded_since == {}
