@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install fmt lint types test soak properties paddle cov covered mutants house metrics-page bench e2e demo experiments lock presubmit clean
+.PHONY: help install fmt lint types test soak properties paddle cov covered mutants house metrics-page bench e2e e2e-autoscaler demo experiments lock presubmit clean
 
 help: ## show the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## create .venv with the locked packages
 
@@ -80,6 +80,9 @@ e2e: install ## run the end-to-end tests on a real local Kubernetes (first run b
 	$(BIN)/python -m e2e.cluster build --real-nodes || $(BIN)/python -m e2e.cluster build
 	$(BIN)/python -m pytest e2e -m "e2e and not alone" -n 2 --dist loadfile
 	$(BIN)/python -m pytest e2e -m "e2e and alone"
+
+e2e-autoscaler: install ## run jobs on a pool of no nodes that a real Karpenter extends (first run builds it, about 10 minutes)
+	$(BIN)/python -m pytest e2e/test_autoscaler.py -m autoscaler
 
 demo: install ## show a burst of services, live, on a real local Kubernetes (first run builds it)
 	$(BIN)/python -m e2e.demo

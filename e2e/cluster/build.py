@@ -123,7 +123,7 @@ def _build(go: golang.Go, kit: Toolchain, binaries: Binaries, view: Display) -> 
     partial = target.with_name(f"{target.name}.partial")
     log = target.with_name(f"{target.name}.log")
     log.unlink(missing_ok=True)
-    view.say(f"building {kit.title} {recipe(kit).kubernetes} with {go.description}")
+    view.say(f"building {kit.title} {recipe(kit).version} with {go.description}")
     view.say(f"this happens once, takes {kit.takes} on two cores, and goes to {target}")
     shutil.rmtree(partial, ignore_errors=True)  # of a build that was killed
     try:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TOOLS = Path(__file__).with_name("tools")
+KARPENTER_TOOLS = Path(__file__).with_name("karpenter")
 NODE_TOOLS = Path(__file__).with_name("machine") / "tools"
 PACKAGES: Mapping[str, str] = {
     "etcd": "go.etcd.io/etcd/server/v3",
@@ -73,6 +74,20 @@ NODE = Toolchain(
     "nodes",
 )
 
+KARPENTER = Toolchain(
+    "Karpenter",
+    {
+        KARPENTER_TOOLS: {
+            "karpenter-crds": "./crds",
+            "karpenter": "sigs.k8s.io/karpenter/kwok",
+        }
+    },
+    "",
+    "3 to 12 minutes",
+    "karpenter",
+)
+"""An autoscaler whose nodes kwok plays."""
+
 _PINNED = re.compile(r"^\s*(?:require )?([\w./-]+) (v[\w.+-]+)$", re.MULTILINE)
 
 
@@ -105,14 +120,20 @@ class Recipe:
         return self.versions["k8s.io/kubernetes"]
 
     @property
+    def version(self) -> str:
+        """The version of Kubernetes, or else of the first module that go.mod asks for."""
+        versions = self.versions
+        return versions.get("k8s.io/kubernetes") or next(iter(versions.values()))
+
+    @property
     def flags(self) -> tuple[str, ...]:
         """Arguments of `go build`; without the version clients would see v0.0.0."""
-        major, minor, _ = self.kubernetes.removeprefix("v").split(".", 2)
+        major, minor, _ = self.version.removeprefix("v").split(".", 2)
         names = {
-            "k8s.io/component-base/version.gitVersion": self.kubernetes,
+            "k8s.io/component-base/version.gitVersion": self.version,
             "k8s.io/component-base/version.gitMajor": major,
             "k8s.io/component-base/version.gitMinor": minor,
-            "k8s.io/client-go/pkg/version.gitVersion": self.kubernetes,
+            "k8s.io/client-go/pkg/version.gitVersion": self.version,
         }
         defines = " ".join(f"-X {name}={value}" for name, value in names.items())
         tags = ("-tags", self.tags) if self.tags else ()
@@ -120,10 +141,10 @@ class Recipe:
 
     @property
     def key(self) -> str:
-        """Names the build: the Kubernetes version and a hash of all the rest."""
+        """Names the build: the version and a hash of all the rest."""
         parts = (self.go_mod, self.go_sum, self.platform, *self.flags, *self.packages)
         digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-        return f"{self.kubernetes}-{digest[:12]}"
+        return f"{self.version}-{digest[:12]}"
 
 
 def recipe(kit: Toolchain = CONTROL_PLANE) -> Recipe:

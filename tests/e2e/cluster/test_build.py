@@ -117,6 +117,14 @@ def test_nodes_are_built_from_modules_of_their_own() -> None:
     assert changed.key != node_recipe.key
 
 
+def test_karpenter_is_built_from_a_module_of_its_own() -> None:
+    """It needs other versions of Kubernetes' modules; its own version names the build."""
+    karpenter = toolchain.recipe(toolchain.KARPENTER)
+
+    assert karpenter.version == karpenter.versions["sigs.k8s.io/karpenter"]
+    assert karpenter.key.startswith(karpenter.version)
+
+
 def test_a_kit_goes_to_a_folder_of_its_own(calls: Path, tmp_path: Path) -> None:
     """All binaries of all its modules, and nothing else."""
     view, output = shown()
