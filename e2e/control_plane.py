@@ -87,14 +87,18 @@ class ClusterAccess(Protocol):
 class EdlControlPlane:
     """The EDL components of one cluster; nothing runs before `installed_in`."""
 
-    def __init__(self, directory: Path, master_image: str = _MASTER_IMAGE) -> None:
+    def __init__(
+        self, directory: Path, master_image: str = _MASTER_IMAGE, *, registered: bool = True
+    ) -> None:
         """Chooses addresses and makes the extender's certificates: configurations name both.
 
         Args:
             directory: Logs and certificates go to its `edl/`, which is emptied first.
             master_image: Image of the jobs' masters; simulated nodes run nothing.
+            registered: Whether kube-scheduler's configuration gets the extender's entries.
         """
         self._master_image = master_image
+        self.registered = registered
         self._directory = directory / "edl"
         shutil.rmtree(self._directory, ignore_errors=True)
         self._directory.mkdir(parents=True)
@@ -109,8 +113,11 @@ class EdlControlPlane:
     def scheduler(self) -> dict[str, Any]:
         """kube-scheduler's configuration of `deploy/base`, with the extender's address here.
 
+        The defaults where the extender is not registered.
         Without leader election: `e2e.cluster` runs one scheduler.
         """
+        if not self.registered:
+            return {}
         (configuration,) = _documents(_BASE / "scheduler-config.yaml")
         del configuration["leaderElection"]
         files = {"caData": "ca.crt", "certData": "client.crt", "keyData": "client.key"}

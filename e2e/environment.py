@@ -33,9 +33,9 @@ from kube.client import Client
 from kube.config import load
 from kube.errors import KubeError, NotFound
 from kube.reflector import Reflector
-from kube.request import DEPLOYMENTS, EVENTS, JOBS, NAMESPACES, NODES, PODS, Request
+from kube.request import CONFIGMAPS, DEPLOYMENTS, EVENTS, JOBS, NAMESPACES, NODES, PODS, Request
 from policy import trainer_accounting
-from policy.names import ANNOTATION_MASTER
+from policy.names import ANNOTATION_MASTER, SCHEDULING_CONFIGMAP, SYSTEM_NAMESPACE
 from policy.snapshot import Job, Phase, Pod
 from runtime import clock
 
@@ -149,13 +149,26 @@ def edl_environment(
 
 
 @contextmanager
-def running_environment(directory: Path) -> Iterator[Environment]:
-    """Starts `NODE_COUNT` played nodes with EDL; checks that no process is left at the end."""
-    with edl_environment(directory, EdlControlPlane(directory)) as environment:
+def running_environment(directory: Path, *, registered: bool = True) -> Iterator[Environment]:
+    """Starts `NODE_COUNT` played nodes with EDL; checks that no process is left at the end.
+
+    Args:
+        directory: Gets the cluster's files.
+        registered: Whether kube-scheduler's configuration has the extender's entries.
+    """
+    control_plane = EdlControlPlane(directory, registered=registered)
+    with edl_environment(directory, control_plane) as environment:
         environment.send(request.create(request.PRIORITYCLASSES, None, workload.service_class()))
         for number in range(NODE_COUNT):
             environment.send(request.create(NODES, None, node(f"node-{number:03}")))
         until("nodes ready", lambda: _ready_nodes(environment), lambda n: n == NODE_COUNT, _START_S)
+        expected = "registered" if registered else "missing"
+        until(
+            "EDL knows its scheduler",
+            lambda: _registration(environment),
+            lambda state: state == expected,
+            _START_S,
+        )
         assert len(processes_of(directory)) > len(
             EDL_COMPONENTS
         )  # else the check at the end proves nothing
@@ -380,6 +393,15 @@ def processes_of(directory: Path) -> list[str]:
             if str(directory) in line:
                 command_lines.append(line)
     return command_lines
+
+
+def _registration(environment: Environment) -> str:
+    """What EDL has learned of the extender's entries, "" before it knows."""
+    get = request.get(CONFIGMAPS, SYSTEM_NAMESPACE, SCHEDULING_CONFIGMAP)
+    try:
+        return str(environment.send(get)["data"]["extender"])
+    except NotFound:
+        return ""
 
 
 def _ready_nodes(environment: Environment) -> int:

@@ -31,8 +31,9 @@ from kube.request import (
     REPLICASETS,
     SECRETS,
 )
-from policy.names import POLICY_CONFIGMAP, SYSTEM_NAMESPACE
+from policy.names import POLICY_CONFIGMAP, SCHEDULING_CONFIGMAP, SYSTEM_NAMESPACE
 from policy.priority_classes import EDL_CLASSES
+from policy.scheduling import Registration, SchedulerCheck
 from runtime import clock
 from webhook import certificates
 from webhook.registration import by_url
@@ -203,9 +204,10 @@ def _job(name: str, annotations: dict[str, str], **spec: Any) -> request.Request
 
 def test_ready_with_the_rights_of_its_role(world: World) -> None:
     """With webhook-rbac.yaml alone it watches, keeps its Secret and publishes its CA."""
+    until_true(lambda: all(world.get("/readyz").json()["synced"].values()))
     details = world.get("/readyz").json()
 
-    assert details["synced"] == {"configmaps": True, "priorityclasses": True}
+    assert details["synced"].keys() == {"configmaps", "priorityclasses", "scheduling"}
     assert details["certificate"]["error"] == ""
 
 
@@ -218,8 +220,25 @@ def test_priority_triple_is_accepted(world: World) -> None:
     assert spec["priorityClassName"] == "edl-guaranteed"
     assert (spec["priority"], spec["preemptionPolicy"]) == (-8, "PreemptLowerPriority")
     assert spec["terminationGracePeriodSeconds"] == 10
-    assert spec["containers"][0]["resources"]["requests"] == {"edl.training/trainer": "1"}
     assert pod["metadata"]["labels"]["edl.training/role"] == "trainer"
+
+
+def test_pods_request_the_marker_once_the_extender_is_known(world: World) -> None:
+    """Not before: the reconciler has not stored what the scheduler says of it."""
+    labels = {"edl.training/job": "resnet"}
+    numbers = count()
+
+    def resources() -> object:
+        pod = world.send(_pod(f"marked-{next(numbers)}", labels))
+        return pod["spec"]["containers"][0]["resources"].get("requests")
+
+    before = resources()
+    check = SchedulerCheck(registration=Registration.REGISTERED)
+    body = {"metadata": {"name": SCHEDULING_CONFIGMAP}, "data": check.to_data()}
+    world.send(request.create(CONFIGMAPS, SYSTEM_NAMESPACE, body))
+    until_true(lambda: resources() == {"edl.training/trainer": "1"})
+
+    assert before is None
 
 
 def test_own_class_is_taken_away(world: World) -> None:

@@ -25,6 +25,11 @@ def test_the_scheduler_asks_the_extender_here(tmp_path: Path) -> None:
     assert configuration["kind"] == "KubeSchedulerConfiguration"
 
 
+def test_a_scheduler_without_the_extender_is_configured_by_nobody(tmp_path: Path) -> None:
+    """As on clusters whose control plane is somebody else's."""
+    assert EdlControlPlane(tmp_path, registered=False).scheduler == {}
+
+
 def _subject(entry: dict[str, Any], field: str) -> str:
     pem = base64.b64decode(entry["tlsConfig"][field])
     return x509.load_pem_x509_certificate(pem).subject.rfc4514_string()
