@@ -111,6 +111,8 @@ def pod(obj: Object) -> Pod:
         restarts=pod_failure.restarts(spec, status) if trainer_id >= 0 else 0,
         exits=pod_failure.exits(status) if failed_trainer else (),
         end_conditions=pod_failure.conditions(status) if failed_trainer else (),
+        ran_s=_ran_s(status) if terminal else 0.0,
+        rejected=phase is Phase.FAILED and _is_rejected(status),
         owner_uid=_controller(meta.get("ownerReferences")),
         job=intern(labels.get(LABEL_JOB) or ""),
         role=_ROLES.get(labels.get(LABEL_ROLE, "")),
@@ -310,6 +312,34 @@ def _ended_s(status: Object) -> float:
     ]
     changes = [seconds(c.get("lastTransitionTime")) for c in status.get("conditions") or ()]
     return max(ends, default=0.0) or max(changes, default=0.0)
+
+
+def _ran_s(status: Object) -> float:
+    """How long the containers of an ended pod ran; init containers and sidecars count.
+
+    One that the runtime could not start has the Unix epoch as its start, or none.
+    """
+    ends = [c["state"]["terminated"] for c in _ended_containers(status)]
+    starts = [start for end in ends if (start := seconds(end.get("startedAt")))]
+    end_s = max((seconds(end.get("finishedAt")) for end in ends), default=0.0)
+    return max(0.0, end_s - min(starts)) if starts else 0.0
+
+
+def _is_rejected(status: Object) -> bool:
+    """Whether a kubelet refused a pod that failed, as it does with UnexpectedAdmissionError.
+
+    A pod that reached its own `activeDeadlineSeconds` was accepted, even if nothing was started.
+    """
+    return status.get("reason") != "DeadlineExceeded" and not _ended_containers(status)
+
+
+def _ended_containers(status: Object) -> list[Object]:
+    return [
+        container
+        for statuses in ("initContainerStatuses", "containerStatuses")
+        for container in status.get(statuses) or ()
+        if (container.get("state") or {}).get("terminated")
+    ]
 
 
 def _deleted_s(meta: Object) -> float:

@@ -11,6 +11,7 @@ from policy.free_capacity import FreeCapacity, When
 from policy.live_trainers import LiveTrainers
 from policy.model import FairnessBy, Policy
 from policy.names import Tier
+from policy.node_failures import AvoidedNodes
 from policy.plan import (
     Create,
     CreateServers,
@@ -54,9 +55,9 @@ class JobDraft:
             job: The job.
             live_trainers: Its trainers.
             trainer_measure: Fairness measure of one trainer; see `CycleState.measure`.
-            stranded: Guaranteed trainers on nodes that are drained or lost.
+            stranded: Guaranteed trainers on nodes that are drained or lost, to be replaced.
             masterless: Whether it asked for a master and no pod hosts one.
-            server_count: Parameter servers that count as the job's.
+            server_count: Parameter servers that count as the job's: all, or 0 before it starts.
             servers_measure: Fairness measure of all parameter servers that the job asks for.
         """
         self.job = job
@@ -65,7 +66,6 @@ class JobDraft:
         """Trainers that remain, in order of loss: surplus before guaranteed."""
         self.trainer_measure = trainer_measure
         self.server_count = server_count
-        """Parameter servers that count as the job's: all requested ones, or 0 before it starts."""
         self._servers_measure = servers_measure
         self._surplus = live_trainers.surplus
         self._waiting = live_trainers.waiting > 0
@@ -78,7 +78,6 @@ class JobDraft:
         self.count = self.initial_count
         """Trainers after this plan."""
         self.stranded = stranded
-        """Guaranteed trainers on nodes that are drained or lost: replaced before they end."""
         self.masterless = masterless
         """Whether its master is missing; the next guaranteed trainer will host it."""
         self.leaving = live_trainers.leaving
@@ -183,12 +182,10 @@ class CycleState:
         self.history = history
         self.packing = cluster.packing
         self.capacity = FreeCapacity(cluster, policy, now_s)
-        self.drafts = self._new_drafts()
         self.quotas = ceilings.Quotas(policy, cluster)
-        for draft in self.drafts:
-            self.quotas.reserve(draft.job, draft.absent)
-        now = datetime.fromtimestamp(now_s, UTC)
+        self.drafts = self._new_drafts()
         self._usable = cluster.usable(policy.node_pools)
+        now = datetime.fromtimestamp(now_s, UTC)
         limits = ceilings.load_limits(policy, self._usable.allocatable, now)
         self.load = ceilings.Load(limits, self._usable.in_use)
         for node in self.capacity.nodes_with(When.LATER):
@@ -222,20 +219,20 @@ class CycleState:
     def _new_drafts(self) -> list[JobDraft]:
         jobs = [job for _, job in sorted(self.cluster.jobs.items())]
         protected = {ns: self.policy.protects(ns) for ns in {job.namespace for job in jobs}}
+        self._avoided_nodes = AvoidedNodes(self.cluster, self.policy.node_pools, self.now_s)
         stranding_nodes = StrandingNodes(self.cluster.nodes, self.now_s)
         drafts = []
-        for job in jobs:
-            if protected[job.namespace]:
+        for submitted in jobs:
+            if protected[submitted.namespace]:
                 continue
-            live_trainers = self.cluster.live_trainers(job)
-            stranded = sum(1 for pod in live_trainers.guaranteed if stranding_nodes.holds(pod))
-            masterless = job.master and job.managed and self.cluster.master_host(job) is None
+            live_trainers = self.cluster.live_trainers(submitted)
+            job = self._avoided_nodes.avoiding(submitted)
             draft = JobDraft(
                 job,
                 live_trainers,
                 trainer_measure=self._trainer_measure(job),
-                stranded=stranded,
-                masterless=masterless,
+                stranded=sum(map(stranding_nodes.holds, live_trainers.guaranteed)),
+                masterless=job.master and job.managed and self.cluster.master_host(job) is None,
                 server_count=self.cluster.server_count(job),
                 servers_measure=self._servers_measure(job),
             )
@@ -244,6 +241,7 @@ class CycleState:
                 # Pods of the built-in controller have no tier label, so the sums lack them.
                 for pod in draft.surplus:
                     self.capacity.add_reclaimable(pod)
+                self.quotas.reserve(job, draft.absent)
         return drafts
 
     def _trainer_measure(self, job: Job) -> float:
@@ -374,6 +372,7 @@ class CycleState:
                     tuple(nodes),
                     _REASON_OF[tier],
                     master=draft.masterless and tier is Tier.GUARANTEED,
+                    avoided_nodes=self._avoided_nodes.names(draft.job),
                 )
                 for draft in self.drafts
                 for tier, nodes in draft.creates.items()
@@ -395,5 +394,6 @@ class CycleState:
             unneeded=vacancy.unneeded_nodes(self.cluster, self.policy),
             gave_up=frozenset(self.gave_up),
             failed_moves=self.failed_moves,
+            avoided=self._avoided_nodes.by_job,
             deferred=self.deferred,
         )

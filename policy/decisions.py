@@ -75,6 +75,9 @@ SENTENCES: Mapping[Reason, tuple[str, ...]] = {
     Reason.NODE_NOT_NEEDED: ("for {unneeded_s} s only surplus has used its node",),
     Reason.REFUSED: ("{error}",),
     Reason.NODE_PROMISED: ("{free} free, {promised} promised, {needs} needed",),
+    Reason.NODE_AVOIDED: (
+        "trainers failed there at their start; none is created there until {until}",
+    ),
     Reason.NODE_COOLING_DOWN: ("for another {left_s} s",),
 }
 """Code -> sentence templates; the first one whose figures are all present is used."""

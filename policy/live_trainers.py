@@ -8,10 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from policy.names import Role, Tier
-from policy.snapshot import Job, Pod
+from policy.snapshot import Job, Phase, Pod
 
 _TIER_ORDER = {Tier.SURPLUS: 0, Tier.GUARANTEED: 1, Tier.SUPPORT: 2}
 _FOREIGN = 3
+START_S = 30.0
+"""A trainer that fails within this time of its containers' start failed at its start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,8 @@ class LiveTrainers:
     """Number of trainers that are being deleted and have not ended; not in `pods`."""
     succeeded: bool = False
     """Whether a trainer has succeeded, which completes a job that has no master."""
+    failed_at_start: tuple[Pod, ...] = ()
+    """Ended trainers whose node may have been the cause."""
 
 
 def tier_rank(pod: Pod) -> int:
@@ -45,6 +49,12 @@ def tier_rank(pod: Pod) -> int:
 def is_surplus(pod: Pod) -> bool:
     """Whether a pod is a surplus trainer, which is preempted first."""
     return pod.role is Role.TRAINER and pod.tier is Tier.SURPLUS
+
+
+def failed_at_start(pod: Pod) -> bool:
+    """Whether it failed by itself within seconds of its start, which may be its node's fault."""
+    ended = pod.phase is Phase.FAILED and pod.ran_s < START_S
+    return ended and bool(pod.node) and not (pod.deleting or pod.disrupted)
 
 
 def loss(pod: Pod) -> tuple[int, bool, bool, bool, float, float, int]:
@@ -86,6 +96,7 @@ def live_trainers(job: Job, pods: Iterable[Pod]) -> LiveTrainers:
         pending=tuple(pod for pod in live if pod.node_request and not pod.node),
         leaving=sum(1 for pod in own if pod.deleting and not pod.terminal),
         succeeded=job.managed and not job.master and any(pod.succeeded for pod in own),
+        failed_at_start=tuple(pod for pod in own if job.managed and failed_at_start(pod)),
     )
 
 

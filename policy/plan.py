@@ -81,6 +81,8 @@ class Create:
     """Whether the first of them hosts the job's master."""
     node_request: NodeRequest | None = None
     """Why they are created though no node has room for them."""
+    avoided_nodes: tuple[str, ...] = ()
+    """Nodes on which they must not run, in order of name."""
 
     @property
     def count(self) -> int:
@@ -155,6 +157,8 @@ class Plan:
     """uids of jobs whose request for nodes this plan takes back, as none came in time."""
     failed_moves: Mapping[MoveKey, FailedMove] = field(default_factory=dict, compare=False)
     """For the next plan's history."""
+    avoided: Mapping[str, Mapping[str, float]] = field(default_factory=dict, compare=False)
+    """Job key -> node -> until when the job creates no trainer there, because trainers fail there."""
     deferred: bool = False
     """Whether moves were left untried for the next plan, which should follow soon."""
 

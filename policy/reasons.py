@@ -52,3 +52,4 @@ class Reason(StrEnum):
     NODE_POOL = "OutsideNodePools"
     NODE_PROMISED = "NodePromisedToService"
     NODE_COOLING_DOWN = "NodeCoolingDown"
+    NODE_AVOIDED = "NodeAvoided"

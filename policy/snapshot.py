@@ -201,6 +201,8 @@ class Pod:
     """(container, exit code) of a trainer that has failed; empty for other pods."""
     end_conditions: tuple[tuple[str, str], ...] = ()
     """(type, status) of the conditions of a trainer that has failed; empty for other pods."""
+    ran_s: float = 0.0  # how long its containers had run when they ended
+    rejected: bool = False  # it failed before any of them was started
     owner_uid: str = ""
     """uid of the controller that owns it."""
     job: str = ""
@@ -218,8 +220,7 @@ class Pod:
     constraints: Constraints = ANYWHERE
     scheduler: str = DEFAULT_SCHEDULER
     only_resources: bool = True
-    """Whether its spec asks the scheduler for resources and nodes only: for no claim, no host port,
-    and no place beside or apart from other pods. Of the others EDL cannot tell where they fit."""
+    """Whether it asks for resources and nodes only; of other pods EDL cannot tell where they fit."""
     resize: Resources | None = None
     """What its node lacks for the larger size that `requests` has: its resize is Deferred."""
     refused: bool = False
@@ -272,8 +273,8 @@ class TrainerAccounting:
     failed: int = 0
     disrupted: int = 0
     """Preempted, evicted, drained, gone with a node, or ignored by `podFailurePolicy`."""
-    released: int = 0
-    """Released by the plan or by the user (scaled down, suspended)."""
+    released: int = 0  # by the plan or by the user (scaled down, suspended)
+    excused: int = 0  # those of `failed` that do not count towards `backoffLimit`
     failures_in_row: int = 0
     last_failure_s: float = 0.0
     fatal: str = ""
@@ -310,8 +311,7 @@ class ServerSpec:
     """The parameter servers that a job requests."""
 
     count: int
-    requests: Resources
-    """Requests of one server, including "pods"."""
+    requests: Resources  # of one server, including "pods"
     claim: str = ""
     """PersistentVolumeClaim for their checkpoints; "" for a local directory of each server."""
 

@@ -42,6 +42,7 @@ def parse(text: str) -> TrainerAccounting:
             failures_in_row=_count(document, "failuresInRow"),
             last_failure_s=min(max(0.0, last_failure_s), _LATEST_S),
             fatal=str(document.get("fatal") or "")[:_MAX_FATAL_CHARS],
+            excused=_count(document, "excused"),
             **sums,
         )
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
@@ -56,6 +57,8 @@ def serialize(accounting: TrainerAccounting) -> str:
     """The annotation's text; `parse(serialize(a)) == a`."""
     document: dict[str, object] = {"next": accounting.next_id, "open": _write_ids(accounting.open)}
     document |= {name: getattr(accounting, name) for name in _SUMS if getattr(accounting, name)}
+    if accounting.excused:
+        document["excused"] = accounting.excused
     if accounting.failures_in_row:
         document |= {
             "failuresInRow": accounting.failures_in_row,

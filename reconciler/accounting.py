@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from policy import failure_policy
+from policy.live_trainers import failed_at_start
+from policy.node_failures import Blame
 from policy.snapshot import FailureAction, FailureRule, Pod, TrainerAccounting
 
 FORGET_FAILURES_S = 600.0
@@ -30,6 +32,7 @@ def count_endings(
     pending_ids: Container[int],
     master: bool = False,
     rules: tuple[FailureRule, ...] = (),
+    min_trainers: int = 0,
 ) -> TrainerAccounting:
     """The accounting after the endings that the given pods show.
 
@@ -44,6 +47,7 @@ def count_endings(
             replacement is delayed.
         rules: The job's rules about failed trainers. A failure that they ignore counts as disrupted,
             and delays the next trainer nevertheless.
+        min_trainers: The job's minimum: while it runs, failures of surplus do not end the job.
 
     An open id whose pod neither exists nor is pending has been disrupted: its node or somebody else
     removed it before its end was seen. A pod whose id is not in the accounting (it was edited, or
@@ -55,12 +59,16 @@ def count_endings(
         unknown = {i for i in by_id if i >= accounting.next_id}
         accounting = replace(accounting, next_id=highest + 1, open=accounting.open | unknown)
     deleted_by_id = {pod.trainer_id: pod for pod in deleted_pods}
-    early = ("failed", "succeeded") if master else ("failed",)
+    blame = Blame([*by_id.values(), *deleted_by_id.values()])
     for trainer_id in sorted(accounting.open):
         pod = by_id.get(trainer_id) or deleted_by_id.get(trainer_id)
         if pod is not None:
             if pod.terminal or trainer_id in deleted_by_id:
-                accounting = _count(accounting, pod, _ending(pod, released), rules, early)
+                ending = _ending(pod, released)
+                excused = ending == "failed" and blame.excuses(pod, min_trainers)
+                accounting = _count(accounting, pod, ending, rules, excused=excused)
+                if _delays_next(pod, ending, master=master) and not blame.repeats(pod):
+                    accounting = _delay(accounting, pod.ended_s)
         elif trainer_id not in pending_ids:
             accounting = _close(accounting, trainer_id, "disrupted")
     return accounting
@@ -72,7 +80,7 @@ def _ending(pod: Pod, released: ReleasedPods) -> str:
         return "succeeded"
     if released.was_released(pod.uid):
         return "released"
-    if pod.disrupted or pod.deleting or not pod.terminal:
+    if pod.disrupted or pod.deleting or pod.rejected or not pod.terminal:
         return "disrupted"
     return "failed"
 
@@ -82,16 +90,25 @@ def _count(
     pod: Pod,
     ending: str,
     rules: tuple[FailureRule, ...],
-    early: Container[str],
+    *,
+    excused: bool,
 ) -> TrainerAccounting:
-    """Counts a pod's id; endings in `early` delay the next trainer."""
-    delays = ending in early
+    """Counts a pod's id; an excused failure does not count towards the job's limit."""
     if ending == "failed":
         action, fatal = failure_policy.judge(rules, pod)
         accounting = replace(accounting, fatal=accounting.fatal or fatal)
-        ending = "disrupted" if action is FailureAction.IGNORE else ending
-    accounting = _close(accounting, pod.trainer_id, ending)
-    return _delay(accounting, pod.ended_s) if delays else accounting
+        if action is FailureAction.IGNORE:
+            ending = "disrupted"
+        elif excused:
+            accounting = replace(accounting, excused=accounting.excused + 1)
+    return _close(accounting, pod.trainer_id, ending)
+
+
+def _delays_next(pod: Pod, ending: str, *, master: bool) -> bool:
+    """Whether the next trainer has to wait: otherwise it might end like this one at once."""
+    if ending == "disrupted":
+        return pod.rejected and failed_at_start(pod)
+    return ending == "failed" or (ending == "succeeded" and master)
 
 
 def _close(accounting: TrainerAccounting, trainer_id: int, ending: str) -> TrainerAccounting:

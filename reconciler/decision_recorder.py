@@ -20,8 +20,8 @@ from runtime.decision_log import DecisionLog
 _MAX_LOOKUPS = 2_000
 """Nodes examined in one tick, a few milliseconds; later jobs get no figures of nodes."""
 
-_TrainerShape = tuple[tuple[tuple[str, int], ...], Constraints]
-"""Requests and constraints of a trainer: equal shapes have the same closest node."""
+_TrainerShape = tuple[tuple[tuple[str, int], ...], Constraints, frozenset[str]]
+"""Requests and constraints of a trainer, and nodes it avoids: equal shapes have the same closest node."""
 
 
 class DecisionRecorder:
@@ -48,10 +48,13 @@ class DecisionRecorder:
             if last is None or _differs(last, job_plan):
                 node_figures = NONE
                 if job_plan.reason is Reason.NO_ROOM:
-                    node_figures = lookups.figures(cluster.jobs[job_plan.key])
+                    avoided = frozenset(plan.avoided.get(job_plan.key, ()))
+                    node_figures = lookups.figures(cluster.jobs[job_plan.key], avoided)
                 decision = plan_reports.job_decision(job_plan, node_figures, now_s)
                 self._decision_log.record(job_plan.key, decision)
         self._plans = {job_plan.key: job_plan for job_plan in plan.jobs}
+        for key, decision in plan_reports.avoidance_decisions(plan, now_s):
+            self._decision_log.record(key, decision)
 
     def record_release(self, release: Release, now_s: float) -> None:
         """Records why a trainer was evicted."""
@@ -95,13 +98,15 @@ class _ClosestFits:
         self._lookups_left = _MAX_LOOKUPS
         self._figures: dict[_TrainerShape, Figures] = {}
 
-    def figures(self, job: Job) -> Figures:
+    def figures(self, job: Job, avoided: frozenset[str]) -> Figures:
         """Figures of the node closest to fitting a trainer; empty once all lookups are used."""
-        shape = (tuple(sorted(job.requests.items())), job.constraints)
+        shape = (tuple(sorted(job.requests.items())), job.constraints, avoided)
         figures = self._figures.get(shape)
         if figures is None and self._lookups_left > 0:
             open_nodes = self._cluster.open_nodes(job.constraints, self._pools)
             self._lookups_left -= len(open_nodes)
+            if avoided:
+                open_nodes = [name for name in open_nodes if name not in avoided]
             figures = closest_fit(job.requests, open_nodes, self._cluster.available)
             self._figures[shape] = figures
         return figures or NONE

@@ -170,6 +170,7 @@ class JobTracker:
             pending_ids=self._pending_ids(job),
             master=job.master,
             rules=job.failure_rules,
+            min_trainers=job.min_trainers,
         )
         return job if settled == job.accounting else replace(job, accounting=settled)
 

@@ -97,6 +97,8 @@ class Reconciler:
         """All components whose state of a job is dropped when the job is deleted."""
         self._reasons: dict[str, Reason] = {}
         """Job key -> the reason in the plan before."""
+        self._avoided: Mapping[str, Mapping[str, float]] = {}
+        """`Plan.avoided` of the plan before."""
         self._idle = True
         """Whether the last tick left nothing to write or plan: the next waits for a change."""
         self._stopping = threading.Event()
@@ -178,6 +180,9 @@ class Reconciler:
         shortages = plan_reports.shortage_events(new_plan, self._reasons, cluster.jobs)
         self._record_events(shortages, now_s)
         self._reasons = {job_plan.key: job_plan.reason for job_plan in new_plan.jobs}
+        avoidances = plan_reports.avoidance_events(new_plan, self._avoided, cluster.jobs)
+        self._record_events(avoidances, now_s)
+        self._avoided = new_plan.avoided
         return new_plan
 
     def _may_act(self) -> bool:

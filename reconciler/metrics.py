@@ -31,6 +31,9 @@ class ReconcilerMetrics:
         self._jobs = metrics.gauge(
             "jobs", "Elastic jobs, by the reason for their number of trainers.", ["reason"]
         )
+        self._avoided = metrics.gauge(
+            "nodes_avoided", "Nodes that at least one job avoids, because trainers failed there."
+        )
         self._leader = metrics.gauge("leader", "1 while this process leads.")
         self._age = metrics.gauge(
             "watch_age_seconds", "Time since the last message of the quietest watch."
@@ -73,6 +76,7 @@ class ReconcilerMetrics:
     def set_plan(self, plan: Plan) -> None:
         """Sets the gauges of the newest plan."""
         self._trainers.set(sum(job.target for job in plan.jobs))
+        self._avoided.set(len({node for nodes in plan.avoided.values() for node in nodes}))
         jobs_by_reason: dict[Reason, int] = {}
         for job in plan.jobs:
             jobs_by_reason[job.reason] = jobs_by_reason.get(job.reason, 0) + 1

@@ -1,9 +1,9 @@
 """Decision records and events that describe a plan and what came of it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from policy.decisions import Decision, Figure, Figures
+from policy.decisions import Decision, Figure, Figures, time
 from policy.names import Tier
 from policy.plan import JobPlan, Plan, Release
 from policy.reasons import Reason
@@ -49,6 +49,33 @@ def refusal_decision(result: CreationResult, now_s: float) -> Decision:
         "tier": str(result.tier),
     }
     return Decision(f"job {result.job.key}", Reason.REFUSED, figures, now_s)
+
+
+def avoidance_decisions(plan: Plan, now_s: float) -> Iterator[tuple[str, Decision]]:
+    """Job key and decision, for each node that a job avoids."""
+    for key, nodes in plan.avoided.items():
+        for node, until_s in nodes.items():
+            yield (
+                key,
+                Decision(f"node {node}", Reason.NODE_AVOIDED, {"until": time(until_s)}, now_s),
+            )
+
+
+def avoidance_events(
+    plan: Plan, before: Mapping[str, Collection[str]], jobs: Mapping[str, Job]
+) -> list[Event]:
+    """Warnings for jobs that avoid a node which they did not avoid in the plan before.
+
+    Args:
+        plan: The newest plan.
+        before: `Plan.avoided` of the one before.
+        jobs: Job key -> job.
+    """
+    return [
+        Event(jobs[key], str(decision.code), f"{decision.about}: {decision.text}", warning=True)
+        for key, decision in avoidance_decisions(plan, 0.0)
+        if key in jobs and decision.about.removeprefix("node ") not in before.get(key, ())
+    ]
 
 
 def without_refused(plan: Plan, refused: Mapping[str, Decision]) -> Plan:

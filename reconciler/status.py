@@ -31,6 +31,8 @@ class _Failures:
     """Of containers of its live trainers."""
     fatal: str
     """As in the accounting."""
+    excused: int
+    """As in the accounting."""
 
 
 def status(
@@ -70,7 +72,7 @@ def status(
         return new
     if not job.suspended:
         new = _started(new, now_s)
-    failures = _Failures(sum(pod.restarts for pod in live), accounting.fatal)
+    failures = _Failures(sum(pod.restarts for pod in live), accounting.fatal, accounting.excused)
     end = _end_condition(job, new, now_s, master_report, failures)
     if end is not None:
         return _ended(new, end, done=not live, now_s=now_s)
@@ -145,17 +147,20 @@ def _end_condition(
         return JobCondition("FailureTarget", "True", "PodFailurePolicy", failures.fatal, now_s)
     if new.succeeded and not job.master:
         return _end_by_success(new, now_s)
-    return _end_by_failures(job, new, now_s, failures.restarts) or _end_by_deadline(job, new, now_s)
+    return _end_by_failures(job, new, now_s, failures) or _end_by_deadline(job, new, now_s)
 
 
-def _end_by_failures(job: Job, new: JobStatus, now_s: float, restarts: int) -> JobCondition | None:
+def _end_by_failures(
+    job: Job, new: JobStatus, now_s: float, failures: _Failures
+) -> JobCondition | None:
     """The end of a job with too many failed trainers, or restarts of those that live.
 
     Restarts count as in the built-in controller's `pastBackoffLimitOnFailure`.
     """
-    text = ""
-    if new.failed > job.backoff_limit:
-        text = f"{new.failed} trainers failed, more than backoffLimit {job.backoff_limit} allows"
+    text, restarts = "", failures.restarts
+    failed = new.failed - failures.excused
+    if failed > job.backoff_limit:
+        text = f"{failed} trainers failed, more than backoffLimit {job.backoff_limit} allows"
     elif restarts >= max(1, job.backoff_limit):
         text = f"containers restarted {restarts} times: backoffLimit is {job.backoff_limit}"
     if not text:

@@ -150,6 +150,7 @@ class TrainerController:
             master=create.master and first,
             node_request=create.node_request,
             scheduling=self._context.scheduling(),
+            avoided_nodes=create.avoided_nodes,
         )
         return request.create(request.PODS, job.namespace, body)
 

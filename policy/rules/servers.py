@@ -74,7 +74,8 @@ def confirm_initial(
 
 
 def _reserve(state: CycleState, draft: JobDraft, spec: ServerSpec) -> Reservation | None:
-    return reservations.reserve(state, spec.requests, draft.job.constraints, pooled=False)
+    constraints = state.cluster.jobs[draft.key].constraints  # also on nodes that trainers avoid
+    return reservations.reserve(state, spec.requests, constraints, pooled=False)
 
 
 def _release_all(state: CycleState, draft: JobDraft, pods: list[Pod]) -> None:

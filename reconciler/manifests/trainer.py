@@ -5,7 +5,7 @@ webhook would add, so it may be down. The master of a job is the exception: here
 label, and all pods get annotations that the webhook turns into environment variables.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -30,7 +30,7 @@ from policy.names import (
 from policy.priority_classes import CLASS_OF
 from policy.scheduling import UNMARKED, Scheduling
 from policy.snapshot import Job
-from reconciler.manifests import owned, scheduler
+from reconciler.manifests import affinity, owned, scheduler
 
 
 def pod_name(job: Job, trainer_id: int) -> str:
@@ -49,6 +49,7 @@ def pod(
     master: bool = False,
     node_request: NodeRequest | None = None,
     scheduling: Scheduling = UNMARKED,
+    avoided_nodes: Collection[str] = (),
 ) -> dict[str, Any]:
     """A v1 Pod of one trainer.
 
@@ -64,6 +65,7 @@ def pod(
         node_request: Why it is created without a planned node. Such a pod does not ask for the
             extender's resource: no node that an autoscaler can add has it.
         scheduling: How training pods ask for a scheduler now.
+        avoided_nodes: Nodes on which it must not run.
     """
     template: Mapping[str, Any] = job.template
     user_metadata = template.get("metadata") or {}
@@ -90,6 +92,7 @@ def pod(
         annotations |= job.master_settings
     spec = _preemptible_spec(template.get("spec") or {}, tier, grace_s)
     scheduler.address(spec, scheduling if node_request is None else scheduling.unmarked, node)
+    affinity.avoid_nodes(spec, avoided_nodes)
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -22,6 +22,7 @@ def _books(draw: st.DrawFn) -> TrainerAccounting:
         failed=draw(count),
         disrupted=draw(count),
         released=draw(count),
+        excused=draw(count),
         failures_in_row=failures,
         last_failure_s=draw(st.floats(0, 4e9)) if failures else 0.0,
         fatal=draw(st.sampled_from(["", "Container main failed"])),

@@ -64,6 +64,7 @@ def test_a_running_trainer_stays_open() -> None:
         (_pod(phase=Phase.FAILED, disrupted=True), False, "disrupted"),
         (_pod(phase=Phase.FAILED, disrupted=True), True, "released"),
         (_pod(phase=Phase.FAILED, deleting=True), False, "disrupted"),
+        (_pod(phase=Phase.FAILED, rejected=True, ran_s=0.0), False, "disrupted"),
     ],
 )
 @pytest.mark.parametrize("exists", [True, False])
@@ -144,6 +145,20 @@ def test_failures_in_a_row_are_counted_for_the_back_off() -> None:
 
     assert (two.failures_in_row, two.last_failure_s) == (2, NOW_S + 1)
     assert (three.failed, three.failures_in_row) == (3, 1)
+
+
+@pytest.mark.parametrize("rejected", [True, False])
+def test_trainers_that_meet_a_failing_node_together_fail_once(*, rejected: bool) -> None:
+    """One delay for all of them; only the first may be the job's fault."""
+    before = TrainerAccounting(next_id=4, open=frozenset(range(4)))
+    pods = [
+        _pod(i, phase=Phase.FAILED, ended_s=NOW_S + i, ran_s=1.0, rejected=rejected)
+        for i in range(4)
+    ]
+    after = _settle(before, tuple(pods))
+
+    assert (after.failures_in_row, after.last_failure_s) == (1, NOW_S)
+    assert (after.disrupted, after.failed, after.excused) == ((4, 0, 0) if rejected else (0, 4, 3))
 
 
 @pytest.mark.parametrize(("apart_s", "in_row"), [(599.0, 2), (600.0, 1)])

@@ -66,7 +66,7 @@ def test_a_restart_makes_nothing_twice(world: World, process: Process) -> None:
 
 def test_endings_during_a_restart_are_counted(world: World, process: Process) -> None:
     """A failure that nobody watched, and a victim that has been deleted."""
-    process.run(3)
+    process.run(40)
     failed, victim, *_ = world.running("net")
     world.end(failed, Phase.FAILED)
     world.remove(victim)

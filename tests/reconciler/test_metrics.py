@@ -18,6 +18,7 @@ MEANING = {
     "jobs": "Elastic jobs, by the reason for their number of trainers.",
     "extender_registration": "1 for what the scheduler's answer to a test pod says of the extender's "
     "entries.",
+    "nodes_avoided": "Nodes that at least one job avoids, because trainers failed there.",
     "leader": "1 while this process leads.",
     "watch_age_seconds": "Time since the last message of the quietest watch.",
     "reclaim_seconds": "Time from creation to binding of a pod that needed preemption, and no volume or place.",

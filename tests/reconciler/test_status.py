@@ -93,6 +93,17 @@ def test_a_job_may_fail_as_often_as_its_limit_says() -> None:
     assert _types(_ended(TrainerAccounting(failed=2, disrupted=50), PODS, limited)) == []
 
 
+@pytest.mark.parametrize(("excused", "ends"), [(3, False), (2, True)])
+def test_excused_failures_do_not_count_towards_the_limit(excused: int, *, ends: bool) -> None:
+    """They are in `failed` of the status all the same."""
+    limited = replace(JOB, backoff_limit=2)
+    new = _ended(TrainerAccounting(failed=5, excused=excused), PODS, limited)
+
+    assert new.failed == 5
+    assert _types(new) == ["FailureTarget"] * ends
+    assert all(c.message.startswith("3 trainers failed") for c in new.conditions)
+
+
 def test_an_end_comes_in_two_steps() -> None:
     """FailureTarget while trainers are still there, Failed once none is left."""
     limited = replace(JOB, backoff_limit=2)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -141,7 +142,8 @@ class World:
                 texts = [f"{len(nodes)} Insufficient {name}" for name in insufficient]
                 self._refuse(pod, f"0/{len(nodes)} nodes are available: {', '.join(texts)}.")
                 continue
-            fits = (n for n in sorted(index.nodes) if amounts.within(pod.requests, index.free(n)))
+            names = sorted(index.open_nodes(pod.constraints))
+            fits = (n for n in names if amounts.within(pod.requests, index.free(n)))
             where = next(fits, "")
             if where:
                 self.bind(pod, where)
@@ -165,8 +167,15 @@ class World:
     def end(self, pod: Pod, phase: Phase) -> None:
         """A pod's containers end."""
         now = self.clock.now().isoformat()
-        state = {"name": "main", "state": {"terminated": {"exitCode": 1, "finishedAt": now}}}
+        start = datetime.fromtimestamp(pod.started_s, UTC).isoformat()
+        end = {"exitCode": 1, "startedAt": start, "finishedAt": now}
+        state = {"name": "main", "state": {"terminated": end}}
         self._status(pod, {"phase": str(phase), "containerStatuses": [state]})
+
+    def reject(self, pod: Pod, where: str) -> None:
+        """A kubelet refuses a pod that was bound to its node."""
+        self.bind(pod, where)
+        self._status(pod, {"phase": "Failed", "reason": "UnexpectedAdmissionError"})
 
     def remove(self, pod: Pod) -> None:
         """Removes a pod."""

@@ -68,6 +68,7 @@ def trainer(
         "ready": bool(where),
         "created_s": LONG_AGO_S,
         "started_s": LONG_AGO_S if where else 0.0,
+        "ran_s": NOW_S - LONG_AGO_S if where else 0.0,
         "owner_uid": owner.uid,
         "job": owner.name,
         "role": Role.TRAINER,

@@ -1,0 +1,199 @@
+"""Nodes where trainers fail at their start: which a job avoids, and which failures are the job's own.
+
+All of it follows from the ended pods that still exist, so a restart forgets nothing and nothing
+is kept. One job never tells whether its program or a node is to blame; how many nodes fail, and how
+many jobs, tells more (docs/decisions/0019).
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from itertools import islice
+
+from policy import amounts
+from policy.backoff import pause_s
+from policy.cluster_state import ClusterState
+from policy.live_trainers import START_S, LiveTrainers, failed_at_start, is_surplus
+from policy.model import NodePool
+from policy.snapshot import Constraints, Job, Phase, Pod, Requirement
+
+NODE_NAME = "metadata.name"
+"""The one field of a node that node affinity can name."""
+MAX_AVOIDED = 10
+"""Nodes that one pod avoids at most; each is an entry in its spec."""
+
+_FIRST_S, _MAX_S = 600.0, 3600.0
+"""How long a job avoids a node after a first failure there; doubles with each further one."""
+_FORGET_S = 6 * 3600.0
+"""Failures longer ago than this count no more."""
+_BATCH_S = 10.0
+"""Trainers created within this time of each other may meet a node together: one failure."""
+_MANY_NODES = 3
+"""A job that fails on as many nodes, and on more than it runs on, is the cause itself."""
+_VOTES = 3
+"""Jobs, or namespaces of others, whose trainers fail on a node before all avoid it."""
+
+
+def failed_s(pod: Pod) -> float:
+    """When a trainer failed; not before its creation, should the node's clock be behind."""
+    return max(pod.ended_s, pod.created_s)
+
+
+def batches(failed: Iterable[Pod]) -> dict[str, list[list[Pod]]]:
+    """Node -> the trainers that failed there at their start, those that met it together in one list.
+
+    A trainer created before the failure of an earlier one could be known does not count again.
+    """
+    by_node: dict[str, list[list[Pod]]] = {}
+    for pod in sorted(failed, key=lambda p: (p.created_s, p.trainer_id, p.uid)):
+        node_batches = by_node.setdefault(pod.node, [])
+        first = node_batches[-1][0] if node_batches else None
+        known_s = 0.0 if first is None else max(first.created_s + _BATCH_S, failed_s(first))
+        if first is not None and pod.created_s <= known_s:
+            node_batches[-1].append(pod)
+        else:
+            node_batches.append([pod])
+    return by_node
+
+
+def avoided_until(failed: Iterable[Pod], now_s: float) -> dict[str, float]:
+    """Node -> until when a job avoids it.
+
+    Args:
+        failed: The job's trainers that failed at their start.
+        now_s: Seconds since the epoch.
+    """
+    recent = [pod for pod in failed if now_s - failed_s(pod) < _FORGET_S]
+    until_s: dict[str, float] = {}
+    for node, node_batches in batches(recent).items():
+        last_s = max(failed_s(pod) for pod in node_batches[-1])
+        end_s = min(last_s, now_s) + pause_s(_FIRST_S, _MAX_S, len(node_batches))
+        if end_s > now_s:
+            until_s[node] = end_s
+    return until_s
+
+
+def _blames_itself(failing: Collection[str], running: Collection[str]) -> bool:
+    """Whether a job is the cause of its failures: it fails on too many of its nodes."""
+    return len(failing) >= _MANY_NODES and len(failing) > len(running)
+
+
+def _long_running(pods: Iterable[Pod], at_s: float) -> set[str]:
+    """The nodes where trainers ran at that time, and had done so for longer than failures take."""
+    return {
+        pod.node
+        for pod in pods
+        if pod.phase is Phase.RUNNING and not pod.deleting and 0 < pod.started_s <= at_s - START_S
+    }
+
+
+class Blame:
+    """Which failures of one job count against it, from all its pods."""
+
+    def __init__(self, pods: Collection[Pod]) -> None:
+        """Looks at ended pods and at live ones."""
+        self._pods = pods
+        self._failed = [pod for pod in pods if failed_at_start(pod)]
+        self._first = {
+            node_batch[0].uid
+            for node_batches in batches(self._failed).values()
+            for node_batch in node_batches
+        }
+
+    def repeats(self, pod: Pod) -> bool:
+        """Whether the failure is a further one of trainers that met a node together."""
+        return failed_at_start(pod) and pod.uid not in self._first
+
+    def excuses(self, pod: Pod, min_trainers: int) -> bool:
+        """Whether the failure does not count towards the job's `backoffLimit`."""
+        return self.is_of_node(pod) or self.is_of_surplus(pod, min_trainers)
+
+    def is_of_node(self, pod: Pod) -> bool:
+        """Whether the node is to blame: the job runs elsewhere, or has had this failure already."""
+        if not failed_at_start(pod):
+            return False
+        at_s = failed_s(pod)
+        failing = {p.node for p in self._failed if abs(failed_s(p) - at_s) < _FIRST_S}
+        running = _long_running(self._pods, at_s) - failing
+        if _blames_itself(failing, running):
+            return False
+        return bool(running) or self.repeats(pod)
+
+    def is_of_surplus(self, pod: Pod, min_trainers: int) -> bool:
+        """Whether a surplus trainer failed while the job's minimum, and at least one other, runs."""
+        running = sum(p.phase is Phase.RUNNING and not p.deleting for p in self._pods)
+        return is_surplus(pod) and running >= max(1, min_trainers)
+
+
+class AvoidedNodes:
+    """The nodes that jobs avoid in one plan."""
+
+    def __init__(self, cluster: ClusterState, pools: tuple[NodePool, ...], now_s: float) -> None:
+        """Counts which jobs fail where; reads the cluster's state.
+
+        Args:
+            cluster: The cluster.
+            pools: The policy's node pools.
+            now_s: Seconds since the epoch.
+        """
+        self._cluster = cluster
+        self._pools = pools
+        self._own: dict[str, dict[str, float]] = {}
+        self._votes: dict[str, dict[str, list[float]]] = {}
+        """Node -> namespace -> until when each of its jobs avoids the node."""
+        self.by_job: dict[str, Mapping[str, float]] = {}
+        """As `Plan.avoided`, of the jobs that `avoiding` was asked for."""
+        for job in cluster.jobs.values():
+            trainers = cluster.live_trainers(job)
+            if trainers.failed_at_start:
+                self._add(job, trainers, now_s)
+
+    def _add(self, job: Job, trainers: LiveTrainers, now_s: float) -> None:
+        own = self._own[job.key] = avoided_until(trainers.failed_at_start, now_s)
+        if not _blames_itself(own, _long_running(trainers.pods, now_s) - own.keys()):
+            for node, end_s in own.items():
+                self._votes.setdefault(node, {}).setdefault(job.namespace, []).append(end_s)
+
+    def of(self, job: Job) -> dict[str, float]:
+        """Node -> until when a job avoids it, the latest `MAX_AVOIDED`.
+
+        It avoids nodes where its own trainers failed, and those where several other jobs' did. All
+        jobs of another namespace count as one: they may be one tenant's, with the same fault.
+        """
+        avoided = dict(self._own.get(job.key, {}))
+        for node, by_namespace in self._votes.items():
+            others = [max(ends) for name, ends in by_namespace.items() if name != job.namespace]
+            ends = sorted([*others, *by_namespace.get(job.namespace, ())], reverse=True)
+            if len(ends) >= _VOTES:
+                avoided[node] = max(avoided.get(node, 0.0), ends[_VOTES - 1])
+        latest = sorted(avoided.items(), key=lambda item: (-item[1], item[0]))
+        return dict(islice(latest, MAX_AVOIDED))
+
+    def avoiding(self, job: Job) -> Job:
+        """The job with constraints that exclude the nodes it avoids.
+
+        Unchanged where no node would be left: it then has to try those that failed again.
+        """
+        avoided = self.of(job) if self._own and job.managed else {}
+        if not avoided or not self._has_other(job, avoided):
+            return job
+        self.by_job[job.key] = avoided
+        return replace(job, constraints=without(job.constraints, avoided))
+
+    def names(self, job: Job) -> tuple[str, ...]:
+        """The nodes that new trainers of the job must not run on, in order of name."""
+        return tuple(sorted(self.by_job.get(job.key, ())))
+
+    def _has_other(self, job: Job, avoided: Collection[str]) -> bool:
+        """Whether a trainer could ever run on another node."""
+        nodes = self._cluster.nodes
+        return any(
+            name not in avoided and amounts.within(job.requests, nodes[name].allocatable)
+            for name in self._cluster.open_nodes(job.constraints, self._pools)
+        )
+
+
+def without(constraints: Constraints, avoided: Iterable[str]) -> Constraints:
+    """The constraints of pods that additionally avoid some nodes."""
+    requirements = tuple(Requirement(NODE_NAME, "NotIn", (name,)) for name in sorted(avoided))
+    terms = tuple(term + requirements for term in constraints.terms or ((),))
+    return Constraints(terms, constraints.tolerations)

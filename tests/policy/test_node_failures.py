@@ -1,0 +1,260 @@
+"""Which nodes jobs avoid, and which failures count against them."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from policy import node_failures
+from policy.model import NodePool, Policy
+from policy.names import Tier
+from policy.node_failures import MAX_AVOIDED, AvoidedNodes, Blame
+from policy.planner import plan
+from policy.snapshot import Constraints, Job, Phase, Pod, Requirement
+from tests.support.builders import NOW_S, cluster_state, job, node, server, servers, trainer
+
+_JOB = job("a", 1, 20)
+_NODES = [node(f"n{i}") for i in range(5)]
+
+
+def _failed(number: int, where: str, ago_s: float = 10.0, owner: Job = _JOB, **fields: Any) -> Pod:
+    """A trainer that failed two seconds after its creation."""
+    end_s = NOW_S - ago_s
+    times = {"created_s": end_s - 2, "started_s": end_s - 1, "ended_s": end_s, "ran_s": 1.0}
+    values: dict[str, Any] = {"phase": Phase.FAILED, "ready": False} | times | fields
+    return trainer(owner, number, where, **values)
+
+
+def _avoided(pods: list[Pod], *jobs: Job, of: Job = _JOB) -> dict[str, float]:
+    state = cluster_state(_NODES, jobs or (_JOB,), pods)
+    return AvoidedNodes(state, (), NOW_S).of(of)
+
+
+@pytest.mark.parametrize(
+    ("fields", "counts"),
+    [
+        ({}, True),
+        ({"ran_s": 29.9}, True),
+        ({"ran_s": 30.0}, False),
+        ({"ran_s": 0.0, "rejected": True}, True),
+        ({"disrupted": True}, False),
+        ({"deleting": True}, False),
+        ({"phase": Phase.SUCCEEDED}, False),
+        ({"phase": Phase.RUNNING}, False),
+        ({"node": ""}, False),
+    ],
+)
+def test_only_trainers_that_fail_at_their_start_count(
+    fields: dict[str, Any], *, counts: bool
+) -> None:
+    """A trainer that worked for a while, was evicted or finished says nothing about its node."""
+    assert bool(_avoided([_failed(0, "n0", **fields)])) == counts
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "for_s"),
+    [
+        ((1,), 600),
+        ((1, 1, 3), 600),
+        ((1, 700), 1200),
+        ((1, 700, 2000), 2400),
+        ((1, 700, 2000, 5000, 9000), 3600),
+        ((1, 21_700), 600),
+        ((601,), 0),
+    ],
+)
+def test_a_node_is_avoided_for_longer_each_time(ago_s: tuple[int, ...], for_s: int) -> None:
+    """Ten minutes, doubling up to an hour; trainers that met it together count once."""
+    avoided = _avoided([_failed(i, "n0", ago) for i, ago in enumerate(ago_s)])
+
+    assert avoided == ({"n0": NOW_S - ago_s[0] + for_s} if for_s else {})
+
+
+@pytest.mark.parametrize("skew_s", [-3600.0, 3600.0])
+def test_a_wrong_clock_of_the_node_changes_little(skew_s: float) -> None:
+    """A bad node may have one: it is avoided for ten minutes all the same."""
+    pod = _failed(0, "n0", 1.0)
+    (until_s,) = _avoided([replace(pod, ended_s=pod.ended_s + skew_s)]).values()
+
+    assert until_s - NOW_S == pytest.approx(600, abs=5)
+
+
+def test_trainers_created_after_a_failure_count_again() -> None:
+    """They were made although it was known."""
+    pods = [_failed(0, "n0", 100), _failed(1, "n0", 95), _failed(2, "n0", 60)]
+
+    assert [len(batch) for batch in node_failures.batches(pods)["n0"]] == [2, 1]
+
+
+def test_a_job_avoids_a_limited_number_of_nodes() -> None:
+    """The ones that failed last: each is an entry in the spec of its trainers."""
+    avoided = _avoided([_failed(i, f"n{i:02}", 100 - i) for i in range(15)])
+
+    assert sorted(avoided) == [f"n{i:02}" for i in range(15 - MAX_AVOIDED, 15)]
+
+
+def _jobs(*namespaces: str) -> list[Job]:
+    return [job(f"j{i}", namespace=name) for i, name in enumerate(namespaces)]
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "avoided"),
+    [
+        (("ml", "ml"), False),
+        (("ml", "ml", "ml"), True),
+        (("ml", "ml", "x"), True),
+        (("ml", "x", "x"), False),
+        (("x", "x", "x"), False),
+        (("x", "y", "z"), True),
+    ],
+)
+def test_all_avoid_a_node_where_several_jobs_failed(
+    namespaces: tuple[str, ...], *, avoided: bool
+) -> None:
+    """Jobs of another namespace count as one: no tenant closes a node to the others."""
+    jobs = _jobs(*namespaces)
+    pods = [_failed(0, "n0", 10.0 + i, owner) for i, owner in enumerate(jobs)]
+
+    assert _avoided(pods, _JOB, *jobs) == ({"n0": NOW_S - 12 + 600} if avoided else {})
+
+
+def test_a_job_that_fails_on_many_nodes_accuses_none() -> None:
+    """It avoids them itself, which costs nobody else anything."""
+    jobs = _jobs("ml", "ml", "ml")
+    pods = [_failed(i, f"n{i}", 10, owner) for owner in jobs for i in range(3)]
+
+    assert _avoided(pods, _JOB, *jobs) == {}
+    assert sorted(_avoided(pods, *jobs, of=jobs[0])) == ["n0", "n1", "n2"]
+
+
+def test_a_job_that_runs_on_more_nodes_than_it_fails_on_does_accuse() -> None:
+    """Three bad nodes in a large cluster."""
+    jobs = _jobs("ml", "ml", "ml")
+    pods = [_failed(i, f"n{i}", 10, owner) for owner in jobs for i in range(3)]
+    pods += [trainer(owner, 3 + i, f"m{i}") for owner in jobs for i in range(3)]
+
+    assert sorted(_avoided(pods, _JOB, *jobs)) == ["n0", "n1", "n2"]
+
+
+def test_a_plan_makes_no_trainer_on_an_avoided_node() -> None:
+    """Neither guaranteed ones nor surplus; each creation names the node."""
+    state = cluster_state(_NODES[:2], [_JOB], [_failed(0, "n0")])
+    new_plan = plan(state, Policy(), NOW_S)
+
+    assert {name for create in new_plan.creates for name in create.nodes} == {"n1"}
+    assert {create.avoided_nodes for create in new_plan.creates} == {("n0",)}
+    assert {create.tier for create in new_plan.creates} == {Tier.GUARANTEED, Tier.SURPLUS}
+    assert list(new_plan.avoided) == ["ml/a"]
+
+
+@pytest.mark.parametrize("other", [None, node("n1", 4), node("n1", unschedulable=True)])
+def test_a_job_without_another_node_avoids_none(other: Any) -> None:
+    """It would wait for ever; a crash of its program on a cluster of one node is a failure."""
+    state = cluster_state([*_NODES[:1], *([other] if other else [])], [_JOB], [_failed(0, "n0")])
+    new_plan = plan(state, Policy(), NOW_S)
+
+    assert {name for create in new_plan.creates for name in create.nodes} == {"n0"}
+    assert new_plan.avoided == {}
+
+
+def test_nodes_outside_of_the_pools_are_no_other_nodes() -> None:
+    """Trainers may not use them."""
+    nodes = [node("n0", labels={"pool": "a"}), node("n1")]
+    pools = (NodePool(name="a", labels={"pool": "a"}),)
+    state = cluster_state(nodes, [_JOB], [_failed(0, "n0")])
+
+    assert AvoidedNodes(state, pools, NOW_S).avoiding(_JOB) == _JOB
+    assert AvoidedNodes(state, (), NOW_S).avoiding(_JOB) != _JOB
+
+
+def test_an_unmanaged_job_avoids_nothing() -> None:
+    """The built-in controller makes its pods."""
+    unmanaged = replace(_JOB, managed=False)
+    state = cluster_state(_NODES, [unmanaged], [_failed(0, "n0")])
+
+    assert AvoidedNodes(state, (), NOW_S).avoiding(unmanaged) == unmanaged
+
+
+def test_a_parameter_server_may_run_where_trainers_fail() -> None:
+    """Its pod has no such affinity, and what kills trainers is mostly a GPU."""
+    owner = replace(_JOB, servers=servers(2), master=True)
+    state = cluster_state(
+        [node("n0"), node("n1", 5)],
+        [owner],
+        [_failed(0, "n0"), trainer(owner, 1, "n1", Tier.GUARANTEED), server(owner, 0, "n0")],
+    )
+    new_plan = plan(state, Policy(), NOW_S)
+
+    assert [create.nodes for create in new_plan.server_creates] == [("n0",)]
+
+
+def test_every_alternative_excludes_the_nodes() -> None:
+    """Terms of node affinity are alternatives."""
+    gpu, old = (Requirement("gpu", "Exists", ()),), (Requirement("old", "Exists", ()),)
+    away = (
+        Requirement("metadata.name", "NotIn", ("n0",)),
+        Requirement("metadata.name", "NotIn", ("n1",)),
+    )
+
+    assert node_failures.without(Constraints((gpu, old)), ["n1", "n0"]).terms == (
+        gpu + away,
+        old + away,
+    )
+    assert node_failures.without(Constraints(), ["n1", "n0"]).terms == (away,)
+
+
+def test_the_first_failure_counts_where_a_job_runs_nowhere() -> None:
+    """Its program or the node: nobody knows; those that met the node with it do not count."""
+    first, second = _failed(0, "n0", 10.0), _failed(1, "n0", 9.0)
+    blame = Blame([first, second])
+
+    assert (blame.is_of_node(first), blame.is_of_node(second)) == (False, True)
+    assert (blame.repeats(first), blame.repeats(second)) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("others", "excused"),
+    [
+        ([trainer(_JOB, 5, "n4")], True),
+        ([trainer(_JOB, 5, "n0")], False),
+        ([trainer(_JOB, 5, "n4", started_s=NOW_S - 39)], False),
+        ([trainer(_JOB, 5, "n4", deleting=True)], False),
+        ([trainer(_JOB, 5)], False),
+    ],
+)
+def test_the_node_is_to_blame_where_the_job_runs_elsewhere(
+    others: list[Pod], *, excused: bool
+) -> None:
+    """And has done so for longer than a failure at the start takes."""
+    failed = _failed(0, "n0", 10.0)
+
+    assert Blame([failed, *others]).is_of_node(failed) == excused
+
+
+@pytest.mark.parametrize(("where", "excused"), [(("n0", "n1"), True), (("n0", "n1", "n2"), False)])
+def test_failures_on_many_nodes_are_the_jobs_own(where: tuple[str, ...], *, excused: bool) -> None:
+    """Whatever else runs, as long as it runs on fewer nodes."""
+    pods = [_failed(i, name, 10.0) for i, name in enumerate(where)]
+
+    assert Blame([*pods, trainer(_JOB, 9, "n4")]).is_of_node(pods[0]) == excused
+
+
+@pytest.mark.parametrize(
+    ("tier", "low", "running", "excused"),
+    [
+        (Tier.SURPLUS, 2, 2, True),
+        (Tier.SURPLUS, 2, 1, False),
+        (Tier.SURPLUS, 0, 1, True),
+        (Tier.SURPLUS, 0, 0, False),
+        (Tier.GUARANTEED, 1, 2, False),
+    ],
+)
+def test_failures_of_surplus_are_excused_while_the_minimum_runs(
+    tier: Tier, low: int, running: int, *, excused: bool
+) -> None:
+    """Or one other trainer, for a job without a minimum."""
+    failed = _failed(0, "n0", tier=tier, ran_s=100.0)
+    blame = Blame([failed, *(trainer(_JOB, 1 + i, "n4") for i in range(running))])
+
+    assert blame.is_of_surplus(failed, low) == excused
+    assert not blame.is_of_node(failed)
