@@ -4,6 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -55,9 +56,7 @@ class Extender:
         self._policy = policy
         self._epoch_s = epoch_s
         self._decision_log = DecisionLog()
-        self._state = ExtenderState(
-            cache, clock_s, lambda: policy.current.policy.stability.cool_down_seconds
-        )
+        self._state = ExtenderState(cache, clock_s, lambda: policy.current.policy)
         verbs = [[verb] for verb in _VERBS]
         self._time = metrics.histogram("answer_seconds", "Time to answer.", ["verb"])
         self._nodes = metrics.counter(
@@ -126,8 +125,8 @@ class Extender:
 
     def _filter(self) -> object:
         args = _read(wire.ExtenderArgs)
-        pod = _pod(args.pod)
         with self._state.view() as view:
+            pod = _pod(args.pod, view)
             policy = self._policy.current.policy
             verdict = handlers.filter_nodes(pod, args.node_names, view, policy)
             rejected = {**verdict.failed, **verdict.unresolvable}
@@ -139,16 +138,16 @@ class Extender:
 
     def _prioritize(self) -> object:
         args = _read(wire.ExtenderArgs)
-        pod = _pod(args.pod)
         with self._state.view() as view:
+            pod = _pod(args.pod, view)
             scores = handlers.prioritize(pod, args.node_names, view.cluster)
         return wire.priorities(scores)
 
     def _preempt(self) -> object:
         args = _read(wire.PreemptionArgs)
-        pod = _pod(args.pod)
         policy = self._policy.current.policy
         with self._state.view() as view:
+            pod = _pod(args.pod, view)
             candidates = handlers.preempt(pod, args.candidates(), view, policy, self._epoch_s())
             candidate = expected(candidates, view.cluster)
             if candidate is not None:
@@ -182,16 +181,17 @@ def _read(model: type[T]) -> T:
         ) from error
 
 
-def _pod(obj: dict[str, object]) -> Pod:
-    """Decodes the pod of a request.
+def _pod(obj: dict[str, object], view: handlers.View) -> Pod:
+    """Decodes the pod of a request, without the resources that the policy ignores.
 
     Raises:
         BadRequest: it is not a core/v1 Pod.
     """
     try:
-        return decode.pod(obj)
+        pod = decode.pod(obj)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadRequest(f"Pod: not a core/v1 Pod ({error!r})") from error
+    return replace(pod, requests=view.cluster.counted(pod.requests))
 
 
 def readiness(

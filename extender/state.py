@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from extender.handlers import View
 from kube.cache import ClusterCache
 from kube.state_feed import ClusterStateFeed, ObjectChange
+from policy.model import Policy
 from policy.recent_history import CoolDowns
 from policy.snapshot import Pod
 from policy.victims import Candidate, Promise
@@ -24,18 +25,18 @@ class ExtenderState:
     """The state that request threads share; all access is through `view`, under a lock."""
 
     def __init__(
-        self, cache: ClusterCache, clock_s: Callable[[], float], cool_down_s: Callable[[], float]
+        self, cache: ClusterCache, clock_s: Callable[[], float], policy: Callable[[], Policy]
     ) -> None:
         """Subscribes to `cache`.
 
         Args:
             cache: The watches.
             clock_s: A monotonic clock.
-            cool_down_s: Returns the cool-down of the active policy.
+            policy: Returns the active policy.
         """
         self._state_feed = ClusterStateFeed(cache)
         self._clock_s = clock_s
-        self._cool_down_s = cool_down_s
+        self._policy = policy
         self._lock = threading.Lock()
         self._promises: dict[str, tuple[Promise, float]] = {}
         self._cool_downs = CoolDowns()
@@ -45,6 +46,7 @@ class ExtenderState:
         """The current state, which is valid and does not change until the block ends."""
         with self._lock:
             now_s = self._clock_s()
+            self._state_feed.ignore(frozenset(self._policy().ignored_resources))
             pods, _ = self._state_feed.drain()
             self._expire(pods, now_s)
             promises = tuple(promise for promise, _ in self._promises.values())
@@ -57,7 +59,7 @@ class ExtenderState:
             pod.uid, candidate.node, pod.requests, pod.priority, frozenset(candidate.uids)
         )
         self._promises[pod.uid] = (promise, now_s + PROMISE_S)
-        self._cool_downs.start(candidate.node, now_s, self._cool_down_s())
+        self._cool_downs.start(candidate.node, now_s, self._policy().stability.cool_down_seconds)
 
     def _expire(self, changes: Mapping[str, ObjectChange[Pod]], now_s: float) -> None:
         """Removes promises whose pod is bound, nominated elsewhere or deleted, or that timed out."""

@@ -5,7 +5,7 @@ each object is queued until the owner drains the queue. So a plan that takes a s
 watch, and the queue is bounded by the number of objects.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from kube.cache import ClusterCache
@@ -34,6 +34,7 @@ class ClusterStateFeed:
     def __init__(self, cache: ClusterCache) -> None:
         """Listens to `cache`; its present records arrive with the first drain."""
         self.cluster = ClusterState()
+        self._cache = cache
         self._lock = cache.changes.condition
         self._pods: dict[str, ObjectChange[Pod]] = {}
         self._nodes: dict[str, ObjectChange[Node]] = {}
@@ -41,6 +42,19 @@ class ClusterStateFeed:
         cache.pods.listen(self._pod_changed)
         cache.nodes.listen(self._node_changed)
         cache.jobs.listen(self._job_changed)
+
+    def ignore(self, resources: frozenset[str]) -> None:
+        """Leaves resources out of all requests; a change costs one update of each pod and job."""
+        if resources == self.cluster.ignored:
+            return
+        self.cluster.ignored = resources
+        for pod in self._cache.pods.records():
+            if pod.uid in self.cluster.pods:
+                self.cluster.put_pod(replace(self.cluster.pods[pod.uid], requests=pod.requests))
+        for job in self._cache.jobs.records():
+            current = self.cluster.jobs.get(job.key)
+            if current is not None and current.uid == job.uid:
+                self.cluster.put_job(replace(current, requests=job.requests))
 
     def drain(self) -> tuple[dict[str, ObjectChange[Pod]], dict[str, ObjectChange[Job]]]:
         """Applies the queued changes; returns those of pods and of jobs, by uid."""

@@ -7,6 +7,7 @@ Not thread-safe: its owner locks.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from policy import amounts
 from policy.fits import Fits, Prices
@@ -22,6 +23,8 @@ class ClusterState:
     """Nodes, pods and jobs by key, with amounts per node and trainers per job."""
 
     def __init__(self) -> None:
+        self.ignored: frozenset[str] = frozenset()
+        """Resources that are left out of the requests of pods and jobs that are put from now on."""
         self.nodes: dict[str, Node] = {}
         self.jobs: dict[str, Job] = {}
         self.pods: dict[str, Pod] = {}
@@ -71,6 +74,10 @@ class ClusterState:
             cluster.put_pod(pod)
         return cluster
 
+    def counted(self, requests: Resources) -> Resources:
+        """The requests without the ignored resources."""
+        return {name: amount for name, amount in requests.items() if name not in self.ignored}
+
     def put_node(self, node: Node) -> None:
         """Adds or replaces a node."""
         self.drop_node(node.name)
@@ -94,6 +101,8 @@ class ClusterState:
     def put_job(self, job: Job) -> None:
         """Adds or replaces a job."""
         self.drop_job(job.key)
+        if not self.ignored.isdisjoint(job.requests):
+            job = replace(job, requests=self.counted(job.requests))
         self.jobs[job.key] = job
 
     def drop_job(self, key: str) -> None:
@@ -106,6 +115,8 @@ class ClusterState:
     def put_pod(self, pod: Pod) -> None:
         """Adds or replaces a pod."""
         self.drop_pod(pod.uid)
+        if not self.ignored.isdisjoint(pod.requests):
+            pod = replace(pod, requests=self.counted(pod.requests))
         self.pods[pod.uid] = pod
         if pod.role is Role.TRAINER and pod.job:
             self.members.setdefault(job_key(pod), {})[pod.uid] = pod

@@ -287,6 +287,8 @@ class Policy(_Model):
     stability: Stability = Stability()
     node_pools: tuple[NodePool, ...] = ()
     autoscaling: Autoscaling = Autoscaling()
+    ignored_resources: tuple[Name, ...] = ()
+    """Resources that decisions leave out of requests: no node advertises them, others place them."""
     protected_namespaces: tuple[Name, ...] = ("kube-*",)
     """Namespaces whose pods are never training, whatever labels they carry."""
 

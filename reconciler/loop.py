@@ -140,6 +140,7 @@ class Reconciler:
         cluster = self._state_feed.cluster
 
         # 1. Take in the changes of the cluster.
+        self._state_feed.ignore(frozenset(policy.ignored_resources))
         pods, jobs = self._state_feed.drain()
         self._writer.restore_newest(jobs)
         self._expectations.observe(cluster, pods, now_s)

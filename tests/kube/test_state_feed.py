@@ -178,3 +178,36 @@ def test_a_list_that_replaces_everything_is_followed(cluster: Followed) -> None:
 
     assert cluster.feed.cluster.jobs["ml/net"].uid == new
     assert cluster.feed.cluster.nodes["n0"].allocatable["cpu"] == 8000
+
+
+def test_ignored_resources_are_in_no_request(cluster: Followed) -> None:
+    """Of pods and jobs, those there and those to come; no longer ignored, they count again."""
+    cluster.make(PODS, _with_memory_of_gpu(objects.pod("web", nodeName="n0")))
+    job = objects.job("net")
+    _with_memory_of_gpu({"spec": job["spec"]["template"]["spec"]})
+    cluster.make(JOBS, job)
+    look(cluster.cache)
+    cluster.feed.drain()
+    before = _requesting(cluster)
+    cluster.feed.ignore(frozenset({"nvidia.com/gpumem"}))
+    cluster.make(PODS, _with_memory_of_gpu(objects.pod("web-2", nodeName="n0")))
+    look(cluster.cache)
+    cluster.feed.drain()
+    meanwhile = _requesting(cluster)
+    cluster.feed.ignore(frozenset())
+
+    assert before == {"web", "net"}
+    assert meanwhile == set()
+    assert _requesting(cluster) == {"web", "web-2", "net"}
+    assert cluster.feed.cluster.free("n0")["cpu"] == 12_000
+
+
+def _with_memory_of_gpu(body: dict[str, Any]) -> dict[str, Any]:
+    body["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpumem"] = "3000"
+    return body
+
+
+def _requesting(cluster: Followed) -> set[str]:
+    state = cluster.feed.cluster
+    pods = {pod.name for pod in state.pods.values() if "nvidia.com/gpumem" in pod.requests}
+    return pods | {job.name for job in state.jobs.values() if "nvidia.com/gpumem" in job.requests}

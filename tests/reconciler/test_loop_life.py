@@ -7,6 +7,7 @@ from kube import request
 from kube.request import JOBS
 from policy.names import ANNOTATION_MAX, Tier
 from runtime.logs import JsonFormatter
+from tests.reconciler import objects
 from tests.reconciler.world import Process, World
 
 
@@ -258,3 +259,18 @@ def test_the_age_of_what_is_known_is_scraped(world: World, process: Process) -> 
     process.tick()
 
     assert process.value("edl_reconciler_watch_age_seconds") == "40.0"
+
+
+def test_a_job_runs_that_requests_a_resource_that_no_node_advertises() -> None:
+    """Another scheduler extender accounts for it, and the policy says so."""
+    policy = '{"reserve": {"maxLoad": {"cpu": 1}}, "ignoredResources": ["nvidia.com/gpumem"]}'
+    world = World(16, policy=policy)
+    body = objects.job("net", 1, 2)
+    container = body["spec"]["template"]["spec"]["containers"][0]
+    container["resources"]["requests"]["nvidia.com/gpumem"] = "3000"
+    world.ask(request.create(request.JOBS, "ml", body))
+    process = Process(world)
+    process.run(3)
+    process.stop()
+
+    assert len(world.pods("net")) == 2
