@@ -125,3 +125,8 @@ def test_a_job_that_stops_or_is_not_managed_keeps_its_pods() -> None:
         releases = plan(cluster, parse(""), NOW_S).releases
 
         assert Reason.SCHEDULER_CHANGED not in [release.reason for release in releases]
+
+
+def test_a_pod_that_waits_for_a_new_node_has_no_marker() -> None:
+    """It asks the same scheduler."""
+    assert Scheduling("edl", marked=True).unmarked == Scheduling("edl", marked=False)
