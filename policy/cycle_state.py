@@ -8,7 +8,7 @@ from policy import amounts, ceilings, sidecar, vacancy
 from policy.cluster_state import ClusterState, job_key
 from policy.decisions import NONE, Figures
 from policy.free_capacity import FreeCapacity, When
-from policy.live_trainers import LiveTrainers
+from policy.live_trainers import LiveTrainers, with_excess
 from policy.model import FairnessBy, Policy
 from policy.names import Tier
 from policy.node_failures import AvoidedNodes
@@ -77,12 +77,12 @@ class JobDraft:
         """Trainers before this plan."""
         self.count = self.initial_count
         """Trainers after this plan."""
+        self.excess = live_trainers.excess  # as there
         self.stranded = stranded
         self.masterless = masterless
         """Whether its master is missing; the next guaranteed trainer will host it."""
         self.leaving = live_trainers.leaving
-        succeeded = live_trainers.succeeded or (job.accounting.succeeded > 0 and not job.master)
-        self.ending = job.managed and succeeded
+        self.ending = live_trainers.succeeded
         """A trainer succeeded, and there is no master to decide instead: no more creations."""
         self.creates: dict[Tier, list[str]] = {Tier.GUARANTEED: [], Tier.SURPLUS: []}
         """Tier -> nodes of the trainers to create."""
@@ -184,8 +184,7 @@ class CycleState:
         self.capacity = FreeCapacity(cluster, policy, now_s)
         self.quotas = ceilings.Quotas(policy, cluster)
         self.drafts = self._new_drafts()
-        self._usable = cluster.usable(policy.node_pools)
-        now = datetime.fromtimestamp(now_s, UTC)
+        now, self._usable = datetime.fromtimestamp(now_s, UTC), cluster.usable(policy.node_pools)
         limits = ceilings.load_limits(policy, self._usable.allocatable, now)
         self.load = ceilings.Load(limits, self._usable.in_use)
         for node in self.capacity.nodes_with(When.LATER):
@@ -226,6 +225,8 @@ class CycleState:
             if protected[submitted.namespace]:
                 continue
             live_trainers = self.cluster.live_trainers(submitted)
+            lasting = [p for p in live_trainers.guaranteed if not stranding_nodes.holds(p)]
+            live_trainers = with_excess(submitted, live_trainers, lasting)
             job = self._avoided_nodes.avoiding(submitted)
             draft = JobDraft(
                 job,
@@ -237,11 +238,10 @@ class CycleState:
                 servers_measure=self._servers_measure(job),
             )
             drafts.append(draft)
-            if not job.managed:
-                # Pods of the built-in controller have no tier label, so the sums lack them.
-                for pod in draft.surplus:
-                    self.capacity.add_reclaimable(pod)
-                self.quotas.reserve(job, draft.absent)
+            for pod in draft.surplus if draft.excess or not job.managed else ():
+                if not job.managed or pod.uid in draft.excess:
+                    self.capacity.add_reclaimable(pod)  # the sums lack it
+            self.quotas.reserve(job, draft.absent)
         return drafts
 
     def _trainer_measure(self, job: Job) -> float:

@@ -58,6 +58,10 @@ SENTENCES: Mapping[Reason, tuple[str, ...]] = {
     ),
     Reason.INVALID: ("{error}",),
     Reason.ABOVE_MAX: ("{live} live, {wanted} wanted",),
+    Reason.ABOVE_MIN: (
+        "{job} needs its room, and its own job has its minimum of {min} without it",
+        "it waits for a node, and its job has its minimum of {min} without it",
+    ),
     Reason.JOB_STOPPED: ("{live} live, {wanted} wanted",),
     Reason.MASTER_MOVES: (
         "the job's master restarts on {new_node}, with a new trainer",

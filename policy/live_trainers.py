@@ -4,7 +4,7 @@ A plan looks at every job many times; between two plans few trainers change.
 `policy.cluster_state` caches one `LiveTrainers` for each job.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from policy.names import Role, Tier
@@ -27,6 +27,8 @@ class LiveTrainers:
     waiting: int = 0
     """Number of surplus trainers without a node: these come first of all."""
     guaranteed: tuple[Pod, ...] = ()
+    excess: frozenset[str] = frozenset()
+    """uids of surplus trainers whose label says that they are guaranteed; see `with_excess`."""
     pending: tuple[Pod, ...] = ()
     """Those without a node that were created so that an autoscaler adds nodes."""
     leaving: int = 0
@@ -95,8 +97,35 @@ def live_trainers(job: Job, pods: Iterable[Pod]) -> LiveTrainers:
         guaranteed=tuple(pod for pod in live if pod.tier is Tier.GUARANTEED),
         pending=tuple(pod for pod in live if pod.node_request and not pod.node),
         leaving=sum(1 for pod in own if pod.deleting and not pod.terminal),
-        succeeded=job.managed and not job.master and any(pod.succeeded for pod in own),
         failed_at_start=tuple(pod for pod in own if job.managed and failed_at_start(pod)),
+        succeeded=job.managed
+        and not job.master
+        and (job.accounting.succeeded > 0 or any(pod.succeeded for pod in own)),
+    )
+
+
+def with_excess(job: Job, trainers: LiveTrainers, lasting: Sequence[Pod]) -> LiveTrainers:
+    """The same trainers; guaranteed ones above the job's minimum count as surplus.
+
+    A job has them where its minimum was lowered, or where the nodes of trainers were closed for a
+    while and replacements came. Labels and priorities of pods cannot be changed.
+
+    Args:
+        job: The job; while its annotations are invalid, its minimum is unknown.
+        trainers: Its live trainers.
+        lasting: The guaranteed ones that need no replacement, in order of loss.
+    """
+    count = len(lasting) - job.min_trainers
+    if count <= 0 or job.error or not job.managed:
+        return trainers
+    excess = frozenset(pod.uid for pod in lasting[:count])
+    pods = [replace(p, tier=Tier.SURPLUS) if p.uid in excess else p for p in trainers.pods]
+    return replace(
+        trainers,
+        pods=tuple(sorted(pods, key=loss)),
+        surplus=trainers.surplus + count,
+        guaranteed=tuple(pod for pod in trainers.guaranteed if pod.uid not in excess),
+        excess=excess,
     )
 
 

@@ -25,6 +25,7 @@ class Reason(StrEnum):
 
     # why a trainer is released
     ABOVE_MAX = "AboveMax"
+    ABOVE_MIN = "AboveMin"
     SERVICES_FIRST = "ServicesFirst"
     RESERVE_RESTORED = "ReserveRestored"
     FAIR_SHARE = "FairShare"

@@ -100,7 +100,7 @@ def _reserve_job(state: CycleState, draft: JobDraft, missing: int) -> list[str]:
             return []
     for donor, pod in victims:
         state.release(donor, pod, Reason.QUOTA_REACHED, {"job": draft.key})
-    reservations.confirm(state, trainer_reservations)
+    reservations.confirm(state, draft, trainer_reservations)
     servers.confirm_initial(state, draft, server_reservations or [])
     return [reservation.node for reservation in trainer_reservations]
 

@@ -22,6 +22,9 @@ def release_excess(state: CycleState) -> None:
         _cancel_absent(state, draft, min(draft.absent, max(0, draft.count - allowed)))
         for pod in draft.live[: max(0, len(draft.live) - allowed)]:
             state.release(draft, pod, reason, {"live": draft.initial_count, "wanted": allowed})
+        for pod in draft.live[:] if draft.excess and not draft.stopped else ():
+            if pod.uid in draft.excess and not pod.node:
+                state.release(draft, pod, Reason.ABOVE_MIN, {"min": draft.job.min_trainers})
         while (
             draft.absent
             and draft.count > draft.job.min_trainers

@@ -9,7 +9,7 @@ without their master the others would soon have nothing to do (docs/decisions/00
 from policy.cycle_state import CycleState, JobDraft
 from policy.names import Tier
 from policy.reasons import Reason
-from policy.rules import self_preemption
+from policy.rules import reservations, self_preemption
 from policy.rules.admission import backing_off
 from policy.snapshot import Pod
 
@@ -60,6 +60,7 @@ def _replace(state: CycleState, draft: JobDraft) -> None:
     _release(state, draft, victims, node)
     if victims:
         state.reserve(job, node, requests)
+        reservations.release_excess(state, draft, node)
         draft.add_creates(Tier.GUARANTEED, [node])
 
 

@@ -130,4 +130,4 @@ def _reserve_part(state: CycleState, draft: JobDraft, missing: int) -> None:
         reservation = reservations.reserve(state, requests, draft.job.constraints, pooled=True)
         if reservation is None:
             return
-        reservations.confirm(state, [reservation])
+        reservations.confirm(state, draft, [reservation])

@@ -3,8 +3,12 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from policy.cycle_state import CycleState
-from policy.snapshot import Constraints, Resources
+from policy import amounts
+from policy.cycle_state import CycleState, JobDraft
+from policy.decisions import Figure
+from policy.free_capacity import When
+from policy.reasons import Reason
+from policy.snapshot import Constraints, Pod, Resources
 
 
 class Reservation(NamedTuple):
@@ -36,10 +40,55 @@ def unreserve(state: CycleState, reservations: Iterable[Reservation]) -> None:
         state.unreserve_place(reservation.node, reservation.requests)
 
 
-def confirm(state: CycleState, reservations: Iterable[Reservation]) -> None:
-    """Counts the amounts they preempt as leaving, once the reservations are final."""
+def confirm(state: CycleState, draft: JobDraft, reservations: Iterable[Reservation]) -> None:
+    """Counts the amounts they preempt as leaving, once a job's reservations are final."""
     for reservation in reservations:
-        state.add_leaving_load(reservation.node, reservation.preempted)
+        preempted = dict(reservation.preempted)
+        if preempted:
+            amounts.subtract(preempted, release_excess(state, draft, reservation.node))
+        state.add_leaving_load(
+            reservation.node, {name: amount for name, amount in preempted.items() if amount > 0}
+        )
+
+
+def release_excess(state: CycleState, draft: JobDraft, node: str) -> Resources:
+    """Releases trainers for what is reserved on a node and kube-scheduler would not preempt.
+
+    It preempts surplus for a trainer, but no pod of the same priority: guaranteed trainers that other
+    jobs have above their minimum leave by this plan. As few of them as are needed.
+
+    Args:
+        state: The plan so far.
+        draft: The job for which capacity was reserved.
+        node: The node.
+
+    Returns:
+        The released amounts.
+    """
+    released: dict[str, int] = {}
+    excess = _excess_on(state, node)
+    free = dict(state.capacity.free_at(node, When.RECLAIMED))
+    for _, pod in excess:
+        amounts.subtract(free, pod.requests)
+    for donor, pod in excess:
+        if all(amount >= 0 for amount in free.values()):
+            break
+        figures: dict[str, Figure] = {"job": draft.key, "min": donor.job.min_trainers}
+        state.release(donor, pod, Reason.ABOVE_MIN, figures)
+        amounts.add(free, pod.requests)
+        amounts.add(released, pod.requests)
+    return released
+
+
+def _excess_on(state: CycleState, node: str) -> list[tuple[JobDraft, Pod]]:
+    pairs = [
+        (draft, pod)
+        for draft in state.drafts
+        if draft.excess
+        for pod in draft.surplus
+        if pod.uid in draft.excess and pod.node == node
+    ]
+    return sorted(pairs, key=lambda pair: -state.measure(pair[0], pair[0].count))
 
 
 def _shortage(state: CycleState, requests: Resources, node: str) -> Resources:

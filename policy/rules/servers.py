@@ -68,7 +68,7 @@ def confirm_initial(
     state: CycleState, draft: JobDraft, server_reservations: list[Reservation]
 ) -> None:
     """Plans the creation of a starting job's servers; from now on they count as the job's."""
-    reservations.confirm(state, server_reservations)
+    reservations.confirm(state, draft, server_reservations)
     draft.server_count += len(server_reservations)
     draft.server_creates.update(enumerate(reservation.node for reservation in server_reservations))
 
@@ -132,7 +132,7 @@ def _replace_missing(state: CycleState, draft: JobDraft, spec: ServerSpec, pods:
             continue
         reservation = _reserve(state, draft, spec)
         if reservation is not None:
-            reservations.confirm(state, [reservation])
+            reservations.confirm(state, draft, [reservation])
         node = (
             reservation.node if reservation is not None else _make_room(state, draft, spec, number)
         )

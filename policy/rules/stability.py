@@ -178,8 +178,8 @@ class _Move:
         self._donors = donors.above(least - _SLACK)
         self._any_node_helps = bool(free_slot(state, receiver))
         """Whether the receiver lacks quota or load and not a node, so that any release helps."""
-        self._unlabelled = any(not donor.job.managed for donor in self._donors.values())
-        """Whether some donors' trainers have no role label (those of the built-in controller)."""
+        self._unlabelled = any(d.excess or not d.job.managed for d in self._donors.values())
+        """Whether some donors' trainers have no role label (of the built-in controller, or above a minimum)."""
         self._suitable_nodes: set[str] = set()
         self._open = state.capacity.open_nodes(receiver.job.constraints, pooled=True)
         self._in_quota = state.quotas.allow(receiver.job, self._step)
