@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from uuid import uuid4
 
 import orjson
@@ -10,7 +11,7 @@ import pytest
 
 from e2e.cluster.local import Cluster, running
 from e2e.control_plane import SERVICE_ACCOUNTS
-from kube import config, errors, request
+from kube import config, decode, errors, request
 from kube.cache import ClusterCache
 from kube.client import Client
 from kube.lease import Elector
@@ -81,6 +82,42 @@ class TestReal(ApiContract):
             cluster.start("kube-apiserver")
 
         return restart
+
+
+def test_a_dry_run_shows_defaults_and_refusals_and_uses_no_quota(
+    client: Client, fresh: str
+) -> None:
+    """A LimitRange's requests are in the answer; a quota refuses what exceeds it, and counts none."""
+    ranges = request.Resource("", "v1", "limitranges", "LimitRange")
+    quotas = request.Resource("", "v1", "resourcequotas", "ResourceQuota")
+    default = {"type": "Container", "defaultRequest": {"cpu": "500m"}}
+    client.send(
+        request.create(ranges, fresh, {"metadata": {"name": "r"}, "spec": {"limits": [default]}})
+    )
+    quota = {"metadata": {"name": "q"}, "spec": {"hard": {"requests.cpu": "600m"}}}
+    client.send(request.create(quotas, fresh, quota))
+    while not (ask(client, request.get(quotas, fresh, "q")).get("status") or {}).get("hard"):
+        time.sleep(0.05)
+
+    def dry_run(**resources: dict[str, str]) -> Request:
+        main = {"name": "main", "image": "none", "resources": resources}
+        body = {"metadata": {"name": "p"}, "spec": {"containers": [main]}}
+        return request.create(PODS, fresh, body, dry_run=True)
+
+    def requested() -> int:
+        return decode.pod(ask(client, dry_run())).requests["cpu"]
+
+    while True:  # the LimitRange's cache may be a moment behind
+        with suppress(errors.Forbidden):
+            requested()
+            break
+    assert (requested(), requested()) == (500, 500)
+    with pytest.raises(errors.Forbidden, match="exceeded quota") as caught:
+        client.send(dry_run(requests={"cpu": "700m"}))
+    assert errors.is_refusal(caught.value)
+    with pytest.raises(errors.NotFound):
+        client.send(request.get(PODS, fresh, "p"))
+    assert ask(client, request.get(quotas, fresh, "q"))["status"]["used"] == {"requests.cpu": "0"}
 
 
 def test_the_cache_follows_a_real_cluster(client: Client, fresh: str) -> None:

@@ -25,6 +25,7 @@ from typing import Any
 import orjson
 
 _MAX_CHARS = 300
+_BAD_REQUEST = 400
 _OVERLOADED = 429
 _SERVER_SIDE = 500
 _REQUEST_TIMEOUT = 408
@@ -118,6 +119,18 @@ _BY_STATUS: Mapping[int, type[KubeError]] = {
     422: Invalid,
     _OVERLOADED: TooManyRequests,
 }
+
+
+def is_refusal(error: KubeError) -> bool:
+    """Whether the API server's rules refuse the object: quotas, policies, webhooks, validation.
+
+    Unlike other errors this does not pass by itself. A webhook's denial is 400 unless it names
+    another status; a dry run is a 400 too where a webhook does not support one (apiserver
+    `webhook/errors/statuserror.go`).
+    """
+    if error.status == _BAD_REQUEST:
+        return "does not support dry run" not in error.message
+    return isinstance(error, Forbidden | Invalid)
 
 
 def from_status(status: Mapping[str, Any], request: str = "", *, code: int = 0) -> KubeError:

@@ -172,11 +172,14 @@ def watch(
     return Request("GET", path_of(resource, namespace), query, timeout_s=WATCH_TIMEOUT_S)
 
 
-def create(resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Request:
-    """Creates an object; sets `apiVersion` and `kind`."""
+def create(
+    resource: Resource, namespace: str | None, body: Mapping[str, Any], *, dry_run: bool = False
+) -> Request:
+    """Creates an object; sets `apiVersion` and `kind`. A dry run admits it and stores nothing."""
     if resource.namespaced and namespace is None:
         raise ValueError(f"create {resource.plural}: a namespace is missing")
-    return Request("POST", path_of(resource, namespace), body=_object(resource, body))
+    query = _query(dryRun="All" if dry_run else "")
+    return Request("POST", path_of(resource, namespace), query, body=_object(resource, body))
 
 
 def replace(

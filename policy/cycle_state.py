@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import takewhile
 
-from policy import amounts, ceilings, sidecar, vacancy
+from policy import amounts, ceilings, creation_backoff, sidecar, vacancy
 from policy.cluster_state import ClusterState, job_key
 from policy.decisions import NONE, Figures
 from policy.free_capacity import FreeCapacity, When
@@ -190,19 +190,19 @@ class CycleState:
         for node in self.capacity.nodes_with(When.LATER):
             self.add_leaving_load(node, self.capacity.releasing(node))
         self.closed = vacancy.closed_nodes(cluster, policy, history, now_s)
-        self.burst = False
-        """Whether services wait for capacity that only leaving pods can free."""
+        self.burst = False  # whether services wait for capacity that only leaving pods can free
         self.reclaimed_for: set[str] = set()
         """uids of service pods for which this plan releases trainers."""
-        self.offered: dict[str, int] = {}  # as `Plan.offered`
+        live_by_uid = {draft.job.uid: draft.live for draft in self.drafts}
+        self.creation_backoffs = creation_backoff.current(history.creation_backoffs, live_by_uid)
+        self.offered: dict[str, int] = {}  # as in `Plan`
         self.promised: dict[str, str] = {}
         """uid -> node of the waiting trainers for which capacity is reserved."""
         self.unschedulable_pods: list[Pod] = []
         """Waiting pods that fit on no node, even without surplus trainers."""
         self.released: set[str] = set()
         """uids of trainers that this plan releases."""
-        self.server_releases: list[ReleaseServer] = []
-        """Parameter servers to delete."""
+        self.server_releases: list[ReleaseServer] = []  # parameter servers to delete
         self.short: set[str] = set()  # these two as in `Plan`
         self.gave_up: set[str] = set()
         self.failed_moves: dict[MoveKey, FailedMove] = {}
@@ -395,5 +395,6 @@ class CycleState:
             gave_up=frozenset(self.gave_up),
             failed_moves=self.failed_moves,
             avoided=self._avoided_nodes.by_job,
+            creation_backoffs=self.creation_backoffs,
             deferred=self.deferred,
         )

@@ -56,6 +56,10 @@ SENTENCES: Mapping[Reason, tuple[str, ...]] = {
     Reason.REPLACING: (
         "podReplacementPolicy is Failed: {trainers} more trainers that leave must have ended",
     ),
+    Reason.CHECKING: ("the API server has not answered yet what it makes of a trainer",),
+    Reason.UNPLACED: (
+        "kube-scheduler placed {trainers} trainers and no more; one more is tried from {until} on",
+    ),
     Reason.INVALID: ("{error}",),
     Reason.ABOVE_MAX: ("{live} live, {wanted} wanted",),
     Reason.ABOVE_MIN: (
@@ -77,6 +81,9 @@ SENTENCES: Mapping[Reason, tuple[str, ...]] = {
     Reason.NOT_SCHEDULED: ("{why} for {waited_s} s",),
     Reason.NODES_NOT_ADDED: ("{pending} pods waited in vain for nodes, until {until}",),
     Reason.NODE_NOT_NEEDED: ("for {unneeded_s} s only surplus has used its node",),
+    Reason.START_REFUSED: (
+        "{live} of the first {min} trainers were created; the API server refused others: {error}",
+    ),
     Reason.REFUSED: ("{error}",),
     Reason.NODE_PROMISED: ("{free} free, {promised} promised, {needs} needed",),
     Reason.NODE_AVOIDED: (

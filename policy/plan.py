@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
+from policy.creation_backoff import CreationBackoff
 from policy.decisions import Figures, sentence
 from policy.names import NodeRequest, Tier
 from policy.reasons import Reason
@@ -42,6 +43,8 @@ class History:
     """Job uid -> (number, time of the last) of requests for nodes that did not come."""
     scheduling: Scheduling = UNMARKED
     """How training pods ask for a scheduler now."""
+    creation_backoffs: Mapping[str, CreationBackoff] = field(default_factory=dict)
+    """Job uid -> its back-off, as the previous plan returned it or after refusals since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +162,8 @@ class Plan:
     """For the next plan's history."""
     avoided: Mapping[str, Mapping[str, float]] = field(default_factory=dict, compare=False)
     """Job key -> node -> until when the job creates no trainer there, because trainers fail there."""
+    creation_backoffs: Mapping[str, CreationBackoff] = field(default_factory=dict, compare=False)
+    """As in `History`, for the next plan's."""
     deferred: bool = False
     """Whether moves were left untried for the next plan, which should follow soon."""
 

@@ -21,6 +21,8 @@ class Reason(StrEnum):
     ENDING = "Ending"
     BACKING_OFF = "BackingOff"
     REPLACING = "Replacing"
+    UNPLACED = "Unplaced"
+    CHECKING = "Checking"
     INVALID = "Invalid"
 
     # why a trainer is released
@@ -32,12 +34,13 @@ class Reason(StrEnum):
     NOT_SCHEDULED = "NotScheduled"
     NODES_NOT_ADDED = "NodesNotAdded"
     NODE_NOT_NEEDED = "NodeNotNeeded"
+    START_REFUSED = "StartRefused"
     JOB_STOPPED = "JobStopped"
     MASTER_MOVES = "MasterMoves"
     SERVER_MOVES = "ServerMoves"
     SCHEDULER_CHANGED = "SchedulerChanged"
 
-    # why a trainer was not created
+    # why a trainer was not created, or a job has no more
     REFUSED = "Refused"
 
     # why a trainer is created

@@ -5,6 +5,7 @@ The reconciler and its simulation keep a `RecentHistory`; the extender needs `Co
 
 from collections.abc import Mapping
 
+from policy.creation_backoff import CreationBackoff, refused
 from policy.plan import FailedMove, History, MoveKey, Plan
 from policy.reasons import Reason
 from policy.scheduling import UNMARKED, Scheduling
@@ -45,6 +46,7 @@ class RecentHistory:
         self._short_since: dict[str, float] = {}
         self._vain_requests: dict[str, tuple[int, float]] = {}
         self._unneeded_since: dict[str, float] = {}
+        self._creation_backoffs: dict[str, CreationBackoff] = {}
 
     def record(self, plan: Plan, now_s: float, cool_down_s: float) -> None:
         """Records a plan that is about to be executed.
@@ -56,6 +58,7 @@ class RecentHistory:
             cool_down_s: How long no trainer is added to a freed node.
         """
         self._failed_moves = plan.failed_moves
+        self._creation_backoffs = dict(plan.creation_backoffs)
         self._offered = {
             owner: self._next_offer(owner, waiting, now_s)
             for owner, waiting in plan.offered.items()
@@ -74,6 +77,26 @@ class RecentHistory:
         for release in plan.releases:
             if release.reason is Reason.SERVICES_FIRST:
                 self.cool_downs.start(release.node, now_s, cool_down_s)
+
+    def record_creation(
+        self, uid: str, error: str, *, trainers: int, in_vain: int, now_s: float
+    ) -> None:
+        """Records what came of creating trainers; a success ends the back-off after refusals.
+
+        Args:
+            uid: The job's.
+            error: The API server's words, or "" where all were created.
+            trainers: Number of trainers that the job has now.
+            in_vain: As for `creation_backoff.refused`.
+            now_s: Seconds since the epoch.
+        """
+        before = self._creation_backoffs.get(uid)
+        if error:
+            self._creation_backoffs[uid] = refused(
+                before, error, trainers=trainers, in_vain=in_vain, now_s=now_s
+            )
+        elif before is not None and before.error:
+            del self._creation_backoffs[uid]
 
     def history(self, now_s: float, scheduling: Scheduling = UNMARKED) -> History:
         """The entries that have not expired at `now_s`, and the scheduling in force."""
@@ -96,6 +119,7 @@ class RecentHistory:
             vain_requests=dict(self._vain_requests),
             scheduling=scheduling,
             unneeded_since=self._unneeded_since,
+            creation_backoffs=dict(self._creation_backoffs),
         )
 
     def _next_offer(self, owner: str, waiting: int, now_s: float) -> tuple[float, int]:

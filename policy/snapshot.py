@@ -351,8 +351,7 @@ class Job:
     suspended: bool = False
     deleting: bool = False
     backoff_limit: int = 6
-    deadline_s: int = 0
-    """`activeDeadlineSeconds`, 0 for none."""
+    deadline_s: int = 0  # `activeDeadlineSeconds`, 0 for none
     failure_rules: tuple[FailureRule, ...] = ()
     """Rules of `podFailurePolicy`."""
     replaces_ended: bool = False
@@ -363,8 +362,9 @@ class Job:
     """The annotation's text, "" if absent: the expected old value of an optimistic write."""
     resource_version: str = ""
     template: Mapping[str, object] = field(default_factory=dict, hash=False, compare=False)
-    error: str = ""
-    """Why the job is invalid; such a job is reported but not planned."""
+    error: str = ""  # why it is invalid; such a job is reported but not planned
+    refusal: str = ""  # the API server's words, where it would refuse a trainer
+    unprobed: bool = False  # it waits until it is known what the API server makes of a trainer
 
     @property
     def key(self) -> str:

@@ -18,6 +18,7 @@ from reconciler.scheduler_checker import SchedulerChecker
 from reconciler.server_controller import ServerController
 from reconciler.system_objects import SystemObjects
 from reconciler.trainer_controller import TrainerController
+from reconciler.trainer_probe import TrainerProbe
 from runtime import clock
 
 
@@ -49,6 +50,7 @@ class Components:
         job_tracker: Keeps accounting and status of Jobs.
         system_objects: Keeps priority classes and disruption budgets.
         scheduler_checker: Knows whether the scheduler has the extender's entries.
+        probe: Learns what the API server makes of trainers.
     """
 
     expectations: Expectations
@@ -59,11 +61,19 @@ class Components:
     job_tracker: JobTracker
     system_objects: SystemObjects
     scheduler_checker: SchedulerChecker
+    probe: TrainerProbe
 
     @property
     def job_scoped(self) -> tuple[JobScoped, ...]:
         """The components that keep state for each job."""
-        return self.job_tracker, self.trainers, self.system_objects, self.masters, self.servers
+        return (
+            self.job_tracker,
+            self.trainers,
+            self.system_objects,
+            self.masters,
+            self.servers,
+            self.probe,
+        )
 
 
 def connect(
@@ -109,7 +119,14 @@ def connect(
     trainers = TrainerController(context, writer)
     servers = ServerController(context)
     tracker = JobTracker(cluster, expectations, writer, trainers.pending_ids, masters.report)
-    system_objects = SystemObjects(api, pool)
     return Components(
-        expectations, writer, masters, trainers, servers, tracker, system_objects, checker
+        expectations,
+        writer,
+        masters,
+        trainers,
+        servers,
+        tracker,
+        SystemObjects(api, pool),
+        checker,
+        TrainerProbe(api, cluster, pool),
     )

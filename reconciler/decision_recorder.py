@@ -6,9 +6,8 @@ decisions alone, and for at most `_MAX_LOOKUPS` nodes in one tick.
 """
 
 from policy.cluster_state import ClusterState
-from policy.decisions import NONE, Decision, Figures
+from policy.decisions import NONE, Figures
 from policy.model import NodePool
-from policy.names import Tier
 from policy.placement import closest_fit
 from policy.plan import JobPlan, Plan, Release
 from policy.reasons import Reason
@@ -35,8 +34,6 @@ class DecisionRecorder:
         """
         self._decision_log = decision_log
         self._plans: dict[str, JobPlan] = {}
-        self.refused: dict[str, Decision] = {}
-        """Job key -> why the API server refused its newest guaranteed trainers."""
 
     def record(
         self, plan: Plan, cluster: ClusterState, pools: tuple[NodePool, ...], now_s: float
@@ -61,21 +58,14 @@ class DecisionRecorder:
         self._decision_log.record(release.job, plan_reports.release_decision(release, now_s))
 
     def record_creation(self, result: CreationResult, now_s: float) -> None:
-        """Records a refusal; the next success for guaranteed trainers removes it from `refused`."""
-        key = result.job.key
-        guaranteed = result.tier is Tier.GUARANTEED
+        """Records why trainers were not created."""
         if result.error:
             refusal = plan_reports.refusal_decision(result, now_s)
-            self._decision_log.record(key, refusal, series=refusal.code)
-            if guaranteed:
-                self.refused[key] = refusal
-        elif guaranteed:
-            self.refused.pop(key, None)
+            self._decision_log.record(result.job.key, refusal, series=refusal.code)
 
     def forget(self, job: Job) -> None:
         """Drops the state and the records of a deleted job: its name may be used for another."""
         self._plans.pop(job.key, None)
-        self.refused.pop(job.key, None)
         self._decision_log.forget(job.key)
 
 

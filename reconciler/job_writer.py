@@ -54,10 +54,19 @@ class JobWriter:
 
     def write_accounting(
         self, updates: Sequence[tuple[Job, TrainerAccounting]], pool: Executor
-    ) -> list[bool]:
-        """Replaces the accounting of each job if it still is the one that was read."""
+    ) -> list[errors.KubeError | None]:
+        """Replaces the accounting of each job if it still is the one that was read.
+
+        Returns:
+            For each job the error, or None where it was written.
+        """
         answers = pool.map(lambda pair: self._try(pair[0], _accounting_patch(*pair)), updates)
-        return [self._store(job, answer) for (job, _), answer in zip(updates, answers, strict=True)]
+        failures: list[errors.KubeError | None] = []
+        for (job, _), answer in zip(updates, answers, strict=True):
+            stored = self._store(job, answer)
+            changed = None if stored else errors.Conflict("the Job is no longer elastic")
+            failures.append(answer if isinstance(answer, errors.KubeError) else changed)
+        return failures
 
     def write_updates(self, updates: Sequence[JobUpdate], pool: Executor) -> list[bool]:
         """Replaces status and accounting of each job in one write, if the job has not changed."""
@@ -72,24 +81,37 @@ class JobWriter:
         patch = request.merge_patch(request.JOBS, job.namespace, job.name, body)
         return self._store(job, self._try(job, patch))
 
-    def _try(self, job: Job, api_request: request.Request) -> bytes | None:
-        """The answer, or None. After a lost race the next plan sees the change. On any thread."""
+    def _try(self, job: Job, api_request: request.Request) -> bytes | errors.KubeError:
+        """The answer, or the error. After a lost race the next plan sees the change. On any thread."""
         try:
             return self._api.send(api_request)
-        except (errors.Conflict, errors.NotFound) as error:
-            log.debug("job changed before the write", extra=keys(job=job.key, error=str(error)))
         except errors.KubeError as error:
-            log.warning("job not written", extra=keys(job=job.key, error=str(error)))
-        return None
+            if is_lost_race(error):
+                log.debug("job changed before the write", extra=keys(job=job.key, error=str(error)))
+            else:
+                log.warning("job not written", extra=keys(job=job.key, error=str(error)))
+            return error
 
-    def _store(self, job: Job, answer: bytes | None) -> bool:
+    def _store(self, job: Job, answer: bytes | errors.KubeError) -> bool:
         """Stores the written version of a job in the state; False where the write failed."""
-        written = decode.job(orjson.loads(answer)) if answer is not None else None
+        if isinstance(answer, errors.KubeError):
+            return False
+        written = decode.job(orjson.loads(answer))
         if written is None:
             return False
         self._newest[job.uid] = written
         self._cluster.put_job(written)
         return True
+
+
+def is_lost_race(error: errors.KubeError) -> bool:
+    """Whether a write failed because the Job had changed or gone, so that the next try is enough.
+
+    The `test` of a JSON Patch fails as Invalid (422), but names no object (apiserver `patch.go`).
+    """
+    if isinstance(error, errors.Invalid):
+        return " is invalid: " not in error.message
+    return isinstance(error, errors.Conflict | errors.NotFound)
 
 
 def _update_patch(update: JobUpdate) -> request.Request:

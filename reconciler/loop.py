@@ -19,7 +19,7 @@ from policy.planner import plan
 from policy.reasons import Reason
 from policy.recent_history import RecentHistory
 from policy.snapshot import Job
-from reconciler import plan_reports, unmanaged_jobs
+from reconciler import creation_history, plan_reports, unmanaged_jobs
 from reconciler.components import Clocks, connect
 from reconciler.decision_recorder import DecisionRecorder
 from reconciler.events import Event, EventRecorder
@@ -93,6 +93,7 @@ class Reconciler:
         self._job_tracker = components.job_tracker
         self._system_objects = components.system_objects
         self.scheduler_checker = components.scheduler_checker
+        self._probe = components.probe
         self._job_scoped = (*components.job_scoped, recorder, self._decisions)
         """All components whose state of a job is dropped when the job is deleted."""
         self._reasons: dict[str, Reason] = {}
@@ -161,6 +162,7 @@ class Reconciler:
         self._record_events(self._system_objects.ensure(cluster.jobs.values(), now_s), now_s)
         self._record_events(self._masters.reconcile(now_s, self._pool), now_s)
         self._record_events(self._servers.check_readiness(now_s), now_s)
+        self._probe.update(now_s, policy.tiers.grace_seconds)
         self.scheduler_checker.advance(now_s)
         self._metrics.set_registration(self.scheduler_checker.check.registration)
         history = self._history.history(now_s, self.scheduler_checker.scheduling)
@@ -169,18 +171,17 @@ class Reconciler:
         self._metrics.set_plan(new_plan)
 
         # 3. Execute the plan.
-        self._execute(new_plan, policy, now_s)
+        done_plan = plan_reports.as_executed(new_plan, self._execute(new_plan, policy, now_s))
 
         # 4. Write accounting and status of the jobs.
-        done_plan = plan_reports.without_refused(new_plan, self._decisions.refused)
         written = self._job_tracker.write(now_s, self._pool, done_plan)
-        self._idle = written and not new_plan.deferred
+        self._idle = written and not (new_plan.deferred or self._probe.is_waiting)
 
         # 5. Record decisions and events.
-        self._decisions.record(new_plan, cluster, policy.node_pools, now_s)
-        shortages = plan_reports.shortage_events(new_plan, self._reasons, cluster.jobs)
+        self._decisions.record(done_plan, cluster, policy.node_pools, now_s)
+        shortages = plan_reports.shortage_events(done_plan, self._reasons, cluster.jobs)
         self._record_events(shortages, now_s)
-        self._reasons = {job_plan.key: job_plan.reason for job_plan in new_plan.jobs}
+        self._reasons = {job_plan.key: job_plan.reason for job_plan in done_plan.jobs}
         avoidances = plan_reports.avoidance_events(new_plan, self._avoided, cluster.jobs)
         self._record_events(avoidances, now_s)
         self._avoided = new_plan.avoided
@@ -200,20 +201,27 @@ class Reconciler:
                 for component in self._job_scoped:
                     component.forget(change.last)
 
-    def _execute(self, new_plan: Plan, policy: Policy, now_s: float) -> None:
-        """Carries the plan out, releases before creations: they free capacity sooner."""
+    def _execute(self, new_plan: Plan, policy: Policy, now_s: float) -> list[CreationResult]:
+        """Carries the plan out, releases before creations: they free capacity sooner.
+
+        Returns:
+            What came of its creations of trainers.
+        """
         jobs = self._state_feed.cluster.jobs
         managed = unmanaged_jobs.managed_only(new_plan, jobs)
         self._history.record(managed, now_s, policy.stability.cool_down_seconds)
         self._report_released(self._trainers.evict(managed.releases), now_s)
         if not self._leads():
-            return
+            return []
         grace_s = policy.tiers.grace_seconds
         self._record_events(self._servers.apply(managed, grace_s), now_s)
-        for result in self._trainers.create(managed.creates, grace_s):
+        results = self._trainers.create(managed.creates, grace_s)
+        creation_history.record(results, self._history, self._state_feed.cluster, now_s)
+        for result in results:
             self._report_creation(result, now_s)
         for job_plan in unmanaged_jobs.parallelism_changes(new_plan, jobs):
             self._set_parallelism(job_plan, now_s)
+        return results
 
     def _report_released(self, evicted: list[Release], now_s: float) -> None:
         for release in evicted:

@@ -1,5 +1,6 @@
 """Decision records and events that describe a plan and what came of it."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ _REMEDIES = {
     Reason.NODES_REQUESTED: "if none come, see the events of its pods and the autoscaler's log",
     Reason.QUOTA_REACHED: "raise the quota in the policy, or lower min-trainers",
     Reason.BACKING_OFF: "see the logs of the failed trainers",
+    Reason.REFUSED: "change what the API server names; the Job then starts by itself",
 }
 """Reasons for less than the minimum that are worth a warning -> what helps."""
 _MAX_NAMES = 5
@@ -78,25 +80,33 @@ def avoidance_events(
     ]
 
 
-def without_refused(plan: Plan, refused: Mapping[str, Decision]) -> Plan:
-    """The plan without the guaranteed trainers that the API server refused.
+def as_executed(plan: Plan, results: Iterable[CreationResult]) -> Plan:
+    """The plan without the trainers that could not be created, and with the reason why.
 
     Args:
         plan: The newest plan.
-        refused: Job key -> why its newest guaranteed trainers were refused.
+        results: What came of its creations.
     """
-    guaranteed_jobs = {create.job for create in plan.creates if create.tier is Tier.GUARANTEED}
-    stuck = guaranteed_jobs & refused.keys()
-    if not stuck:
+    failed = [result for result in results if result.error]
+    if not failed:
         return plan
+    planned = Counter[tuple[str, Tier]]()
+    for create in plan.creates:
+        planned[create.job, create.tier] += create.count
+    missing = Counter[str]()
+    error: dict[str, str] = {}
+    for result in failed:
+        key = result.job.key
+        missing[key] += planned[key, result.tier] - result.created
+        error.setdefault(key, result.error)
     jobs = (
         replace(
             job_plan,
-            target=job_plan.live,
+            target=job_plan.target - missing[job_plan.key],
             reason=Reason.REFUSED,
-            figures=refused[job_plan.key].figures,
+            figures={"error": error[job_plan.key]},
         )
-        if job_plan.key in stuck
+        if job_plan.key in error
         else job_plan
         for job_plan in plan.jobs
     )

@@ -20,7 +20,7 @@ from policy.plan import Create, Release
 from policy.reasons import Reason
 from policy.snapshot import Job, Pod, TrainerAccounting
 from reconciler.controller_context import ControllerContext
-from reconciler.job_writer import JobWriter
+from reconciler.job_writer import JobWriter, is_lost_race
 from reconciler.manifests import trainer as trainer_manifests
 from runtime.backoff import Backoffs
 from runtime.logs import keys
@@ -34,6 +34,7 @@ _BYPASS_BUDGET = (
     Reason.MASTER_MOVES,
     Reason.SERVER_MOVES,
     Reason.NODES_NOT_ADDED,
+    Reason.START_REFUSED,
 )
 """Reasons to delete a pod directly, which no PodDisruptionBudget can prevent."""
 
@@ -48,6 +49,8 @@ class CreationResult:
     reason: Reason
     error: str = ""
     """Why not all were created; one line."""
+    refused: bool = False
+    """Whether the API server's rules are why, and not a failure that passes."""
 
 
 class MasterMissing(errors.KubeError):
@@ -59,7 +62,7 @@ class MasterMissing(errors.KubeError):
 
 
 class TrainerController:
-    """Creates and evicts trainer pods, with a back-off for each job and pod.
+    """Creates and evicts trainer pods, with a back-off for each pod that cannot be evicted.
 
     Methods are called on the loop's thread alone; requests run concurrently in `pool`.
     """
@@ -75,7 +78,7 @@ class TrainerController:
         self._spare: dict[str, list[int]] = {}
         """Job uid -> reserved ids whose pods the API server refused."""
         self._backoffs = Backoffs[str](_FIRST_BACKOFF_S, _MAX_BACKOFF_S, calm_s=_MAX_BACKOFF_S)
-        """By job or pod uid: when nothing is tried."""
+        """By pod uid: when no eviction is tried."""
         self._evictions: dict[str, tuple[Release, Future[errors.KubeError | None]]] = {}
         """Pod uid -> an eviction in flight."""
 
@@ -86,15 +89,17 @@ class TrainerController:
     def forget(self, job: Job) -> None:
         """Drops the state of a deleted job."""
         self._spare.pop(job.uid, None)
-        self._backoffs.end(job.uid)
 
     def create(self, creates: Iterable[Create], grace_s: int) -> list[CreationResult]:
         """Reserves ids for all jobs, then creates all pods; both steps run concurrently.
 
-        After a refusal the job is backed off, and its ids are kept for the next try.
+        The ids of refused trainers are kept for the next try.
         """
-        due = [create for create in creates if self._is_due(self._cluster.jobs[create.job])]
-        ids = self._take_ids(due)
+        jobs = self._cluster.jobs
+        due = [
+            create for create in creates if self._context.endpoints(jobs[create.job]) is not None
+        ]
+        ids, unwritten = self._take_ids(due)
         reserved = [(i, number) for i, numbers in enumerate(ids) for number in numbers]
         requests = [
             self._request(create, number, node, grace_s, first=number == min(numbers))
@@ -102,7 +107,12 @@ class TrainerController:
             for number, node in zip(numbers, create.nodes, strict=False)
         ]
         created = [0] * len(due)
-        refusals: dict[int, errors.KubeError] = {}
+        refused: set[int] = set()
+        problems = {
+            i: f"the Job's trainer accounting cannot be written: {unwritten[create.job]}"
+            for i, (create, numbers) in enumerate(zip(due, ids, strict=True))
+            if create.job in unwritten and len(numbers) < create.count
+        }
         answers = self._pool.map(self._create, requests)
         for (i, number), answer in zip(reserved, answers, strict=True):
             job = self._cluster.jobs[due[i].job]
@@ -110,28 +120,22 @@ class TrainerController:
                 self._expectations.expect_creation(self._cluster, answer, self._clock_s())
                 created[i] += 1
             elif isinstance(answer, MasterMissing):
-                refusals[i] = answer  # the pod existed, so its id is used
+                problems[i] = str(answer)  # the pod existed, so its id is used
             elif not (isinstance(answer, errors.AlreadyExists) and self._is_taken(job, number)):
                 self._spare.setdefault(job.uid, []).append(number)
-                refusals[i] = answer
-        results = [self._result(due[i], created[i], refusals.get(i)) for i in range(len(due))]
-        self._back_off_refused(results)
-        return results
-
-    def _result(
-        self, create: Create, created: int, refusal: errors.KubeError | None
-    ) -> CreationResult:
-        job = self._cluster.jobs[create.job]
-        error = "" if refusal is None else str(refusal)
-        return CreationResult(job, created, create.tier, create.reason, error)
-
-    def _back_off_refused(self, results: Iterable[CreationResult]) -> None:
-        """Backs a job off once, whichever tiers were refused; success in all tiers resets it."""
-        refused = {result.job.uid for result in results if result.error}
-        for uid in refused:
-            self._back_off(uid)
-        for uid in {result.job.uid for result in results if result.created} - refused:
-            self._backoffs.end(uid)
+                problems[i] = str(answer)
+                refused |= {i} if errors.is_refusal(answer) else set()
+        return [
+            CreationResult(
+                jobs[create.job],
+                created[i],
+                create.tier,
+                create.reason,
+                error=problems.get(i, ""),
+                refused=i in refused,
+            )
+            for i, create in enumerate(due)
+        ]
 
     def _request(
         self, create: Create, trainer_id: int, node: str, grace_s: int, *, first: bool
@@ -154,13 +158,13 @@ class TrainerController:
         )
         return request.create(request.PODS, job.namespace, body)
 
-    def _is_due(self, job: Job) -> bool:
-        return not self._is_backed_off(job.uid) and self._context.endpoints(job) is not None
-
-    def _take_ids(self, creates: list[Create]) -> list[list[int]]:
+    def _take_ids(
+        self, creates: list[Create]
+    ) -> tuple[list[list[int]], dict[str, errors.KubeError]]:
         """Ids for each creation, reserved on the API server; fewer where that write fails.
 
-        Two creations of one job (two tiers) share one write.
+        Two creations of one job (two tiers) share one write. After a lost race, the next plan tries
+        again; other failures are returned, by job key.
         """
         ids: list[list[int]] = []
         missing: dict[str, int] = {}
@@ -171,13 +175,13 @@ class TrainerController:
             if spare[create.count :]:
                 self._spare[job.uid] = spare[create.count :]
             missing[create.job] = missing.get(create.job, 0) + create.count - len(ids[-1])
-        new = self._reserve({key: count for key, count in missing.items() if count})
+        new, failures = self._reserve({key: count for key, count in missing.items() if count})
         for create, spare_ids in zip(creates, ids, strict=True):
             fresh = new.get(create.job, [])
             count = create.count - len(spare_ids)
             spare_ids.extend(fresh[:count])
             del fresh[:count]
-        return ids
+        return ids, failures
 
     def _unused(self, job: Job) -> list[int]:
         """Spare ids without those whose pod was created after all, and may even have ended."""
@@ -187,15 +191,24 @@ class TrainerController:
         open_ids = job.accounting.open
         return [number for number in spare if number in open_ids and number not in present_ids]
 
-    def _reserve(self, missing: dict[str, int]) -> dict[str, list[int]]:
-        """Job key -> new ids, for the jobs whose accounting could be written."""
+    def _reserve(
+        self, missing: dict[str, int]
+    ) -> tuple[dict[str, list[int]], dict[str, errors.KubeError]]:
+        """Job key -> new ids where the accounting could be written; job key -> why it could not."""
         opened: dict[str, tuple[TrainerAccounting, list[int]]] = {}
         for key, count in missing.items():
             accounting, ids = trainer_accounting.reserve(self._cluster.jobs[key].accounting, count)
             opened[key] = (accounting, list(ids))
         writes = [(self._cluster.jobs[key], accounting) for key, (accounting, _) in opened.items()]
-        written = self._writer.write_accounting(writes, self._pool)
-        return {key: ids for (key, (_, ids)), ok in zip(opened.items(), written, strict=True) if ok}
+        ids_by_job: dict[str, list[int]] = {}
+        failures: dict[str, errors.KubeError] = {}
+        errors_by_job = zip(opened, self._writer.write_accounting(writes, self._pool), strict=True)
+        for key, error in errors_by_job:
+            if error is None:
+                ids_by_job[key] = opened[key][1]
+            elif not is_lost_race(error):
+                failures[key] = error
+        return ids_by_job, failures
 
     def _create(self, create_request: request.Request) -> Pod | errors.KubeError:
         try:

@@ -165,9 +165,10 @@ class FakeApi:
             raise errors.AlreadyExists(text, status=409, reason="AlreadyExists")
         uid = f"00000000-0000-4000-8000-{self._sequence:012x}"
         body = {**body, "metadata": metadata}
-        return self._storage.put(
-            key, objects.prepare_for_create(at.resource, body, namespace, uid, self._wall())
-        )
+        prepared = objects.prepare_for_create(at.resource, body, namespace, uid, self._wall())
+        if ("dryRun", "All") in request.query:
+            return prepared
+        return self._storage.put(key, prepared)
 
     def _put(self, request: Request, at: Route) -> Object:
         return self._update(at, self._existing(at.key), orjson.loads(request.body))

@@ -13,7 +13,7 @@ from policy.cycle_state import CycleState, JobDraft
 from policy.decisions import Figure, time
 from policy.names import Tier
 from policy.reasons import Reason
-from policy.rules import node_requests, reservations, servers
+from policy.rules import creation_backoffs, node_requests, reservations, servers
 from policy.rules.reservations import Reservation
 from policy.snapshot import Pod
 
@@ -55,15 +55,21 @@ def replacing(draft: JobDraft, step: int) -> bool:
     return True
 
 
+def is_held(state: CycleState, draft: JobDraft) -> bool:
+    """Whether no guaranteed trainer is created now, for failures or refusals; records the reason."""
+    return backing_off(state, draft) or creation_backoffs.is_refused(state, draft)
+
+
 def admit(state: CycleState) -> None:
     """Creates missing guaranteed trainers, the oldest job first."""
+    creation_backoffs.take_back_partial_starts(state)
     node_requests.settle(state)
     for draft in sorted(state.drafts, key=lambda s: (s.job.created_s, s.key)):
         present = draft.guaranteed - draft.stranded if draft.job.managed else draft.count
         missing = draft.job.min_trainers - present
         if not draft.grows or missing <= 0:
             continue
-        if backing_off(state, draft) or replacing(draft, missing):
+        if is_held(state, draft) or replacing(draft, missing):
             continue
         nodes = _reserve_job(state, draft, missing)
         draft.add_creates(Tier.GUARANTEED, nodes)

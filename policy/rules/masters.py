@@ -10,7 +10,7 @@ from policy.cycle_state import CycleState, JobDraft
 from policy.names import Tier
 from policy.reasons import Reason
 from policy.rules import reservations, self_preemption
-from policy.rules.admission import backing_off
+from policy.rules.admission import is_held
 from policy.snapshot import Pod
 
 
@@ -22,7 +22,7 @@ def restore_masters(state: CycleState) -> None:
         host = state.cluster.master_host(draft.job)
         if host is not None:
             _maintain(state, draft, host)
-        elif draft.masterless and not (draft.creates[Tier.GUARANTEED] or backing_off(state, draft)):
+        elif draft.masterless and not (draft.creates[Tier.GUARANTEED] or is_held(state, draft)):
             _replace(state, draft)
 
 

@@ -22,7 +22,8 @@ def maintain(state: CycleState) -> None:
     """Deletes servers that have ended, are lost or no longer needed; replaces missing ones."""
     for draft in state.drafts:
         pods = state.cluster.servers_of(draft.job)
-        if draft.stopped:
+        backoff = state.creation_backoffs.get(draft.job.uid)
+        if draft.stopped or (backoff is not None and backoff.partial):
             _release_all(state, draft, pods)
         elif draft.grows and draft.server_count and draft.job.servers is not None:
             _release_lost(state, draft, pods)

@@ -11,6 +11,7 @@ from policy.cycle_state import CycleState, JobDraft
 from policy.free_capacity import When
 from policy.names import Tier
 from policy.reasons import Reason
+from policy.rules import creation_backoffs
 from policy.rules.admission import backing_off, replacing
 from policy.snapshot import Pod
 
@@ -21,6 +22,8 @@ _DIGITS = 12
 """Shares are sums of floats; equal ones may differ in the last digits."""
 _IGNORED_FACTOR = 4
 """A waiting trainer that fits on a node is withdrawn after this multiple of the normal delay."""
+_REFUSED_FACTOR = 2
+"""The same for one that kube-scheduler has tried and found no node for."""
 
 
 def place_waiting(state: CycleState) -> None:
@@ -34,11 +37,13 @@ def place_waiting(state: CycleState) -> None:
         for pod in draft.waiting:
             node = _node_of_waiting(state, pod)
             waited_s = state.now_s - pod.created_s if draft.job.managed else 0.0
-            if node and not 0 < _IGNORED_FACTOR * delay_s <= waited_s:
+            factor = _REFUSED_FACTOR if pod.refused else _IGNORED_FACTOR
+            if node and not 0 < factor * delay_s <= waited_s:
                 state.reserve_place(node, pod.requests)
                 state.promised[pod.uid] = node
             elif node:
                 cause = "kube-scheduler did not use the free capacity"
+                creation_backoffs.record_unplaced(state, draft, pod)
                 _withdraw(state, draft, pod, cause, waited_s)
             elif waited_s >= delay_s and draft.job.managed:
                 _withdraw(state, draft, pod, "no node had room", waited_s)
@@ -62,11 +67,11 @@ def grow(state: CycleState) -> bool:
     """Creates surplus trainers where capacity is free now.
 
     Returns:
-        False where more could be created, but enough trainers wait for the scheduler already.
+        False where more could be created, but enough trainers wait for the scheduler already. What
+        stops one job alone, such as trainers that fit nowhere, does not stop the others.
     """
     budget = max(_MIN_IN_FLIGHT, int(_IN_FLIGHT * state.trainers))
-    in_flight = sum(len(draft.waiting) for draft in state.drafts)
-    allowed = budget - in_flight
+    allowed = budget - _in_flight(state)
     heap = [(*_rank(state, draft), position) for position, draft in enumerate(state.drafts)]
     heapify(heap)
     while heap:
@@ -77,12 +82,31 @@ def grow(state: CycleState) -> bool:
             paused = [draft, *(state.drafts[entry[-1]] for entry in heap)]
             _explain_pause(state, paused, budget - allowed)
             return False
+        if step and _own_in_flight(draft) > budget - min(step, budget):
+            draft.set_reason(Reason.GROWING, {"waiting": _own_in_flight(draft)})
+            continue
         if step and _add_surplus(state, draft, step):
             allowed -= step
         elif not _reserve_leaving(state, draft):
             continue
         heappush(heap, (*_rank(state, draft), position))
     return True
+
+
+def _in_flight(state: CycleState) -> int:
+    """Number of surplus trainers of all jobs that kube-scheduler is about to place.
+
+    Those that it cannot place count for their own job alone.
+    """
+    return sum(
+        not creation_backoffs.is_stuck(state, draft, pod)
+        for draft in state.drafts
+        for pod in draft.waiting
+    )
+
+
+def _own_in_flight(draft: JobDraft) -> int:
+    return len(draft.waiting) + len(draft.creates[Tier.SURPLUS])
 
 
 def _rank(state: CycleState, draft: JobDraft) -> tuple[float, float, float, str]:
@@ -111,7 +135,7 @@ def _next_step(state: CycleState, draft: JobDraft) -> int:
         draft.set_reason(Reason.QUOTA_REACHED, state.quotas.lack(job, step))
     elif not state.load.allow(job.requests, step):
         draft.set_reason(Reason.RESERVE_HELD, state.load.lack(job.requests, step))
-    elif not replacing(draft, step):
+    elif not (replacing(draft, step) or creation_backoffs.holds_surplus(state, draft)):
         return step
     return 0
 

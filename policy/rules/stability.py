@@ -45,7 +45,7 @@ def rebalance(state: CycleState) -> None:
     poor = [
         (state.expected_measure(draft), draft.key, draft)
         for draft in state.drafts
-        if draft.reason in _CURED_BY_MOVE and draft.admitted
+        if draft.reason in _CURED_BY_MOVE and draft.admitted and _may_receive(state, draft)
     ]
     heapify(poor)
     donors = _Donors(state)
@@ -70,7 +70,8 @@ def rebalance(state: CycleState) -> None:
             moves -= len(move.victims)
             for donor in {draft.key: draft for draft, _ in move.victims}.values():
                 donors.changed(donor)
-            heappush(poor, (state.expected_measure(receiver), receiver.key, receiver))
+            if _may_receive(state, receiver):
+                heappush(poor, (state.expected_measure(receiver), receiver.key, receiver))
 
 
 def _count_leaving(state: CycleState) -> int:
@@ -86,6 +87,11 @@ def _count_leaving(state: CycleState) -> int:
         overdue = 0.0 < pod.deleted_s < overdue_s
         count += is_surplus(pod) and not (lost or overdue)
     return count
+
+
+def _may_receive(state: CycleState, draft: JobDraft) -> bool:
+    """Whether a move is of use to a job: one whose last trainers came to nothing tries one."""
+    return not draft.expected_count or draft.job.uid not in state.creation_backoffs
 
 
 def _failed_recently(state: CycleState) -> dict[MoveKey, FailedMove]:

@@ -1,5 +1,6 @@
 """What is remembered between plans, and for how long."""
 
+from policy.creation_backoff import CreationBackoff
 from policy.plan import FailedMove, MoveKey, Plan, Release
 from policy.reasons import Reason
 from policy.recent_history import CoolDowns, RecentHistory
@@ -89,3 +90,19 @@ def test_how_long_surplus_alone_uses_a_node_is_remembered() -> None:
     assert recent.history(NOW_S + 9).unneeded_since == {"n0": NOW_S}
     recent.record(Plan(), NOW_S + 10, 5.0)
     assert recent.history(NOW_S + 10).unneeded_since == {}
+
+
+def test_refusals_back_a_job_off_until_a_creation_succeeds() -> None:
+    """A success says nothing about trainers that got no node."""
+    recent = RecentHistory()
+    recent.record_creation("u", "quota", trainers=2, in_vain=0, now_s=NOW_S)
+    refused = recent.history(NOW_S).creation_backoffs
+    recent.record_creation("u", "", trainers=3, in_vain=0, now_s=NOW_S)
+    recent.record_creation("v", "", trainers=3, in_vain=0, now_s=NOW_S)
+
+    assert refused["u"].error == "quota"
+    assert recent.history(NOW_S).creation_backoffs == {}
+    unplaced = {"w": CreationBackoff(1, NOW_S, NOW_S + 10, 2)}
+    recent.record(Plan(creation_backoffs=unplaced), NOW_S, 5.0)
+    recent.record_creation("w", "", trainers=3, in_vain=0, now_s=NOW_S)
+    assert recent.history(NOW_S).creation_backoffs == unplaced

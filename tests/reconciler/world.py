@@ -54,6 +54,8 @@ class World:
         """Whether kube-scheduler has the extender's entries; None while no scheduler runs."""
         self.leave = Phase.FAILED
         """How pods under deletion end: many programs save and exit with 0."""
+        self.apart: set[str] = set()
+        """Jobs that may have one trainer on a node: no second one is scheduled there."""
         self.api = Instant(self.clock)
         for i, cpu in enumerate(cpus):
             self.ask(request.create(NODES, None, objects.node(f"n{i}", cpu)))
@@ -144,7 +146,14 @@ class World:
                 continue
             names = sorted(index.open_nodes(pod.constraints))
             fits = (n for n in names if amounts.within(pod.requests, index.free(n)))
+            if pod.job in self.apart:
+                taken = {p.node for p in index.pods.values() if p.job == pod.job and p.node}
+                fits = (n for n in fits if n not in taken)
             where = next(fits, "")
+            if pod.job in self.apart and not where:
+                self._refuse(
+                    pod, f"0/{len(nodes)} nodes are available: {len(nodes)} anti-affinity."
+                )
             if where:
                 self.bind(pod, where)
                 index.put_pod(replace(pod, node=where))

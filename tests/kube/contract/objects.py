@@ -20,6 +20,20 @@ class ObjectContract(ContractFixtures):
         assert {"uid", "resourceVersion", "creationTimestamp"} <= created["metadata"].keys()
         assert created == ask(api, request.get(CONFIGMAPS, namespace, "one"))
 
+    def test_a_dry_run_answers_the_object_and_stores_nothing(
+        self, api: Api, namespace: str
+    ) -> None:
+        """A taken name is refused as in a real creation."""
+        body = {"metadata": {"name": "one"}, "data": {"a": "1"}}
+        answer = ask(api, request.create(CONFIGMAPS, namespace, body, dry_run=True))
+
+        assert (answer["data"], answer["metadata"]["namespace"]) == ({"a": "1"}, namespace)
+        with pytest.raises(errors.NotFound):
+            api.send(request.get(CONFIGMAPS, namespace, "one"))
+        make_config(api, namespace, "one")
+        with pytest.raises(errors.AlreadyExists):
+            api.send(request.create(CONFIGMAPS, namespace, body, dry_run=True))
+
     def test_generated_names_differ(self, api: Api, namespace: str) -> None:
         """With generateName the server appends five characters."""
         body = {"metadata": {"generateName": "some-"}}

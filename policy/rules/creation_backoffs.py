@@ -1,0 +1,86 @@
+"""Jobs whose new trainers are refused or never placed: they are held back, each for itself."""
+
+from policy.creation_backoff import unplaced
+from policy.cycle_state import CycleState, JobDraft
+from policy.decisions import Figure, time
+from policy.names import Tier
+from policy.reasons import Reason
+from policy.snapshot import Pod
+
+
+def is_stuck(state: CycleState, draft: JobDraft, pod: Pod) -> bool:
+    """Whether a waiting trainer waits for something else than kube-scheduler's next free moment."""
+    return pod.refused or draft.job.uid in state.creation_backoffs
+
+
+def is_refused(state: CycleState, draft: JobDraft) -> bool:
+    """Whether the API server refuses further trainers of a job for now; records that reason.
+
+    So does a job of which that is not known yet.
+    """
+    backoff = state.creation_backoffs.get(draft.job.uid)
+    if draft.job.unprobed:
+        draft.set_reason(Reason.CHECKING)
+        return True
+    if draft.job.refusal:
+        draft.set_reason(Reason.REFUSED, {"error": draft.job.refusal})
+        return True
+    if backoff is None or not backoff.error or draft.count < backoff.trainers:
+        return False
+    if backoff.until_s <= state.now_s:
+        return False
+    draft.set_reason(Reason.REFUSED, {"error": backoff.error})
+    return True
+
+
+def holds_surplus(state: CycleState, draft: JobDraft) -> bool:
+    """Whether a job gets no further surplus trainer for now; records that reason.
+
+    After the pause it gets one, or as many as its next allowed size takes.
+    """
+    if is_refused(state, draft):
+        return True
+    backoff = state.creation_backoffs.get(draft.job.uid)
+    if backoff is None or draft.count < backoff.trainers:
+        return False
+    trying = bool(draft.creates[Tier.SURPLUS] or draft.waiting)
+    if backoff.until_s <= state.now_s and not trying:
+        return False
+    if backoff.error:
+        draft.set_reason(Reason.REFUSED, {"error": backoff.error})
+    else:
+        until = time(backoff.until_s)
+        draft.set_reason(Reason.UNPLACED, {"trainers": backoff.trainers, "until": until})
+    return True
+
+
+def record_unplaced(state: CycleState, draft: JobDraft, pod: Pod) -> None:
+    """Backs a job off whose trainer is withdrawn although a node has room for it.
+
+    Not while kube-scheduler places others of its trainers: then it is only slow. Trainers of one
+    try count once.
+    """
+    delay_s = state.policy.stability.withdraw_after_seconds
+    if any(t.node and state.now_s - t.started_s < delay_s for t in draft.live):
+        return
+    before = state.creation_backoffs.get(draft.job.uid)
+    if before is None or pod.created_s > before.last_s:
+        placed = draft.count - len(draft.waiting)
+        state.creation_backoffs[draft.job.uid] = unplaced(
+            before, trainers=placed, now_s=state.now_s
+        )
+
+
+def take_back_partial_starts(state: CycleState) -> None:
+    """Releases the first trainers of a job where the API server refused some of them."""
+    for draft in state.drafts:
+        backoff = state.creation_backoffs.get(draft.job.uid)
+        if backoff is None or not backoff.partial or draft.guaranteed >= draft.job.min_trainers:
+            continue
+        figures: dict[str, Figure] = {
+            "live": len(draft.live),
+            "min": draft.job.min_trainers,
+            "error": backoff.error,
+        }
+        for pod in tuple(draft.live):
+            state.release(draft, pod, Reason.START_REFUSED, figures)

@@ -1,0 +1,32 @@
+"""What came of creating trainers, as the next plan needs it (`policy.creation_backoff`)."""
+
+from collections.abc import Iterable
+
+from policy.cluster_state import ClusterState
+from policy.names import Tier
+from policy.recent_history import RecentHistory
+from reconciler.trainer_controller import CreationResult
+
+
+def record(
+    results: Iterable[CreationResult], history: RecentHistory, cluster: ClusterState, now_s: float
+) -> None:
+    """Records for each job once whether the API server took its new trainers.
+
+    Args:
+        results: All results of one plan, one for each job and tier.
+        history: Receives them.
+        cluster: Contains the created trainers already.
+        now_s: Seconds since the epoch.
+    """
+    results_by_job: dict[str, list[CreationResult]] = {}
+    for result in results:
+        results_by_job.setdefault(result.job.uid, []).append(result)
+    for uid, of_job in results_by_job.items():
+        created = sum(result.created for result in of_job)
+        trainers = len(cluster.trainers(of_job[0].job))
+        incomplete = any(result.refused for result in of_job if result.tier is Tier.GUARANTEED)
+        error = next((result.error for result in of_job if result.error), "")
+        if error or created:
+            in_vain = created if incomplete and trainers == created else 0
+            history.record_creation(uid, error, trainers=trainers, in_vain=in_vain, now_s=now_s)

@@ -1,0 +1,224 @@
+"""Learns what the API server makes of a job's trainers, by a dry run of one creation.
+
+Admission may change a trainer or refuse it: sidecar injectors, LimitRanges, RuntimeClasses, quotas,
+Pod Security, policies. The plan counts with what comes out, and a job whose trainer would be
+refused is not started. Every generation of a template is tried once, and again after some minutes.
+"""
+
+from collections.abc import Mapping
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from kube import errors, podspec, request
+from kube.api import Api
+from policy.backoff import pause_s
+from policy.cluster_state import ClusterState
+from policy.live_trainers import LiveTrainers
+from policy.names import Tier
+from policy.snapshot import Constraints, Job, Resources
+from reconciler.manifests import trainer as trainer_manifests
+from runtime import clock
+
+_IN_FLIGHT = 4
+"""Dry runs at one time: half of the writers, so that hanging webhooks do not stop writes."""
+_PER_TICK = 32
+_WAIT_S = 1.0
+"""How long one tick waits for answers; it usually takes milliseconds."""
+_TIMEOUT_S = 5.0
+_HOLD_S = 10.0
+"""How long a job waits for its first answer before it starts without."""
+_REFRESH_S = 600.0
+_REFUSED_S = (1.0, 60.0)
+_FAILED_S = (5.0, 300.0)
+"""First and longest pause after a refusal, and after a dry run that failed itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerShape:
+    """What the scheduler and quotas count for one trainer."""
+
+    requests: Resources
+    limits: Resources
+    constraints: Constraints
+
+
+@dataclass(slots=True)
+class _Finding:
+    """What is known about the trainers of one job."""
+
+    template: Mapping[str, object]
+    since_s: float
+    asked_s: float = 0.0
+    """When the newest answer came."""
+    answered: bool = False
+    """Whether any answer came, or a failure to get one."""
+    failures: int = 0
+    """Answers in a row that were refusals or failures."""
+    refusal: str = ""
+    shape: TrainerShape | None = None
+    """From the newest answer that was a pod; None before the first."""
+    newest: tuple[int, Resources] = (-1, {})
+    """Id and requests of the newest trainer that was seen."""
+    applied: tuple[Job, LiveTrainers] | None = None
+    """The job and its trainers when nothing was left to put into the job."""
+
+    def due_s(self, *, started: bool) -> float:
+        """When to ask again; of a job with trainers, their creations show refusals anyway."""
+        if not self.answered:
+            return 0.0
+        if self.refusal and not started:
+            return self.asked_s + pause_s(*_REFUSED_S, self.failures)
+        if self.failures and not self.refusal:
+            return self.asked_s + pause_s(*_FAILED_S, self.failures)
+        return self.asked_s + _REFRESH_S
+
+    def record(self, answer: bytes | errors.KubeError, now_s: float) -> None:
+        """Takes in an answer. A dry run that failed itself tells nothing and stops nothing."""
+        self.asked_s, self.answered, self.applied = now_s, True, None
+        if isinstance(answer, errors.KubeError):
+            self.failures += 1
+            self.refusal = str(answer) if errors.is_refusal(answer) else ""
+            return
+        self.failures, self.refusal = 0, ""
+        self.shape = _shape(orjson.loads(answer)["spec"])
+
+
+class TrainerProbe:
+    """Keeps the findings of all jobs. Used on the loop's thread alone."""
+
+    def __init__(self, api: Api, cluster: ClusterState, pool: Executor) -> None:
+        """Sends nothing yet.
+
+        Args:
+            api: Receives the dry runs.
+            cluster: Its jobs get what is learned.
+            pool: Runs the requests.
+        """
+        self._api = api
+        self._cluster = cluster
+        self._pool = pool
+        self._findings: dict[str, _Finding] = {}
+        """Job uid -> what is known."""
+        self._in_flight: dict[Future[bytes | errors.KubeError], _Finding] = {}
+        """Answer to come -> where it belongs."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether answers are still to come, so that the next tick should be soon."""
+        return bool(self._in_flight)
+
+    def forget(self, job: Job) -> None:
+        """Drops the state of a deleted job."""
+        self._findings.pop(job.uid, None)
+
+    def update(self, now_s: float, grace_s: int) -> None:
+        """Sends the dry runs that are due, and puts what is known into the jobs of the cluster.
+
+        Args:
+            now_s: Seconds since the epoch.
+            grace_s: The policy's cap on the termination grace.
+        """
+        jobs = [job for job in self._cluster.jobs.values() if _is_probed(job)]
+        due = [job for job in jobs if self._is_due(job, now_s)]
+        due.sort(key=lambda job: bool(self._cluster.trainers(job)))  # those that wait come first
+        self._ask(due[:_PER_TICK], now_s, grace_s)
+        for job in jobs:
+            self._apply(job, self._findings[job.uid], now_s)
+
+    def _is_due(self, job: Job, now_s: float) -> bool:
+        finding = self._findings.get(job.uid)
+        if finding is None or finding.template != job.template:
+            finding = self._findings[job.uid] = _Finding(job.template, now_s)
+        finding.template = job.template
+        if any(asked is finding for asked in self._in_flight.values()):
+            return False
+        return now_s >= finding.due_s(started=bool(self._cluster.trainers(job)))
+
+    def _ask(self, jobs: list[Job], now_s: float, grace_s: int) -> None:
+        """Sends dry runs, a few at a time, until all are answered or the tick's time is over."""
+        queue = jobs[::-1]
+        end_s = clock.monotonic_s() + _WAIT_S
+        self._collect(now_s)
+        while queue or self._in_flight:
+            while queue and len(self._in_flight) < _IN_FLIGHT:
+                job = queue.pop()
+                future = self._pool.submit(self._send, _dry_run(job, grace_s))
+                self._in_flight[future] = self._findings[job.uid]
+            remaining_s = end_s - clock.monotonic_s()
+            if remaining_s <= 0 or not jobs:
+                return
+            wait(self._in_flight, remaining_s, FIRST_COMPLETED)
+            self._collect(now_s)
+
+    def _send(self, dry_run: request.Request) -> bytes | errors.KubeError:
+        try:
+            return self._api.send(dry_run)
+        except errors.KubeError as error:
+            return error
+
+    def _collect(self, now_s: float) -> None:
+        for future in [future for future in self._in_flight if future.done()]:
+            self._in_flight.pop(future).record(future.result(), now_s)
+
+    def _apply(self, job: Job, finding: _Finding, now_s: float) -> None:
+        """Puts what is known into a job, unless neither it nor its trainers have changed."""
+        trainers = self._cluster.live_trainers(job)
+        applied_job, applied_trainers = finding.applied or (None, None)
+        if applied_job is job and applied_trainers is trainers:
+            return
+        _see_newest(trainers, finding)
+        template = _shape(_template_spec(job))
+        shape = finding.shape or template
+        held = not finding.answered and now_s - finding.since_s < _HOLD_S
+        known = replace(
+            job,
+            requests=_largest(template.requests, shape.requests, finding.newest[1]),
+            limits=shape.limits,
+            constraints=shape.constraints,
+            refusal="" if trainers.pods else finding.refusal,
+            unprobed=held and not trainers.pods,
+        )
+        if known != job:
+            self._cluster.put_job(known)
+        if not held:
+            now = self._cluster.jobs[job.key]
+            finding.applied = now, self._cluster.live_trainers(now)
+
+
+def _is_probed(job: Job) -> bool:
+    return job.managed and not (job.stopped or job.error)
+
+
+def _template_spec(job: Job) -> Mapping[str, Any]:
+    template: Mapping[str, Any] = job.template
+    return template.get("spec") or {}
+
+
+def _shape(spec: Mapping[str, Any]) -> TrainerShape:
+    return TrainerShape(podspec.requests(spec), podspec.limits(spec), podspec.constraints(spec))
+
+
+def _see_newest(trainers: LiveTrainers, finding: _Finding) -> None:
+    """Records the newest trainer's requests, unless it hosts the master, which makes it larger."""
+    for pod in trainers.pods:
+        if not pod.master and pod.trainer_id >= finding.newest[0]:
+            finding.newest = (pod.trainer_id, pod.requests)
+
+
+def _largest(*requests: Resources) -> Resources:
+    """The largest amount of each resource; the first mapping itself where it has them all."""
+    largest = dict(requests[0])
+    for other in requests[1:]:
+        for name, amount in other.items():
+            largest[name] = max(largest.get(name, 0), amount)
+    return requests[0] if largest == requests[0] else largest
+
+
+def _dry_run(job: Job, grace_s: int) -> request.Request:
+    tier = Tier.GUARANTEED if job.min_trainers else Tier.SURPLUS
+    body = trainer_manifests.pod(job, job.accounting.next_id, tier, "", grace_s)
+    created = request.create(request.PODS, job.namespace, body, dry_run=True)
+    return replace(created, timeout_s=_TIMEOUT_S)

@@ -1,0 +1,54 @@
+"""How long a job whose new trainers came to nothing gets no more."""
+
+from policy.creation_backoff import CreationBackoff, refused, unplaced
+from tests.support.builders import NOW_S, job, trainer
+
+JOB = job("net")
+
+
+def test_pauses_after_refusals_double_up_to_a_minute() -> None:
+    """A refused request costs little."""
+    backoff: CreationBackoff | None = None
+    pauses = []
+    for _ in range(8):
+        backoff = refused(backoff, "quota", trainers=3, in_vain=0, now_s=NOW_S)
+        pauses.append(backoff.until_s - NOW_S)
+
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_a_job_that_had_more_is_tried_soon() -> None:
+    """A quota counts a trainer until it has ended, and then the next one is allowed."""
+    before = CreationBackoff(9, NOW_S - 60, NOW_S, 3, "quota")
+    after = refused(before, "quota", trainers=2, in_vain=0, now_s=NOW_S)
+
+    assert (after.failures, after.until_s, after.trainers) == (1, NOW_S + 1, 2)
+
+
+def test_pods_of_a_partial_start_are_made_twice_a_minute_at_most() -> None:
+    """However many the API server lets in before it refuses one."""
+    backoff = refused(None, "quota", trainers=7, in_vain=7, now_s=NOW_S)
+
+    assert (backoff.partial, backoff.trainers) == (True, 0)
+    assert backoff.until_s == NOW_S + 7 * 30
+
+
+def test_pauses_after_trainers_without_a_node_double_up_to_five_minutes() -> None:
+    """Each of them is a pod made in vain; refusals before do not count."""
+    backoff = refused(None, "quota", trainers=3, in_vain=0, now_s=NOW_S)
+    pauses = []
+    for _ in range(7):
+        backoff = unplaced(backoff, trainers=3, now_s=NOW_S)
+        pauses.append(backoff.until_s - NOW_S)
+
+    assert pauses == [10, 20, 40, 80, 160, 300, 300]
+
+
+def test_a_trainer_that_gets_a_node_ends_the_back_off() -> None:
+    """One that was created since; and not that after a refusal, which the next creation ends."""
+    young = trainer(JOB, 9, "n0", created_s=NOW_S + 1)
+    backoff = unplaced(None, trainers=3, now_s=NOW_S)
+
+    assert backoff.is_over([young])
+    assert not backoff.is_over([trainer(JOB, 9, created_s=NOW_S + 1), trainer(JOB, 1, "n0")])
+    assert not refused(None, "quota", trainers=3, in_vain=0, now_s=NOW_S).is_over([young])

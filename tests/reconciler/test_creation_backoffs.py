@@ -1,0 +1,169 @@
+"""Jobs whose trainers are refused or never placed cost the others nothing."""
+
+import orjson
+import pytest
+
+from kube import errors
+from policy.names import ANNOTATION_BOOKS
+from reconciler.status import WAITING
+from tests.reconciler import admission
+from tests.reconciler.world import Process, World
+
+PLACES = 40
+
+
+@pytest.fixture
+def world() -> World:
+    """Ten nodes, each with room for four trainers."""
+    return World(*[20] * 10)
+
+
+def _vain_per_minute(process: Process, name: str, minutes: int = 2) -> float:
+    """Trainers of a job at rest that are created and do not stay, each minute."""
+    before = set(process.world.api.pods_made)
+    process.run(60 * minutes)
+    made = {uid for uid, pod in process.world.api.pods_made.items() if f"{name}-trainer" in pod}
+    stay = {pod.uid for pod in process.world.pods(name)}
+    return len(made - before - stay) / minutes
+
+
+def _condition(world: World, name: str) -> tuple[str, str, str]:
+    for condition in world.job(name).status.conditions:
+        if condition.type == WAITING:
+            return condition.status, condition.reason, condition.message
+    return "", "", ""
+
+
+def test_a_quota_on_one_job_does_not_stop_another(world: World, process: Process) -> None:
+    """In ten seconds the other has all the room, and the first one what its quota allows."""
+    world.api.admission.append(admission.quota(world.api, "a", pods=1))
+    world.add_job("a", 1, 60)
+    world.add_job("b", 1, 60)
+    process.run(10)
+
+    assert (len(world.running("a")), len(world.running("b"))) == (1, PLACES - 1)
+
+
+def test_a_quota_that_is_raised_is_used(world: World, process: Process) -> None:
+    """A minute later at the latest; nobody has to touch the Job."""
+    world.api.admission.append(admission.quota(world.api, "a", pods=3))
+    world.add_job("a", 1, 6)
+    process.run(60)
+    limited = len(world.running("a"))
+    world.api.admission.clear()
+    process.run(62)
+
+    assert (limited, len(world.running("a"))) == (3, 6)
+
+
+def test_a_trainer_that_a_quota_allowed_before_comes_back_at_once(
+    world: World, process: Process
+) -> None:
+    """What is known to work needs no back-off."""
+    world.api.admission.append(admission.quota(world.api, "a", pods=3))
+    world.add_job("a", 1, 6)
+    process.run(60)
+    world.preempt(world.running("a")[-1])
+    process.run(3 + 5)  # its node cools down first
+
+    assert len(world.running("a")) == 3
+
+
+def test_pod_security_against_one_job_does_not_stop_another(world: World, process: Process) -> None:
+    """The room of its minimum is not kept for it either."""
+    world.api.admission.append(admission.pod_security("a"))
+    world.add_job("a", 30, 60)
+    world.add_job("b", 1, 60)
+    process.run(10)
+
+    assert len(world.running("b")) == PLACES
+    assert _condition(world, "a")[:2] == ("True", "Refused")
+    assert "violates PodSecurity" in _condition(world, "a")[2]
+
+
+def test_trainers_that_must_be_apart_do_not_stop_another_job(
+    world: World, process: Process
+) -> None:
+    """Of each try one trainer is made in vain, and tries become rare."""
+    world.apart.add("a")
+    world.add_job("a", 1, 60)
+    world.add_job("b", 1, 60)
+    process.run(10)
+    shares = len(world.running("a")), len(world.running("b"))
+    process.run(60)
+
+    assert shares[0] == 10
+    assert shares[1] >= PLACES - 10 - 1  # one trainer may be tried just now
+    assert _vain_per_minute(process, "a") < 3
+    assert len(world.running("b")) >= PLACES - 11
+
+
+def test_trainers_that_must_be_apart_grow_when_a_trainer_is_placed(
+    world: World, process: Process
+) -> None:
+    """The back-off is forgotten with the first one that gets a node."""
+    world.apart.add("a")
+    world.add_job("a", 1, 30)
+    process.run(60)
+    apart = len(world.running("a"))
+    world.apart.clear()
+    process.run(120)
+
+    assert (apart, len(world.running("a"))) == (10, 30)
+
+
+def test_a_minimum_that_a_quota_splits_is_taken_back(world: World, process: Process) -> None:
+    """All or nothing; other jobs get the room, and the next tries are rare."""
+    world.api.admission.append(admission.quota(world.api, "a", pods=2))
+    world.add_job("a", 8, 8)
+    world.add_job("b", 1, 32)
+    process.run(10)
+    begun = len(world.running("a")), len(world.running("b"))
+    vain = _vain_per_minute(process, "a", 3)
+    condition = _condition(world, "a")
+    world.api.admission.clear()
+    world.clock.advance(400)
+    process.run(5)
+
+    assert begun == (0, PLACES - 8)
+    assert vain < 3
+    assert condition[:2] == ("True", "Refused")
+    assert "exceeded quota: small" in condition[2]
+    assert len(world.running("a")) == 8
+
+
+def test_a_running_job_whose_replacement_is_refused_keeps_what_it_has(
+    world: World, process: Process
+) -> None:
+    """Only a start is all or nothing."""
+    world.add_job("a", 4, 4)
+    process.run(5)
+    world.api.admission.append(admission.quota(world.api, "a", pods=3))
+    world.preempt(world.running("a")[0])
+    process.run(30)
+
+    assert len(world.running("a")) == 3
+
+
+def test_accounting_that_cannot_be_written_is_reported(world: World, process: Process) -> None:
+    """A policy that refuses updates of Jobs: condition, event and record have its words."""
+    text = 'admission webhook "kyverno" denied the request: Jobs are immutable'
+    world.api.fake.faults.fail_next(
+        errors.KubeError(text, status=400),
+        999,
+        match=lambda r: (
+            r.method == "PATCH"
+            and ANNOTATION_BOOKS.encode() in r.body.replace(b"~1", b"/")
+            and r.path.endswith("/jobs/a")
+        ),
+    )
+    world.add_job("a", 2, 6)
+    process.run(5)
+    process.write_events()
+    newest = list(process.decision_log.about("ml/a"))
+
+    assert world.pods("a", ended=True) == []
+    assert _condition(world, "a")[:2] == ("True", "Refused")
+    assert "Jobs are immutable" in _condition(world, "a")[2]
+    assert "Jobs are immutable" in world.events("TrainersRefused")[0]
+    assert b'"AtMax"' not in orjson.dumps(newest)

@@ -1,0 +1,145 @@
+"""What the API server makes of a trainer is known before one is created."""
+
+from typing import Any
+
+import pytest
+
+from kube import errors, request
+from kube.request import Request
+from policy.snapshot import Job
+from reconciler.status import WAITING
+from tests.reconciler import admission
+from tests.reconciler.world import Process, World
+
+
+def _is_dry_run(api_request: Request) -> bool:
+    return ("dryRun", "All") in api_request.query
+
+
+def _condition(world: World, name: str = "net") -> tuple[str, str, str]:
+    for condition in world.job(name).status.conditions:
+        if condition.type == WAITING:
+            return condition.status, condition.reason, condition.message
+    return "", "", ""
+
+
+def _known(process: Process, name: str = "net") -> Job:
+    return process.loop._state_feed.cluster.jobs[f"ml/{name}"]  # noqa: SLF001 - what plans see
+
+
+def test_an_injected_sidecar_makes_nothing_in_vain() -> None:
+    """Three trainers of 5 CPU would fill a node of 15; with 100m more only two fit."""
+    world = World(15, 15)
+    process = Process(world)
+    world.api.admission.append(admission.sidecar_injector())
+    world.add_job("net", 1, 10)
+    process.run(60)
+    process.stop()
+
+    assert len(world.running("net")) == 4
+    assert len(world.api.pods_made) == 4
+    assert _known(process).requests == {"cpu": 5100, "memory": 128 * 2**20, "pods": 1}
+
+
+def test_a_limit_range_keeps_a_minimum_whole_or_nothing(world: World, process: Process) -> None:
+    """Trainers without a request would all fit; with the range's default six do."""
+    world.api.admission.append(admission.limit_range("5"))
+    template: dict[str, Any] = {
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}
+    }
+    world.add_job("net", 7, 20, template=template)
+    world.add_job("small", 2, 2, template=template)
+    process.run(10)
+
+    assert world.pods("net", ended=True) == []
+    assert _condition(world)[:2] == ("True", "WaitingForRoom")
+    assert "5 cpu" in _condition(world)[2]
+    assert len(world.running("small")) == 2
+
+
+def test_a_job_whose_trainers_would_be_refused_is_not_started(
+    world: World, process: Process
+) -> None:
+    """The condition has the API server's words; no id is used up, and it starts when it may."""
+    plugin = admission.pod_security("net")
+    world.api.admission.append(plugin)
+    world.add_job("net", 2, 4)
+    process.run(30)
+    refused = _condition(world)
+    creations = [w for w in world.api.writes if w.path.endswith("/namespaces/ml/pods")]
+    tries = len(world.api.dry_runs)
+    next_id = world.job("net").accounting.next_id
+    world.api.admission.remove(plugin)
+    process.run(62)
+
+    assert refused[:2] == ("True", "Refused")
+    assert "violates PodSecurity" in refused[2]
+    assert (creations, next_id) == ([], 0)
+    assert tries <= 6
+    assert len(world.running("net")) == 4
+    assert _condition(world)[:2] == ("False", "Started")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.Unavailable("timed out"),
+        errors.KubeError('admission webhook "x" does not support dry run', status=400),
+        errors.TooManyRequests("slow down", status=429),
+    ],
+)
+def test_a_dry_run_that_fails_itself_stops_nothing(
+    error: errors.KubeError, world: World, process: Process
+) -> None:
+    """The job starts in the same tick, and the dry run is rarely tried again."""
+    world.api.fake.faults.fail_next(error, 999, match=_is_dry_run)
+    world.add_job("net", 2, 4)
+    process.round()
+    created = len(world.pods("net"))
+    process.run(60)
+
+    assert created == 4
+    assert len(world.api.dry_runs) <= 5
+
+
+def test_without_a_dry_run_the_newest_trainer_shows_its_size() -> None:
+    """The trainers of the first try are larger than their template; no more are made in vain."""
+    world = World(15, 15)
+    process = Process(world)
+    world.api.fake.faults.fail_next(errors.Unavailable("timed out"), 999, match=_is_dry_run)
+    world.api.admission.append(admission.sidecar_injector())
+    world.add_job("net", 1, 10)
+    process.run(20)
+    made = len(world.api.pods_made)
+    process.run(60)
+    process.stop()
+
+    assert len(world.running("net")) == 4
+    assert len(world.api.pods_made) == made
+
+
+def test_a_template_is_tried_once_and_again_after_ten_minutes(
+    world: World, process: Process
+) -> None:
+    """A webhook that is installed later is noticed then."""
+    world.add_job("net", 1, 4)
+    process.run(10)
+    at_first = len(world.api.dry_runs)
+    world.api.admission.append(admission.sidecar_injector())
+    world.clock.advance(600)
+    process.run(3)
+
+    assert (at_first, len(world.api.dry_runs)) == (1, 2)
+    assert _known(process).requests["cpu"] == 5100
+
+
+def test_a_job_that_is_gone_is_forgotten(world: World, process: Process) -> None:
+    """Nothing piles up."""
+    world.add_job("net", 1, 4)
+    process.run(2)
+    kept = len(process.loop._probe._findings)  # noqa: SLF001 - that nothing piles up is the fact
+    world.ask(request.delete(request.JOBS, "ml", "net"))
+    process.run(2)
+
+    assert kept == 1
+    assert process.loop._probe._findings == {}  # noqa: SLF001 - see above
