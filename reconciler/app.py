@@ -63,7 +63,9 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
     app = web.application(
         settings.component,
         registry=metrics,
-        readiness=lambda: _readiness(elector, cache, policy, loop.scheduler_checker.check),
+        readiness=lambda: _readiness(
+            elector, cache, policy, loop.components.scheduler_checker.check
+        ),
         max_body_bytes=settings.max_body_bytes,
     )
     add_decisions_route(app, decision_log, "job", lambda: _reason_without_decisions(elector))

@@ -80,21 +80,13 @@ class Reconciler:
         self._state_feed = ClusterStateFeed(cache)
         self._pool = pool or ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
         self._history = RecentHistory()
-        components = connect(
+        self.components = connect(
             *(LeaderOnlyApi(api, leads), self._state_feed.cluster, self._pool, self._clocks),
             cache.changes.bump,
             namespace=settings.namespace,
             policy=lambda: policy.current.policy,
         )
-        self._expectations = components.expectations
-        self._writer = components.writer
-        self._masters, self._trainers = components.masters, components.trainers
-        self._servers = components.servers
-        self._job_tracker = components.job_tracker
-        self._system_objects = components.system_objects
-        self.scheduler_checker = components.scheduler_checker
-        self._probe = components.probe
-        self._job_scoped = (*components.job_scoped, recorder, self._decisions)
+        self._job_scoped = (*self.components.job_scoped, recorder, self._decisions)
         """All components whose state of a job is dropped when the job is deleted."""
         self._reasons: dict[str, Reason] = {}
         """Job key -> the reason in the plan before."""
@@ -107,7 +99,7 @@ class Reconciler:
 
     def start(self) -> None:
         """Starts the threads; may be called once."""
-        self._masters.start()
+        self.components.masters.start()
         self._thread.start()
 
     def stop(self) -> None:
@@ -116,7 +108,7 @@ class Reconciler:
         self._cache.changes.bump()
         if self._thread.is_alive():
             self._thread.join(timeout=10.0)
-        self._masters.stop()
+        self.components.masters.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _run(self) -> None:
@@ -143,29 +135,31 @@ class Reconciler:
         # 1. Take in the changes of the cluster.
         self._state_feed.ignore(frozenset(policy.ignored_resources))
         pods, jobs = self._state_feed.drain()
-        self._writer.restore_newest(jobs)
-        self._expectations.observe(cluster, pods, now_s)
+        self.components.writer.restore_newest(jobs)
+        self.components.expectations.observe(cluster, pods, now_s)
         cool_down_s = policy.stability.cool_down_seconds
-        for pod in self._expectations.evicted_by_others(pods):
+        for pod in self.components.expectations.evicted_by_others(pods):
             self._history.cool_downs.start(pod.node, now_s, cool_down_s)
-        self._job_tracker.observe_pods(pods)
-        self._report_released(self._trainers.collect_evicted(), now_s)
+        self.components.job_tracker.observe_pods(pods)
+        self._report_released(self.components.trainers.collect_evicted(), now_s)
         self._metrics.observe_pods(pods, now_s)
         self._forget_deleted(jobs)
         if not self._may_act():
-            self._masters.pause()
-            self._job_tracker.forget_counted()
+            self.components.masters.pause()
+            self.components.job_tracker.forget_counted()
             return None
 
         # 2. Bring accounting, objects and masters up to date; plan.
-        self._job_tracker.update_accounting()
-        self._record_events(self._system_objects.ensure(cluster.jobs.values(), now_s), now_s)
-        self._record_events(self._masters.reconcile(now_s, self._pool), now_s)
-        self._record_events(self._servers.check_readiness(now_s), now_s)
-        self._probe.update(now_s, policy.tiers.grace_seconds)
-        self.scheduler_checker.advance(now_s)
-        self._metrics.set_registration(self.scheduler_checker.check.registration)
-        history = self._history.history(now_s, self.scheduler_checker.scheduling)
+        self.components.job_tracker.update_accounting()
+        self._record_events(
+            self.components.system_objects.ensure(cluster.jobs.values(), now_s), now_s
+        )
+        self._record_events(self.components.masters.reconcile(now_s, self._pool), now_s)
+        self._record_events(self.components.servers.check_readiness(now_s), now_s)
+        self.components.probe.update(now_s, policy.tiers.grace_seconds)
+        self.components.scheduler_checker.advance(now_s)
+        self._metrics.set_registration(self.components.scheduler_checker.check.registration)
+        history = self._history.history(now_s, self.components.scheduler_checker.scheduling)
         with self._metrics.planning.time():
             new_plan = plan(cluster, policy, now_s, history)
         self._metrics.set_plan(new_plan)
@@ -174,8 +168,8 @@ class Reconciler:
         done_plan = plan_reports.as_executed(new_plan, self._execute(new_plan, policy, now_s))
 
         # 4. Write accounting and status of the jobs.
-        written = self._job_tracker.write(now_s, self._pool, done_plan)
-        self._idle = written and not (new_plan.deferred or self._probe.is_waiting)
+        written = self.components.job_tracker.write(now_s, self._pool, done_plan)
+        self._idle = written and not (new_plan.deferred or self.components.probe.is_waiting)
 
         # 5. Record decisions and events.
         self._decisions.record(done_plan, cluster, policy.node_pools, now_s)
@@ -210,12 +204,12 @@ class Reconciler:
         jobs = self._state_feed.cluster.jobs
         managed = unmanaged_jobs.managed_only(new_plan, jobs)
         self._history.record(managed, now_s, policy.stability.cool_down_seconds)
-        self._report_released(self._trainers.evict(managed.releases), now_s)
+        self._report_released(self.components.trainers.evict(managed.releases), now_s)
         if not self._leads():
             return []
         grace_s = policy.tiers.grace_seconds
-        self._record_events(self._servers.apply(managed, grace_s), now_s)
-        results = self._trainers.create(managed.creates, grace_s)
+        self._record_events(self.components.servers.apply(managed, grace_s), now_s)
+        results = self.components.trainers.create(managed.creates, grace_s)
         creation_history.record(results, self._history, self._state_feed.cluster, now_s)
         for result in results:
             self._report_creation(result, now_s)
@@ -251,7 +245,7 @@ class Reconciler:
 
     def _set_parallelism(self, job_plan: JobPlan, now_s: float) -> None:
         job = self._state_feed.cluster.jobs[job_plan.key]
-        if self._writer.write_parallelism(job, job_plan.target):
+        if self.components.writer.write_parallelism(job, job_plan.target):
             text = (
                 "the built-in controller runs this Job, because it was created while EDL's "
                 f"webhook was away: parallelism moved from {job.parallelism} to "

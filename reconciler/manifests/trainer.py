@@ -70,18 +70,8 @@ def pod(
     template: Mapping[str, Any] = job.template
     user_metadata = template.get("metadata") or {}
     metadata = owned.metadata(job, pod_name(job, trainer_id), blocks=True)
-    labels = {
-        **(user_metadata.get("labels") or {}),
-        **metadata["labels"],
-        "batch.kubernetes.io/job-name": job.name,
-        "batch.kubernetes.io/controller-uid": job.uid,
-        "job-name": job.name,
-        "controller-uid": job.uid,
-        LABEL_ROLE: Role.TRAINER.value,
-        LABEL_TRAINER_ID: str(trainer_id),
-        LABEL_TIER: tier.value,
-        LABEL_PREEMPTIBLE: "true",
-    }
+    labels = {**(user_metadata.get("labels") or {}), **metadata["labels"]}
+    labels |= _labels(job, trainer_id, tier)
     annotations = _kept_annotations(user_metadata.get("annotations") or {}, tier)
     annotations |= node_annotations(node, node_request)
     for label in (LABEL_MASTER, LABEL_SERVER):
@@ -98,6 +88,20 @@ def pod(
         "kind": "Pod",
         "metadata": {**metadata, "labels": labels, "annotations": annotations},
         "spec": spec,
+    }
+
+
+def _labels(job: Job, trainer_id: int, tier: Tier) -> dict[str, str]:
+    """EDL's labels, and those that the built-in controller puts on a Job's pods."""
+    return {
+        "batch.kubernetes.io/job-name": job.name,
+        "batch.kubernetes.io/controller-uid": job.uid,
+        "job-name": job.name,
+        "controller-uid": job.uid,
+        LABEL_ROLE: Role.TRAINER.value,
+        LABEL_TRAINER_ID: str(trainer_id),
+        LABEL_TIER: tier.value,
+        LABEL_PREEMPTIBLE: "true",
     }
 
 

@@ -29,7 +29,7 @@ def process(world: World) -> Iterator[Process]:
 
 
 def _says(process: Process, world: World, uncommitted: Mapping[int, float]) -> None:
-    poller = process.loop._masters._poller  # noqa: SLF001 - its thread is tested with real sockets
+    poller = process.loop.components.masters._poller  # noqa: SLF001 - its thread is tested with real sockets
     report = MasterReport(ReportedState.WORK, world.clock.now_s, "", uncommitted)
     poller._reports[world.job("net").uid] = report  # noqa: SLF001 - see above
 
@@ -92,7 +92,7 @@ def test_nothing_of_a_job_that_is_gone_is_kept(world: World, process: Process) -
     before = {path for text, path in _texts(process.loop, "loop", set()) if uid in text}
     world.ask(request.delete(JOBS, "ml", "net"))
     process.run(2)
-    process.loop._masters._poller._begin(0)  # noqa: SLF001 - what its thread does all the time
+    process.loop.components.masters._poller._begin(0)  # noqa: SLF001 - what its thread does all the time
     process.run(12)
     process.write_events()
     after = {

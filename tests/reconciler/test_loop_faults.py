@@ -297,7 +297,7 @@ def test_who_does_not_lead_remembers_no_more_pods_than_who_leads(world: World) -
     for process in (leader, standby):
         process.run(4)
         process.stop()
-    kept = standby.loop._job_tracker._deleted_pods  # noqa: SLF001 - that nothing piles up inside is the fact
+    kept = standby.loop.components.job_tracker._deleted_pods  # noqa: SLF001 - that nothing piles up inside is the fact
 
     assert world.job("net").accounting.disrupted == 4
     assert sum(len(pods) for pods in kept.values()) == 0

@@ -194,7 +194,10 @@ def test_objects_of_a_process_before_are_taken_over(world: World, process: Proce
     after = Process(world)
     after.round()
     job = world.job("net")
-    first, second = (p.loop._masters._job_objects.endpoints(job) for p in (process, after))  # noqa: SLF001 - nothing else shows it
+    first, second = (
+        p.loop.components.masters._job_objects.endpoints(job)  # noqa: SLF001 - nothing else shows it
+        for p in (process, after)
+    )
     after.stop()
 
     assert first is not None
@@ -255,7 +258,7 @@ def test_a_job_that_is_gone_is_forgotten(world: World, process: Process) -> None
     process.run(2)
     world.ask(request.delete(JOBS, "ml", "net"))
     process.run(2)
-    masters = process.loop._masters  # noqa: SLF001 - that nothing piles up inside is the fact
+    masters = process.loop.components.masters
 
     assert masters._reported == {}  # noqa: SLF001 - see above
     assert masters._job_objects._endpoints == {}  # noqa: SLF001 - see above

@@ -20,7 +20,7 @@ def _says(
 ) -> None:
     """Sets the master's report, as if it had just been polled."""
     report = MasterReport(state, world.clock.now_s, reason, **fields)
-    poller = process.loop._masters._poller  # noqa: SLF001 - its thread is tested with real sockets
+    poller = process.loop.components.masters._poller  # noqa: SLF001 - its thread is tested with real sockets
     poller._reports[world.job("net").uid] = report  # noqa: SLF001 - see above
 
 
@@ -188,7 +188,7 @@ def test_who_leads_no_more_asks_no_master(world: World) -> None:
     """The one that leads now does; both together would ask twice as often."""
     leads = [True]
     process = Process(world, lambda: leads[0])
-    poller = process.loop._masters._poller  # noqa: SLF001 - its thread is tested with real sockets
+    poller = process.loop.components.masters._poller  # noqa: SLF001 - its thread is tested with real sockets
     world.add_job("net", 1, 1, master=True)
     process.run(2)
     before = list(poller._targets.values())  # noqa: SLF001 - see above
@@ -205,7 +205,7 @@ def test_a_master_is_asked_at_once_when_a_trainer_has_succeeded(
     world: World, process: Process
 ) -> None:
     """It may be done by then; it is polled at the pod that hosts it, if any."""
-    poller = process.loop._masters._poller  # noqa: SLF001 - its thread is tested with real sockets
+    poller = process.loop.components.masters._poller  # noqa: SLF001 - its thread is tested with real sockets
     world.add_job("net", 2, 2, master=True)
     process.round()
     (nowhere,) = poller._targets.values()  # noqa: SLF001 - see above

@@ -61,7 +61,7 @@ def test_a_test_pod_tells_whether_the_extender_is_registered(
     process.run(5)
     process.stop()
 
-    assert process.loop.scheduler_checker.check.registration is state
+    assert process.loop.components.scheduler_checker.check.registration is state
     assert _stored(world) == {"scheduler": "default-scheduler", "extender": state}
     assert process.value(f'edl_reconciler_extender_registration{{state="{state}"}}') == "1.0"
     assert (len(world.running("net")), _marked(world)) == (2, [extender, extender])
@@ -76,7 +76,7 @@ def test_before_the_answer_trainers_have_no_marker() -> None:
     process.run(3)
     process.stop()
 
-    assert process.loop.scheduler_checker.check.registration is Registration.UNKNOWN
+    assert process.loop.components.scheduler_checker.check.registration is Registration.UNKNOWN
     assert _marked(world) == [False, False]
     assert len(_test_pods(world)) == 1
 
@@ -108,7 +108,7 @@ def test_entries_that_are_taken_out_are_noticed_by_the_next_trainer() -> None:
     process.run(15)
     process.stop()
 
-    assert process.loop.scheduler_checker.check.registration is Registration.MISSING
+    assert process.loop.components.scheduler_checker.check.registration is Registration.MISSING
     assert (len(world.running("net")), _marked(world)) == (2, [False, False])
 
 
@@ -184,12 +184,12 @@ def test_a_refused_test_pod_is_tried_again_later() -> None:
     world.api.fake.faults.fail_next(errors.Forbidden("policy engine"), match=of("POST", "/pods"))
     process = Process(world)
     process.run(5)
-    after_5_s = process.loop.scheduler_checker.check.registration
+    after_5_s = process.loop.components.scheduler_checker.check.registration
     process.run(15)
     process.stop()
 
     assert after_5_s is Registration.UNKNOWN
-    assert process.loop.scheduler_checker.check.registration is Registration.REGISTERED
+    assert process.loop.components.scheduler_checker.check.registration is Registration.REGISTERED
 
 
 def test_a_test_pod_that_somebody_deletes_is_made_again() -> None:
@@ -202,7 +202,7 @@ def test_a_test_pod_that_somebody_deletes_is_made_again() -> None:
     process.run(35)
     process.stop()
 
-    assert process.loop.scheduler_checker.check.registration is Registration.REGISTERED
+    assert process.loop.components.scheduler_checker.check.registration is Registration.REGISTERED
 
 
 def test_the_test_pod_requests_what_no_node_has_and_preempts_nobody() -> None:

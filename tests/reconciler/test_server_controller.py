@@ -61,7 +61,7 @@ def _delete(world: World, name: str) -> None:
 
 
 def _done(world: World, process: Process) -> None:
-    poller = process.loop._masters._poller  # noqa: SLF001 - its thread is tested with real sockets
+    poller = process.loop.components.masters._poller  # noqa: SLF001 - its thread is tested with real sockets
     poller._reports[world.job("net").uid] = MasterReport(ReportedState.DONE, world.clock.now_s)  # noqa: SLF001 - see above
 
 
@@ -178,7 +178,7 @@ def test_a_server_that_is_lost_all_the_time_comes_once_a_minute(
 ) -> None:
     """The back-offs double up to that; after five minutes without a loss they are reset."""
     world.add_job("net", 1, 1, master=True)
-    job, due = world.job("net"), process.loop._servers._is_due  # noqa: SLF001 - minutes of ticks
+    job, due = world.job("net"), process.loop.components.servers._is_due  # noqa: SLF001 - minutes of ticks
     made_s = [second for second in range(190) if due(job, 0, 1000.0 + second)]
     last_s = 1000.0 + 183 + 60
     soon = [second for second in range(3) if due(job, 0, last_s + 300 + 60 + second)]
@@ -381,7 +381,7 @@ def test_a_job_that_is_gone_is_forgotten(world: World, process: Process) -> None
     _begin(world, process)
     world.ask(request.delete(JOBS, "ml", "net"))
     process.run(3)
-    controller = process.loop._servers  # noqa: SLF001 - that nothing piles up inside is the fact
+    controller = process.loop.components.servers
 
     assert list(controller._backoffs) == []  # noqa: SLF001 - see above
     assert (controller._not_ready, controller._delete_again_s) == ({}, {})  # noqa: SLF001 - see above

@@ -137,9 +137,9 @@ def test_a_job_that_is_gone_is_forgotten(world: World, process: Process) -> None
     """Nothing piles up."""
     world.add_job("net", 1, 4)
     process.run(2)
-    kept = len(process.loop._probe._findings)  # noqa: SLF001 - that nothing piles up is the fact
+    kept = len(process.loop.components.probe._findings)  # noqa: SLF001 - that nothing piles up is the fact
     world.ask(request.delete(request.JOBS, "ml", "net"))
     process.run(2)
 
     assert kept == 1
-    assert process.loop._probe._findings == {}  # noqa: SLF001 - see above
+    assert process.loop.components.probe._findings == {}  # noqa: SLF001 - see above
