@@ -25,8 +25,8 @@ from runtime import clock
 _IN_FLIGHT = 4
 """Dry runs at one time: half of the writers, so that hanging webhooks do not stop writes."""
 _PER_TICK = 32
-_WAIT_S = 1.0
-"""How long one tick waits for answers; it usually takes milliseconds."""
+_WAIT_S = 0.2
+"""How long one tick waits for answers, which usually takes milliseconds; others come with the next."""
 _TIMEOUT_S = 5.0
 _HOLD_S = 10.0
 """How long a job waits for its first answer before it starts without."""
