@@ -6,6 +6,7 @@ from bench import master
 from bench.benchmark import Setting
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(180)
 def test_the_master_reports_the_issues_bars() -> None:
     """Against a real master in a process of its own; each figure was measured."""

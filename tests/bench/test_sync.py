@@ -12,6 +12,7 @@ from tests.sdk.sync.curves import Curve, differ
 SMALL = Setting((10,), 1, lambda _: None)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(180)
 def test_a_change_of_members_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The member of rank 0 is killed and replaced, with real processes."""

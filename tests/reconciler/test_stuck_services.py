@@ -18,7 +18,11 @@ STUCK: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("spec", STUCK, ids=["claim", "anti-affinity"])
+@pytest.mark.parametrize(
+    "spec",
+    [STUCK[0], pytest.param(STUCK[1], marks=pytest.mark.soak)],
+    ids=["claim", "anti-affinity"],
+)
 def test_they_cost_no_trainer_on_a_full_cluster(
     world: World, process: Process, spec: dict[str, Any]
 ) -> None:

@@ -5,7 +5,7 @@ import pytest
 from e2e.experiments.run import Experiment, in_virtual_time
 from e2e.workload import FIRST
 
-pytestmark = pytest.mark.timeout(180)  # seconds of a core that others share
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(180)]
 
 
 @pytest.fixture(scope="module")

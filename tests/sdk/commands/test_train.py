@@ -62,6 +62,7 @@ def _result(last: str) -> dict[str, float]:
     }
 
 
+@pytest.mark.soak  # `make test` has the same with threads: tests/sdk/sync/test_train
 def test_a_job_of_two_trains_the_same_model_as_one_alone(edl: Edl, lone: Lone, home: Path) -> None:
     """Except for rounding; the leader prints progress, evaluations and the result."""
     common = ("train", "model.py", "--data", "train.npz", "--evaluate", "test.npz", "--epochs", "2")

@@ -161,7 +161,9 @@ def test_an_endless_stream_ends_with_the_jobs_steps(tmp_path: Path) -> None:
     assert len(trained) < 80
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (1, 2, 3))]
+)
 def test_masters_that_die_lose_no_record(site: Site, seed: int) -> None:
     """Restarts from the journal and takeovers from the snapshot, while three trainers train."""
     chance = random.Random(seed)  # noqa: S311 - the same in every run

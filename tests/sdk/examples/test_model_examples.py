@@ -72,6 +72,7 @@ def test_digits_in_numpy_are_learned(data: Path, lone: Lone) -> None:
     assert _accuracy(done.last) > 0.85
 
 
+@pytest.mark.soak  # `make test` trains asynchronously in test_train_async
 def test_digits_in_numpy_are_learned_with_parameter_servers(data: Path) -> None:
     """By one trainer and one server; with more trainers how well depends on who is how fast."""
     arguments = ("--async", "--servers", "1", "-n", "1", "--epochs", "4")

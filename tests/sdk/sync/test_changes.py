@@ -67,6 +67,7 @@ def _check_order(fleet: Fleet, expected: dict[tuple[int, int], set[int]]) -> Non
     ]
 
 
+@pytest.mark.soak  # `make test` has the same with threads: test_train, test_rendezvous_service
 @pytest.mark.timeout(300)
 def test_training_goes_on_when_members_and_the_master_are_killed(tmp_path: Path) -> None:
     """Rank 0 among them, once together with the master; survivors keep their processes."""

@@ -196,6 +196,7 @@ def test_all_killed_at_once_go_on_from_the_newest_checkpoint(tmp_path: Path) -> 
         )
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(180)
 def test_all_killed_without_checkpoints_begin_anew_and_say_so(tmp_path: Path) -> None:
     """Everything that was acknowledged is the loss."""
