@@ -56,6 +56,14 @@ def test_the_reserve_is_a_share_of_the_nodes_that_trainers_may_use(
     assert _target([*usable, *useless], [], policy) == 180
 
 
+def test_growth_in_place_on_a_node_that_trainers_may_not_use_takes_nothing_of_the_reserve() -> None:
+    """A service on a cordoned node may become larger there; the other nodes keep their load."""
+    usable = [node(f"n{number}", 20) for number in range(10)]
+    growing = service("db", 30, "x", resize={"cpu": 20_000})
+
+    assert _target([*usable, node("x", 40, unschedulable=True)], [growing]) == 180
+
+
 def test_pods_on_nodes_that_trainers_may_not_use_take_nothing_of_the_reserve() -> None:
     """Load counts on the nodes that capacity is counted on: 30 CPU of a tainted node are not."""
     nodes = [*(node(f"n{number}", 20) for number in range(10)), node("x", 40, taints=(_GPU,))]
