@@ -22,6 +22,8 @@ from reconciler.uncommitted_annotations import UncommittedAnnotator
 _NO_MASTER = JobEndpoints("", "")
 SILENT_S = 60.0
 """A master that does not answer for this long gets an event."""
+_STAMP_S = 1.0
+"""Resolution of the times in pods and Jobs."""
 
 
 @dataclass(slots=True)
@@ -118,9 +120,13 @@ class MasterController:
 
 
 def _early_exit_events(job: Job, report: MasterReport, reported: _Reported) -> list[Event]:
-    """An event about trainers that succeeded while their master, polled since, still had work."""
+    """An event about trainers that succeeded while their master, polled since, still had work.
+
+    A kubelet rounds the time of an end down: a poll in the same second may have been before it.
+    """
     early_exits = job.accounting.succeeded - reported.succeeded
-    if early_exits <= 0 or report.final or report.at_s <= job.accounting.last_failure_s:
+    is_older = report.at_s < job.accounting.last_failure_s + _STAMP_S
+    if early_exits <= 0 or report.final or is_older:
         return []
     reported.succeeded = job.accounting.succeeded
     text = (

@@ -102,6 +102,23 @@ def test_a_trainer_that_stops_early_is_replaced_later(world: World, process: Pro
     )
 
 
+def test_a_poll_in_the_second_of_an_end_says_nothing_about_it(
+    world: World, process: Process
+) -> None:
+    """Kubelets round times down: the trainer may have ended later, when the master was done."""
+    world.add_job("net", 2, 2, master=True)
+    process.run(3)
+    other = next(pod for pod in world.running("net") if not pod.master)
+    world.end(other, Phase.SUCCEEDED)
+    world.clock.advance(0.9)
+    _says(process, world, ReportedState.WORK)
+    process.run(3)
+    process.write_events()
+
+    assert world.job("net").accounting.succeeded == 1
+    assert world.events("TrainersEndedEarly") == []
+
+
 def _uncommitted(world: World) -> list[float]:
     """What is written on the job's trainers, by id."""
     return [pod.uncommitted_s for pod in world.pods("net")]
