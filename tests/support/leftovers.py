@@ -21,8 +21,9 @@ from types import FrameType
 import psutil
 import pytest
 
-RUN, TEST, WORKER = "EDL_TEST_RUN", "PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER"
-"""Variables: this run, as one word; the test under way, by pytest; its worker, by pytest-xdist."""
+RUN, TEST, WORKER = "PYTEST_RUN_ID", "PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER"
+"""Variables: this run, as one word; the test under way, by pytest; its worker, by pytest-xdist. None
+begins with EDL_: tests start processes without such variables."""
 GRACE = "EDL_TEST_GRACE_S"
 """Variable: how long a process may take to end after its test, or after SIGTERM."""
 _GRACE_S, _KILLED_S = 3.0, 3.0
