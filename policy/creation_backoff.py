@@ -5,7 +5,7 @@ trainer is tried; the back-off ends when that one works.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from policy.backoff import pause_s
 from policy.snapshot import Pod
@@ -38,8 +38,14 @@ class CreationBackoff:
     """Whether only a part of the job's first trainers was created; that part is taken back."""
 
     def is_over(self, live: Iterable[Pod]) -> bool:
-        """Whether a trainer that was created after the last failure has got a node."""
-        return not self.error and any(pod.node and pod.created_s > self.last_s for pod in live)
+        """Whether more trainers than before have a node, one created after the last failure."""
+        placed = [pod for pod in live if pod.node]
+        is_news = any(pod.created_s > self.last_s for pod in placed)
+        return not self.error and is_news and len(placed) > self.trainers
+
+    def after_vain(self, in_vain: int) -> "CreationBackoff":
+        """The same with a longer pause, for trainers that are of no use to an allowed size."""
+        return replace(self, until_s=max(self.until_s, self.last_s + in_vain * _PER_POD_S))
 
 
 def current(

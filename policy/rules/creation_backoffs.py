@@ -1,6 +1,7 @@
 """Jobs whose new trainers are refused or never placed: they are held back, each for itself."""
 
-from policy.creation_backoff import unplaced
+from policy import ceilings
+from policy.creation_backoff import CreationBackoff, unplaced
 from policy.cycle_state import CycleState, JobDraft
 from policy.decisions import Figure, time
 from policy.names import Tier
@@ -25,7 +26,7 @@ def is_refused(state: CycleState, draft: JobDraft) -> bool:
     if draft.job.refusal:
         draft.set_reason(Reason.REFUSED, {"error": draft.job.refusal})
         return True
-    if backoff is None or not backoff.error or draft.count < backoff.trainers:
+    if backoff is None or not backoff.error or _had_more(state, draft, backoff):
         return False
     if backoff.until_s <= state.now_s:
         return False
@@ -41,7 +42,7 @@ def holds_surplus(state: CycleState, draft: JobDraft) -> bool:
     if is_refused(state, draft):
         return True
     backoff = state.creation_backoffs.get(draft.job.uid)
-    if backoff is None or draft.count < backoff.trainers:
+    if backoff is None or _had_more(state, draft, backoff):
         return False
     trying = bool(draft.creates[Tier.SURPLUS] or draft.waiting)
     if backoff.until_s <= state.now_s and not trying:
@@ -54,12 +55,26 @@ def holds_surplus(state: CycleState, draft: JobDraft) -> bool:
     return True
 
 
+def _had_more(state: CycleState, draft: JobDraft, backoff: CreationBackoff) -> bool:
+    """Whether a job has had a larger size than now; of trainers between two sizes none stays."""
+    return draft.count < ceilings.floor_size(state.policy, draft.job, backoff.trainers)
+
+
+def record_size(state: CycleState, draft: JobDraft, excess: int) -> None:
+    """Lengthens the pause of a job for trainers that its back-off keeps from the next size."""
+    backoff = state.creation_backoffs.get(draft.job.uid)
+    if backoff is not None:
+        state.creation_backoffs[draft.job.uid] = backoff.after_vain(excess)
+
+
 def record_unplaced(state: CycleState, draft: JobDraft, pod: Pod) -> None:
     """Backs a job off whose trainer is withdrawn although a node has room for it.
 
-    Not while kube-scheduler places others of its trainers: then it is only slow. Trainers of one
-    try count once.
+    Only where kube-scheduler has tried it: one that is away says nothing about the job. Not while
+    it places others of the job's trainers: then it is only slow. Trainers of one try count once.
     """
+    if not pod.refused:
+        return
     delay_s = state.policy.stability.withdraw_after_seconds
     if any(t.node and state.now_s - t.started_s < delay_s for t in draft.live):
         return

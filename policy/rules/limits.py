@@ -6,6 +6,7 @@ from policy import ceilings, vacancy
 from policy.cycle_state import CycleState, JobDraft
 from policy.names import Tier
 from policy.reasons import Reason
+from policy.rules import creation_backoffs
 
 
 def release_excess(state: CycleState) -> None:
@@ -59,7 +60,8 @@ def release_to_allowed_size(state: CycleState) -> None:
     for draft in state.drafts:
         size = ceilings.floor_size(state.policy, draft.job, draft.count)
         excess = draft.count - size
-        if draft.grows and draft.job.managed:
+        if draft.grows and draft.job.managed and excess > 0:
+            creation_backoffs.record_size(state, draft, excess)
             for pod in draft.surplus[:excess]:
                 figures = {"live": draft.initial_count, "size": size}
                 state.release(draft, pod, Reason.SIZE_NOT_ALLOWED, figures)

@@ -44,11 +44,22 @@ def test_pauses_after_trainers_without_a_node_double_up_to_five_minutes() -> Non
     assert pauses == [10, 20, 40, 80, 160, 300, 300]
 
 
-def test_a_trainer_that_gets_a_node_ends_the_back_off() -> None:
-    """One that was created since; and not that after a refusal, which the next creation ends."""
+def test_more_trainers_with_a_node_than_before_end_the_back_off() -> None:
+    """One was created since; and not that after a refusal, which the next creation ends."""
     young = trainer(JOB, 9, "n0", created_s=NOW_S + 1)
-    backoff = unplaced(None, trainers=3, now_s=NOW_S)
+    waiting = trainer(JOB, 9, created_s=NOW_S + 1)
+    one = trainer(JOB, 1, "n0")
+    backoff = unplaced(None, trainers=1, now_s=NOW_S)
 
-    assert backoff.is_over([young])
-    assert not backoff.is_over([trainer(JOB, 9, created_s=NOW_S + 1), trainer(JOB, 1, "n0")])
-    assert not refused(None, "quota", trainers=3, in_vain=0, now_s=NOW_S).is_over([young])
+    assert backoff.is_over([young, one])
+    assert not backoff.is_over([waiting, one])
+    assert not backoff.is_over([young])  # as many as before: nothing is known of one more
+    assert not refused(None, "quota", trainers=1, in_vain=0, now_s=NOW_S).is_over([young, one])
+
+
+def test_trainers_of_no_use_to_a_size_lengthen_the_pause() -> None:
+    """Two of them a minute, as of a partial start."""
+    backoff = refused(None, "quota", trainers=6, in_vain=0, now_s=NOW_S)
+
+    assert backoff.after_vain(3).until_s == NOW_S + 3 * 30
+    assert backoff.after_vain(0) == backoff

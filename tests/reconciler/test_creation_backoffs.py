@@ -112,6 +112,40 @@ def test_trainers_that_must_be_apart_grow_when_a_trainer_is_placed(
     assert (apart, len(world.running("a"))) == (10, 30)
 
 
+@pytest.mark.parametrize("cause", ["quota", "apart"])
+def test_a_size_that_cannot_be_reached_is_tried_rarely(cause: str) -> None:
+    """Six trainers are possible, which lies between four and eight: four stay."""
+    nodes = 6 if cause == "apart" else 10
+    policy = '{"reserve":{"maxLoad":{"cpu":1}},"sizes":[{"namespaces":["*"],"step":4}]}'
+    world = World(*[20] * nodes, policy=policy)
+    process = Process(world)
+    if cause == "apart":
+        world.apart.add("a")
+    else:
+        world.api.admission.append(admission.quota(world.api, "a", pods=6))
+    world.add_job("a", 4, 16)
+    process.run(30)
+    vain = _vain_per_minute(process, "a", 4)
+    process.stop()
+
+    assert vain <= 4
+    assert len(world.running("a")) >= 4
+
+
+def test_a_kube_scheduler_that_was_away_backs_nothing_off(world: World, process: Process) -> None:
+    """All trainers run a second after it is back."""
+    world.add_job("a", 2, 8)
+    process.run(10)
+    world.extender = None
+    for pod in world.running("a")[:4]:
+        world.preempt(pod)
+    process.run(300)
+    world.extender = True
+    process.run(3)
+
+    assert len(world.running("a")) == 8
+
+
 def test_a_minimum_that_a_quota_splits_is_taken_back(world: World, process: Process) -> None:
     """All or nothing; other jobs get the room, and the next tries are rare."""
     world.api.admission.append(admission.quota(world.api, "a", pods=2))

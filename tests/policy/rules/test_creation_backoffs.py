@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from policy.creation_backoff import CreationBackoff
-from policy.model import Policy, Reserve
+from policy.model import Policy, Reserve, Sizes
 from policy.names import Tier
 from policy.plan import History, Plan
 from policy.planner import plan
@@ -150,6 +150,31 @@ def test_a_withdrawn_trainer_that_had_room_backs_its_job_off() -> None:
     assert again.creation_backoffs[_A.uid].failures == 4
     assert once.creation_backoffs[_A.uid].failures == 4
     assert _created(first) == {}
+
+
+def test_a_trainer_that_kube_scheduler_has_not_tried_backs_nothing_off() -> None:
+    """It is away or slow; a job cannot help that."""
+    waiting = trainer(_A, 1, created_s=NOW_S - 13)
+    new_plan = _plan([node("n0", 100)], [_A], [*trainers(_A, ["n0"]), waiting])
+
+    assert [release.reason for release in new_plan.releases] == [Reason.NOT_SCHEDULED]
+    assert new_plan.creation_backoffs == {}
+
+
+@pytest.mark.parametrize("error", ["quota", ""])
+def test_trainers_between_two_sizes_do_not_end_a_back_off(error: str) -> None:
+    """They go, the pause counts them, and the size below it is held back no less."""
+    sizes = _FREE.model_copy(update={"sizes": (Sizes(step=4),)})
+    four, history = replace(_A, min_trainers=4), History(creation_backoffs={_A.uid: _backoff(6)})
+    between = cluster_state([node("n0", 100)], [four], trainers(four, ["n0"] * 6))
+    at_size = cluster_state([node("n0", 100)], [four], trainers(four, ["n0"] * 4))
+    first = plan(between, sizes, NOW_S, history)
+    backoff = replace(first.creation_backoffs[_A.uid], error=error)
+    second = plan(at_size, sizes, NOW_S, History(creation_backoffs={_A.uid: backoff}))
+
+    assert [release.reason for release in first.releases] == [Reason.SIZE_NOT_ALLOWED] * 2
+    assert backoff.until_s == NOW_S - 9 + 2 * 30
+    assert second.empty
 
 
 def test_while_kube_scheduler_places_others_of_a_job_it_is_only_slow() -> None:
