@@ -19,6 +19,7 @@ from policy.free_capacity import When
 from policy.live_trainers import is_surplus
 from policy.names import DEFAULT_SCHEDULER, Role
 from policy.reasons import Reason
+from policy.rules import reservations
 from policy.snapshot import Constraints, Pod, Resources
 from policy.victims import LOOK_AHEAD
 
@@ -91,8 +92,39 @@ def _place_equal(state: CycleState, pods: list[Pod], counts: Mapping[str, int]) 
     unschedulable = _fill(state, first, unplaced, When.LATER)
     if unschedulable:
         unschedulable = _Reclaim(state, pods[len(pods) - unschedulable :]).run()
-        state.unschedulable_pods += pods[len(pods) - unschedulable :]
+        without_place = _make_way(state, pods[len(pods) - unschedulable :])
+        state.unschedulable_pods += without_place
+        unschedulable = len(without_place)
     state.burst = state.burst or unschedulable < unplaced
+
+
+def _make_way(state: CycleState, pods: list[Pod]) -> list[Pod]:
+    """Places guaranteed trainers and servers where trainers above another job's minimum leave.
+
+    kube-scheduler preempts no pod of the same priority, so these leave by the plan. One that stayed
+    when the pods were planned, as its eviction was refused, is released again here.
+
+    Returns:
+        The pods that fit nowhere.
+    """
+    if not any(draft.excess for draft in state.drafts):
+        return pods
+    without_place = []
+    for pod in pods:
+        draft = state.owner(pod) if pod.is_training else None
+        needed = draft is not None and not draft.stopped and pod.uid not in draft.excess
+        if draft is None or not needed or not _reserve_reclaimed(state, draft, pod):
+            without_place.append(pod)
+    return without_place
+
+
+def _reserve_reclaimed(state: CycleState, draft: JobDraft, pod: Pod) -> bool:
+    """Reserves capacity for a waiting training pod, which must leave its place; whether it fits."""
+    pooled = pod.role is Role.TRAINER
+    reservation = reservations.reserve(state, pod.requests, pod.constraints, pooled=pooled)
+    if reservation is not None:
+        reservations.confirm(state, draft, [reservation])
+    return reservation is not None
 
 
 def _fill(state: CycleState, pod: Pod, count: int, when: When) -> int:

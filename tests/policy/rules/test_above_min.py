@@ -2,18 +2,31 @@
 
 from dataclasses import replace
 
+import pytest
+
 from policy.model import Policy, Quota, Reserve
 from policy.names import Tier
 from policy.plan import Plan
 from policy.planner import plan
 from policy.reasons import Reason
 from policy.snapshot import Constraints, Job, Node, Pod, Requirement
-from tests.support.builders import NOW_S, cluster_state, job, node, service, trainer
+from tests.support.builders import (
+    NOW_S,
+    cluster_state,
+    job,
+    node,
+    server,
+    servers,
+    service,
+    trainer,
+)
 
 _FREE = Policy(reserve=Reserve(max_load={}))
 _LOWERED = job("a", 2, 12)
 """Its minimum was 12 when its trainers were created."""
 _OTHER = job("b", 2, 2)
+_SERVED = job("c", 1, 1, servers=servers(1, cpu=4), cpu=4)
+_HUGE = job("e", 1, 1, cpu=50)
 
 
 def _guaranteed(owner: Job, nodes: list[str]) -> list[Pod]:
@@ -122,3 +135,49 @@ def test_excess_trainers_of_the_richest_job_leave_first() -> None:
     new_plan = _plan(_FULL[:3], [rich, poor, job("b", 1, 1)], pods)
 
     assert _releases(new_plan) == [("ml/a", Reason.ABOVE_MIN)]
+
+
+@pytest.mark.parametrize(
+    ("owner", "waiting", "needed"),
+    [
+        pytest.param(_OTHER, _guaranteed(_OTHER, ["", ""]), 2, id="trainers"),
+        pytest.param(
+            _SERVED,
+            [*_guaranteed(_SERVED, ["n6"]), server(_SERVED, 0)],
+            1,
+            id="a parameter server",
+        ),
+        pytest.param(
+            _SERVED,
+            [*_guaranteed(_SERVED, [""]), server(_SERVED, 0, "n6"), service("s", 5)],
+            1,
+            id="beside a service",
+        ),
+    ],
+)
+def test_room_is_made_until_the_waiting_pods_have_it(
+    owner: Job, waiting: list[Pod], needed: int
+) -> None:
+    """The pods exist, and what should leave for them is still there: its eviction was refused."""
+    pods = [*_guaranteed(_LOWERED, _PLACES), *waiting]
+
+    new_plan = _plan([*_FULL, node("n6", 4)], [_LOWERED, owner], pods)
+
+    assert _releases(new_plan) == [("ml/a", Reason.ABOVE_MIN)] * needed
+
+
+@pytest.mark.parametrize(
+    ("owner", "waiting"),
+    [
+        pytest.param(replace(_HUGE, uid="later"), _guaranteed(_HUGE, [""]), id="earlier Job"),
+        pytest.param(
+            replace(_OTHER, suspended=True), _guaranteed(_OTHER, [""]), id="suspended job"
+        ),
+        pytest.param(_HUGE, _guaranteed(_HUGE, [""]), id="larger than any node"),
+    ],
+)
+def test_no_room_is_made_for_pods_that_cannot_use_it(owner: Job, waiting: list[Pod]) -> None:
+    """Those of an earlier Job of the name and of a suspended one, and one that fits no node."""
+    new_plan = _plan(_FULL, [_LOWERED, owner], [*_guaranteed(_LOWERED, _PLACES), *waiting])
+
+    assert not [release for release in new_plan.releases if release.job == "ml/a"]
