@@ -15,7 +15,7 @@ _REFUSED_S = (1.0, 60.0)
 _UNPLACED_S = (10.0, 300.0)
 """After trainers that kube-scheduler did not place: each is a pod made in vain."""
 _PARTIAL_S = (60.0, 960.0)
-"""After first trainers of which only a part was created."""
+"""After a start of which only a part was created."""
 _PER_POD_S = 30.0
 """Shortest pause for each pod made in vain: two of them a minute."""
 
@@ -35,7 +35,7 @@ class CreationBackoff:
     error: str = ""
     """The API server's words; "" where kube-scheduler did not place the trainers."""
     partial: bool = False
-    """Whether only a part of the job's first trainers was created; that part is taken back."""
+    """Whether only a part of the job's first pods was created; that part is taken back."""
 
     def is_over(self, live: Iterable[Pod]) -> bool:
         """Whether more trainers than before have a node, one created after the last failure."""
@@ -75,8 +75,8 @@ def refused(
         before: The back-off until now.
         error: The API server's words.
         trainers: Number of trainers that the job has.
-        in_vain: Of a job that starts, the number of guaranteed trainers that were created; without
-            the refused ones they are of no use.
+        in_vain: Of a job that starts, the number of its trainers and parameter servers; without
+            the refused trainers they are of no use.
         now_s: The time.
     """
     again = before is not None and before.error and before.trainers <= trainers

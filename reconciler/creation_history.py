@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from policy.cluster_state import ClusterState
 from policy.names import Tier
 from policy.recent_history import RecentHistory
+from policy.snapshot import Job
+from reconciler.status import WAITING
 from reconciler.trainer_controller import CreationResult
 
 
@@ -24,9 +26,23 @@ def record(
         results_by_job.setdefault(result.job.uid, []).append(result)
     for uid, of_job in results_by_job.items():
         created = sum(result.created for result in of_job)
-        trainers = len(cluster.trainers(of_job[0].job))
+        job = of_job[0].job
+        trainers = len(cluster.trainers(job))
         incomplete = any(result.refused for result in of_job if result.tier is Tier.GUARANTEED)
         error = next((result.error for result in of_job if result.error), "")
+        starts = trainers == created or not _had_minimum(job)
         if error or created:
-            in_vain = created if incomplete and trainers == created else 0
+            in_vain = 0
+            if incomplete and starts and trainers < job.min_trainers:
+                in_vain = trainers + len(cluster.servers_of(job))
             history.record_creation(uid, error, trainers=trainers, in_vain=in_vain, now_s=now_s)
+
+
+def _had_minimum(job: Job) -> bool:
+    """Whether a job has had its minimum since its start, as its status says after a restart too.
+
+    It has not where it has been waiting since then.
+    """
+    status = job.status
+    waits_s = [c.time_s for c in status.conditions if c.type == WAITING and c.status == "True"]
+    return status.start_s > 0 and not any(at_s <= status.start_s for at_s in waits_s)

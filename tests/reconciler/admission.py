@@ -40,6 +40,17 @@ def quota(api: Instant, owner: str, **hard: int) -> Plugin:
     return check
 
 
+def namespace_quota(api: Instant, pods: int) -> Plugin:
+    """A ResourceQuota on the number of all pods."""
+
+    def check(pod: dict[str, Any]) -> dict[str, Any]:
+        if sum(not decode.pod(obj).terminal for obj in api.all(PODS)) >= pods:
+            raise errors.Forbidden(f"exceeded quota: small, limited: pods={pods}", status=403)
+        return pod
+
+    return check
+
+
 def pod_security(owner: str) -> Plugin:
     """The pods of one job violate the namespace's Pod Security level."""
 

@@ -4,6 +4,7 @@ import orjson
 import pytest
 
 from kube import errors
+from kube.request import Request
 from policy.names import ANNOTATION_BOOKS
 from reconciler.status import WAITING
 from tests.reconciler import admission
@@ -25,6 +26,10 @@ def _vain_per_minute(process: Process, name: str, minutes: int = 2) -> float:
     made = {uid for uid, pod in process.world.api.pods_made.items() if f"{name}-trainer" in pod}
     stay = {pod.uid for pod in process.world.pods(name)}
     return len(made - before - stay) / minutes
+
+
+def _is_creation(sent: Request) -> bool:
+    return sent.method == "POST" and sent.path.endswith("/pods") and not sent.query
 
 
 def _condition(world: World, name: str) -> tuple[str, str, str]:
@@ -177,6 +182,67 @@ def test_a_running_job_whose_replacement_is_refused_keeps_what_it_has(
     process.run(30)
 
     assert len(world.running("a")) == 3
+
+
+def test_a_partial_start_is_taken_back_by_the_next_leader(world: World) -> None:
+    """It finds two of eight trainers, and no history; the job's status says that it only starts."""
+    world.api.admission.append(admission.quota(world.api, "a", pods=2))
+    world.add_job("a", 8, 8)
+    first = Process(world)
+    first.round()
+    begun = len(world.pods("a"))
+    first.stop()
+    second = Process(world)
+    second.run(10)
+    second.stop()
+
+    assert (begun, world.pods("a")) == (2, [])
+
+
+def test_a_partial_start_in_two_tries_is_taken_back(world: World, process: Process) -> None:
+    """Failures that pass end the first try; the next one is refused."""
+    world.api.admission.append(admission.quota(world.api, "a", pods=2))
+    error = errors.Unavailable("etcd timeout", status=500)
+    world.api.fake.faults.fail_next(error, 6, match=_is_creation)
+    world.add_job("a", 8, 8)
+    process.round()
+    begun = len(world.pods("a"))
+    process.run(10)
+
+    assert (begun, world.pods("a")) == (2, [])
+
+
+def test_a_job_that_ran_keeps_its_part_under_the_next_leader(world: World) -> None:
+    """It lost a trainer, whose replacement is refused; the others hold its progress."""
+    world.add_job("a", 4, 4)
+    first = Process(world)
+    first.run(5)
+    world.api.admission.append(admission.quota(world.api, "a", pods=3))
+    world.preempt(world.running("a")[0])
+    first.run(10)
+    first.stop()
+    second = Process(world)
+    second.run(30)
+    second.stop()
+
+    assert len(world.running("a")) == 3
+
+
+def test_servers_do_not_stay_without_trainers(world: World, process: Process) -> None:
+    """A quota takes the two servers and no trainer: they go, and the next tries are rare."""
+    world.api.admission.append(admission.namespace_quota(world.api, pods=2))
+    servers = {"edl.training/parameter-servers": "2"}
+    world.add_job("a", 4, 8, master=True, annotations=servers)
+    process.run(15)
+    stay = len(world.servers("a"))
+    seconds_with_servers = 0
+    for _ in range(180):
+        process.round()
+        world.step()
+        seconds_with_servers += bool(world.servers("a"))
+
+    assert stay == 0
+    assert seconds_with_servers <= 30
 
 
 def test_accounting_that_cannot_be_written_is_reported(world: World, process: Process) -> None:
