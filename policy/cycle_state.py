@@ -218,7 +218,7 @@ class CycleState:
     def _new_drafts(self) -> list[JobDraft]:
         jobs = [job for _, job in sorted(self.cluster.jobs.items())]
         protected = {ns: self.policy.protects(ns) for ns in {job.namespace for job in jobs}}
-        self._avoided_nodes = AvoidedNodes(self.cluster, self.policy.node_pools, self.now_s)
+        self.avoided_nodes = AvoidedNodes(self.cluster, self.policy.node_pools, self.now_s)
         stranding_nodes = StrandingNodes(self.cluster.nodes, self.now_s)
         drafts = []
         for submitted in jobs:
@@ -227,7 +227,7 @@ class CycleState:
             live_trainers = self.cluster.live_trainers(submitted)
             lasting = [p for p in live_trainers.guaranteed if not stranding_nodes.holds(p)]
             live_trainers = with_excess(submitted, live_trainers, lasting)
-            job = self._avoided_nodes.avoiding(submitted)
+            job = self.avoided_nodes.avoiding(submitted)
             draft = JobDraft(
                 job,
                 live_trainers,
@@ -372,7 +372,7 @@ class CycleState:
                     tuple(nodes),
                     _REASON_OF[tier],
                     master=draft.masterless and tier is Tier.GUARANTEED,
-                    avoided_nodes=self._avoided_nodes.names(draft.job),
+                    avoided_nodes=self.avoided_nodes.names(draft.job),
                 )
                 for draft in self.drafts
                 for tier, nodes in draft.creates.items()
@@ -394,7 +394,7 @@ class CycleState:
             unneeded=vacancy.unneeded_nodes(self.cluster, self.policy),
             gave_up=frozenset(self.gave_up),
             failed_moves=self.failed_moves,
-            avoided=self._avoided_nodes.by_job,
+            avoided=self.avoided_nodes.by_job,
             creation_backoffs=self.creation_backoffs,
             deferred=self.deferred,
         )

@@ -209,7 +209,7 @@ class Reconciler:
             return []
         grace_s = policy.tiers.grace_seconds
         self._record_events(self.components.servers.apply(managed, grace_s), now_s)
-        results = self.components.trainers.create(managed.creates, grace_s)
+        results = self.components.trainers.create(managed.creates, grace_s, policy.node_pools)
         creation_history.record(results, self._history, self._state_feed.cluster, now_s)
         for result in results:
             self._report_creation(result, now_s)

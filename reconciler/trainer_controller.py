@@ -15,6 +15,7 @@ import orjson
 
 from kube import decode, errors, request
 from policy import sidecar, trainer_accounting
+from policy.model import NodePool
 from policy.names import Tier
 from policy.plan import Create, Release
 from policy.reasons import Reason
@@ -90,10 +91,12 @@ class TrainerController:
         """Drops the state of a deleted job."""
         self._spare.pop(job.uid, None)
 
-    def create(self, creates: Iterable[Create], grace_s: int) -> list[CreationResult]:
+    def create(
+        self, creates: Iterable[Create], grace_s: int, pools: tuple[NodePool, ...] = ()
+    ) -> list[CreationResult]:
         """Reserves ids for all jobs, then creates all pods; both steps run concurrently.
 
-        The ids of refused trainers are kept for the next try.
+        The ids of refused trainers are kept for the next try. `pools` are the policy's.
         """
         jobs = self._cluster.jobs
         due = [
@@ -102,7 +105,7 @@ class TrainerController:
         ids, unwritten = self._take_ids(due)
         reserved = [(i, number) for i, numbers in enumerate(ids) for number in numbers]
         requests = [
-            self._request(create, number, node, grace_s, first=number == min(numbers))
+            self._request(create, number, node, grace_s, pools, first=number == min(numbers))
             for create, numbers in zip(due, ids, strict=True)
             for number, node in zip(numbers, create.nodes, strict=False)
         ]
@@ -138,7 +141,14 @@ class TrainerController:
         ]
 
     def _request(
-        self, create: Create, trainer_id: int, node: str, grace_s: int, *, first: bool
+        self,
+        create: Create,
+        trainer_id: int,
+        node: str,
+        grace_s: int,
+        pools: tuple[NodePool, ...],
+        *,
+        first: bool,
     ) -> request.Request:
         job = self._cluster.jobs[create.job]
         endpoints = self._context.endpoints(job)
@@ -155,6 +165,7 @@ class TrainerController:
             node_request=create.node_request,
             scheduling=self._context.scheduling(),
             avoided_nodes=create.avoided_nodes,
+            pools=pools,
         )
         return request.create(request.PODS, job.namespace, body)
 

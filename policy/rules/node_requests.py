@@ -98,6 +98,7 @@ def request(state: CycleState, draft: JobDraft, missing: int) -> None:
         Reason.NODES_REQUESTED,
         master=draft.masterless and not draft.live,  # otherwise rule 6 finds it a place
         node_request=NodeRequest.START if starts else NodeRequest.REPLACEMENT,
+        avoided_nodes=state.avoided_nodes.names(job),
     )
     draft.count += missing
     draft.server_creates.update(dict.fromkeys(range(servers), ""))

@@ -1,9 +1,12 @@
-"""Node affinity of trainer pods."""
+"""Required node affinity of trainer pods: avoided nodes, and the policy's node pools. Pure."""
 
 from collections.abc import Collection
 from typing import Any
 
+from policy.model import NodePool
 from policy.node_failures import NODE_NAME
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def avoid_nodes(spec: dict[str, Any], names: Collection[str]) -> None:
@@ -15,14 +18,44 @@ def avoid_nodes(spec: dict[str, Any], names: Collection[str]) -> None:
     """
     if not names:
         return
+    fields = [{"key": NODE_NAME, "operator": "NotIn", "values": [name]} for name in sorted(names)]
+    _require(spec, "matchFields", [fields])
+
+
+def require_pools(spec: dict[str, Any], pools: Collection[NodePool]) -> None:
+    """Requires in a pod spec, which it changes, that the pod runs on a node of one of the pools.
+
+    Each term of the spec is repeated for each pool. A pool without labels has all nodes.
+    """
+    if all(pool.labels for pool in pools):
+        _require(spec, "matchExpressions", [_label_requirements(pool) for pool in pools])
+
+
+def _label_requirements(pool: NodePool) -> list[dict[str, Any]]:
+    return [
+        {"key": key, "operator": "In", "values": [value]}
+        for key, value in sorted(pool.labels.items())
+    ]
+
+
+def _require(spec: dict[str, Any], field: str, choices: list[list[dict[str, Any]]]) -> None:
+    """Requires one of the lists of requirements besides what the spec requires already.
+
+    Args:
+        spec: The pod spec, which is changed; without choices it is not.
+        field: matchFields or matchExpressions.
+        choices: Alternatives, each a conjunction.
+    """
+    if not choices:
+        return
     affinity = spec["affinity"] = dict(spec.get("affinity") or {})
     node_affinity = affinity["nodeAffinity"] = dict(affinity.get("nodeAffinity") or {})
-    required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    fields = [{"key": NODE_NAME, "operator": "NotIn", "values": [name]} for name in sorted(names)]
-    terms: list[dict[str, Any]] = [{"matchFields": fields}]
+    required = node_affinity.get(_REQUIRED)
+    terms: list[dict[str, Any]] = [{field: requirements} for requirements in choices]
     if required is not None:
         terms = [
-            {**term, "matchFields": [*(term.get("matchFields") or ()), *fields]} if term else term
+            {**term, field: [*(term.get(field) or ()), *requirements]} if term else term
             for term in required.get("nodeSelectorTerms") or ()
+            for requirements in choices
         ]
-    node_affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": terms}
+    node_affinity[_REQUIRED] = {"nodeSelectorTerms": terms}

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
+from policy.model import NodePool
 from policy.names import (
     ANNOTATION_MASTER_ADDRESS,
     ANNOTATION_MAX,
@@ -50,6 +51,7 @@ def pod(
     node_request: NodeRequest | None = None,
     scheduling: Scheduling = UNMARKED,
     avoided_nodes: Collection[str] = (),
+    pools: Collection[NodePool] = (),
 ) -> dict[str, Any]:
     """A v1 Pod of one trainer.
 
@@ -66,6 +68,8 @@ def pod(
             extender's resource: no node that an autoscaler can add has it.
         scheduling: How training pods ask for a scheduler now.
         avoided_nodes: Nodes on which it must not run.
+        pools: The policy's node pools. The extender keeps marked trainers there; one without the
+            marker requires their labels by itself.
     """
     template: Mapping[str, Any] = job.template
     user_metadata = template.get("metadata") or {}
@@ -81,8 +85,12 @@ def pod(
         labels[LABEL_MASTER] = "true"
         annotations |= job.master_settings
     spec = _preemptible_spec(template.get("spec") or {}, tier, grace_s)
-    scheduler.address(spec, scheduling if node_request is None else scheduling.unmarked, node)
+    if node_request is not None:
+        scheduling = scheduling.unmarked
+    scheduler.address(spec, scheduling, node)
     affinity.avoid_nodes(spec, avoided_nodes)
+    if not scheduling.marks(job.scheduler):
+        affinity.require_pools(spec, pools)
     return {
         "apiVersion": "v1",
         "kind": "Pod",

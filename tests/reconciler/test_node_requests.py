@@ -105,3 +105,19 @@ def test_a_restart_of_the_reconciler_forgets_no_request(world: World, process: P
 
     assert meanwhile == before
     assert world.pods("net") == []
+
+
+def test_requested_pods_run_in_the_node_pools_alone() -> None:
+    """They have no marker, so no extender keeps them off the other nodes, which are free."""
+    pools = '"nodePools": [{"name": "gpu", "labels": {"pool": "gpu"}}], "autoscaling"'
+    world = World(20, 20, policy=POLICY.replace('"autoscaling"', pools))
+    world.add_job("net", 2, 10)
+    process = Process(world)
+    process.run(30)
+    waiting = world.pods("net")
+    world.ask(request.create(NODES, None, objects.node("gpu", 11, pool="gpu")))
+    process.run(5)
+    process.stop()
+
+    assert [pod.node for pod in waiting] == ["", ""]
+    assert [pod.node for pod in world.running("net")] == ["gpu", "gpu"]

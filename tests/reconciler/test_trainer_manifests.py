@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kube import decode
-from policy.model import Policy
+from policy.model import NodePool, Policy
 from policy.mutation import pod_patch
 from policy.names import (
     ANNOTATION_NODE_REQUEST,
@@ -110,6 +110,29 @@ def test_a_trainer_that_waits_for_a_new_node_asks_for_nothing_it_cannot_have() -
     assert (decoded.node_request, decoded.planned) == (NodeRequest.START, "")
     assert "limits" not in manifest["spec"]["containers"][0]["resources"]
     assert pod_patch(manifest, "ml", Policy(), EDL_CLASSES).operations == ()
+
+
+@pytest.mark.parametrize(
+    ("scheduling", "node_request", "requires"),
+    [
+        pytest.param(MARKED, None, False, id="the extender decides"),
+        pytest.param(MARKED, NodeRequest.START, True, id="waits for a node"),
+        pytest.param(UNMARKED, None, True, id="no extender"),
+    ],
+)
+def test_a_trainer_without_the_marker_requires_the_node_pools_by_itself(
+    scheduling: Scheduling, node_request: NodeRequest | None, requires: bool
+) -> None:
+    """kube-scheduler does not ask the extender for it, which keeps all others there."""
+    manifest = trainer_manifests.pod(
+        _job(),
+        *(0, Tier.GUARANTEED, "", 10),
+        node_request=node_request,
+        scheduling=scheduling,
+        pools=(NodePool(name="gpu", labels={"pool": "gpu"}),),
+    )
+
+    assert ("requiredDuring" in str(manifest["spec"])) is requires
 
 
 @pytest.mark.parametrize(("tier", "count"), [(Tier.SURPLUS, 0), (Tier.GUARANTEED, 2)])

@@ -9,7 +9,7 @@ from policy.names import NodeRequest, Tier
 from policy.plan import Create, History, Plan
 from policy.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Job, Node, Pod
+from policy.snapshot import Job, Node, Phase, Pod
 from tests.support.builders import (
     NOW_S,
     cluster_state,
@@ -67,6 +67,16 @@ def test_a_minimum_that_fits_no_node_becomes_pending_pods(nodes: list[Node]) -> 
     )
     assert new_plan.jobs[0].reason is Reason.NODES_REQUESTED
     assert new_plan.jobs[0].detail.startswith("2 pods of its start wait for an autoscaler")
+
+
+def test_a_requested_node_is_no_avoided_one() -> None:
+    """What frees itself on a node where trainers of the job fail is not for its new ones."""
+    failed = trainer(_NEW, 0, "n0", phase=Phase.FAILED, ran_s=1.0, ended_s=NOW_S - 9.0)
+    busy = trainer(_NEW, 1, "n1", Tier.GUARANTEED)
+
+    new_plan = _plan([node("n0", 9), node("n1", 6)], [_NEW], [failed, busy])
+
+    assert [create.avoided_nodes for create in _requests(new_plan)] == [("n0",)]
 
 
 def test_so_does_one_that_waits_for_room() -> None:
