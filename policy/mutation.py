@@ -20,6 +20,7 @@ from policy.model import Policy
 from policy.names import (
     ANNOTATION_MASTER,
     ANNOTATION_NODE_REQUEST,
+    ANNOTATION_SCHEDULER,
     DEFAULT_SCHEDULER,
     DRAIN_BLOCKS,
     LABEL_JOB,
@@ -237,6 +238,7 @@ def _put_scheduler(patch: Patch, spec: Mapping[str, object], scheduling: Schedul
     scheduler = scheduling.scheduler_of(named)
     if scheduler != named:
         patch.put(("spec", "schedulerName"), scheduler)
+        patch.put(("metadata", "annotations", ANNOTATION_SCHEDULER), scheduler)
     if not scheduling.marks(named):
         return
     containers = unstructured.objects(spec, "containers")

@@ -42,6 +42,8 @@ ANNOTATION_KEPT_ENVIRONMENT = "edl.training/kept-environment"
 """On a pod: variables (container/NAME) that the user set to other values than EDL would."""
 ANNOTATION_PLANNED_NODE = "edl.training/planned-node"
 """On a trainer: the node on which the plan reserved capacity; the extender prefers that node."""
+ANNOTATION_SCHEDULER = "edl.training/scheduler"
+"""On a pod: the scheduler that EDL has written into it; another webhook may write another one."""
 ANNOTATION_NODE_REQUEST = "edl.training/node-request"
 """On a pod that waits for a node which does not exist yet: a `NodeRequest`."""
 ANNOTATION_UNCOMMITTED = "edl.training/uncommitted-seconds"
@@ -77,6 +79,7 @@ POD_ANNOTATIONS = (
     ANNOTATION_MASTER_ADDRESS,
     ANNOTATION_KEPT_ENVIRONMENT,
     ANNOTATION_PLANNED_NODE,
+    ANNOTATION_SCHEDULER,
     ANNOTATION_NODE_REQUEST,
     ANNOTATION_UNCOMMITTED,
 )

@@ -65,9 +65,13 @@ class Scheduling:
         return replace(self, marked=False)
 
     def is_outdated(self, pod: Pod, job: Job) -> bool:
-        """Whether a pod of a job was created for a scheduler that training does not use any more."""
+        """Whether a pod of a job was created for a scheduler that training does not use any more.
+
+        Not where another webhook has named one after EDL: a new pod would get the same.
+        """
         unknown_marker = pod.marked and not self.marks(job.scheduler)
-        return unknown_marker or pod.scheduler != self.scheduler_of(job.scheduler)
+        asked = {pod.scheduler, pod.asked_scheduler or pod.scheduler}
+        return unknown_marker or self.scheduler_of(job.scheduler) not in asked
 
 
 UNMARKED = Scheduling()

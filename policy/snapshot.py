@@ -207,8 +207,7 @@ class Pod:
     """uid of the controller that owns it."""
     job: str = ""
     """Label `edl.training/job`."""
-    role: Role | None = None
-    """Label `edl.training/role`; None for services."""
+    role: Role | None = None  # label `edl.training/role`; None for services
     tier: Tier | None = None
     trainer_id: int = -1
     master: bool = False
@@ -219,6 +218,7 @@ class Pod:
     """`status.podIP` of a master's host; "" for other pods."""
     constraints: Constraints = ANYWHERE
     scheduler: str = DEFAULT_SCHEDULER
+    asked_scheduler: str = ""  # the one that EDL wrote into it; "" for a pod of another
     only_resources: bool = True
     """Whether it asks for resources and nodes only; of other pods EDL cannot tell where they fit."""
     resize: Resources | None = None

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from policy.names import DEFAULT_SCHEDULER, TRAINER_RESOURCE
+from policy.names import ANNOTATION_SCHEDULER, DEFAULT_SCHEDULER, TRAINER_RESOURCE
 from policy.scheduling import Scheduling
 
 _WEIGHT = 100
 """The largest that the API allows: no preference of the template outweighs the plan."""
 
 
-def address(spec: dict[str, Any], scheduling: Scheduling, node: str) -> None:
+def address(spec: dict[str, Any], scheduling: Scheduling, node: str) -> dict[str, str]:
     """Addresses a pod spec, which is changed, to the scheduler in force.
 
     With the marker the scheduler asks the extender, which prefers the planned node. Without it the
@@ -19,14 +19,19 @@ def address(spec: dict[str, Any], scheduling: Scheduling, node: str) -> None:
         spec: A core/v1 PodSpec.
         scheduling: How training pods ask for a scheduler now.
         node: The planned node.
+
+    Returns:
+        The annotation with the scheduler, which other webhooks do not change.
     """
     named = spec.get("schedulerName") or DEFAULT_SCHEDULER
-    if scheduling.scheduler_of(named) != named:
-        spec["schedulerName"] = scheduling.scheduler_of(named)
+    scheduler = scheduling.scheduler_of(named)
+    if scheduler != named:
+        spec["schedulerName"] = scheduler
     if scheduling.marks(named):
         _request_marker(spec)
     elif node:
         _prefer(spec, node)
+    return {ANNOTATION_SCHEDULER: scheduler}
 
 
 def _request_marker(spec: dict[str, Any]) -> None:

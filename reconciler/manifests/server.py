@@ -82,7 +82,8 @@ def pod(
         "containers": [_container(job, server_spec, number)],
         "volumes": [_volume(server_spec)],
     }
-    scheduler.address(spec, scheduling if node_request is None else scheduling.unmarked, node)
+    in_force = scheduling if node_request is None else scheduling.unmarked
+    metadata["annotations"] |= scheduler.address(spec, in_force, node)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 

@@ -87,7 +87,7 @@ def pod(
     spec = _preemptible_spec(template.get("spec") or {}, tier, grace_s)
     if node_request is not None:
         scheduling = scheduling.unmarked
-    scheduler.address(spec, scheduling, node)
+    annotations |= scheduler.address(spec, scheduling, node)
     affinity.avoid_nodes(spec, avoided_nodes)
     if not scheduling.marks(job.scheduler):
         affinity.require_pools(spec, pools)

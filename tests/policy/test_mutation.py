@@ -152,9 +152,10 @@ def test_pods_ask_the_policys_scheduler(named: str, scheduler: str, *, marked: b
     """Except those that name another one: whether that ignores the marker nobody knows."""
     pod = thing("pod-create-trainer")
     pod["spec"]["schedulerName"] = named
-    spec = _changed(pod, scheduling=Scheduling("edl", marked=True))[0]["spec"]
-    requests = spec["containers"][0]["resources"]["requests"]
-    assert (spec["schedulerName"], TRAINER_RESOURCE in requests) == (scheduler, marked)
+    changed = _changed(pod, scheduling=Scheduling("edl", marked=True))[0]
+    spec, written = changed["spec"], "edl.training/scheduler" in str(changed["metadata"])
+    requested = TRAINER_RESOURCE in spec["containers"][0]["resources"]["requests"]
+    assert (spec["schedulerName"], requested, written) == (scheduler, marked, marked)
 
 
 def test_trainer_resource_of_another_container_counts() -> None:

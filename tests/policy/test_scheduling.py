@@ -95,6 +95,20 @@ def test_a_waiting_trainer_of_another_scheduling_is_replaced() -> None:
     assert _replaced(elsewhere, UNMARKED) == expected
 
 
+def test_a_trainer_whose_scheduler_another_webhook_names_stays() -> None:
+    """A new one would get the same; with another scheduling in force it is replaced once."""
+    renamed = replace(
+        _WAITING, marked=False, scheduler="yunikorn", asked_scheduler="default-scheduler"
+    )
+    late = replace(_WAITING, marked=False, scheduler="edl", asked_scheduler="default-scheduler")
+    changed = Scheduling("edl")
+
+    assert _replaced(renamed, UNMARKED) == []
+    assert _replaced(renamed, changed) == [(renamed.uid, Reason.SCHEDULER_CHANGED)]
+    assert _replaced(replace(renamed, asked_scheduler="edl"), changed) == []
+    assert _replaced(late, changed) == []  # the webhook knew of the change first
+
+
 def test_other_trainers_stay() -> None:
     """One that runs, that came just now, whose victims end, or that any scheduler takes."""
     assert _replaced(replace(_WAITING, node="n0"), UNMARKED) == []

@@ -78,6 +78,15 @@ def sidecar_injector(cpu: str = "100m", memory: str = "128Mi") -> Plugin:
     return mutate
 
 
+def scheduler_name(name: str) -> Plugin:
+    """A mutating webhook of another scheduler, such as YuniKorn's, that claims every pod."""
+
+    def mutate(pod: dict[str, Any]) -> dict[str, Any]:
+        return {**pod, "spec": {**pod["spec"], "schedulerName": name}}
+
+    return mutate
+
+
 def limit_range(cpu: str) -> Plugin:
     """A LimitRange: containers without a request for CPU get this one."""
 

@@ -15,6 +15,7 @@ from policy.names import (
 )
 from policy.scheduling import Registration
 from reconciler.manifests import scheduler_check
+from tests.reconciler import admission
 from tests.reconciler.server import of
 from tests.reconciler.world import Process, World
 
@@ -45,6 +46,29 @@ def _test_pods(world: World) -> list[Any]:
 def _set_policy(world: World, text: str) -> None:
     body = {"data": {POLICY_KEY: text}}
     world.ask(request.merge_patch(CONFIGMAPS, SYSTEM_NAMESPACE, POLICY_CONFIGMAP, body))
+
+
+@pytest.mark.parametrize("dry_runs", [True, False])
+def test_a_webhook_that_names_another_scheduler_makes_nothing_in_vain(*, dry_runs: bool) -> None:
+    """Waiting trainers and servers stay, as new ones would get the same."""
+    policy = '{"autoscaling":{"mode":"pendingPods","afterSeconds":10,"timeoutSeconds":600}}'
+    world = _world(5, extender=True, policy=policy)
+    world.api.admission.append(admission.scheduler_name("yunikorn"))
+    if not dry_runs:
+        error = errors.Unavailable("timed out")
+        world.api.fake.faults.fail_next(
+            error, 999, match=lambda sent: ("dryRun", "All") in sent.query
+        )
+    process = Process(world)
+    servers = {"edl.training/parameter-servers": "1"}
+    world.add_job("net", 4, 4, master=True, annotations=servers)
+    process.run(30)
+    pods = {pod.uid for pod in [*world.pods("net"), *world.servers("net")]}
+    process.run(60)
+    process.stop()
+
+    assert len(pods) == 5
+    assert {pod.uid for pod in [*world.pods("net"), *world.servers("net")]} == pods
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,11 @@ def test_the_users_labels_and_annotations_stay() -> None:
     assert metadata["labels"]["team"] == "vision"
     assert metadata["labels"]["job-name"] == "net"
     assert metadata["labels"]["batch.kubernetes.io/controller-uid"] == "uid-net"
-    assert metadata["annotations"] == {"a": "b", "edl.training/planned-node": "n0"}
+    assert metadata["annotations"] == {
+        "a": "b",
+        "edl.training/planned-node": "n0",
+        "edl.training/scheduler": "default-scheduler",
+    }
 
 
 def test_a_trainer_that_waits_for_a_new_node_asks_for_nothing_it_cannot_have() -> None:
