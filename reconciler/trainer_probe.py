@@ -26,7 +26,7 @@ _IN_FLIGHT = 4
 """Dry runs at one time: half of the writers, so that hanging webhooks do not stop writes."""
 _PER_TICK = 32
 _WAIT_S = 0.2
-"""How long one tick waits for answers, which usually takes milliseconds; others come with the next."""
+"""Answers usually take milliseconds."""
 _TIMEOUT_S = 5.0
 _HOLD_S = 10.0
 """How long a job waits for its first answer before it starts without."""
@@ -97,6 +97,8 @@ class TrainerProbe:
             cluster: Its jobs get what is learned.
             pool: Runs the requests.
         """
+        self.wait_s = _WAIT_S
+        """How long one tick waits for answers; others come with the next."""
         self._api = api
         self._cluster = cluster
         self._pool = pool
@@ -140,7 +142,7 @@ class TrainerProbe:
     def _ask(self, jobs: list[Job], now_s: float, grace_s: int) -> None:
         """Sends dry runs, a few at a time, until all are answered or the tick's time is over."""
         queue = jobs[::-1]
-        end_s = clock.monotonic_s() + _WAIT_S
+        end_s = clock.monotonic_s() + self.wait_s
         self._collect(now_s)
         while queue or self._in_flight:
             while queue and len(self._in_flight) < _IN_FLIGHT:

@@ -32,7 +32,7 @@ from runtime.decision_log import DecisionLog
 from runtime.metrics import Metrics
 from tests.reconciler import objects
 from tests.reconciler.server import Clock, Instant, look
-from tests.reconciler.waiting import Writers, until
+from tests.reconciler.waiting import LIMIT_S, Writers, until
 
 WHOLE = '{"reserve": {"maxLoad": {"cpu": 1}}}'
 """A policy without reserve, so that what fits can be counted by hand."""
@@ -231,6 +231,7 @@ class Process:
             clocks=Clocks(clock.seconds, clock.seconds),
             pool=self.writers,
         )
+        self.loop.components.probe.wait_s = LIMIT_S  # virtual time does not pass meanwhile
 
     def round(self) -> Plan | None:
         """Reads the cluster, then runs one tick."""
