@@ -61,29 +61,43 @@ class _Finding:
     shape: TrainerShape | None = None
     """From the newest answer that was a pod; None before the first."""
     newest: tuple[int, Resources] = (-1, {})
-    """Id and requests of the newest trainer that was seen."""
+    """Highest id of a trainer that was seen, and its requests until they are out of date."""
+    newest_lives: bool = False
+    """Whether a live trainer had these requests when the job was last looked at."""
+    started: bool = False
+    """Whether the job had trainers when it was last looked at."""
     applied: tuple[Job, LiveTrainers] | None = None
     """The job and its trainers when nothing was left to put into the job."""
 
-    def due_s(self, *, started: bool) -> float:
+    @property
+    def due_s(self) -> float:
         """When to ask again; of a job with trainers, their creations show refusals anyway."""
         if not self.answered:
             return 0.0
-        if self.refusal and not started:
+        if self.refusal and not self.started:
             return self.asked_s + pause_s(*_REFUSED_S, self.failures)
         if self.failures and not self.refusal:
             return self.asked_s + pause_s(*_FAILED_S, self.failures)
         return self.asked_s + _REFRESH_S
 
     def record(self, answer: bytes | errors.KubeError, now_s: float) -> None:
-        """Takes in an answer. A dry run that failed itself tells nothing and stops nothing."""
+        """Takes in an answer. A dry run that failed itself tells nothing and stops nothing.
+
+        So does the refusal of one more trainer of a job that has some: it may fill its quota.
+        """
         self.asked_s, self.answered, self.applied = now_s, True, None
+        if not self.newest_lives:
+            self.newest = self.newest[0], {}
         if isinstance(answer, errors.KubeError):
-            self.failures += 1
-            self.refusal = str(answer) if errors.is_refusal(answer) else ""
+            refused = errors.is_refusal(answer)
+            self.failures = 0 if refused and self.started else self.failures + 1
+            self.refusal = str(answer) if refused and not self.started else ""
             return
         self.failures, self.refusal = 0, ""
-        self.shape = _shape(orjson.loads(answer)["spec"])
+        shape = _shape(orjson.loads(answer)["spec"])
+        if self.shape is not None and _is_smaller(shape.requests, self.shape.requests):
+            self.newest = self.newest[0], {}
+        self.shape = shape
 
 
 class TrainerProbe:
@@ -137,7 +151,8 @@ class TrainerProbe:
         finding.template = job.template
         if any(asked is finding for asked in self._in_flight.values()):
             return False
-        return now_s >= finding.due_s(started=bool(self._cluster.trainers(job)))
+        finding.started = bool(self._cluster.trainers(job))
+        return now_s >= finding.due_s
 
     def _ask(self, jobs: list[Job], now_s: float, grace_s: int) -> None:
         """Sends dry runs, a few at a time, until all are answered or the tick's time is over."""
@@ -205,9 +220,16 @@ def _shape(spec: Mapping[str, Any]) -> TrainerShape:
 
 def _see_newest(trainers: LiveTrainers, finding: _Finding) -> None:
     """Records the newest trainer's requests, unless it hosts the master, which makes it larger."""
-    for pod in trainers.pods:
-        if not pod.master and pod.trainer_id >= finding.newest[0]:
+    others = [pod for pod in trainers.pods if not pod.master]
+    for pod in others:
+        if pod.trainer_id > finding.newest[0]:
             finding.newest = (pod.trainer_id, pod.requests)
+    finding.newest_lives = any(pod.requests == finding.newest[1] for pod in others)
+
+
+def _is_smaller(requests: Resources, before: Resources) -> bool:
+    """Whether a trainer requests less of a resource than before."""
+    return any(requests.get(name, 0) < amount for name, amount in before.items())
 
 
 def _largest(*requests: Resources) -> Resources:

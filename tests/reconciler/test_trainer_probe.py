@@ -8,7 +8,7 @@ from kube import errors, request
 from kube.request import Request
 from policy.snapshot import Job
 from reconciler.status import WAITING
-from tests.reconciler import admission
+from tests.reconciler import admission, objects
 from tests.reconciler.world import Process, World
 
 
@@ -131,6 +131,65 @@ def test_a_template_is_tried_once_and_again_after_ten_minutes(
 
     assert (at_first, len(world.api.dry_runs)) == (1, 2)
     assert _known(process).requests["cpu"] == 5100
+
+
+def test_the_size_of_trainers_that_are_gone_is_forgotten() -> None:
+    """The injector is gone and the nodes are smaller: the job starts again after ten minutes."""
+    world = World(10)
+    process = Process(world)
+    world.api.admission.append(admission.sidecar_injector("6"))
+    world.add_job("net", 1, 4, cpu=4)
+    process.run(5)
+    large = [pod.requests["cpu"] for pod in world.running("net")]
+    world.api.admission.clear()
+    world.ask(request.delete(request.NODES, None, "n0"))
+    for pod in world.pods("net"):
+        world.remove(pod)
+    world.ask(request.create(request.NODES, None, objects.node("m0", 9)))
+    process.run(5)
+    waits = world.pods("net") == []
+    world.clock.advance(600)
+    process.run(5)
+    process.stop()
+
+    assert (large, waits) == ([10_000], True)
+    assert [pod.requests["cpu"] for pod in world.running("net")] == [4_000] * 2
+
+
+def test_a_dry_run_that_became_smaller_counts_more_than_older_trainers(
+    world: World, process: Process
+) -> None:
+    """They run on, and new ones are as small as they really are."""
+    world.api.admission.append(admission.sidecar_injector())
+    world.add_job("net", 2, 2)
+    process.run(5)
+    before = _known(process).requests["cpu"]
+    world.api.admission.clear()
+    world.clock.advance(600)
+    process.run(3)
+
+    assert (before, _known(process).requests["cpu"]) == (5_100, 5_000)
+
+
+def test_refusals_while_a_job_fills_its_quota_do_not_delay_its_next_start(
+    world: World, process: Process
+) -> None:
+    """Each refresh is refused while it runs; it starts again as soon as its trainers have ended."""
+    world.api.admission.append(admission.quota(world.api, "net", pods=4))
+    world.add_job("net", 4, 4)
+    process.run(5)
+    for _ in range(120):
+        process.round()
+        world.step(60)
+    process.round()
+    world.change_job("net", {"spec": {"suspend": True}})
+    process.run(5)
+    ended = world.pods("net")
+    world.change_job("net", {"spec": {"suspend": False}})
+    process.round()
+
+    assert ended == []
+    assert len(world.pods("net")) == 4
 
 
 def test_a_job_that_is_gone_is_forgotten(world: World, process: Process) -> None:
