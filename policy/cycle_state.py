@@ -372,7 +372,7 @@ class CycleState:
                     tuple(nodes),
                     _REASON_OF[tier],
                     master=draft.masterless and tier is Tier.GUARANTEED,
-                    avoided_nodes=self.avoided_nodes.names(draft.job),
+                    avoided_nodes=self.avoided_nodes.names(draft.job, tier),
                 )
                 for draft in self.drafts
                 for tier, nodes in draft.creates.items()

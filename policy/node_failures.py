@@ -5,6 +5,7 @@ is kept. One job never tells whether its program or a node is to blame; how many
 many jobs, tells more (docs/decisions/0019).
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
@@ -14,6 +15,7 @@ from policy.backoff import pause_s
 from policy.cluster_state import ClusterState
 from policy.live_trainers import START_S, LiveTrainers, failed_at_start, is_surplus
 from policy.model import NodePool
+from policy.names import Tier
 from policy.snapshot import Constraints, Job, Phase, Pod, Requirement
 
 NODE_NAME = "metadata.name"
@@ -72,18 +74,58 @@ def avoided_until(failed: Iterable[Pod], now_s: float) -> dict[str, float]:
     return until_s
 
 
-def _blames_itself(failing: Collection[str], running: Collection[str]) -> bool:
-    """Whether a job is the cause of its failures: it fails on too many of its nodes."""
-    return len(failing) >= _MANY_NODES and len(failing) > len(running)
+def _blames_itself(failing: int, elsewhere: int) -> bool:
+    """Whether a job is the cause of its failures: it fails on too many of its nodes.
+
+    Args:
+        failing: Number of nodes where it fails.
+        elsewhere: Number of other nodes where it runs.
+    """
+    return failing >= _MANY_NODES and failing > elsewhere
 
 
-def _long_running(pods: Iterable[Pod], at_s: float) -> set[str]:
-    """The nodes where trainers ran at that time, and had done so for longer than failures take."""
-    return {
-        pod.node
+def _proved_s(pods: Iterable[Pod]) -> list[tuple[float, str]]:
+    """For each trainer that runs: when it had run for longer than failures take, and its node."""
+    return [
+        (pod.started_s + START_S, pod.node)
         for pod in pods
-        if pod.phase is Phase.RUNNING and not pod.deleting and 0 < pod.started_s <= at_s - START_S
-    }
+        if pod.phase is Phase.RUNNING and not pod.deleting and pod.started_s > 0
+    ]
+
+
+def _nodes_at(failed: Iterable[Pod], pods: Iterable[Pod]) -> dict[float, tuple[int, int]]:
+    """Time of a failure -> number of nodes that failed around it, and of others that ran then.
+
+    One pass in order of time: a job may have thousands of failures.
+    """
+    failures = sorted((failed_s(pod), pod.node) for pod in failed)
+    proved = sorted(_proved_s(pods))
+    failing = Counter[str]()
+    running: set[str] = set()
+    elsewhere: set[str] = set()
+    numbers: dict[float, tuple[int, int]] = {}
+    entered = expired = proved_count = 0
+    for at_s, _ in failures:
+        while entered < len(failures) and failures[entered][0] < at_s + _FIRST_S:
+            node = failures[entered][1]
+            failing[node] += 1
+            elsewhere.discard(node)
+            entered += 1
+        while failures[expired][0] <= at_s - _FIRST_S:
+            node = failures[expired][1]
+            failing[node] -= 1
+            if not failing[node]:
+                del failing[node]
+                elsewhere |= running & {node}
+            expired += 1
+        while proved_count < len(proved) and proved[proved_count][0] <= at_s:
+            node = proved[proved_count][1]
+            running.add(node)
+            if node not in failing:
+                elsewhere.add(node)
+            proved_count += 1
+        numbers[at_s] = len(failing), len(elsewhere)
+    return numbers
 
 
 class Blame:
@@ -91,11 +133,12 @@ class Blame:
 
     def __init__(self, pods: Collection[Pod]) -> None:
         """Looks at ended pods and at live ones."""
-        self._pods = pods
-        self._failed = [pod for pod in pods if failed_at_start(pod)]
+        failed = [pod for pod in pods if failed_at_start(pod)]
+        self._nodes_at = _nodes_at(failed, pods)
+        self._running = sum(p.phase is Phase.RUNNING and not p.deleting for p in pods)
         self._first = {
             node_batch[0].uid
-            for node_batches in batches(self._failed).values()
+            for node_batches in batches(failed).values()
             for node_batch in node_batches
         }
 
@@ -111,17 +154,14 @@ class Blame:
         """Whether the node is to blame: the job runs elsewhere, or has had this failure already."""
         if not failed_at_start(pod):
             return False
-        at_s = failed_s(pod)
-        failing = {p.node for p in self._failed if abs(failed_s(p) - at_s) < _FIRST_S}
-        running = _long_running(self._pods, at_s) - failing
-        if _blames_itself(failing, running):
+        failing, elsewhere = self._nodes_at[failed_s(pod)]
+        if _blames_itself(failing, elsewhere):
             return False
-        return bool(running) or self.repeats(pod)
+        return elsewhere > 0 or self.repeats(pod)
 
     def is_of_surplus(self, pod: Pod, min_trainers: int) -> bool:
         """Whether a surplus trainer failed while the job's minimum, and at least one other, runs."""
-        running = sum(p.phase is Phase.RUNNING and not p.deleting for p in self._pods)
-        return is_surplus(pod) and running >= max(1, min_trainers)
+        return is_surplus(pod) and self._running >= max(1, min_trainers)
 
 
 class AvoidedNodes:
@@ -142,22 +182,29 @@ class AvoidedNodes:
         """Node -> namespace -> until when each of its jobs avoids the node."""
         self.by_job: dict[str, Mapping[str, float]] = {}
         """As `Plan.avoided`, of the jobs that `avoiding` was asked for."""
+        self._waived: set[str] = set()
+        """Keys of jobs whose guaranteed trainers may run on the nodes that the job avoids."""
         for job in cluster.jobs.values():
             trainers = cluster.live_trainers(job)
             if trainers.failed_at_start:
                 self._add(job, trainers, now_s)
 
     def _add(self, job: Job, trainers: LiveTrainers, now_s: float) -> None:
-        own = self._own[job.key] = avoided_until(trainers.failed_at_start, now_s)
-        if not _blames_itself(own, _long_running(trainers.pods, now_s) - own.keys()):
-            for node, end_s in own.items():
-                self._votes.setdefault(node, {}).setdefault(job.namespace, []).append(end_s)
+        own = avoided_until(trainers.failed_at_start, now_s)
+        proved = {node for proved_s, node in _proved_s(trainers.pods) if proved_s <= now_s}
+        elsewhere = len(proved - own.keys())
+        if _blames_itself(len(own), elsewhere):
+            return
+        self._own[job.key] = own
+        for node, end_s in own.items() if elsewhere else ():
+            self._votes.setdefault(node, {}).setdefault(job.namespace, []).append(end_s)
 
     def of(self, job: Job) -> dict[str, float]:
         """Node -> until when a job avoids it, the latest `MAX_AVOIDED`.
 
-        It avoids nodes where its own trainers failed, and those where several other jobs' did. All
-        jobs of another namespace count as one: they may be one tenant's, with the same fault.
+        It avoids nodes where its own trainers failed, unless it blames itself, and those where
+        several other jobs' did that run elsewhere. All jobs of another namespace count as one: they
+        may be one tenant's, with the same fault.
         """
         avoided = dict(self._own.get(job.key, {}))
         for node, by_namespace in self._votes.items():
@@ -179,9 +226,19 @@ class AvoidedNodes:
         self.by_job[job.key] = avoided
         return replace(job, constraints=without(job.constraints, avoided))
 
-    def names(self, job: Job) -> tuple[str, ...]:
-        """The nodes that new trainers of the job must not run on, in order of name."""
-        return tuple(sorted(self.by_job.get(job.key, ())))
+    def waive(self, key: str) -> None:
+        """Lets guaranteed trainers of a job run on nodes that it avoids: no other has room."""
+        self._waived.add(key)
+
+    def names(self, job: Job, tier: Tier | None = None) -> tuple[str, ...]:
+        """The nodes that new trainers of the job must not run on, in order of name.
+
+        Args:
+            job: The job.
+            tier: Tier of trainers for which nodes were chosen; None for those that wait for nodes.
+        """
+        waived = tier is Tier.GUARANTEED and job.key in self._waived
+        return () if waived else tuple(sorted(self.by_job.get(job.key, ())))
 
     def _has_other(self, job: Job, avoided: Collection[str]) -> bool:
         """Whether a trainer could ever run on another node."""

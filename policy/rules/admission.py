@@ -112,12 +112,21 @@ def _reserve_job(state: CycleState, draft: JobDraft, missing: int) -> list[str]:
 
 
 def _reserve_trainers(state: CycleState, draft: JobDraft, missing: int) -> list[Reservation]:
-    """Reserves capacity and quota for up to `missing` trainers."""
+    """Reserves capacity and quota for up to `missing` trainers.
+
+    On nodes that the job avoids only where they fit on no others: a crash may have been its own,
+    and a node that fails again costs less than a minimum that waits.
+    """
     job = draft.job
+    constraints, submitted = job.constraints, state.cluster.jobs[draft.key].constraints
     trainer_reservations: list[Reservation] = []
     while len(trainer_reservations) < missing and state.quotas.allow(job):
         requests = draft.requests(first=not trainer_reservations)
-        reservation = reservations.reserve(state, requests, job.constraints, pooled=True)
+        reservation = reservations.reserve(state, requests, constraints, pooled=True)
+        if reservation is None and constraints != submitted:
+            state.avoided_nodes.waive(draft.key)
+            constraints = submitted
+            continue
         if reservation is None:
             break
         trainer_reservations.append(reservation)
@@ -166,8 +175,9 @@ def _explain(state: CycleState, draft: JobDraft, missing: int, *, served: bool) 
         server_figures: dict[str, Figure] = {"servers": server_count, "needs": job.servers.requests}
         draft.set_reason(Reason.WAITING_FOR_ROOM, server_figures)
         return
-    names = state.capacity.open_nodes(job.constraints, pooled=True)
-    largest = state.largest(job.constraints)
+    constraints = state.cluster.jobs[draft.key].constraints  # avoided nodes were tried, too
+    names = state.capacity.open_nodes(constraints, pooled=True)
+    largest = state.largest(constraints)
     if amounts.within(needs, largest) and any(
         amounts.within(needs, state.cluster.nodes[name].allocatable) for name in names
     ):

@@ -11,7 +11,7 @@ from policy.names import Tier
 from policy.reasons import Reason
 from policy.rules import reservations, self_preemption
 from policy.rules.admission import is_held
-from policy.snapshot import Pod
+from policy.snapshot import Constraints, Pod, Resources
 
 
 def restore_masters(state: CycleState) -> None:
@@ -41,7 +41,7 @@ def _maintain(state: CycleState, draft: JobDraft, host: Pod) -> None:
 def _make_room(state: CycleState, draft: JobDraft, host: Pod) -> None:
     """Releases trainers for a host that exists and whose capacity another pod has taken."""
     node, victims = self_preemption.fewest_victims(
-        state, draft, host.requests, pooled=True, allow_master_host=True
+        state, draft, host.requests, host.constraints, pooled=True, allow_master_host=True
     )
     _release(state, draft, victims, node)
     if victims:
@@ -49,19 +49,33 @@ def _make_room(state: CycleState, draft: JobDraft, host: Pod) -> None:
 
 
 def _replace(state: CycleState, draft: JobDraft) -> None:
-    """Creates one guaranteed trainer, and releases at least one live trainer for it."""
+    """Creates one guaranteed trainer, and releases at least one live trainer for it.
+
+    On a node that the job avoids where no other helps.
+    """
     job, requests = draft.job, draft.requests(first=True)
-    node, _ = state.capacity.choose_node(requests, job.constraints, pooled=True)
-    victims = draft.live[:1] if node else []
-    if not node:
-        node, victims = self_preemption.fewest_victims(
-            state, draft, requests, pooled=True, allow_master_host=True
-        )
+    node, victims = _host_node(state, draft, requests, job.constraints)
+    submitted = state.cluster.jobs[draft.key].constraints
+    if not victims and submitted != job.constraints:
+        node, victims = _host_node(state, draft, requests, submitted)
+        state.avoided_nodes.waive(draft.key)
     _release(state, draft, victims, node)
     if victims:
         state.reserve(job, node, requests)
         reservations.release_excess(state, draft, node)
         draft.add_creates(Tier.GUARANTEED, [node])
+
+
+def _host_node(
+    state: CycleState, draft: JobDraft, requests: Resources, constraints: Constraints
+) -> tuple[str, list[Pod]]:
+    """A node for a trainer that hosts the master, and the trainers to release for it."""
+    node, _ = state.capacity.choose_node(requests, constraints, pooled=True)
+    if node:
+        return node, draft.live[:1]
+    return self_preemption.fewest_victims(
+        state, draft, requests, constraints, pooled=True, allow_master_host=True
+    )
 
 
 def _release(state: CycleState, draft: JobDraft, victims: list[Pod], node: str) -> None:

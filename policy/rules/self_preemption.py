@@ -4,13 +4,14 @@ from policy import amounts
 from policy.cycle_state import CycleState, JobDraft
 from policy.free_capacity import When
 from policy.live_trainers import is_surplus
-from policy.snapshot import Pod, Resources
+from policy.snapshot import Constraints, Pod, Resources
 
 
 def fewest_victims(
     state: CycleState,
     draft: JobDraft,
     requests: Resources,
+    constraints: Constraints,
     *,
     pooled: bool,
     allow_master_host: bool,
@@ -24,10 +25,11 @@ def fewest_victims(
         state: The plan so far.
         draft: The job.
         requests: Requests of the pod that needs capacity.
+        constraints: Where that pod may run.
         pooled: Whether node pools apply to it.
         allow_master_host: Whether the trainer that hosts the master may be released, too.
     """
-    open_nodes = state.capacity.open_nodes(draft.job.constraints, pooled=pooled)
+    open_nodes = state.capacity.open_nodes(constraints, pooled=pooled)
     victims_by_node: dict[str, list[Pod]] = {}
     options: list[tuple[str, list[Pod]]] = []
     for pod in draft.live:

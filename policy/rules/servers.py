@@ -12,7 +12,7 @@ from policy.plan import ReleaseServer
 from policy.reasons import Reason
 from policy.rules import reservations, self_preemption
 from policy.rules.reservations import Reservation
-from policy.snapshot import RESTART_S, Pod, ServerSpec
+from policy.snapshot import RESTART_S, Constraints, Pod, ServerSpec
 
 _WITHOUT_CLAIM_S = 300.0
 """How long Kubernetes itself waits before it gives up the pods of a node that is not ready."""
@@ -75,8 +75,13 @@ def confirm_initial(
 
 
 def _reserve(state: CycleState, draft: JobDraft, spec: ServerSpec) -> Reservation | None:
-    constraints = state.cluster.jobs[draft.key].constraints  # also on nodes that trainers avoid
+    constraints = _constraints(state, draft)
     return reservations.reserve(state, spec.requests, constraints, pooled=False)
+
+
+def _constraints(state: CycleState, draft: JobDraft) -> Constraints:
+    """Where servers may run: also on nodes that trainers avoid."""
+    return state.cluster.jobs[draft.key].constraints
 
 
 def _release_all(state: CycleState, draft: JobDraft, pods: list[Pod]) -> None:
@@ -144,7 +149,12 @@ def _replace_missing(state: CycleState, draft: JobDraft, spec: ServerSpec, pods:
 def _make_room(state: CycleState, draft: JobDraft, spec: ServerSpec, number: int) -> str:
     """Releases trainers of the job for a server; its node, or "" where that does not help."""
     node, victims = self_preemption.fewest_victims(
-        state, draft, spec.requests, pooled=False, allow_master_host=False
+        state,
+        draft,
+        spec.requests,
+        _constraints(state, draft),
+        pooled=False,
+        allow_master_host=False,
     )
     for pod in victims:
         figures: dict[str, Figure] = {"new_node": node, "server": number}

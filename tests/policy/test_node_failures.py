@@ -1,5 +1,7 @@
 """Which nodes jobs avoid, and which failures count against them."""
 
+import random
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +12,18 @@ from policy.model import NodePool, Policy
 from policy.names import Tier
 from policy.node_failures import MAX_AVOIDED, AvoidedNodes, Blame
 from policy.planner import plan
+from policy.reasons import Reason
 from policy.snapshot import Constraints, Job, Phase, Pod, Requirement
-from tests.support.builders import NOW_S, cluster_state, job, node, server, servers, trainer
+from tests.support.builders import (
+    NOW_S,
+    cluster_state,
+    job,
+    node,
+    server,
+    servers,
+    service,
+    trainer,
+)
 
 _JOB = job("a", 1, 20)
 _NODES = [node(f"n{i}") for i in range(5)]
@@ -88,7 +100,8 @@ def test_trainers_created_after_a_failure_count_again() -> None:
 
 def test_a_job_avoids_a_limited_number_of_nodes() -> None:
     """The ones that failed last: each is an entry in the spec of its trainers."""
-    avoided = _avoided([_failed(i, f"n{i:02}", 100 - i) for i in range(15)])
+    pods = [trainer(_JOB, 20 + i, f"m{i}") for i in range(15)]
+    avoided = _avoided([*pods, *(_failed(i, f"n{i:02}", 100 - i) for i in range(15))])
 
     assert sorted(avoided) == [f"n{i:02}" for i in range(15 - MAX_AVOIDED, 15)]
 
@@ -114,17 +127,33 @@ def test_all_avoid_a_node_where_several_jobs_failed(
     """Jobs of another namespace count as one: no tenant closes a node to the others."""
     jobs = _jobs(*namespaces)
     pods = [_failed(0, "n0", 10.0 + i, owner) for i, owner in enumerate(jobs)]
+    pods += [trainer(owner, 1, "n4") for owner in jobs]
 
     assert _avoided(pods, _JOB, *jobs) == ({"n0": NOW_S - 12 + 600} if avoided else {})
 
 
-def test_a_job_that_fails_on_many_nodes_accuses_none() -> None:
-    """It avoids them itself, which costs nobody else anything."""
-    jobs = _jobs("ml", "ml", "ml")
-    pods = [_failed(i, f"n{i}", 10, owner) for owner in jobs for i in range(3)]
+@pytest.mark.parametrize(
+    "others", [(), ("n0", NOW_S - 100), ("n4", NOW_S - 29)], ids=["nothing", "there", "briefly"]
+)
+def test_a_job_that_has_run_nowhere_else_has_no_vote(others: tuple[Any, ...]) -> None:
+    """Programs that always crash would close a node to everybody; each avoids it itself."""
+    jobs = _jobs("x", "y", "z")
+    pods = [_failed(0, "n0", 10.0, owner) for owner in jobs]
+    if others:
+        pods += [trainer(owner, 1, others[0], started_s=others[1]) for owner in jobs]
 
     assert _avoided(pods, _JOB, *jobs) == {}
-    assert sorted(_avoided(pods, *jobs, of=jobs[0])) == ["n0", "n1", "n2"]
+    assert list(_avoided(pods, *jobs, of=jobs[0])) == ["n0"]
+
+
+def test_a_job_that_fails_on_many_nodes_accuses_none() -> None:
+    """Nor does it avoid them: it would fail or work anywhere, and only wait."""
+    jobs = _jobs("ml", "ml", "ml")
+    pods = [_failed(i, f"n{i}", 10, owner) for owner in jobs for i in range(3)]
+    pods += [trainer(owner, 3, "n4") for owner in jobs]
+
+    assert _avoided(pods, _JOB, *jobs) == {}
+    assert _avoided(pods, *jobs, of=jobs[0]) == {}
 
 
 def test_a_job_that_runs_on_more_nodes_than_it_fails_on_does_accuse() -> None:
@@ -145,6 +174,48 @@ def test_a_plan_makes_no_trainer_on_an_avoided_node() -> None:
     assert {create.avoided_nodes for create in new_plan.creates} == {("n0",)}
     assert {create.tier for create in new_plan.creates} == {Tier.GUARANTEED, Tier.SURPLUS}
     assert list(new_plan.avoided) == ["ml/a"]
+
+
+@pytest.mark.parametrize(("low", "where"), [(15, ["n1"]), (25, ["n0", "n1"])])
+def test_a_minimum_that_fits_nowhere_else_does_not_avoid_a_node(low: int, where: list[str]) -> None:
+    """It prefers other nodes, but does not wait for them; surplus does."""
+    owner = job("a", low, 40)
+    state = cluster_state([node("n0", 100), node("n1", 100)], [owner], [_failed(0, "n0")])
+    new_plan = plan(state, Policy(), NOW_S)
+    by_tier = {create.tier: create for create in new_plan.creates}
+    avoided = {tier: create.avoided_nodes for tier, create in by_tier.items()}
+
+    assert sorted(set(by_tier[Tier.GUARANTEED].nodes)) == where
+    assert by_tier[Tier.GUARANTEED].count == low
+    assert avoided.pop(Tier.GUARANTEED) == (() if "n0" in where else ("n0",))
+    assert set(avoided.values()) <= {("n0",)}
+    assert list(new_plan.avoided["ml/a"]) == ["n0"]
+
+
+@pytest.mark.parametrize(("room", "where", "avoided"), [(12, "n1", ("n0",)), (5, "n0", ())])
+def test_a_master_returns_to_an_avoided_node_where_no_other_has_room(
+    room: int, where: str, avoided: tuple[str, ...]
+) -> None:
+    """Without it the job would soon have nothing to do."""
+    owner = replace(_JOB, min_trainers=1, max_trainers=1, master=True)
+    live = trainer(owner, 1, "n1", Tier.GUARANTEED)
+    failed = _failed(0, "n0", owner=owner)
+    state = cluster_state([node("n0", 6), node("n1", room)], [owner], [failed, live])
+    new_plan = plan(state, Policy(), NOW_S)
+
+    assert [create.nodes for create in new_plan.creates] == [(where,)]
+    assert [create.avoided_nodes for create in new_plan.creates] == [avoided]
+    assert [release.pod for release in new_plan.releases] == [live.name]
+
+
+def test_a_job_that_waits_is_told_about_all_nodes() -> None:
+    """Those that it avoids were tried, too."""
+    owner = job("a", 1, 1, cpu=19.95, master=True)
+    pods = [_failed(0, "n0", owner=owner), service("web", 15, "n0")]
+    state = cluster_state([node("n0", 30), node("n1", 20)], [owner], pods)
+    (job_plan,) = plan(state, Policy(), NOW_S).jobs
+
+    assert job_plan.reason is Reason.WAITING_FOR_ROOM
 
 
 @pytest.mark.parametrize("other", [None, node("n1", 4), node("n1", unschedulable=True)])
@@ -258,3 +329,43 @@ def test_failures_of_surplus_are_excused_while_the_minimum_runs(
 
     assert blame.is_of_surplus(failed, low) == excused
     assert not blame.is_of_node(failed)
+
+
+class _Counted(list[Pod]):
+    """Pods, and how often they were looked through."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[Pod]:
+        self.times += 1
+        return super().__iter__()
+
+
+def test_all_pods_are_looked_through_once_for_all_failures() -> None:
+    """A job of thousands of trainers may fail as a whole, in one tick."""
+    pods = _Counted(_failed(i, f"n{i}", 10.0 + i) for i in range(100))
+    blame = Blame(pods)
+    times = pods.times
+    for number in range(100):
+        blame.excuses(pods[number], 1)
+
+    assert pods.times == times
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_blame_goes_by_what_failed_and_ran_around_each_failure(seed: int) -> None:
+    """Failures within ten minutes, and trainers that had run for thirty seconds."""
+    rng = random.Random(seed)  # noqa: S311
+    nodes = [f"n{i}" for i in range(rng.randint(2, 8))]
+    failed = [_failed(i, rng.choice(nodes), rng.randint(0, 30) * 100.0) for i in range(12)]
+    running = [
+        trainer(_JOB, 20 + i, rng.choice(nodes), started_s=NOW_S - rng.randint(0, 30) * 100)
+        for i in range(rng.randint(0, 6))
+    ]
+    blame = Blame([*failed, *running])
+
+    for pod in failed:
+        failing = {p.node for p in failed if abs(p.ended_s - pod.ended_s) < 600}
+        ran = {p.node for p in running if p.started_s <= pod.ended_s - 30} - failing
+        own = len(failing) >= 3 and len(failing) > len(ran)
+        assert blame.is_of_node(pod) == (not own and (bool(ran) or blame.repeats(pod)))

@@ -4,8 +4,10 @@ from collections import Counter
 
 import pytest
 
+from kube import request
 from kube.request import PODS
 from policy.snapshot import Phase, Pod
+from tests.reconciler import objects
 from tests.reconciler.world import Process, World
 
 MINUTES = 10
@@ -143,3 +145,42 @@ def test_a_trainer_is_kept_off_the_node_by_its_own_affinity(world: World, proces
     assert term == {
         "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n0"]}]
     }
+
+
+def _crash_once(process: Process, world: World, crashes: int) -> int:
+    """Ends some trainers of job a at their start; seconds until all are back."""
+    process.run(4)
+    everyone = world.running("a")
+    for pod in everyone[:crashes]:
+        world.end(pod, Phase.FAILED)
+    for waited_s in range(700):
+        process.run(1)
+        if len(world.running("a")) == len(everyone):
+            return waited_s
+    return 700
+
+
+@pytest.mark.parametrize("crashes", [1, 4])
+def test_a_crash_costs_a_minimum_that_needs_all_nodes_one_back_off(crashes: int) -> None:
+    """No other node has room for its trainers, so it does not wait ten minutes for one."""
+    world = World(10, 10)
+    process = Process(world)
+    world.add_job("a", 4, 4)
+    waited_s = _crash_once(process, world, crashes)
+    process.stop()
+
+    assert waited_s < 30
+
+
+def test_a_crash_on_many_nodes_costs_a_minimum_one_back_off() -> None:
+    """The job blames itself, and avoids no node: a file system was away for seconds."""
+    world = World(16, 16, 16, 16)
+    web = objects.pod("web", 14)
+    web = {**web, "spec": {**web["spec"], "nodeName": "n3"}, "status": {"phase": "Running"}}
+    world.ask(request.create(PODS, "shop", web))
+    process = Process(world)
+    world.add_job("a", 9, 9, backoffLimit=20)
+    waited_s = _crash_once(process, world, 9)
+    process.stop()
+
+    assert waited_s < 60

@@ -17,6 +17,7 @@ from tests.support.builders import (
     node,
     server,
     servers,
+    service,
     trainer,
 )
 
@@ -74,7 +75,8 @@ def test_a_requested_node_is_no_avoided_one() -> None:
     failed = trainer(_NEW, 0, "n0", phase=Phase.FAILED, ran_s=1.0, ended_s=NOW_S - 9.0)
     busy = trainer(_NEW, 1, "n1", Tier.GUARANTEED)
 
-    new_plan = _plan([node("n0", 9), node("n1", 6)], [_NEW], [failed, busy])
+    pods = [failed, busy, service("web", 6, "n0")]
+    new_plan = _plan([node("n0", 9), node("n1", 6)], [_NEW], pods)
 
     assert [create.avoided_nodes for create in _requests(new_plan)] == [("n0",)]
 
