@@ -42,9 +42,4 @@ def _matches(node: Node, labels: dict[str, str]) -> bool:
 
 
 def _needs_none(pod: Pod) -> bool:
-    requirements = (part for term in pod.constraints.terms for part in term)
-    return (
-        is_surplus(pod)
-        or pod.deleting
-        or any(requirement.key == "metadata.name" for requirement in requirements)
-    )
+    return is_surplus(pod) or pod.deleting or bool(pod.constraints.only_node)

@@ -54,6 +54,14 @@ def test_a_node_that_is_needed_is_filled() -> None:
     assert not _plan(_SURPLUS, daemon, leaving).creates
 
 
+def test_a_guaranteed_trainer_that_avoids_other_nodes_needs_its_node() -> None:
+    """It names a node as the pods of a DaemonSet do, but one where it does not run."""
+    away = Constraints(terms=((Requirement("metadata.name", "NotIn", ("n2",)),),))
+    careful = trainer(_JOB, 2, "n0", Tier.GUARANTEED, constraints=away)
+
+    assert _plan(_SURPLUS, careful).creates
+
+
 def test_other_nodes_are_filled_whoever_needs_them() -> None:
     """Nodes are vacated only where the policy says so."""
     other = Autoscaling(vacate={"pool": "on-demand", "a": "b"})
