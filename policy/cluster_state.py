@@ -8,6 +8,7 @@ Not thread-safe: its owner locks.
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from math import inf
 
 from policy import amounts
 from policy.fits import Fits, Prices
@@ -259,9 +260,12 @@ class ClusterState:
             return 0
         return job.servers.count if self.trainers(job) or self.servers_of(job) else 0
 
-    def usable(self, pools: tuple[NodePool, ...] = ()) -> UsableCapacity:
-        """The nodes of the pools that trainers may use, with sums; valid until the next change."""
-        self._usable.refresh(self.jobs.values(), pools, self._prices.changes)
+    def usable(self, pools: tuple[NodePool, ...] = (), now_s: float = inf) -> UsableCapacity:
+        """The nodes of the pools that trainers may use, with sums; valid until the next change.
+
+        By default no node that is not ready counts, however short that is.
+        """
+        self._usable.refresh(self.jobs.values(), pools, self._prices.changes, now_s)
         return self._usable
 
     def share(self, job: Job, trainers: int, weights: Mapping[str, int]) -> float:

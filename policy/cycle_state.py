@@ -184,7 +184,8 @@ class CycleState:
         self.capacity = FreeCapacity(cluster, policy, now_s)
         self.quotas = ceilings.Quotas(policy, cluster)
         self.drafts = self._new_drafts()
-        now, self._usable = datetime.fromtimestamp(now_s, UTC), cluster.usable(policy.node_pools)
+        now = datetime.fromtimestamp(now_s, UTC)
+        self._usable = cluster.usable(policy.node_pools, now_s)
         limits = ceilings.load_limits(policy, self._usable.allocatable, now)
         self.load = ceilings.Load(limits, self._usable.in_use)
         for node in self.capacity.nodes_with(When.LATER):
@@ -200,15 +201,13 @@ class CycleState:
         """uid -> node of the waiting trainers for which capacity is reserved."""
         self.unschedulable_pods: list[Pod] = []
         """Waiting pods that fit on no node, even without surplus trainers."""
-        self.released: set[str] = set()
-        """uids of trainers that this plan releases."""
+        self.released: set[str] = set()  # uids of trainers that this plan releases
         self.server_releases: list[ReleaseServer] = []  # parameter servers to delete
         self.short: set[str] = set()  # these two as in `Plan`
         self.gave_up: set[str] = set()
         self.failed_moves: dict[MoveKey, FailedMove] = {}
         """Moves for which no donor was found, in this plan or recently."""
-        self.deferred = False
-        """Whether some moves were not tried and are left to the next plan."""
+        self.deferred = False  # whether moves were not tried and are left to the next plan
         self._releases: list[Release] = []
         self._largest: dict[Constraints, dict[str, int]] = {}
         self._by_key = {draft.key: draft for draft in self.drafts}

@@ -56,6 +56,32 @@ def test_the_reserve_is_a_share_of_the_nodes_that_trainers_may_use(
     assert _target([*usable, *useless], [], policy) == 180
 
 
+@pytest.mark.parametrize(
+    ("fields", "target"),
+    [
+        ({"unready_s": NOW_S - 59}, 180),
+        ({"unready_s": NOW_S - 60}, 162 + 17),
+        ({"unready_s": NOW_S - 10, "silent": True}, 162 + 17),
+    ],
+    ids=["restarts", "not ready for a minute", "silent"],
+)
+def test_a_node_counts_until_it_is_lost(fields: dict[str, Any], target: int) -> None:
+    """A restart of its kubelet takes seconds. The 17 trainers of a lost node are no load of others."""
+    nodes = [node(f"n{number}", 20) for number in range(9)]
+    taint = Taint("node.kubernetes.io/not-ready", "", "NoExecute")
+    nodes.append(node("n9", 20, ready=False, taints=(taint,), **fields))
+
+    assert _target(nodes, []) == target
+
+
+def test_the_time_alone_takes_a_node_out() -> None:
+    """Nothing of it changes when it has been not ready for too long."""
+    cluster = cluster_state([node("n0", 10), node("n1", 20, ready=False, unready_s=NOW_S)])
+
+    assert cluster.usable(now_s=NOW_S + 59).allocatable["cpu"] == 30_000
+    assert cluster.usable(now_s=NOW_S + 60).allocatable["cpu"] == 10_000
+
+
 def test_growth_in_place_on_a_node_that_trainers_may_not_use_takes_nothing_of_the_reserve() -> None:
     """A service on a cordoned node may become larger there; the other nodes keep their load."""
     usable = [node(f"n{number}", 20) for number in range(10)]
