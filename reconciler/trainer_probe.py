@@ -5,6 +5,7 @@ Pod Security, policies. The plan counts with what comes out, and a job whose tra
 refused is not started. Every generation of a template is tried once, and again after some minutes.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, replace
@@ -24,6 +25,8 @@ from runtime import clock
 
 _IN_FLIGHT = 4
 """Dry runs at one time: half of the writers, so that hanging webhooks do not stop writes."""
+_IN_FLIGHT_PER_NAMESPACE = 3
+"""A webhook that hangs for one namespace leaves a slot for the others."""
 _PER_TICK = 32
 _WAIT_S = 0.2
 """Answers usually take milliseconds."""
@@ -49,6 +52,7 @@ class TrainerShape:
 class _Finding:
     """What is known about the trainers of one job."""
 
+    namespace: str
     template: Mapping[str, object]
     since_s: float
     asked_s: float = 0.0
@@ -139,15 +143,23 @@ class TrainerProbe:
         """
         jobs = [job for job in self._cluster.jobs.values() if _is_probed(job)]
         due = [job for job in jobs if self._is_due(job, now_s)]
-        due.sort(key=lambda job: bool(self._cluster.trainers(job)))  # those that wait come first
-        self._ask(due[:_PER_TICK], now_s, grace_s)
+        self._ask(self._in_order(due)[:_PER_TICK], now_s, grace_s)
         for job in jobs:
             self._apply(job, self._findings[job.uid], now_s)
+
+    def _in_order(self, due: list[Job]) -> list[Job]:
+        """Jobs that wait come first; among them, namespaces take turns."""
+        due_in_namespace = Counter[str]()
+        turns: dict[str, int] = {}
+        for job in due:
+            turns[job.uid] = due_in_namespace[job.namespace]
+            due_in_namespace[job.namespace] += 1
+        return sorted(due, key=lambda job: (bool(self._cluster.trainers(job)), turns[job.uid]))
 
     def _is_due(self, job: Job, now_s: float) -> bool:
         finding = self._findings.get(job.uid)
         if finding is None or finding.template != job.template:
-            finding = self._findings[job.uid] = _Finding(job.template, now_s)
+            finding = self._findings[job.uid] = _Finding(job.namespace, job.template, now_s)
         finding.template = job.template
         if any(asked is finding for asked in self._in_flight.values()):
             return False
@@ -160,8 +172,7 @@ class TrainerProbe:
         end_s = clock.monotonic_s() + self.wait_s
         self._collect(now_s)
         while queue or self._in_flight:
-            while queue and len(self._in_flight) < _IN_FLIGHT:
-                job = queue.pop()
+            while (job := self._next(queue)) is not None:
                 future = self._pool.submit(self._send, _dry_run(job, grace_s))
                 self._in_flight[future] = self._findings[job.uid]
             remaining_s = end_s - clock.monotonic_s()
@@ -169,6 +180,15 @@ class TrainerProbe:
                 return
             wait(self._in_flight, remaining_s, FIRST_COMPLETED)
             self._collect(now_s)
+
+    def _next(self, queue: list[Job]) -> Job | None:
+        """Takes the last job from the queue for which a slot is free; None where there is none."""
+        busy = Counter(finding.namespace for finding in self._in_flight.values())
+        if busy.total() < _IN_FLIGHT:
+            for position in reversed(range(len(queue))):
+                if busy[queue[position].namespace] < _IN_FLIGHT_PER_NAMESPACE:
+                    return queue.pop(position)
+        return None
 
     def _send(self, dry_run: request.Request) -> bytes | errors.KubeError:
         try:

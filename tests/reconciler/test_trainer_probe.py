@@ -1,5 +1,6 @@
 """What the API server makes of a trainer is known before one is created."""
 
+from concurrent.futures import Executor, Future
 from typing import Any
 
 import pytest
@@ -8,8 +9,10 @@ from kube import errors, request
 from kube.request import Request
 from policy.snapshot import Job
 from reconciler.status import WAITING
+from reconciler.trainer_probe import TrainerProbe
 from tests.reconciler import admission, objects
 from tests.reconciler.world import Process, World
+from tests.support import builders
 
 
 def _is_dry_run(api_request: Request) -> bool:
@@ -190,6 +193,32 @@ def test_refusals_while_a_job_fills_its_quota_do_not_delay_its_next_start(
 
     assert ended == []
     assert len(world.pods("net")) == 4
+
+
+class _NeverDone(Executor):
+    """Records what is sent; no answer ever comes."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+
+    def submit(self, _function: Any, /, *args: Any, **_: Any) -> Future[Any]:
+        """The request stays unanswered."""
+        self.paths.append(args[0].path)
+        return Future()
+
+
+def test_a_namespace_whose_dry_runs_hang_leaves_a_slot_for_others(world: World) -> None:
+    """However many jobs it has; its own jobs wait for each other."""
+    many = [builders.job(f"a{i:02}", namespace="hung") for i in range(50)]
+    cluster = builders.cluster_state(jobs=many)
+    pool = _NeverDone()
+    probe = TrainerProbe(world.api, cluster, pool)
+    probe.wait_s = 0.0
+    probe.update(builders.NOW_S, 10)
+    cluster.put_job(builders.job("z"))
+    probe.update(builders.NOW_S, 10)
+
+    assert sorted(path.split("/")[4] for path in pool.paths) == ["hung"] * 3 + ["ml"]
 
 
 def test_a_job_that_is_gone_is_forgotten(world: World, process: Process) -> None:
