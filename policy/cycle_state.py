@@ -25,7 +25,7 @@ from policy.plan import (
 )
 from policy.reasons import Reason
 from policy.snapshot import Constraints, Job, Pod, Resources
-from policy.stranding import StrandingNodes
+from policy.stranding import StrandingNodes, passing_taints
 
 _REASON_OF = {Tier.GUARANTEED: Reason.GUARANTEED, Tier.SURPLUS: Reason.SURPLUS}
 
@@ -218,7 +218,7 @@ class CycleState:
         jobs = [job for _, job in sorted(self.cluster.jobs.items())]
         protected = {ns: self.policy.protects(ns) for ns in {job.namespace for job in jobs}}
         self.avoided_nodes = AvoidedNodes(self.cluster, self.policy.node_pools, self.now_s)
-        stranding_nodes = StrandingNodes(self.cluster.nodes, self.now_s)
+        stranding_nodes = StrandingNodes(self.cluster.nodes, self.now_s, self.history.tainted_since)
         drafts = []
         for submitted in jobs:
             if protected[submitted.namespace]:
@@ -391,6 +391,7 @@ class CycleState:
             offered=self.offered,
             short=frozenset(self.short),
             unneeded=vacancy.unneeded_nodes(self.cluster, self.policy),
+            tainted=passing_taints(self.cluster.nodes),
             gave_up=frozenset(self.gave_up),
             failed_moves=self.failed_moves,
             avoided=self.avoided_nodes.by_job,

@@ -8,6 +8,7 @@ from policy.decisions import Figures, sentence
 from policy.names import NodeRequest, Tier
 from policy.reasons import Reason
 from policy.scheduling import UNMARKED, Scheduling
+from policy.stranding import TaintKey
 
 MoveKey = Hashable
 """Identifies moves between jobs that succeed or fail together; only compared for equality."""
@@ -39,6 +40,8 @@ class History:
     """Job uid -> since when no capacity was found for its minimum, by every plan since."""
     unneeded_since: Mapping[str, float] = field(default_factory=dict)
     """Node -> since when surplus alone has used it, in every plan since."""
+    tainted_since: Mapping[TaintKey, float] | None = None
+    """Since when the taints of `Plan.tainted` are there, 0 where that was before the first plan."""
     vain_requests: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     """Job uid -> (number, time of the last) of requests for nodes that did not come."""
     scheduling: Scheduling = UNMARKED
@@ -156,6 +159,8 @@ class Plan:
     """uids of jobs for whose minimum no capacity was found. For the next plan's history."""
     unneeded: frozenset[str] = field(default_factory=frozenset, compare=False)
     """Nodes that surplus alone uses, where the policy wants it to leave them."""
+    tainted: frozenset[TaintKey] = field(default_factory=frozenset, compare=False)
+    """Taints that make replacements of trainers after a while. For the next plan's history."""
     gave_up: frozenset[str] = frozenset()
     """uids of jobs whose request for nodes this plan takes back, as none came in time."""
     failed_moves: Mapping[MoveKey, FailedMove] = field(default_factory=dict, compare=False)

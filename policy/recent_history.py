@@ -9,6 +9,7 @@ from policy.creation_backoff import CreationBackoff, refused
 from policy.plan import FailedMove, History, MoveKey, Plan
 from policy.reasons import Reason
 from policy.scheduling import UNMARKED, Scheduling
+from policy.stranding import TaintKey
 
 _KEEP_RECLAIMED_S = 1800.0
 """Longer than the longest back-off of the services rule, so that its doubling is not lost."""
@@ -46,6 +47,7 @@ class RecentHistory:
         self._short_since: dict[str, float] = {}
         self._vain_requests: dict[str, tuple[int, float]] = {}
         self._unneeded_since: dict[str, float] = {}
+        self._tainted_since: dict[TaintKey, float] | None = None
         self._creation_backoffs: dict[str, CreationBackoff] = {}
 
     def record(self, plan: Plan, now_s: float, cool_down_s: float) -> None:
@@ -66,6 +68,10 @@ class RecentHistory:
         self._short_since = {uid: self._short_since.get(uid, now_s) for uid in plan.short}
         self._unneeded_since = {
             node: self._unneeded_since.get(node, now_s) for node in plan.unneeded
+        }
+        before = self._tainted_since
+        self._tainted_since = {
+            key: 0.0 if before is None else before.get(key, now_s) for key in plan.tainted
         }
         for uid in plan.gave_up:
             number, last_s = self._vain_requests.get(uid, (0, 0.0))
@@ -119,6 +125,7 @@ class RecentHistory:
             vain_requests=dict(self._vain_requests),
             scheduling=scheduling,
             unneeded_since=self._unneeded_since,
+            tainted_since=self._tainted_since,
             creation_backoffs=dict(self._creation_backoffs),
         )
 

@@ -1,34 +1,65 @@
 """Nodes whose trainers must be replaced elsewhere: those that are being drained, and lost ones.
 
 A PodDisruptionBudget lets a drain evict a guaranteed trainer only when its replacement runs. So a
-drain has to be recognised by its first sign: a cordon, or a taint that lets no such pod in.
+drain has to be recognised by its first sign: a cordon, or a taint that lets no such pod in. Agents
+of networks and disks taint a node for the seconds of their own restart, too; no list has all of
+their taints, so one that is not known as a drain's counts only when it has been there for a minute.
+The API says since when for NoExecute alone, so the plans remember it.
 """
 
 from collections.abc import Mapping
 
 from policy.placement import tolerated
-from policy.snapshot import Node, Pod, Taint, Toleration
+from policy.snapshot import RESTART_S, Node, Pod, Taint, Toleration
 
 _OF_CONDITIONS = "node.kubernetes.io/"
 """Prefix of the taints by which Kubernetes itself repeats a node's conditions, its readiness among
 them: these come and go. A drain's cordon is a field of the node, too."""
 _SHUT_DOWN = "node.kubernetes.io/out-of-service"
 """The one with that prefix that an admin adds, once a node is off for good."""
+_OF_DRAINS = (
+    "karpenter.sh/",
+    "ToBeDeletedByClusterAutoscaler",
+    "aws-node-termination-handler/",
+    "cloud.google.com/impending-node-termination",
+)
+"""Prefixes of the taints by which autoscalers and clouds announce that a node goes."""
+
+TaintKey = tuple[str, str]
+"""(node, key of a taint)."""
 
 
 class StrandingNodes:
     """The nodes of one plan that new pods of a job must not count on. Never changes."""
 
-    def __init__(self, nodes: Mapping[str, Node], now_s: float) -> None:
+    def __init__(
+        self,
+        nodes: Mapping[str, Node],
+        now_s: float,
+        tainted_since: Mapping[TaintKey, float] | None = None,
+    ) -> None:
         """Looks at every node once.
 
         Args:
             nodes: Node name -> node.
-            now_s: Seconds since the epoch: a node counts as lost after some time.
+            now_s: Seconds since the epoch: nodes count as lost, and some taints count, after a while.
+            tainted_since: Since when the `passing_taints` are there; a missing one is new. None
+                where nothing is known of them: all count.
         """
         closed = (name for name, n in nodes.items() if n.unschedulable or n.is_lost(now_s))
         self._for_all = frozenset(closed)
-        tainted = {name: _lasting(n.taints) for name, n in nodes.items() if n.taints}
+        since_s = {} if tainted_since is None else tainted_since
+        unknown_s = 0.0 if tainted_since is None else now_s
+
+        def counts(name: str, taint: Taint) -> bool:
+            age_s = now_s - since_s.get((name, taint.key), unknown_s)
+            return not _may_pass(taint) or age_s >= RESTART_S
+
+        tainted = {
+            name: tuple(taint for taint in _on_purpose(node.taints) if counts(name, taint))
+            for name, node in nodes.items()
+            if node.taints
+        }
         self._tainted = {name: taints for name, taints in tainted.items() if taints}
         self._by_tolerations: dict[tuple[Toleration, ...], frozenset[str]] = {}
 
@@ -50,7 +81,22 @@ class StrandingNodes:
         return names
 
 
-def _lasting(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
+def passing_taints(nodes: Mapping[str, Node]) -> frozenset[TaintKey]:
+    """The taints that count only after a while, for the next plan to know since when they are there."""
+    return frozenset(
+        (name, taint.key)
+        for name, node in nodes.items()
+        for taint in _on_purpose(node.taints)
+        if _may_pass(taint)
+    )
+
+
+def _may_pass(taint: Taint) -> bool:
+    """Whether a taint may be gone in seconds; NoExecute ends pods at once, so it is none."""
+    return taint.effect == "NoSchedule" and not taint.key.startswith(_OF_DRAINS)
+
+
+def _on_purpose(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
     """The taints that somebody set on purpose."""
     return tuple(
         taint

@@ -8,7 +8,9 @@ import pytest
 from policy.cluster_state import ClusterState
 from policy.model import Policy
 from policy.names import Role, Tier
+from policy.plan import History, Plan
 from policy.planner import plan
+from policy.recent_history import RecentHistory
 from policy.snapshot import Constraints, Job, Node, Phase, Pod, Snapshot, Taint, Toleration
 
 TRAINER = {"cpu": 5000, "pods": 1}
@@ -97,3 +99,53 @@ def test_a_tolerated_taint_is_no_drain() -> None:
 
     assert plan(cluster(TOLERANT, **tainted), Policy(), NOW_S).empty
     assert plan(cluster(**tainted), Policy(), NOW_S).creates
+
+
+_AGENT = _taint("node.cilium.io/agent-not-ready")
+
+
+@pytest.mark.parametrize(
+    ("since", "replacements"),
+    [
+        pytest.param({}, 0, id="new"),
+        pytest.param({("n0", "node.cilium.io/agent-not-ready"): NOW_S - 59}, 0, id="seconds"),
+        pytest.param({("n0", "node.cilium.io/agent-not-ready"): NOW_S - 60}, 2, id="a minute"),
+        pytest.param(None, 2, id="before the first plan"),
+    ],
+)
+def test_a_taint_of_seconds_is_no_drain(
+    since: dict[tuple[str, str], float] | None, replacements: int
+) -> None:
+    """A network agent that restarts taints its node meanwhile."""
+    new_plan = plan(cluster(**_AGENT), Policy(), NOW_S, History(tainted_since=since))
+
+    assert sum(create.count for create in new_plan.creates) == replacements
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"unschedulable": True},
+        _taint("karpenter.sh/disrupted"),
+        _taint("ToBeDeletedByClusterAutoscaler"),
+        _taint("maintenance", "NoExecute"),
+    ],
+)
+def test_a_drain_counts_at_once(fields: dict[str, Any]) -> None:
+    """Its taints are known, or end pods by themselves."""
+    new_plan = plan(cluster(**fields), Policy(), NOW_S, History(tainted_since={}))
+
+    assert sum(create.count for create in new_plan.creates) == 2
+    assert new_plan.tainted == frozenset()
+
+
+def test_plans_remember_since_when_a_taint_is_there() -> None:
+    """One that was there before the first plan counts as old; one that went and came, as new."""
+    recent, tainted = RecentHistory(), plan(cluster(**_AGENT), Policy(), NOW_S)
+    key = ("n0", "node.cilium.io/agent-not-ready")
+    since = []
+    for second, new_plan in enumerate([tainted, Plan(), tainted, tainted]):
+        recent.record(new_plan, NOW_S + second, 5.0)
+        since.append(recent.history(NOW_S).tainted_since)
+
+    assert since == [{key: 0.0}, {}, {key: NOW_S + 2}, {key: NOW_S + 2}]
