@@ -180,6 +180,7 @@ class AvoidedNodes:
         self._own: dict[str, dict[str, float]] = {}
         self._votes: dict[str, dict[str, list[float]]] = {}
         """Node -> namespace -> until when each of its jobs avoids the node."""
+        self._voted_by_namespace: dict[str, dict[str, float]] = {}
         self.by_job: dict[str, Mapping[str, float]] = {}
         """As `Plan.avoided`, of the jobs that `avoiding` was asked for."""
         self._waived: set[str] = set()
@@ -207,13 +208,22 @@ class AvoidedNodes:
         may be one tenant's, with the same fault.
         """
         avoided = dict(self._own.get(job.key, {}))
-        for node, by_namespace in self._votes.items():
-            others = [max(ends) for name, ends in by_namespace.items() if name != job.namespace]
-            ends = sorted([*others, *by_namespace.get(job.namespace, ())], reverse=True)
-            if len(ends) >= _VOTES:
-                avoided[node] = max(avoided.get(node, 0.0), ends[_VOTES - 1])
+        for node, end_s in self._voted(job.namespace).items():
+            avoided[node] = max(avoided.get(node, 0.0), end_s)
         latest = sorted(avoided.items(), key=lambda item: (-item[1], item[0]))
         return dict(islice(latest, MAX_AVOIDED))
+
+    def _voted(self, namespace: str) -> Mapping[str, float]:
+        """Node -> until when all jobs of a namespace avoid it; counted once for each."""
+        voted = self._voted_by_namespace.get(namespace)
+        if voted is None:
+            voted = self._voted_by_namespace[namespace] = {}
+            for node, by_namespace in self._votes.items():
+                others = [max(ends) for name, ends in by_namespace.items() if name != namespace]
+                ends = sorted([*others, *by_namespace.get(namespace, ())], reverse=True)
+                if len(ends) >= _VOTES:
+                    voted[node] = ends[_VOTES - 1]
+        return voted
 
     def avoiding(self, job: Job) -> Job:
         """The job with constraints that exclude the nodes it avoids.
