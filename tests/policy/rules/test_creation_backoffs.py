@@ -136,6 +136,14 @@ def test_trainers_that_kube_scheduler_cannot_place_do_not_stop_others() -> None:
     assert _reasons(new_plan)["ml/a"] is Reason.GROWING
 
 
+def test_a_job_with_many_trainers_without_a_node_gets_no_more() -> None:
+    """As many of its own may wait as of all jobs together."""
+    new_plan = _plan([node("n0", 100)], [_A], [*trainers(_A, ["n0"]), *_stuck(8)])
+
+    assert new_plan.empty
+    assert _reasons(new_plan) == {"ml/a": Reason.GROWING}
+
+
 def test_a_withdrawn_trainer_that_had_room_backs_its_job_off() -> None:
     """Trainers of one try count once; those of the next try count again."""
     pods = [*trainers(_A, ["n0"]), *_stuck(3, waited_s=6), *_stuck(1, waited_s=8, first=4)]
