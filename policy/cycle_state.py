@@ -35,8 +35,8 @@ class JobDraft:
 
     node_request: Create | None = None
     """Trainers to create though no node has room for them."""
-    awaits_nodes: bool = False
-    """Whether pods of it wait, or will wait, for an autoscaler to add nodes."""
+    awaits_nodes: bool = False  # whether pods of it wait, or will, for an autoscaler to add nodes
+    has_turn: bool = False  # whether it may request nodes now
 
     def __init__(
         self,

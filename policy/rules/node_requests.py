@@ -6,6 +6,8 @@ a starting job; they wait, and are taken back where no node comes (docs/decision
 created on free capacity alone, so it never makes a cluster grow.
 """
 
+from collections import Counter
+
 from policy.backoff import pause_s
 from policy.cycle_state import CycleState, JobDraft
 from policy.decisions import Figure, time
@@ -18,10 +20,12 @@ from policy.snapshot import Pod
 
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 300.0, 3600.0
 """Pauses of a job after nodes that it requested did not come."""
+_NEVER = (0, 0.0)
+"""Of a job that has requested none in vain, as in `History.vain_requests`."""
 
 
 def settle(state: CycleState) -> None:
-    """Keeps the pods that wait for nodes, or takes them back where they waited too long.
+    """Keeps the pods that wait for nodes or takes them back after a while; gives turns to jobs.
 
     Where a job has never had its minimum, all its pods go: a part of the minimum holds capacity
     that others can use.
@@ -40,6 +44,7 @@ def settle(state: CycleState) -> None:
         if state.now_s >= until_s:
             state.gave_up.add(draft.job.uid)
         _take_back(state, draft, pending, figures)
+    _give_turns(state)
 
 
 def _pending(state: CycleState, draft: JobDraft) -> list[Pod]:
@@ -81,11 +86,11 @@ def request(state: CycleState, draft: JobDraft, missing: int) -> None:
     lacks_room = draft.reason in (Reason.WAITING_FOR_ROOM, Reason.FITS_NO_NODE)
     if not (lacks_room and job.managed) or settings.mode_of(job.queue) is NodeRequests.NONE:
         return
-    state.short.add(job.uid)
     servers = draft.servers_to_start
-    if not (draft.awaits_nodes or _is_due(state, job.uid)):
-        return
     if not state.quotas.allow(job, missing, servers):
+        return
+    state.short.add(job.uid)
+    if not (draft.awaits_nodes or draft.has_turn):
         return
     _reserve_part(state, draft, missing)
     state.quotas.reserve(job, missing, servers)
@@ -109,19 +114,34 @@ def request(state: CycleState, draft: JobDraft, missing: int) -> None:
     draft.set_reason(Reason.NODES_REQUESTED, {"pending": count, "until": time(until_s)})
 
 
-def _is_due(state: CycleState, uid: str) -> bool:
-    """Whether a job has waited long enough, and no other jobs wait for nodes in its place."""
-    settings, history = state.policy.autoscaling, state.history
-    waited_s = state.now_s - history.short_since.get(uid, state.now_s)
-    number, last_s = history.vain_requests.get(uid, (0, 0.0))
+def _give_turns(state: CycleState) -> None:
+    """Chooses the jobs that may request nodes now.
+
+    Each namespace has a turn before any has a second one, and a job whose requests were in vain comes
+    after others: jobs that no node can run take no turns from the jobs of other tenants.
+    """
+    vain = state.history.vain_requests
+    awaiting = [draft.job.namespace for draft in state.drafts if draft.awaits_nodes]
+    turns = Counter(awaiting)
+    due = [draft for draft in state.drafts if _is_due(state, draft)]
+    ranked = []
+    for draft in sorted(due, key=lambda d: (vain.get(d.job.uid, _NEVER)[0], d.job.created_s)):
+        ranked.append((turns[draft.job.namespace], draft))
+        turns[draft.job.namespace] += 1
+    ranked.sort(key=lambda pair: (pair[0], vain.get(pair[1].job.uid, _NEVER)[0]))
+    for _, draft in ranked[: max(0, state.policy.autoscaling.max_jobs - len(awaiting))]:
+        draft.has_turn = True
+
+
+def _is_due(state: CycleState, draft: JobDraft) -> bool:
+    """Whether a job has waited long enough, and not asked in vain lately."""
+    uid, history = draft.job.uid, state.history
+    if uid not in history.short_since or draft.awaits_nodes or uid in state.gave_up:
+        return False
+    waited_s = state.now_s - history.short_since[uid]
+    number, last_s = history.vain_requests.get(uid, _NEVER)
     paused = state.now_s - last_s < pause_s(_FIRST_PAUSE_S, _MAX_PAUSE_S, number)
-    awaiting = sum(draft.awaits_nodes for draft in state.drafts)
-    return (
-        waited_s >= settings.after_seconds
-        and not paused
-        and uid not in state.gave_up
-        and awaiting < settings.max_jobs
-    )
+    return waited_s >= state.policy.autoscaling.after_seconds and not paused
 
 
 def _reserve_part(state: CycleState, draft: JobDraft, missing: int) -> None:

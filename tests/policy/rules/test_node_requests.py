@@ -124,6 +124,32 @@ def test_only_so_many_jobs_wait_for_nodes() -> None:
     assert next_plan.empty
 
 
+@pytest.mark.parametrize(
+    ("turns", "vain", "first"),
+    [
+        pytest.param(1, ["bad0"], ["bad1"], id="one in vain"),
+        pytest.param(1, ["bad0", "bad1"], ["new"], id="two in vain"),
+        pytest.param(2, [], ["bad0", "far"], id="one of each namespace"),
+    ],
+)
+def test_jobs_that_ask_in_vain_leave_the_turns_to_others(
+    turns: int, vain: list[str], first: list[str]
+) -> None:
+    """Those without a request in vain come first, and before that each namespace has one."""
+    bad = [job(f"bad{i}", 2, 9, created_s=i + 1.0) for i in range(2)]
+    jobs = [*bad, _NEW, *([job("far", 2, 9, namespace="z")] if turns > 1 else ())]
+    history = History(
+        short_since=dict.fromkeys((owner.uid for owner in jobs), NOW_S - 99.0),
+        vain_requests={f"uid-{name}": (1, NOW_S - 9_999.0) for name in vain},
+    )
+    settings = _PENDING.model_copy(update={"max_jobs": turns})
+    policy = Policy(reserve=_POLICY.reserve, autoscaling=settings)
+
+    new_plan = _plan([], jobs, [], history, policy)
+
+    assert [create.job.split("/")[1] for create in _requests(new_plan)] == first
+
+
 def test_pods_that_wait_for_nodes_stay() -> None:
     """Their job is given no surplus meanwhile, though it counts its minimum as created."""
     new_plan = _plan([node("n0", 4)], [_NEW], [_pending(0), _pending(1)])
