@@ -15,13 +15,13 @@ import orjson
 from policy import quantity
 from policy.amounts import add
 from policy.errors import QuantityError
-from policy.names import TRAINER_RESOURCE
+from policy.names import NODE_NAME, TRAINER_RESOURCE
 from policy.snapshot import ANYWHERE, Constraints, Requirement, Resources, Toleration
 
 _SHAPES = 4096
 """Entries of each cache: different pod specs at one time."""
 _POD_LEVEL = ("cpu", "memory")
-_NOWHERE = (Requirement("metadata.name", "In", ()),)
+_NOWHERE = (Requirement(NODE_NAME, "In", ()),)
 """A term that no node matches: the meaning upstream of a selector that has only empty terms."""
 
 

@@ -5,6 +5,7 @@ name. All components read it through the active `Policy` value and not as YAML.
 """
 
 import re
+from collections.abc import Mapping
 from datetime import time
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -67,6 +68,13 @@ class _Model(BaseModel):
     )
 
 
+def labels_match(labels: Mapping[str, str], patterns: Mapping[str, str]) -> bool:
+    """Whether every label that has a pattern is present and matches it."""
+    return all(
+        name in labels and fnmatchcase(labels[name], pattern) for name, pattern in patterns.items()
+    )
+
+
 class Selector(_Model):
     """Selects pods by namespace and labels; both must match. `*` and `?` are wildcards."""
 
@@ -76,10 +84,8 @@ class Selector(_Model):
 
     def matches(self, namespace: str, labels: dict[str, str]) -> bool:
         """Whether it selects a pod of `namespace` with `labels`."""
-        return any(fnmatchcase(namespace, pattern) for pattern in self.namespaces) and all(
-            name in labels and fnmatchcase(labels[name], pattern)
-            for name, pattern in self.labels.items()
-        )
+        selected = any(fnmatchcase(namespace, pattern) for pattern in self.namespaces)
+        return selected and labels_match(labels, self.labels)
 
 
 class Training(Selector):

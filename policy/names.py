@@ -15,6 +15,8 @@ TRAINER_RESOURCE = "edl.training/trainer"
 """Extended resource for which kube-scheduler calls the extender (`managedResources`): the marker."""
 DEFAULT_SCHEDULER = "default-scheduler"
 """`schedulerName` of pods that name none: kube-scheduler."""
+NODE_NAME = "metadata.name"
+"""The one field of a node that node affinity can name (core/v1 `matchFields`)."""
 CHECK_RESOURCE = "edl.training/scheduler-check"
 """Extended resource of no node, which only the test pod of the reconciler requests."""
 

@@ -15,11 +15,9 @@ from policy.backoff import pause_s
 from policy.cluster_state import ClusterState
 from policy.live_trainers import START_S, LiveTrainers, failed_at_start, is_surplus
 from policy.model import NodePool
-from policy.names import Tier
+from policy.names import NODE_NAME, Tier
 from policy.snapshot import Constraints, Job, Phase, Pod, Requirement
 
-NODE_NAME = "metadata.name"
-"""The one field of a node that node affinity can name."""
 MAX_AVOIDED = 10
 """Nodes that one pod avoids at most; each is an entry in its spec."""
 

@@ -13,6 +13,7 @@ from policy import amounts
 from policy.decisions import Figures
 from policy.filling import Filling
 from policy.model import NodePool
+from policy.names import NODE_NAME
 from policy.reasons import Reason
 from policy.snapshot import Constraints, Node, Requirement, Resources, Taint, Toleration
 
@@ -57,7 +58,7 @@ def _matches(node: Node, term: tuple[Requirement, ...]) -> bool:
 def _holds(node: Node, requirement: Requirement) -> bool:
     """Whether a node meets a requirement of node affinity; with an unknown operator none does."""
     key, values = requirement.key, requirement.values
-    actual = node.name if key == "metadata.name" else node.labels.get(key)
+    actual = node.name if key == NODE_NAME else node.labels.get(key)
     match requirement.operator:
         case "In":
             return actual in values

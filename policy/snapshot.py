@@ -10,7 +10,7 @@ from enum import StrEnum
 from math import inf
 from typing import NamedTuple
 
-from policy.names import DEFAULT_SCHEDULER, NodeRequest, Role, Tier
+from policy.names import DEFAULT_SCHEDULER, NODE_NAME, NodeRequest, Role, Tier
 
 RESTART_S = 60.0
 """How long a kubelet may report to be not ready before its node counts as lost."""
@@ -79,7 +79,7 @@ class Requirement:
 
 def _only_node(term: tuple[Requirement, ...]) -> str:
     for requirement in term:
-        by_name = requirement.key == "metadata.name" and requirement.operator == "In"
+        by_name = requirement.key == NODE_NAME and requirement.operator == "In"
         if by_name and len(requirement.values) == 1:
             return requirement.values[0]
     return ""

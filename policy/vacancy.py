@@ -1,12 +1,10 @@
 """Nodes that run nothing but surplus trainers, which an autoscaler should be able to remove. Pure."""
 
-from fnmatch import fnmatchcase
-
 from policy.cluster_state import ClusterState
 from policy.live_trainers import is_surplus
-from policy.model import Policy
+from policy.model import Policy, labels_match
 from policy.plan import History
-from policy.snapshot import Node, Pod
+from policy.snapshot import Pod
 
 
 def unneeded_nodes(cluster: ClusterState, policy: Policy) -> frozenset[str]:
@@ -21,7 +19,7 @@ def unneeded_nodes(cluster: ClusterState, policy: Policy) -> frozenset[str]:
     return frozenset(
         name
         for name, node in cluster.nodes.items()
-        if _matches(node, labels)
+        if labels_match(node.labels, labels)
         and all(_needs_none(pod) for pod in cluster.bound.get(name, {}).values())
     )
 
@@ -32,13 +30,6 @@ def closed_nodes(
     """Nodes that get no surplus now: unneeded ones, and those that just gave capacity back."""
     cooling = (node for node, until_s in history.cooling.items() if until_s > now_s)
     return unneeded_nodes(cluster, policy).union(cooling)
-
-
-def _matches(node: Node, labels: dict[str, str]) -> bool:
-    return all(
-        name in node.labels and fnmatchcase(node.labels[name], pattern)
-        for name, pattern in labels.items()
-    )
 
 
 def _needs_none(pod: Pod) -> bool:

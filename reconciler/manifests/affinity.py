@@ -1,12 +1,15 @@
-"""Required node affinity of trainer pods: avoided nodes, and the policy's node pools. Pure."""
+"""Node affinity of trainer pods: avoided nodes, the policy's node pools, the planned node. Pure."""
 
 from collections.abc import Collection
 from typing import Any
 
 from policy.model import NodePool
-from policy.node_failures import NODE_NAME
+from policy.names import NODE_NAME
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_WEIGHT = 100
+"""The largest that the API allows: no preference of the template outweighs the plan."""
 
 
 def avoid_nodes(spec: dict[str, Any], names: Collection[str]) -> None:
@@ -31,6 +34,24 @@ def require_pools(spec: dict[str, Any], pools: Collection[NodePool]) -> None:
         _require(spec, "matchExpressions", [_label_requirements(pool) for pool in pools])
 
 
+def prefer_node(spec: dict[str, Any], name: str) -> None:
+    """Adds to a pod spec, which it changes, a preference for a node besides those that it has."""
+    named_node = {"key": NODE_NAME, "operator": "In", "values": [name]}
+    node_affinity = _node_affinity(spec)
+    node_affinity[_PREFERRED] = [
+        *(node_affinity.get(_PREFERRED) or ()),
+        {"weight": _WEIGHT, "preference": {"matchFields": [named_node]}},
+    ]
+
+
+def _node_affinity(spec: dict[str, Any]) -> dict[str, Any]:
+    """The node affinity of a pod spec, copied into it so that a shared template stays as it is."""
+    affinity = spec["affinity"] = dict(spec.get("affinity") or {})
+    node_affinity: dict[str, Any] = dict(affinity.get("nodeAffinity") or {})
+    affinity["nodeAffinity"] = node_affinity
+    return node_affinity
+
+
 def _label_requirements(pool: NodePool) -> list[dict[str, Any]]:
     return [
         {"key": key, "operator": "In", "values": [value]}
@@ -48,8 +69,7 @@ def _require(spec: dict[str, Any], field: str, choices: list[list[dict[str, Any]
     """
     if not choices:
         return
-    affinity = spec["affinity"] = dict(spec.get("affinity") or {})
-    node_affinity = affinity["nodeAffinity"] = dict(affinity.get("nodeAffinity") or {})
+    node_affinity = _node_affinity(spec)
     required = node_affinity.get(_REQUIRED)
     terms: list[dict[str, Any]] = [{field: requirements} for requirements in choices]
     if required is not None:

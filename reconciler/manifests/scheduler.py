@@ -4,9 +4,7 @@ from typing import Any
 
 from policy.names import ANNOTATION_SCHEDULER, DEFAULT_SCHEDULER, TRAINER_RESOURCE
 from policy.scheduling import Scheduling
-
-_WEIGHT = 100
-"""The largest that the API allows: no preference of the template outweighs the plan."""
+from reconciler.manifests import affinity
 
 
 def address(spec: dict[str, Any], scheduling: Scheduling, node: str) -> dict[str, str]:
@@ -30,7 +28,7 @@ def address(spec: dict[str, Any], scheduling: Scheduling, node: str) -> dict[str
     if scheduling.marks(named):
         _request_marker(spec)
     elif node:
-        _prefer(spec, node)
+        affinity.prefer_node(spec, node)
     return {ANNOTATION_SCHEDULER: scheduler}
 
 
@@ -41,14 +39,3 @@ def _request_marker(spec: dict[str, Any]) -> None:
         resources = containers[0]["resources"] = containers[0].get("resources") or {}
         for part in ("requests", "limits"):
             resources[part] = {**(resources.get(part) or {}), TRAINER_RESOURCE: "1"}
-
-
-def _prefer(spec: dict[str, Any], node: str) -> None:
-    """Adds a preference for a node to those that the spec has."""
-    field = "preferredDuringSchedulingIgnoredDuringExecution"
-    named_node = {"key": "metadata.name", "operator": "In", "values": [node]}
-    term = {"weight": _WEIGHT, "preference": {"matchFields": [named_node]}}
-    affinity = spec.get("affinity") or {}
-    node_affinity = affinity.get("nodeAffinity") or {}
-    terms = [*(node_affinity.get(field) or ()), term]
-    spec["affinity"] = {**affinity, "nodeAffinity": {**node_affinity, field: terms}}

@@ -38,16 +38,21 @@ def _add_job(world: World, restart_policy: str = "Never", **spec: Any) -> None:
     world.change_job("net", template)
 
 
-@pytest.mark.parametrize(("limit", "restarts"), [(3, (1, 1)), (0, (0, 0)), (1, (0, 0))])
-def test_restarts_below_the_limit_end_nothing(
-    world: World, process: Process, limit: int, restarts: tuple[int, int]
-) -> None:
-    """They are what restartPolicy OnFailure is for."""
+def _run_restarting(world: World, process: Process, limit: int, restarts: tuple[int, int]) -> None:
+    """A job of two trainers, whose containers restart as often as given."""
     _add_job(world, "OnFailure", backoffLimit=limit)
     process.run(3)
     for pod, count in zip(world.running("net"), restarts, strict=True):
         _restart(world, pod, count)
     process.run(3)
+
+
+@pytest.mark.parametrize(("limit", "restarts"), [(3, (1, 1)), (0, (0, 0)), (1, (0, 0))])
+def test_restarts_below_the_limit_end_nothing(
+    world: World, process: Process, limit: int, restarts: tuple[int, int]
+) -> None:
+    """They are what restartPolicy OnFailure is for."""
+    _run_restarting(world, process, limit, restarts)
 
     assert _ends(world) == []
 
@@ -57,11 +62,7 @@ def test_restarts_count_for_the_back_off_limit(
     world: World, process: Process, limit: int, restarts: tuple[int, int]
 ) -> None:
     """The sum over the trainers that live, as in the built-in controller."""
-    _add_job(world, "OnFailure", backoffLimit=limit)
-    process.run(3)
-    for pod, count in zip(world.running("net"), restarts, strict=True):
-        _restart(world, pod, count)
-    process.run(3)
+    _run_restarting(world, process, limit, restarts)
 
     reason = "BackoffLimitExceeded"
     assert _ends(world) == [("FailureTarget", reason), ("Failed", reason)]
