@@ -2,7 +2,9 @@
 
 Who calls: webhook, extender and reconciler, so that all three use the same policy. An invalid
 document changes only `error`; so does deleting the ConfigMap, because a deletion is never meant
-to drop every quota. If there was no ConfigMap from the start, the default policy applies.
+to drop every quota. If there was no ConfigMap from the start, the default policy applies. If there
+was one and its document was never valid since the start, no policy is `usable`: the default would
+drop quotas and protected namespaces.
 """
 
 import logging
@@ -18,6 +20,7 @@ from policy.errors import DocumentError
 from policy.model import Policy
 from policy.names import POLICY_CONFIGMAP, POLICY_KEY
 from runtime.logs import keys
+from runtime.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +35,11 @@ class LoadedPolicy:
     source: Literal["default", "configmap"] = "default"
     error: str = ""
     """Why the document in the cluster is not in force; "" if it is."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether decisions may follow it: a document was valid, or there was none from the start."""
+        return self.source == "configmap" or not self.error
 
     def details(self) -> dict[str, str]:
         """Version, source and error, for /readyz, logs and status."""
@@ -78,6 +86,20 @@ class ActivePolicy:
     def _reject(self, error: str) -> None:
         log.warning("policy invalid, keeping the previous one", extra=keys(error=error))
         self.current = replace(self.current, error=error)
+
+
+def add_policy_metric(metrics: Metrics, policy: ActivePolicy) -> None:
+    """Registers the metric `policy_info` of a process."""
+
+    def read_labels() -> dict[str, str]:
+        return policy.current.labels()
+
+    metrics.info(
+        "policy_info",
+        "The policy in force; stale while the cluster's document cannot be used.",
+        ("version", "source", "stale"),
+        read_labels,
+    )
 
 
 def configmap_reflector(api: Api, namespace: str, name: str) -> Reflector[ConfigMap]:

@@ -13,9 +13,20 @@ from math import isfinite
 from sys import intern
 from typing import Any
 
+import orjson
+
 from kube import pod_failure, podspec
-from policy import failure_policy, job_spec, servers, trainer_accounting
+from policy import (
+    failure_policy,
+    job_spec,
+    membership,
+    servers,
+    sidecar,
+    template_limits,
+    trainer_accounting,
+)
 from policy.errors import JobError
+from policy.membership import NO_CONTROLLER, Controller, Membership
 from policy.names import (
     ANNOTATION_BOOKS,
     ANNOTATION_NODE_REQUEST,
@@ -24,17 +35,10 @@ from policy.names import (
     ANNOTATION_UNCOMMITTED,
     CHECK_RESOURCE,
     DEFAULT_SCHEDULER,
-    LABEL_JOB,
     LABEL_MASTER,
-    LABEL_ROLE,
-    LABEL_SERVER,
-    LABEL_TIER,
-    LABEL_TRAINER_ID,
     MANAGER,
     TRAINER_RESOURCE,
     NodeRequest,
-    Role,
-    Tier,
 )
 from policy.priority_classes import PriorityClassValues
 from policy.snapshot import (
@@ -47,14 +51,13 @@ from policy.snapshot import (
     ServerSpec,
     Taint,
 )
-from policy.unstructured import number
 
 Object = Mapping[str, Any]
 
-_ROLES = {str(role): role for role in Role}
-_TIERS = {str(tier): tier for tier in Tier}
 _NODE_REQUESTS = {str(node_request): node_request for node_request in NodeRequest}
 _PHASES = {str(phase): phase for phase in Phase}
+_LACKED_ROOM = "OutOf"
+"""How a kubelet's reasons begin where a resource is taken: OutOfcpu, OutOfmemory, OutOfpods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,23 +81,24 @@ class PriorityClass:
 
 def pod(obj: Object) -> Pod:
     """Decodes a core/v1 Pod; `requests` as kube-scheduler counts them."""
-    meta = obj["metadata"]
-    spec = obj["spec"]
+    meta, spec = obj["metadata"], obj["spec"]
     status = obj.get("status") or {}
     labels = meta.get("labels") or {}
     annotations = meta.get("annotations") or {}
-    requests = podspec.requests(spec, status)
     phase = _PHASES.get(status.get("phase") or "Pending", Phase.UNKNOWN)
     ready, disrupted, refusal = _pod_conditions(status.get("conditions"))
     terminal = phase is Phase.SUCCEEDED or phase is Phase.FAILED
-    trainer_id = number(labels.get(LABEL_TRAINER_ID))
-    failed_trainer = phase is Phase.FAILED and trainer_id >= 0
-    master = labels.get(LABEL_MASTER) == "true"
+    controller = _controller(meta.get("ownerReferences"))
+    member = _member(meta["name"], spec, controller, labels)
+    failed_trainer = phase is Phase.FAILED and member.trainer_id >= 0
+    is_rejected = phase is Phase.FAILED and pod_failure.is_rejected(status)
+    master = labels.get(LABEL_MASTER) == "true" and sidecar.has_sidecar(obj)
     return Pod(
         namespace=intern(meta["namespace"]),
         name=meta["name"],
         uid=meta["uid"],
-        requests=requests,
+        requests=podspec.requests(spec, status),
+        limits=podspec.limits(spec),
         priority=spec.get("priority") or 0,
         preempts=spec.get("preemptionPolicy") != "Never",
         node=intern(spec.get("nodeName") or ""),
@@ -109,17 +113,18 @@ def pod(obj: Object) -> Pod:
         created_s=seconds(meta.get("creationTimestamp")),
         started_s=seconds(status.get("startTime")),
         ended_s=_ended_s(status) if terminal else 0.0,
-        restarts=pod_failure.restarts(spec, status) if trainer_id >= 0 else 0,
+        restarts=pod_failure.restarts(spec, status) if member.trainer_id >= 0 else 0,
         exits=pod_failure.exits(status) if failed_trainer else (),
         end_conditions=pod_failure.conditions(status) if failed_trainer else (),
         ran_s=_ran_s(status) if terminal else 0.0,
-        rejected=phase is Phase.FAILED and _is_rejected(status),
-        owner_uid=_controller(meta.get("ownerReferences")),
-        job=intern(labels.get(LABEL_JOB) or ""),
-        role=_ROLES.get(labels.get(LABEL_ROLE, "")),
-        tier=_TIERS.get(labels.get(LABEL_TIER, "")),
-        trainer_id=trainer_id,
-        server=number(labels.get(LABEL_SERVER)),
+        rejected=is_rejected,
+        lacked_room=is_rejected and str(status.get("reason")).startswith(_LACKED_ROOM),
+        owner_uid=controller.uid,
+        job=intern(member.job),
+        role=member.role,
+        tier=member.tier,
+        trainer_id=member.trainer_id,
+        server=member.server,
         master=master,
         address=(status.get("podIP") or "") if master else "",
         planned=intern(annotations.get(ANNOTATION_PLANNED_NODE) or ""),
@@ -163,7 +168,7 @@ def job(obj: Object) -> Job | None:
     spec = obj["spec"]
     template = spec.get("template") or {}
     requests = podspec.requests(template.get("spec") or {})
-    elastic_spec = _elastic_spec(annotations, spec)
+    elastic_spec = _elastic_spec(annotations, spec, template)
     books_text = annotations.get(ANNOTATION_BOOKS) or ""
     return Job(
         namespace=intern(meta["namespace"]),
@@ -178,6 +183,7 @@ def job(obj: Object) -> Job | None:
         queue=elastic_spec.queue,
         master=elastic_spec.master,
         master_settings=elastic_spec.master_settings,
+        token_generation=elastic_spec.token_generation,
         servers=elastic_spec.servers,
         account=(template.get("spec") or {}).get("serviceAccountName") or "default",
         scheduler=intern((template.get("spec") or {}).get("schedulerName") or DEFAULT_SCHEDULER),
@@ -194,7 +200,7 @@ def job(obj: Object) -> Job | None:
         accounting=trainer_accounting.parse(books_text),
         accounting_text=books_text,
         resource_version=meta.get("resourceVersion") or "",
-        template=template,
+        template_json=b"{}" if elastic_spec.error else orjson.dumps(template),
         error=elastic_spec.error,
     )
 
@@ -241,12 +247,14 @@ class _ElasticSpec:
     queue: str = ""
     master: bool = False
     master_settings: Mapping[str, str] = field(default_factory=dict)
+    token_generation: int = 1
     servers: ServerSpec | None = None
     error: str = ""
 
 
-def _elastic_spec(annotations: Mapping[str, str], spec: Object) -> _ElasticSpec:
+def _elastic_spec(annotations: Mapping[str, str], spec: Object, template: Object) -> _ElasticSpec:
     try:
+        template_limits.check(template)
         job_spec.check_spec(spec)
         job_spec.check_stored(spec)
         low, high = job_spec.bounds(annotations)
@@ -257,6 +265,7 @@ def _elastic_spec(annotations: Mapping[str, str], spec: Object) -> _ElasticSpec:
             job_spec.queue(annotations),
             job_spec.master(annotations),
             job_spec.master_settings(annotations),
+            job_spec.token_generation(annotations),
             servers.requested(annotations),
         )
     except JobError as error:
@@ -321,27 +330,10 @@ def _ran_s(status: Object) -> float:
 
     One that the runtime could not start has the Unix epoch as its start, or none.
     """
-    ends = [c["state"]["terminated"] for c in _ended_containers(status)]
+    ends = [c["state"]["terminated"] for c in pod_failure.ended_containers(status)]
     starts = [start for end in ends if (start := seconds(end.get("startedAt")))]
     end_s = max((seconds(end.get("finishedAt")) for end in ends), default=0.0)
     return max(0.0, end_s - min(starts)) if starts else 0.0
-
-
-def _is_rejected(status: Object) -> bool:
-    """Whether a kubelet refused a pod that failed, as it does with UnexpectedAdmissionError.
-
-    A pod that reached its own `activeDeadlineSeconds` was accepted, even if nothing was started.
-    """
-    return status.get("reason") != "DeadlineExceeded" and not _ended_containers(status)
-
-
-def _ended_containers(status: Object) -> list[Object]:
-    return [
-        container
-        for statuses in ("initContainerStatuses", "containerStatuses")
-        for container in status.get(statuses) or ()
-        if (container.get("state") or {}).get("terminated")
-    ]
 
 
 def _deleted_s(meta: Object) -> float:
@@ -350,11 +342,19 @@ def _deleted_s(meta: Object) -> float:
     return ends_s - (meta.get("deletionGracePeriodSeconds") or 0) if ends_s else 0.0
 
 
-def _controller(references: list[Object] | None) -> str:
+def _controller(references: list[Object] | None) -> Controller:
     for reference in references or ():
         if reference.get("controller"):
-            return intern(reference["uid"])
-    return ""
+            is_job = reference.get("kind") == "Job" and reference.get("apiVersion") == "batch/v1"
+            return Controller(intern(reference["uid"]), intern(reference["name"]), is_job)
+    return NO_CONTROLLER
+
+
+def _member(
+    name: str, spec: Object, controller: Controller, labels: Mapping[str, str]
+) -> Membership:
+    priority_class, priority = spec.get("priorityClassName") or "", spec.get("priority") or 0
+    return membership.of(name, controller, labels, priority_class, priority)
 
 
 def _uncommitted_s(text: str | None) -> float:

@@ -121,6 +121,11 @@ _BY_STATUS: Mapping[int, type[KubeError]] = {
 }
 
 
+def is_of_budget(error: KubeError) -> bool:
+    """Whether PodDisruptionBudgets refuse an eviction; 500 where several cover the pod."""
+    return isinstance(error, TooManyRequests) or "PodDisruptionBudget" in error.message
+
+
 def is_refusal(error: KubeError) -> bool:
     """Whether the API server's rules refuse the object: quotas, policies, webhooks, validation.
 

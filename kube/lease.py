@@ -87,6 +87,7 @@ class Elector:
         lease_s: float = LEASE_S,
         renew_s: float = RENEW_S,
         retry_s: float = RETRY_S,
+        may_lead: Callable[[bool], bool] = lambda _: True,
         clock_s: Callable[[], float] = clock.monotonic_s,
         wall: Callable[[], datetime] = clock.now,
     ) -> None:
@@ -100,6 +101,8 @@ class Elector:
             lease_s: How long others wait for a renewal; rounded up to whole seconds.
             renew_s: How long a leader leads after its last successful renewal.
             retry_s: The interval between two attempts.
+            may_lead: Called before each attempt with whether this process leads: whether it may
+                take or keep the lease. If not, a leader gives the lease up.
             clock_s: The monotonic clock for all decisions.
             wall: The wall clock; only written into the lease, for readers.
 
@@ -115,6 +118,7 @@ class Elector:
         self._lease_s = lease_s
         self._renew_s = renew_s
         self._retry_s = retry_s
+        self._may_lead = may_lead
         self._clock_s = clock_s
         self._wall = wall
         self._lease: Lease | None = None
@@ -157,8 +161,15 @@ class Elector:
         self.release()
 
     def tick(self) -> None:
-        """Makes one attempt: reads if needed, decides, writes. Failures are logged."""
+        """Makes one attempt: reads if needed, decides, writes. Failures are logged.
+
+        A process that must not lead gives up the lease instead, if it has it.
+        """
         was_leader = self.is_leader
+        if not self._may_lead(was_leader):
+            self.release()
+            self._lease_is_current = False
+            return
         try:
             if not self._lease_is_current:
                 self._read()

@@ -30,6 +30,24 @@ def conditions(status: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple((c["type"], c["status"]) for c in status.get("conditions") or ())
 
 
+def is_rejected(status: Mapping[str, Any]) -> bool:
+    """Whether a kubelet refused a pod that failed, as it does with UnexpectedAdmissionError.
+
+    A pod that reached its own `activeDeadlineSeconds` was accepted, even if nothing was started.
+    """
+    return status.get("reason") != "DeadlineExceeded" and not ended_containers(status)
+
+
+def ended_containers(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The status of the containers that have terminated, the master's sidecar among them."""
+    return [
+        container
+        for statuses in ("initContainerStatuses", "containerStatuses")
+        for container in status.get(statuses) or ()
+        if (container.get("state") or {}).get("terminated")
+    ]
+
+
 def _containers(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for field in ("containerStatuses", "initContainerStatuses"):
         for container in status.get(field) or ():

@@ -7,19 +7,21 @@ of the spec and shared between pods with the same spec, which saves time and mem
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import lru_cache
 from typing import Any
+from weakref import WeakValueDictionary
 
 import orjson
 
+from kube.byte_cache import ByteCache
 from policy import quantity
 from policy.amounts import add
 from policy.errors import QuantityError
 from policy.names import NODE_NAME, TRAINER_RESOURCE
 from policy.snapshot import ANYWHERE, Constraints, Requirement, Resources, Toleration
+from policy.template_limits import MAX_CONSTRAINTS, MAX_CONSTRAINTS_BYTES, constraint_fields
 
-_SHAPES = 4096
-"""Entries of each cache: different pod specs at one time."""
+_CACHE_BYTES = 2 * 2**20
+"""Texts of each cache: thousands of different pod specs at one time."""
 _POD_LEVEL = ("cpu", "memory")
 _NOWHERE = (Requirement(NODE_NAME, "In", ()),)
 """A term that no node matches: the meaning upstream of a selector that has only empty terms."""
@@ -110,28 +112,25 @@ def limits(spec: Mapping[str, Any]) -> Resources:
     """
     containers = spec.get("containers") or ()
     sidecars = [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
-    container_limits = [
-        amounts((c.get("resources") or {}).get("limits")) for c in (*containers, *sidecars)
-    ]
-    named = amounts((spec.get("resources") or {}).get("limits"))
-    whole = (
-        set.intersection(*(set(resources) for resources in container_limits))
-        if container_limits
-        else set()
-    )
-    total = {name: sum(resources[name] for resources in container_limits) for name in whole}
-    return total | {name: limit for name, limit in named.items() if name in _POD_LEVEL}
+    whole = [(c.get("resources") or {}).get("limits") for c in (*containers, *sidecars)]
+    return _limits(orjson.dumps((whole, (spec.get("resources") or {}).get("limits"))))
 
 
 def constraints(spec: Mapping[str, Any]) -> Constraints:
-    """The node selector, required node affinity and tolerations of a pod of this spec."""
-    affinity = spec.get("affinity")
-    required = None
-    if affinity:
-        required = (affinity.get("nodeAffinity") or {}).get(
-            "requiredDuringSchedulingIgnoredDuringExecution"
-        )
-    return _constraints(orjson.dumps((spec.get("nodeSelector"), required, spec.get("tolerations"))))
+    """The node selector, required node affinity and tolerations of a pod of this spec.
+
+    `UNREAD` where they are larger than `policy.template_limits` allows Jobs: a plan would compare them
+    with every node. Then no decision of EDL is about such a pod's place; kube-scheduler's are.
+    """
+    raw = orjson.dumps(constraint_fields(spec))
+    if len(raw) > MAX_CONSTRAINTS_BYTES:
+        return UNREAD
+    pod_constraints = _IN_USE.get(raw)
+    if pod_constraints is None:
+        pod_constraints = _decode_constraints(raw)
+        if pod_constraints not in (UNREAD, ANYWHERE):  # these two never end
+            _IN_USE[raw] = pod_constraints
+    return pod_constraints
 
 
 def only_resources(spec: Mapping[str, Any]) -> bool:
@@ -182,8 +181,7 @@ def amounts(quantities: Mapping[str, Any] | None) -> dict[str, int]:
     return parsed
 
 
-@lru_cache(maxsize=_SHAPES)
-def _requests(raw: bytes) -> Resources:
+def _decode_requests(raw: bytes) -> Resources:
     containers, init, (pod_level, pod_granted), overhead, infeasible = orjson.loads(raw)
     total: dict[str, int] = {}
     for resources, granted in containers:
@@ -205,12 +203,21 @@ def _requests(raw: bytes) -> Resources:
     add(total, amounts(overhead))
     total["pods"] = 1
     total.pop(TRAINER_RESOURCE, None)
-    return _shared_amounts(tuple(sorted((n, a) for n, a in total.items() if a)))
+    return dict(sorted((name, amount) for name, amount in total.items() if amount))
 
 
-@lru_cache(maxsize=_SHAPES)
-def _shared_amounts(items: tuple[tuple[str, int], ...]) -> Resources:
-    return dict(items)
+_requests = ByteCache(_decode_requests, _CACHE_BYTES)
+
+
+def _decode_limits(raw: bytes) -> Resources:
+    containers, of_pod = orjson.loads(raw)
+    container_limits = [amounts(limits) for limits in containers]
+    whole = set.intersection(*map(set, container_limits)) if container_limits else set()
+    total = {name: sum(resources[name] for resources in container_limits) for name in whole}
+    return total | {name: limit for name, limit in amounts(of_pod).items() if name in _POD_LEVEL}
+
+
+_limits = ByteCache(_decode_limits, _CACHE_BYTES)
 
 
 def _requested(resources: Mapping[str, Any] | None) -> dict[str, int]:
@@ -254,16 +261,18 @@ def _raise_to(total: dict[str, int], floor: Mapping[str, int]) -> None:
         total[name] = max(total.get(name, 0), amount)
 
 
-@lru_cache(maxsize=_SHAPES)
-def _constraints(raw: bytes) -> Constraints:
+def _decode_constraints(raw: bytes) -> Constraints:
     selector, required, tolerations = orjson.loads(raw)
     pod_constraints = Constraints(_terms(selector or {}, required), _tolerations(tolerations or ()))
-    return ANYWHERE if pod_constraints == ANYWHERE else _shared_constraints(pod_constraints)
+    if sum(map(len, pod_constraints.terms)) + len(pod_constraints.tolerations) > MAX_CONSTRAINTS:
+        return UNREAD
+    return ANYWHERE if pod_constraints == ANYWHERE else pod_constraints
 
 
-@lru_cache(maxsize=_SHAPES)
-def _shared_constraints(pod_constraints: Constraints) -> Constraints:
-    return pod_constraints
+UNREAD = Constraints((_NOWHERE,))
+"""What stands for constraints that are too large: no node matches."""
+_IN_USE: WeakValueDictionary[bytes, Constraints] = WeakValueDictionary()
+"""Text -> the constraints that records share; an entry ends with the last record that has it."""
 
 
 def _terms(

@@ -293,7 +293,7 @@ class Reflector(Generic[T]):
     def _read(self, obj: Object) -> T | None:
         try:
             return self._decode(obj)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except Exception as error:  # noqa: BLE001 - one object must not stop the watch of all others
             self._count_error("decode")
             name = (obj.get("metadata") or {}).get("name")
             log.warning(

@@ -46,9 +46,11 @@ EVENTS = Resource("", "v1", "events", "Event")
 JOBS = Resource("batch", "v1", "jobs", "Job")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 REPLICASETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
+TRAININGJOBS = Resource("edl.training", "v1", "trainingjobs", "TrainingJob")
 SERVICES = Resource("", "v1", "services", "Service")
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
 ROLEBINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
+NETWORKPOLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 PODDISRUPTIONBUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 PRIORITYCLASSES = Resource(
@@ -68,10 +70,19 @@ VALIDATINGWEBHOOKS = Resource(
     "ValidatingWebhookConfiguration",
     namespaced=False,
 )
+CUSTOMRESOURCEDEFINITIONS = Resource(
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    namespaced=False,
+)
 RESOURCES = (
     *(NODES, NAMESPACES, PODS, CONFIGMAPS, SECRETS, EVENTS, JOBS, DEPLOYMENTS, REPLICASETS),
-    *(SERVICES, ROLES, ROLEBINDINGS),
+    TRAININGJOBS,
+    *(SERVICES, ROLES, ROLEBINDINGS, NETWORKPOLICIES),
     *(LEASES, PODDISRUPTIONBUDGETS, PRIORITYCLASSES, MUTATINGWEBHOOKS, VALIDATINGWEBHOOKS),
+    CUSTOMRESOURCEDEFINITIONS,
 )
 """Every kind that EDL uses."""
 

@@ -5,24 +5,23 @@ each object is queued until the owner drains the queue. So a plan that takes a s
 watch, and the queue is bounded by the number of objects.
 """
 
-from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
 
 from kube.cache import ClusterCache
+from kube.object_change import ObjectChange
 from policy.cluster_state import ClusterState
+from policy.model import Policy
+from policy.queues import QueueRules
 from policy.snapshot import Job, Node, Pod
+from runtime import clock
+from runtime.logs import keys
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T", Pod, Node, Job)
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectChange(Generic[T]):
-    """The newest change of one object since the last drain."""
-
-    last: T | None
-    """The newest record before `new`; None for a new object."""
-    new: T | None
-    """The current record; None if the object is deleted."""
 
 
 class ClusterStateFeed:
@@ -31,10 +30,18 @@ class ClusterStateFeed:
     Only the queue is thread-safe: one owner drains it and reads the state.
     """
 
-    def __init__(self, cache: ClusterCache) -> None:
-        """Listens to `cache`; its present records arrive with the first drain."""
+    def __init__(self, cache: ClusterCache, epoch_s: Callable[[], float] = clock.epoch_s) -> None:
+        """Listens to `cache`; its present records arrive with the first drain.
+
+        Args:
+            cache: The watches.
+            epoch_s: The own clock, in seconds since the epoch.
+        """
         self.cluster = ClusterState()
         self._cache = cache
+        self._epoch_s = epoch_s
+        self._listed = True
+        """Whether the next drain may have records from before the start of this process."""
         self._lock = cache.changes.condition
         self._pods: dict[str, ObjectChange[Pod]] = {}
         self._nodes: dict[str, ObjectChange[Node]] = {}
@@ -43,37 +50,66 @@ class ClusterStateFeed:
         cache.nodes.listen(self._node_changed)
         cache.jobs.listen(self._job_changed)
 
-    def ignore(self, resources: frozenset[str]) -> None:
-        """Leaves resources out of all requests; a change costs one update of each pod and job."""
-        if resources == self.cluster.ignored:
+    def follow(self, policy: Policy) -> None:
+        """Applies what a policy says about records: ignored resources, and queues of jobs.
+
+        A change costs one update of each pod and job.
+        """
+        resources, queues = frozenset(policy.ignored_resources), QueueRules.of(policy)
+        if (resources, queues) == (self.cluster.ignored, self.cluster.queues):
             return
-        self.cluster.ignored = resources
+        self.cluster.ignored, self.cluster.queues = resources, queues
         for pod in self._cache.pods.records():
             if pod.uid in self.cluster.pods:
                 self.cluster.put_pod(replace(self.cluster.pods[pod.uid], requests=pod.requests))
         for job in self._cache.jobs.records():
             current = self.cluster.jobs.get(job.key)
             if current is not None and current.uid == job.uid:
-                self.cluster.put_job(replace(current, requests=job.requests))
+                as_written = replace(current, queue=job.queue, weight=job.weight, error=job.error)
+                self.cluster.put_job(replace(as_written, requests=job.requests))
 
     def drain(self) -> tuple[dict[str, ObjectChange[Pod]], dict[str, ObjectChange[Job]]]:
-        """Applies the queued changes; returns those of pods and of jobs, by uid."""
+        """Applies the queued changes; returns those of pods and of jobs, by uid.
+
+        Only the cluster's records have times by the own clock; those in the changes are as decoded.
+        """
+        synced = self._cache.synced
         with self._lock:
             pods, nodes, jobs = self._pods, self._nodes, self._jobs
             self._pods, self._nodes, self._jobs = {}, {}, {}
-        for name, node in nodes.items():
-            if node.new is None:
-                self.cluster.drop_node(name)
-            else:
-                self.cluster.put_node(node.new)
+        for node in nodes.values():
+            self._enter(self._enter_node, node)
         for job in sorted(jobs.values(), key=lambda change: change.new is not None):
-            self._enter_job(job)
-        for uid, pod in pods.items():
-            if pod.new is None:
-                self.cluster.drop_pod(uid)
-            else:
-                self.cluster.put_pod(pod.new)
+            self._enter(self._enter_job, job)
+        for pod in pods.values():
+            self._enter(self._enter_pod, pod)
+        self._listed = self._listed and not synced
         return pods, jobs
+
+    def _enter(self, enter: Callable[[ObjectChange[T]], None], change: ObjectChange[T]) -> None:
+        """Applies a change; an error costs this object alone, which is then not in the state."""
+        try:
+            enter(change)
+        except Exception:
+            record = change.new or change.last
+            log.exception("object not taken in", extra=keys(uid=getattr(record, "uid", "")))
+
+    def _enter_node(self, node: ObjectChange[Node]) -> None:
+        first_seen = self.cluster.first_seen
+        if node.new is not None:
+            new = first_seen.put_node(node.new, node.seen_s, listed=self._listed)
+            self.cluster.put_node(new)
+        elif node.last is not None:
+            self.cluster.drop_node(node.last.name)
+            first_seen.drop_node(node.last.name)
+
+    def _enter_pod(self, pod: ObjectChange[Pod]) -> None:
+        first_seen = self.cluster.first_seen
+        if pod.new is not None:
+            self.cluster.put_pod(first_seen.put_pod(pod.new, pod.seen_s, listed=self._listed))
+        elif pod.last is not None:
+            self.cluster.drop_pod(pod.last.uid)
+            first_seen.drop_pod(pod.last.uid)
 
     def _enter_job(self, job: ObjectChange[Job]) -> None:
         """Applies a job's change; a deletion must not drop a new Job of the same name."""
@@ -89,14 +125,14 @@ class ClusterStateFeed:
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         record = new or old
         if record is not None:
-            self._pods[record.uid] = ObjectChange(old, new)
+            self._pods[record.uid] = ObjectChange(old, new, self._epoch_s())
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         record = new or old
         if record is not None:
-            self._nodes[record.name] = ObjectChange(old, new)
+            self._nodes[record.name] = ObjectChange(old, new, self._epoch_s())
 
     def _job_changed(self, old: Job | None, new: Job | None) -> None:
         record = new or old
         if record is not None:
-            self._jobs[record.uid] = ObjectChange(old, new)
+            self._jobs[record.uid] = ObjectChange(old, new, self._epoch_s())

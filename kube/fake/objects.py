@@ -16,12 +16,16 @@ from kube.request import (
     PODDISRUPTIONBUDGETS,
     PODS,
     REPLICASETS,
+    TRAININGJOBS,
     Resource,
 )
 
 Object = Mapping[str, Any]
 
-_WITH_STATUS = (DEPLOYMENTS, JOBS, NODES, PODDISRUPTIONBUDGETS, PODS, REPLICASETS)
+_WITH_STATUS = (
+    *(DEPLOYMENTS, JOBS, NODES, PODDISRUPTIONBUDGETS, PODS, REPLICASETS),
+    TRAININGJOBS,
+)
 _SERVER_SET = ("uid", "creationTimestamp", "resourceVersion", "generation", "deletionTimestamp")
 _ENDED = ("Succeeded", "Failed")
 _DEFAULT_GRACE_S = 30

@@ -98,6 +98,11 @@ class FakeApi:
             with self._storage.condition:
                 self._streams.remove(stream)
 
+    @property
+    def version(self) -> int:
+        """The resource version of the newest write."""
+        return self._storage.version
+
     # Faults of watches, in addition to `faults`
 
     @property

@@ -39,6 +39,7 @@ def test_without_configmap_the_default_rules(active: ActivePolicy) -> None:
     """A missing ConfigMap is not an error."""
     assert active.current.source == "default"
     assert active.current.details()["error"] == ""
+    assert active.current.usable
     assert _grace(active) == 10
 
 
@@ -96,15 +97,23 @@ def test_deleted_configmap_changes_nothing(api: FakeApi, active: ActivePolicy) -
     assert "is deleted: recreate it" in message
 
 
-def test_bad_document_from_the_start_leaves_the_default(api: FakeApi) -> None:
-    """Without any valid document the default policy applies, and the error is shown."""
+def test_bad_document_from_the_start_is_not_usable(api: FakeApi) -> None:
+    """The default would drop quotas and protected namespaces; a document that is valid is used."""
     put_policy(api, "[]")
     policy = ActivePolicy()
     reflector = configmap_reflector(api, SYSTEM_NAMESPACE, POLICY_CONFIGMAP)
     policy.follow(reflector)
     reflector.start()
     until(lambda: policy.current.error)
+    bad = policy.current
+    patch_policy(api, {"policy.yaml": GOOD})
+    until(lambda: not policy.current.error)
+    good = policy.current
+    patch_policy(api, {"policy.yaml": "[]"})
+    until(lambda: policy.current.error)
     reflector.stop()
 
-    assert policy.current.source == "default"
-    assert _grace(policy) == 10
+    assert (bad.source, bad.usable) == ("default", False)
+    assert good.usable
+    assert policy.current.usable
+    assert _grace(policy) == 7

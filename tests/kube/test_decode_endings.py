@@ -60,7 +60,8 @@ def test_a_container_that_could_not_be_started_ran_for_no_time(start: str | None
 def test_a_pod_that_failed_without_a_container_was_rejected(
     status: dict[str, Any], *, rejected: bool
 ) -> None:
-    """By its kubelet; a pod that ran into its own deadline was not."""
+    """By its kubelet; a pod that ran into its own deadline was not. Only OutOf... means lack of room."""
     pod = decode.pod(plain_pod(**status))
 
     assert (pod.ran_s, pod.rejected) == (0.0, rejected)
+    assert pod.lacked_room == (status.get("reason") == "OutOfcpu")

@@ -99,6 +99,32 @@ def test_people_see_since_when_who_leads(fake: FakeApi, clock_s: Clock) -> None:
     assert spec_of(fake)["leaseTransitions"] == 1
 
 
+def test_who_must_not_lead_gives_the_lease_up_and_takes_none(fake: FakeApi, clock_s: Clock) -> None:
+    """Another takes it at once; the first may take it again when it may lead again."""
+    asked: list[bool] = []
+    may_lead = [True]
+
+    def may(leads: bool) -> bool:
+        asked.append(leads)
+        return may_lead[0]
+
+    first = Elector(*(fake, "edl-system", "reconciler", "one"), clock_s=clock_s, may_lead=may)
+    second = elector(fake, "two", clock_s)
+    first.tick()
+    may_lead[0] = False
+    first.tick()
+    gave_up = not first.is_leader
+    first.tick()
+    second.tick()
+    took = second.is_leader
+    second.release()
+    may_lead[0] = True
+    first.tick()
+
+    assert (gave_up, took, first.is_leader) == (True, True, True)
+    assert asked == [False, True, False, False]
+
+
 def test_every_change_of_holder_is_counted(fake: FakeApi, clock_s: Clock) -> None:
     """Counted from the value in the lease."""
     for number, name in enumerate(("one", "two", "third")):

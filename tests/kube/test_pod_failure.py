@@ -3,18 +3,19 @@ from typing import Any
 import pytest
 
 from kube import decode
-from policy.names import LABEL_TRAINER_ID, MASTER_CONTAINER
+from policy.names import MASTER_CONTAINER
 from policy.snapshot import FailureAction
 from tests.reconciler import objects
 
 
-def _pod(phase: str = "Failed", policy: str = "OnFailure", labels: bool = True) -> dict[str, Any]:
+def _pod(phase: str = "Failed", policy: str = "OnFailure", trainer: bool = True) -> dict[str, Any]:
     def container(name: str, code: int, restarts: int) -> dict[str, Any]:
         state = {"terminated": {"exitCode": code}} if code >= 0 else {"running": {}}
         return {"name": name, "state": state, "restartCount": restarts}
 
     pod = objects.pod("net-trainer-0", restartPolicy=policy)
-    pod["metadata"] |= {"uid": "u", "labels": {LABEL_TRAINER_ID: "0"} if labels else {}}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "net", "uid": "j", "controller": True}
+    pod["metadata"] |= {"uid": "u", "ownerReferences": [owner] if trainer else []}
     pod["status"] = {
         "phase": phase,
         "containerStatuses": [container("main", 42, 3), container("log", -1, 1)],
@@ -32,7 +33,7 @@ def test_a_failed_trainer_carries_exit_codes_and_conditions() -> None:
     assert pod.end_conditions == (("ConfigIssue", "True"),)
 
 
-@pytest.mark.parametrize("pod", [_pod("Running"), _pod("Succeeded"), _pod(labels=False)], ids=str)
+@pytest.mark.parametrize("pod", [_pod("Running"), _pod("Succeeded"), _pod(trainer=False)], ids=str)
 def test_other_pods_carry_neither(pod: dict[str, Any]) -> None:
     """There are thousands of them."""
     assert (decode.pod(pod).exits, decode.pod(pod).end_conditions) == ((), ())
@@ -40,7 +41,7 @@ def test_other_pods_carry_neither(pod: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("pod", "restarts"),
-    [(_pod("Running"), 6), (_pod("Running", "Never"), 0), (_pod("Running", labels=False), 0)],
+    [(_pod("Running"), 6), (_pod("Running", "Never"), 0), (_pod("Running", trainer=False), 0)],
 )
 def test_restarts_are_those_of_a_trainer_that_restarts_on_failure(
     pod: dict[str, Any], restarts: int

@@ -6,8 +6,10 @@ import pytest
 
 from kube import request
 from kube.cache import ClusterCache
+from kube.object_change import ObjectChange
 from kube.request import JOBS, NODES, PODS
-from kube.state_feed import ClusterStateFeed, ObjectChange
+from kube.state_feed import ClusterStateFeed
+from policy.model import Policy, Queue
 from tests.reconciler import objects
 from tests.reconciler.server import Clock, Instant, look
 
@@ -189,17 +191,30 @@ def test_ignored_resources_are_in_no_request(cluster: Followed) -> None:
     look(cluster.cache)
     cluster.feed.drain()
     before = _requesting(cluster)
-    cluster.feed.ignore(frozenset({"nvidia.com/gpumem"}))
+    cluster.feed.follow(Policy(ignored_resources=("nvidia.com/gpumem",)))
     cluster.make(PODS, _with_memory_of_gpu(objects.pod("web-2", nodeName="n0")))
     look(cluster.cache)
     cluster.feed.drain()
     meanwhile = _requesting(cluster)
-    cluster.feed.ignore(frozenset())
+    cluster.feed.follow(Policy())
 
     assert before == {"web", "net"}
     assert meanwhile == set()
     assert _requesting(cluster) == {"web", "web-2", "net"}
     assert cluster.feed.cluster.free("n0")["cpu"] == 12_000
+
+
+def test_jobs_follow_the_queues_of_the_policy(cluster: Followed) -> None:
+    """Also those that are there already, and back again when the policy changes."""
+    cluster.make(JOBS, objects.job("net"))
+    look(cluster.cache)
+    cluster.feed.drain()
+    queues = []
+    for listed in ((Queue(name="own", namespaces=("*",), default=True),), ()):
+        cluster.feed.follow(Policy(queues=listed))
+        queues.append([job.queue for job in cluster.feed.cluster.jobs.values()])
+
+    assert queues == [["own"], [""]]
 
 
 def _with_memory_of_gpu(body: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,49 @@
+"""A cache from raw JSON to what it decodes to, bounded by bytes: thousands of objects share few texts.
+
+Who calls: `kube.podspec`, on several threads. Tenants choose the texts, so long ones are not kept.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+MAX_TEXT_BYTES = 4096
+"""A longer text is decoded each time: few objects have one, and fewer share it."""
+
+
+class ByteCache(Generic[T]):
+    """The decoded values of the texts that were asked for recently; all are dropped when it is full."""
+
+    def __init__(self, decode: Callable[[bytes], T], max_bytes: int) -> None:
+        """Creates an empty cache.
+
+        Args:
+            decode: Returns the value of a text; the value must never be changed.
+            max_bytes: Bytes of all texts together; values take some ten times as much.
+        """
+        self._decode = decode
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._values: dict[bytes, T] = {}
+        self._bytes = 0
+
+    def __call__(self, text: bytes) -> T:
+        """The value of a text."""
+        value = self._values.get(text)
+        if value is not None:
+            return value
+        value = self._decode(text)
+        if len(text) <= MAX_TEXT_BYTES:
+            with self._lock:
+                self._keep(text, value)
+        return value
+
+    def _keep(self, text: bytes, value: T) -> None:
+        if self._bytes + len(text) > self._max_bytes:
+            self._values.clear()
+            self._bytes = 0
+        if text not in self._values:
+            self._values[text] = value
+            self._bytes += len(text)
