@@ -17,32 +17,51 @@ def subtract(total: MutableMapping[str, int], amounts: Resources) -> None:
         total[name] = total.get(name, 0) - amount
 
 
+def plus(amounts: Resources, others: Resources) -> Resources:
+    """The sum of both."""
+    return {n: amounts.get(n, 0) + others.get(n, 0) for n in amounts.keys() | others.keys()}
+
+
+def largest(*amounts: Resources) -> Resources:
+    """The largest amount of each resource; the first mapping itself where it has them all."""
+    most = dict(amounts[0])
+    for other in amounts[1:]:
+        for name, amount in other.items():
+            most[name] = max(most.get(name, 0), amount)
+    return amounts[0] if most == amounts[0] else most
+
+
 def within(amounts: Resources, free: Mapping[str, int]) -> bool:
     """Whether every requested amount is free; a request of 0 requests nothing."""
-    return all(amount <= free.get(name, 0) for name, amount in amounts.items() if amount > 0)
+    for name, amount in amounts.items():  # noqa: SIM110 - `all` of a generator takes twice as long
+        if amount > 0 and amount > free.get(name, 0):
+            return False
+    return True
 
 
 def times(amounts: Resources, free: Mapping[str, int]) -> int:
     """Number of times that `amounts` fits into `free`; 0 where it requests nothing."""
-    return max(
-        0,
-        min(
-            (free.get(name, 0) // amount for name, amount in amounts.items() if amount > 0),
-            default=0,
-        ),
-    )
+    least = -1
+    for name, amount in amounts.items():  # a loop takes a third of the time of `min` of a list
+        if amount > 0:
+            count = free.get(name, 0) // amount
+            if count <= 0:
+                return 0
+            if least < 0 or count < least:
+                least = count
+    return max(0, least)
 
 
 def dominant(amounts: Resources, total: Resources) -> float:
     """The dominant share: the largest share of `total` over all resources (DRF, Ghodsi 2011).
 
-    "pods" is a number of slots for which nobody competes, so it does not count.
+    "pods" counts as all others: many tiny pods use up the nodes' slots, and nothing else of them.
     """
     return max(
         (
             amount / total[name]
             for name, amount in amounts.items()
-            if name != "pods" and amount > 0 and total.get(name, 0) > 0
+            if amount > 0 and total.get(name, 0) > 0
         ),
         default=0.0,
     )

@@ -3,7 +3,7 @@
 The plan checks them before every trainer it adds. They are cluster-wide; nodes do not matter here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from zoneinfo import ZoneInfo
@@ -12,7 +12,8 @@ from policy import amounts, quantity
 from policy.cluster_state import ClusterState
 from policy.decisions import NONE, Figures
 from policy.model import WEEKDAYS, Policy, Quota, Window
-from policy.snapshot import Job, Resources
+from policy.quota_amounts import LIMITS, of_pod, of_pods, with_limits
+from policy.snapshot import Job, Pod, Resources
 
 
 def active_window(policy: Policy, now: datetime) -> Window | None:
@@ -50,28 +51,30 @@ def load_limits(policy: Policy, total: Resources, now: datetime) -> dict[str, in
     return limits
 
 
-_NOTHING: Resources = {}
-_LIMITS = "limits."
-"""As core/v1 `ResourceQuota` writes it: limits.cpu."""
+NOTHING: Resources = {}
 
 
 class Quotas:
     """The unused part (balance) of each quota while a plan is made.
 
-    Trainers and the parameter servers that EDL creates count; services and fixed pods have
-    ResourceQuota for that. Where a pod has no limit, its request counts as its limit.
+    Trainers and the parameter servers that EDL creates count, those that exist as they are;
+    services and fixed pods have ResourceQuota for that.
     """
 
     def __init__(self, policy: Policy, cluster: ClusterState) -> None:
         self._quotas = policy.quotas
         self._total = [_ceilings(quota) for quota in policy.quotas]
         self._balances = [dict(total) for total in self._total]
+        self._live_amounts = cluster.trainer_amounts
         self._per_trainer_by_job: dict[str, Resources] = {}
         """Job key -> amounts of one trainer."""
         self._balances_by_job: dict[str, list[dict[str, int]]] = {}
         """Job key -> those of `_balances` whose quota covers the job."""
         for job in cluster.jobs.values() if policy.quotas else ():
-            self.reserve(job, len(cluster.trainers(job)), cluster.server_count(job))
+            servers = cluster.counted_servers(job)
+            self._add(job, cluster.trainer_amounts(job), -1)
+            self._add(job, of_pods(job, servers), -1)
+            self.reserve(job, 0, cluster.server_count(job) - len(servers))
 
     def scope(self, job: Job) -> tuple[int, ...]:
         """Indices of the quotas that cover a job."""
@@ -90,7 +93,7 @@ class Quotas:
     def _per_trainer(self, job: Job) -> Resources:
         """Amounts of one trainer: requests by name, limits with the prefix of ResourceQuota."""
         if job.key not in self._per_trainer_by_job:
-            self._per_trainer_by_job[job.key] = _with_limits(job.requests, job.limits)
+            self._per_trainer_by_job[job.key] = with_limits(job.requests, job.limits)
         return self._per_trainer_by_job[job.key]
 
     def _sum(self, job: Job, count: int, servers: int) -> Resources:
@@ -98,7 +101,7 @@ class Quotas:
         amounts_needed = {name: amount * count for name, amount in self._per_trainer(job).items()}
         if servers and job.servers is not None:
             # Parameter servers have their memory request as limit, and no limit of CPU.
-            for name, amount in _with_limits(job.servers.requests, _NOTHING).items():
+            for name, amount in with_limits(job.servers.requests, NOTHING).items():
                 amounts_needed[name] = amounts_needed.get(name, 0) + amount * servers
         return amounts_needed
 
@@ -120,7 +123,8 @@ class Quotas:
 
         With no pods at all: the first quota that is exceeded already. Empty where none is.
         """
-        amounts_needed = self._sum(job, count, servers)
+        amounts_needed = dict.fromkeys(self._live_amounts(job), 0)
+        amounts_needed |= self._sum(job, count, servers)
         for quota, balance, total in zip(self._quotas, self._balances, self._total, strict=True):
             for name, amount in amounts_needed.items() if _covers(quota, job) else ():
                 if name in balance and amount > balance[name]:
@@ -128,40 +132,63 @@ class Quotas:
         return NONE
 
     def reserve(self, job: Job, count: int = 1, servers: int = 0) -> None:
-        """Counts trainers and parameter servers of `job` in every quota that covers it."""
-        balances = self._balances_for(job)
-        amounts_needed = self._sum(job, count, servers) if balances else _NOTHING
-        for balance in balances:
-            for name in balance:
-                balance[name] -= amounts_needed.get(name, 0)
+        """Counts trainers and parameter servers to come of `job` in every quota that covers it."""
+        if self._balances_for(job):
+            self._add(job, self._sum(job, count, servers), -1)
 
     def unreserve(self, job: Job, count: int = 1, servers: int = 0) -> None:
         """Undoes `reserve`."""
         self.reserve(job, -count, -servers)
 
+    def release(self, job: Job, pods: Iterable[Pod]) -> None:
+        """Counts live trainers of `job` as gone."""
+        if self._balances_for(job):
+            self._add(job, of_pods(job, pods), 1)
+
+    def restore(self, job: Job, pods: Iterable[Pod]) -> None:
+        """Undoes `release`."""
+        if self._balances_for(job):
+            self._add(job, of_pods(job, pods), -1)
+
+    def _add(self, job: Job, freed: Resources, sign: int) -> None:
+        for balance in self._balances_for(job):
+            for name in balance:
+                balance[name] += sign * freed.get(name, 0)
+
     def relieves(self, job: Job, count: int, giver: Job, servers: int = 0) -> bool:
-        """Whether releasing a trainer of `giver` helps against a quota that stops pods of `job`."""
+        """Whether releasing a trainer of `giver` helps against a quota that stops pods of `job`.
+
+        Its trainers may have what new ones would not: admission gave it to them.
+        """
         amounts_needed = self._sum(job, count, servers)
+        live, new = self._live_amounts(giver), self._per_trainer(giver)
         return any(
-            amount > balance.get(name, amount) and self._per_trainer(giver).get(name, 0) > 0
+            amount > balance.get(name, amount) and (new.get(name, 0) > 0 or live.get(name, 0) > 0)
             for balance in self._balances_for(job)
             if any(balance is shared_balance for shared_balance in self._balances_for(giver))
             for name, amount in amounts_needed.items()
         )
 
     def exceeded(self, job: Job) -> bool:
-        """Whether a quota that covers `job` is exceeded already."""
-        return any(
-            balance[name] < 0
-            for balance in self._balances_for(job)
-            for name in balance
-            if self._per_trainer(job).get(name, 0) > 0
+        """Whether a quota that covers `job` is exceeded, of which new trainers would have more."""
+        new = self._per_trainer(job)
+        return any(new.get(name, 0) > 0 for name in self._exceeded(job))
+
+    def reliever(self, job: Job, pods: Iterable[Pod]) -> Pod | None:
+        """The first of a job's trainers that has some of what is exceeded in a quota over the job.
+
+        What a trainer has may differ from the template: admission gave it more, or a resize in place.
+        """
+        exceeded = self._exceeded(job)
+        if not exceeded:
+            return None
+        amounts_by_pod = ((pod, of_pod(job, pod)) for pod in pods)
+        return next(
+            (p for p, has in amounts_by_pod if any(has.get(n, 0) > 0 for n in exceeded)), None
         )
 
-
-def _with_limits(requests: Resources, limits: Resources) -> Resources:
-    effective = {**requests, **limits}
-    return {**requests, **{_LIMITS + name: amount for name, amount in effective.items()}}
+    def _exceeded(self, job: Job) -> list[str]:
+        return [n for balance in self._balances_for(job) for n in balance if balance[n] < 0]
 
 
 def _covers(quota: Quota, job: Job) -> bool:
@@ -170,11 +197,11 @@ def _covers(quota: Quota, job: Job) -> bool:
 
 def _ceilings(quota: Quota) -> dict[str, int]:
     limits = quantity.parse_all(quota.limits)
-    return quantity.parse_all(quota.requests) | {_LIMITS + n: limit for n, limit in limits.items()}
+    return quantity.parse_all(quota.requests) | {LIMITS + n: limit for n, limit in limits.items()}
 
 
 def _lack(quota: Quota, name: str, total: int, missing: int) -> Figures:
-    resource = name.removeprefix(_LIMITS)
+    resource = name.removeprefix(LIMITS)
     return {
         "scope": f"namespace {quota.namespace}" if quota.namespace else f"queue {quota.queue}",
         "resource": name,
@@ -251,16 +278,24 @@ class Load:
             if requests.get(name, 0) > 0
         )
 
-    def allow_later(self, requests: Resources, freed: Resources, count: int = 1) -> bool:
+    def allow_later(
+        self,
+        requests: Resources,
+        freed: Resources,
+        count: int = 1,
+        claimed: Resources = NOTHING,
+    ) -> bool:
         """Whether `count` more such pods stay inside every limit once all leaving pods have ended.
 
         Args:
             requests: Requests of one pod.
             freed: Requests of further pods that would be released.
             count: Number of pods.
+            claimed: Requests of other pods that come before them.
         """
         return all(
-            self._later(name) - freed.get(name, 0) + requests[name] * count <= limit
+            self._later(name) - freed.get(name, 0) + claimed.get(name, 0) + requests[name] * count
+            <= limit
             for name, limit in self._limits.items()
             if requests.get(name, 0) > 0
         )

@@ -5,27 +5,35 @@ not a recount. Extender and reconciler each keep one; a plan reads it and never 
 Not thread-safe: its owner locks.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from math import inf
 
 from policy import amounts
+from policy.first_seen import FirstSeen
 from policy.fits import Fits, Prices
 from policy.live_trainers import LiveTrainers, is_surplus, live_trainers
 from policy.model import NodePool
 from policy.names import Role
-from policy.placement import Packing
+from policy.placement import Packing, admits
+from policy.queues import QueueRules
+from policy.quota_amounts import of_pods
+from policy.slots import Slots
 from policy.snapshot import Constraints, Job, Node, Pod, Resources, Snapshot
+from policy.trainer_shapes import packing
 from policy.usable_capacity import UsableCapacity
+from policy.usage import Usage
 
 
 class ClusterState:
     """Nodes, pods and jobs by key, with amounts per node and trainers per job."""
 
+    queues = QueueRules()
+    """By which jobs that are put from now on are in queues."""
+    ignored: frozenset[str] = frozenset()
+    """Resources that are left out of the requests of pods and jobs that are put from now on."""
+
     def __init__(self) -> None:
-        self.ignored: frozenset[str] = frozenset()
-        """Resources that are left out of the requests of pods and jobs that are put from now on."""
         self.nodes: dict[str, Node] = {}
         self.jobs: dict[str, Job] = {}
         self.pods: dict[str, Pod] = {}
@@ -53,11 +61,17 @@ class ClusterState:
         self.servers: dict[str, dict[str, Pod]] = {}
         """Job key -> uid -> the job's parameter servers that EDL created, in any state."""
         self.owned: dict[str, dict[str, Pod]] = {}
-        """Controller uid -> uid -> its pods without a role, those of Jobs that EDL does not manage."""
+        """namespace/controller uid -> uid -> its pods that EDL did not create, whatever their labels:
+        those of Jobs that EDL does not manage are among them."""
         self.allocatable: dict[str, int] = {}
         """Sum over all nodes."""
+        self.usage = Usage()
+        self.first_seen = FirstSeen()
+        """When changes of the pods and nodes were seen, by the clock that decides."""
+        # Job uid -> its live trainers, until one of its pods changes.
         self._live_trainers: dict[str, LiveTrainers] = {}
-        """Job uid -> its live trainers, until one of its pods changes."""
+        # Job uid -> its live trainers, and their sum for quotas.
+        self._trainer_amounts: dict[str, tuple[LiveTrainers, Resources]] = {}
         self._prices = Prices(self.nodes, self.available)
         self._usable = UsableCapacity(self.nodes, self.used)
         self._packing = Packing((), {})
@@ -102,6 +116,7 @@ class ClusterState:
     def put_job(self, job: Job) -> None:
         """Adds or replaces a job."""
         self.drop_job(job.key)
+        job = self.queues.applied(job)
         if not self.ignored.isdisjoint(job.requests):
             job = replace(job, requests=self.counted(job.requests))
         self.jobs[job.key] = job
@@ -111,6 +126,7 @@ class ClusterState:
         old = self.jobs.pop(key, None)
         if old is not None:
             self._live_trainers.pop(old.uid, None)
+            self._trainer_amounts.pop(old.uid, None)
         self._shapes_changed = True
 
     def put_pod(self, pod: Pod) -> None:
@@ -123,9 +139,10 @@ class ClusterState:
             self.members.setdefault(job_key(pod), {})[pod.uid] = pod
         elif pod.role is Role.PSERVER and pod.server >= 0:
             self.servers.setdefault(job_key(pod), {})[pod.uid] = pod
-        elif pod.role is None and pod.owner_uid:
-            self.owned.setdefault(pod.owner_uid, {})[pod.uid] = pod
+        if pod.owner_uid and pod.trainer_id < 0 and pod.server < 0:
+            self.owned.setdefault(_owner_key(pod), {})[pod.uid] = pod
         self._live_trainers.pop(pod.owner_uid, None)
+        self._note_shape(pod)
         if pod.terminal:
             return
         if pod.master and pod.job and not pod.deleting:
@@ -138,6 +155,7 @@ class ClusterState:
     def _bind(self, pod: Pod) -> None:
         self.bound.setdefault(pod.node, {})[pod.uid] = pod
         amounts.add(self.used.setdefault(pod.node, {}), pod.requests)
+        self.usage.add(pod)
         if pod.resize and not pod.deleting:
             self.resizing[pod.uid] = pod
         if pod.deleting:
@@ -147,7 +165,7 @@ class ClusterState:
             amounts.add(self.surplus.setdefault(pod.node, {}), pod.requests)
         if pod.node in self.nodes:
             amounts.subtract(self.available[pod.node], pod.requests)
-            self._prices.changes.add(pod.node, exists=True)
+            self._prices.changes.add(pod.node, exists=True, replaced=False)
 
     def drop_pod(self, uid: str) -> None:
         """Removes a pod; an unknown uid is ignored."""
@@ -155,11 +173,12 @@ class ClusterState:
         if pod is None:
             return
         self._live_trainers.pop(pod.owner_uid, None)
+        self._note_shape(pod)
         self.waiting.pop(uid, None)
         _remove(self.members, job_key(pod), uid)
         _remove(self.master_hosts, job_key(pod), uid)
         _remove(self.servers, job_key(pod), uid)
-        _remove(self.owned, pod.owner_uid, uid)
+        _remove(self.owned, _owner_key(pod), uid)
         if uid in self.bound.get(pod.node, {}):
             self._unbind(pod)
 
@@ -167,13 +186,14 @@ class ClusterState:
         _remove(self.bound, pod.node, pod.uid)
         self.resizing.pop(pod.uid, None)
         _subtract(self.used, pod)
+        self.usage.remove(pod)
         if self.leaving.pop(pod.uid, None):
             _subtract(self.releasing, pod)
         elif is_surplus(pod):
             _subtract(self.surplus, pod)
         if pod.node in self.nodes:
             amounts.add(self.available[pod.node], pod.requests)
-            self._prices.changes.add(pod.node, exists=True)
+            self._prices.changes.add(pod.node, exists=True, replaced=False)
 
     def free(self, name: str) -> dict[str, int]:
         """A copy of what is free on a node now; amounts may be negative."""
@@ -194,17 +214,27 @@ class ClusterState:
     def packing(self) -> Packing:
         """The packing for the trainer shapes in use."""
         if self._shapes_changed:
-            self._shapes_changed = False
-            new, old = packing(self.jobs.values(), self.allocatable), self._packing
+            jobs = ((job, self.live_trainers(job)) for job in self.jobs.values())
+            new, old = packing(jobs, self.allocatable), self._packing
             if (new.shapes, new.worths) != (old.shapes, old.worths):
                 self._packing = new
+            self._shapes_changed = False
         return self._packing
+
+    def _note_shape(self, pod: Pod) -> None:
+        job = self.jobs.get(job_key(pod)) if pod.role is Role.TRAINER else None
+        if job is not None and pod.requests != job.requests:
+            self._shapes_changed = True
 
     def open_nodes(
         self, constraints: Constraints, pools: tuple[NodePool, ...] = ()
     ) -> Collection[str]:
         """The nodes that admit such a pod, in no order; `pools` limits trainers only."""
-        return self._prices.open_nodes(constraints, pools).names
+        if not constraints.only_node:
+            names = self._prices.open_nodes(constraints.shared, pools).names
+            return names.difference(constraints.avoided) if constraints.avoided else names
+        node = self.nodes.get(constraints.only_node)
+        return (node.name,) if node is not None and admits(node, constraints, pools) is None else ()
 
     def fits(
         self, requests: Resources, constraints: Constraints, pools: tuple[NodePool, ...] = ()
@@ -216,6 +246,43 @@ class ClusterState:
         self._prices.pack_by(self.packing)
         return self._prices.fits(requests, constraints, pools)
 
+    def largest(self, constraints: Constraints, pools: tuple[NodePool, ...] = ()) -> Resources:
+        """Resource -> largest allocatable amount of one node, among those that admit such a pod."""
+        return self._prices.open_nodes(constraints, pools).largest(self.nodes, self._prices.changes)
+
+    def fits_empty_node(
+        self, requests: Resources, constraints: Constraints, pools: tuple[NodePool, ...] = ()
+    ) -> bool:
+        """Whether such a pod fits on a node that admits it, if nothing else runs there."""
+        slots = self._prices.slots(requests, constraints, pools, self._allocatable_of)
+        return slots.total > 0
+
+    def _allocatable_of(self, name: str) -> Resources:
+        return self.nodes[name].allocatable
+
+    def slots(
+        self,
+        requests: Resources,
+        constraints: Constraints,
+        pools: tuple[NodePool, ...] = (),
+        *,
+        surplus: bool = False,
+    ) -> Slots:
+        """How many such pods each node could run without leaving pods, and with or without surplus.
+
+        At most: pods that leave late or never count as gone. Valid until the next change.
+        """
+        room = self._free_later if surplus else self._most_free
+        return self._prices.slots(requests, constraints, pools, room)
+
+    def _free_later(self, name: str) -> Resources:
+        free, leaving = self.available[name], self.releasing.get(name)
+        return amounts.plus(free, leaving) if leaving else free
+
+    def _most_free(self, name: str) -> Resources:
+        free, surplus = self._free_later(name), self.surplus.get(name)
+        return amounts.plus(free, surplus) if surplus else free
+
     def live_trainers(self, job: Job) -> LiveTrainers:
         """The live trainers of this Job object (not of an earlier one), in order of loss.
 
@@ -224,13 +291,28 @@ class ClusterState:
         """
         trainers = self._live_trainers.get(job.uid)
         if trainers is None:
-            pods = self.members.get(job.key, {}) if job.managed else self.owned.get(job.uid, {})
-            trainers = self._live_trainers[job.uid] = live_trainers(job, pods.values())
+            members = self.members.get(job.key, {})
+            if not job.managed:
+                members = self.owned.get(f"{job.namespace}/{job.uid}", {})
+            trainers = self._live_trainers[job.uid] = live_trainers(job, members.values())
         return trainers
+
+    def trainer_amounts(self, job: Job) -> Resources:
+        """What the live trainers of a job count against quotas; kept until one of them changes."""
+        trainers = self.live_trainers(job)
+        known, total = self._trainer_amounts.get(job.uid, (None, {}))
+        if known is not trainers:
+            total = of_pods(job, trainers.pods)
+            self._trainer_amounts[job.uid] = trainers, total
+        return total
 
     def trainers(self, job: Job) -> tuple[Pod, ...]:
         """The live trainers of a job (bound or waiting, not deleting); see `live_trainers`."""
         return self.live_trainers(job).pods
+
+    def count_placed(self, uids: Iterable[str]) -> int:
+        """Number of those pods that exist and have a node."""
+        return sum(1 for uid in uids if (pod := self.pods.get(uid)) is not None and pod.node)
 
     def master_host(self, job: Job) -> Pod | None:
         """The pod that hosts the job's master and is not being deleted, or None.
@@ -249,6 +331,11 @@ class ClusterState:
         """The parameter servers of this Job object, including ended ones and those being deleted."""
         pods = self.servers.get(job.key)
         return [pod for pod in pods.values() if pod.owner_uid == job.uid] if pods else []
+
+    def counted_servers(self, job: Job) -> list[Pod]:
+        """The servers of `server_count` whose pods hold or request capacity and stay."""
+        live = [p for p in self.servers_of(job) if not (p.terminal or p.deleting)]
+        return live[: self.server_count(job)]
 
     def server_count(self, job: Job) -> int:
         """Number of parameter servers that count as the job's: all requested ones, or 0.
@@ -280,31 +367,21 @@ class ClusterState:
         return trainers * amounts.dominant(job.requests, self.allocatable) / weight
 
     def servers_share(self, job: Job, weights: Mapping[str, int]) -> float:
-        """The weighted dominant share of the job's parameter servers; 0 where it requests none.
-
-        Args:
-            job: The job.
-            weights: Queue -> weight.
-        """
+        """As `share`, of the job's parameter servers; 0 where it requests none."""
         if job.servers is None:
             return 0.0
         share = amounts.dominant(job.servers.requests, self.allocatable)
         return job.servers.count * share / (job.weight * weights.get(job.queue, 1))
 
 
-def packing(jobs: Iterable[Job], total: Resources) -> Packing:
-    """The packing for the trainer shapes in use, the most requested shape first."""
-    trainers: Counter[tuple[tuple[str, int], ...]] = Counter()
-    for job in jobs:
-        if not job.over and not job.error:
-            trainers[tuple(sorted(job.requests.items()))] += job.max_trainers
-    shapes = sorted(trainers, key=lambda shape: (-trainers[shape], shape))
-    return Packing([dict(shape) for shape in shapes], total)
-
-
 def job_key(pod: Pod) -> str:
     """Key of the job a pod belongs to."""
     return f"{pod.namespace}/{pod.job}"
+
+
+def _owner_key(pod: Pod) -> str:
+    """Namespace and controller: a controller owns pods of its own namespace only."""
+    return f"{pod.namespace}/{pod.owner_uid}"
 
 
 def _remove(groups: dict[str, dict[str, Pod]], key: str, uid: str) -> None:

@@ -4,7 +4,7 @@ Its other trainers stay, and other jobs get the capacity meanwhile. After each p
 trainer is tried; the back-off ends when that one works.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from policy.backoff import pause_s
@@ -37,10 +37,10 @@ class CreationBackoff:
     partial: bool = False
     """Whether only a part of the job's first pods was created; that part is taken back."""
 
-    def is_over(self, live: Iterable[Pod]) -> bool:
+    def is_over(self, live: Iterable[Pod], created_s: Callable[[Pod], float]) -> bool:
         """Whether more trainers than before have a node, one created after the last failure."""
         placed = [pod for pod in live if pod.node]
-        is_news = any(pod.created_s > self.last_s for pod in placed)
+        is_news = any(created_s(pod) > self.last_s for pod in placed)
         return not self.error and is_news and len(placed) > self.trainers
 
     def after_vain(self, in_vain: int) -> "CreationBackoff":
@@ -49,18 +49,21 @@ class CreationBackoff:
 
 
 def current(
-    backoffs: Mapping[str, CreationBackoff], live_by_uid: Mapping[str, Iterable[Pod]]
+    backoffs: Mapping[str, CreationBackoff],
+    live_by_uid: Mapping[str, Iterable[Pod]],
+    created_s: Callable[[Pod], float],
 ) -> dict[str, CreationBackoff]:
     """Job uid -> its back-off, for the given jobs whose back-off is not over.
 
     Args:
         backoffs: Those until now, by job uid.
         live_by_uid: Job uid -> its live trainers.
+        created_s: When a pod was created, by the clock of the back-offs.
     """
     return {
         uid: backoff
         for uid, backoff in backoffs.items()
-        if uid in live_by_uid and not backoff.is_over(live_by_uid[uid])
+        if uid in live_by_uid and not backoff.is_over(live_by_uid[uid], created_s)
     }
 
 

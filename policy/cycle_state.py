@@ -1,14 +1,14 @@
 """The sums and decisions of one planning cycle, which the rules in `policy.rules` read and write."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import takewhile
+from functools import partial
 
-from policy import amounts, ceilings, creation_backoff, sidecar, vacancy
+from policy import ceilings, creation_backoff, vacancy
 from policy.cluster_state import ClusterState, job_key
-from policy.decisions import NONE, Figures
+from policy.decisions import Figures
 from policy.free_capacity import FreeCapacity, When
-from policy.live_trainers import LiveTrainers, with_excess
+from policy.job_draft import JobDraft
+from policy.live_trainers import with_excess
 from policy.model import FairnessBy, Policy
 from policy.names import Tier
 from policy.node_failures import AvoidedNodes
@@ -18,153 +18,17 @@ from policy.plan import (
     FailedMove,
     History,
     JobPlan,
+    Line,
     MoveKey,
     Plan,
     Release,
     ReleaseServer,
 )
 from policy.reasons import Reason
-from policy.snapshot import Constraints, Job, Pod, Resources
+from policy.snapshot import Job, Pod, Resources
 from policy.stranding import StrandingNodes, passing_taints
 
 _REASON_OF = {Tier.GUARANTEED: Reason.GUARANTEED, Tier.SURPLUS: Reason.SURPLUS}
-
-
-class JobDraft:
-    """The mutable draft of one job's plan: remaining trainers, planned creations, and the reason."""
-
-    node_request: Create | None = None
-    """Trainers to create though no node has room for them."""
-    awaits_nodes: bool = False  # whether pods of it wait, or will, for an autoscaler to add nodes
-    has_turn: bool = False  # whether it may request nodes now
-
-    def __init__(
-        self,
-        job: Job,
-        live_trainers: LiveTrainers,
-        *,
-        trainer_measure: float,
-        stranded: int,
-        masterless: bool = False,
-        server_count: int = 0,
-        servers_measure: float = 0.0,
-    ) -> None:
-        """Starts from the job as it is in the cluster, with nothing planned.
-
-        Args:
-            job: The job.
-            live_trainers: Its trainers.
-            trainer_measure: Fairness measure of one trainer; see `CycleState.measure`.
-            stranded: Guaranteed trainers on nodes that are drained or lost, to be replaced.
-            masterless: Whether it asked for a master and no pod hosts one.
-            server_count: Parameter servers that count as the job's: all, or 0 before it starts.
-            servers_measure: Fairness measure of all parameter servers that the job asks for.
-        """
-        self.job = job
-        self.key = job.key
-        self.live = list(live_trainers.pods)
-        """Trainers that remain, in order of loss: surplus before guaranteed."""
-        self.trainer_measure = trainer_measure
-        self.server_count = server_count
-        self._servers_measure = servers_measure
-        self._surplus = live_trainers.surplus
-        self._waiting = live_trainers.waiting > 0
-        self.guaranteed = len(live_trainers.guaranteed)
-        """Live trainers of the guaranteed tier."""
-        self.absent = 0 if job.managed else max(0, job.parallelism - len(live_trainers.pods))
-        """Trainers that the built-in controller should create and has not created yet."""
-        self.initial_count = len(live_trainers.pods) + self.absent
-        """Trainers before this plan."""
-        self.count = self.initial_count
-        """Trainers after this plan."""
-        self.excess = live_trainers.excess  # as there
-        self.stranded = stranded
-        self.masterless = masterless
-        """Whether its master is missing; the next guaranteed trainer will host it."""
-        self.leaving = live_trainers.leaving
-        self.ending = live_trainers.succeeded
-        """A trainer succeeded, and there is no master to decide instead: no more creations."""
-        self.creates: dict[Tier, list[str]] = {Tier.GUARANTEED: [], Tier.SURPLUS: []}
-        """Tier -> nodes of the trainers to create."""
-        self.server_creates: dict[int, str] = {}
-        """Index -> node of a parameter server to create; "" for one that waits for a node."""
-        self.expected_count = 0
-        """Trainers for which capacity is reserved that leaving pods will free."""
-        self.reason = Reason.AT_MAX
-        self.figures: Figures = {"max": job.max_trainers}
-        self.stopped = job.stopped
-        """Whether it should have no trainers at all."""
-        self.grows = not (self.stopped or self.ending or job.error)
-        """Whether trainers may be created for it."""
-
-    @property
-    def servers_measure(self) -> float:
-        """Fairness measure of its parameter servers."""
-        return self._servers_measure if self.server_count else 0.0
-
-    @property
-    def servers_to_start(self) -> int:
-        """Number of parameter servers that must be created with its first trainers."""
-        server_spec = self.job.servers if self.job.managed else None
-        return server_spec.count if server_spec is not None and not self.server_count else 0
-
-    @property
-    def surplus(self) -> list[Pod]:
-        """Live trainers of the surplus tier, in order of loss."""
-        return self.live[: self._surplus]
-
-    @property
-    def waiting(self) -> list[Pod]:
-        """Surplus trainers that have no node yet."""
-        if not self._waiting:
-            return []
-        return list(takewhile(lambda pod: not pod.node, self.surplus))
-
-    def add_creates(self, tier: Tier, nodes: Sequence[str]) -> None:
-        """Plans the creation of trainers, one on each node."""
-        self.creates[tier] += nodes
-        self.count += len(nodes)
-
-    def cancel_absent(self, absent: int) -> None:
-        """Takes back trainers that the built-in controller has not created yet."""
-        self.absent -= absent
-        self.count -= absent
-
-    def remove(self, pod: Pod) -> None:
-        """Removes a live trainer from the count."""
-        self.count -= 1
-        position = [trainer.uid for trainer in self.live].index(pod.uid)
-        del self.live[position]
-        if position < self._surplus:
-            self._surplus -= 1
-        else:
-            self.guaranteed -= pod.tier is Tier.GUARANTEED
-
-    def requests(self, *, first: bool) -> Resources:
-        """Requests of a new trainer; the first guaranteed one also hosts a missing master."""
-        if not (first and self.masterless):
-            return self.job.requests
-        with_master = dict(self.job.requests)
-        amounts.add(with_master, sidecar.REQUESTS)
-        return with_master
-
-    @property
-    def spare(self) -> list[Pod]:
-        """Surplus trainers that may be released without taking the job below its minimum.
-
-        In order of loss. Where guaranteed trainers are missing, surplus ones count towards the
-        minimum.
-        """
-        return self.surplus[: max(0, self.count - self.job.min_trainers)]
-
-    @property
-    def admitted(self) -> bool:
-        """Whether it has started, so that it may have more than its minimum."""
-        return self.grows and self.count >= self.job.min_trainers and not self.awaits_nodes
-
-    def set_reason(self, reason: Reason, figures: Figures = NONE) -> None:
-        """Records why the job has its target; a later call overrides an earlier one."""
-        self.reason, self.figures = reason, figures
 
 
 class CycleState:
@@ -192,27 +56,30 @@ class CycleState:
             self.add_leaving_load(node, self.capacity.releasing(node))
         self.closed = vacancy.closed_nodes(cluster, policy, history, now_s)
         self.burst = False  # whether services wait for capacity that only leaving pods can free
-        self.reclaimed_for: set[str] = set()
-        """uids of service pods for which this plan releases trainers."""
-        live_by_uid = {draft.job.uid: draft.live for draft in self.drafts}
-        self.creation_backoffs = creation_backoff.current(history.creation_backoffs, live_by_uid)
+        self.reclaimed_for: set[str] = set()  # uids of services for which this plan releases
+        live, before = {d.job.uid: d.live for d in self.drafts}, history.creation_backoffs
+        created_s = partial(cluster.first_seen.created_s, now_s=now_s)
+        self.creation_backoffs = creation_backoff.current(before, live, created_s)
         self.offered: dict[str, int] = {}  # as in `Plan`
-        self.promised: dict[str, str] = {}
-        """uid -> node of the waiting trainers for which capacity is reserved."""
-        self.unschedulable_pods: list[Pod] = []
-        """Waiting pods that fit on no node, even without surplus trainers."""
+        self.promised: dict[str, str] = {}  # uid -> node, of waiting trainers with a reservation
+        self.unschedulable_pods: list[Pod] = []  # that fit on no node, even without surplus
         self.released: set[str] = set()  # uids of trainers that this plan releases
         self.server_releases: list[ReleaseServer] = []  # parameter servers to delete
-        self.short: set[str] = set()  # these two as in `Plan`
+        self.quota_reliefs: set[str] = set()  # these three as in `Plan`
+        self.awaiting_quota: dict[str, str] = {}  # namespace -> key of the job that has its surplus
+        self.short: set[str] = set()
         self.gave_up: set[str] = set()
-        self.failed_moves: dict[MoveKey, FailedMove] = {}
-        """Moves for which no donor was found, in this plan or recently."""
+        self.line = Line()
+        self.failed_moves: dict[MoveKey, FailedMove] = {}  # no donor was found now or recently
         self.deferred = False  # whether moves were not tried and are left to the next plan
         self._releases: list[Release] = []
-        self._largest: dict[Constraints, dict[str, int]] = {}
         self._by_key = {draft.key: draft for draft in self.drafts}
-        self.unmanaged = [draft for draft in self.drafts if not draft.job.managed]
-        """The jobs that the built-in controller runs."""
+        # Node -> surplus trainers there of jobs that the built-in controller runs.
+        self.unmanaged_surplus: dict[str, list[tuple[JobDraft, Pod]]] = {}
+        for draft in self.drafts:
+            for pod in () if draft.job.managed else draft.surplus:
+                self.unmanaged_surplus.setdefault(pod.node, []).append((draft, pod))
+        self.has_excess = any(draft.excess for draft in self.drafts)
 
     def _new_drafts(self) -> list[JobDraft]:
         jobs = [job for _, job in sorted(self.cluster.jobs.items())]
@@ -256,20 +123,6 @@ class CycleState:
         if self.policy.fairness.by is FairnessBy.FULFILMENT:
             return 0.0
         return self.cluster.servers_share(job, self.policy.fairness.queue_weights)
-
-    def largest(self, constraints: Constraints) -> Resources:
-        """Resource -> largest allocatable amount of one node, among nodes open to such trainers.
-
-        The first call for some constraints costs O(nodes); waiting jobs often share theirs.
-        """
-        most = self._largest.get(constraints)
-        if most is None:
-            most = self._largest[constraints] = {}
-            for name in self.capacity.open_nodes(constraints, pooled=True):
-                for resource, amount in self.cluster.nodes[name].allocatable.items():
-                    if amount > most.get(resource, 0):
-                        most[resource] = amount
-        return most
 
     @property
     def trainers(self) -> int:
@@ -343,7 +196,7 @@ class CycleState:
         """Releases a live trainer. Its capacity becomes free only when the pod has ended."""
         draft.remove(pod)
         self.released.add(pod.uid)
-        self.quotas.unreserve(draft.job)
+        self.quotas.release(draft.job, [pod])
         self.capacity.add_leaving(pod)
         self.add_leaving_load(pod.node or self.promised.get(pod.uid, ""), pod.requests)
         self._releases.append(
@@ -390,11 +243,16 @@ class CycleState:
             reclaimed_for=frozenset(self.reclaimed_for),
             offered=self.offered,
             short=frozenset(self.short),
+            quota_reliefs=frozenset(self.quota_reliefs),
             unneeded=vacancy.unneeded_nodes(self.cluster, self.policy),
             tainted=passing_taints(self.cluster.nodes),
             gave_up=frozenset(self.gave_up),
             failed_moves=self.failed_moves,
+            moved=frozenset(self.history.moved & self.cluster.pods.keys()).union(
+                r.uid for r in self._releases if r.reason is Reason.FAIR_SHARE
+            ),
             avoided=self.avoided_nodes.by_job,
             creation_backoffs=self.creation_backoffs,
+            line=self.line,
             deferred=self.deferred,
         )

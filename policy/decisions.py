@@ -37,6 +37,7 @@ SENTENCES: Mapping[Reason, tuple[str, ...]] = {
     Reason.SIZE_NOT_ALLOWED: ("{live} live, and {size} is the next allowed number below",),
     Reason.GROWING: ("{waiting} trainers of all jobs are being scheduled, enough for now",),
     Reason.WAITING_FOR_ROOM: (
+        "no room for {missing} guaranteed trainers ({needs} each); nodes are held until {until}",
         "no room for {servers} parameter servers ({needs} each)",
         "no room for {missing} guaranteed trainers ({needs} each)",
     ),
@@ -44,6 +45,7 @@ SENTENCES: Mapping[Reason, tuple[str, ...]] = {
         "a trainer asks for {needs}; of {nodes} nodes that it may use, the largest has {largest}",
         "a trainer asks for {needs}, and there is no node it may use",
     ),
+    Reason.QUEUED: ("{job} is older and waits for room: its nodes are held until {until}",),
     Reason.NODES_REQUESTED: (
         "{pending} pods of its start wait for an autoscaler to add nodes, until {until}",
     ),
@@ -61,6 +63,7 @@ SENTENCES: Mapping[Reason, tuple[str, ...]] = {
         "kube-scheduler placed {trainers} trainers and no more; one more is tried from {until} on",
     ),
     Reason.INVALID: ("{error}",),
+    Reason.QUARANTINED: ("{error}",),
     Reason.ABOVE_MAX: ("{live} live, {wanted} wanted",),
     Reason.ABOVE_MIN: (
         "{job} needs its room, and its own job has its minimum of {min} without it",

@@ -35,7 +35,9 @@ def parse(text: str) -> Policy:
         document = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
     except DocumentError:
         raise
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except Exception as error:
+        # PyYAML's constructors raise whatever their tags lead to (`!!int ''` an IndexError), and a
+        # document that ends in another error would be stored, because admission fails open.
         raise DocumentError(f"the policy is not valid YAML: {_one_line(error)}") from error
     if document is None:
         document = {}

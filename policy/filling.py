@@ -8,6 +8,7 @@ equal output on every machine.
 """
 
 from collections.abc import Sequence
+from math import inf
 from typing import NamedTuple
 
 Vector = tuple[int, ...]
@@ -99,8 +100,9 @@ class Search:
             tolerance: How much worth a filling may miss.
         """
         self._levels = levels
-        self._bound = levels[0].bound(free)
-        self._tolerance = tolerance
+        bound = levels[0].bound(free)
+        self._enough = inf if bound is None else bound - tolerance
+        """The worth of a filling with which the search ends."""
         self.best = 0
         """The worth of the best filling."""
         self.steps = 0
@@ -116,6 +118,9 @@ class Search:
             self.best = max(self.best, worth + most * each)
             return
         others = self._levels[number + 1]
+        if number + 2 == len(self._levels):
+            self._fill_last_two(number, free, worth, most)
+            return
         for count in range(most, -1, -1):
             remaining = tuple([f - count * need for f, need in zip(free, shape, strict=True)])
             possible = others.bound(remaining)
@@ -126,7 +131,22 @@ class Search:
             if self._ends():
                 return
 
+    def _fill_last_two(self, number: int, free: Vector, worth: int, most: int) -> None:
+        """Tries all numbers of the last but one shape, each with as many of the last as then fit.
+
+        Most steps of a search are these. A bound for the last shape would cost more than its number.
+        """
+        shape, each, last = self._levels[number].shape, self._levels[number].worth, self._levels[-1]
+        needs = [(free[resource], shape[resource], need) for resource, need in last.needs]
+        best, steps, last_worth = self.best, self.steps, last.worth  # faster than attributes
+        for count in range(most, -1, -1):
+            fitting = min([(amount - count * taken) // need for amount, taken, need in needs])
+            steps += 1
+            total = worth + count * each + fitting * last_worth
+            best = max(best, total)
+            if steps >= MAX_STEPS or best >= self._enough:
+                break
+        self.best, self.steps = best, steps
+
     def _ends(self) -> bool:
-        return self.steps >= MAX_STEPS or (
-            self._bound is not None and self.best >= self._bound - self._tolerance
-        )
+        return self.steps >= MAX_STEPS or self.best >= self._enough

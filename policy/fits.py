@@ -5,12 +5,14 @@ capacity for it now, and how much it would fragment that capacity (`placement.Pa
 call for a shape prices every node; later calls price the nodes that changed since.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from heapq import heapify, heappush
 
 from policy import amounts
 from policy.model import NodePool
+from policy.node_changes import NodeChangeLog
 from policy.placement import Packing, admits
+from policy.slots import Slots
 from policy.snapshot import Constraints, Node, Resources
 
 Cost = tuple[int, int]
@@ -20,36 +22,8 @@ Entry = tuple[Cost, str, int]
 
 _MAX_PRICES = 500_000
 """Cached costs in total; beyond it the least recently used shapes are evicted."""
-
-
-class NodeChangeLog:
-    """A bounded log of changed nodes, for readers that each keep their own read position."""
-
-    def __init__(self) -> None:
-        self.versions: dict[str, int] = {}
-        """Node -> position of its newest change; a removed node has none."""
-        self.end = 0
-        self._names: list[str] = []
-        self._start = 0
-
-    def add(self, node: str, *, exists: bool) -> None:
-        """Records that a node was added, changed or removed."""
-        self._names.append(node)
-        self.end += 1
-        if exists:
-            self.versions[node] = self.end
-        else:
-            self.versions.pop(node, None)
-        if len(self._names) > 1000 + 2 * len(self.versions):
-            retained = len(self._names) // 2
-            self._start = self.end - retained
-            self._names = self._names[-retained:]
-
-    def since(self, position: int) -> Iterable[str] | None:
-        """The nodes that changed after `position`, each once; None where the log starts later."""
-        if position < self._start:
-            return None
-        return dict.fromkeys(self._names[position - self._start :])
+_ENTRY = 20
+"""As many costs take the memory of a shape that fits nowhere."""
 
 
 class OpenNodes:
@@ -60,6 +34,8 @@ class OpenNodes:
         self._pools = pools
         self._position = -1
         self.names: set[str] = set()
+        self._largest: tuple[int, Resources] = (-1, {})
+        """(`replaced_at` of the changes, what was the largest then)."""
 
     def refresh(self, nodes: Mapping[str, Node], changes: NodeChangeLog) -> None:
         """Checks the nodes that changed since the last call."""
@@ -75,6 +51,16 @@ class OpenNodes:
             else:
                 self.names.discard(name)
         self._position = changes.end
+
+    def largest(self, nodes: Mapping[str, Node], changes: NodeChangeLog) -> Resources:
+        """Resource -> largest allocatable amount of one of the nodes; they must be up to date."""
+        if self._largest[0] != changes.replaced_at:
+            most: dict[str, int] = {}
+            for name in self.names:
+                for resource, amount in nodes[name].allocatable.items():
+                    most[resource] = max(amount, most.get(resource, 0))
+            self._largest = changes.replaced_at, most
+        return self._largest[1]
 
 
 class Fits:
@@ -122,6 +108,8 @@ class Fits:
         return self._heap.copy()
 
 
+Room = Callable[[str], Resources]
+"""Node -> amounts on it; one that changes with what runs there, or the node itself."""
 _Key = tuple[tuple[tuple[str, int], ...], Constraints, bool]
 
 
@@ -136,7 +124,10 @@ class Prices:
         self._packing = Packing((), {})
         self._pools: tuple[NodePool, ...] = ()
         self._open: dict[tuple[Constraints, bool], OpenNodes] = {}
+        self._open_entries = 0
+        """Nodes of all of these, and values in their constraints, which tenants write."""
         self._fits: dict[_Key, Fits] = {}
+        self._slots: dict[tuple[_Key, Room], Slots] = {}
 
     def pack_by(self, packing: Packing) -> None:
         """Sets the packing that costs are computed with."""
@@ -156,13 +147,13 @@ class Prices:
             return open_nodes
         if pools and pools != self._pools:
             self._pools = pools
-            self._open.clear()
-            self._fits.clear()
+            self._clear()
         key = (constraints, bool(pools))
         if key not in self._open:
-            if len(self._open) * len(self._nodes) >= _MAX_PRICES:
-                self._open.clear()
-                self._fits.clear()
+            entries = _ENTRY + len(self._nodes) + constraints.size
+            if self._open_entries + entries > _MAX_PRICES:
+                self._clear()
+            self._open_entries += entries
             self._open[key] = OpenNodes(constraints, pools)
         self._open[key].refresh(self._nodes, self.changes)
         return self._open[key]
@@ -182,5 +173,32 @@ class Prices:
             del self._fits[next(iter(self._fits))]
         return fits
 
+    def slots(
+        self,
+        requests: Resources,
+        constraints: Constraints,
+        pools: tuple[NodePool, ...],
+        room: Room,
+    ) -> Slots:
+        """The number of such pods for which each node has enough; `room` is what a node has."""
+        names = self.open_nodes(constraints, pools).names
+        key = ((tuple(sorted(requests.items())), constraints, bool(pools)), room)
+        slots = self._slots.pop(key, None) or Slots(requests)
+        slots.refresh(names, self.changes, room)
+        if not constraints.only_node:
+            self._slots[key] = slots
+            while (
+                len(self._slots) > 1
+                and len(self._slots) * (_ENTRY + len(self._nodes)) > _MAX_PRICES
+            ):
+                del self._slots[next(iter(self._slots))]
+        return slots
+
+    def _clear(self) -> None:
+        self._open.clear()
+        self._open_entries = 0
+        self._fits.clear()
+        self._slots.clear()
+
     def _priced(self) -> int:
-        return sum(len(fits.costs) for fits in self._fits.values())
+        return sum(_ENTRY + len(fits.costs) for fits in self._fits.values())

@@ -5,17 +5,18 @@ Capacity that leaving pods will free needs no further release. A plan writes to 
 the few nodes it changes; the others are read from the cluster's state.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from heapq import heapify, heappop, heappush
 
 from policy import amounts
 from policy.cluster_state import ClusterState
 from policy.fits import Cost, Entry
+from policy.horizon import Horizon
 from policy.live_trainers import is_surplus
 from policy.model import Policy
 from policy.placement import CHEAPEST
-from policy.snapshot import Constraints, Horizon, Pod, Resources
+from policy.snapshot import Constraints, Pod, Resources
 
 NOWHERE: frozenset[str] = frozenset()
 
@@ -30,6 +31,7 @@ class When(IntEnum):
     """Once surplus trainers have been preempted as well."""
 
 
+_SlotsKey = tuple[When, tuple[tuple[str, int], ...], Constraints, frozenset[str], bool]
 _Key = tuple[When, tuple[tuple[str, int], ...], Constraints, frozenset[str], bool]
 
 
@@ -44,12 +46,16 @@ class FreeCapacity:
         self._releasing = _CopyOnWrite(cluster.releasing)
         self._surplus = _CopyOnWrite(cluster.surplus)
         self._versions: dict[str, int] = {}
-        self._version = 0
+        self._changes: list[str] = []
+        """Nodes in the order in which this plan changed them."""
+        self._slots: dict[_SlotsKey, tuple[int, int]] = {}
+        """Shape -> (number of slots, length of `_changes` when they were counted)."""
         self._heaps: dict[_Key, _Heap] = {}
         horizon = Horizon.of(now_s, policy.tiers.grace_seconds)
         for pod in cluster.leaving.values():
             if not pod.leaves_within(horizon):
                 amounts.subtract(self._releasing.writable(pod.node), pod.requests)
+                self._changed(pod.node)
 
     def free_now(self, node: str) -> Resources:
         """What is free on a node now; negative where more is reserved than free."""
@@ -84,8 +90,6 @@ class FreeCapacity:
     ) -> Iterable[str]:
         """Nodes that admit such a pod and where more may be free at that time than before it."""
         open_nodes = self.open_nodes(constraints, pooled=pooled)
-        if constraints.only_node:
-            return open_nodes
         return (name for name in self.nodes_with(when) if name in open_nodes)
 
     def open_nodes(self, constraints: Constraints, *, pooled: bool) -> Collection[str]:
@@ -128,21 +132,58 @@ class FreeCapacity:
         """The node where a pod of this shape costs least at that time, or "" where it fits nowhere.
 
         Amortised O(log nodes) a call: candidates are in a heap for each shape, and an entry whose
-        node has changed is priced again when it reaches the top. O(1) where the constraints name
-        one node.
+        node has changed is priced again when it reaches the top. Jobs that avoid different nodes share
+        a heap, as its prices are the same for them. O(1) where the constraints name one node.
         """
         if constraints.only_node:
             open_nodes = self.open_nodes(constraints, pooled=pooled)
             fitting = (n for n in open_nodes if amounts.within(requests, self.free_at(n, when)))
             return next((name for name in fitting if name not in closed), "")
-        key = (when, tuple(sorted(requests.items())), constraints, closed, pooled)
+        key = (when, tuple(sorted(requests.items())), constraints.shared, closed, pooled)
         heap = self._heaps.get(key)
         if heap is None:
             heap = self._heaps[key] = self._heap(key, requests)
-        return heap.first()
+        heap.catch_up(self._changes)
+        return heap.first(constraints.avoided)
+
+    def slots(
+        self,
+        requests: Resources,
+        constraints: Constraints,
+        closed: frozenset[str] = NOWHERE,
+        *,
+        pooled: bool,
+        when: When = When.RECLAIMED,
+    ) -> int:
+        """How many such pods can be placed, one after the other, on what is free at that time.
+
+        LATER, or RECLAIMED for what `choose_node` finds.
+
+        Amortised O(1) for a shape while the plan changes nothing; else O(nodes that it changed).
+        """
+        key = (when, tuple(sorted(requests.items())), constraints, closed, pooled)
+        count, counted = self._slots.get(key, (0, -1))
+        if counted != len(self._changes):
+            pools = self._pools if pooled else ()
+            open_nodes = self.open_nodes(constraints, pooled=pooled)
+            surplus = when is not When.RECLAIMED
+            slots = self._cluster.slots(requests, constraints.shared, pools, surplus=surplus)
+            count = slots.total_with(
+                self._versions.keys() | closed | set(constraints.avoided),
+                lambda name: (
+                    self.free_at(name, when) if name in open_nodes and name not in closed else None
+                ),
+            )
+            self._slots[key] = count, len(self._changes)
+        return count
 
     def choose_node(
-        self, requests: Resources, constraints: Constraints, *, pooled: bool
+        self,
+        requests: Resources,
+        constraints: Constraints,
+        closed: frozenset[str] = NOWHERE,
+        *,
+        pooled: bool,
     ) -> tuple[str, bool]:
         """The node for a pod that outranks surplus: (node or "", whether it must preempt there).
 
@@ -150,7 +191,7 @@ class FreeCapacity:
         surplus trainers hold. Among equals the node where the pod fragments capacity least.
         """
         for when in When:
-            node = self.cheapest_node(requests, constraints, pooled=pooled, when=when)
+            node = self.cheapest_node(requests, constraints, closed, pooled=pooled, when=when)
             if node:
                 return node, when is When.RECLAIMED
         return "", False
@@ -173,16 +214,13 @@ class FreeCapacity:
             if closed:
                 entries = [entry for entry in entries if entry[1] not in closed]
                 heapify(entries)
-            heap = _Heap(entries, price, self._version_of)
-            for node in self._versions:
-                heap.reprice(node)
-            return heap
+            return _Heap(entries, price, self._version_of)
         priced = ((price(node), node) for node in self.nodes_with(when))
         entries = [
             (cost, node, self._version_of(node)) for cost, node in priced if cost is not None
         ]
         heapify(entries)
-        return _Heap(entries, price, self._version_of)
+        return _Heap(entries, price, self._version_of, len(self._changes))
 
     def _version_of(self, node: str) -> int:
         """The version of a node; negative where this plan changed it, so that versions differ."""
@@ -191,10 +229,8 @@ class FreeCapacity:
 
     def _changed(self, node: str) -> None:
         """Reprices a node: its cost may rise or fall, as what remains may fit a trainer exactly."""
-        self._version -= 1
-        self._versions[node] = self._version
-        for heap in self._heaps.values():
-            heap.reprice(node)
+        self._changes.append(node)
+        self._versions[node] = -len(self._changes)
 
 
 class _Heap:
@@ -205,17 +241,32 @@ class _Heap:
         entries: list[Entry],
         price: Callable[[str], Cost | None],
         version_of: Callable[[str], int],
+        position: int = 0,
     ) -> None:
         self._entries = entries
         self._price = price
         self._version_of = version_of
+        self._position = position
 
-    def reprice(self, node: str) -> None:
-        """Queues a node before all others, to be priced again."""
-        heappush(self._entries, (CHEAPEST, node, _UNPRICED))
+    def catch_up(self, changes: Sequence[str]) -> None:
+        """Queues the nodes that changed since the last call before all others, to be priced again."""
+        if self._position < len(changes):
+            for node in dict.fromkeys(changes[self._position :]):
+                heappush(self._entries, (CHEAPEST, node, _UNPRICED))
+            self._position = len(changes)
 
-    def first(self) -> str:
-        """The node with the lowest cost; "" where the queue is empty."""
+    def first(self, avoided: Collection[str] = ()) -> str:
+        """The node with the lowest cost that is not avoided; "" where there is none."""
+        passed: dict[str, Entry] = {}
+        node = self._first()
+        while node in avoided:
+            passed[node] = heappop(self._entries)  # again for the same node: an equal entry
+            node = self._first()
+        for entry in passed.values():
+            heappush(self._entries, entry)
+        return node
+
+    def _first(self) -> str:
         entries = self._entries
         while entries:
             _, node, version = entries[0]

@@ -14,13 +14,18 @@ from policy.names import (
     ANNOTATION_MASTER,
     ANNOTATION_MASTER_HEARTBEAT,
     ANNOTATION_MASTER_STEPS,
+    ANNOTATION_MASTER_STUCK,
     ANNOTATION_MAX,
     ANNOTATION_MIN,
     ANNOTATION_QUEUE,
+    ANNOTATION_TEMPLATE_HASH,
+    ANNOTATION_TOKEN_GENERATION,
     ANNOTATION_WEIGHT,
     GROUP,
     JOB_ANNOTATIONS,
     MANAGER,
+    MASTER_CONTAINER,
+    SERVER_CONTAINER,
 )
 from policy.nearest import nearest
 
@@ -28,9 +33,16 @@ MAX_TRAINERS = 10_000
 """A larger number of trainers in one job is taken for a typing error."""
 MAX_WEIGHT = 1000
 MAX_STEPS = 999_999_999
-_MIN_HEARTBEAT_S, _MAX_HEARTBEAT_S = 0.05, 60.0
+MAX_TOKEN_GENERATION = 999_999
 """The range that a master accepts."""
-_SECONDS = re.compile(r"\d{1,2}(\.\d{1,6})?", re.ASCII)
+_SECONDS = re.compile(r"\d{1,5}(\.\d{1,6})?", re.ASCII)
+_SECONDS_RANGES = {
+    ANNOTATION_MASTER_HEARTBEAT: (0.05, 60.0),
+    ANNOTATION_MASTER_STUCK: (1.0, 86_400.0),
+}
+"""Annotations in seconds, with the least and the greatest value that a master accepts."""
+_OWN = (ANNOTATION_TEMPLATE_HASH, ANNOTATION_BOOKS)
+"""Annotations that EDL itself writes on Jobs."""
 _MAX_NAME_CHARS = 63
 _PREFIX = f"{GROUP}/"
 
@@ -46,7 +58,7 @@ def check_names(names: Iterable[str]) -> None:
     Raises:
         JobError: the first such name, with the nearest one that exists.
     """
-    known = [name for name in JOB_ANNOTATIONS if name != ANNOTATION_BOOKS]
+    known = [name for name in JOB_ANNOTATIONS if name not in _OWN]
     for name in sorted(names):
         if name.startswith(_PREFIX) and name not in JOB_ANNOTATIONS:
             match = nearest(name, known, _PREFIX)
@@ -117,18 +129,29 @@ def master_settings(annotations: Mapping[str, str]) -> dict[str, str]:
         settings[ANNOTATION_MASTER_STEPS] = str(
             number(annotations, ANNOTATION_MASTER_STEPS, MAX_STEPS)
         )
-    text = annotations.get(ANNOTATION_MASTER_HEARTBEAT)
-    if text is not None:
+    for name, (min_s, max_s) in _SECONDS_RANGES.items():
+        text = annotations.get(name)
+        if text is None:
+            continue
         usable = _SECONDS.fullmatch(text)
-        if not (usable and _MIN_HEARTBEAT_S <= float(text) <= _MAX_HEARTBEAT_S):
-            raise JobError(
-                f"{ANNOTATION_MASTER_HEARTBEAT} is {text[:40]!r}: write seconds from "
-                f"{_MIN_HEARTBEAT_S:g} to {_MAX_HEARTBEAT_S:g}"
-            )
-        settings[ANNOTATION_MASTER_HEARTBEAT] = text
+        if not (usable and min_s <= float(text) <= max_s):
+            raise JobError(f"{name} is {text[:40]!r}: write seconds from {min_s:g} to {max_s:g}")
+        settings[name] = text
     for name in settings:
         need_master(annotations, name)
     return settings
+
+
+def token_generation(annotations: Mapping[str, str]) -> int:
+    """The generation of the job's token, 1 to MAX_TOKEN_GENERATION; 1 where none is given.
+
+    Raises:
+        JobError: no whole number in the range, or the job has no master.
+    """
+    if ANNOTATION_TOKEN_GENERATION not in annotations:
+        return 1
+    need_master(annotations, ANNOTATION_TOKEN_GENERATION)
+    return number(annotations, ANNOTATION_TOKEN_GENERATION, MAX_TOKEN_GENERATION)
 
 
 def need_master(annotations: Mapping[str, str], name: str) -> None:
@@ -163,12 +186,28 @@ def check_spec(spec: Mapping[str, object]) -> None:
             f"spec.completions is {completions}: an elastic job ends when its trainers say the "
             "work is done, not after a number of pods: leave it out"
         )
+    _check_containers(unstructured.mapping(unstructured.mapping(spec, "template"), "spec"))
     manager = spec.get("managedBy")
     if manager is not None and manager != MANAGER:
         raise JobError(
             f"spec.managedBy is {manager}: another controller owns the pods; "
             f"leave it out, or drop {ANNOTATION_MIN} and {ANNOTATION_MAX}"
         )
+
+
+def _check_containers(pod_spec: Mapping[str, object]) -> None:
+    """Rejects containers with the name of one that EDL adds: pods are recognized by it.
+
+    Raises:
+        JobError: the name.
+    """
+    for field in ("containers", "initContainers"):
+        for name in (MASTER_CONTAINER, SERVER_CONTAINER):
+            if unstructured.has_name(unstructured.objects(pod_spec, field), name):
+                raise JobError(
+                    f"spec.template.spec.{field}: {name} is the name of a container that EDL adds: "
+                    "name yours otherwise"
+                )
 
 
 def check_template(spec: Mapping[str, object], annotations: Mapping[str, str]) -> None:

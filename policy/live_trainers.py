@@ -31,12 +31,16 @@ class LiveTrainers:
     """uids of surplus trainers whose label says that they are guaranteed; see `with_excess`."""
     pending: tuple[Pod, ...] = ()
     """Those without a node that were created so that an autoscaler adds nodes."""
+    running: int = 0
+    """Number of trainers whose containers run."""
     leaving: int = 0
     """Number of trainers that are being deleted and have not ended; not in `pods`."""
     succeeded: bool = False
     """Whether a trainer has succeeded, which completes a job that has no master."""
     failed_at_start: tuple[Pod, ...] = ()
     """Ended trainers whose node may have been the cause."""
+    newest: Pod | None = None
+    """The one with the highest id that hosts no master, which would make it larger."""
 
 
 def tier_rank(pod: Pod) -> int:
@@ -96,7 +100,11 @@ def live_trainers(job: Job, pods: Iterable[Pod]) -> LiveTrainers:
         waiting=sum(1 for pod in live[:surplus] if not pod.node),
         guaranteed=tuple(pod for pod in live if pod.tier is Tier.GUARANTEED),
         pending=tuple(pod for pod in live if pod.node_request and not pod.node),
+        running=sum(1 for pod in live if pod.phase is Phase.RUNNING),
         leaving=sum(1 for pod in own if pod.deleting and not pod.terminal),
+        newest=max(
+            (pod for pod in live if not pod.master), key=lambda pod: pod.trainer_id, default=None
+        ),
         failed_at_start=tuple(pod for pod in own if job.managed and failed_at_start(pod)),
         succeeded=job.managed
         and not job.master

@@ -28,6 +28,7 @@ from policy.names import DEFAULT_SCHEDULER, Role
 
 VERSION: Literal["edl.training/v1"] = "edl.training/v1"
 
+Weight = Annotated[int, Field(ge=1, le=1000)]
 Fraction = Annotated[float, Field(gt=0.0, le=1.0)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 Seconds = Annotated[float, Field(ge=0.0, le=86_400.0)]
@@ -63,6 +64,7 @@ class _Model(BaseModel):
         extra="forbid",
         alias_generator=to_camel,
         populate_by_name=True,
+        use_attribute_docstrings=True,
         coerce_numbers_to_str=True,
         allow_inf_nan=False,
     )
@@ -146,8 +148,21 @@ class Fairness(_Model):
     """Settings of the sharing of surplus: weighted max-min fairness by one of two measures."""
 
     by: FairnessBy = FairnessBy.DOMINANT_SHARE
-    queue_weights: dict[Name, Annotated[int, Field(ge=1, le=1000)]] = Field(default_factory=dict)
+    queue_weights: dict[Name, Weight] = Field(default_factory=dict)
     """Queue -> weight, multiplied by a job's own; an unlisted queue has weight 1."""
+    max_weight: Weight = 1000
+    """The highest weight of a job; a larger one counts as this."""
+
+
+class Queue(_Model):
+    """A queue that only jobs of some namespaces may use. `*` and `?` are wildcards."""
+
+    name: Name
+    namespaces: Annotated[tuple[Name, ...], Field(min_length=1)]
+    default: bool = False
+    """Whether jobs of these namespaces that name no queue are in this one."""
+    max_weight: Weight | None = None
+    """As `Fairness.max_weight`, for this queue."""
 
 
 class Quota(_Model):
@@ -270,6 +285,25 @@ class Autoscaling(_Model):
         return self.queues.get(queue, self.mode)
 
 
+class AdmissionOrder(StrEnum):
+    """What happens to younger jobs while an older one waits for room for its minimum."""
+
+    BEST_EFFORT = "bestEffort"
+    """They start where they fit."""
+    STRICT_FIFO = "strictFifo"
+    """After a while they do not start on nodes that the older one may use."""
+
+
+class Admission(_Model):
+    """The order in which jobs start."""
+
+    order: AdmissionOrder = AdmissionOrder.BEST_EFFORT
+    after_seconds: Seconds = 300.0
+    """How long a minimum waits for room before nodes are held for it."""
+    hold_seconds: Annotated[float, Field(ge=60.0, le=86_400.0)] = 3600.0
+    """How long they are held at most. After a hold in vain none begins for as long as it was."""
+
+
 class NodePool(_Model):
     """A set of nodes that trainers may use. Without any pool they may use every node."""
 
@@ -287,19 +321,37 @@ class Policy(_Model):
     training: tuple[Training, ...] = ()
     reserve: Reserve = Reserve()
     fairness: Fairness = Fairness()
+    queues: tuple[Queue, ...] = ()
+    """All queues that jobs may name; without any, jobs may name every queue."""
     quotas: tuple[Quota, ...] = ()
     sizes: tuple[Sizes, ...] = ()
     windows: tuple[Window, ...] = ()
     stability: Stability = Stability()
     node_pools: tuple[NodePool, ...] = ()
+    admission: Admission = Admission()
     autoscaling: Autoscaling = Autoscaling()
     ignored_resources: tuple[Name, ...] = ()
     """Resources that decisions leave out of requests: no node advertises them, others place them."""
+    namespaces: tuple[Name, ...] = ("*",)
+    """Where EDL acts: elsewhere Jobs stay ordinary ones, and pods are never training."""
     protected_namespaces: tuple[Name, ...] = ("kube-*",)
-    """Namespaces whose pods are never training, whatever labels they carry."""
+    """Namespaces among these whose pods are never training, whatever labels they carry."""
+
+    network_policies: bool = False
+    """Whether the pods of a job with a master get a NetworkPolicy, which keeps strangers out."""
+
+    @field_validator("queues")
+    @classmethod
+    def _named_once(cls, queues: tuple[Queue, ...]) -> tuple[Queue, ...]:
+        names = [queue.name for queue in queues]
+        if len(set(names)) < len(names):
+            raise ValueError("a queue is listed twice; give it all its namespaces in one entry")
+        return queues
 
     def protects(self, namespace: str) -> bool:
         """Whether pods of `namespace` are protected."""
+        if not any(fnmatchcase(namespace, pattern) for pattern in self.namespaces):
+            return True
         return any(fnmatchcase(namespace, pattern) for pattern in self.protected_namespaces)
 
     def training_role(self, namespace: str, labels: dict[str, str]) -> Role | None:

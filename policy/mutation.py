@@ -13,6 +13,7 @@ from policy import (
     job_spec,
     servers,
     sidecar,
+    template_limits,
     unknown_names,
     unstructured,
 )
@@ -36,8 +37,6 @@ from policy.patch import Operation, Patch
 from policy.priority_classes import CLASS_OF, PriorityClassValues
 from policy.scheduling import UNMARKED, Scheduling
 
-_DEFAULT_GRACE_S = 30
-"""core/v1 default of terminationGracePeriodSeconds."""
 _MAX_LABEL_CHARS = 63
 
 
@@ -59,6 +58,10 @@ class Mutation:
 
 
 UNTOUCHED = Mutation()
+_RAISES_NOTHING = (
+    f"{LABEL_ROLE} and {LABEL_TIER} raise no priority: the pod's own is lower, or may not preempt, so "
+    "it counts as surplus"
+)
 NO_IMAGE = (
     f"{ANNOTATION_MASTER}: EDL's webhook has no image for masters: start it with --master-image"
 )
@@ -98,17 +101,22 @@ def pod_patch(
         if selected is None:
             return UNTOUCHED
         role, tier = selected, Tier.SURPLUS
+    spec = unstructured.mapping(pod, "spec")
+    if _raises(spec, classes.get(CLASS_OF[tier])):
+        tier = Tier.SURPLUS
+        warnings.append(_RAISES_NOTHING)
     patch = Patch(pod)
     patch.put(("metadata", "labels", LABEL_ROLE), role.value)
     patch.put(("metadata", "labels", LABEL_TIER), tier.value)
     patch.put(("metadata", "labels", LABEL_PREEMPTIBLE), _preemptible(tier))
-    spec = unstructured.mapping(pod, "spec")
-    _put_priority(patch, spec, CLASS_OF[tier], classes, warnings)
+    if not _raises(spec, classes.get(CLASS_OF[tier])):
+        _put_priority(patch, spec, CLASS_OF[tier], classes, warnings)
     _put_grace(patch, spec, policy.tiers.grace_seconds)
     awaits_node = ANNOTATION_NODE_REQUEST in unstructured.annotations(pod)
     _put_scheduler(patch, spec, scheduling.unmarked if awaits_node else scheduling)
     if tier is Tier.SURPLUS:
         _drop_drain_blocks(patch, pod)
+    warnings += environment.add(patch, pod, policy.tiers.grace_seconds)
     warnings += _put_master(patch, pod, namespace, master_image) + unknown_names.warnings(pod)
     return Mutation(patch.operations(), role, tier, tuple(warnings))
 
@@ -159,8 +167,10 @@ def check_job(annotations: Mapping[str, str], spec: Mapping[str, object]) -> tup
     job_spec.queue(annotations)
     job_spec.master(annotations)
     job_spec.master_settings(annotations)
+    job_spec.token_generation(annotations)
     servers.requested(annotations)
     job_spec.check_spec(spec)
+    template_limits.check(unstructured.mapping(spec, "template"))
     job_spec.check_template(spec, annotations)
     failure_policy.check(spec)
     return trainer_bounds
@@ -186,6 +196,20 @@ def _tier(role: Role, labels: Mapping[str, str]) -> Tier:
     if role is not Role.TRAINER:
         return Tier.SUPPORT
     return Tier.GUARANTEED if labels.get(LABEL_TIER) == Tier.GUARANTEED.value else Tier.SURPLUS
+
+
+def _raises(spec: Mapping[str, object], priority_class: PriorityClassValues | None) -> bool:
+    """Whether the class has a higher priority than the pod, or preempts where the pod may not.
+
+    Anybody may write the labels of their pods, but a class of low priority may be all that they
+    are allowed. Trainers and servers that EDL creates name their class themselves.
+    """
+    if priority_class is None:
+        return False
+    priority = spec.get("priority")
+    is_higher = isinstance(priority, int) and priority < priority_class.value
+    never = spec.get("preemptionPolicy") == "Never"
+    return is_higher or (never and priority_class.preemption_policy != "Never")
 
 
 def _preemptible(tier: Tier) -> str:
@@ -227,7 +251,7 @@ def _is_default(name: str, classes: Mapping[str, PriorityClassValues]) -> bool:
 def _put_grace(patch: Patch, spec: Mapping[str, object], cap_s: int) -> None:
     """Caps the termination grace period, because reclaim waits for it."""
     requested = spec.get("terminationGracePeriodSeconds")
-    grace_s = requested if isinstance(requested, int) else _DEFAULT_GRACE_S
+    grace_s = requested if isinstance(requested, int) else environment.DEFAULT_GRACE_S
     if grace_s > cap_s:
         patch.put(("spec", "terminationGracePeriodSeconds"), cap_s)
 
@@ -259,17 +283,13 @@ def _drop_drain_blocks(patch: Patch, pod: Mapping[str, object]) -> None:
 
 
 def _put_master(patch: Patch, pod: Mapping[str, object], namespace: str, image: str) -> list[str]:
-    """Adds what only admission has: the master's sidecar, the image of parameter servers.
-
-    Trainers get the addresses of both as environment variables.
-    """
+    """Adds what only admission has: the master's sidecar, the image of parameter servers."""
     labels = unstructured.labels(pod)
-    warnings = environment.add(patch, pod)
     master, server = sidecar.is_master_host(labels), servers.is_server(labels)
     if (master or server) and not image:
-        return [*warnings, NO_IMAGE]
+        return [NO_IMAGE]
     if master:
         sidecar.add_master(patch, pod, namespace, image)
     if server:
         servers.add_image(patch, pod, image)
-    return warnings
+    return []

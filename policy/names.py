@@ -30,6 +30,10 @@ ANNOTATION_MASTER_STEPS = "edl.training/master-max-steps"
 """On such a Job, and on its master's host: the number of steps after which training ends."""
 ANNOTATION_MASTER_HEARTBEAT = "edl.training/master-heartbeat-seconds"
 """On the same objects: interval of the trainers' heartbeats."""
+ANNOTATION_MASTER_STUCK = "edl.training/master-stuck-seconds"
+"""On the same objects: for how long the others wait for a member of a synchronous group."""
+ANNOTATION_TOKEN_GENERATION = "edl.training/token-generation"  # noqa: S105 - a name
+"""On a Job with a master: another number gives later pods another token."""
 ANNOTATION_SERVERS = "edl.training/parameter-servers"
 """On a Job with a master: the number of its parameter servers."""
 ANNOTATION_SERVER_CPU = "edl.training/parameter-server-cpu"
@@ -40,6 +44,10 @@ ANNOTATION_SERVER_ADDRESSES = "edl.training/parameter-server-addresses"
 """On a trainer of such a job: addresses of the servers in order of index, separated by commas."""
 ANNOTATION_MASTER_ADDRESS = "edl.training/master-address"
 """On a pod of such a job: address of the master, the same whichever pod hosts it."""
+ANNOTATION_TOKEN_SECRET = "edl.training/token-secret"  # noqa: S105 - a name
+"""On a pod of such a job: the Secret with the job's token."""
+ANNOTATION_SNAPSHOT = "edl.training/snapshot-configmap"
+"""On the pod that hosts the master: the ConfigMap for its snapshots."""
 ANNOTATION_KEPT_ENVIRONMENT = "edl.training/kept-environment"
 """On a pod: variables (container/NAME) that the user set to other values than EDL would."""
 ANNOTATION_PLANNED_NODE = "edl.training/planned-node"
@@ -52,6 +60,9 @@ ANNOTATION_UNCOMMITTED = "edl.training/uncommitted-seconds"
 """On a trainer: seconds of training that would be lost with it, as its job's master reports."""
 ANNOTATION_BOOKS = "edl.training/books"
 """JSON on a Job: its open trainer ids, and how the others ended (`policy.trainer_accounting`)."""
+
+ANNOTATION_TEMPLATE_HASH = "edl.training/template-hash"
+"""On the Job of a TrainingJob: identifies the pod template from which it was created."""
 
 DRAIN_BLOCKS = (
     "karpenter.sh/do-not-disrupt",
@@ -67,18 +78,23 @@ JOB_ANNOTATIONS = (
     ANNOTATION_MASTER,
     ANNOTATION_MASTER_STEPS,
     ANNOTATION_MASTER_HEARTBEAT,
+    ANNOTATION_MASTER_STUCK,
+    ANNOTATION_TOKEN_GENERATION,
     ANNOTATION_SERVERS,
     ANNOTATION_SERVER_CPU,
     ANNOTATION_SERVER_MEMORY,
     ANNOTATION_CLAIM,
+    ANNOTATION_TEMPLATE_HASH,
     ANNOTATION_BOOKS,
 )
-"""All that EDL reads of a Job; the last one it writes itself."""
+"""All that EDL reads of a Job; the last two it writes itself."""
 
 POD_ANNOTATIONS = (
     *JOB_ANNOTATIONS,
     ANNOTATION_SERVER_ADDRESSES,
     ANNOTATION_MASTER_ADDRESS,
+    ANNOTATION_TOKEN_SECRET,
+    ANNOTATION_SNAPSHOT,
     ANNOTATION_KEPT_ENVIRONMENT,
     ANNOTATION_PLANNED_NODE,
     ANNOTATION_SCHEDULER,
@@ -97,6 +113,9 @@ LABEL_MASTER = "edl.training/master"
 LABEL_SERVER = "edl.training/parameter-server"
 """On a parameter server that EDL created: its index."""
 
+LABEL_TRAINING_JOB = "edl.training/training-job"
+"""On the Job of a TrainingJob: the name of both."""
+
 LABELS = (
     LABEL_JOB,
     LABEL_ROLE,
@@ -106,6 +125,10 @@ LABELS = (
     LABEL_MASTER,
     LABEL_SERVER,
 )
+
+TRAINER_INFIX = "-trainer-"
+SERVER_INFIX = "-ps-"
+"""Between a job's name and the number of its trainer or parameter server in a pod's name."""
 
 CLASS_SURPLUS = "edl-surplus"
 CLASS_GUARANTEED = "edl-guaranteed"

@@ -5,9 +5,11 @@ is kept. One job never tells whether its program or a node is to blame; how many
 many jobs, tells more (docs/decisions/0019).
 """
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 
 from policy import amounts
@@ -15,8 +17,8 @@ from policy.backoff import pause_s
 from policy.cluster_state import ClusterState
 from policy.live_trainers import START_S, LiveTrainers, failed_at_start, is_surplus
 from policy.model import NodePool
-from policy.names import NODE_NAME, Tier
-from policy.snapshot import Constraints, Job, Phase, Pod, Requirement
+from policy.names import Tier
+from policy.snapshot import Job, Phase, Pod
 
 MAX_AVOIDED = 10
 """Nodes that one pod avoids at most; each is an entry in its spec."""
@@ -27,6 +29,8 @@ _FORGET_S = 6 * 3600.0
 """Failures longer ago than this count no more."""
 _BATCH_S = 10.0
 """Trainers created within this time of each other may meet a node together: one failure."""
+_AGAIN_S = 600.0
+"""A node that lacks room for a job's trainers again within this time counts like one that fails."""
 _MANY_NODES = 3
 """A job that fails on as many nodes, and on more than it runs on, is the cause itself."""
 _VOTES = 3
@@ -41,18 +45,41 @@ def failed_s(pod: Pod) -> float:
 def batches(failed: Iterable[Pod]) -> dict[str, list[list[Pod]]]:
     """Node -> the trainers that failed there at their start, those that met it together in one list.
 
-    A trainer created before the failure of an earlier one could be known does not count again.
+    A trainer created before the failure of an earlier one could be known does not count again. That
+    a node lacks room is known at once.
     """
     by_node: dict[str, list[list[Pod]]] = {}
     for pod in sorted(failed, key=lambda p: (p.created_s, p.trainer_id, p.uid)):
         node_batches = by_node.setdefault(pod.node, [])
         first = node_batches[-1][0] if node_batches else None
-        known_s = 0.0 if first is None else max(first.created_s + _BATCH_S, failed_s(first))
-        if first is not None and pod.created_s <= known_s:
+        if first is not None and pod.created_s <= _known_s(first):
             node_batches[-1].append(pod)
         else:
             node_batches.append([pod])
     return by_node
+
+
+def _known_s(first: Pod) -> float:
+    """When the failure of the first trainer of a batch is known to those who create trainers."""
+    return (
+        failed_s(first) if first.lacked_room else max(first.created_s + _BATCH_S, failed_s(first))
+    )
+
+
+def blamable(failed: Iterable[Pod]) -> list[Pod]:
+    """Failures at the start that say something about the node, or the job.
+
+    All but the first lack of room on a node: two schedulers have given it away at once, and that passes. One
+    whose kubelet counts otherwise than the schedulers lacks room again at once.
+    """
+    blamable_pods: list[Pod] = []
+    for node_batches in batches(failed).values():
+        before_s = -math.inf
+        for batch in node_batches:
+            is_again = batch[0].created_s - before_s < _AGAIN_S
+            blamable_pods += [pod for pod in batch if is_again or not pod.lacked_room]
+            before_s = max(map(failed_s, batch))
+    return blamable_pods
 
 
 def avoided_until(failed: Iterable[Pod], now_s: float) -> dict[str, float]:
@@ -64,7 +91,7 @@ def avoided_until(failed: Iterable[Pod], now_s: float) -> dict[str, float]:
     """
     recent = [pod for pod in failed if now_s - failed_s(pod) < _FORGET_S]
     until_s: dict[str, float] = {}
-    for node, node_batches in batches(recent).items():
+    for node, node_batches in batches(blamable(recent)).items():
         last_s = max(failed_s(pod) for pod in node_batches[-1])
         end_s = min(last_s, now_s) + pause_s(_FIRST_S, _MAX_S, len(node_batches))
         if end_s > now_s:
@@ -84,10 +111,12 @@ def _blames_itself(failing: int, elsewhere: int) -> bool:
 
 def _proved_s(pods: Iterable[Pod]) -> list[tuple[float, str]]:
     """For each trainer that runs: when it had run for longer than failures take, and its node."""
+    return [(pod.started_s + START_S, pod.node) for pod in _running(pods)]
+
+
+def _running(pods: Iterable[Pod]) -> list[Pod]:
     return [
-        (pod.started_s + START_S, pod.node)
-        for pod in pods
-        if pod.phase is Phase.RUNNING and not pod.deleting and pod.started_s > 0
+        pod for pod in pods if pod.phase is Phase.RUNNING and not pod.deleting and pod.started_s > 0
     ]
 
 
@@ -131,7 +160,7 @@ class Blame:
 
     def __init__(self, pods: Collection[Pod]) -> None:
         """Looks at ended pods and at live ones."""
-        failed = [pod for pod in pods if failed_at_start(pod)]
+        failed = blamable(pod for pod in pods if failed_at_start(pod))
         self._nodes_at = _nodes_at(failed, pods)
         self._running = sum(p.phase is Phase.RUNNING and not p.deleting for p in pods)
         self._first = {
@@ -141,7 +170,10 @@ class Blame:
         }
 
     def repeats(self, pod: Pod) -> bool:
-        """Whether the failure is a further one of trainers that met a node together."""
+        """Whether the failure says nothing new.
+
+        It is a further one of trainers that met a node together, or a first lack of room.
+        """
         return failed_at_start(pod) and pod.uid not in self._first
 
     def excuses(self, pod: Pod, min_trainers: int) -> bool:
@@ -152,7 +184,7 @@ class Blame:
         """Whether the node is to blame: the job runs elsewhere, or has had this failure already."""
         if not failed_at_start(pod):
             return False
-        failing, elsewhere = self._nodes_at[failed_s(pod)]
+        failing, elsewhere = self._nodes_at.get(failed_s(pod), (0, 0))
         if _blames_itself(failing, elsewhere):
             return False
         return elsewhere > 0 or self.repeats(pod)
@@ -190,7 +222,8 @@ class AvoidedNodes:
 
     def _add(self, job: Job, trainers: LiveTrainers, now_s: float) -> None:
         own = avoided_until(trainers.failed_at_start, now_s)
-        proved = {node for proved_s, node in _proved_s(trainers.pods) if proved_s <= now_s}
+        started_s = partial(self._cluster.first_seen.started_s, now_s=now_s)
+        proved = {p.node for p in _running(trainers.pods) if started_s(p) + START_S <= now_s}
         elsewhere = len(proved - own.keys())
         if _blames_itself(len(own), elsewhere):
             return
@@ -232,7 +265,8 @@ class AvoidedNodes:
         if not avoided or not self._has_other(job, avoided):
             return job
         self.by_job[job.key] = avoided
-        return replace(job, constraints=without(job.constraints, avoided))
+        constraints = replace(job.constraints, avoided=tuple(sorted(avoided)))
+        return replace(job, constraints=constraints)
 
     def waive(self, key: str) -> None:
         """Lets guaranteed trainers of a job run on nodes that it avoids: no other has room."""
@@ -255,10 +289,3 @@ class AvoidedNodes:
             name not in avoided and amounts.within(job.requests, nodes[name].allocatable)
             for name in self._cluster.open_nodes(job.constraints, self._pools)
         )
-
-
-def without(constraints: Constraints, avoided: Iterable[str]) -> Constraints:
-    """The constraints of pods that additionally avoid some nodes."""
-    requirements = tuple(Requirement(NODE_NAME, "NotIn", (name,)) for name in sorted(avoided))
-    terms = tuple(term + requirements for term in constraints.terms or ((),))
-    return Constraints(terms, constraints.tolerations)

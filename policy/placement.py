@@ -33,6 +33,8 @@ def admits(node: Node, constraints: Constraints, pools: tuple[NodePool, ...] = (
         return Reason.NODE_TAINTED
     if constraints.terms and not any(_matches(node, term) for term in constraints.terms):
         return Reason.NODE_SELECTOR
+    if node.name in constraints.avoided:
+        return Reason.NODE_AVOIDED
     return None if in_pools(node, pools) else Reason.NODE_POOL
 
 

@@ -24,6 +24,26 @@ class FailedMove:
 
 
 @dataclass(frozen=True, slots=True)
+class Head:
+    """The job that waits at the head of the line, while nodes are held for it."""
+
+    key: str
+    uid: str
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The jobs that wait for room, where the policy wants them to start in order."""
+
+    blocked_since: Mapping[str, float] = field(default_factory=dict)
+    """Job uid -> since when every plan has found no room for its minimum."""
+    head: Head | None = None
+    vain: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    """Job key -> (number of holds in vain, end of the pause after the last), the newest holds."""
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """Facts of earlier plans that a plan uses. Losing them in a restart only delays moves."""
 
@@ -33,9 +53,13 @@ class History:
     """uid of a service pod -> (number, time of the last) of releases for it."""
     failed_moves: Mapping[MoveKey, FailedMove] = field(default_factory=dict)
     """As the previous plan returned them."""
+    moved: frozenset[str] = frozenset()
+    """As the previous plan returned them."""
     offered: Mapping[str, tuple[float, int]] = field(default_factory=dict)
     """uid of the owner of waiting pods -> (since when free capacity has been reserved for one of them
     without fewer of them waiting, number that wait). A pod without an owner has its own uid."""
+    quota_reliefs: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    """Job uid -> (number, time of the last) of releases for it, because of a ResourceQuota."""
     short_since: Mapping[str, float] = field(default_factory=dict)
     """Job uid -> since when no capacity was found for its minimum, by every plan since."""
     unneeded_since: Mapping[str, float] = field(default_factory=dict)
@@ -48,6 +72,10 @@ class History:
     """How training pods ask for a scheduler now."""
     creation_backoffs: Mapping[str, CreationBackoff] = field(default_factory=dict)
     """Job uid -> its back-off, as the previous plan returned it or after refusals since."""
+    line: Line = Line()
+    """As the previous plan returned it."""
+    placed: int = 0
+    """Trainers that kube-scheduler has placed within one second, the best of the last few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +185,8 @@ class Plan:
     until they did not take it. For the next plan's history."""
     short: frozenset[str] = field(default_factory=frozenset, compare=False)
     """uids of jobs for whose minimum no capacity was found. For the next plan's history."""
+    quota_reliefs: frozenset[str] = field(default_factory=frozenset, compare=False)
+    """uids of jobs for which this plan releases surplus, because of a ResourceQuota."""
     unneeded: frozenset[str] = field(default_factory=frozenset, compare=False)
     """Nodes that surplus alone uses, where the policy wants it to leave them."""
     tainted: frozenset[TaintKey] = field(default_factory=frozenset, compare=False)
@@ -165,12 +195,22 @@ class Plan:
     """uids of jobs whose request for nodes this plan takes back, as none came in time."""
     failed_moves: Mapping[MoveKey, FailedMove] = field(default_factory=dict, compare=False)
     """For the next plan's history."""
+    moved: frozenset[str] = field(default_factory=frozenset, compare=False)
+    """uids of trainers that were released for a fairer share, by this plan or earlier ones, as long as
+    they exist. For the next plan's history."""
     avoided: Mapping[str, Mapping[str, float]] = field(default_factory=dict, compare=False)
     """Job key -> node -> until when the job creates no trainer there, because trainers fail there."""
     creation_backoffs: Mapping[str, CreationBackoff] = field(default_factory=dict, compare=False)
     """As in `History`, for the next plan's."""
+    line: Line = field(default_factory=Line, compare=False)
+    """For the next plan's history."""
     deferred: bool = False
     """Whether moves were left untried for the next plan, which should follow soon."""
+
+    @property
+    def growing(self) -> frozenset[str]:
+        """Keys of the jobs that will get more trainers once those before have a node."""
+        return frozenset(job.key for job in self.jobs if job.reason is Reason.GROWING)
 
     @property
     def empty(self) -> bool:

@@ -2,8 +2,8 @@
 
 Pure: takes the cluster's state, a policy and a time, and returns a plan. The rules are in
 `policy.rules` and are applied in the order of their numbers (docs/decisions/0003). All of them place
-pods with `policy.free_capacity` and choose victims with `policy.victims`. Planning always terminates: each loop creates or releases one of a bounded number of trainers, or removes a job
-from its list.
+pods with `policy.free_capacity` and choose victims with `policy.victims`. Planning always terminates:
+each loop creates or releases one of a bounded number of trainers, or removes a job from its list.
 """
 
 from policy.cluster_state import ClusterState

@@ -16,6 +16,7 @@ class Reason(StrEnum):
     GROWING = "Growing"
     WAITING_FOR_ROOM = "WaitingForRoom"
     FITS_NO_NODE = "FitsNoNode"
+    QUEUED = "Queued"
     NODES_REQUESTED = "NodesRequested"
     SUSPENDED = "Suspended"
     ENDING = "Ending"
@@ -24,6 +25,7 @@ class Reason(StrEnum):
     UNPLACED = "Unplaced"
     CHECKING = "Checking"
     INVALID = "Invalid"
+    QUARANTINED = "Quarantined"
 
     # why a trainer is released
     ABOVE_MAX = "AboveMax"
@@ -57,3 +59,12 @@ class Reason(StrEnum):
     NODE_PROMISED = "NodePromisedToService"
     NODE_COOLING_DOWN = "NodeCoolingDown"
     NODE_AVOIDED = "NodeAvoided"
+
+
+RELEASES = (
+    *(Reason.ABOVE_MAX, Reason.ABOVE_MIN, Reason.SERVICES_FIRST, Reason.RESERVE_RESTORED),
+    *(Reason.FAIR_SHARE, Reason.NOT_SCHEDULED, Reason.NODES_NOT_ADDED, Reason.NODE_NOT_NEEDED),
+    *(Reason.START_REFUSED, Reason.JOB_STOPPED, Reason.MASTER_MOVES, Reason.SERVER_MOVES),
+    *(Reason.SCHEDULER_CHANGED, Reason.QUOTA_REACHED),
+)
+"""Why a trainer is released."""

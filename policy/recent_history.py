@@ -3,16 +3,22 @@
 The reconciler and its simulation keep a `RecentHistory`; the extender needs `CoolDowns` alone.
 """
 
+from collections import deque
 from collections.abc import Mapping
 
 from policy.creation_backoff import CreationBackoff, refused
-from policy.plan import FailedMove, History, MoveKey, Plan
+from policy.plan import FailedMove, History, Line, MoveKey, Plan
 from policy.reasons import Reason
 from policy.scheduling import UNMARKED, Scheduling
 from policy.stranding import TaintKey
 
+_KEEP_PLACED_S = 5.0
+_MAX_PLACED = 50
+"""Plans are a tenth of a second apart at least."""
 _KEEP_RECLAIMED_S = 1800.0
 """Longer than the longest back-off of the services rule, so that its doubling is not lost."""
+_KEEP_RELIEF_S = 7200.0
+"""Longer than the longest pause between releases for one job because of a ResourceQuota."""
 _KEEP_VAIN_S = 7200.0
 """Longer than the longest pause between requests for nodes."""
 _SAME_REQUEST_S = 240.0
@@ -36,30 +42,62 @@ class CoolDowns:
         return self._until_s
 
 
+class PlacementPace:
+    """How many trainers kube-scheduler has placed lately. Times are seconds on any one clock."""
+
+    def __init__(self) -> None:
+        self._placed: deque[tuple[float, int]] = deque(maxlen=_MAX_PLACED)
+
+    def record(self, count: int, now_s: float) -> None:
+        """Counts trainers that have got a node since the last call."""
+        if count:
+            self._placed.append((now_s, count))
+
+    def best_second(self, now_s: float) -> int:
+        """The most that were placed within one second of the last `_KEEP_PLACED_S`.
+
+        The best, because a second without a plan, or without room, says nothing about the scheduler.
+        """
+        while self._placed and not now_s - _KEEP_PLACED_S < self._placed[0][0] <= now_s:
+            self._placed.popleft()
+        return max(
+            (
+                sum(count for at_s, count in self._placed if end_s - 1.0 < at_s <= end_s)
+                for end_s, _ in self._placed
+            ),
+            default=0,
+        )
+
+
 class RecentHistory:
     """What earlier plans did, as far as the next plan considers it. Entries expire by age."""
 
     def __init__(self) -> None:
         self.cool_downs = CoolDowns()
+        self.pace = PlacementPace()
         self._reclaimed_for: dict[str, tuple[int, float]] = {}
         self._failed_moves: Mapping[MoveKey, FailedMove] = {}
+        self._moved: frozenset[str] = frozenset()
         self._offered: dict[str, tuple[float, int]] = {}
+        self._quota_reliefs: dict[str, tuple[int, float]] = {}
         self._short_since: dict[str, float] = {}
         self._vain_requests: dict[str, tuple[int, float]] = {}
         self._unneeded_since: dict[str, float] = {}
         self._tainted_since: dict[TaintKey, float] | None = None
         self._creation_backoffs: dict[str, CreationBackoff] = {}
+        self._line = Line()
 
     def record(self, plan: Plan, now_s: float, cool_down_s: float) -> None:
         """Records a plan that is about to be executed.
 
         Args:
             plan: Its releases for services start the cool-down of the nodes they free; its failed
-                moves need not be tried again at once.
+                moves need not be tried again at once, and its moves count until their trainers are gone.
             now_s: Seconds since the epoch.
             cool_down_s: How long no trainer is added to a freed node.
         """
-        self._failed_moves = plan.failed_moves
+        self._failed_moves, self._moved = plan.failed_moves, plan.moved
+        self._line = plan.line
         self._creation_backoffs = dict(plan.creation_backoffs)
         self._offered = {
             owner: self._next_offer(owner, waiting, now_s)
@@ -77,6 +115,9 @@ class RecentHistory:
             number, last_s = self._vain_requests.get(uid, (0, 0.0))
             if now_s - last_s >= _SAME_REQUEST_S:
                 self._vain_requests[uid] = (number + 1, now_s)
+        for uid in plan.quota_reliefs:
+            number, _ = self._quota_reliefs.get(uid, (0, 0.0))
+            self._quota_reliefs[uid] = (number + 1, now_s)
         for uid in plan.reclaimed_for:
             times, _ = self._reclaimed_for.get(uid, (0, 0.0))
             self._reclaimed_for[uid] = (times + 1, now_s)
@@ -116,17 +157,26 @@ class RecentHistory:
             for uid, (number, last_s) in self._vain_requests.items()
             if last_s + _KEEP_VAIN_S > now_s
         }
+        self._quota_reliefs = {
+            uid: (number, last_s)
+            for uid, (number, last_s) in self._quota_reliefs.items()
+            if last_s + _KEEP_RELIEF_S > now_s
+        }
         return History(
             cooling=dict(self.cool_downs.cooling(now_s)),
             reclaimed_for=dict(self._reclaimed_for),
             failed_moves=self._failed_moves,
+            moved=self._moved,
             offered=self._offered,
+            quota_reliefs=dict(self._quota_reliefs),
             short_since=self._short_since,
             vain_requests=dict(self._vain_requests),
             scheduling=scheduling,
             unneeded_since=self._unneeded_since,
             tainted_since=self._tainted_since,
             creation_backoffs=dict(self._creation_backoffs),
+            line=self._line,
+            placed=self.pace.best_second(now_s),
         )
 
     def _next_offer(self, owner: str, waiting: int, now_s: float) -> tuple[float, int]:

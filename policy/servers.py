@@ -18,6 +18,7 @@ from policy.names import (
     LABEL_JOB,
     LABEL_SERVER,
     SERVER_CONTAINER,
+    SERVER_INFIX,
     object_name,
 )
 from policy.patch import Patch
@@ -90,7 +91,7 @@ def _claim(annotations: Mapping[str, str]) -> str:
 
 def name_of(job: str, number: int) -> str:
     """The name of a server's pod and Service; the replacement of a lost pod has the same name."""
-    return object_name(job, f"-ps-{number}")
+    return object_name(job, f"{SERVER_INFIX}{number}")
 
 
 def is_server(labels: Mapping[str, str]) -> bool:

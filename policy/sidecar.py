@@ -12,6 +12,8 @@ from policy import environment, names, quantity, unstructured
 from policy.names import (
     ANNOTATION_MASTER_HEARTBEAT,
     ANNOTATION_MASTER_STEPS,
+    ANNOTATION_MASTER_STUCK,
+    ANNOTATION_SNAPSHOT,
     LABEL_JOB,
     LABEL_MASTER,
     MASTER_CONTAINER,
@@ -52,12 +54,18 @@ STRICT: Mapping[str, object] = {
 _FLAGS = {
     ANNOTATION_MASTER_STEPS: "--max-steps",
     ANNOTATION_MASTER_HEARTBEAT: "--heartbeat-seconds",
+    ANNOTATION_MASTER_STUCK: "--stuck-seconds",
 }
 
 
 def object_name(job: str) -> str:
     """The name of Service, Secret, ConfigMap, Role and RoleBinding of a job's master."""
     return names.object_name(job, environment.MASTER_SUFFIX)
+
+
+def former_object_name(job: str) -> str:
+    """The name that these objects had before: Jobs that have objects of this name keep it."""
+    return names.object_name(job, "-master")
 
 
 def is_master_host(labels: Mapping[str, str]) -> bool:
@@ -86,12 +94,15 @@ def add_master(patch: Patch, pod: Mapping[str, object], namespace: str, image: s
     if has_sidecar(pod):
         return
     job = unstructured.labels(pod)[LABEL_JOB]
-    flags = _flags(unstructured.annotations(pod))
+    annotations = unstructured.annotations(pod)
+    snapshot = annotations.get(ANNOTATION_SNAPSHOT) or object_name(job)
+    flags = [f"--snapshot-configmap={namespace}/{snapshot}", *_flags(annotations)]
     spec = unstructured.mapping(pod, "spec")
-    container = _container(job, namespace, image, flags, cpu_limited=limits_cpu(spec))
+    container = _container(job, image, flags, cpu_limited=limits_cpu(spec))
     patch.push(("spec", "initContainers"), container, first=True)
     volumes = unstructured.objects(unstructured.mapping(pod, "spec"), "volumes")
-    for volume in (_journal_volume(), _access_volume()):
+    token_volume = environment.token_volume(environment.token_secret(job, annotations))
+    for volume in (_journal_volume(), _access_volume(), token_volume):
         if not unstructured.has_name(volumes, str(volume["name"])):
             patch.push(("spec", "volumes"), volume)
 
@@ -115,9 +126,7 @@ def limits_cpu(spec: Mapping[str, object]) -> bool:
     )
 
 
-def _container(
-    job: str, namespace: str, image: str, flags: list[str], *, cpu_limited: bool
-) -> dict[str, object]:
+def _container(job: str, image: str, flags: list[str], *, cpu_limited: bool) -> dict[str, object]:
     """core/v1 Container of the master, with the same restrictions as EDL's own servers."""
     limits = {"memory": _MEMORY_LIMIT} | ({"cpu": _CPU_LIMIT} if cpu_limited else {})
     health = {"path": "/healthz", "port": MASTER_PORT}
@@ -129,10 +138,9 @@ def _container(
             *("python", "-m", "master"),
             *("--listen", f"0.0.0.0:{MASTER_PORT}"),
             *("--journal", _JOURNAL),
-            *("--snapshot-configmap", f"{namespace}/{object_name(job)}"),
             *flags,
         ],
-        "env": environment.of_job(job),
+        "env": environment.of_server(job),
         "ports": [{"name": "edl-master", "containerPort": MASTER_PORT, "protocol": "TCP"}],
         "resources": {
             "requests": {"cpu": CPU_REQUEST, "memory": MEMORY_REQUEST},
@@ -144,6 +152,7 @@ def _container(
         "volumeMounts": [
             {"name": _JOURNAL_VOLUME, "mountPath": _JOURNAL},
             {"name": _ACCESS_VOLUME, "mountPath": _ACCESS, "readOnly": True},
+            environment.token_mount(),
         ],
     }
 

@@ -4,39 +4,19 @@
 Times are seconds since the epoch.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from math import inf
-from typing import NamedTuple
 
+from policy.horizon import Horizon
 from policy.names import DEFAULT_SCHEDULER, NODE_NAME, NodeRequest, Role, Tier
 
 RESTART_S = 60.0
 """How long a kubelet may report to be not ready before its node counts as lost."""
-LATE_S = 5.0
-"""How much later than due a leaving pod may be gone: kubelets need seconds to clean up."""
 
 Resources = Mapping[str, int]
 """Resource name -> amount; shared between records and never changed. A missing name is 0."""
-
-
-class Horizon(NamedTuple):
-    """The span in which a leaving pod must be due, for its capacity to count as coming."""
-
-    since_s: float
-    """A pod that was due before is stuck: on a lost node, on a volume, on a finalizer."""
-    until_s: float
-    """A pod that is due later is drained slowly; trainers leave sooner."""
-
-    @classmethod
-    def of(cls, now_s: float, grace_s: float) -> "Horizon":
-        """The span at `now_s`, where trainers have `grace_s` to leave."""
-        return cls(now_s - LATE_S, now_s + grace_s + LATE_S)
-
-
-ALWAYS = Horizon(-inf, inf)
-"""Leaving pods count whenever they are due."""
 
 
 class Phase(StrEnum):
@@ -85,7 +65,7 @@ def _only_node(term: tuple[Requirement, ...]) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Constraints:
     """Where a pod may run: node selector and required node affinity folded into one.
 
@@ -94,12 +74,25 @@ class Constraints:
 
     terms: tuple[tuple[Requirement, ...], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    avoided: tuple[str, ...] = ()
+    """Names of a few nodes that are left out besides, in order; each job may have its own."""
+    size: int = field(init=False, compare=False, repr=False)
+    """Number of values, expressions and tolerations, for caches that are bounded."""
+    only_node: str = field(init=False, compare=False, repr=False)
+    """The one node that all terms name, as those of a DaemonSet's pods do; "" for none."""
+
+    def __post_init__(self) -> None:
+        """Sets what follows from the fields, which a plan reads many times."""
+        expressions = [requirement for term in self.terms for requirement in term]
+        size = len(self.tolerations) + sum(1 + len(e.values) for e in expressions)
+        object.__setattr__(self, "size", size)
+        names = {_only_node(term) for term in self.terms}
+        object.__setattr__(self, "only_node", names.pop() if len(names) == 1 else "")
 
     @property
-    def only_node(self) -> str:
-        """The one node that all terms name, as those of a DaemonSet's pods do; "" for none."""
-        names = {_only_node(term) for term in self.terms}
-        return names.pop() if len(names) == 1 else ""
+    def shared(self) -> "Constraints":
+        """The same without `avoided`, as many jobs have them."""
+        return Constraints(self.terms, self.tolerations) if self.avoided else self
 
 
 ANYWHERE = Constraints()
@@ -117,8 +110,7 @@ class Node:
     ready: bool = True
     silent: bool = False
     """Whether its Ready condition is Unknown: no word of its kubelet for the monitor's grace period."""
-    unready_s: float = 0.0
-    """Since when it is not ready; 0 where it is, or never was."""
+    unready_s: float = 0.0  # since when it is not ready; 0 where it is, or never was
 
     def is_lost(self, now_s: float, restart_s: float = RESTART_S) -> bool:
         """Whether what runs on it must be replaced elsewhere; Kubernetes itself waits for minutes.
@@ -168,8 +160,7 @@ class Pod:
     uid: str
     requests: Resources
     priority: int = 0
-    preempts: bool = True
-    """False for `preemptionPolicy: Never`."""
+    preempts: bool = True  # False for `preemptionPolicy: Never`
     node: str = ""
     """The node it is bound to; "" while unscheduled."""
     planned: str = ""
@@ -186,15 +177,13 @@ class Pod:
     """When its deletion was requested, or 0; its grace period begins then."""
     leaves_by_s: float = 0.0
     """`deletionTimestamp`: when its grace period ends; 0 where that is not known."""
-    disrupted: bool = False
-    """Condition DisruptionTarget is true: preempted, evicted, drained. Never a failure."""
+    disrupted: bool = False  # condition DisruptionTarget: preempted, evicted, drained; no failure
     created_s: float = 0.0
     started_s: float = 0.0
     """`status.startTime`, or 0 before the kubelet accepted it."""
     uncommitted_s: float = 0.0
     """Seconds of training that would be lost with it, as its job's master reports."""
-    ended_s: float = 0.0
-    """When its containers ended, or 0 while they run."""
+    ended_s: float = 0.0  # when its containers ended, or 0 while they run
     restarts: int = 0
     """Restarts of the containers of a trainer with restartPolicy OnFailure; 0 for other pods."""
     exits: tuple[tuple[str, int], ...] = ()
@@ -203,20 +192,18 @@ class Pod:
     """(type, status) of the conditions of a trainer that has failed; empty for other pods."""
     ran_s: float = 0.0  # how long its containers had run when they ended
     rejected: bool = False  # it failed before any of them was started
-    owner_uid: str = ""
-    """uid of the controller that owns it."""
-    job: str = ""
-    """Label `edl.training/job`."""
+    lacked_room: bool = False  # rejected by a kubelet that had no room for it (OutOfcpu)
+    owner_uid: str = ""  # of the controller that owns it
+    job: str = ""  # label `edl.training/job`
     role: Role | None = None  # label `edl.training/role`; None for services
     tier: Tier | None = None
     trainer_id: int = -1
-    master: bool = False
-    """Label `edl.training/master`: it hosts its job's master."""
+    master: bool = False  # label `edl.training/master`: it hosts its job's master
     server: int = -1
     """Label `edl.training/parameter-server`: its index among the job's servers; -1 for none."""
-    address: str = ""
-    """`status.podIP` of a master's host; "" for other pods."""
+    address: str = ""  # `status.podIP` of a master's host; "" for other pods
     constraints: Constraints = ANYWHERE
+    limits: Resources = field(default_factory=dict)  # as `Job.limits`
     scheduler: str = DEFAULT_SCHEDULER
     asked_scheduler: str = ""  # the one that EDL wrote into it; "" for a pod of another
     only_resources: bool = True
@@ -263,8 +250,8 @@ class Pod:
 class TrainerAccounting:
     """The accounting of a job's trainer ids (annotation `edl.training/books`).
 
-    `next_id` only grows. `open` has the ids whose end is not counted yet. Each id below `next_id`
-    is in `open` or counted in exactly one of the four sums.
+    `next_id` grows; only ids that were never used are given back. `open` has the ids whose end is not
+    counted yet. Each id below `next_id` is in `open` or counted in exactly one of the four sums.
     """
 
     next_id: int = 0
@@ -320,7 +307,7 @@ class ServerSpec:
 class Job:
     """An elastic job: an annotated batch/v1 Job.
 
-    `template` is the user's pod template, which decisions do not read; `requests` and
+    `template_json` is the user's pod template, which decisions do not read; `requests` and
     `constraints` are those that the scheduler will count for one trainer created from it.
     """
 
@@ -339,10 +326,9 @@ class Job:
     """Whether it requests a master: annotation `edl.training/master`."""
     master_settings: Mapping[str, str] = field(default_factory=dict)
     """Annotations with settings of its master."""
-    servers: ServerSpec | None = None
-    """The parameter servers that it requests."""
-    account: str = "default"
-    """Service account of its pods."""
+    token_generation: int = 1  # another one gives later pods another token
+    servers: ServerSpec | None = None  # the parameter servers that it requests
+    account: str = "default"  # service account of its pods
     scheduler: str = DEFAULT_SCHEDULER
     created_s: float = 0.0
     managed: bool = True
@@ -361,8 +347,10 @@ class Job:
     accounting_text: str = ""
     """The annotation's text, "" if absent: the expected old value of an optimistic write."""
     resource_version: str = ""
-    template: Mapping[str, object] = field(default_factory=dict, hash=False, compare=False)
+    template_json: bytes = field(default=b"{}", repr=False, hash=False, compare=False)
+    """As text, of which a thousand take a tenth of the memory."""
     error: str = ""  # why it is invalid; such a job is reported but not planned
+    quarantined: bool = False  # `error` is one of EDL, which the job's data has led to
     refusal: str = ""  # the API server's words, where it would refuse a trainer
     unprobed: bool = False  # it waits until it is known what the API server makes of a trainer
 
@@ -370,6 +358,12 @@ class Job:
     def key(self) -> str:
         """namespace/name."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def template(self) -> Mapping[str, object]:
+        """The pod template; parsed with each call."""
+        template: Mapping[str, object] = json.loads(self.template_json)
+        return template
 
     @property
     def over(self) -> bool:

@@ -5,6 +5,7 @@ once and a restart loses nothing. Pure; `reconciler` decides what to record.
 """
 
 import json
+from collections.abc import Collection
 from dataclasses import replace
 from math import isfinite
 from typing import Any
@@ -14,6 +15,8 @@ from policy.snapshot import TrainerAccounting
 _SUMS = ("succeeded", "failed", "disrupted", "released")
 _MAX_OPEN = 20_000
 """A larger number of open ids is taken for a corrupt annotation: a job has at most 10 000 trainers."""
+_MIN_AHEAD = 8
+"""Smallest number of ids that are reserved ahead."""
 _MAX_COUNT = 2**31 - 1
 """The largest number that a Job's status can hold (batch/v1 JobStatus: int32)."""
 _LATEST_S = 4_102_444_800.0
@@ -75,6 +78,33 @@ def reserve(accounting: TrainerAccounting, count: int) -> tuple[TrainerAccountin
     return replace(
         accounting, next_id=accounting.next_id + count, open=accounting.open | set(ids)
     ), ids
+
+
+def ids_ahead(open_count: int, wanted: int) -> int:
+    """Ids to reserve beyond those that are needed now, for a job that is still growing.
+
+    As many as the job has open, so that a job of n trainers is written about log2(n) times, and
+    what a crash leaves unused is never more than what is used.
+
+    Args:
+        open_count: The job's open ids, the needed ones included.
+        wanted: Trainers that the job may still get, the needed ones excluded.
+    """
+    return max(0, min(wanted, max(_MIN_AHEAD, open_count)))
+
+
+def give_back(accounting: TrainerAccounting, unused: Collection[int]) -> TrainerAccounting:
+    """The accounting without the newest ids as far as they are unused; the next trainer gets them.
+
+    Args:
+        accounting: As it stands.
+        unused: Open ids for which no pod was ever requested. One below a used id stays open.
+    """
+    next_id = accounting.next_id
+    while next_id - 1 in unused:
+        next_id -= 1
+    open_ids = frozenset(number for number in accounting.open if number < next_id)
+    return replace(accounting, next_id=next_id, open=open_ids)
 
 
 def _read_ids(text: str, next_id: int) -> frozenset[int]:

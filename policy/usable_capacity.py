@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from policy import amounts
-from policy.fits import NodeChangeLog
 from policy.model import NodePool
+from policy.node_changes import NodeChangeLog
 from policy.placement import admits
 from policy.snapshot import Constraints, Job, Node, Resources, Toleration
 

@@ -15,9 +15,10 @@ from math import inf
 
 from policy import amounts
 from policy.cluster_state import ClusterState, job_key
+from policy.horizon import ALWAYS, Horizon
 from policy.live_trainers import tier_rank
 from policy.names import Tier
-from policy.snapshot import ALWAYS, Horizon, Pod, Resources
+from policy.snapshot import Pod, Resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,13 @@ class Shares:
         self._by_job: dict[str, float] = {}
 
     def of(self, pod: Pod) -> float:
-        """The share of a pod's job; a pod without a job has its own dominant share."""
+        """The share of the Job that owns a pod; any other pod has its own dominant share.
+
+        The label alone does not count: a tenant could name a small job of theirs.
+        """
         key = job_key(pod)
         job = self._cluster.jobs.get(key)
-        if job is None:
+        if job is None or job.uid != pod.owner_uid:
             return amounts.dominant(pod.requests, self._cluster.allocatable)
         if key not in self._by_job:
             live = self._cluster.trainers(job)

@@ -5,15 +5,24 @@ of the gang. Surplus of other jobs counts as reclaimable: a new job starts at on
 cluster.
 """
 
+from bisect import bisect_left
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
-from policy import amounts
 from policy.backoff import pause_s
-from policy.cycle_state import CycleState, JobDraft
+from policy.cycle_state import CycleState
 from policy.decisions import Figure, time
+from policy.job_draft import JobDraft
 from policy.names import Tier
 from policy.reasons import Reason
-from policy.rules import creation_backoffs, node_requests, reservations, servers
+from policy.rules import (
+    admission_order,
+    creation_backoffs,
+    node_requests,
+    quota_relief,
+    reservations,
+    servers,
+)
 from policy.rules.reservations import Reservation
 from policy.snapshot import Pod
 
@@ -64,17 +73,21 @@ def admit(state: CycleState) -> None:
     """Creates missing guaranteed trainers, the oldest job first."""
     creation_backoffs.take_back_partial_starts(state)
     node_requests.settle(state)
-    for draft in sorted(state.drafts, key=lambda s: (s.job.created_s, s.key)):
-        present = draft.guaranteed - draft.stranded if draft.job.managed else draft.count
-        missing = draft.job.min_trainers - present
+    admission_order.hold_nodes(state)
+    for draft in sorted(state.drafts, key=admission_order.age):
+        missing = admission_order.missing(draft)
         if not draft.grows or missing <= 0:
             continue
+        quota_relief.hold(state, draft)
         if is_held(state, draft) or replacing(draft, missing):
+            if draft.reason is Reason.REFUSED:
+                quota_relief.relieve(state, draft, missing)
             continue
         nodes = _reserve_job(state, draft, missing)
         draft.add_creates(Tier.GUARANTEED, nodes)
         if len(nodes) < missing:
             node_requests.request(state, draft, missing - len(nodes))
+    admission_order.record_line(state)
 
 
 def _reserve_job(state: CycleState, draft: JobDraft, missing: int) -> list[str]:
@@ -84,24 +97,26 @@ def _reserve_job(state: CycleState, draft: JobDraft, missing: int) -> list[str]:
     counts as reclaimable too: it is released if all missing trainers then fit.
     """
     victims = _quota_victims(state, draft, missing)
-    for donor, _ in victims:
-        state.quotas.unreserve(donor.job)
+    for donor, pod in victims:
+        state.quotas.release(donor.job, [pod])
+    all_or_none = bool(victims) or not draft.live
     server_reservations = servers.reserve_initial(state, draft, missing)
-    trainer_reservations = (
-        [] if server_reservations is None else _reserve_trainers(state, draft, missing)
-    )
-    for donor, _ in victims:
-        state.quotas.reserve(donor.job)
-    if server_reservations is None or len(trainer_reservations) < missing:
-        _explain(
-            state,
-            draft,
-            missing - len(trainer_reservations),
-            served=server_reservations is not None,
-        )
-        if victims or not draft.live:
+    placeable, trainer_reservations = 0, list[Reservation]()
+    if server_reservations is not None:
+        placeable = _placeable(state, draft, missing)
+        if placeable == missing or not all_or_none:
+            trainer_reservations = _reserve_trainers(state, draft, missing)
+            placeable = len(trainer_reservations)
+        else:
+            state.quotas.reserve(draft.job, placeable)
+    for donor, pod in victims:
+        state.quotas.restore(donor.job, [pod])
+    if placeable < missing:
+        _explain(state, draft, missing - placeable, served=server_reservations is not None)
+        admission_order.explain(state, draft)
+        if all_or_none:
             reservations.unreserve(state, trainer_reservations)
-            state.quotas.unreserve(draft.job, len(trainer_reservations))
+            state.quotas.unreserve(draft.job, placeable)
             servers.unreserve_initial(state, draft, server_reservations or [])
             return []
     for donor, pod in victims:
@@ -111,19 +126,41 @@ def _reserve_job(state: CycleState, draft: JobDraft, missing: int) -> list[str]:
     return [reservation.node for reservation in trainer_reservations]
 
 
+def _placeable(state: CycleState, draft: JobDraft, missing: int) -> int:
+    """How many of a job's missing trainers room and quotas allow, at most.
+
+    A minimum that nothing can start, such as ten thousand trainers, is thus not placed and taken back
+    again in every plan.
+    """
+    numbers = range(1, 1 + min(missing, _slots(state, draft)))
+    return bisect_left(numbers, True, key=lambda count: not state.quotas.allow(draft.job, count))
+
+
+def _slots(state: CycleState, draft: JobDraft) -> int:
+    """How many trainers of a job could be placed, by room alone; at most, if it lacks its master."""
+    constraints = state.cluster.jobs[draft.key].constraints  # avoided nodes are tried, too
+    needs = (draft.job.requests, draft.requests(first=True))
+    slots = [
+        state.capacity.slots(requests, constraints, draft.closed, pooled=True) for requests in needs
+    ]
+    return slots[0] if slots[1] else 0
+
+
 def _reserve_trainers(state: CycleState, draft: JobDraft, missing: int) -> list[Reservation]:
     """Reserves capacity and quota for up to `missing` trainers.
 
     On nodes that the job avoids only where they fit on no others: a crash may have been its own,
-    and a node that fails again costs less than a minimum that waits.
+    and a node that fails again costs less than a minimum that waits. Not while an autoscaler may
+    still add nodes for them.
     """
     job = draft.job
     constraints, submitted = job.constraints, state.cluster.jobs[draft.key].constraints
     trainer_reservations: list[Reservation] = []
     while len(trainer_reservations) < missing and state.quotas.allow(job):
         requests = draft.requests(first=not trainer_reservations)
-        reservation = reservations.reserve(state, requests, constraints, pooled=True)
-        if reservation is None and constraints != submitted:
+        reservation = reservations.reserve(state, requests, constraints, draft.closed, pooled=True)
+        avoids = constraints != submitted and not node_requests.may_come(state, draft)
+        if reservation is None and avoids:
             state.avoided_nodes.waive(draft.key)
             constraints = submitted
             continue
@@ -137,14 +174,17 @@ def _reserve_trainers(state: CycleState, draft: JobDraft, missing: int) -> list[
 def _quota_victims(state: CycleState, draft: JobDraft, missing: int) -> list[tuple[JobDraft, Pod]]:
     """Surplus to release so that the quotas allow `missing` more trainers, richest jobs first.
 
-    Empty where nothing must be released, and where all surplus is not enough. All surplus of the
-    job itself may be released, as each trainer is replaced by a guaranteed one.
+    Empty where nothing must be released, where there is no room for the trainers, and where all
+    surplus is not enough. All surplus of the job itself may be released, as each trainer is replaced
+    by a guaranteed one.
     """
     victims: list[tuple[JobDraft, Pod]] = []
     job, server_count = draft.job, draft.servers_to_start
-    if state.quotas.allow(job, missing, server_count):
+    if state.quotas.allow(job, missing, server_count) or _slots(state, draft) < missing:
         return victims
     candidates = {s.key: s.surplus if s.job is job else s.spare for s in state.drafts}
+    if not _all_relieve(state, draft, missing, candidates):
+        return victims
     while not state.quotas.allow(job, missing, server_count):
         donors = [
             candidate
@@ -152,16 +192,34 @@ def _quota_victims(state: CycleState, draft: JobDraft, missing: int) -> list[tup
             if candidates[candidate.key]
             and state.quotas.relieves(job, missing, candidate.job, server_count)
         ]
-        if not donors:
-            break
         victim_counts = Counter(donor.key for donor, _ in victims)
         donor = max(donors, key=lambda s: (state.measure(s, s.count - victim_counts[s.key]), s.key))
         victims.append((donor, candidates[donor.key].pop(0)))
-        state.quotas.unreserve(donor.job)
+        state.quotas.release(donor.job, [victims[-1][1]])
+    for donor, pod in victims:
+        state.quotas.restore(donor.job, [pod])
+    return victims
+
+
+def _all_relieve(
+    state: CycleState, draft: JobDraft, missing: int, candidates: Mapping[str, Sequence[Pod]]
+) -> bool:
+    """Whether the quotas would allow `missing` trainers if all candidates were released.
+
+    Choosing victims one by one takes time for each; where all are too few, that is saved.
+    """
+    job, server_count = draft.job, draft.servers_to_start
+    donors = [
+        (donor.job, candidates[donor.key])
+        for donor in state.drafts
+        if candidates[donor.key] and state.quotas.relieves(job, missing, donor.job, server_count)
+    ]
+    for giver, pods in donors:
+        state.quotas.release(giver, pods)
     enough = state.quotas.allow(job, missing, server_count)
-    for donor, _ in victims:
-        state.quotas.reserve(donor.job)
-    return victims if enough else []
+    for giver, pods in donors:
+        state.quotas.restore(giver, pods)
+    return enough
 
 
 def _explain(state: CycleState, draft: JobDraft, missing: int, *, served: bool) -> None:
@@ -176,15 +234,14 @@ def _explain(state: CycleState, draft: JobDraft, missing: int, *, served: bool) 
         draft.set_reason(Reason.WAITING_FOR_ROOM, server_figures)
         return
     constraints = state.cluster.jobs[draft.key].constraints  # avoided nodes were tried, too
-    names = state.capacity.open_nodes(constraints, pooled=True)
-    largest = state.largest(constraints)
-    if amounts.within(needs, largest) and any(
-        amounts.within(needs, state.cluster.nodes[name].allocatable) for name in names
-    ):
+    pools = state.policy.node_pools
+    slots = state.capacity.slots(needs, constraints, pooled=True)
+    if slots or state.cluster.fits_empty_node(needs, constraints, pools):
         draft.set_reason(Reason.WAITING_FOR_ROOM, {"missing": missing, "needs": needs})
         return
+    names = state.capacity.open_nodes(constraints, pooled=True)
     figures: dict[str, Figure] = {"needs": needs, "nodes": len(names)}
     if names:
-        needed = sorted(needs.keys() - {"pods"})
+        largest, needed = state.cluster.largest(constraints, pools), sorted(needs.keys() - {"pods"})
         figures["largest"] = {name: largest.get(name, 0) for name in needed}
     draft.set_reason(Reason.FITS_NO_NODE, figures)

@@ -2,8 +2,9 @@
 
 from policy import ceilings
 from policy.creation_backoff import CreationBackoff, unplaced
-from policy.cycle_state import CycleState, JobDraft
+from policy.cycle_state import CycleState
 from policy.decisions import Figure, time
+from policy.job_draft import JobDraft
 from policy.names import Tier
 from policy.reasons import Reason
 from policy.snapshot import Pod
@@ -75,11 +76,12 @@ def record_unplaced(state: CycleState, draft: JobDraft, pod: Pod) -> None:
     """
     if not pod.refused:
         return
-    delay_s = state.policy.stability.withdraw_after_seconds
-    if any(t.node and state.now_s - t.started_s < delay_s for t in draft.live):
+    since_s = state.now_s - state.policy.stability.withdraw_after_seconds
+    first_seen = state.cluster.first_seen
+    if any(t.node and first_seen.started_s(t, state.now_s) > since_s for t in draft.live):
         return
     before = state.creation_backoffs.get(draft.job.uid)
-    if before is None or pod.created_s > before.last_s:
+    if before is None or first_seen.created_s(pod, state.now_s) > before.last_s:
         placed = draft.count - len(draft.waiting)
         state.creation_backoffs[draft.job.uid] = unplaced(
             before, trainers=placed, now_s=state.now_s

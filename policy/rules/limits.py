@@ -3,7 +3,8 @@
 from heapq import heapify, heappop, heappush
 
 from policy import ceilings, vacancy
-from policy.cycle_state import CycleState, JobDraft
+from policy.cycle_state import CycleState
+from policy.job_draft import JobDraft
 from policy.names import Tier
 from policy.reasons import Reason
 from policy.rules import creation_backoffs
@@ -32,10 +33,8 @@ def release_excess(state: CycleState) -> None:
             and state.quotas.exceeded(draft.job)
         ):
             _cancel_absent(state, draft, 1)
-        while draft.spare and state.quotas.exceeded(draft.job):
-            state.release(
-                draft, draft.spare[0], Reason.QUOTA_REACHED, state.quotas.lack(draft.job, 0)
-            )
+        while (victim := state.quotas.reliever(draft.job, draft.spare)) is not None:
+            state.release(draft, victim, Reason.QUOTA_REACHED, state.quotas.lack(draft.job, 0))
 
 
 def _cancel_absent(state: CycleState, draft: JobDraft, absent: int) -> None:
@@ -60,7 +59,7 @@ def release_to_allowed_size(state: CycleState) -> None:
     for draft in state.drafts:
         size = ceilings.floor_size(state.policy, draft.job, draft.count)
         excess = draft.count - size
-        if draft.grows and draft.job.managed and excess > 0:
+        if draft.grows and draft.job.managed and excess > 0 and not draft.paused:
             creation_backoffs.record_size(state, draft, excess)
             for pod in draft.surplus[:excess]:
                 figures = {"live": draft.initial_count, "size": size}

@@ -6,7 +6,8 @@ trainer, because no node has capacity or no trainer is missing, this rule releas
 without their master the others would soon have nothing to do (docs/decisions/0009).
 """
 
-from policy.cycle_state import CycleState, JobDraft
+from policy.cycle_state import CycleState
+from policy.job_draft import JobDraft
 from policy.names import Tier
 from policy.reasons import Reason
 from policy.rules import reservations, self_preemption

@@ -9,8 +9,9 @@ created on free capacity alone, so it never makes a cluster grow.
 from collections import Counter
 
 from policy.backoff import pause_s
-from policy.cycle_state import CycleState, JobDraft
+from policy.cycle_state import CycleState
 from policy.decisions import Figure, time
+from policy.job_draft import JobDraft
 from policy.model import NodeRequests
 from policy.names import NodeRequest, Tier
 from policy.plan import Create, ReleaseServer
@@ -35,7 +36,9 @@ def settle(state: CycleState) -> None:
         if not pending or draft.stopped:
             continue
         settings = state.policy.autoscaling
-        until_s = min(pod.created_s for pod in pending) + settings.timeout_seconds
+        first_seen = state.cluster.first_seen
+        since_s = min(first_seen.created_s(pod, state.now_s) for pod in pending)
+        until_s = since_s + settings.timeout_seconds
         figures: dict[str, Figure] = {"pending": len(pending), "until": time(until_s)}
         if settings.mode_of(draft.job.queue) is not NodeRequests.NONE and state.now_s < until_s:
             draft.awaits_nodes = True
@@ -112,6 +115,21 @@ def request(state: CycleState, draft: JobDraft, missing: int) -> None:
     until_s = state.now_s + settings.timeout_seconds
     count = len(pending) + missing + servers
     draft.set_reason(Reason.NODES_REQUESTED, {"pending": count, "until": time(until_s)})
+
+
+def may_come(state: CycleState, draft: JobDraft) -> bool:
+    """Whether nodes may still be added for a job's minimum: it will request them, or has.
+
+    Not where its last request was in vain, or where it is due and other jobs have all turns: then
+    it has to do with the nodes that there are.
+    """
+    job, history, settings = draft.job, state.history, state.policy.autoscaling
+    if settings.mode_of(job.queue) is NodeRequests.NONE or not job.managed:
+        return False
+    if job.uid in history.vain_requests or job.uid in state.gave_up:
+        return False
+    waited_s = state.now_s - history.short_since.get(job.uid, state.now_s)
+    return draft.awaits_nodes or draft.has_turn or waited_s < settings.after_seconds
 
 
 def _give_turns(state: CycleState) -> None:

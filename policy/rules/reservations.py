@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from policy import amounts
-from policy.cycle_state import CycleState, JobDraft
+from policy.cycle_state import CycleState
 from policy.decisions import Figure
-from policy.free_capacity import When
+from policy.free_capacity import NOWHERE, When
+from policy.job_draft import JobDraft
 from policy.reasons import Reason
 from policy.snapshot import Constraints, Pod, Resources
 
@@ -21,10 +22,15 @@ class Reservation(NamedTuple):
 
 
 def reserve(
-    state: CycleState, requests: Resources, constraints: Constraints, *, pooled: bool
+    state: CycleState,
+    requests: Resources,
+    constraints: Constraints,
+    closed: frozenset[str] = NOWHERE,
+    *,
+    pooled: bool,
 ) -> Reservation | None:
     """Reserves capacity for one pod; None where it fits on no node, even without surplus."""
-    node, must_leave = state.capacity.choose_node(requests, constraints, pooled=pooled)
+    node, must_leave = state.capacity.choose_node(requests, constraints, closed, pooled=pooled)
     if not node:
         return None
     reservation = Reservation(

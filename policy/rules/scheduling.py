@@ -5,7 +5,8 @@ would be withdrawn after a while anyway; guaranteed trainers and parameter serve
 Rules 3 and 5 create them again, for the scheduler in force.
 """
 
-from policy.cycle_state import CycleState, JobDraft
+from policy.cycle_state import CycleState
+from policy.job_draft import JobDraft
 from policy.names import TRAINER_RESOURCE
 from policy.plan import ReleaseServer
 from policy.reasons import Reason
@@ -42,7 +43,7 @@ def _is_outdated(state: CycleState, draft: JobDraft, pod: Pod) -> bool:
     The delay keeps pods from being replaced again and again where the webhook learns of a change
     after the reconciler.
     """
-    waited_s = state.now_s - pod.created_s
+    waited_s = state.now_s - state.cluster.first_seen.created_s(pod, state.now_s)
     return (
         not (pod.node or pod.nominated)
         and waited_s >= state.policy.stability.withdraw_after_seconds

@@ -1,8 +1,9 @@
 """Self-preemption: which trainers of a job to release for a pod that the whole job needs."""
 
 from policy import amounts
-from policy.cycle_state import CycleState, JobDraft
+from policy.cycle_state import CycleState
 from policy.free_capacity import When
+from policy.job_draft import JobDraft
 from policy.live_trainers import is_surplus
 from policy.snapshot import Constraints, Pod, Resources
 

@@ -6,8 +6,9 @@ trainers, all or nothing (`policy.rules.admission`), and are deleted after the l
 ended (docs/decisions/0013).
 """
 
-from policy.cycle_state import CycleState, JobDraft
+from policy.cycle_state import CycleState
 from policy.decisions import Figure
+from policy.job_draft import JobDraft
 from policy.plan import ReleaseServer
 from policy.reasons import Reason
 from policy.rules import reservations, self_preemption
@@ -46,13 +47,12 @@ def reserve_initial(state: CycleState, draft: JobDraft, trainers: int) -> list[R
         return []
     if not state.quotas.allow(draft.job, trainers, count):
         return None
-    server_reservations: list[Reservation] = []
-    for _ in range(count):
-        reservation = _reserve(state, draft, spec)
-        if reservation is None:
-            reservations.unreserve(state, server_reservations)
-            return None
-        server_reservations.append(reservation)
+    constraints = _constraints(state, draft)
+    slots = state.capacity.slots(spec.requests, constraints, draft.closed, pooled=False)
+    if slots < count:
+        return None
+    attempts = (_reserve(state, draft, spec) for _ in range(count))
+    server_reservations = [reservation for reservation in attempts if reservation is not None]
     state.quotas.reserve(draft.job, 0, count)
     return server_reservations
 
@@ -76,7 +76,7 @@ def confirm_initial(
 
 def _reserve(state: CycleState, draft: JobDraft, spec: ServerSpec) -> Reservation | None:
     constraints = _constraints(state, draft)
-    return reservations.reserve(state, spec.requests, constraints, pooled=False)
+    return reservations.reserve(state, spec.requests, constraints, draft.closed, pooled=False)
 
 
 def _constraints(state: CycleState, draft: JobDraft) -> Constraints:

@@ -13,9 +13,10 @@ from itertools import islice
 
 from policy import amounts
 from policy.backoff import pause_s
-from policy.cycle_state import CycleState, JobDraft
+from policy.cycle_state import CycleState
 from policy.decisions import Figure
 from policy.free_capacity import When
+from policy.job_draft import JobDraft
 from policy.live_trainers import is_surplus
 from policy.names import DEFAULT_SCHEDULER, Role
 from policy.reasons import Reason
@@ -63,7 +64,7 @@ def reserve_places(state: CycleState) -> None:
     capacity in time: it waits for something else, such as a claim. If that comes, kube-scheduler
     preempts for it.
     """
-    groups: dict[_Shape, list[Pod]] = {}
+    groups: dict[_Shape | str, list[Pod]] = {}
     services = [pod for pod in state.cluster.waiting.values() if not (pod.gated or is_surplus(pod))]
     counts = Counter(map(_owner, services))
     declined = {pod.uid for pod in services if _has_declined(state, pod, counts)}
@@ -77,9 +78,27 @@ def reserve_places(state: CycleState) -> None:
         requests = tuple(sorted(pod.requests.items()))
         asks = (pod.preempts, pod.only_resources, pod.scheduler)
         shape = (requests, pod.constraints, pod.role, pod.priority, *asks)
-        groups.setdefault(shape, []).append(pod)
+        # No other pod is like one that a single node is named for: its uid is the cheaper key.
+        key = pod.uid if pod.constraints.only_node else shape
+        groups.setdefault(key, []).append(pod)
     for pods in groups.values():
-        _place_equal(state, pods, counts)
+        (_place_named if pods[0].constraints.only_node else _place_equal)(state, pods, counts)
+
+
+def _place_named(state: CycleState, pods: list[Pod], counts: Mapping[str, int]) -> None:
+    """Places a pod that one node is named for, as `_place_equal` does; a rollout has thousands."""
+    pod, pooled = pods[0], pods[0].role is Role.TRAINER
+    for node in state.capacity.open_nodes(pod.constraints, pooled=pooled):
+        is_now = amounts.within(pod.requests, state.capacity.free_now(node))
+        if is_now or amounts.within(pod.requests, state.capacity.free_later(node)):
+            state.reserve_place(node, pod.requests)
+            state.burst = state.burst or not is_now
+            _note_offers(state, pods if is_now else (), counts)
+            return
+        if _Reclaim(state, pods).place_on(node):
+            state.burst = True
+            return
+    state.unschedulable_pods += _make_way(state, pods)
 
 
 def _place_equal(state: CycleState, pods: list[Pod], counts: Mapping[str, int]) -> None:
@@ -89,6 +108,9 @@ def _place_equal(state: CycleState, pods: list[Pod], counts: Mapping[str, int]) 
     _note_offers(state, pods[: len(pods) - unplaced], counts)
     if not unplaced:
         return
+    if _fits_nowhere(state, first):
+        state.unschedulable_pods += pods[len(pods) - unplaced :]
+        return
     unschedulable = _fill(state, first, unplaced, When.LATER)
     if unschedulable:
         unschedulable = _Reclaim(state, pods[len(pods) - unschedulable :]).run()
@@ -96,6 +118,12 @@ def _place_equal(state: CycleState, pods: list[Pod], counts: Mapping[str, int]) 
         state.unschedulable_pods += without_place
         unschedulable = len(without_place)
     state.burst = state.burst or unschedulable < unplaced
+
+
+def _fits_nowhere(state: CycleState, pod: Pod) -> bool:
+    """Whether no node has room for a pod even without surplus."""
+    pooled = pod.role is Role.TRAINER
+    return not state.capacity.slots(pod.requests, pod.constraints, pooled=pooled)
 
 
 def _make_way(state: CycleState, pods: list[Pod]) -> list[Pod]:
@@ -107,7 +135,7 @@ def _make_way(state: CycleState, pods: list[Pod]) -> list[Pod]:
     Returns:
         The pods that fit nowhere.
     """
-    if not any(draft.excess for draft in state.drafts):
+    if not state.has_excess:
         return pods
     without_place = []
     for pod in pods:
@@ -177,9 +205,6 @@ class _Reclaim:
         self._owner: dict[str, JobDraft] = {}
         self._preemptible: dict[str, list[Pod]] = {}
         """Node -> surplus trainers there that may be released."""
-        for draft in state.unmanaged:
-            for pod in draft.surplus:
-                self._add_preemptible(draft, pod)
 
     def run(self) -> int:
         """Reserves reclaimable capacity for the pods, and releases trainers where that is due.
@@ -198,7 +223,7 @@ class _Reclaim:
             rank, name = heappop(heap)
             current_rank = self._rank(name)
             if current_rank is not None and current_rank <= rank:
-                self._place_one(name)
+                self._place_one(name, self._victims(name) or [])
                 current_rank = self._rank(name) if self._pods else None
             if current_rank is not None:
                 heappush(heap, (current_rank, name))
@@ -206,29 +231,40 @@ class _Reclaim:
 
     def place_on(self, name: str) -> bool:
         """Reserves reclaimable capacity of one node for the first pod, if it has enough."""
-        fits = self._first_rank(name) is not None
-        if fits:
-            self._place_one(name)
-        return fits
+        self._examine(name)
+        victims = self._victims(name)
+        if victims is not None:
+            self._place_one(name, victims)
+        return victims is not None
 
     def _add_preemptible(self, draft: JobDraft, pod: Pod) -> None:
         self._owner[pod.uid] = draft
-        self._preemptible.setdefault(pod.node, []).append(pod)
+        self._preemptible[pod.node].append(pod)
 
     def _first_rank(self, name: str) -> _Rank | None:
         """The rank of a node that is examined for the first time."""
+        self._examine(name)
+        return self._rank(name)
+
+    def _examine(self, name: str) -> None:
+        """Finds the surplus trainers of a node."""
+        self._preemptible[name] = []
+        for owner, pod in self._state.unmanaged_surplus.get(name, ()):
+            if pod.uid not in self._state.released:
+                self._add_preemptible(owner, pod)
         for pod in self._state.cluster.bound.get(name, {}).values():
             draft = self._state.owner(pod) if is_surplus(pod) and not pod.deleting else None
+            if draft is None or not draft.job.managed:  # pods of an unmanaged job are there already
+                continue
             outranked = pod.priority < self._pods[0].priority
-            if draft is not None and outranked and pod.uid not in self._state.released:
+            if outranked and pod.uid not in self._state.released:
                 self._add_preemptible(draft, pod)
-        return self._rank(name)
 
     def _victims(self, name: str) -> list[Pod] | None:
         """Trainers to release on a node for one more pod; None where even all are not enough."""
         free = self._state.capacity.free_later(name)
         victims: list[Pod] = []
-        for pod in sorted(self._preemptible.get(name, ()), key=self._order):
+        for pod in sorted(self._preemptible[name], key=self._order):
             if amounts.within(self._requests, free):
                 break
             amounts.add(free, pod.requests)
@@ -270,10 +306,9 @@ class _Reclaim:
     def _fits(self, free: Resources) -> int:
         return max(1, min(len(self._pods), amounts.times(self._requests, free)))
 
-    def _place_one(self, name: str) -> None:
+    def _place_one(self, name: str, victims: list[Pod]) -> None:
         """Reserves capacity for one pod on a node, and releases its victims where that is due."""
         state, pod = self._state, self._pods.pop(0)
-        victims = self._victims(name) or []
         state.reserve_place(name, self._requests)
         if not victims or not self._may_release(pod):
             return

@@ -4,20 +4,20 @@ Weighted max-min fairness by progressive filling (Bertsekas and Gallager, "Data 
 with the dominant share as measure it is DRF (Ghodsi et al. 2011).
 """
 
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
 from policy import amounts, ceilings
-from policy.cycle_state import CycleState, JobDraft
+from policy.cycle_state import CycleState
 from policy.free_capacity import When
+from policy.job_draft import JobDraft
 from policy.names import Tier
 from policy.reasons import Reason
-from policy.rules import creation_backoffs
+from policy.rules import creation_backoffs, quota_relief
 from policy.rules.admission import backing_off, replacing
+from policy.rules.pacing import Pacing, own_in_flight
 from policy.snapshot import Pod
 
-_MIN_IN_FLIGHT = 8
-_IN_FLIGHT = 0.04
-"""Fraction of all target trainers that may wait for the scheduler at one time (at least 8)."""
 _DIGITS = 12
 """Shares are sums of floats; equal ones may differ in the last digits."""
 _IGNORED_FACTOR = 4
@@ -36,7 +36,7 @@ def place_waiting(state: CycleState) -> None:
     for draft in state.drafts:
         for pod in draft.waiting:
             node = _node_of_waiting(state, pod)
-            waited_s = state.now_s - pod.created_s if draft.job.managed else 0.0
+            waited_s = _waited_s(state, pod) if draft.job.managed else 0.0
             factor = _REFUSED_FACTOR if pod.refused else _IGNORED_FACTOR
             if node and not 0 < factor * delay_s <= waited_s:
                 state.reserve_place(node, pod.requests)
@@ -47,6 +47,10 @@ def place_waiting(state: CycleState) -> None:
                 _withdraw(state, draft, pod, cause, waited_s)
             elif waited_s >= delay_s and draft.job.managed:
                 _withdraw(state, draft, pod, "no node had room", waited_s)
+
+
+def _waited_s(state: CycleState, pod: Pod) -> float:
+    return state.now_s - state.cluster.first_seen.created_s(pod, state.now_s)
 
 
 def _withdraw(state: CycleState, draft: JobDraft, pod: Pod, cause: str, waited_s: float) -> None:
@@ -68,45 +72,45 @@ def grow(state: CycleState) -> bool:
 
     Returns:
         False where more could be created, but enough trainers wait for the scheduler already. What
-        stops one job alone, such as trainers that fit nowhere, does not stop the others.
+        stops one job alone, such as trainers that fit nowhere, does not stop the others; nor does a
+        namespace that waits because it has more than its part under way.
     """
-    budget = max(_MIN_IN_FLIGHT, int(_IN_FLIGHT * state.trainers))
-    allowed = budget - _in_flight(state)
-    heap = [(*_rank(state, draft), position) for position, draft in enumerate(state.drafts)]
+    pacing, drafts = Pacing(state), state.drafts
+    while drafts:
+        _grow_in_turn(state, drafts, pacing)
+        drafts = pacing.next_round()
+    for draft in pacing.paused:
+        if _next_step(state, draft):
+            draft.paused = True
+            draft.set_reason(Reason.GROWING, {"waiting": pacing.waiting})
+    return not pacing.holds_moves
+
+
+def _grow_in_turn(state: CycleState, drafts: Sequence[JobDraft], pacing: Pacing) -> None:
+    """One round: each job gets what it may have now, the least share first."""
+    heap = [(*_rank(state, draft), position) for position, draft in enumerate(drafts)]
     heapify(heap)
     while heap:
         *_, position = heappop(heap)
-        draft = state.drafts[position]
+        draft = drafts[position]
         step = 0 if draft.expected_count else _next_step(state, draft)
-        if step and allowed < min(step, budget):
-            paused = [draft, *(state.drafts[entry[-1]] for entry in heap)]
-            _explain_pause(state, paused, budget - allowed)
-            return False
-        if step and _own_in_flight(draft) > budget - min(step, budget):
-            draft.set_reason(Reason.GROWING, {"waiting": _own_in_flight(draft)})
+        allowed = step and pacing.allows(draft, step)
+        if pacing.is_full:
+            pacing.paused += [draft, *(drafts[entry[-1]] for entry in heap)]
+            return
+        if (
+            step and not allowed and free_slot(state, draft)
+        ):  # else it waits for room, not for a turn
+            pacing.pause(draft)
+            continue
+        if step and own_in_flight(draft) > pacing.budget - min(step, pacing.budget):
+            draft.set_reason(Reason.GROWING, {"waiting": own_in_flight(draft)})
             continue
         if step and _add_surplus(state, draft, step):
-            allowed -= step
+            pacing.add(draft, step)
         elif not _reserve_leaving(state, draft):
             continue
         heappush(heap, (*_rank(state, draft), position))
-    return True
-
-
-def _in_flight(state: CycleState) -> int:
-    """Number of surplus trainers of all jobs that kube-scheduler is about to place.
-
-    Those that it cannot place count for their own job alone.
-    """
-    return sum(
-        not creation_backoffs.is_stuck(state, draft, pod)
-        for draft in state.drafts
-        for pod in draft.waiting
-    )
-
-
-def _own_in_flight(draft: JobDraft) -> int:
-    return len(draft.waiting) + len(draft.creates[Tier.SURPLUS])
 
 
 def _rank(state: CycleState, draft: JobDraft) -> tuple[float, float, float, str]:
@@ -133,6 +137,8 @@ def _next_step(state: CycleState, draft: JobDraft) -> int:
         draft.set_reason(Reason.AT_MAX if at_max else Reason.AT_CEILING, figures)
     elif not state.quotas.allow(job, step):
         draft.set_reason(Reason.QUOTA_REACHED, state.quotas.lack(job, step))
+    elif quota_relief.holds_surplus(state, draft):
+        pass
     elif not state.load.allow(job.requests, step):
         draft.set_reason(Reason.RESERVE_HELD, state.load.lack(job.requests, step))
     elif not (replacing(draft, step) or creation_backoffs.holds_surplus(state, draft)):
@@ -188,16 +194,10 @@ def free_slot(state: CycleState, draft: JobDraft) -> str:
     return state.capacity.cheapest_node(draft.job.requests, draft.job.constraints, state.closed)
 
 
-def _explain_pause(state: CycleState, drafts: list[JobDraft], waiting: int) -> None:
-    """Records Growing for the jobs that could grow now, and the reason for each other job."""
-    for draft in drafts:
-        if _next_step(state, draft):
-            draft.set_reason(Reason.GROWING, {"waiting": waiting})
-
-
 def _explain_stop(draft: JobDraft) -> None:
     if draft.job.error:
-        draft.set_reason(Reason.INVALID, {"error": draft.job.error})
+        reason = Reason.QUARANTINED if draft.job.quarantined else Reason.INVALID
+        draft.set_reason(reason, {"error": draft.job.error})
     elif draft.job.suspended:
         draft.set_reason(Reason.SUSPENDED)
     elif draft.ending:

@@ -13,9 +13,11 @@ from itertools import takewhile
 
 from policy import amounts, ceilings
 from policy.cluster_state import job_key
-from policy.cycle_state import CycleState, JobDraft
+from policy.cycle_state import CycleState
 from policy.decisions import Figure
 from policy.free_capacity import When
+from policy.horizon import Horizon
+from policy.job_draft import JobDraft
 from policy.live_trainers import is_surplus, loss
 from policy.plan import FailedMove, MoveKey
 from policy.reasons import Reason
@@ -26,8 +28,6 @@ _SLACK = 1e-9
 """Shares are sums of floats; equal ones may differ in the last digit."""
 _MAX_NODES_EXAMINED = 1_000
 """Nodes that one plan examines for moves that failed before; they take some 15 ms."""
-_STOPS_S = 30.0
-"""How long a kubelet may take to report the end of a pod, from its grace period's end on."""
 _CURED_BY_MOVE = (Reason.NO_ROOM, Reason.RESERVE_HELD, Reason.QUOTA_REACHED)
 """Reasons that another job's release can remove."""
 
@@ -75,22 +75,28 @@ def rebalance(state: CycleState) -> None:
 
 
 def _count_leaving(state: CycleState) -> int:
-    """Number of surplus trainers that will soon have left.
+    """Number of trainers that were moved and whose capacity is coming.
 
-    One whose node is lost, or whose grace period is over, may hang for hours.
+    One whose node is lost, or that is overdue, may hang for hours. Others that leave do not count:
+    whoever deletes trainers of their own again and again would keep all their surplus.
     """
-    overdue_s = state.now_s - state.policy.tiers.grace_seconds - _STOPS_S
+    horizon = Horizon.of(state.now_s, state.policy.tiers.grace_seconds)
     count = 0
-    for pod in state.cluster.leaving.values():
+    for uid in state.history.moved & state.cluster.leaving.keys():
+        pod = state.cluster.leaving[uid]
         node = state.cluster.nodes.get(pod.node)
         lost = node is None or node.is_lost(state.now_s)
-        overdue = 0.0 < pod.deleted_s < overdue_s
-        count += is_surplus(pod) and not (lost or overdue)
+        count += pod.leaves_within(horizon) and not lost
     return count
 
 
 def _may_receive(state: CycleState, draft: JobDraft) -> bool:
-    """Whether a move is of use to a job: one whose last trainers came to nothing tries one."""
+    """Whether a move is of use to a job: one whose last trainers came to nothing tries one.
+
+    None where a minimum of its namespace has what a ResourceQuota leaves.
+    """
+    if draft.job.namespace in state.awaiting_quota:
+        return False
     return not draft.expected_count or draft.job.uid not in state.creation_backoffs
 
 
@@ -354,10 +360,10 @@ class _Move:
         freed: dict[str, int] = {}
         for donor, pod in self.victims:
             amounts.add(freed, pod.requests)
-            state.quotas.unreserve(donor.job)
+            state.quotas.release(donor.job, [pod])
         allowed = state.quotas.allow(job, self._step)
-        for donor, _ in self.victims:
-            state.quotas.reserve(donor.job)
+        for donor, pod in self.victims:
+            state.quotas.restore(donor.job, [pod])
         return allowed and state.load.allow_later(job.requests, freed, self._step)
 
     def carry_out(self) -> None:
@@ -378,5 +384,6 @@ class _Move:
 
 
 def _may_move(state: CycleState, pod: Pod) -> bool:
-    age_s = state.now_s - (pod.started_s or pod.created_s)
-    return bool(pod.node) and age_s >= state.policy.stability.min_run_seconds
+    first_seen, now_s = state.cluster.first_seen, state.now_s
+    since_s = first_seen.started_s(pod, now_s) or first_seen.created_s(pod, now_s)
+    return bool(pod.node) and now_s - since_s >= state.policy.stability.min_run_seconds

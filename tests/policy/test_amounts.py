@@ -52,7 +52,7 @@ def test_the_scarcest_resource_limits_the_number(
     [
         ({"cpu": 5, "memory": 1}, {"cpu": 50, "memory": 100}, 0.1),
         ({"cpu": 5, "memory": 50}, {"cpu": 50, "memory": 100}, 0.5),
-        ({"cpu": 5, "pods": 1}, {"cpu": 50, "pods": 1}, 0.1),
+        ({"cpu": 5, "pods": 1}, {"cpu": 50, "pods": 4}, 0.25),
         ({"gpu": 1}, {"cpu": 50}, 0.0),
         ({}, {}, 0.0),
     ],
@@ -60,5 +60,5 @@ def test_the_scarcest_resource_limits_the_number(
 def test_the_dominant_share_is_the_largest(
     requested: dict[str, int], total: dict[str, int], share: float
 ) -> None:
-    """Pod slots do not count, nor does a resource that no node has."""
+    """Slots of pods count as all else does; a resource that no node has does not."""
     assert amounts.dominant(requested, total) == pytest.approx(share)

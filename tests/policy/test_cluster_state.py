@@ -169,10 +169,10 @@ def test_trainers_belong_to_this_very_job() -> None:
 def test_pods_of_the_builtin_controller_get_tiers_by_age() -> None:
     """They carry no labels of ours: the oldest that run count as guaranteed."""
     pods = [
-        service("new", where="n0", owner_uid=_PLAIN.uid, created_s=NOW_S),
-        service("waits", owner_uid=_PLAIN.uid, created_s=1.0),
-        service("old", where="n0", owner_uid=_PLAIN.uid, created_s=2.0),
-        service("gone", where="n0", owner_uid=_PLAIN.uid, deleting=True),
+        service("new", where="n0", owner_uid=_PLAIN.uid, namespace="ml", created_s=NOW_S),
+        service("waits", owner_uid=_PLAIN.uid, namespace="ml", created_s=1.0),
+        service("old", where="n0", owner_uid=_PLAIN.uid, namespace="ml", created_s=2.0),
+        service("gone", where="n0", owner_uid=_PLAIN.uid, namespace="ml", deleting=True),
     ]
 
     live = cluster_state([node("n0")], [_PLAIN], pods).trainers(_PLAIN)
@@ -257,3 +257,11 @@ def test_of_several_hosts_one_counts() -> None:
 
     assert cluster_state(jobs=[owner], pods=[first, second]).master_host(owner) == second
     assert cluster_state(jobs=[owner], pods=[first, second, master]).master_host(owner) == master
+
+
+def test_placed_pods_are_counted_among_those_that_waited() -> None:
+    """One that waits still, and one that is gone, are not."""
+    placed, waiting = trainer(job("net"), 0, "n0"), trainer(job("net"), 1)
+    cluster = cluster_state([node("n0")], pods=[placed, waiting])
+
+    assert cluster.count_placed([placed.uid, waiting.uid, "gone"]) == 1

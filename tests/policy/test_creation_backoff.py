@@ -1,9 +1,12 @@
 """How long a job whose new trainers came to nothing gets no more."""
 
+from operator import attrgetter
+
 from policy.creation_backoff import CreationBackoff, refused, unplaced
 from tests.support.builders import NOW_S, job, trainer
 
 JOB = job("net")
+_CREATED_S = attrgetter("created_s")
 
 
 def test_pauses_after_refusals_double_up_to_a_minute() -> None:
@@ -51,10 +54,13 @@ def test_more_trainers_with_a_node_than_before_end_the_back_off() -> None:
     one = trainer(JOB, 1, "n0")
     backoff = unplaced(None, trainers=1, now_s=NOW_S)
 
-    assert backoff.is_over([young, one])
-    assert not backoff.is_over([waiting, one])
-    assert not backoff.is_over([young])  # as many as before: nothing is known of one more
-    assert not refused(None, "quota", trainers=1, in_vain=0, now_s=NOW_S).is_over([young, one])
+    assert backoff.is_over([young, one], _CREATED_S)
+    assert not backoff.is_over([waiting, one], _CREATED_S)
+    assert not backoff.is_over(
+        [young], _CREATED_S
+    )  # as many as before: nothing is known of one more
+    refusal = refused(None, "quota", trainers=1, in_vain=0, now_s=NOW_S)
+    assert not refusal.is_over([young, one], _CREATED_S)
 
 
 def test_trainers_of_no_use_to_a_size_lengthen_the_pause() -> None:

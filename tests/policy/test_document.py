@@ -149,3 +149,23 @@ def test_of_many_faults_the_first_are_named_and_the_others_counted() -> None:
     """The message goes into events and logs."""
     with pytest.raises(DocumentError, match=r"; f19: unknown field; and 80 more$"):
         document.parse("\n".join(f"f{i}: 1" for i in range(100)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: !!int ''",
+        "a: !!timestamp 2001-02",
+        "a: !!bool maybe",
+        "a: " + ":".join(["59"] * 400) + ".5",
+        "a: !!float ''",
+        "? [a]\n: b",
+        "a: !!binary '='",
+        "1: {}",
+        "a: !!int " + "9" * 5000,
+    ],
+)
+def test_whatever_the_yaml_reader_raises_is_an_error_of_the_document(text: str) -> None:
+    """Another error would be a 500 of the webhook, and the document would be stored."""
+    with pytest.raises(DocumentError):
+        document.parse(text)

@@ -1,6 +1,7 @@
 from typing import Any
 
 import jsonpatch
+import pytest
 
 from policy.model import Policy
 from policy.mutation import pod_patch
@@ -60,6 +61,25 @@ def test_trainers_know_their_parameter_servers() -> None:
 def test_without_a_master_nothing_is_told() -> None:
     """Whatever else the annotations say."""
     assert _variables(servers=SERVERS, most="8") == {}
+
+
+@pytest.mark.parametrize(
+    ("requested", "told"),
+    [(5, "4"), (2, "1"), (1, "0.5"), (29, "9"), (30, None), (10, None), (None, None), (0, None)],
+)
+def test_a_grace_period_that_the_user_chose_is_the_trainers(
+    requested: int | None, told: str | None
+) -> None:
+    """Less a second; the API server's default and the cap of the policy are no choice."""
+    pod = _trainer(master=ADDRESS)
+    pod["spec"]["terminationGracePeriodSeconds"] = requested
+    once = _changed(pod)
+    entries = {entry["name"]: entry.get("value") for entry in once["spec"]["containers"][0]["env"]}
+    assert entries.get("EDL_GRACE_S") == told
+    assert _changed(once) == once
+    pod["spec"]["containers"][0]["env"] = [{"name": "EDL_GRACE_S", "value": "7"}]
+    kept = _changed(pod)
+    assert ANNOTATION_KEPT_ENVIRONMENT not in kept["metadata"]["annotations"]
 
 
 def test_a_pod_that_was_told_is_not_told_again() -> None:

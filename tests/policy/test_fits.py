@@ -36,7 +36,7 @@ def test_another_policy_opens_other_nodes() -> None:
 
 def test_the_shapes_asked_about_longest_ago_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cache is bounded, and evicted shapes are priced again with the same result."""
-    monkeypatch.setattr(fits, "_MAX_PRICES", 9)
+    monkeypatch.setattr(fits, "_MAX_PRICES", 49)
     prices = _prices()
 
     first = prices.fits(shape(1), Constraints(), ())

@@ -8,9 +8,11 @@ from policy.names import (
     ANNOTATION_MASTER,
     ANNOTATION_MASTER_HEARTBEAT,
     ANNOTATION_MASTER_STEPS,
+    ANNOTATION_MASTER_STUCK,
     ANNOTATION_MAX,
     ANNOTATION_MIN,
     ANNOTATION_QUEUE,
+    ANNOTATION_TOKEN_GENERATION,
     ANNOTATION_WEIGHT,
     JOB_ANNOTATIONS,
 )
@@ -117,6 +119,7 @@ def test_a_master_may_be_told_how_to_run() -> None:
         (ANNOTATION_MASTER_STEPS, "many", "'many': write a whole number"),
         (ANNOTATION_MASTER_HEARTBEAT, "0.01", r"write seconds from 0\.05 to 60"),
         (ANNOTATION_MASTER_HEARTBEAT, "61", "write seconds"),
+        (ANNOTATION_MASTER_STUCK, "0.5", "write seconds from 1 to 86400"),
         (ANNOTATION_MASTER_HEARTBEAT, "1e1", "write seconds"),
         (ANNOTATION_MASTER_HEARTBEAT, "--help", "write seconds"),
     ],
@@ -165,6 +168,14 @@ def test_specs_that_agree_with_elasticity_pass(spec: dict[str, object]) -> None:
         ({"completions": 5}, "spec.completions is 5: .* leave it out"),
         ({"completions": 1, "parallelism": 3}, "spec.completions is 1: .* leave it out"),
         ({"managedBy": "kueue.x-k8s.io/multikueue"}, "spec.managedBy is kueue.* leave it out"),
+        (
+            {"template": {"spec": {"initContainers": [{"name": "edl-master"}]}}},
+            "initContainers: edl-master .* name yours otherwise",
+        ),
+        (
+            {"template": {"spec": {"containers": [{"name": "edl-pserver"}]}}},
+            "spec.containers: edl-pserver .* name yours otherwise",
+        ),
         ({"managedBy": "edl.training/other"}, "spec.managedBy is edl.training/other: .* leave it"),
     ],
 )
@@ -204,3 +215,13 @@ def test_templates_of_which_nobody_can_say_where_they_fit_are_refused(
         return
     with pytest.raises(JobError, match=message):
         mutation.check_job(bounds | annotations, spec)
+
+
+def test_a_token_has_a_generation() -> None:
+    """The first one where none is named."""
+    named = {ANNOTATION_MASTER: "true", ANNOTATION_TOKEN_GENERATION: "7"}
+
+    assert job_spec.token_generation({}) == 1
+    assert job_spec.token_generation(named) == 7
+    with pytest.raises(JobError, match="token-generation needs a master"):
+        job_spec.token_generation({ANNOTATION_TOKEN_GENERATION: "7"})

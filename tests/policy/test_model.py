@@ -50,3 +50,11 @@ def test_namespaces_are_protected_by_pattern() -> None:
     """The control plane is out of reach by default."""
     assert Policy().protects("kube-system")
     assert not Policy().protects("ml")
+
+
+def test_edl_acts_in_named_namespaces_alone() -> None:
+    """Protection holds among them too; without a name, everywhere else."""
+    policy = Policy(namespaces=("ml", "vision-*"), protected_namespaces=("vision-x",))
+    protected = [policy.protects(name) for name in ("ml", "vision-a", "vision-x", "shop")]
+
+    assert protected == [False, False, True, True]

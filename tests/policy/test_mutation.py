@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from policy.errors import JobError
 from policy.model import Policy, Training
 from policy.mutation import UNTOUCHED, Mutation, check_job, job_patch, pod_patch
-from policy.names import ANNOTATION_MIN, CLASS_SURPLUS, TRAINER_RESOURCE, Role, Tier
+from policy.names import ANNOTATION_MIN, TRAINER_RESOURCE, Role, Tier
 from policy.priority_classes import EDL_CLASSES, PriorityClassValues
 from policy.scheduling import UNMARKED, Scheduling
 from tests.webhook.vectors import thing
@@ -169,51 +169,6 @@ def test_trainer_resource_of_another_container_counts() -> None:
     first = _changed(pod)[0]["spec"]["containers"][0]
 
     assert TRAINER_RESOURCE not in first["resources"]["limits"]
-
-
-def test_missing_class_leaves_priority_alone() -> None:
-    """Without the live class any of the three fields would be refused: nothing, and a warning."""
-    pod, change = _changed(thing("pod-create-builtin-job"), classes={})
-
-    assert "priorityClassName" not in pod["spec"]
-    assert pod["spec"]["priority"] == 0
-    assert change.warnings == (
-        "PriorityClass edl-surplus does not exist (yet): the pod keeps its priority",
-    )
-
-
-def test_live_values_win_over_shipped_ones() -> None:
-    """An admin who changed the class gets pods that the Priority plugin accepts."""
-    classes = {CLASS_SURPLUS: PriorityClassValues(-50, "PreemptLowerPriority")}
-
-    spec = _changed(thing("pod-create-builtin-job"), classes=classes)[0]["spec"]
-
-    assert (spec["priority"], spec["preemptionPolicy"]) == (-50, "PreemptLowerPriority")
-
-
-def test_own_class_is_replaced_with_a_warning() -> None:
-    """A training pod cannot put itself above services."""
-    pod = thing("pod-create-builtin-job")
-    pod["spec"] |= {"priorityClassName": "very-high", "priority": 100_000}
-
-    after, change = _changed(pod)
-
-    assert after["spec"]["priorityClassName"] == "edl-surplus"
-    assert change.warnings == (
-        "priorityClassName very-high became edl-surplus: training gives way to services",
-    )
-
-
-def test_default_class_is_replaced_in_silence() -> None:
-    """The user did not choose the cluster's default class, so replacing it gives no warning."""
-    pod = thing("pod-create-builtin-job")
-    pod["spec"] |= {"priorityClassName": "normal", "priority": 10}
-
-    change = _changed(
-        pod, classes={**EDL_CLASSES, "normal": PriorityClassValues(10, "Never", True)}
-    )[1]
-
-    assert change.warnings == ()
 
 
 def test_unknown_role_counts_as_trainer() -> None:

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from policy import node_failures
+from policy.free_capacity import FreeCapacity
 from policy.model import NodePool, Policy
 from policy.names import Tier
 from policy.node_failures import MAX_AVOIDED, AvoidedNodes, Blame
+from policy.placement import admits
 from policy.planner import plan
 from policy.reasons import Reason
 from policy.snapshot import Constraints, Job, Phase, Pod, Requirement
@@ -22,6 +24,7 @@ from tests.support.builders import (
     server,
     servers,
     service,
+    shape,
     trainer,
 )
 
@@ -260,18 +263,36 @@ def test_a_parameter_server_may_run_where_trainers_fail() -> None:
 
 
 def test_every_alternative_excludes_the_nodes() -> None:
-    """Terms of node affinity are alternatives."""
+    """Terms of node affinity are alternatives; an avoided node is none for any of them."""
     gpu, old = (Requirement("gpu", "Exists", ()),), (Requirement("old", "Exists", ()),)
-    away = (
-        Requirement("metadata.name", "NotIn", ("n0",)),
-        Requirement("metadata.name", "NotIn", ("n1",)),
-    )
+    constraints = Constraints((gpu, old), avoided=("n0", "n1"))
+    nodes = [node(name, labels={"old": "1"}) for name in ("n0", "n1", "n2")]
 
-    assert node_failures.without(Constraints((gpu, old)), ["n1", "n0"]).terms == (
-        gpu + away,
-        old + away,
-    )
-    assert node_failures.without(Constraints(), ["n1", "n0"]).terms == (away,)
+    assert [admits(each, constraints) for each in nodes] == [Reason.NODE_AVOIDED] * 2 + [None]
+    assert cluster_state(nodes).open_nodes(constraints) == {"n2"}
+    assert constraints.shared == Constraints((gpu, old))
+
+
+def test_jobs_that_avoid_different_nodes_share_prices() -> None:
+    """Each distinct set of nodes would be one more list of prices to keep up to date."""
+    state = cluster_state([node(f"n{number}", 5.0 + number) for number in range(4)])
+    capacity = FreeCapacity(state, Policy(), NOW_S)
+
+    def first(*avoided: str) -> str:
+        constraints = Constraints(avoided=avoided)
+        return capacity.cheapest_node(shape(cpu=5), constraints, pooled=True)
+
+    assert [first(), first("n0"), first("n0", "n1"), first("n1"), first()] == [
+        "n0",
+        "n1",
+        "n2",
+        "n0",
+        "n0",
+    ]
+    capacity.reserve("n0", shape(cpu=5))
+    capacity.unreserve("n0", shape(cpu=5))
+    assert [first("n0"), first(), first("n0", "n1", "n2", "n3")] == ["n1", "n0", ""]
+    assert list(state._prices._open) == [(Constraints(), False)]  # noqa: SLF001 - what is kept
 
 
 def test_the_first_failure_counts_where_a_job_runs_nowhere() -> None:

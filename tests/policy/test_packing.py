@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from policy import amounts
 from policy.placement import Packing, score
-from tests.support.builders import shape
+from tests.support.builders import cluster_state, job, node, shape, trainer
 from tests.support.strategies import CALM
 
 _TOTAL = shape(1000, 4000) | {"nvidia.com/gpu": 1000}
@@ -154,3 +154,19 @@ def test_few_costs_keep_levels_of_their_own() -> None:
     scores = score({str(i): (i * i, 0) for i in range(11)})
 
     assert len(set(scores.values())) == 11
+
+
+def test_packing_takes_trainers_as_admission_made_them() -> None:
+    """The extender knows templates and pods: the newest trainer shows what an injector adds."""
+    owner = job("a", 1, 9, cpu=5)
+    cluster = cluster_state([node("n0", 50)], [owner], [trainer(owner, 0, "n0")])
+    assert dict(cluster.packing.shapes[0])["cpu"] == 5000
+
+    injected = trainer(owner, 1, "n0", requests=shape(5.1))
+    cluster.put_pod(injected)
+    assert dict(cluster.packing.shapes[0])["cpu"] == 5100
+    cluster.put_pod(trainer(owner, 2, "n0", requests=shape(9), master=True))
+    assert dict(cluster.packing.shapes[0])["cpu"] == 5100
+
+    cluster.drop_pod(injected.uid)
+    assert dict(cluster.packing.shapes[0])["cpu"] == 5000

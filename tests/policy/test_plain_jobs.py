@@ -1,12 +1,16 @@
 """Jobs that the built-in controller runs: their pods carry no role and no tier."""
 
+from dataclasses import replace
+
+import pytest
+
 from policy.cluster_state import ClusterState
 from policy.model import Policy
 from policy.names import Role, Tier
 from policy.planner import plan
 from policy.reasons import Reason
 from policy.snapshot import Phase, Pod, Snapshot
-from tests.support.builders import NOW_S, job, node, shape, trainers
+from tests.support.builders import NOW_S, job, node, service, shape, trainers
 
 _PLAIN = job("plain", 1, 9, managed=False, parallelism=3)
 _FREE = Policy.model_validate({"reserve": {"maxLoad": {"cpu": 1.0}}})
@@ -43,9 +47,33 @@ def test_pods_that_left_are_forgotten() -> None:
     cluster = ClusterState.of(Snapshot((node("n0", 18),), (plain_pod(0, "n0"), plain_pod(1, "n0"))))
 
     cluster.drop_pod("uid-0")
-    assert list(cluster.owned[_PLAIN.uid]) == ["uid-1"]
+    assert list(cluster.owned[f"ml/{_PLAIN.uid}"]) == ["uid-1"]
     cluster.drop_pod("uid-1")
     assert cluster.owned == {}
+
+
+@pytest.mark.parametrize(("cpu", "target"), [(5, 2), (14, 3)])
+def test_labels_hide_no_pod_of_its(cpu: float, target: int) -> None:
+    """Pods labelled as trainers, or of a class of EDL, count as before, once each.
+
+    With 1 CPU free and two surplus trainers of 5 CPU, a service of 14 CPU gains nothing by their end.
+    """
+    labelled = replace(plain_pod(2, "n0"), role=Role.TRAINER, tier=Tier.SURPLUS, job="plain")
+    other = replace(plain_pod(1, "n0"), role=Role.PSERVER, tier=Tier.SUPPORT, job="other")
+    pods = (plain_pod(0, "n0"), other, labelled, service("web", cpu, priority=100))
+    cluster = ClusterState.of(Snapshot((node("n0", 16),), pods, (_PLAIN,)))
+
+    assert len(cluster.trainers(_PLAIN)) == 3
+    assert plan(cluster, _FREE, NOW_S).jobs[0].target == target
+
+
+def test_pods_of_another_namespace_are_not_its() -> None:
+    """Whoever may create pods there can name any controller."""
+    foreign = replace(plain_pod(1, "n0"), namespace="shop")
+    pods = (plain_pod(0, "n0"), foreign)
+    cluster = ClusterState.of(Snapshot((node("n0", 18),), pods, (_PLAIN,)))
+
+    assert [pod.uid for pod in cluster.trainers(_PLAIN)] == ["uid-0"]
 
 
 def test_its_number_moves_by_its_pods_wherever_they_are() -> None:

@@ -3,7 +3,7 @@
 from policy.creation_backoff import CreationBackoff
 from policy.plan import FailedMove, MoveKey, Plan, Release
 from policy.reasons import Reason
-from policy.recent_history import CoolDowns, RecentHistory
+from policy.recent_history import CoolDowns, PlacementPace, RecentHistory
 from tests.support.builders import NOW_S, job
 
 JOB = job("net")
@@ -19,6 +19,26 @@ def test_a_node_cools_down_for_as_long_as_asked() -> None:
     cool_downs.start("n0", NOW_S + 4, 5.0)
     assert cool_downs.cooling(NOW_S + 8) == {"n0": NOW_S + 9}
     assert cool_downs.cooling(NOW_S + 9) == {}
+
+
+def test_the_pace_is_the_best_second_of_the_last_five() -> None:
+    """A pause of a second says nothing about the scheduler; what is older does not count."""
+    pace = PlacementPace()
+    for after_s, count in ((0.0, 9), (0.5, 10), (0.9, 20), (1.0, 0), (1.6, 5), (3.0, 7)):
+        pace.record(count, NOW_S + after_s)
+
+    assert pace.best_second(NOW_S + 3.0) == 39
+    assert pace.best_second(NOW_S + 5.2) == 30
+    assert pace.best_second(NOW_S + 6.0) == 7
+    assert pace.best_second(NOW_S + 9.0) == 0
+
+
+def test_the_pace_starts_again_where_the_clock_goes_back() -> None:
+    """What was counted in a future that did not come would otherwise stay for ever."""
+    pace = PlacementPace()
+    pace.record(50, NOW_S + 1000)
+
+    assert pace.best_second(NOW_S) == 0
 
 
 def test_our_own_releases_cool_only_for_services() -> None:
@@ -106,3 +126,21 @@ def test_refusals_back_a_job_off_until_a_creation_succeeds() -> None:
     recent.record(Plan(creation_backoffs=unplaced), NOW_S, 5.0)
     recent.record_creation("w", "", trainers=3, in_vain=0, now_s=NOW_S)
     assert recent.history(NOW_S).creation_backoffs == unplaced
+
+
+def test_moved_trainers_are_remembered_for_the_next_plan() -> None:
+    """As the plan returned them: it drops those that are gone."""
+    recent = RecentHistory()
+    recent.record(Plan(moved=frozenset({"a"})), NOW_S, 5.0)
+
+    assert recent.history(NOW_S).moved == {"a"}
+
+
+def test_releases_for_a_quota_are_counted_for_two_hours() -> None:
+    """By number and time of the last, so that they become rarer."""
+    recent = RecentHistory()
+    recent.record(Plan(quota_reliefs=frozenset({"a"})), NOW_S, 5.0)
+    recent.record(Plan(quota_reliefs=frozenset({"a"})), NOW_S + 1, 5.0)
+
+    assert recent.history(NOW_S + 7200).quota_reliefs == {"a": (2, NOW_S + 1)}
+    assert recent.history(NOW_S + 7201).quota_reliefs == {}

@@ -1,4 +1,4 @@
-"""Cases that properties or review found, kept as plain tests."""
+"""Cases that the plan or a victim choice once got wrong, as plain tests."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policy import cluster_state as cluster_state_module
 from policy import fits, placement
 from policy.free_capacity import NOWHERE, FreeCapacity
 from policy.model import NodePool, Policy
@@ -79,6 +80,7 @@ def test_a_rollout_looks_at_each_node_for_its_own_pod_only(
         looks[candidate.name] += 1
         return placement.admits(candidate, constraints, pools)
 
+    monkeypatch.setattr(cluster_state_module, "admits", counting)
     monkeypatch.setattr(fits, "admits", counting)
     for number in range(size):
         cluster.put_pod(_agent(number))

@@ -16,6 +16,9 @@ from policy.names import (
     ANNOTATION_MASTER_ADDRESS,
     ANNOTATION_MASTER_HEARTBEAT,
     ANNOTATION_MASTER_STEPS,
+    ANNOTATION_MASTER_STUCK,
+    ANNOTATION_SNAPSHOT,
+    ANNOTATION_TOKEN_SECRET,
     LABEL_MASTER,
     MASTER_PORT,
 )
@@ -58,9 +61,37 @@ def test_a_trainer_is_told_where_its_master_is() -> None:
     assert variables["EDL_MASTER"] == ADDRESS
     assert variables["EDL_TRAINER"] == "trainer-3"
     assert variables["EDL_JOB"] == "resnet"
-    assert variables["EDL_TOKEN"] == {"secretKeyRef": {"name": "resnet-master", "key": "token"}}
+    secret = {"name": "resnet-edl-master", "key": "token"}
+    assert variables["EDL_TOKEN"] == {"secretKeyRef": secret}
     assert change.warnings == ()
     assert not sidecar.has_sidecar(pod)
+
+
+def test_token_and_snapshot_are_where_the_reconciler_says() -> None:
+    """A job's Secret has a suffix after its token was renewed; those of running Jobs keep their name."""
+    trainer = _trainer(carries=True)
+    names = {ANNOTATION_TOKEN_SECRET: "resnet-edl-master-2", ANNOTATION_SNAPSHOT: "resnet-master"}
+    trainer["metadata"]["annotations"] |= names
+    pod, _ = _change(trainer)
+    (volume,) = [v for v in pod["spec"]["volumes"] if v["name"] == "edl-token"]
+
+    assert _environment(pod)["EDL_TOKEN"]["secretKeyRef"]["name"] == "resnet-edl-master-2"
+    assert volume["secret"]["secretName"] == "resnet-edl-master-2"
+    command = pod["spec"]["initContainers"][0]["command"]
+    assert "--snapshot-configmap=training/resnet-master" in command
+
+
+def test_a_master_reads_its_token_from_a_file() -> None:
+    """No environment of a process of EDL has it: those are inherited, dumped and listed."""
+    pod, _ = _change(_trainer(carries=True))
+    master = pod["spec"]["initContainers"][0]
+    variables = {entry["name"]: entry["value"] for entry in master["env"]}
+    (mount,) = [m for m in master["volumeMounts"] if m["name"] == "edl-token"]
+
+    assert variables == {"EDL_JOB": "resnet", "EDL_TOKEN_FILE": f"{mount['mountPath']}/token"}
+    assert mount["readOnly"] is True
+    mounts = pod["spec"]["containers"][0].get("volumeMounts", [])
+    assert "edl-token" not in [mount["name"] for mount in mounts]
 
 
 def test_a_pod_without_an_id_gets_no_name() -> None:
@@ -100,7 +131,7 @@ def test_the_pod_that_carries_the_master_gets_it_first() -> None:
     master, fetch = pod["spec"]["initContainers"]
     assert (master["name"], fetch["name"]) == ("edl-master", "fetch")
     assert (master["image"], master["restartPolicy"]) == (IMAGE, "Always")
-    assert master["command"][-2:] == ["--snapshot-configmap", "training/resnet-master"]
+    assert master["command"][-1] == "--snapshot-configmap=training/resnet-edl-master"
     mounts = {mount["name"] for mount in master["volumeMounts"]}
     assert mounts <= {volume["name"] for volume in pod["spec"]["volumes"]}
     assert master["securityContext"]["runAsNonRoot"] is True
@@ -113,12 +144,13 @@ def test_a_master_is_started_as_its_job_says() -> None:
     trainer["metadata"]["annotations"] |= {
         ANNOTATION_MASTER_STEPS: "500",
         ANNOTATION_MASTER_HEARTBEAT: "0.5",
+        ANNOTATION_MASTER_STUCK: "900",
     }
     pod, _ = _change(trainer)
 
     command = pod["spec"]["initContainers"][0]["command"]
     settings = MasterSettings.from_command_line("", command[3:], {})
-    assert command[-2:] == ["--max-steps=500", "--heartbeat-seconds=0.5"]
+    assert command[-3:] == ["--max-steps=500", "--heartbeat-seconds=0.5", "--stuck-seconds=900"]
     assert (settings.max_steps, settings.heartbeat_seconds) == (500, 0.5)
 
 
@@ -165,7 +197,7 @@ def test_own_volumes_are_added_once() -> None:
     pod, _ = _change(_trainer(carries=True, volumes=volumes))
 
     names = [volume["name"] for volume in pod["spec"]["volumes"]]
-    assert sorted(names) == ["edl-master", "edl-master-access"]
+    assert sorted(names) == ["edl-master", "edl-master-access", "edl-token"]
 
 
 def test_the_scheduler_counts_what_the_plan_counts() -> None:
@@ -176,20 +208,30 @@ def test_the_scheduler_counts_what_the_plan_counts() -> None:
     assert requests == {**sidecar.REQUESTS, "pods": 1}
 
 
-@pytest.mark.parametrize("name", ["digits", "a" * 56, "a" * 57, "a" * 63, "9-lives", "net.v1"])
+@pytest.mark.parametrize("name", ["digits", "a" * 52, "a" * 53, "a" * 63, "9-lives", "net.v1"])
 def test_names_of_objects_can_name_a_service(name: str) -> None:
     """Whatever the Job is called, and apart for Jobs that differ late."""
     object_name = sidecar.object_name(name)
 
     assert _DNS_LABEL.fullmatch(object_name)
-    assert object_name.endswith("-master")
+    assert object_name.endswith("-edl-master")
     assert object_name != sidecar.object_name(name + "b")
 
 
 def test_plain_names_stay_readable() -> None:
-    """`<job>-master` wherever it can be: a label has 63 characters at most."""
-    assert sidecar.object_name("digits") == "digits-master"
-    assert sidecar.object_name("a" * 56) == "a" * 56 + "-master"
+    """`<job>-edl-master` wherever it can be: a label has 63 characters at most."""
+    assert sidecar.object_name("digits") == "digits-edl-master"
+    assert sidecar.object_name("a" * 52) == "a" * 52 + "-edl-master"
+
+
+def test_running_jobs_find_the_objects_that_they_have() -> None:
+    """Under the name that they had before."""
+    assert sidecar.former_object_name("digits") == "digits-master"
+
+
+def test_no_job_takes_a_well_known_name() -> None:
+    """redis-master and mysql-master are names that charts of databases give their Services."""
+    assert sidecar.object_name("redis") == "redis-edl-master"
 
 
 def test_other_names_keep_what_they_can() -> None:
@@ -221,7 +263,7 @@ def test_odd_metadata_is_no_crash(metadata: Any) -> None:
     pod = {"metadata": metadata, "spec": None}
     patch = Patch(pod)
 
-    assert environment.add(patch, pod) == []
+    assert environment.add(patch, pod, 30) == []
     assert patch.operations() == ()
     assert not sidecar.has_sidecar(pod)
 
@@ -268,6 +310,7 @@ def test_a_master_is_probed_and_bounded() -> None:
             "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
             "readOnly": True,
         },
+        {"name": "edl-token", "mountPath": "/var/run/secrets/edl", "readOnly": True},
     ]
 
 

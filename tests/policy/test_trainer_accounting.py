@@ -36,6 +36,41 @@ def test_accounting_round_trips(accounting: TrainerAccounting) -> None:
     assert trainer_accounting.parse(trainer_accounting.serialize(accounting)) == accounting
 
 
+@pytest.mark.parametrize(
+    ("open_count", "wanted", "ahead"),
+    [(2, 48, 8), (10, 40, 10), (20, 30, 20), (40, 10, 10), (50, 0, 0), (50, -3, 0)],
+)
+def test_as_many_ids_are_reserved_ahead_as_are_open(
+    open_count: int, wanted: int, ahead: int
+) -> None:
+    """At least eight, and never more than the job may still use."""
+    assert trainer_accounting.ids_ahead(open_count, wanted) == ahead
+
+
+def test_unused_ids_are_given_back_from_the_end() -> None:
+    """The next trainer gets them; an unused id below a used one stays open until it is used."""
+    accounting = TrainerAccounting(next_id=9, open=frozenset({2, 4, 5, 6, 7, 8}), failed=3)
+
+    assert trainer_accounting.give_back(accounting, {4, 7, 8}) == TrainerAccounting(
+        next_id=7, open=frozenset({2, 4, 5, 6}), failed=3
+    )
+    assert trainer_accounting.give_back(accounting, ()) == accounting
+
+
+@CALM
+@given(_books(), st.integers(0, 30), st.data())
+def test_what_is_reserved_and_given_back_leaves_no_trace(
+    accounting: TrainerAccounting, count: int, data: st.DataObject
+) -> None:
+    """Ids that were used stay open; the others are free again, and no sum changes."""
+    reserved, ids = trainer_accounting.reserve(accounting, count)
+    used = data.draw(st.integers(0, count))
+
+    after = trainer_accounting.give_back(reserved, frozenset(ids[used:]))
+
+    assert after == trainer_accounting.reserve(accounting, used)[0]
+
+
 def test_books_are_short() -> None:
     """Neighbouring ids are one range, and sums of nothing are left out."""
     accounting = TrainerAccounting(next_id=9, open=frozenset({0, 1, 2, 5, 7, 8}), released=3)

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.cluster_state import ClusterState
+from policy.horizon import Horizon
 from policy.names import Tier
-from policy.snapshot import Horizon, Pod
+from policy.snapshot import Pod
 from policy.victims import Candidate, Promise, choose, expected, narrow
 from tests.policy.choices import A, B
 from tests.support.builders import NOW_S, cluster_state, node, service, shape, trainer

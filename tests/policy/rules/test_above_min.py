@@ -181,3 +181,13 @@ def test_no_room_is_made_for_pods_that_cannot_use_it(owner: Job, waiting: list[P
     new_plan = _plan(_FULL, [_LOWERED, owner], [*_guaranteed(_LOWERED, _PLACES), *waiting])
 
     assert not [release for release in new_plan.releases if release.job == "ml/a"]
+
+
+def test_only_as_many_waiting_pods_are_served_as_there_is_room_for() -> None:
+    """Of two that wait for the place of one, the second has none yet."""
+    waiting = [trainer(_OTHER, number, "", Tier.GUARANTEED, priority=-8) for number in range(2)]
+    pods = [*_guaranteed(_LOWERED, ["n0"] * 3), service("full", 1, "n1"), *waiting]
+
+    new_plan = _plan([node("n0", 15), node("n1", 1)], [_LOWERED, _OTHER], pods)
+
+    assert _releases(new_plan) == [("ml/a", Reason.ABOVE_MIN)]

@@ -180,3 +180,18 @@ def test_a_job_that_became_unreadable_keeps_what_it_has() -> None:
     )
 
     assert new_plan.empty
+
+
+def test_an_overdrawn_quota_takes_what_has_it_whatever_the_template_says() -> None:
+    """Two of five trainers were given a GPU in place, or by admission: these go, and no others."""
+    policy = Policy(quotas=(Quota(namespace="ml", requests={"nvidia.com/gpu": "0"}),))
+    pods = trainers(_B, ["n0"] * 5)
+    pods[2:4] = [replace(pod, requests=shape(5, gpus=1)) for pod in pods[2:4]]
+
+    new_plan = _plan([node("n0", 25)], [_B], pods, policy)
+
+    assert sorted(_releases(new_plan)) == [
+        ("b-002", Reason.QUOTA_REACHED),
+        ("b-003", Reason.QUOTA_REACHED),
+    ]
+    assert new_plan.releases[0].figures["resource"] == "nvidia.com/gpu"

@@ -81,6 +81,36 @@ def test_a_requested_node_is_no_avoided_one() -> None:
     assert [create.avoided_nodes for create in _requests(new_plan)] == [("n0",)]
 
 
+def _avoiding(
+    history: History = _WAITED, policy: Policy = _POLICY, others: tuple[Job, ...] = ()
+) -> Plan:
+    """A job of two, one of which failed on n0: there is room on that node alone."""
+    failed = trainer(_NEW, 0, "n0", phase=Phase.FAILED, ran_s=1.0, ended_s=NOW_S - 15.0)
+    busy = trainer(_NEW, 1, "n1", Tier.GUARANTEED)
+    asking = [_pending(5, owner=other) for other in others]
+    nodes = [node("n0", 14), node("n1", 6)]
+    return _plan(nodes, [_NEW, *others], [failed, busy, *asking], history, policy)
+
+
+def test_nodes_are_requested_before_an_avoided_node_is_used_again() -> None:
+    """Where the policy has an autoscaler; the trainer failed there 15 s ago."""
+    young = History(short_since={_NEW.uid: NOW_S - 29.0})
+
+    assert _avoiding(young).empty
+    (request,) = _avoiding().creates
+    assert (request.nodes, request.avoided_nodes) == (("",), ("n0",))
+
+
+def test_where_no_nodes_come_an_avoided_node_is_used() -> None:
+    """After a request in vain, while other jobs have all turns, and without an autoscaler."""
+    vain = History(vain_requests={_NEW.uid: (1, NOW_S - 9.0)})
+    other = job("other", 1, 1, created_s=1.0)
+    fixed = Policy(reserve=Reserve(max_load={}))
+
+    for new_plan in (_avoiding(vain), _avoiding(others=(other,)), _avoiding(policy=fixed)):
+        assert [(c.job, c.nodes) for c in new_plan.creates] == [(_NEW.key, ("n0",))]
+
+
 def test_so_does_one_that_waits_for_room() -> None:
     """One of two fits: kube-scheduler places it, so nothing else is created there meanwhile."""
     other = job("z", 1, 9, created_s=NOW_S)

@@ -79,16 +79,20 @@ def test_young_trainers_stay() -> None:
 
 
 def test_few_trainers_are_on_the_move_at_one_time() -> None:
-    """A tenth of all, at least one; those that are leaving already count."""
+    """A tenth of all, at least one; those that were moved and are leaving count, others do not."""
     a, b = job("a", 1, 40), job("b", 1, 40)
     pods = [*trainers(a, ["n0"] * 29), *trainers(b, ["n0"])]
     leaving = [trainer(a, 90 + i, "n0", deleting=True) for i in range(2)]
 
     new_plan = _plan([node("n0", 150)], [a, b], pods)
-    fewer = _plan([node("n0", 160)], [a, b], [*pods, *leaving])
+    moved = History(moved=frozenset(pod.uid for pod in leaving))
+    fewer = _plan([node("n0", 160)], [a, b], [*pods, *leaving], history=moved)
+    deleted = [trainer(job("c"), i, "n0", deleting=True) for i in range(9)]
+    as_many = _plan([node("n0", 195)], [a, b], [*pods, *deleted])
 
     assert len(new_plan.releases) == 3
     assert len(fewer.releases) == 1
+    assert len(as_many.releases) == 3
 
 
 def test_what_is_coming_needs_no_move() -> None:
@@ -235,7 +239,7 @@ def test_allowed_sizes_are_kept_on_both_sides() -> None:
 def test_jobs_of_the_builtin_controller_give_and_take() -> None:
     """Their number is lowered; which pod goes is not ours to say, but room is counted."""
     plain = job("plain", 1, 9, managed=False, parallelism=5)
-    pods = [service(f"p{i}", 5, "n0", owner_uid=plain.uid) for i in range(5)]
+    pods = [service(f"p{i}", 5, "n0", namespace="ml", owner_uid=plain.uid) for i in range(5)]
 
     new_plan = _plan(_FULL, [plain, _B], [*pods, *trainers(_B, ["n0"])])
 
@@ -268,7 +272,9 @@ def test_a_whole_step_waits_until_others_have_moved() -> None:
     leaving = trainer(rich, 90, "n0", deleting=True)
 
     alone = _plan([node("n0", 130)], [rich, poor, fixed], pods, _powers_of_two())
-    beside = _plan([node("n0", 135)], [rich, poor, fixed], [*pods, leaving], _powers_of_two())
+    moved = History(moved=frozenset({leaving.uid}))
+    nodes, jobs = [node("n0", 135)], [rich, poor, fixed]
+    beside = _plan(nodes, jobs, [*pods, leaving], _powers_of_two(), moved)
 
     assert len(alone.releases) == 4
     assert beside.empty
@@ -348,10 +354,10 @@ def test_trainers_that_go_together_leave_their_job_its_minimum() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lost", "deleted_s", "moves"),
+    ("lost", "leaves_by_s", "moves"),
     [
-        ({}, NOW_S - 40, False),
-        ({}, NOW_S - 41, True),
+        ({}, NOW_S - 5, False),
+        ({}, NOW_S - 6, True),
         ({}, 0.0, False),
         ({"ready": False, "unready_s": NOW_S - 59}, NOW_S, False),
         ({"ready": False, "unready_s": NOW_S - 60}, NOW_S, True),
@@ -359,11 +365,14 @@ def test_trainers_that_go_together_leave_their_job_its_minimum() -> None:
     ],
 )
 def test_a_trainer_that_never_leaves_holds_up_no_move(
-    lost: dict[str, Any], deleted_s: float, *, moves: bool
+    lost: dict[str, Any], leaves_by_s: float, *, moves: bool
 ) -> None:
-    """Its node is lost, or its grace period of 10 s has been over for half a minute."""
-    hanging = replace(trainer(_A, 20, "n1"), deleting=True, deleted_s=deleted_s)
+    """Its node is lost, or it is overdue."""
+    hanging = replace(trainer(_A, 20, "n1"), deleting=True, leaves_by_s=leaves_by_s)
 
-    new_plan = _plan([*_FULL, node("n1", 5, **lost)], [_A, _B], [*_split(5, 1), hanging])
+    nodes = [*_FULL, node("n1", 5, **lost)]
+    moved = History(moved=frozenset({hanging.uid}))
+
+    new_plan = _plan(nodes, [_A, _B], [*_split(5, 1), hanging], history=moved)
 
     assert bool(new_plan.releases) == moves
