@@ -69,14 +69,20 @@ class Backoffs(Generic[Key]):
         """Whether the pause of an object lasts still."""
         return key in self._backoffs and now_s < self._backoffs[key][0]
 
-    def begin(self, key: Key, now_s: float) -> None:
-        """Begins the next pause of an object; forgets those that have been calm."""
+    def begin(self, key: Key, now_s: float) -> float:
+        """Begins the next pause of an object; forgets those that have been calm.
+
+        Returns:
+            When the pause ends, on the clock of `now_s`.
+        """
         if now_s - self._swept_s > self._calm_s:
             self._forget_calm(now_s)
         end_s, backoff = self._backoffs.get(key, (now_s, Backoff(self._first_s, self._max_s)))
         if now_s - end_s > self._calm_s:
             backoff.reset()
-        self._backoffs[key] = (now_s + backoff.next_s(), backoff)
+        end_s = now_s + backoff.next_s()
+        self._backoffs[key] = (end_s, backoff)
+        return end_s
 
     def end(self, key: Key) -> None:
         """Ends the back-off of an object that succeeded, or is gone."""

@@ -28,7 +28,9 @@ class RefusedError(Exception):
         self.field = field
 
 
-def check_body(kind: type[Body], raw: bytes, ruled: Sequence[str] = ()) -> Body:
+def check_body(
+    kind: type[Body], raw: bytes, ruled: Sequence[str] = (), *, ignores_unknown: bool = False
+) -> Body:
     """Reads a JSON body.
 
     Args:
@@ -36,12 +38,13 @@ def check_body(kind: type[Body], raw: bytes, ruled: Sequence[str] = ()) -> Body:
         raw: Its bytes.
         ruled: Fields with rules beyond their own type; the message of a rule names the wrong one
             first.
+        ignores_unknown: Whether fields that the class does not have are ignored, and not refused.
 
     Raises:
         RefusedError: 400 where it is not JSON, 422 where a field is wrong; names the field.
     """
     try:
-        return kind.model_validate_json(raw)
+        return kind.model_validate_json(raw, extra="ignore" if ignores_unknown else None)
     except ValidationError as error:
         raise refusal(error, ruled) from error
 

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from runtime import clock
+from runtime.drop_counts import counted_drops
 from runtime.metrics import Metrics
 
 DISCONNECTED = 499
@@ -20,9 +21,14 @@ class CallStatus:
 
 
 class CallMetrics:
-    """Counts and times calls by their path."""
+    """Counts and times calls by their path.
+
+    Attributes:
+        drops: The counts of dropped connections.
+    """
 
     def __init__(self, metrics: Metrics) -> None:
+        self.drops = counted_drops(metrics)
         self._calls = metrics.counter("calls_total", "Calls answered.", ("path", "status"))
         self._seconds = metrics.histogram(
             "call_seconds", "Time to answer, waits included.", ("path",)

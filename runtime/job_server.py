@@ -18,9 +18,10 @@ from aiohttp import web
 
 from runtime.call_checks import RefusedError
 from runtime.call_metrics import DISCONNECTED, CallMetrics
+from runtime.drop_counts import Drop, DropCounts
+from runtime.listener import Bounds, HttpLog, Listener, answering, bind, note
 from runtime.logs import keys
 from runtime.metrics import CONTENT_TYPE
-from runtime.settings import address
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,18 @@ BODY_S = 120.0
 """Time limit for receiving a body, and for sending a long answer."""
 _DRAIN_S = 1.0
 """How long calls in progress may take when the server ends."""
-_BACKLOG = 512
+BOUNDS = Bounds(
+    max_connections=16_384,
+    max_per_address=4_096,
+    handshake_s=10.0,
+    head_s=10.0,
+    body_s=BODY_S,
+    answer_s=BODY_S,
+    idle_s=300.0,
+)
+"""A job has up to 10 000 trainers with a connection or two each; a silent one takes 7 KiB. Trainers
+that train for longer without a call open a new connection."""
+_DROPS = web.AppKey("drops", DropCounts)
 _OPEN = frozenset({"/healthz", "/metrics", "/openapi.json"})
 """Paths that need no token: they reveal nothing of the job but numbers."""
 _CHALLENGE = {"WWW-Authenticate": 'Basic realm="edl"'}
@@ -66,8 +78,8 @@ def application(
             _require_token(request, expected_token)
             _require_plain_body(request)
             return await handler(request)
-        except RefusedError as error:
-            return _error_answer(error.status, str(error), error.field)
+        except (RefusedError, web.RequestPayloadError) as error:
+            return _refusal(error, calls.drops)
         except web.HTTPException as error:
             headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
             return _error_answer(error.status, f"{error.reason}{hint}", headers=headers)
@@ -85,19 +97,25 @@ def application(
     async def measure(request: web.Request, handler: Handler) -> web.StreamResponse:
         resource = request.match_info.route.resource
         path = "unknown" if resource is None else resource.canonical
-        with calls.measure(path) as call_status:
+        with answering(request), calls.measure(path) as call_status:
             response = await answer(request, handler)
             call_status.status = response.status
             return response
 
     app = web.Application(client_max_size=max_bytes, middlewares=[measure])
     app.add_routes(routes)
+    app[_DROPS] = calls.drops
     return app
 
 
 def json_answer(body: Mapping[str, Any]) -> web.Response:
     """An answer in JSON."""
     return web.Response(body=orjson.dumps(body), content_type="application/json")
+
+
+def error_body(status: int, message: str, field: str | None) -> dict[str, Any]:
+    """An error as answers contain it."""
+    return {"status": status, "message": message, **({} if field is None else {"field": field})}
 
 
 def metrics_answer(text: bytes) -> web.Response:
@@ -158,17 +176,25 @@ async def serving(
     runner = web.AppRunner(
         app,
         access_log=None,
+        logger=HttpLog(app[_DROPS]),
+        keepalive_timeout=BOUNDS.idle_s,
         shutdown_timeout=drain_s,
         handler_cancellation=True,  # nothing waits for a caller that has disconnected
         auto_decompress=False,  # compressed bodies are refused, and not unpacked before
     )
     await runner.setup()
+    listener = None
     try:
-        host, port = address(listen)
-        await web.TCPSite(runner, host, port, backlog=_BACKLOG).start()
-        yield runner.addresses[0][:2]
+        listening = bind(listen)
+        host, port = listening.getsockname()[:2]
+        assert runner.server is not None  # noqa: S101 - for mypy: the set-up has made it
+        listener = Listener(listening, runner.server, BOUNDS, app[_DROPS])
+        listener.start()
+        yield host, port
     finally:
         await stop()
+        if listener is not None:
+            await listener.close()
         await runner.cleanup()
 
 
@@ -239,6 +265,13 @@ def _is_authorized(request: web.Request, token: bytes) -> bool:
     return hmac.compare_digest(credentials.strip().encode(errors="surrogateescape"), token)
 
 
+def _refusal(error: RefusedError | web.RequestPayloadError, drops: DropCounts) -> web.Response:
+    if isinstance(error, RefusedError):
+        return _error_answer(error.status, str(error), error.field)
+    note(drops, Drop.MALFORMED)
+    return _error_answer(400, "the body is not as its headers say")
+
+
 def _too_long(request: web.Request) -> RefusedError:
     return RefusedError(413, f"the body is longer than {request.client_max_size} bytes")
 
@@ -246,9 +279,8 @@ def _too_long(request: web.Request) -> RefusedError:
 def _error_answer(
     status: int, message: str, field: str | None = None, headers: dict[str, str] | None = None
 ) -> web.Response:
-    error = {"status": status, "message": message, **({} if field is None else {"field": field})}
     return web.Response(
-        body=orjson.dumps({"error": error}),
+        body=orjson.dumps({"error": error_body(status, message, field)}),
         status=status,
         content_type="application/json",
         headers=_CHALLENGE if status == web.HTTPUnauthorized.status_code else headers,

@@ -1,8 +1,8 @@
 """Metrics of one process, called `edl_<component>_<name>`; `runtime.metric_names` has the rules.
 
 Every component creates one `Metrics` and passes it on; there is no global registry, so that tests
-and components do not share counters. Labels come from closed sets (reasons, outcomes), never from
-names of pods or jobs. docs/metrics.md lists all metrics; `make metrics-page` writes it.
+and components do not share counters. Labels come from closed sets (reasons, outcomes), or are
+bounded in number. docs/metrics.md lists all metrics; `make metrics-page` writes it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,6 +30,9 @@ LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
 """For synchronous answers: the limits are 5 and 10 ms, callers time out after 1 to 2 s."""
 SLOW_BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 6.0, 10.0, 30.0, 60.0, 300.0)
 """For processes in the cluster: reclaim, growth, start of a job."""
+
+Samples = Mapping[tuple[str, ...], float]
+"""Label values -> value."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -117,6 +120,27 @@ class Metrics:
         full = self._describe(MetricType.GAUGE, name, documentation, labels)
         return Gauge(full, documentation, labels, registry=self.registry)
 
+    def values(
+        self,
+        name: str,
+        documentation: str,
+        labels: Sequence[str],
+        read_values: Callable[[], Samples],
+    ) -> None:
+        """Creates a gauge whose samples, by label values, `read_values` returns at every scrape.
+
+        A mapping that its owner replaces as a whole never shows half of a change.
+        """
+        full = self._describe(MetricType.GAUGE, name, documentation, labels)
+
+        def collect() -> GaugeMetricFamily:
+            family = GaugeMetricFamily(full, documentation, labels=labels)
+            for label_values, value in read_values().items():
+                family.add_metric(label_values, value)
+            return family
+
+        self.registry.register(_Family(GaugeMetricFamily(full, documentation), collect))
+
     def histogram(
         self,
         name: str,
@@ -164,7 +188,7 @@ class Metrics:
         name: str,
         documentation: str,
         labels: Sequence[str],
-        read_totals: Callable[[], Mapping[tuple[str, ...], float]],
+        read_totals: Callable[[], Samples],
     ) -> None:
         full = self._describe(MetricType.COUNTER, name, documentation, labels)
 

@@ -1,38 +1,17 @@
 """The serving certificate; reloaded when its files change, so that renewal needs no restart.
 
-Who calls: `runtime.serve`, once per new connection; a stat costs microseconds, a new context about
-a millisecond. Sockets created here have a timeout: a peer that stalls in the middle of a handshake
-or a request releases its thread.
+Who calls: `runtime.listener`, once per new connection; a stat costs microseconds, a new context
+about a millisecond.
 """
 
 import logging
-import socket
 import ssl
 import threading
 from pathlib import Path
 
 from runtime.logs import keys, one_line
 
-IO_TIMEOUT_S = 5.0
-"""How long one read or write may wait for the peer; the API server times out after 2 to 10 s."""
-
 log = logging.getLogger(__name__)
-
-
-class TimedSocket(socket.socket):
-    """A socket that blocks for at most IO_TIMEOUT_S in blocking mode."""
-
-    def setblocking(self, flag: bool, /) -> None:
-        """Sets non-blocking mode, or blocking mode with the timeout."""
-        self.settimeout(IO_TIMEOUT_S if flag else 0.0)
-
-
-class TimedSSLSocket(ssl.SSLSocket):
-    """A `TimedSocket` for TLS; the handshake uses the timeout of the wrapped socket."""
-
-    def setblocking(self, flag: bool, /) -> None:
-        """Sets non-blocking mode, or blocking mode with the timeout."""
-        self.settimeout(IO_TIMEOUT_S if flag else 0.0)
 
 
 class Certificates:
@@ -41,8 +20,7 @@ class Certificates:
     Args:
         cert: PEM file; certificate and key in one file can be replaced atomically.
         key: PEM file of the key, if it is a separate file.
-        client_ca: PEM file; clients may then present a certificate, which this CA must have issued.
-            Routes check that they do (`runtime.web`), so that probes work without one.
+        client_ca: PEM file; the handshake then fails without a certificate that this CA has issued.
     """
 
     def __init__(self, cert: Path, key: Path | None = None, client_ca: Path | None = None) -> None:
@@ -75,8 +53,7 @@ class Certificates:
     def _build(self) -> ssl.SSLContext:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self._client_ca)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.sslsocket_class = TimedSSLSocket
         context.load_cert_chain(self._cert, self._key)
         if self._client_ca is not None:
-            context.verify_mode = ssl.CERT_OPTIONAL
+            context.verify_mode = ssl.CERT_REQUIRED
         return context

@@ -3,19 +3,18 @@
 Who calls: extender, webhook and reconciler, which add their routes. Clients never get HTML or a
 traceback: an unexpected error is logged once under a short id, and the client gets the id.
 
-Probes and metrics intentionally share port and thread pool with the other routes, so that a stuck
-pool fails its liveness probe. They contain no secrets.
-
-Routes for people are private (docs/decisions/0005): they answer callers with a client certificate
-and callers on the same host, such as `kubectl port-forward`.
+Probes, metrics and the routes for people have a port of their own beside the API's (`Port`), so
+that they answer whatever its callers do; a stuck API still fails the liveness probe. Probes and
+metrics contain no secrets and answer anybody. Routes for people are private (docs/decisions/0005):
+they answer callers on the same host, such as `kubectl port-forward`.
 """
 
 import ipaddress
 import logging
-import ssl
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import orjson
 from flask import Flask, Response, current_app, request
@@ -27,19 +26,38 @@ from werkzeug.exceptions import (
 )
 
 from runtime import metrics
+from runtime.drop_counts import counted_drops
 from runtime.logs import keys
 
 DRAINING = "EDL_DRAINING"
 """Key of `app.config`: the server is about to stop and accepts no new callers."""
 METRICS = "EDL_METRICS"
 """Key of `app.extensions`: the metrics that /metrics serves."""
-_OPEN = frozenset({"/healthz", "/readyz", "/metrics"})
+DROPS = "EDL_DROPS"
+"""Key of `app.extensions`: the `DropCounts` of the servers of this application."""
+STUCK = "EDL_STUCK"
+"""Key of `app.extensions`: returns why the servers must be restarted, "" if they need not."""
+_ALIVE = "EDL_ALIVE"
+"""Key of `app.extensions`: returns whether the component's own threads go on."""
+PORT = "edl.port"
+"""Key of a request's environment: its `Port`; None where one port serves all routes."""
+PEER_CERTIFICATE = "edl.peer_certificate"
+"""Key of a request's environment: the caller's certificate (`ssl.SSLSocket.getpeercert`), or None."""
+PROBES = frozenset({"/healthz", "/readyz"})
+_OPEN = PROBES | {"/metrics"}
+_LOCAL = frozenset({ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")})
 _PRIVATE = "EDL_PRIVATE"
-"""Key of `app.config`: paths only for callers with a certificate and local callers."""
-_CLIENT_CERTS_REQUIRED = "EDL_CLIENT_CERTS_REQUIRED"
-"""Key of `app.config`: whether all paths except the open ones need a client certificate."""
+"""Key of `app.config`: paths only for callers on this host."""
 
 log = logging.getLogger(__name__)
+
+
+class Port(StrEnum):
+    """What a port serves, by the setting that chooses it."""
+
+    API = "--listen"
+    APART = "--probe-listen"
+    """Probes, metrics and private routes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +74,7 @@ def application(
     registry: metrics.Metrics,
     readiness: Callable[[], Readiness],
     max_body_bytes: int,
-    client_certs_required: bool = False,
+    is_alive: Callable[[], bool] = lambda: True,
 ) -> Flask:
     """Creates a Flask application with /healthz, /readyz, /metrics and JSON errors.
 
@@ -65,21 +83,24 @@ def application(
         registry: The metrics that /metrics serves.
         readiness: Called by every /readyz; must be fast and must not raise.
         max_body_bytes: A body of this length or longer gets 413.
-        client_certs_required: Whether all other routes need a client certificate (403 without).
+        is_alive: Called by every /healthz and heartbeat, as `readiness`; False has the process replaced.
     """
     app = Flask(name, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = max_body_bytes
     app.config[DRAINING] = False
     app.extensions[METRICS] = registry
+    app.extensions[DROPS] = counted_drops(registry)
+    app.extensions[STUCK] = lambda: ""
+    app.extensions[_ALIVE] = is_alive
     app.register_error_handler(HTTPException, _http_error)
     app.register_error_handler(Exception, _internal_error)
-    app.config[_CLIENT_CERTS_REQUIRED] = client_certs_required
     app.config[_PRIVATE] = frozenset()
     app.before_request(_check_access)
 
     @app.get("/healthz")
     def healthz() -> Response:
-        return reply({"status": "ok"})
+        reason = stuck(app)
+        return _error(503, reason) if reason else reply({"status": "ok"})
 
     @app.get("/readyz")
     def readyz() -> Response:
@@ -96,8 +117,14 @@ def application(
     return app
 
 
+def stuck(app: Flask) -> str:
+    """Why the process of an application must be restarted, "" if it need not."""
+    reason: str = app.extensions[STUCK]()
+    return reason or ("" if app.extensions[_ALIVE]() else "a thread of the component is stuck")
+
+
 def private(app: Flask, path: str, answer: Callable[[], Response]) -> None:
-    """Adds `GET path` for callers with a client certificate or on this host; others get 403.
+    """Adds `GET path` for callers on this host; others get 403.
 
     Pods on the server's network are not local callers, and proxy headers are ignored.
     """
@@ -121,7 +148,7 @@ def body_json() -> object:
     if request.mimetype != "application/json":
         raise UnsupportedMediaType("send Content-Type: application/json")
     data = request.get_data(cache=False)
-    # Werkzeug silently truncates a chunked body at the limit.
+    # Werkzeug silently truncates a body at the limit.
     if len(data) >= current_app.config["MAX_CONTENT_LENGTH"]:
         raise RequestEntityTooLarge
     try:
@@ -157,29 +184,25 @@ def _internal_error(error: Exception) -> Response:
 
 
 def _check_access() -> Response | None:
-    """Returns the refusal of a private or protected path, or None."""
-    if request.path in _OPEN or _has_client_cert():
-        return None
-    if request.path in current_app.config[_PRIVATE]:
-        if _is_local():
-            return None
+    """Returns the refusal of a path that this port or this caller does not get, or None."""
+    private_paths = current_app.config[_PRIVATE]
+    port = request.environ.get(PORT)
+    own_port = Port.APART if request.path in _OPEN | private_paths else Port.API
+    if port not in (None, own_port):
+        return _error(404, f"{request.path} is not here; paths like it are served on {own_port}")
+    if request.path in private_paths and not _is_local():
         return _error(403, "this page is only available on the same host: use kubectl port-forward")
-    if current_app.config[_CLIENT_CERTS_REQUIRED]:
-        return _error(403, "this route needs a client certificate of the configured CA")
     return None
 
 
-def _has_client_cert() -> bool:
-    """Whether the caller presented a certificate; TLS has verified it with the configured CA."""
-    connection = request.environ.get("gunicorn.socket")
-    return isinstance(connection, ssl.SSLSocket) and bool(connection.getpeercert())
-
-
 def _is_local() -> bool:
-    """Whether the connection comes from this host or, in a pod, from the pod itself."""
+    """Whether the connection comes from this host or, in a pod, from the pod itself.
+
+    Only the two addresses of the host itself: the rest of 127.0.0.0/8 may carry traffic of others,
+    such as 127.0.0.6, from which Istio passes on what arrives for a pod.
+    """
     try:
         address = ipaddress.ip_address(request.remote_addr or "")
     except ValueError:
         return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
+    return (getattr(address, "ipv4_mapped", None) or address) in _LOCAL

@@ -1,94 +1,158 @@
-"""gunicorn's threaded worker with socket timeouts, a drain before the stop, and no orphans.
+"""gunicorn's worker process for `runtime.serve`: a heartbeat, a drain before the stop, no orphans.
 
-Who calls: `runtime.serve`. It fixes three problems of gunicorn 27: a peer that stalls in the middle
-of a request blocks one of few threads for ever; SIGTERM stops accepting at once, while the API
-server still uses this address; a worker outlives a killed master by seconds.
+Who calls: gunicorn's arbiter, which forks one such worker and replaces it when it ends, or when its
+heartbeat stops. The worker's main thread only watches; requests are served by other threads.
 """
 
 import ctypes
+import logging
 import os
-import selectors
 import signal
-import ssl
+import socket
 import sys
-from functools import partial
+import time
+from collections import deque
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
+from gunicorn.arbiter import Arbiter
+from gunicorn.errors import HaltServer
 from gunicorn.glogging import Logger
-from gunicorn.workers.gthread import _DEFER, TConn, ThreadWorker
+from gunicorn.sock import BaseSocket
+from gunicorn.workers.base import Worker
 
 from runtime.clock import monotonic_s
-from runtime.tls import IO_TIMEOUT_S, TimedSocket
-from runtime.web import DRAINING
+from runtime.logs import keys
 
+log = logging.getLogger(__name__)
+
+_LOOK_S = 0.1
+_MAX_ENDS = 3
+"""Replacements within `_ENDS_S`; after one more end the kubelet restarts the pod, with back-off."""
+_ENDS_S = 600.0
 _PR_SET_PDEATHSIG = 1
-_MOMENT_S = 0.005
-"""The first request mostly arrives with the end of the handshake, or one network delay later."""
 
 
-class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no types
-    """A worker process with a few threads."""
+class Serving(Protocol):
+    """What a worker runs, once it is built."""
 
-    _drained_at: float | None = None
+    drain_seconds: float
 
-    def enqueue_req(self, conn: TConn) -> None:
-        """Passes a connection to a thread; a new connection only after its first byte.
+    @property
+    def failed(self) -> bool:
+        """Whether a server has ended by an error."""
+        ...
 
-        gunicorn lets a silent new connection block a thread for five seconds; here the main loop
-        waits for its first byte, and closes the connection if none arrives.
+    def start(self, sockets: list[socket.socket]) -> None:
+        """Starts service and servers.
+
+        Raises:
+            RuntimeError: a server has not started.
         """
-        if conn.initialized or conn.data_ready:
-            super().enqueue_req(conn)
-            return
-        conn.sock = TimedSocket(fileno=conn.sock.detach())
-        conn.sock.setblocking(False)
-        conn.timeout = monotonic_s() + IO_TIMEOUT_S
-        self.pending_conns.append(conn)
-        ready = partial(self.on_pending_socket_readable, conn)
-        self.poller.register(conn.sock, selectors.EVENT_READ, ready)
+        ...
 
-    def handle(self, conn: TConn) -> object:
-        """Serves a connection; releases the thread if no request follows the TLS handshake.
+    def drain(self) -> None:
+        """Makes readiness fail."""
+        ...
 
-        Go opens connections in advance: after the handshake it may send its request on another
-        one. Waiting for such a connection would block one of four threads for seconds.
+    def stop(self) -> None:
+        """Answers the last requests, then stops the service."""
+        ...
+
+    def stuck(self) -> str:
+        """Why the process must be replaced, "" if it need not."""
+        ...
+
+
+class ServingWorker(Worker):  # type: ignore[misc]  # gunicorn ships no types
+    """The worker; its application builds a `Serving`."""
+
+    alive: bool
+    """False after SIGINT and SIGQUIT: stop without a drain."""
+    sockets: list[BaseSocket]
+    wsgi: Serving
+    _terminated = False
+    _stuck = ""
+
+    def init_signals(self) -> None:
+        """Sets defaults: a signal ends a build at once. `load_wsgi` then sets the handlers."""
+        for number in self.SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+
+    def load_wsgi(self) -> None:
+        """Builds and starts what is served; the arbiter exits, too, if that fails."""
+        super().load_wsgi()
+        super().init_signals()
+        try:
+            self.wsgi.start([listening.sock for listening in self.sockets])
+        except Exception as error:
+            log.critical("service cannot be started", exc_info=error)
+            raise SystemExit(Arbiter.APP_LOAD_ERROR) from error
+
+    def run(self) -> None:
+        """Sends heartbeats until a signal; after SIGTERM, serves on for the drain."""
+        while self._serves() and not self._terminated:
+            self._beat()
+        if self._serves():
+            self.wsgi.drain()
+            drained_s = monotonic_s() + self.wsgi.drain_seconds
+            while self._serves() and monotonic_s() < drained_s:
+                self._beat()
+        self.wsgi.stop()
+        if self.wsgi.failed:
+            sys.exit(1)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as its base
+        """Handles SIGTERM."""
+        self._terminated = True
+
+    def handle_quit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as its base
+        """Handles SIGINT and SIGQUIT."""
+        self.alive = False
+
+    def handle_abort(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as its base
+        """Handles SIGABRT, by which the arbiter ends a stuck worker: waits for no thread."""
+        os._exit(1)
+
+    def _serves(self) -> bool:
+        return self.alive and not self.wsgi.failed
+
+    def _beat(self) -> None:
+        """Tells the arbiter that the process works, unless it is stuck; then waits for 0.1 s."""
+        reason = self.wsgi.stuck()
+        if not reason:
+            self.notify()
+        elif not self._stuck:
+            log.critical("stuck", extra=keys(reason=reason))
+        self._stuck = reason
+        time.sleep(_LOOK_S)
+
+
+class ServingArbiter(Arbiter):  # type: ignore[misc]  # gunicorn ships no types
+    """An arbiter that gives up a worker that ends again and again, and exits with 0 or 1."""
+
+    LISTENERS: list[BaseSocket]
+
+    def __init__(self, app: Any) -> None:
+        super().__init__(app)
+        self._ends_s: deque[float] = deque(maxlen=_MAX_ENDS + 1)
+        """When workers have ended."""
+
+    def halt(self, reason: str | None = None, exit_status: int = 0) -> None:
+        """Ends worker and process."""
+        super().halt(reason, min(exit_status, 1))
+
+    def note_end(self) -> None:
+        """Notes that a worker has ended.
+
+        Raises:
+            HaltServer: too many have, though nobody stops the server.
         """
-        if not conn.initialized and conn.data_ready and self.cfg.is_ssl:
-            try:
-                conn.sock.setblocking(True)
-                conn.init()
-                if not _has_request(conn.sock):
-                    conn.data_ready = False
-                    return _DEFER
-            except (OSError, ValueError):  # the peer disconnected, or does not use TLS
-                return False
-        return super().handle(conn)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Handles SIGTERM: readiness fails from now on; accepting ends after the drain."""
-        wsgi = getattr(self, "wsgi", None)
-        if wsgi is None or self._drained_at is not None:
-            super().handle_exit(sig, frame)
+        if not self.LISTENERS:  # it is being stopped
             return
-        wsgi.config[DRAINING] = True
-        self._drained_at = monotonic_s() + self.app.settings.drain_seconds
-        self.notify()
-
-    def notify(self) -> None:
-        """Sends the heartbeat and ends a drain; the main loop calls it at least every second."""
-        super().notify()
-        if self._drained_at is not None and self.alive and monotonic_s() >= self._drained_at:
-            super().handle_exit(signal.SIGTERM, None)
-
-
-def _has_request(connection: ssl.SSLSocket) -> bool:
-    """Whether data has arrived after the handshake, or arrives within 5 ms."""
-    if connection.pending():
-        return True
-    with selectors.DefaultSelector() as waiting:
-        waiting.register(connection, selectors.EVENT_READ)
-        return bool(waiting.select(_MOMENT_S))
+        self._ends_s.append(monotonic_s())
+        if len(self._ends_s) > _MAX_ENDS and self._ends_s[-1] - self._ends_s[0] < _ENDS_S:
+            raise HaltServer(f"{len(self._ends_s)} workers have ended within {_ENDS_S:.0f} s", 1)
 
 
 class GunicornLog(Logger):  # type: ignore[misc]  # gunicorn ships no types
@@ -100,18 +164,20 @@ class GunicornLog(Logger):  # type: ignore[misc]  # gunicorn ships no types
         self.error_log.handlers.clear()
         self.error_log.propagate = True
 
-    def exception(self, msg: str, *args: object, **kwargs: Any) -> None:
-        """Logs socket errors at debug level; other errors keep their level and trace."""
-        if isinstance(sys.exc_info()[1], OSError):
-            self.error_log.debug(msg, *args)
-        else:
-            super().exception(msg, *args, **kwargs)
+
+def after_fork(_: Arbiter, worker: Worker) -> None:
+    """Prepares a new worker: it ends with its arbiter, and by signals at once."""
+    if not _end_with_parent(worker.ppid):
+        sys.exit(0)
+    # The parent's handlers only queue signals: a signal must end a worker without its own handlers.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
 
 
-def end_with_parent(parent: int) -> bool:
+def _end_with_parent(parent: int) -> bool:
     """Asks the kernel to kill this process when `parent` ends; False if it ended already.
 
-    Without prctl (not Linux), gunicorn's own check of the parent notices it after a few seconds.
+    There is no other check of the parent: without prctl (not Linux) a worker outlives it.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

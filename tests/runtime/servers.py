@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import urllib3
-from flask import Response
+from flask import Response, request
 
-from runtime import certs, clock, metrics, serve, tls, web, worker
+from runtime import certs, clock, metrics, serve, web, worker
 from runtime.certs import Pair
 
 ROOT = Path(__file__).parents[2]
@@ -29,14 +29,20 @@ class EchoSettings(serve.ServeSettings):
 
     component: ClassVar[str] = "echo"
 
+    one_port: bool = False
+    """Serve probes and metrics on the port of the rest."""
     broken: bool = False
     """Fail while the service is built."""
+    unstartable: bool = False
+    """Fail while the service is started."""
     gate: Path | None = None
     """File without which GET /slow does not answer."""
     later: Path | None = None
-    """If this file exists, the worker's clock is an hour ahead."""
-    io_timeout_s: float = tls.IO_TIMEOUT_S
-    """How long one read or write may wait for the peer."""
+    """If this file exists, the worker's drain began an hour ago."""
+    stuck: Path | None = None
+    """If this file names the worker's process id, its event loops have not run for an hour."""
+    heartbeat_seconds: int = 0
+    """After a pause of heartbeats of this length the worker is replaced; 0 leaves it as it is."""
 
 
 @dataclass
@@ -45,6 +51,8 @@ class Running:
 
     process: subprocess.Popen[bytes]
     address: str
+    probes: str
+    """The address of probes and metrics."""
     log_file: Path
 
     @property
@@ -57,6 +65,12 @@ class Running:
         pid = self.process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
         return [int(child) for child in children.split()]
+
+    def replacement_of(self, ended: int) -> int:
+        """Waits for the worker after `ended`, and returns its process id."""
+        wait_until(lambda: self.workers() not in ([], [ended]))
+        (replacement,) = self.workers()
+        return replacement
 
 
 def command(*flags: str) -> list[str]:
@@ -72,6 +86,7 @@ def running(directory: Path, *flags: str) -> Iterator[Running]:
         process = subprocess.Popen(  # noqa: S603 - our own server
             command(
                 "--listen=127.0.0.1:0",
+                *(() if "--one-port" in flags else ("--probe-listen=127.0.0.1:0",)),
                 f"--announce-file={announce}",
                 "--drain-seconds=0",
                 *flags,
@@ -82,7 +97,8 @@ def running(directory: Path, *flags: str) -> Iterator[Running]:
         )
     try:
         wait_until(announce.exists)
-        yield Running(process, announce.read_text().strip(), log_file)
+        addresses = announce.read_text().split()
+        yield Running(process, addresses[0], addresses[-1], log_file)
     finally:
         _end(process)
 
@@ -124,6 +140,19 @@ def caller(ca: Path | None = None, **options: Any) -> Iterator[urllib3.PoolManag
         pool.clear()
 
 
+JSON = {"Content-Type": "application/json"}
+
+
+def get_status(pool: urllib3.PoolManager, url: str) -> int:
+    """The status of a GET."""
+    return pool.request("GET", url).status
+
+
+def echo_status(pool: urllib3.PoolManager, url: str) -> int:
+    """The status of a POST to /echo of the service at `url`."""
+    return pool.request("POST", f"{url}/echo", body=b"1", headers=JSON).status
+
+
 def make_ca(directory: Path, name: str = "ca") -> tuple[Pair, Path]:
     """A CA and the file with its certificate."""
     ca = certs.new_ca(name, clock.now())
@@ -141,7 +170,7 @@ def make_leaf(ca: Pair, file: Path, hosts: tuple[str, ...] = ("127.0.0.1",)) -> 
 
 
 def service(settings: EchoSettings) -> serve.WebService:
-    """The echo service: POST /echo, GET /boom, GET /slow."""
+    """The echo service: POST /echo, GET /boom, GET /slow, GET /peer (its certificate)."""
     if settings.broken:
         raise RuntimeError("this service is broken")
     registry = metrics.Metrics("echo")
@@ -150,12 +179,15 @@ def service(settings: EchoSettings) -> serve.WebService:
         registry=registry,
         readiness=lambda: web.Readiness(ready=True, details={"answer": 42}),
         max_body_bytes=settings.max_body_bytes,
-        client_certs_required=settings.client_ca is not None,
     )
 
     @app.post("/echo")
     def echo() -> Response:
         return web.reply(web.body_json())
+
+    @app.get("/peer")
+    def peer() -> Response:
+        return web.reply(request.environ[web.PEER_CERTIFICATE])
 
     @app.get("/boom")
     def boom() -> Response:
@@ -169,26 +201,38 @@ def service(settings: EchoSettings) -> serve.WebService:
         wait_until(lambda: settings.gate is None or settings.gate.exists())
         return web.reply({"slow": True})
 
-    return serve.WebService(app, lambda: log.info("started"), lambda: log.info("watches ended"))
+    def start() -> None:
+        if settings.unstartable:
+            raise RuntimeError("this service does not start")
+
+    return serve.WebService(app, start, lambda: log.info("watches ended"))
 
 
 def _patch(settings: EchoSettings) -> None:
-    """Time as the settings have it: a shorter time-out, a clock that the test moves."""
-    for module in (tls, worker):
-        vars(module)["IO_TIMEOUT_S"] = settings.io_timeout_s
+    """Clocks that the test moves, and an arbiter that waits less long for heartbeats."""
 
-    def monotonic_s() -> float:
+    def drain_clock_s() -> float:
         if settings.later is None or not settings.later.exists():
             return clock.monotonic_s()
         logging.getLogger("echo").info("it is later")
         return clock.monotonic_s() + 3600
 
-    vars(worker)["monotonic_s"] = monotonic_s
+    def beat_clock_s() -> float:
+        file = settings.stuck
+        stuck = file is not None and file.exists() and file.read_text() == str(os.getpid())
+        return clock.monotonic_s() + 3600 * stuck
+
+    vars(worker)["monotonic_s"] = drain_clock_s
+    vars(serve)["monotonic_s"] = beat_clock_s
+    if settings.heartbeat_seconds:
+        vars(serve)["_HEARTBEAT_S"] = settings.heartbeat_seconds
 
 
 def main() -> None:
     """Serves."""
     settings = EchoSettings.from_command_line("Echoes.")
+    if settings.one_port:
+        settings = settings.model_copy(update={"probe_listen": None})
     _patch(settings)
     settings.start_logging()
     try:

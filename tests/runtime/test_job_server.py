@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -138,6 +139,38 @@ def test_a_body_that_does_not_arrive_is_refused(
         assert b"did not arrive within 0.05 s" in answer.read()
 
 
+@pytest.mark.parametrize("begun", [b"", b"GET /healthz HTTP/1.1\r\nX-Slow: "])
+def test_connections_without_a_request_end(
+    attic: Attic, monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    """Silent ones after a while, those with half a head soon; others are answered meanwhile."""
+    bounds = replace(job_server.BOUNDS, head_s=0.05, idle_s=0.1)
+    monkeypatch.setattr(job_server, "BOUNDS", bounds)
+    server = Attic()
+    try:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as link:
+            link.sendall(begun)
+            received = link.recv(1)
+    finally:
+        server.stop()
+
+    assert received == b""
+    assert call(attic, "/echo", b"12")[:2] == (200, {"bytes": 2})
+
+
+def test_what_is_not_http_is_counted(attic: Attic, caplog: pytest.LogCaptureFixture) -> None:
+    """A stranger without a token cannot fill the log: a line sums up a minute."""
+    chunked = f"POST /echo HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nTransfer-Encoding: chunked"
+    for garbage in ("\x16\x03\x01", "GET / HTTP/9.9", "GET / HTTP/1.1\r\n:", f"{chunked}\r\n\r\nx"):
+        with socket.create_connection(("127.0.0.1", attic.port), timeout=60) as link:
+            link.sendall(f"{garbage}\r\n\r\n".encode())
+            link.recv(4096)
+
+    text = attic.metrics.text().decode()
+    assert 'edl_attic_connections_dropped_total{reason="malformed"} 4.0' in text
+    assert [record.message for record in caplog.records] == ["connections dropped"]
+
+
 def test_a_compressed_body_is_refused(attic: Attic) -> None:
     """It would be a thousand times as long in memory as the limits say."""
     body = gzip.compress(b" " * MAX_BYTES)
@@ -194,7 +227,7 @@ def test_a_service_is_stopped_even_where_the_address_is_taken(attic: Attic) -> N
         async with serving(make(Metrics("attic")), f"127.0.0.1:{attic.port}", stop):
             ended.append("served")
 
-    with pytest.raises(OSError, match="address already in use"):
+    with pytest.raises(OSError, match="Address already in use"):
         asyncio.run(serve())
     attic.stop()
 

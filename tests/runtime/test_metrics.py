@@ -1,7 +1,7 @@
 import pytest
 
 from runtime.metric_names import MetricNameError, MetricType
-from runtime.metrics import MetricDescription, Metrics
+from runtime.metrics import MetricDescription, Metrics, Samples
 
 
 def test_names_start_with_the_component() -> None:
@@ -97,6 +97,21 @@ def test_info_shows_the_labels_of_now() -> None:
     assert 'edl_attic_policy_info{version="a"} 1.0' in first
     assert 'edl_attic_policy_info{version="b"} 1.0' in second
     assert 'version="a"' not in second
+
+
+def test_values_are_those_of_now() -> None:
+    """Read at every scrape as a whole; labels that are gone leave no series."""
+    metrics = Metrics("attic")
+    boxes: Samples = {("red",): 2.0}
+    metrics.values("boxes", "Boxes.", ("color",), lambda: boxes)
+
+    first = metrics.text().decode()
+    boxes = {("blue",): 3.0}
+    second = metrics.text().decode()
+
+    assert 'edl_attic_boxes{color="red"} 2.0' in first
+    assert 'edl_attic_boxes{color="blue"} 3.0' in second
+    assert "red" not in second
 
 
 def test_two_components_share_nothing() -> None:

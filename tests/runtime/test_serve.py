@@ -1,12 +1,9 @@
 import json
-import os
 import signal
 import socket
 import ssl
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,10 +15,13 @@ from runtime.certs import Pair
 from runtime.serve import ServeError, run
 from runtime.settings import address
 from tests.runtime.servers import (
+    JSON,
     START_S,
     EchoSettings,
     Running,
     caller,
+    echo_status,
+    get_status,
     make_ca,
     make_leaf,
     run_to_end,
@@ -31,8 +31,6 @@ from tests.runtime.servers import (
 )
 
 pytestmark = pytest.mark.timeout(180)  # starts real processes, which takes a busy machine seconds
-
-JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture(scope="module")
@@ -49,19 +47,35 @@ def http() -> Iterator[urllib3.PoolManager]:
         yield pool
 
 
-def _status(pool: urllib3.PoolManager, url: str) -> int:
-    return pool.request("GET", url).status
-
-
 def test_probes_and_metrics(plain: Running, http: urllib3.PoolManager) -> None:
-    """/healthz, /readyz and /metrics answer on the port that serves."""
-    ready = http.request("GET", f"http://{plain.address}/readyz")
-    scrape = http.request("GET", f"http://{plain.address}/metrics")
+    """/healthz, /readyz and /metrics answer on a port of their own."""
+    ready = http.request("GET", f"http://{plain.probes}/readyz")
+    scrape = http.request("GET", f"http://{plain.probes}/metrics")
 
-    assert _status(http, f"http://{plain.address}/healthz") == 200
+    assert get_status(http, f"http://{plain.probes}/healthz") == 200
     assert ready.json() == {"ready": True, "draining": False, "answer": 42}
     assert b"process_cpu_seconds_total" in scrape.data
     assert scrape.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+
+
+def test_each_port_serves_its_own_routes(plain: Running, http: urllib3.PoolManager) -> None:
+    """The API's callers get no metrics, the port of the probes no API; both say where."""
+    probe = http.request("GET", f"http://{plain.address}/healthz")
+    api = http.request("POST", f"http://{plain.probes}/echo", body=b"1", headers=JSON)
+
+    assert (probe.status, api.status) == (404, 404)
+    assert probe.json()["error"]["message"].endswith("are served on --probe-listen")
+    assert api.json()["error"]["message"].endswith("are served on --listen")
+
+
+def test_one_port_may_serve_everything(tmp_path: Path, http: urllib3.PoolManager) -> None:
+    """As the reconciler's, which has nothing but probes and metrics."""
+    with running(tmp_path, "--one-port") as server:
+        answer = http.request("POST", f"http://{server.address}/echo", body=b"1", headers=JSON)
+
+        assert server.probes == server.address
+        assert answer.status == 200
+        assert get_status(http, f"http://{server.address}/healthz") == 200
 
 
 @pytest.mark.parametrize(
@@ -121,7 +135,7 @@ def test_bodies(
     answer = http.request("POST", f"http://{plain.address}/echo", body=body, headers=headers)
 
     assert answer.status == status
-    assert _status(http, f"http://{plain.address}/healthz") == 200
+    assert get_status(http, f"http://{plain.probes}/healthz") == 200
 
 
 def test_chunked_body_is_capped_too(plain: Running, http: urllib3.PoolManager) -> None:
@@ -134,50 +148,26 @@ def test_chunked_body_is_capped_too(plain: Running, http: urllib3.PoolManager) -
 
 
 def test_long_request_line_is_refused(plain: Running, http: urllib3.PoolManager) -> None:
-    """A request line over the limit gets 414, not memory."""
+    """A request line over the limit gets 400, not memory."""
     answer = http.request("GET", f"http://{plain.address}/{'x' * 5000}")
 
-    assert answer.status == 414
+    assert answer.status == 400
 
 
-def test_silent_connections_hold_no_thread(plain: Running, http: urllib3.PoolManager) -> None:
-    """A caller gets an answer despite sixteen silent connections per thread."""
+def test_what_is_not_http_is_counted(plain: Running, http: urllib3.PoolManager) -> None:
+    """Strangers do not fill the log: one line sums up a minute, without a trace."""
     host, port = plain.address.split(":")
-    with ExitStack() as stack:
-        for _ in range(16 * EchoSettings().threads):
-            stack.enter_context(socket.create_connection((host, int(port))))
+    for garbage in (b"\x16\x03\x01", b"GET / HTTP/9.9\r\n\r\n", b"GET / HTTP/1.1\r\n:\r\n\r\n"):
+        with socket.create_connection((host, int(port)), timeout=START_S) as link:
+            link.sendall(garbage + b"\r\n\r\n")
+            while link.recv(4096):
+                pass
+    scrape = http.request("GET", f"http://{plain.probes}/metrics").data.decode()
+    counts = [line for line in scrape.splitlines() if 'reason="malformed"' in line]
 
-        assert _status(http, f"http://{plain.address}/healthz") == 200
-
-
-def test_stalled_handshakes_free_their_threads(tmp_path: Path) -> None:
-    """Peers that stop in the middle of a handshake are dropped after the timeout, for good."""
-    ca, ca_file = make_ca(tmp_path)
-    flags = (f"--tls-cert={make_leaf(ca, tmp_path / 'leaf.pem')}", "--io-timeout-s=1")
-    with (
-        running(tmp_path, "--threads=2", *flags) as server,
-        caller(ca_file) as pool,
-        ExitStack() as stack,
-    ):
-        host, port = server.address.split(":")
-        stalled = [
-            stack.enter_context(socket.create_connection((host, int(port)), timeout=START_S))
-            for _ in range(2)
-        ]
-        for connection in stalled:
-            connection.sendall(b"\x16")
-        dropped = [connection.recv(1) for connection in stalled]
-        wait_until(lambda: _answers(pool, f"https://{server.address}/healthz"))
-
-        assert dropped == [b"", b""]
-        assert not [line for line in server.log if "trace" in line]
-
-
-def _answers(pool: urllib3.PoolManager, url: str) -> bool:
-    """Whether a request succeeds, apart from time-outs on a busy machine."""
-    with suppress(urllib3.exceptions.HTTPError):
-        return _status(pool, url) == 200
-    return False
+    assert [float(line.rsplit(" ", 1)[1]) >= 3 for line in counts] == [True]
+    assert sum(line["message"] == "connections dropped" for line in plain.log) == 1
+    assert not [line for line in plain.log if "400" in line.get("trace", "")]
 
 
 @dataclass
@@ -185,6 +175,7 @@ class Secured:
     """A service with TLS and client certificates, shared by tests that only send requests."""
 
     address: str
+    probes: str
     ca: Pair
     ca_file: Path
     leaf: Path
@@ -197,19 +188,20 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     ca, ca_file = make_ca(place)
     leaf = make_leaf(ca, place / "leaf.pem")
     with running(place, f"--tls-cert={leaf}", f"--client-ca={ca_file}") as server:
-        yield Secured(server.address, ca, ca_file, leaf)
+        yield Secured(server.address, server.probes, ca, ca_file, leaf)
 
 
-def test_renewed_certificate_needs_no_restart(secured: Secured) -> None:
+def test_renewed_certificate_needs_no_restart(tmp_path: Path) -> None:
     """New connections get the file's new certificate while open ones stay usable."""
-    with caller(secured.ca_file) as pool:
-        url = f"https://{secured.address}/healthz"
-        first = _serial(secured.address, secured.ca_file)
-        before = _status(pool, url)
-        make_leaf(secured.ca, secured.leaf)
+    ca, ca_file = make_ca(tmp_path)
+    leaf = make_leaf(ca, tmp_path / "leaf.pem")
+    with running(tmp_path, f"--tls-cert={leaf}") as server, caller(ca_file) as pool:
+        first = _serial(server.address, ca_file)
+        before = echo_status(pool, f"https://{server.address}")
+        make_leaf(ca, leaf)
 
-        assert (before, _status(pool, url)) == (200, 200)
-        assert _serial(secured.address, secured.ca_file) != first
+        assert (before, echo_status(pool, f"https://{server.address}")) == (200, 200)
+        assert _serial(server.address, ca_file) != first
 
 
 def _serial(address: str, ca_file: Path) -> object:
@@ -222,25 +214,28 @@ def _serial(address: str, ca_file: Path) -> object:
         return (secured.getpeercert() or {})["serialNumber"]
 
 
-def test_client_certificates(secured: Secured, tmp_path: Path) -> None:
-    """With a client CA, callers need a certificate of it and probes do not."""
+def test_without_a_certificate_of_the_client_ca_nobody_reaches_the_api(
+    secured: Secured, tmp_path: Path
+) -> None:
+    """The handshake fails, so that no thread and no application hears of them."""
     known_leaf = make_leaf(secured.ca, tmp_path / "known.pem")
     stranger_ca, _ = make_ca(tmp_path, "stranger")
     stranger = make_leaf(stranger_ca, tmp_path / "stranger-leaf.pem")
-    url = f"https://{secured.address}"
-    with caller(secured.ca_file) as anonymous:
-        probe = _status(anonymous, f"{url}/healthz")
-        refused = anonymous.request("POST", f"{url}/echo", body=b"1", headers=JSON)
     with caller(secured.ca_file, cert_file=str(known_leaf)) as authorized:
-        accepted = authorized.request("POST", f"{url}/echo", body=b"1", headers=JSON)
-    with (
-        caller(secured.ca_file, cert_file=str(stranger)) as other,
-        pytest.raises(urllib3.exceptions.HTTPError),
-    ):
-        other.request("POST", f"{url}/echo", body=b"1", headers=JSON)
+        accepted = echo_status(authorized, f"https://{secured.address}")
+        shown = authorized.request("GET", f"https://{secured.address}/peer").json()
+    for certificate in ({}, {"cert_file": str(stranger)}):
+        with (
+            caller(secured.ca_file, **certificate) as other,
+            pytest.raises(urllib3.exceptions.HTTPError),
+        ):
+            echo_status(other, f"https://{secured.address}")
 
-    assert (probe, refused.status, accepted.status) == (200, 403, 200)
-    assert "certificate" in refused.json()["error"]["message"]
+    with caller() as kubelet:
+        scrape = kubelet.request("GET", f"http://{secured.probes}/metrics").data.decode()
+    assert accepted == 200
+    assert shown["notAfter"].endswith("GMT")
+    assert 'edl_echo_connections_dropped_total{reason="handshake"} 2.0' in scrape
 
 
 def test_sigterm_drains_first(tmp_path: Path) -> None:
@@ -248,12 +243,12 @@ def test_sigterm_drains_first(tmp_path: Path) -> None:
     gate, later = tmp_path / "gate", tmp_path / "later"
     flags = ("--drain-seconds=60", f"--gate={gate}", f"--later={later}")
     with running(tmp_path, *flags) as server, caller() as pool, ThreadPoolExecutor(1) as thread:
-        url = f"http://{server.address}"
-        assert _status(pool, f"{url}/readyz") == 200
+        probes = f"http://{server.probes}"
+        assert get_status(pool, f"{probes}/readyz") == 200
         server.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: _status(pool, f"{url}/readyz") == 503)
-        assert _status(pool, f"{url}/healthz") == 200
-        slow = thread.submit(_status, pool, f"{url}/slow")
+        wait_until(lambda: get_status(pool, f"{probes}/readyz") == 503)
+        assert get_status(pool, f"{probes}/healthz") == 200
+        slow = thread.submit(get_status, pool, f"http://{server.address}/slow")
         wait_until(lambda: "slow begins" in [line["message"] for line in server.log])
         later.touch()
         wait_until(lambda: "it is later" in [line["message"] for line in server.log])
@@ -265,28 +260,13 @@ def test_sigterm_drains_first(tmp_path: Path) -> None:
         assert [line["message"] for line in server.log][-2:] == ["watches ended", "stopped"]
 
 
+@pytest.mark.soak  # `make test` has SIGTERM
 def test_sigint_ends_it_at_once(tmp_path: Path) -> None:
     """Ctrl-C on a terminal does not wait for a drain, the longest of which is a minute."""
     with running(tmp_path, "--drain-seconds=60") as server:
         server.process.send_signal(signal.SIGINT)
 
         assert server.process.wait(START_S) == 0
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's help is Linux's own")
-def test_workers_are_replaced_and_die_with_their_master(tmp_path: Path) -> None:
-    """A killed worker is replaced; a killed master leaves no worker, not even a stopped one."""
-    with running(tmp_path) as server, caller() as pool:
-        wait_until(server.workers)
-        killed = server.workers()[0]
-        os.kill(killed, signal.SIGKILL)
-        wait_until(lambda: server.workers() not in ([], [killed]))
-        (worker,) = server.workers()
-
-        assert _status(pool, f"http://{server.address}/healthz") == 200
-        os.kill(worker, signal.SIGSTOP)  # it cannot look for itself
-        server.process.kill()
-        wait_until(lambda: not Path(f"/proc/{worker}").exists())
 
 
 def test_a_certificate_that_is_none_is_said() -> None:
@@ -311,6 +291,22 @@ def test_a_setting_that_is_none_is_one_clear_line(
     assert f"--{name} is '{value}'" in line
 
 
+@pytest.mark.parametrize(
+    ("settings", "missing"),
+    [
+        (EchoSettings(client_ca=Path("ca.pem")), "--tls-cert"),
+        (
+            EchoSettings(client_ca=Path("ca.pem"), tls_cert=Path("leaf.pem"), probe_listen=None),
+            "--probe-listen",
+        ),
+    ],
+)
+def test_a_client_ca_that_cannot_work_is_said(settings: EchoSettings, missing: str) -> None:
+    """Rather than serving everybody, or letting a kubelet kill the server."""
+    with pytest.raises(ServeError, match=f"^--client-ca needs {missing}: "):
+        run(settings, lambda: service(settings))
+
+
 def test_an_address_that_is_not_here_is_said() -> None:
     """The address belongs to another machine; the error names the setting."""
     settings = EchoSettings(listen="192.0.2.1:1")
@@ -328,13 +324,20 @@ def test_address_in_use_is_said() -> None:
             run(settings, lambda: service(settings))
 
 
-def test_service_that_cannot_be_built_ends_the_server() -> None:
-    """A failing build is logged once and ends the process; it is not tried for ever."""
-    done = run_to_end("--listen=127.0.0.1:0", "--broken")
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--broken", "service cannot be built"),
+        pytest.param("--unstartable", "service cannot be started", marks=pytest.mark.soak),
+    ],
+)
+def test_service_that_fails_at_first_ends_the_server(flag: str, message: str) -> None:
+    """The failure is logged once and ends the process; it is not tried for ever."""
+    done = run_to_end("--listen=127.0.0.1:0", "--probe-listen=127.0.0.1:0", flag)
 
     lines = [json.loads(line) for line in done.stderr.splitlines()]
-    assert done.returncode != 0
-    assert [line["message"] for line in lines].count("service cannot be built") == 1
+    assert done.returncode == 1
+    assert [line["message"] for line in lines].count(message) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 import logging
-import socket
+import ssl
 from pathlib import Path
 
 import pytest
@@ -51,26 +51,10 @@ def test_key_may_be_a_file_of_its_own(tmp_path: Path) -> None:
         tls.Certificates(cert)
 
 
-def test_blocking_sockets_have_a_timeout() -> None:
-    """Gunicorn's setblocking(True) does not mean for ever."""
-    with tls.TimedSocket() as plain:
-        plain.setblocking(True)
-        blocking = plain.gettimeout()
-        plain.setblocking(False)
+def test_with_a_client_ca_the_handshake_needs_a_certificate(tmp_path: Path) -> None:
+    """So no application has to look for one."""
+    ca, ca_file = make_ca(tmp_path)
+    leaf = make_leaf(ca, tmp_path / "leaf.pem")
 
-        assert (blocking, plain.gettimeout()) == (tls.IO_TIMEOUT_S, 0.0)
-
-
-def test_secured_sockets_have_it_too(tmp_path: Path) -> None:
-    """Sockets that the context wraps inherit and keep the timeout."""
-    ca, _ = make_ca(tmp_path)
-    context = tls.Certificates(make_leaf(ca, tmp_path / "leaf.pem")).current()
-    ours, peer = socket.socketpair()
-    with (
-        ours as raw,
-        peer,
-        context.wrap_socket(raw, server_side=True, do_handshake_on_connect=False) as secured,
-    ):
-        secured.setblocking(True)
-
-        assert secured.gettimeout() == tls.IO_TIMEOUT_S
+    assert tls.Certificates(leaf, client_ca=ca_file).current().verify_mode is ssl.CERT_REQUIRED
+    assert tls.Certificates(leaf).current().verify_mode is ssl.CERT_NONE

@@ -1,0 +1,219 @@
+"""An HTTP server for a Flask application: an event loop reads, a few threads answer.
+
+Who calls: `runtime.serve`. The loop has a thread of its own. It reads each request whole, within
+the deadlines of `runtime.listener`, before a thread works on it: a slow caller costs a socket and
+what it has sent. docs/decisions/0025 has the alternatives.
+"""
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+from flask import Flask
+
+from runtime import wsgi
+from runtime.body_budget import BodyBudget
+from runtime.clock import monotonic_s
+from runtime.drop_counts import Drop, DropCounts
+from runtime.listener import Bounds, GuardedConnection, HttpLog, Listener, connection_of
+from runtime.tls import Certificates
+from runtime.web import PEER_CERTIFICATE, PORT, PROBES, Port
+
+log = logging.getLogger(__name__)
+
+STUCK_S = 30.0
+"""A request that is worked on for longer shows a hang: callers give up after 2 to 10 s."""
+_BODIES = 4
+"""Bodies of the greatest length that are in memory at once."""
+_BEAT_S = 1.0
+_START_S = 60.0
+_JOIN_S = 5.0
+_MAX_HEADERS = 32
+_MAX_FIELD_BYTES = 4096
+"""Of one header, and of the request line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What a server serves."""
+
+    app: Flask
+    port: Port | None
+    """Which routes; None for all."""
+    threads: int
+    """Requests answered at once."""
+    max_body_bytes: int
+    """A body of this length gets 413."""
+
+
+class HttpServer:
+    """A server on one socket, from `start` to `stop`.
+
+    Args:
+        service: What it serves.
+        listening: A bound socket.
+        bounds: What callers get.
+        drops: Counts dropped connections.
+        certificates: TLS; None for plain HTTP.
+        failed: Called, on the server's thread, if the server ends by an error.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        listening: socket.socket,
+        bounds: Bounds,
+        drops: DropCounts,
+        *,
+        certificates: Certificates | None,
+        failed: Callable[[], None],
+    ) -> None:
+        self._service, self._listening = service, listening
+        self._bounds, self._drops, self._certificates = bounds, drops, certificates
+        self._failed = failed
+        self._threads = ThreadPoolExecutor(service.threads, "answer")
+        self._budget: BodyBudget[GuardedConnection] = BodyBudget(_BODIES * service.max_body_bytes)
+        self._running: dict[int, float] = {}
+        """Thread -> when it began the request that it works on."""
+        self._beat_s = monotonic_s()
+        self._loop: asyncio.AbstractEventLoop
+        self._stopping: asyncio.Event
+        self._grace_s = 0.0
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+
+    @property
+    def address(self) -> str:
+        """The actual address, host:port."""
+        host, port = self._listening.getsockname()[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def start(self) -> None:
+        """Returns when the server accepts connections."""
+        self._thread.start()
+        self._started.wait(_START_S)
+
+    def stop(self, grace_s: float) -> None:
+        """Ends accepting; requests that are being answered may take `grace_s`."""
+        if not self._thread.is_alive():
+            return
+        self._grace_s = grace_s
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join(grace_s + _JOIN_S)
+
+    def stuck(self, now_s: float) -> str:
+        """Why the server must be restarted, "" if it need not.
+
+        Args:
+            now_s: The time on the monotonic clock.
+        """
+        return stuck_reason(now_s, self._beat_s, list(self._running.values()))
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except Exception:
+            log.critical("server failed", exc_info=True)
+            self._failed()
+        finally:
+            self._started.set()
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _serve(self) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        self._loop.set_exception_handler(_ignore_peers)
+        server = web.Server(
+            self._handle,
+            handler_cancellation=True,  # nobody waits for what a caller has given up
+            access_log=None,
+            logger=HttpLog(self._drops),
+            keepalive_timeout=self._bounds.idle_s,
+            lingering_time=self._bounds.body_s,
+            auto_decompress=False,
+            max_line_size=_MAX_FIELD_BYTES,
+            max_field_size=_MAX_FIELD_BYTES,
+            max_headers=_MAX_HEADERS,
+        )
+        listener = Listener(self._listening, server, self._bounds, self._drops, self._certificates)
+        listener.start()
+        self._beat()
+        self._started.set()
+        await self._stopping.wait()
+        await listener.close()
+        server.pre_shutdown()
+        await server.shutdown(self._grace_s)
+
+    def _beat(self) -> None:
+        self._beat_s = monotonic_s()
+        self._loop.call_later(_BEAT_S, self._beat)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = connection_of(request)
+        connection.begin_body()
+        try:
+            body, length = await self._read(request, connection)
+            connection.begin_answer()
+            variables = wsgi.environ(request, body, length, tls=self._certificates is not None)
+            variables[PORT] = self._service.port
+            variables[PEER_CERTIFICATE] = request.get_extra_info("peercert")
+            if request.path in PROBES:
+                answer = wsgi.call(self._service.app, variables)
+            else:
+                answer = await self._loop.run_in_executor(self._threads, self._answer, variables)
+        finally:
+            self._budget.release(connection)
+            connection.end_answer()
+        headers = dict(answer.headers)
+        return web.Response(body=answer.body, status=answer.status, headers=headers)
+
+    async def _read(
+        self, request: web.BaseRequest, connection: GuardedConnection
+    ) -> tuple[bytes, int]:
+        """The body and its length; of one that is too long at most the beginning, and a length."""
+        max_bytes, length = self._service.max_body_bytes, request.content_length
+        if length is not None and length >= max_bytes:
+            return b"", length
+        parts: list[bytes] = []
+        length = 0
+        while not request.content.at_eof() and length < max_bytes:
+            part = await request.content.readany()
+            parts.append(part)
+            length += len(part)
+            for dropped in self._budget.take(connection, len(part)):
+                dropped.drop(Drop.BODIES)
+        self._budget.complete(connection)
+        return b"".join(parts), length
+
+    def _answer(self, variables: wsgi.Environ) -> wsgi.Answer:
+        thread = threading.get_ident()
+        self._running[thread] = monotonic_s()
+        try:
+            return wsgi.call(self._service.app, variables)
+        finally:
+            del self._running[thread]
+
+
+def stuck_reason(now_s: float, beat_s: float, begun_s: Sequence[float]) -> str:
+    """Why a server must be restarted, "" if it need not.
+
+    Args:
+        now_s: The time on a monotonic clock.
+        beat_s: When its event loop ran last.
+        begun_s: When it began the requests that it works on.
+    """
+    if now_s - beat_s > STUCK_S:
+        return f"the event loop has not run for {now_s - beat_s:.0f} s"
+    longest_s = now_s - min(begun_s, default=now_s)
+    return f"a request takes {longest_s:.0f} s already" if longest_s > STUCK_S else ""
+
+
+def _ignore_peers(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Errors of a socket are the peer's; others are logged."""
+    if not isinstance(context.get("exception"), OSError):
+        loop.default_exception_handler(context)
