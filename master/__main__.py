@@ -40,7 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _serve(settings: MasterSettings, token: str) -> int:
-    empty = Ledger(settings.job, most_dropped=settings.most_dropped, max_steps=settings.max_steps)
+    share = settings.max_dropped_share
+    empty = Ledger(settings.job, max_dropped_share=share, max_steps=settings.max_steps)
     fence = _fence(settings)
     durable_ledger = await asyncio.to_thread(open_ledger, empty, settings.journal, fence)
     with contextlib.closing(durable_ledger):
@@ -50,6 +51,7 @@ async def _serve(settings: MasterSettings, token: str) -> int:
             clock.monotonic_s,
             fence,
             stuck_s=settings.stuck_seconds,
+            outage_s=settings.outage_seconds,
         )
         application = app.make(service, token, MasterMetrics())
         await service.start()

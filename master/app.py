@@ -5,15 +5,17 @@ from collections.abc import Awaitable, Callable
 import orjson
 from aiohttp import web
 
-from master import openapi, page, protocol
+from master import openapi, page, protocol, rewind_protocol, status
 from master.errors import UnavailableError
+from master.key_protocol import KeyAdd, KeyGet, KeySet
 from master.metrics import MasterMetrics
 from master.service import MasterService
 from master.types import Json
-from runtime.call_checks import Body, whole_number
+from runtime.call_checks import Body, RefusedError, whole_number
 from runtime.job_server import (
     Handler,
     application,
+    error_body,
     json_answer,
     metrics_answer,
     read_body,
@@ -35,15 +37,21 @@ def make(service: MasterService, token: str, metrics: MasterMetrics) -> web.Appl
             web.put("/v1/datasets/{name}", handlers.describe),
             web.post("/v1/work", _call(protocol.WorkRequest, service.work)),
             web.post("/v1/heartbeat", _call(protocol.HeartbeatRequest, service.heartbeat)),
+            web.post("/v1/heartbeats", handlers.heartbeats),
             web.post("/v1/leave", _call(protocol.LeaveRequest, service.leave)),
             web.post("/v1/terms", _call(protocol.TermRequest, service.term)),
             web.post("/v1/checkpoints", _call(protocol.CheckpointRequest, service.save)),
             web.put("/v1/checkpoints/{ticket}", handlers.saved),
             web.post("/v1/evaluations", _call(protocol.EvaluationRequest, service.evaluate)),
             web.get("/v1/evaluations/{model_version}", handlers.evaluation),
-            web.post("/v1/rendezvous", _call(protocol.RendezvousPoll, service.long_polls.poll)),
+            web.post("/v1/rendezvous", handlers.poll_rendezvous),
             web.post("/v1/rendezvous/leave", handlers.leave_rendezvous),
+            web.post("/v1/rounds/keys/set", _call(KeySet, service.key_calls.set)),
+            web.post("/v1/rounds/keys/add", _call(KeyAdd, service.key_calls.add)),
+            web.post("/v1/rounds/keys/get", _call(KeyGet, service.key_calls.get)),
             web.post("/v1/fail", _call(protocol.JobFailure, service.fail)),
+            web.post("/v1/position", _call(rewind_protocol.PositionRequest, service.position)),
+            web.post("/v1/rewind", _call(rewind_protocol.RewindRequest, service.rewind)),
             web.post("/v1/setbacks", _call(protocol.RollbackReport, service.rollback)),
             web.get("/v1/status", handlers.status),
             web.get("/", handlers.page),
@@ -69,22 +77,40 @@ class _Handlers:
 
     async def describe(self, request: web.Request) -> web.Response:
         name = _name(request.match_info["name"])
-        body = protocol.check(protocol.DatasetDescription, await read_body(request))
+        body = await _read(request, protocol.DatasetDescription)
         return json_answer(await self._service.describe(name, body.shape()))
 
+    async def heartbeats(self, request: web.Request) -> web.Response:
+        body = await _read(request, protocol.HeartbeatsRequest)
+        answers: list[Json] = []
+        for heartbeat in body.heartbeats:
+            try:
+                answers.append(await self._service.heartbeat(heartbeat))
+            except RefusedError as error:
+                answers.append({"error": error_body(error.status, str(error), error.field)})
+        return json_answer({"answers": answers})
+
     async def saved(self, request: web.Request) -> web.Response:
-        body = protocol.check(protocol.CheckpointReport, await read_body(request))
+        body = await _read(request, protocol.CheckpointReport)
         return json_answer(await self._service.saved(request.match_info["ticket"], body))
 
     async def evaluation(self, request: web.Request) -> web.Response:
         return json_answer(
-            self._service.evaluation(
-                whole_number(request.match_info["model_version"], "model_version")
+            status.evaluation(
+                self._service.ledger,
+                whole_number(request.match_info["model_version"], "model_version"),
             )
         )
 
+    async def poll_rendezvous(self, request: web.Request) -> web.Response:
+        def is_closed() -> bool:
+            return request.transport is None or request.transport.is_closing()
+
+        body = await _read(request, protocol.RendezvousPoll)
+        return json_answer(await self._service.long_polls.poll(body, is_closed))
+
     async def leave_rendezvous(self, request: web.Request) -> web.Response:
-        body = protocol.check(protocol.RendezvousLeave, await read_body(request))
+        body = await _read(request, protocol.RendezvousLeave)
         return json_answer(self._service.long_polls.leave(body.trainer, body.incarnation))
 
     async def status(self, _: web.Request) -> web.Response:
@@ -111,10 +137,16 @@ def _call(kind: type[Body], execute: Callable[[Body], Awaitable[Json]]) -> Handl
     """A handler that checks a body, and answers what `execute` returns."""
 
     async def handle(request: web.Request) -> web.Response:
-        body = protocol.check(kind, await read_body(request))
+        body = await _read(request, kind)
         return json_answer(await execute(body))
 
     return handle
+
+
+async def _read(request: web.Request, kind: type[Body]) -> Body:
+    """The body of a request, checked as one of the caller's version."""
+    version = request.headers.get(protocol.VERSION_HEADER, "")
+    return protocol.check(kind, await read_body(request), version)
 
 
 def _name(text: str) -> str:

@@ -1,6 +1,6 @@
 """Checkpoints of a job: who may write the next, and which is the newest. Pure."""
 
-from master.commands import Saved
+from master.commands import EndTicket, Saved
 from master.types import Json
 from runtime.call_checks import RefusedError
 
@@ -36,8 +36,8 @@ class Checkpoints:
         self._saving = {"trainer": trainer, "ticket": ticket, "version": self.versions}
         return {"granted": True, "ticket": ticket, "version": self.versions}
 
-    def finish(self, report: Saved) -> None:
-        """Records how the writing of a checkpoint ended.
+    def finish(self, report: Saved) -> Json:
+        """Records how the writing of a checkpoint ended; the answer has nothing.
 
         Raises:
             RefusedError: Its ticket is not valid any more.
@@ -57,11 +57,23 @@ class Checkpoints:
                 "path": report.path,
                 "step": report.step,
             }
+        return {}
 
     def revoke(self, trainer: str) -> None:
         """Revokes the ticket of a trainer, if it has one: it will not write the checkpoint."""
         if self._saving is not None and self._saving["trainer"] == trainer:
             self._saving = None
+
+    def end(self, command: EndTicket) -> Json:
+        """Ends a ticket, if it is still the valid one: another trainer may write a checkpoint."""
+        if self.ticket == command.ticket:
+            self._saving = None
+        return {}
+
+    @property
+    def ticket(self) -> str:
+        """The ticket that is valid; "" for none."""
+        return "" if self._saving is None else str(self._saving["ticket"])
 
     def revoke_any(self) -> None:
         """Revokes the ticket, whichever trainer has it."""

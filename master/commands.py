@@ -30,6 +30,11 @@ class TaskFailure(NamedTuple):
     error: str
     record: int | None = None
     """The record at fault, where it is known."""
+    transient: bool | None = None
+    """Whether the storage failed, and not the data: the same read may work later. None in lines of
+    a master without pauses, which leased the task again at once."""
+    counted: int | None = None
+    """Records of its front that were trained: they are counted, and not leased again."""
 
 
 class LeaseEntry(NamedTuple):
@@ -39,6 +44,11 @@ class LeaseEntry(NamedTuple):
     attempt: int
     trained: int | None = None
     """Records trained and not acknowledged."""
+    counted: int | None = None
+    """As in `TaskFailure`; these are the first of `trained`."""
+    steps: int | None = None
+    metrics: Mapping[str, float | None] | None = None
+    """Means over the records that are counted."""
 
 
 class Lead(NamedTuple):
@@ -126,6 +136,8 @@ class Leave:
     trained: Mapping[str, int] = field(default_factory=dict, kw_only=True)
     trainer: str
     incarnation: str
+    back: tuple[LeaseEntry, ...] | None = None
+    """Leases of which some records are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +155,31 @@ class ExpireLeaked:
     """Liveness ends leases that their trainers do not report: name -> tasks."""
 
     leaked: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Pauses of failed tasks are over."""
+
+    ready: Sequence[str]
+    """Tasks that may be leased again, to other trainers than the one that failed."""
+    anyone: Sequence[str]
+    """Tasks that no other trainer took: the one that failed may lease them, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndOutage:
+    """Ends an outage of a data set that lasts too long: drops its failing tasks, or fails the job."""
+
+    dataset: str
+    lasted_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndTicket:
+    """Ends the ticket of a trainer that has not written its checkpoint for too long."""
+
+    ticket: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +239,29 @@ class Rollback:
 
 
 @dataclass(frozen=True, slots=True)
+class Rewind:
+    """A model is restored: the data is set back to what that model contains."""
+
+    trainer: str
+    incarnation: str
+    dataset: str
+    event: str
+    reason: str
+    version: int
+    """The version of the model, as evaluations name it."""
+    position: Json | None
+    """As `master.rewinds.position` returned it; None is the beginning."""
+    remaining: Mapping[str, int] = field(default_factory=dict)
+    """Task -> records of its end that the model lacks, where the position has less of the task."""
+    term: int | None = None
+    """The term that the leader of a group has begun; None for parameter servers, which have a"""
+    generation: int | None = None
+    """generation to start,"""
+    ticket: int = 0
+    """and the ticket of the trainer that may start it."""
+
+
+@dataclass(frozen=True, slots=True)
 class TakeOver:
     """Another master resumes from a snapshot."""
 
@@ -216,11 +276,15 @@ Command = (
     | Expire
     | ExpireLeaked
     | EndSettling
+    | Retry
+    | EndOutage
+    | EndTicket
     | Save
     | Saved
     | Evaluate
     | Fail
     | Rollback
+    | Rewind
     | TakeOver
 )
 _Part = Acknowledgement | TaskFailure | LeaseEntry | Lead | LostShare
@@ -234,11 +298,15 @@ _KINDS: dict[str, type[Command]] = {
     "leave": Leave,
     "expire": Expire,
     "settle": EndSettling,
+    "retry": Retry,
+    "outage": EndOutage,
+    "ticket": EndTicket,
     "save": Save,
     "saved": Saved,
     "evaluate": Evaluate,
     "fail": Fail,
     "setback": Rollback,
+    "rewind": Rewind,
     "takeover": TakeOver,
 }
 _HEADS: dict[type[Command], Json] = {
@@ -259,7 +327,7 @@ _PARTS: dict[str, type[_Part]] = {
 _NAMES = {kind: tuple(column.name for column in fields(kind)) for kind in _HEADS}
 _SINGLE = (Lead, LostShare)
 """Parts of which a command has one; it has tuples of all others."""
-_SPARSE = (Work, More)
+_SPARSE = (Work, More, Leave)
 """Commands whose lines lack what is None; other lines have it as null."""
 
 

@@ -1,27 +1,35 @@
 """A data set: its open epochs, totals over all epochs, and its evaluations."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from math import isfinite
-from typing import Any
+from dataclasses import dataclass
 
 from master.bounds import MOST_EVALUATIONS, capped
 from master.epoch import Epoch
+from master.evaluation import Evaluation
+from master.failure_wave import FailureWave
+from master.failures import most_dropped
 from master.partitioning import Partitioning, Span
+from master.rewind_log import RewindLog
 from master.shuffle import TaskOrder
 from master.terms import Terms
 from master.types import Json
 
 TRAINING, EVALUATION, EXPORT = "training", "evaluation", "export"
 FAILURE_BUDGET = 3
-"""Failures after which a task is dropped. Disruptions do not count."""
+"""Failures after which a task is dropped. Disruptions and outages do not count."""
+PATIENT_BUDGET = 8
+"""As above, of failures of the storage, and of other errors while many tasks fail alike, which may
+be failures of a storage's own client. Their pauses last a minute and a half together."""
+_MOST_FAILING = 16
+"""In an outage, tasks that were never leased wait while so many others fail."""
+_MOST_FAILING_EVER = 1_024
+"""As above without an outage: a trainer that can read nothing may fail tasks by the thousand, while
+all others go on. Those train the failed ones then."""
 _MOST_OPEN = 8
 """Epochs that may overlap, where the description allows it."""
 _MOST_ADOPTED = 256
 """Epochs that another master may have begun beyond the oldest open one, after its last snapshot.
 Evaluations hold metrics, and run one after the other: of these, as many as may overlap."""
-_MOST_METRICS = 80
-"""Metrics of one evaluation: its tasks may report different ones."""
 _MOST_KEPT_METRICS = 8_000
 """Metrics of all evaluations of a data set together; beyond it the oldest evaluations are removed."""
 
@@ -34,48 +42,6 @@ class DatasetTotals:
     records: int = 0
     dropped_tasks: int = 0
     dropped_records: int = 0
-
-
-@dataclass(slots=True)
-class Evaluation:
-    """One evaluation of one model version."""
-
-    model_version: int
-    records: int = 0
-    sums: dict[str, float | None] = field(default_factory=dict)
-    """Metric -> its sum over records; None once one of its means was not finite."""
-    weights: dict[str, int] = field(default_factory=dict)
-    """Metric -> records in its sum."""
-    complete: bool = False
-
-    def add(self, metrics: Mapping[str, float | None], records: int) -> None:
-        """Adds a task's means, weighted by its records; None is a mean that was not finite."""
-        self.records += records
-        for name, value in metrics.items():
-            if name not in self.sums and len(self.sums) >= _MOST_METRICS:
-                continue
-            before = self.sums.get(name, 0.0)
-            total = None if value is None or before is None else before + value * records
-            self.sums[name] = total if total is not None and isfinite(total) else None
-            self.weights[name] = self.weights.get(name, 0) + records
-
-    def to_json(self) -> Json:
-        """The evaluation as status and answers contain it."""
-        means = {
-            name: None if total is None else total / max(1, self.weights[name])
-            for name, total in self.sums.items()
-        }
-        return {
-            "model_version": self.model_version,
-            "records": self.records,
-            "metrics": means,
-            "complete": self.complete,
-        }
-
-    def dump(self) -> list[Any]:
-        """The evaluation as snapshots contain it."""
-        sums, weights = dict(self.sums), dict(self.weights)
-        return [self.model_version, self.records, sums, weights, self.complete]
 
 
 class Dataset:
@@ -92,9 +58,14 @@ class Dataset:
         """Number of epochs that were begun."""
         self.open: dict[int, Epoch] = {}
         self.totals = DatasetTotals()
+        self.dropped: dict[int, None] = {}
+        """Keys of tasks that were dropped in any epoch, and not done in a later one; not of streams."""
+        self._is_record_order = shape.get("record_order") is not None
+        self.wave = FailureWave()
         self.evaluations: list[Evaluation] = []
         """The newest evaluations, one for each epoch up to the last."""
         self.terms = Terms()
+        self.rewinds = RewindLog()
         if self.kind == EVALUATION:
             self.evaluations = [Evaluation(0) for _ in range(self.epochs)]
         self.advance()
@@ -105,7 +76,13 @@ class Dataset:
         return not self.open and self.opened >= self.epochs
 
     def add_evaluation(self, model_version: int) -> None:
-        """Queues one more evaluation, behind all earlier ones."""
+        """Queues one more evaluation, behind all earlier ones, unless this version has one.
+
+        One that ended without a result, because its model was gone, is done again.
+        """
+        for evaluation in self.evaluations:
+            if evaluation.model_version == model_version and not evaluation.failed:
+                return
         self.evaluations.append(Evaluation(model_version))
         self.epochs += 1
         self._remove_old_evaluations()
@@ -128,10 +105,13 @@ class Dataset:
         Returns:
             The leases as in the protocol, without `lease_s`.
         """
-        epoch = next(epoch for epoch in self.open.values() if epoch.free)
+        fresh = self._leases_fresh
+        epoch = next(e for e in self.open.values() if e.is_free(trainer, fresh=fresh))
         leases: list[Json] = []
-        while len(leases) < want and epoch.free:
-            leases.append(self.lease_json(epoch.number, *epoch.lease(trainer, base)))
+        base = max(base, self.rewinds.base)
+        while len(leases) < want and epoch.is_free(trainer, fresh=fresh):
+            lease = epoch.lease(trainer, base, fresh=fresh)
+            leases.append(self.lease_json(epoch.number, *lease))
         self.advance()
         return leases
 
@@ -142,13 +122,14 @@ class Dataset:
     def lease_json(self, epoch: int, index: int, attempt: int) -> Json:
         """A lease as in the protocol."""
         span = self.partitioning.span(index)
+        trained = self.open[epoch].outstanding[index].trained
         lease: Json = {
             "task": self.task(epoch, index),
             "attempt": attempt,
             "kind": self.kind,
             "dataset": self.name,
             "epoch": epoch,
-            "start": span.start,
+            "start": span.start + trained,
             "end": span.end,
         }
         if span.file is not None:
@@ -157,10 +138,24 @@ class Dataset:
             lease["model_version"] = self._evaluation(epoch).model_version
         return lease
 
+    def is_free(self, trainer: str) -> bool:
+        """Whether a task can be leased to a trainer now."""
+        fresh = self._leases_fresh
+        return any(epoch.is_free(trainer, fresh=fresh) for epoch in self.open.values())
+
     @property
-    def free(self) -> bool:
-        """Whether a task can be leased now."""
-        return any(epoch.free for epoch in self.open.values())
+    def outage(self) -> bool:
+        """Whether its tasks fail one after the other for a cause that may pass."""
+        return self.wave.is_outage(any_done=self.totals.tasks > 0)
+
+    @property
+    def _leases_fresh(self) -> bool:
+        """Whether tasks that were never leased may be: those that failed try first if there are many.
+
+        Else an outage, or one broken trainer, could leave a million of failed tasks to remember.
+        """
+        most = _MOST_FAILING if self.outage else _MOST_FAILING_EVER
+        return sum(epoch.failing for epoch in self.open.values()) < most
 
     @property
     def leased(self) -> int:
@@ -171,40 +166,126 @@ class Dataset:
         """The records of a task."""
         return self.partitioning.span(index)
 
+    def remaining(self, epoch: Epoch, index: int) -> int:
+        """How many records of an outstanding task are not trained and counted."""
+        return self.span(index).size - epoch.outstanding[index].trained
+
     def accept(self, epoch: Epoch, index: int, metrics: Mapping[str, float | None]) -> int:
         """Marks a task as done and adds it to the totals.
 
         Returns:
             Its number of records.
         """
+        size = self.remaining(epoch, index)
         epoch.finish(index)
-        self.terms.acknowledge()
-        size = self.span(index).size
+        self.wave.clear()
+        if not self._is_record_order:
+            self.dropped.pop(index, None)
         self.totals.tasks += 1
-        self.totals.records = capped(self.totals.records + size)
-        if self.kind == EVALUATION:
-            self._evaluation(epoch.number).add(metrics, size)
+        self._count(epoch, size, metrics)
         if epoch.complete:
             self.advance()
         return size
 
-    def fail(self, epoch: Epoch, index: int) -> bool:
-        """Counts a failure of a leased task: it is returned, or dropped after too many.
+    def count_front(
+        self, epoch: Epoch, index: int, records: int, metrics: Mapping[str, float | None]
+    ) -> int:
+        """Counts the front of a leased task, whose trainer returns the remainder (decision 0033).
+
+        Args:
+            epoch: Its epoch.
+            index: The task.
+            records: The first of its records that were to do, and are trained.
+            metrics: Means over these records.
+
+        Returns:
+            How many records are counted: none of a kind whose tasks are written as a whole, and
+            always fewer than the task has, which is done by an acknowledgement only.
+        """
+        if self.kind not in (TRAINING, EVALUATION):
+            return 0
+        counted = min(records, self.remaining(epoch, index) - 1)
+        if counted > 0:
+            epoch.outstanding[index].trained += counted
+            self._count(epoch, counted, metrics)
+        return counted
+
+    def _count(self, epoch: Epoch, records: int, metrics: Mapping[str, float | None]) -> None:
+        """Adds records that were trained to the totals."""
+        self.terms.acknowledge()
+        self.totals.records = capped(self.totals.records + records)
+        if self.kind == EVALUATION:
+            self._evaluation(epoch.number).add(metrics, records)
+
+    def dropped_key(self, index: int, record: int | None) -> int:
+        """The key in `dropped`: a task, or its bad record where epochs permute records."""
+        key = -1 - index if record is None else record
+        return key if self._is_record_order else index
+
+    def fail(
+        self,
+        epoch: Epoch,
+        index: int,
+        error: str,
+        transient: bool | None,
+        record: int | None = None,
+    ) -> bool:
+        """Counts a failure of a leased task: it is leased again later, or dropped after too many.
+
+        Args:
+            epoch: Its epoch.
+            index: The task.
+            error: The trainer's text.
+            transient: Whether the storage failed, and not the data; None for a failure of an older
+                master, whose task is leased again at once.
+            record: The record at fault, where it is known.
 
         Returns:
             Whether it was dropped.
         """
         task = epoch.outstanding[index]
-        task.failures += 1
-        if task.failures < FAILURE_BUDGET:
-            epoch.give_back(index)
+        if transient is not None:
+            self.wave.add(f"{epoch.number}/{index}", error, transient=transient)
+            task.tries += 1
+        outage = self.outage
+        task.failures += not (outage and transient)  # those end with the outage, or the job
+        budget = PATIENT_BUDGET if outage or transient else FAILURE_BUDGET
+        key = self.dropped_key(index, record)
+        again = transient is not None and key in self.dropped
+        if task.failures < (1 if again else budget):
+            epoch.give_back(index) if transient is None else epoch.pause(index)
             return False
-        epoch.finish(index, dropped=True)
-        self.totals.dropped_tasks += 1
-        dropped = self.totals.dropped_records + self.span(index).size
-        self.totals.dropped_records = capped(dropped)
-        self.advance()
+        self.drop(epoch, index, record)
         return True
+
+    def drop(self, epoch: Epoch, index: int, record: int | None = None) -> None:
+        """Drops an outstanding task of an open epoch, because of a record where it is known."""
+        lost = self.remaining(epoch, index)
+        epoch.finish(index, dropped=True)
+        self.wave.drop(f"{epoch.number}/{index}")
+        if self.partitioning.count is not None:
+            self.dropped[self.dropped_key(index, record)] = None
+        self.totals.dropped_tasks += 1
+        self.totals.dropped_records = capped(self.totals.dropped_records + lost)
+        self.advance()
+
+    def hopeless(self, max_dropped_share: float) -> str:
+        """Why no job can succeed with this data set; "" while it can.
+
+        Args:
+            max_dropped_share: As in `most_dropped`.
+        """
+        count = self.partitioning.count
+        dropped = self.totals.dropped_tasks if count is None else len(self.dropped)
+        if dropped > most_dropped(count, self.totals.tasks, max_dropped_share):
+            of = "" if count is None else f" of {count}"
+            return f"{dropped}{of} tasks of {self.name} were dropped"
+        none_done = self.totals.dropped_tasks and not self.totals.tasks
+        if self.complete and none_done and self.kind != EVALUATION:
+            return f"no task of {self.name} was done: all were dropped"
+        if self.wave.full and not self.totals.tasks and not self.wave.transient:
+            return f"{len(self.wave.tasks)} tasks of {self.name} failed, and none was done"
+        return ""
 
     def advance(self) -> None:
         """Closes epochs that are complete, and opens the next where it may begin."""
@@ -224,6 +305,12 @@ class Dataset:
         while self.opened <= number < self.epochs:
             self._begin()
         return self.open.get(number)
+
+    def discard_evaluations(self, version: int) -> None:
+        """Discards the results of later versions of the model, which was set back to this one."""
+        for evaluation in self.evaluations:
+            if evaluation.model_version > version:
+                evaluation.discard()
 
     def _evaluation(self, number: int) -> Evaluation:
         """The evaluation of an open epoch."""
@@ -248,9 +335,10 @@ class Dataset:
         return bool(self.shape["overlap"]) and exhausted and len(self.open) < _MOST_OPEN
 
     def _epoch(self, number: int) -> Epoch:
-        return Epoch(number, self.partitioning.bound, self._order(number))
+        return Epoch(number, self.partitioning.bound, self.order_of(number))
 
-    def _order(self, number: int) -> TaskOrder:
+    def order_of(self, number: int) -> TaskOrder:
+        """The order in which the tasks of an epoch are leased."""
         count = self.partitioning.count
         return TaskOrder(1 if count is None else count, self.shape["shuffle_seed"], number)
 
@@ -268,26 +356,27 @@ class Dataset:
             "returned_tasks": sum(len(epoch.returned) for epoch in self.open.values()),
             "dropped_tasks": self.totals.dropped_tasks,
             "dropped_records": self.totals.dropped_records,
+            "failing_tasks": sum(epoch.failing for epoch in self.open.values()),
+            "redone_records": self.rewinds.redone_records,
+            "outage": self.wave.error if self.outage else "",
             "complete": self.complete,
             "term": self.terms.acknowledged,
         }
 
     def dump(self) -> Json:
         """The data set as JSON; see `load`."""
-        totals = self.totals
+        t = self.totals
         return {
             "shape": self.shape,
             "epochs": self.epochs,
             "opened": self.opened,
             "open": [epoch.dump() for epoch in self.open.values()],
-            "totals": [
-                totals.tasks,
-                totals.records,
-                totals.dropped_tasks,
-                totals.dropped_records,
-            ],
+            "totals": [t.tasks, t.records, t.dropped_tasks, t.dropped_records],
             "rounds": [evaluation.dump() for evaluation in self.evaluations],
             "terms": self.terms.dump(),
+            **({"dropped": list(self.dropped)} if self.dropped else {}),
+            **({"wave": self.wave.dump()} if self.wave.tasks else {}),
+            **({"rewinds": self.rewinds.dump()} if self.rewinds.count else {}),
         }
 
     @classmethod
@@ -297,10 +386,13 @@ class Dataset:
         dataset.epochs, dataset.opened = dumped["epochs"], dumped["opened"]
         count = dataset.partitioning.bound
         dataset.open = {
-            epoch["number"]: Epoch.load(epoch, count, dataset._order(epoch["number"]))
+            epoch["number"]: Epoch.load(epoch, count, dataset.order_of(epoch["number"]))
             for epoch in dumped["open"]
         }
         dataset.totals = DatasetTotals(*dumped["totals"])
         dataset.evaluations = [Evaluation(*fields) for fields in dumped["rounds"]]
         dataset.terms = Terms.load(dumped.get("terms"))
+        dataset.dropped = dict.fromkeys(dumped.get("dropped", ()))
+        dataset.wave = FailureWave(*dumped.get("wave", ()))
+        dataset.rewinds = RewindLog(*dumped.get("rewinds", ()))
         return dataset

@@ -1,5 +1,6 @@
 """The data sets of a job, and where their tasks are. Pure."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from master.commands import Lead
@@ -135,3 +136,9 @@ class DatasetRegistry:
         self.by_name = {
             name: Dataset.load(name, dataset) for name, dataset in dumped["datasets"].items()
         }
+
+
+def kind_of(datasets: Mapping[str, Dataset], task: str) -> str:
+    """The kind of a task's data set; "" for a data set that does not exist."""
+    dataset = datasets.get(task.partition("/")[0])
+    return "" if dataset is None else dataset.kind

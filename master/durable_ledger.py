@@ -160,7 +160,9 @@ class DurableLedger:
 
     def _load(self, snapshot: Json | None) -> Ledger:
         empty = self._empty
-        ledger = Ledger(empty.job, most_dropped=empty.most_dropped, max_steps=empty.max_steps)
+        ledger = Ledger(
+            empty.job, max_dropped_share=empty.max_dropped_share, max_steps=empty.max_steps
+        )
         if snapshot is None:
             return ledger
         job, version = snapshot.get("job"), snapshot.get("version")

@@ -5,6 +5,7 @@ the few exceptions: tasks that are leased, returned, dropped, or leased out of o
 """
 
 from bisect import insort
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from master.shuffle import TaskOrder
@@ -19,6 +20,13 @@ class OutstandingTask:
     holder: str | None = None
     """The trainer that leases it; None while it is to do again."""
     failures: int = 0
+    """Failures that count against its budget."""
+    tries: int = 0
+    """All its failures, those of an outage too: its pause grows with them."""
+    failed_by: str | None = None
+    """The trainer that failed last, while another one is preferred."""
+    trained: int = 0
+    """Records of its front that are trained and counted: only the others are leased."""
 
 
 @dataclass(slots=True)
@@ -35,6 +43,10 @@ class Epoch:
     returned: list[int] = field(default_factory=list)
     """Outstanding tasks without a holder, in the epoch's order, whenever they were returned: a
     group whose leaders die one after the other trains them as if nothing had happened."""
+    paused: list[int] = field(default_factory=list)
+    """Outstanding tasks that failed, and are not leased before `resume`."""
+    retries: list[int] = field(default_factory=list)
+    """Outstanding tasks that failed and may be leased again, after all others."""
     ahead: set[int] = field(default_factory=set)
     """Tasks beyond the cursor that were leased, by another master."""
     dropped: int = 0
@@ -51,37 +63,52 @@ class Epoch:
         return self.exhausted and not self.outstanding
 
     @property
-    def free(self) -> bool:
-        """Whether a task can be leased now."""
-        return bool(self.returned) or not self.exhausted
-
-    @property
     def leased(self) -> int:
         """Number of tasks that are leased now."""
-        return len(self.outstanding) - len(self.returned)
+        return len(self.outstanding) - len(self.returned) - self.failing
+
+    @property
+    def failing(self) -> int:
+        """Number of tasks that failed and are not leased."""
+        return len(self.paused) + len(self.retries)
 
     @property
     def done(self) -> int:
         """Number of tasks that are done."""
         return self.cursor + len(self.ahead) - len(self.outstanding) - self.dropped
 
-    def lease(self, trainer: str, base: int) -> tuple[int, int]:
-        """Leases the next task; one must be free.
+    def is_free(self, trainer: str, *, fresh: bool = True) -> bool:
+        """Whether a task can be leased to a trainer now.
+
+        Args:
+            trainer: The trainer.
+            fresh: Whether tasks that were never leased may be.
+        """
+        if self.returned or (fresh and not self.exhausted):
+            return True
+        return any(True for _ in self._retries_for(trainer))
+
+    def lease(self, trainer: str, base: int, *, fresh: bool = True) -> tuple[int, int]:
+        """Leases the next task: returned ones first, and failed ones last; one must be free.
 
         Args:
             trainer: The trainer that gets it.
             base: The attempt is greater than this, and than all earlier ones of the task.
+            fresh: Whether tasks that were never leased may be.
 
         Returns:
             Its index and its attempt.
         """
         if self.returned:
             index = self.returned.pop(0)
-            task = self.outstanding[index]
-            task.attempt, task.holder = max(task.attempt, base) + 1, trainer
-        else:
+        elif fresh and not self.exhausted:
             index = self._next()
-            task = self.outstanding[index] = OutstandingTask(base + 1, trainer)
+            self.outstanding[index] = OutstandingTask(base)
+        else:
+            index = next(self._retries_for(trainer))
+            self.retries.remove(index)
+        task = self.outstanding[index]
+        task.attempt, task.holder = max(task.attempt, base) + 1, trainer
         return index, task.attempt
 
     def give_back(self, index: int) -> None:
@@ -89,10 +116,36 @@ class Epoch:
         self.outstanding[index].holder = None
         insort(self.returned, index, key=self.order.position_of)
 
+    def pause(self, index: int) -> None:
+        """Keeps a leased task that failed until `resume`."""
+        task = self.outstanding[index]
+        task.holder, task.failed_by = None, task.holder
+        self.paused.append(index)
+
+    def resume(self, index: int, *, anyone: bool, first: bool) -> None:
+        """Makes a paused task free again.
+
+        Args:
+            index: The task.
+            anyone: Whether the trainer that failed may lease it, too.
+            first: Whether it comes before tasks that were never leased: a stream has no end.
+        """
+        self.paused.remove(index)
+        if anyone:
+            self.allow_anyone(index)
+        if first:
+            insort(self.returned, index, key=self.order.position_of)
+        else:
+            self.retries.append(index)
+
+    def allow_anyone(self, index: int) -> None:
+        """Lets the trainer that failed lease a task again, which no other took."""
+        self.outstanding[index].failed_by = None
+
     def finish(self, index: int, *, dropped: bool = False) -> None:
         """Marks an outstanding task as done, or as dropped."""
         if self.outstanding.pop(index).holder is None:
-            self.returned.remove(index)
+            self._unlist(index)
         self.dropped += dropped
 
     def was_leased(self, index: int) -> bool:
@@ -107,12 +160,72 @@ class Epoch:
             self.outstanding[index] = OutstandingTask(attempt, trainer)
             return
         if task.holder is None:
-            self.returned.remove(index)
+            self._unlist(index)
         task.attempt, task.holder = attempt, trainer
 
     def exists(self, index: int) -> bool:
         """Whether a task of this index exists."""
         return index >= 0 and (self.count is None or index < self.count)
+
+    def restore(self, index: int, trained: int, size: int) -> tuple[int, bool]:
+        """Notes, at a rewind, what a model has of a task; no task is leased then.
+
+        Args:
+            index: The task.
+            trained: Records of its front that the model has.
+            size: All its records.
+
+        Returns:
+            How many more these are than was known, and whether it is done by that.
+        """
+        if not self.was_leased(index):
+            self.ahead.add(index)
+            self._give_anew(index, 0)
+        task = self.outstanding.get(index)
+        if task is None:
+            return 0, False
+        added = max(0, trained - task.trained)
+        task.trained += added
+        done = task.trained >= size
+        if done:
+            self.finish(index)
+        return added, done
+
+    def _give_anew(self, index: int, trained: int) -> None:
+        """Makes a task outstanding that was never leased since a rewind."""
+        self.outstanding[index] = OutstandingTask(0, trained=trained)
+        insort(self.returned, index, key=self.order.position_of)
+
+    def position(self) -> Json:
+        """What is trained of it: a part of a data set's position, see `at`."""
+        return {
+            "number": self.number,
+            "cursor": self.cursor,
+            "todo": [[index, task.trained] for index, task in self.outstanding.items()],
+            "ahead": sorted(self.ahead),
+            "dropped": self.dropped,
+        }
+
+    @classmethod
+    def at(cls, position: Json, count: int | None, order: TaskOrder) -> "Epoch":
+        """The epoch at a position; no task of it is leased."""
+        epoch = cls(position["number"], count, order, position["cursor"])
+        epoch.dropped = position["dropped"]
+        epoch.ahead = {i for i in position["ahead"] if order.position_of(i) >= epoch.cursor}
+        for index, trained in position["todo"]:
+            if epoch.was_leased(index):
+                epoch._give_anew(index, trained)
+        return epoch
+
+    def _retries_for(self, trainer: str) -> Iterator[int]:
+        """The failed tasks that a trainer may lease."""
+        return (i for i in self.retries if self.outstanding[i].failed_by != trainer)
+
+    def _unlist(self, index: int) -> None:
+        """Removes a task without a holder from the list that it is in."""
+        for tasks in (self.returned, self.paused, self.retries):
+            if index in tasks:
+                tasks.remove(index)
 
     def _next(self) -> int:
         while True:
@@ -123,27 +236,46 @@ class Epoch:
             self.ahead.discard(index)
 
     def dump(self) -> Json:
-        """The epoch as JSON; see `load`."""
-        tasks = [[i, t.attempt, t.holder, t.failures] for i, t in self.outstanding.items()]
+        """The epoch as JSON; see `load`.
+
+        Failing tasks are also listed as returned: an earlier version, to which a cluster is set
+        back, knows no others and leases them at once.
+        """
+        outstanding = self.outstanding.items()
+        tries = [[i, task.tries, task.failed_by] for i, task in outstanding if task.tries]
+        parts = [[i, task.trained] for i, task in outstanding if task.trained]
         return {
             "number": self.number,
             "cursor": self.cursor,
-            "outstanding": tasks,
-            "returned": list(self.returned),
+            "outstanding": [[i, t.attempt, t.holder, t.failures] for i, t in outstanding],
+            "returned": [*self.returned, *self.paused, *self.retries],
+            **({"tries": tries} if tries else {}),
+            **({"parts": parts} if parts else {}),
             "ahead": sorted(self.ahead),
             "dropped": self.dropped,
+            **({"paused": list(self.paused)} if self.paused else {}),
+            **({"retries": list(self.retries)} if self.retries else {}),
         }
 
     @classmethod
     def load(cls, dumped: Json, count: int | None, order: TaskOrder) -> "Epoch":
         """The epoch that `dump` wrote."""
+        outstanding = {index: OutstandingTask(*fields) for index, *fields in dumped["outstanding"]}
+        for index, tries, failed_by in dumped.get("tries", ()):
+            outstanding[index].tries, outstanding[index].failed_by = tries, failed_by
+        for index, trained in dumped.get("parts", ()):
+            outstanding[index].trained = trained
+        paused, retries = list(dumped.get("paused", ())), list(dumped.get("retries", ()))
+        returned = set(dumped["returned"]).difference(paused, retries)
         return cls(
             dumped["number"],
             count,
             order,
             dumped["cursor"],
-            {index: OutstandingTask(*fields) for index, *fields in dumped["outstanding"]},
-            sorted(dumped["returned"], key=order.position_of),  # older snapshots: another order
-            set(dumped["ahead"]),
-            dumped["dropped"],
+            outstanding,
+            sorted(returned, key=order.position_of),  # older snapshots: another order
+            paused,
+            retries,
+            ahead=set(dumped["ahead"]),
+            dropped=dumped["dropped"],
         )

@@ -3,31 +3,44 @@
 from master.types import Json
 
 _MOST_NEWEST = 20
+_MOST_DROPPED = 16_384
+"""Tasks that may be dropped, whatever share they are: a snapshot has their numbers."""
+_DROPPED_OF_STREAM = 16
+"""Tasks of a stream that may be dropped, whatever share of it they are."""
+
+
+def most_dropped(count: int | None, done: int, share: float) -> int:
+    """How many tasks of a data set may be dropped, in all epochs together.
+
+    Args:
+        count: Number of its tasks; None for a stream.
+        done: Number of tasks that were done.
+        share: The share that may be dropped, 0 to 1; one task may be with any share above 0.
+    """
+    if count is None:
+        least, most = _DROPPED_OF_STREAM, int(share * done)
+    else:
+        least, most = 1, min(_MOST_DROPPED, int(share * count))
+    return max(most, least) if share else 0
 
 
 class Failures:
     """The failures that trainers reported, and why the job failed."""
 
-    def __init__(self, most_dropped: int) -> None:
-        """Starts without failures; more dropped tasks than `most_dropped` fail the job."""
-        self._most_dropped = most_dropped
+    def __init__(self) -> None:
         self.job_reason = ""
         """Why the job failed, or ""."""
         self.newest: list[Json] = []
         """The newest reports of failed tasks, for the status."""
         self.dropped: list[Json] = []
-        """Tasks that failed too often, with the last error; at most one more than may be dropped."""
+        """The newest tasks that failed too often, with their last error."""
 
     def add(self, task: str, trainer: str, error: str, *, dropped: bool) -> None:
-        """Adds the failure of a task, which fails the job where too many were dropped."""
+        """Adds the failure of a task."""
         failure = {"task": task, "by": trainer, "error": error}
         self.newest = [*self.newest[1 - _MOST_NEWEST :], failure]
         if dropped:
-            self.dropped.append(failure)
-        if len(self.dropped) > self._most_dropped:
-            self.job_reason = (
-                f"{len(self.dropped)} tasks were dropped, the last of them {task}: {error}"
-            )
+            self.dropped = [*self.dropped[1 - _MOST_NEWEST :], failure]
 
     def fail_job(self, reason: str) -> None:
         """Fails the job."""

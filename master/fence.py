@@ -22,6 +22,8 @@ from master.types import Json
 log = logging.getLogger(__name__)
 
 SNAPSHOT, GENERATION, HOLDER, OUTCOME = "snapshot", "generation", "holder", "outcome"
+MAX_STATE_BYTES = 256 << 20
+"""Limit of a snapshot after decompression: a thousand times what a ConfigMap holds is no snapshot."""
 MOST_BYTES = 900 << 10
 """Bytes of a snapshot; a ConfigMap holds 1 MiB."""
 
@@ -179,7 +181,11 @@ def unpack(text: str) -> Json:
         ValueError: It is something else.
         zlib.error: It is damaged.
     """
-    state = orjson.loads(zlib.decompress(base64.b64decode(text, validate=True)))
+    reader = zlib.decompressobj()
+    raw = reader.decompress(base64.b64decode(text, validate=True), MAX_STATE_BYTES)
+    if reader.unconsumed_tail or not reader.eof:
+        raise ValueError(f"it is cut short, or longer than {MAX_STATE_BYTES} bytes")
+    state = orjson.loads(raw)
     if not isinstance(state, dict):
         raise ValueError("not a snapshot")  # noqa: TRY004 - a damaged text, not a caller's mistake
     return state

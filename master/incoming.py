@@ -9,8 +9,10 @@ from master.commands import (
     Join,
     Lead,
     LeaseEntry,
+    Leave,
     LostShare,
     More,
+    Rewind,
     Rollback,
     TaskFailure,
     Work,
@@ -18,11 +20,13 @@ from master.commands import (
 from master.protocol import (
     DoneTask,
     FailedTask,
-    HeldLease,
     JoinRequest,
+    LeaveRequest,
+    ReturnedLease,
     RollbackReport,
     WorkRequest,
 )
+from master.rewind_protocol import RewindRequest
 
 
 def join(body: JoinRequest, trained: dict[str, int]) -> Join:
@@ -61,6 +65,36 @@ def after_waiting(work: Work) -> More:
     return More(work.trainer, work.incarnation, work.want, work.kinds, work.datasets, work.call)
 
 
+def leave(body: LeaveRequest, trained: dict[str, int]) -> Leave:
+    """A trainer's end.
+
+    Args:
+        body: The call.
+        trained: Task -> records of it that were trained, by its heartbeats.
+    """
+    trained = trained | {lease.task: lease.trained for lease in body.back if lease.trained}
+    counted = tuple(_returned(lease) for lease in body.back if lease.counted)
+    return Leave(body.trainer, body.incarnation, counted or None, trained=trained)
+
+
+def rewind(body: RewindRequest) -> Rewind:
+    """A rewind to the position of a model that is restored."""
+    position = None if body.position is None else body.position.model_dump()
+    return Rewind(
+        body.trainer,
+        body.incarnation,
+        body.dataset,
+        body.event,
+        body.reason,
+        body.version,
+        position,
+        body.remaining,
+        body.term,
+        body.generation,
+        body.ticket,
+    )
+
+
 def rollback(body: RollbackReport) -> Rollback:
     """A trainer's report of lost work."""
     lost = None
@@ -84,9 +118,20 @@ def _acknowledgement(done: DoneTask) -> Acknowledgement:
 
 
 def _failure(failed: FailedTask) -> TaskFailure:
-    return TaskFailure(failed.task, failed.attempt, failed.error, failed.record)
+    return TaskFailure(
+        failed.task,
+        failed.attempt,
+        failed.error,
+        failed.record,
+        failed.transient,
+        failed.counted or None,
+    )
 
 
-def _returned(lease: HeldLease) -> LeaseEntry:
+def _returned(lease: ReturnedLease) -> LeaseEntry:
     trained = lease.trained if "trained" in lease.model_fields_set else None
-    return LeaseEntry(lease.task, lease.attempt, trained)
+    if not lease.counted:
+        return LeaseEntry(lease.task, lease.attempt, trained)
+    return LeaseEntry(
+        lease.task, lease.attempt, trained, lease.counted, lease.steps, lease.metrics or None
+    )

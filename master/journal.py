@@ -109,7 +109,7 @@ class Journal:
         path = self._path("books", number)
         part = path.with_suffix(".part")
         try:
-            with part.open("wb") as file:
+            with open(part, "wb", opener=_private) as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
@@ -208,6 +208,11 @@ class Journal:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+def _private(path: str, flags: int) -> int:
+    """Opens a file that only this user can read: a snapshot names files and trainers."""
+    return os.open(path, flags, 0o600)
 
 
 def as_json(snapshot: Json) -> bytes:

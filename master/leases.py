@@ -1,17 +1,29 @@
 """Leases of tasks: granted, acknowledged, failed and returned. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from master.bounds import capped
-from master.commands import Acknowledgement, LeaseEntry, More, TaskFailure, Work
-from master.dataset_registry import DatasetRegistry
-from master.failures import Failures
+from master.commands import Acknowledgement, LeaseEntry, More, Retry, TaskFailure, Work
+from master.dataset import Dataset
+from master.dataset_registry import DatasetRegistry, TaskPlace
+from master.failures import Failures, most_dropped
 from master.task_queue import TaskQueue
 from master.trainers import Trainer, TrainerRegistry
 from master.types import Json
 
+_OLDER_MOST_DROPPED = 16
+"""The rule for failures in a journal of a master without pauses: more fail the job."""
 ACCEPTED, STALE, UNKNOWN = "accepted", "stale", "unknown"
 """Results of a report about a leased task."""
+
+
+class FailingTask(NamedTuple):
+    """A failed task that waits for its pause, or for another trainer than the one that failed."""
+
+    task: str
+    tries: int
+    paused: bool
 
 
 class Leases:
@@ -20,14 +32,22 @@ class Leases:
     Trainers and epochs list the leases themselves: this keeps both lists the same.
     """
 
-    def __init__(self, registry: DatasetRegistry, queue: TaskQueue, failures: Failures) -> None:
+    def __init__(
+        self,
+        registry: DatasetRegistry,
+        queue: TaskQueue,
+        failures: Failures,
+        max_dropped_share: float,
+    ) -> None:
         """Starts without leases.
 
         Args:
             registry: The data sets whose tasks are leased.
             queue: The order in which they are leased.
             failures: Where failures are counted.
+            max_dropped_share: The share of a data set's tasks that may be dropped, 0 to 1.
         """
+        self._max_dropped_share = max_dropped_share
         self._registry = registry
         self._queue = queue
         self._failures = failures
@@ -84,19 +104,99 @@ class Leases:
         place = self._registry.find(task)
         if trainer.leases.get(task) != entry.attempt or place is None:
             return self._refusal(task)
+        self._count_front(trainer, place, entry.counted or 0, {})
         del trainer.leases[task]
         trainer.failures += 1
         error = entry.error if entry.record is None else f"record {entry.record}: {entry.error}"
-        dropped = place.dataset.fail(place.epoch, place.index)
+        dataset = place.dataset
+        dropped = dataset.fail(place.epoch, place.index, entry.error, entry.transient, entry.record)
         self._failures.add(task, trainer.name, error, dropped=dropped)
+        if entry.transient is not None:
+            reason = dataset.hopeless(self._max_dropped_share)
+        else:
+            count = sum(d.totals.dropped_tasks for d in self._registry.by_name.values())
+            reason = f"{count} tasks were dropped" if count > _OLDER_MOST_DROPPED else ""
+        if reason and not self._failures.job_reason:
+            self._failures.fail_job(f"{reason}, the last of them {task}: {error}")
         return ACCEPTED
+
+    def end_outage(self, dataset: Dataset, lasted_s: int) -> None:
+        """Ends an outage that lasts too long.
+
+        The tasks that fail are dropped where no others were never leased, and so many may be: a
+        few bad sectors look like a storage that is away. Else the job fails.
+        """
+        epochs = dataset.open.values()
+        failing = [(epoch, i) for epoch in epochs for i in (*epoch.paused, *epoch.retries)]
+        error, share = dataset.wave.error, self._max_dropped_share
+        dropped = {*dataset.dropped, *(dataset.dropped_key(index, None) for _, index in failing)}
+        most = most_dropped(dataset.partitioning.count, dataset.totals.tasks, share)
+        if not all(e.exhausted for e in epochs) or len(dropped) > most:
+            text = f"no task of {dataset.name} could be read for {lasted_s} s: {error}"
+            self._failures.fail_job(text)
+            return
+        for epoch, index in failing:
+            dataset.drop(epoch, index)
+            task, trainer = dataset.task(epoch.number, index), "the master"
+            self._failures.add(task, trainer, f"for {lasted_s} s: {error}", dropped=True)
+        if reason := dataset.hopeless(share):
+            self._failures.fail_job(f"{reason}: {error}")
+
+    def failing(self) -> Iterator[FailingTask]:
+        """The failed tasks that wait for their pause, or for another trainer."""
+        for dataset in self._registry.by_name.values():
+            for epoch in dataset.open.values():
+                for index in epoch.paused:
+                    task = dataset.task(epoch.number, index)
+                    yield FailingTask(task, epoch.outstanding[index].tries, paused=True)
+                for index in epoch.retries:
+                    if epoch.outstanding[index].failed_by is not None:
+                        task = dataset.task(epoch.number, index)
+                        yield FailingTask(task, epoch.outstanding[index].tries, paused=False)
+
+    def retry(self, command: Retry, *, single: bool) -> None:
+        """Ends pauses of failed tasks.
+
+        Args:
+            command: Their names.
+            single: Whether there is only one trainer: it may lease them again at once.
+        """
+        for task in command.ready:
+            place = self._registry.find(task)
+            if place is not None and place.index in place.epoch.paused:
+                endless = place.dataset.partitioning.count is None
+                place.epoch.resume(place.index, anyone=single, first=endless)
+        for task in command.anyone:
+            place = self._registry.find(task)
+            if place is not None and place.index in place.epoch.retries:
+                place.epoch.allow_anyone(place.index)
 
     def take_back(self, trainer: Trainer, entry: LeaseEntry) -> str:
         """Ends a lease that a trainer returns; returns the result of the report."""
-        if trainer.leases.get(entry.task) != entry.attempt:
+        place = self._registry.find(entry.task)
+        if trainer.leases.get(entry.task) != entry.attempt or place is None:
             return self._refusal(entry.task)
-        self.end(trainer, entry.task, entry.trained or 0)
+        counted = self._count_front(trainer, place, entry.counted or 0, entry.metrics or {})
+        if counted:
+            steps = entry.steps or 0
+            trainer.steps = capped(trainer.steps + steps)
+            self._queue.add_steps(steps)
+        self.end(trainer, entry.task, max(0, (entry.trained or 0) - counted))
         return ACCEPTED
+
+    def _count_front(
+        self,
+        trainer: Trainer,
+        place: TaskPlace,
+        records: int,
+        metrics: Mapping[str, float | None],
+    ) -> int:
+        """Counts the front of a leased task that its trainer gives up; returns how many records."""
+        counted = (
+            place.dataset.count_front(place.epoch, place.index, records, metrics) if records else 0
+        )
+        trainer.records = capped(trainer.records + counted)
+        return counted
 
     def end(self, trainer: Trainer, task: str, trained: int = 0) -> None:
         """Ends a lease: the task is to do again, with the records of it that were trained."""

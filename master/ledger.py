@@ -5,14 +5,16 @@ the same answers, so a journal of commands is enough to restore it (decision 000
 is refused changes nothing.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from master.checkpoints import Checkpoints
 from master.commands import (
     Command,
     Describe,
+    EndOutage,
     EndSettling,
+    EndTicket,
     Evaluate,
     Expire,
     ExpireLeaked,
@@ -21,6 +23,8 @@ from master.commands import (
     Lead,
     Leave,
     More,
+    Retry,
+    Rewind,
     Rollback,
     Save,
     Saved,
@@ -31,18 +35,19 @@ from master.commands import (
 from master.dataset import Dataset
 from master.dataset_registry import DatasetRegistry
 from master.failures import Failures
-from master.leases import Leases
+from master.leases import FailingTask, Leases
+from master.rewinds import Rewinds
 from master.rollbacks import JobRollbacks
 from master.takeover import Takeover
 from master.task_queue import TaskQueue
-from master.trainers import Trainer, TrainerRegistry
+from master.trainers import Trainer, TrainerRegistry, lost_with_process
 from master.types import Json
 from runtime.call_checks import RefusedError
 
 VERSION = 1
 """Version of the snapshot format; others are refused."""
-MOST_DROPPED = 16
-"""Default of the tasks that may be dropped before the job fails."""
+MAX_DROPPED_SHARE = 0.01
+"""Default of the share of a data set's tasks that may be dropped before the job fails."""
 
 
 class Ledger:
@@ -52,25 +57,29 @@ class Ledger:
     """
 
     def __init__(
-        self, job: str, *, most_dropped: int = MOST_DROPPED, max_steps: int | None = None
+        self,
+        job: str,
+        *,
+        max_dropped_share: float = MAX_DROPPED_SHARE,
+        max_steps: int | None = None,
     ) -> None:
         """Makes an empty ledger.
 
         Args:
             job: The job's name.
-            most_dropped: More dropped tasks than this fail the job.
+            max_dropped_share: A larger share of a data set's tasks, if dropped, fails the job.
             max_steps: Steps of all trainers together after which training ends.
         """
         self.job = job
-        self.most_dropped = most_dropped
+        self.max_dropped_share = max_dropped_share
         self.max_steps = max_steps
         self.trainers = TrainerRegistry()
         self.rollbacks = JobRollbacks()
         """Work that was lost because model state was rolled back."""
         self._registry = DatasetRegistry()
         self._queue = TaskQueue(self._registry, max_steps)
-        self._failures = Failures(most_dropped)
-        self._leases = Leases(self._registry, self._queue, self._failures)
+        self._failures = Failures()
+        self._leases = Leases(self._registry, self._queue, self._failures, max_dropped_share)
         self._takeover = Takeover(self._registry, self.trainers, self._leases)
         self._checkpoints = Checkpoints()
         self._methods: dict[type[Command], Callable[[Any], Json]] = {
@@ -83,15 +92,17 @@ class Ledger:
             Expire: self._expire,
             ExpireLeaked: self._expire_leaked,
             EndSettling: self._end_settling,
+            Retry: self._retry,
+            EndOutage: self._end_outage,
+            EndTicket: self._checkpoints.end,
             Save: self._save,
-            Saved: self._saved,
+            Saved: self._checkpoints.finish,
             Evaluate: self._evaluate,
             Fail: self._fail_job,
             Rollback: self._rollback,
+            Rewind: self._rewind,
             TakeOver: self._take_over,
         }
-
-    # -- commands ----------------------------------------------------------------------------
 
     def execute(self, command: Command) -> Json:
         """Executes a command and returns the answer.
@@ -107,7 +118,7 @@ class Ledger:
         trainer = self.trainers.find(name)
         if trainer is None or trainer.incarnation != incarnation:
             if trainer is not None:
-                self._leases.end_all(trainer, _lost_with_process(command, trainer))
+                self._leases.end_all(trainer, lost_with_process(command, trainer))
                 if not term:  # the previous leader may still write the group's checkpoint
                     self._checkpoints.revoke(name)
             trainer = self.trainers.add(name, incarnation)
@@ -159,6 +170,8 @@ class Ledger:
 
     def _leave(self, command: Leave) -> Json:
         trainer = self.require_trainer(command.trainer, command.incarnation)
+        for lease in command.back or ():
+            self._leases.take_back(trainer, lease)
         self._release(trainer, command.trained)
         self.trainers.remove(trainer.name)
         return {}
@@ -187,13 +200,19 @@ class Ledger:
     def _end_settling(self, _: EndSettling) -> Json:
         return self._expire(Expire({name: {} for name in sorted(self.settling)}))
 
+    def _retry(self, command: Retry) -> Json:
+        self._leases.retry(command, single=len(self.trainers) <= 1)
+        return {}
+
+    def _end_outage(self, command: EndOutage) -> Json:
+        dataset = self.datasets[command.dataset]
+        if dataset.outage and not self.failed:
+            self._leases.end_outage(dataset, command.lasted_s)
+        return {}
+
     def _save(self, command: Save) -> Json:
         trainer = self.require_trainer(command.trainer, command.incarnation)
         return self._checkpoints.grant(trainer.name, command.newest, self.generation)
-
-    def _saved(self, command: Saved) -> Json:
-        self._checkpoints.finish(command)
-        return {}
 
     def _evaluate(self, command: Evaluate) -> Json:
         self._registry.evaluate(command.dataset, command.model_version)
@@ -210,6 +229,13 @@ class Ledger:
         self.require_trainer(command.trainer, command.incarnation)
         self.rollbacks.add(command)
         return {}
+
+    def _rewind(self, command: Rewind) -> Json:
+        trainer = self.require_trainer(command.trainer, command.incarnation)
+        if (state := self.state()) in ("done", "failed"):
+            raise RefusedError(409, f"the job is {state}: nothing is trained again", "state")
+        rewinds = Rewinds(self._registry, self.trainers, self._queue, self.rollbacks)
+        return rewinds.execute(trainer, command)
 
     def _take_over(self, _: TakeOver) -> Json:
         self._takeover.begin()
@@ -282,6 +308,15 @@ class Ledger:
     def complete(self) -> bool:
         """Whether all data sets are done, see `TaskQueue.complete`."""
         return self._queue.complete
+
+    def failing(self) -> Iterator[FailingTask]:
+        """The failed tasks that wait for their pause, or for another trainer."""
+        return self._leases.failing()
+
+    @property
+    def ticket(self) -> str:
+        """The ticket with which a trainer writes a checkpoint now, or ""."""
+        return self._checkpoints.ticket
 
     def directive(self) -> str:
         """The instruction in answers to heartbeats and joins: "work" or "stop"."""
@@ -363,10 +398,3 @@ class Ledger:
         self._leases.load(dumped, self.trainers)
         self._takeover.load(dumped)
         self._checkpoints.load(dumped)
-
-
-def _lost_with_process(join: Join, trainer: Trainer) -> dict[str, int]:
-    """Trained records of a replaced process, without tasks that the next one holds or reports."""
-    reported = {lease.task: lease.attempt for lease in join.held}
-    reported |= {done.task: done.attempt for done in join.done}
-    return {t: n for t, n in join.trained.items() if trainer.leases.get(t, -1) != reported.get(t)}

@@ -3,17 +3,25 @@
 None of this is in the journal: after a restart each trainer gets the full time to call again.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from master.bounds import capped
 from master.commands import Expire
 
+_LEAST_PACE_S = 0.25
+_HEARTBEATS_PER_S = 250.0
+"""Of all trainers together: those of a large job send theirs less often."""
 _SMOOTHING = 0.2
 _STUCK_TIMES = 20.0
-"""A trainer is stuck when it makes no progress for this many times the usual duration of a task."""
+"""A trainer is stuck when it makes no progress for this many times the usual duration of a task,"""
+_LONGEST_TIMES = 3.0
+"""and for this many times the longest."""
+FIRST_STUCK_S = 900.0
+"""Limit for a kind of task of which none was done: a first step may compile for minutes."""
 LEAST_STUCK_S = 120.0
 MOST_STUCK_S = 3_600.0
+"""Limit of the first rule: a healthy task may take longer, and is not taken away."""
 
 
 @dataclass(slots=True)
@@ -30,22 +38,51 @@ class TrainerActivity:
     """Tasks that it leases but does not list in its heartbeats -> since when."""
 
 
+@dataclass(slots=True)
+class TaskTimes:
+    """How long tasks of one kind take."""
+
+    usual_s: float
+    """Smoothed; follows the newest by a fifth."""
+    longest_s: float
+
+    def add(self, took_s: float) -> None:
+        """Adds a task that was done."""
+        self.usual_s += _SMOOTHING * (took_s - self.usual_s)
+        self.longest_s = max(self.longest_s, took_s)
+
+    @property
+    def limit_s(self) -> float:
+        """How long a trainer may hold such a task without any progress."""
+        usual_s = min(MOST_STUCK_S, _STUCK_TIMES * self.usual_s)
+        return max(LEAST_STUCK_S, usual_s, _LONGEST_TIMES * self.longest_s)
+
+
 class Liveness:
     """Heartbeats and progress of all trainers of a job."""
 
     def __init__(self, heartbeat_s: float, missed: int = 3) -> None:
         """Trainers count as dead after `missed` heartbeats in a row that did not arrive."""
         self.heartbeat_s = heartbeat_s
-        self._timeout_s = heartbeat_s * missed
+        self._missed = missed
         self._activities: dict[str, TrainerActivity] = {}
-        self.task_s: float | None = None
-        """The usual duration of a task, smoothed; None until one was done."""
+        self.task_times: dict[str, TaskTimes] = {}
+        """By kind of task: an evaluation takes another time than training."""
 
     @property
-    def lease_s(self) -> float:
-        """How long a trainer may hold tasks without any progress."""
-        usual_s = (self.task_s or 0.0) * _STUCK_TIMES
-        return min(MOST_STUCK_S, max(LEAST_STUCK_S, usual_s))
+    def pace_s(self) -> float:
+        """The least time between two heartbeats of a trainer, also where its steps are shorter."""
+        least_s = min(_LEAST_PACE_S, self.heartbeat_s)
+        return max(least_s, len(self._activities) / _HEARTBEATS_PER_S)
+
+    @property
+    def _timeout_s(self) -> float:
+        return self._missed * max(self.heartbeat_s, self.pace_s)
+
+    def lease_s(self, kinds: Iterable[str]) -> float:
+        """How long a trainer may hold tasks of these kinds without any progress."""
+        times = (self.task_times.get(kind) for kind in kinds)
+        return max((FIRST_STUCK_S if t is None else t.limit_s for t in times), default=0.0)
 
     def record_call(self, trainer: str, now_s: float) -> TrainerActivity:
         """Records a call of a trainer."""
@@ -92,14 +129,20 @@ class Liveness:
         }
         return sorted(leaked)
 
-    def record_acknowledged(self, trainer: str, tasks: list[str], now_s: float) -> None:
-        """Records that acknowledgements of a trainer were accepted."""
+    def record_acknowledged(self, trainer: str, tasks: Mapping[str, str], now_s: float) -> None:
+        """Records that acknowledgements of a trainer were accepted.
+
+        Args:
+            trainer: Its name.
+            tasks: The tasks, with their kinds.
+            now_s: The time of the call.
+        """
         activity = self.record_call(trainer, now_s)
         if not tasks:
             return
         took_s = (now_s - activity.acknowledged_s) / len(tasks)
-        usual_s = took_s if self.task_s is None else self.task_s
-        self.task_s = usual_s + _SMOOTHING * (took_s - usual_s)
+        for kind in set(tasks.values()):
+            self.task_times.setdefault(kind, TaskTimes(took_s, took_s)).add(took_s)
         activity.acknowledged_s = activity.progress_s = now_s
         for task in tasks:
             activity.trained.pop(task, None)
@@ -130,19 +173,21 @@ class Liveness:
         """Starts over after a restart, as if each trainer had just called."""
         self._activities = {name: TrainerActivity(now_s, now_s, now_s) for name in trainers}
 
-    def expiry_command(self, has_leases: dict[str, bool], now_s: float) -> Expire | None:
+    def expiry_command(
+        self, held_kinds: Mapping[str, Collection[str]], now_s: float
+    ) -> Expire | None:
         """The ledger's command that expires dead and stuck trainers; None where there are none.
 
         Args:
-            has_leases: Trainer -> whether it leases tasks.
+            held_kinds: Trainer -> kinds of the tasks that it leases.
             now_s: The time, of the same clock as all others.
         """
         dead, stuck = {}, {}
-        for name, leases in has_leases.items():
+        for name, kinds in held_kinds.items():
             activity = self._activities.get(name) or self.record_call(name, now_s)
             if now_s - activity.last_call_s > self._timeout_s:
                 dead[name] = self.trained_records(name)
-            elif leases and now_s - activity.progress_s > self.lease_s:
+            elif kinds and now_s - activity.progress_s > self.lease_s(kinds):
                 stuck[name] = self.trained_records(name)
         if not dead and not stuck:
             return None

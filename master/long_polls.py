@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from master.membership import MemberId
 from master.protocol import RendezvousPoll
 from master.rendezvous import Rendezvous
 from master.types import Json
@@ -13,7 +14,11 @@ from runtime.logs import keys
 
 log = logging.getLogger(__name__)
 
+IsClosed = Callable[[], bool]
+"""Whether the caller has closed its connection."""
 _LEAST_PAUSE_S = 0.002
+_LOOKS_S = 0.05
+"""How often connections of members are looked at that have not answered a probe."""
 
 
 @dataclass(slots=True, eq=False)
@@ -27,24 +32,43 @@ class _WaitingPoll:
 class LongPolls:
     """The waiting calls of one job's rendezvous; everything runs in one asyncio loop."""
 
-    def __init__(self, rendezvous: Rendezvous, clock_s: Callable[[], float]) -> None:
-        self._rendezvous = rendezvous
+    def __init__(
+        self,
+        rendezvous: Rendezvous,
+        clock_s: Callable[[], float],
+        on_news: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Takes a rendezvous.
+
+        Args:
+            rendezvous: It.
+            clock_s: A monotonic clock.
+            on_news: Called after each change of the rendezvous for which calls wait.
+        """
+        self._rendezvous, self._on_news = rendezvous, on_news
         self._clock_s = clock_s
         self._polls: set[_WaitingPoll] = set()
+        self._connections: dict[MemberId, IsClosed] = {}
+        """The connection of each member's newest call that waited."""
         self._changed = asyncio.Event()
         self._ended = False
+        self._published = rendezvous.news
 
     @property
     def waiting(self) -> int:
         """How many calls wait for an answer."""
         return len(self._polls)
 
-    async def poll(self, call: RendezvousPoll) -> Json:
+    async def poll(self, call: RendezvousPoll, is_closed: IsClosed) -> Json:
         """Answers a call, see the protocol: at once where there is news, else as soon as there is."""
         rendezvous = self._rendezvous
+        changes = rendezvous.changes
+        if call.wait_s:
+            self._connections[call.trainer, call.incarnation] = is_closed
         rendezvous.call(call, self._clock_s())
-        self._changed.set()
-        self._publish()
+        if rendezvous.changes != changes:
+            self._changed.set()
+            self._publish()
         if call.wait_s and not rendezvous.has_answer(call) and not self._ended:
             await self._wait(call)
         return rendezvous.answer(call)
@@ -63,14 +87,29 @@ class LongPolls:
     async def run(self) -> None:
         """Calls the rendezvous whenever something is due, until it is cancelled."""
         while True:
-            next_s = self._rendezvous.next_s()
-            pause_s = None if next_s is None else max(_LEAST_PAUSE_S, next_s - self._clock_s())
+            pause_s = self._pause_s()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):  # `wait_for` of 3.11 may lose a cancellation
                     await self._changed.wait()
             self._changed.clear()
+            self._look_at_connections()
             self._rendezvous.tick(self._clock_s())
             self._publish()
+
+    def _pause_s(self) -> float | None:
+        next_s = self._rendezvous.next_s()
+        pause_s = None if next_s is None else max(_LEAST_PAUSE_S, next_s - self._clock_s())
+        if pause_s is not None and self._rendezvous.awaited():
+            return min(pause_s, _LOOKS_S)
+        return pause_s
+
+    def _look_at_connections(self) -> None:
+        """Finds members that died after their call was answered, as by the probe for them."""
+        for member_id in self._rendezvous.awaited():
+            is_closed = self._connections.get(member_id)
+            if is_closed is not None and is_closed():
+                del self._connections[member_id]
+                self._rendezvous.disconnected(*member_id, self._clock_s())
 
     def end(self) -> None:
         """Answers all waiting calls; later ones do not wait."""
@@ -96,9 +135,14 @@ class LongPolls:
 
     def _publish(self) -> None:
         """Wakes the calls that have an answer now, and logs the events of the rendezvous."""
-        for poll in self._polls:
-            if self._rendezvous.has_answer(poll.call):
-                poll.woken.set()
+        if self._rendezvous.news != self._published:
+            self._published = self._rendezvous.news
+            self._on_news()
+            in_round = self._rendezvous.round.has
+            self._connections = {k: v for k, v in self._connections.items() if in_round(k)}
+            for poll in self._polls:
+                if self._rendezvous.has_answer(poll.call):
+                    poll.woken.set()
         events, self._rendezvous.events = self._rendezvous.events, []
         for event, fields in events:
             log.info(event, extra=keys(**fields))

@@ -1,6 +1,6 @@
 """Which members of a rendezvous are alive, by their calls and by probes. Pure; time is passed in."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,17 +11,21 @@ MemberId = tuple[str, str]
 
 SILENT_S = 3.0
 """A member that has not called for this long is dropped; polls wait 1 s."""
-PROBE_S = 1.0
+PROBE_S = 0.7
 """All members must answer a probe within this time."""
-DISCONNECTED_S = 0.3
+DISCONNECTED_S = 0.2
 """A member whose poll was cut off must call again within this time: a killed process does not."""
-SUSPICIOUS_S = 0.75
+SUSPICIOUS_S = 0.5
 """A member that waits this long for the others may wait for one that is frozen."""
 _BETWEEN_PROBES_S = 2.0
 """Least time between probes for waiting alone: steps may take as long."""
+_MOST_ANSWERS_PER_S = 200.0
+"""Answers to probes for waiting alone, of all members together."""
 _MOST_LIMIT_S = 30.0
 _SLACK_S = 2.0
 _MOST_REMEMBERED = 1024
+_POLLS_PER_S = 100.0
+_LEAST_POLL_S, MOST_POLL_S = 1.0, 10.0
 
 
 class Slot(NamedTuple):
@@ -30,6 +34,8 @@ class Slot(NamedTuple):
     trainer: str
     incarnation: str
     address: str
+    extra: str = ""
+    """What the member told the others with this round."""
 
     @property
     def member_id(self) -> MemberId:
@@ -82,8 +88,24 @@ class Member:
         self.waiting_s = call.waiting_s
         if call.busy:
             self.busy_s = now_s
+        if call.extra != self.slot.extra:
+            self.slot = self.slot._replace(extra=call.extra)
         if call.probe == probe:
             self.probe = probe
+
+    def has_news(self, call: RendezvousPoll) -> bool:
+        """Whether a call says more than that it is alive; its time limits then only end later."""
+        reported = (
+            call.at,
+            call.ready and call.at > self.ready_at,
+            call.broken and call.at > self.broken_at,
+            call.extra,
+            call.waiting_s > 0,
+            call.wait_s or self.poll_s,
+        )
+        known = (self.at, False, False, self.slot.extra, bool(self.waiting_s), self.poll_s)
+        is_first = self.waiting_s is None
+        return is_first or reported != known or call.waiting_s >= SUSPICIOUS_S
 
     def deadline_s(self, probe: "Probe") -> float:
         """When it counts as dead, unless it calls before."""
@@ -113,38 +135,48 @@ class Probe:
         self.number = 0
         self.since_s = 0.0
         """Since when answers are awaited."""
-        self._open = False
-        """Whether any answers are awaited."""
+        self.awaited: set[str] = set()
+        """Trainers that have not answered yet."""
         self._requested = False
         self._newest_s = float("-inf")
 
     @property
     def in_progress(self) -> bool:
         """Whether it is not known yet which members are alive."""
-        return self._requested or self._open
+        return self._requested or bool(self.awaited)
 
     def awaits(self, member: Member) -> bool:
         """Whether a member has not answered yet."""
-        return self._open and member.probe != self.number
+        return member.slot.trainer in self.awaited
 
     def request(self) -> None:
         """Starts a probe, at once or after the one in progress: a member cannot continue."""
         self._requested = True
 
-    def suspect(self, waiting_s: float, now_s: float) -> None:
-        """Requests a probe if a member has waited for long and the last probe is not recent."""
-        rested = now_s >= self._newest_s + _BETWEEN_PROBES_S
-        if waiting_s >= SUSPICIOUS_S and rested and not self.in_progress:
+    def suspect(self, waiting_s: float, members: int, now_s: float) -> None:
+        """Requests a probe if a member has waited for long and the last probe is not recent.
+
+        Args:
+            waiting_s: How long a member has waited for the others.
+            members: How many members there are: each of them answers a probe.
+            now_s: The time.
+        """
+        pause_s = max(_BETWEEN_PROBES_S, members / _MOST_ANSWERS_PER_S)
+        if waiting_s >= SUSPICIOUS_S and now_s >= self._newest_s + pause_s and not self.in_progress:
             self._requested = True
 
-    def advance(self, members: Collection[Member], now_s: float) -> None:
-        """Ends when all remaining members have answered; begins where one is requested."""
-        if self._open and not any(map(self.awaits, members)):
-            self._open = False
-        if self._requested and not self._open:
-            self.number += 1
-            self.since_s = self._newest_s = now_s
-            self._open, self._requested = True, False
+    def settle(self, trainer: str) -> None:
+        """Awaits no (more) answer of a trainer: it has answered, or is no member any more."""
+        self.awaited.discard(trainer)
+
+    def advance(self, live: Mapping[str, Member], now_s: float) -> bool:
+        """Begins a probe where one is requested and none is in progress; whether one began."""
+        if self.awaited or not self._requested:
+            return False
+        self.number += 1
+        self.since_s = self._newest_s = now_s
+        self.awaited, self._requested = set(live), False
+        return True
 
 
 class BoundedMemory:
@@ -170,6 +202,11 @@ class BoundedMemory:
     def forget(self, member_id: MemberId) -> None:
         """Forgets a process, if it is there."""
         self._values.pop(member_id, None)
+
+
+def poll_pace_s(members: int) -> float:
+    """How long a poll of a member waits at the master: few members call each second, many later."""
+    return min(MOST_POLL_S, max(_LEAST_POLL_S, members / _POLLS_PER_S))
 
 
 def earliest(times_s: Iterable[float | None]) -> float | None:

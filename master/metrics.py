@@ -8,8 +8,10 @@ _TOTALS = {
     "lost_records_total": "Records that were trained and lost with their trainer.",
     "trained_again_records_total": "Records that two trainers acknowledged.",
     "rollbacks_total": "Rollbacks of the model's state.",
+    "redone_records_total": "Records that are trained again after rollbacks.",
 }
 """Counters that the status has as one number: their meaning by name."""
+_RECORDS = "Records by their tasks' outcome; those that are trained again count again."
 _LOSS = "{} lost by rollbacks of the model's state; reports of trainers may also lower it."
 
 
@@ -30,9 +32,7 @@ class MasterMetrics:
         self._round = metrics.gauge("rendezvous_round", "Number of the newest round.")
         self._rollback_steps = metrics.gauge("rollback_lost_steps", _LOSS.format("Steps"))
         self._rollback_records = metrics.gauge("rollback_lost_records", _LOSS.format("Records"))
-        metrics.totals(
-            "records_total", "Records by their tasks' outcome.", "outcome", lambda: self._records
-        )
+        metrics.totals("records_total", _RECORDS, "outcome", lambda: self._records)
         self._totals = metrics.scraped_totals(_TOTALS)
 
     def text(self, status: Json) -> bytes:
@@ -45,6 +45,8 @@ class MasterMetrics:
             outcome: sum(dataset[f"{outcome}_records"] for dataset in datasets)
             for outcome in ("done", "dropped")
         }
+        redone = sum(dataset["redone_records"] for dataset in datasets)
+        self._records["done"] += redone  # a counter does not go back with the model
         self._trainers.set(len(status["trainers"]))
         self._generation.set(status["generation"])
         self._members.set(len(status["rendezvous"]["members"]))
@@ -56,5 +58,6 @@ class MasterMetrics:
             "lost_records_total": status["lost_records"],
             "trained_again_records_total": status["trained_again_records"],
             "rollbacks_total": rollbacks["count"],
+            "redone_records_total": redone,
         }
         return self.metrics.text()

@@ -4,10 +4,14 @@ from functools import cache
 
 from pydantic.json_schema import models_json_schema
 
-from master import protocol
+from master import key_protocol, protocol, rewind_protocol
 from master.types import Json
 from runtime.call_checks import MAX_DIGITS
 
+_ABOUT = (
+    f"Data of one job. A caller whose header {protocol.VERSION_HEADER} is a newer version may send "
+    "fields that are not described here: they are ignored. From others they are refused."
+)
 _NAME = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.:-]*$", "maxLength": 253}
 _CALLS = (
     ("post", "/v1/join", protocol.JoinRequest, "A trainer begins, or connects to a new master."),
@@ -25,6 +29,12 @@ _CALLS = (
     ),
     ("post", "/v1/work", protocol.WorkRequest, "Acknowledges and leases."),
     ("post", "/v1/heartbeat", protocol.HeartbeatRequest, "A trainer is alive."),
+    (
+        "post",
+        "/v1/heartbeats",
+        protocol.HeartbeatsRequest,
+        "Several trainers are alive; an answer or an error for each.",
+    ),
     ("post", "/v1/leave", protocol.LeaveRequest, "A trainer ends."),
     ("post", "/v1/checkpoints", protocol.CheckpointRequest, "Asks to save a checkpoint."),
     (
@@ -46,7 +56,17 @@ _CALLS = (
         protocol.RendezvousLeave,
         "Excludes a member from later rounds.",
     ),
+    ("post", "/v1/rounds/keys/set", key_protocol.KeySet, "Sets a key of a round."),
+    ("post", "/v1/rounds/keys/add", key_protocol.KeyAdd, "Adds to a counter of a round."),
+    (
+        "post",
+        "/v1/rounds/keys/get",
+        key_protocol.KeyGet,
+        "Reads keys of a round; waits until all are set.",
+    ),
     ("post", "/v1/fail", protocol.JobFailure, "The job fails."),
+    ("post", "/v1/position", rewind_protocol.PositionRequest, "The position in a data set."),
+    ("post", "/v1/rewind", rewind_protocol.RewindRequest, "Sets the data back with the model."),
     ("post", "/v1/setbacks", protocol.RollbackReport, "Work was lost with the model's state."),
 )
 _QUERIES = (
@@ -65,8 +85,9 @@ _ERRORS = {
     "404": "Not joined (field trainer), or it does not exist.",
     "408": "The body did not arrive in time.",
     "415": "The body is compressed.",
-    "409": "Replaced, described differently, of another program, or not the newest model.",
-    "413": "The body is too long.",
+    "409": "Replaced, described differently, of another program, or not the newest model; or the "
+    "round is over.",
+    "413": "The body is too long, or there is no room for a key.",
     "422": "A field is wrong; the answer names it.",
     "507": "The journal cannot be written now: try again.",
 }
@@ -85,7 +106,7 @@ def description() -> Json:
         paths.setdefault(path, {})["get"] = _operation(path, summary, None, secured=secured)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "EDL master", "version": "1", "description": "Data of one job."},
+        "info": {"title": "EDL master", "version": str(protocol.VERSION), "description": _ABOUT},
         "paths": paths,
         "components": {
             "schemas": {**schemas["$defs"], "Error": _error()},

@@ -28,16 +28,18 @@ def render(status: Json) -> str:
         _datasets(status["datasets"]),
         _trainers(status["trainers"]),
         _rendezvous(status["rendezvous"]),
-        _rollbacks(status["setbacks"]),
+        _rollbacks(status),
         _ledger(status),
     ]
     return "".join(parts)
 
 
 def _reason(status: Json) -> str:
-    if not status["reason"]:
-        return ""
-    return f"<p class=bad>{escape(status['reason'])}</p>"
+    texts = [status["reason"]] if status["reason"] else []
+    for name, dataset in status["datasets"].items():
+        if dataset["outage"]:
+            texts.append(f"{name} cannot be read, trainers wait: {dataset['outage']}")
+    return "".join(f"<p class=bad>{escape(text)}</p>" for text in texts)
 
 
 def _datasets(datasets: Json) -> str:
@@ -90,9 +92,11 @@ def _rendezvous(round_: Json) -> str:
     )
 
 
-def _rollbacks(rollbacks: Json) -> str:
+def _rollbacks(status: Json) -> str:
+    rollbacks = status["setbacks"]
     if not rollbacks["count"]:
         return ""
+    redone = sum(dataset["redone_records"] for dataset in status["datasets"].values())
     lines = "".join(
         f"<li>{escape(event['by'])}: {escape(event['reason'])} "
         f"({event['steps']:,} steps, {event['records']:,} records)</li>"
@@ -101,7 +105,8 @@ def _rollbacks(rollbacks: Json) -> str:
     return (
         f"<h2>Rollbacks</h2><p class=note>{rollbacks['steps']:,} steps and "
         f"{rollbacks['records']:,} records were lost with the model's state, in "
-        f"{rollbacks['count']:,} rollbacks: they are trained again.</p><ul>{lines}</ul>"
+        f"{rollbacks['count']:,} rollbacks; the data was set back by {redone:,} records, which are "
+        f"trained again.</p><ul>{lines}</ul>"
     )
 
 

@@ -12,6 +12,11 @@ from master.bounds import MOST, MOST_EVALUATIONS
 from master.types import Json
 from runtime.call_checks import Body, check_body
 
+VERSION = 3
+"""Grows when calls get fields that an older master would not know. A caller of a newer version, by
+the header `VERSION_HEADER`, may send fields that this master does not know: it ignores them."""
+VERSION_HEADER = "EDL-Protocol"
+_MOST_VERSION_DIGITS = 6
 MOST_BYTES = 8 << 20
 """Bytes of a call's body."""
 MOST_WAIT_S = 30.0
@@ -31,13 +36,14 @@ def _finite(value: float | None) -> float | None:
 
 Metric = Annotated[Annotated[float, Field(allow_inf_nan=True)] | None, AfterValidator(_finite)]
 MetricName = Annotated[str, Field(max_length=64)]
-MOST_METRICS = 64
-"""Metrics of a task."""
+MOST_METRICS = 512
+"""Metrics of a task: a histogram of scores in 200 bins is 400 of them."""
 MOST_MEMBERS = 4096
 RoundNumber = Annotated[int, Field(ge=0, le=1 << 52)]
 Address = Annotated[str, Field(max_length=300, pattern=r"^[^\s\x00-\x1f]+:[0-9]{1,5}$")]
 CodeName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
 CodeText = Annotated[str, Field(max_length=300)]
+Extra = Annotated[str, Field(max_length=1024, pattern=r"^[\x20-\x7e]*$")]
 Reason = Annotated[str, Field(min_length=1, max_length=2000)]
 
 
@@ -51,7 +57,9 @@ class _Body(BaseModel):
     )
 
 
-class _ProcessRequest(_Body):
+class ProcessRequest(_Body):
+    """A call of one process of a trainer."""
+
     trainer: Name
     """The trainer's name, the same for every process that replaces it."""
     incarnation: Name
@@ -86,6 +94,10 @@ class FailedTask(LeaseRef):
     error: Text
     record: Count | None = None
     """The record at fault, where it is known."""
+    transient: bool = False
+    """Whether the storage failed, and not the data: the same read may work later."""
+    counted: Count = 0
+    """Records of its front that were trained, and are counted."""
 
 
 class HeldLease(LeaseRef):
@@ -93,6 +105,16 @@ class HeldLease(LeaseRef):
 
     trained: Count = 0
     """Records trained and not acknowledged."""
+
+
+class ReturnedLease(HeldLease):
+    """A lease that its trainer gives up."""
+
+    counted: Count = 0
+    """The first of these records, which are counted: only the others are leased again."""
+    steps: Count = 0
+    metrics: dict[MetricName, Metric] = Field(default_factory=dict, max_length=MOST_METRICS)
+    """Means over the records that are counted."""
 
 
 class LeadershipClaim(_Body):
@@ -110,7 +132,7 @@ class LeadershipClaim(_Body):
     """Whether the next term begins; False where a leader that seemed dead continues in its own."""
 
 
-class JoinRequest(_ProcessRequest):
+class JoinRequest(ProcessRequest):
     """A trainer begins, or connects to a new master."""
 
     done: list[DoneTask] = Field(default_factory=list)
@@ -139,6 +161,9 @@ class DatasetDescription(_Body):
     epochs: Count = 1
     """For evaluation: rounds that run without a request, with model version 0."""
     shuffle_seed: Annotated[int, Field(ge=-MOST, le=MOST)] | None = None
+    record_order: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    """Set where an epoch permutes records: starts and ends of leases are then places in its order,
+    which trainers compute. It names the method and the files, so that all compute the same."""
     kind: Kind = "training"
     overlap: bool = False
     """Whether an epoch may begin while tasks of the previous one are still leased."""
@@ -179,12 +204,12 @@ class DatasetDescription(_Body):
         return {name: value for name, value in sources.items() if value is not None} | fields
 
 
-class WorkRequest(_ProcessRequest):
+class WorkRequest(ProcessRequest):
     """Acknowledges and leases in one call."""
 
     done: list[DoneTask] = Field(default_factory=list)
     failed: list[FailedTask] = Field(default_factory=list)
-    back: list[HeldLease] = Field(default_factory=list)
+    back: list[ReturnedLease] = Field(default_factory=list)
     """Leases that are returned untrained, or partly trained."""
     want: Annotated[int, Field(ge=0, le=4096)] = 0
     wait_s: Annotated[float, Field(ge=0, le=MOST_WAIT_S)] = 0.0
@@ -196,19 +221,25 @@ class WorkRequest(_ProcessRequest):
     """Number of the call, one more than before; the same one again gets the same answer."""
 
 
-class HeartbeatRequest(_ProcessRequest):
+class HeartbeatRequest(ProcessRequest):
     """A trainer is alive."""
 
     held: list[HeldLease] = Field(default_factory=list)
 
 
-class LeaveRequest(_ProcessRequest):
+class HeartbeatsRequest(_Body):
+    """Several trainers are alive, as processes of one pod; each has an answer or an error."""
+
+    heartbeats: Annotated[list[HeartbeatRequest], Field(min_length=1, max_length=256)]
+
+
+class LeaveRequest(ProcessRequest):
     """A trainer ends; all its leases are returned."""
 
-    back: list[HeldLease] = Field(default_factory=list)
+    back: list[ReturnedLease] = Field(default_factory=list)
 
 
-class TermRequest(_ProcessRequest):
+class TermRequest(ProcessRequest):
     """The leader of a group begins the next term: with other members, in another round."""
 
     dataset: Name
@@ -216,7 +247,7 @@ class TermRequest(_ProcessRequest):
     """The newest term in which its model was trained."""
 
 
-class CheckpointRequest(_ProcessRequest):
+class CheckpointRequest(ProcessRequest):
     """A trainer asks to save a checkpoint."""
 
     newest: Count = 0
@@ -244,6 +275,8 @@ class RoundMember(_Body):
     trainer: Name
     incarnation: Name
     address: Address
+    extra: Extra = ""
+    """What it told the others with the round."""
 
 
 class RoundClaim(_Body):
@@ -254,13 +287,19 @@ class RoundClaim(_Body):
     """By rank."""
 
 
-class RendezvousPoll(_ProcessRequest):
+class RendezvousPoll(ProcessRequest):
     """A member of a synchronous job reports its state, and asks for the newest round."""
 
     address: Address
     """Where the other members reach it."""
     code: Annotated[dict[CodeName, CodeText], Field(max_length=16)] = Field(default_factory=dict)
     """What must be equal for all members: a summary of the program."""
+    extra: Extra = ""
+    """What all members of the next round receive with it, such as a handle of a process group:
+    printable ASCII."""
+    known: bool = False
+    """Whether it is a member of the round `seen` and knows all others: the answer leaves them out,
+    and asks for the `claim` where the master does not know that round."""
     seen: RoundNumber = 0
     """The newest round that it knows."""
     at: RoundNumber = 0
@@ -278,17 +317,17 @@ class RendezvousPoll(_ProcessRequest):
     probe: Count = 0
     """The newest probe number that it received."""
     claim: RoundClaim | None = None
-    """Its round, for a master that has just started."""
+    """Its round, for a master that has just started; with `known`, only when it is asked for."""
     wait_s: Annotated[float, Field(ge=0, le=MOST_WAIT_S)] = 0.0
     """How long to wait for news; a member that does not call for 2 s more, and 3 s at least, is
     dropped."""
 
 
-class RendezvousLeave(_ProcessRequest):
+class RendezvousLeave(ProcessRequest):
     """Excludes a member from later rounds."""
 
 
-class JobFailure(_ProcessRequest):
+class JobFailure(ProcessRequest):
     """A trainer ends the job."""
 
     reason: Reason
@@ -307,7 +346,7 @@ class RollbackShare(_Body):
     pending_records: Count = 0
 
 
-class RollbackReport(_ProcessRequest):
+class RollbackReport(ProcessRequest):
     """Work was lost together with the model's state."""
 
     event: Name
@@ -319,9 +358,17 @@ class RollbackReport(_ProcessRequest):
     share: RollbackShare | None = None
 
 
-def check(kind: type[Body], raw: bytes) -> Body:
-    """Reads a body; raises like `runtime.call_checks.check_body`."""
-    return check_body(kind, raw, _RULED)
+def check(kind: type[Body], raw: bytes, version: str = "") -> Body:
+    """Reads a body; raises like `runtime.call_checks.check_body`.
+
+    Args:
+        kind: Its class.
+        raw: Its bytes.
+        version: The caller's version, as in `VERSION_HEADER`; "" where it sent none.
+    """
+    is_number = version.isascii() and version.isdecimal() and len(version) <= _MOST_VERSION_DIGITS
+    is_newer = is_number and int(version) > VERSION
+    return check_body(kind, raw, _RULED, ignores_unknown=is_newer)
 
 
 _RULED = ("epochs", "records", "files")

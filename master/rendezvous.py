@@ -6,10 +6,19 @@ and nothing is logged; the caller may log `events`. Not in the journal: after a 
 report their round.
 """
 
-from master.bounds import MOST_AHEAD, check_assigned
-from master.membership import BoundedMemory, Member, MemberId, Probe, Slot, earliest
+from master.member_checks import check_code, check_numbers
+from master.membership import (
+    PROBE_S,
+    BoundedMemory,
+    Member,
+    MemberId,
+    Probe,
+    Slot,
+    earliest,
+    poll_pace_s,
+)
 from master.protocol import RendezvousPoll
-from master.round import Round
+from master.round import FORMING_S, Round
 from master.types import Json
 from runtime.call_checks import RefusedError
 
@@ -17,14 +26,13 @@ WINDOW_S = 0.2
 """A round is proclaimed this long after the last change ..."""
 MOST_WINDOW_S = 1.0
 """... and at most this long after the first."""
+VOID_WINDOW_S = 0.1
+"""The window where the round cannot continue, ..."""
 SHORT_WINDOW_S = 0.05
-"""The window where all remaining members wait for the next round."""
+"""... and where moreover all remaining members wait for the next one."""
 SETTLE_S = 3.0
 """How long a restarted master waits for a member that knows the round."""
 STUCK_S = 120.0
-MOST_CLAIMED = 1 << 51
-"""The newest round that is accepted by a master that knows of none. Calls report rounds up to
-2^52."""
 
 
 class Rendezvous:
@@ -48,12 +56,18 @@ class Rendezvous:
         self.round = Round(0, (), now_s)
         self.void = 0
         """The newest round that cannot continue."""
-        self._inherited = False
+        self.inherited = False
         """Whether the round is one of a previous master."""
         self._floor = 0
         """The newest round that any member has reported."""
         self._first_s: float | None = None
         self._last_s: float | None = None
+        self._advanced_s = now_s
+        self._deadline_s = float("inf")
+        """No member counts as dead before this time, unless something is noted that changes it."""
+        self._composition_changed = True
+        self.changes = 0
+        """Grows with each call that others may have to know of, or that changes what is due."""
         self._probe = Probe()
         self._code: dict[str, str] | None = None
         """The code of all members; None until one has reported it."""
@@ -74,8 +88,10 @@ class Rendezvous:
             RefusedError: The member runs another program, was replaced by a newer process, or
                 reports a round that no master can have proclaimed.
         """
+        if self._lacks_claim(call):
+            return
         member_id = call.trainer, call.incarnation
-        self._check_numbers(call)
+        check_numbers(call, max(self.round.number, self._floor))
         self._adopt_claim(call, now_s)
         if member_id in self._replaced:
             raise RefusedError(
@@ -91,11 +107,17 @@ class Rendezvous:
             if member_id in self._left or not self._may_enter(member_id, call):
                 return
             member = self._add_member(call, now_s)
+        elif not (member.has_news(call) or self._probe.awaits(member)):
+            member.record_call(call, self._probe.number, now_s)
+            return  # it is alive, and nothing else: most calls of a large job are such
         was_usable = self.round.is_usable(member)
         member.record_call(call, self._probe.number, now_s)
+        if member.probe == self._probe.number:
+            self._probe.settle(call.trainer)
+        self._expect_silence(member)
         if was_usable and not self.round.is_usable(member):
             self._note_broken(now_s)
-        if self.round.has(member.slot.member_id):
+        if self.round.has(member_id):
             self._check_waiting(member, now_s)
         self._advance(now_s)
 
@@ -104,8 +126,7 @@ class Rendezvous:
         member = self._live.get(trainer)
         self._left.add((trainer, incarnation))
         if member is not None and member.slot.incarnation == incarnation:
-            del self._live[trainer]
-            self._note_change(now_s)
+            self._remove(member, now_s)
             self._advance(now_s)
 
     def disconnected(self, trainer: str, incarnation: str, now_s: float) -> None:
@@ -113,16 +134,28 @@ class Rendezvous:
         member = self._live.get(trainer)
         if member is not None and member.slot.incarnation == incarnation:
             member.disconnected_s = now_s
+            self._expect_silence(member)
 
     def tick(self, now_s: float) -> None:
         """Does what is due by now."""
         self._advance(now_s)
+
+    @property
+    def news(self) -> tuple[int, bool, int]:
+        """What waiting calls wait for: it differs whenever one of them may have an answer."""
+        return self.round.number, self.round.formed, self._probe.number
+
+    def awaited(self) -> list[MemberId]:
+        """The members that have not answered the probe in progress."""
+        return [self._live[name].slot.member_id for name in self._probe.awaited]
 
     # -- answers -----------------------------------------------------------------------------
 
     def has_answer(self, call: RendezvousPoll) -> bool:
         """Whether a call is to be answered without more waiting."""
         if self.round.number > call.seen or self._probe.number != call.probe:
+            return True
+        if self._lacks_claim(call):
             return True
         member = self._member(call)
         has_formed = self.round.formed and self.round.number == call.seen
@@ -134,25 +167,25 @@ class Rendezvous:
         member = self._member(call)
         if member is not None and self.round.formed:
             member.formed_sent = self.round.number
+        is_known = call.known and call.seen == self.round.number
         return {
             "round": self.round.number,
-            "members": [slot._asdict() for slot in self.round.slots],
+            **({} if is_known else {"members": self.round.members}),
             "formed": self.round.formed,
             "probe": self._probe.number,
             "dropped": member_id in self._dropped and not self.round.has(member_id),
             "void": self.void,
+            "claim": self._lacks_claim(call),
+            "wait_s": poll_pace_s(len(self._live)),
         }
 
     def report(self) -> Json:
         """The round as the status contains it."""
-        members = [{"trainer": slot.trainer, "rank": i} for i, slot in enumerate(self.round.slots)]
-        return {"round": self.round.number, "formed": self.round.formed, "members": members}
+        return self.round.report()
 
     def next_s(self) -> float | None:
         """When `tick` has something to do, if no member calls before; None if never."""
-        deadlines_s = (member.deadline_s(self._probe) for member in self._live.values())
-        holdups_s = (holdup_s for holdup_s, _ in self.round.holdups(self._live, self._stuck_s))
-        return earliest((*deadlines_s, *holdups_s, self._due_s()))
+        return earliest((self._deadline_s if self._live else None, self._holdup_s(), self._due_s()))
 
     # -- inside: members ---------------------------------------------------------------------
 
@@ -160,38 +193,26 @@ class Rendezvous:
         member = self._live.get(call.trainer)
         return member if member and member.slot.incarnation == call.incarnation else None
 
-    def _check_numbers(self, call: RendezvousPoll) -> None:
-        """Refuses round numbers far beyond all others: later rounds exceed every accepted number.
+    def _lacks_claim(self, call: RendezvousPoll) -> bool:
+        """Whether a call is of a round that this master, which has just started, does not know.
 
-        A master that has just started knows of no round. It accepts any claim up to 2^51, and a
-        call with a claim reports no later round than the claim.
+        It is answered at once and changes nothing: the next one has the claim.
         """
-        newest = max(self.round.number, self._floor)
-        most = newest + MOST_AHEAD
-        claim = call.claim
-        if claim is not None:
-            check_assigned("claim.round", claim.round, most if newest else MOST_CLAIMED)
-            most = max(most, claim.round)
-        check_assigned("seen", call.seen, most)
-        check_assigned("at", call.at, most)
+        return call.known and call.claim is None and call.seen > self.round.number
+
+    def _expect_silence(self, member: Member) -> None:
+        """Notes that the time limit of a member may have changed."""
+        self._deadline_s = min(self._deadline_s, member.deadline_s(self._probe))
+        self.changes += 1
 
     def _check_code(self, call: RendezvousPoll) -> None:
         """Refuses a member whose code differs; the first member's code counts while any lives."""
-        code = call.code
-        others = [member for name, member in self._live.items() if name != call.trainer]
-        if not others or self._code is None:
-            self._code = code
+        if call.code == self._code:
             return
-        for name in sorted({*code, *self._code}):
-            ours, theirs = self._code.get(name), code.get(name)
-            if ours != theirs:
-                raise RefusedError(
-                    409,
-                    f"code.{name} is {theirs!r:.80} with {call.trainer}, but {ours!r:.80} with "
-                    f"{others[0].slot.trainer} and the members that train with it: start all trainers of "
-                    "the job with the same program, or this one once the others have ended",
-                    f"code.{name}",
-                )
+        other = next((name for name in self._live if name != call.trainer), None)
+        if other is not None and self._code is not None:
+            check_code(call, self._code, other)
+        self._code = call.code
 
     def _may_enter(self, member_id: MemberId, call: RendezvousPoll) -> bool:
         """Whether a member may enter (again): not while its main thread makes no progress."""
@@ -199,9 +220,10 @@ class Rendezvous:
         return progress != (call.at, call.ready, call.broken)
 
     def _add_member(self, call: RendezvousPoll, now_s: float) -> Member:
-        slot = Slot(call.trainer, call.incarnation, call.address)
-        old = self._live.pop(slot.trainer, None)
+        slot = Slot(call.trainer, call.incarnation, call.address, call.extra)
+        old = self._live.get(slot.trainer)
         if old is not None:
+            self._remove(old, now_s)
             self._replaced.add(old.slot.member_id)
         patience = self._dropped.get(slot.member_id, 1.0)
         if slot.member_id in self._dropped:
@@ -213,13 +235,17 @@ class Rendezvous:
         self._note_change(now_s)
         return member
 
+    def _remove(self, member: Member, now_s: float) -> None:
+        del self._live[member.slot.trainer]
+        self._probe.settle(member.slot.trainer)
+        self._note_change(now_s)
+
     def _drop(self, member: Member, reason: str, now_s: float) -> None:
         slot = member.slot
-        del self._live[slot.trainer]
+        self._remove(member, now_s)
         self._dropped.add(slot.member_id, member.patience * 2)
         keys = {"trainer": slot.trainer, "why": f"it {reason}"}
         self.events.append(("member was dropped", keys))
-        self._note_change(now_s)
 
     def _halt(self, member: Member, reason: str, now_s: float) -> None:
         """Drops a member whose main thread is stuck; it may return once that makes progress."""
@@ -231,7 +257,7 @@ class Rendezvous:
     def _check_waiting(self, member: Member, now_s: float) -> None:
         """Requests a probe if a member waits; drops those for which it has waited too long."""
         waiting_s = member.waiting_s or 0.0
-        self._probe.suspect(waiting_s, now_s)
+        self._probe.suspect(waiting_s, len(self._live), now_s)
         if waiting_s <= self._stuck_s or member.at < self.round.number:
             return
         usable = [peer for peer in self.round.present(self._live) if self.round.is_usable(peer)]
@@ -251,9 +277,9 @@ class Rendezvous:
         claim = call.claim
         if claim is None or claim.round <= self.round.number:
             return
-        slots = tuple(Slot(m.trainer, m.incarnation, m.address) for m in claim.members)
+        slots = tuple(Slot(**dict(member)) for member in claim.members)
         is_member = (call.trainer, call.incarnation) in {slot.member_id for slot in slots}
-        if not is_member or (self.round.number and not self._inherited):
+        if not is_member or (self.round.number and not self.inherited):
             return
         callers, self._live = self._live, {}
         for slot in slots:
@@ -264,17 +290,24 @@ class Rendezvous:
                 self._live[slot.trainer] = caller or Member(slot, now_s)
         newcomers = {name: caller for name, caller in callers.items() if name not in self._live}
         self._live |= newcomers
+        self._deadline_s = now_s
+        self._composition_changed = True
         self.round = Round(claim.round, slots, now_s)
-        self._inherited = True
+        self.inherited = True
         self.events.append(("round continues", {"round": claim.round, "members": len(slots)}))
 
     def _note_change(self, now_s: float) -> None:
         """Notes a change for which a later round is due."""
+        self.changes += 1
+        self._composition_changed = True
         self._first_s = now_s if self._first_s is None else self._first_s
         self._last_s = now_s
 
     def _note_broken(self, now_s: float) -> None:
         """Requests a probe when the first member cannot continue in the round."""
+        self.changes += 1
+        if self._is_void:
+            return
         broken = [
             member for member in self.round.present(self._live) if not self.round.is_usable(member)
         ]
@@ -282,49 +315,86 @@ class Rendezvous:
             self._probe.request()
             self._note_change(now_s)
 
+    @property
+    def _is_void(self) -> bool:
+        """Whether the round cannot continue."""
+        return self.void >= self.round.number > 0
+
     def _advance(self, now_s: float) -> None:
-        for member in list(self._live.values()):
-            if member.deadline_s(self._probe) <= now_s:
-                self._drop(member, member.drop_reason(self._probe, now_s), now_s)
-        for holdup_s, member in self.round.holdups(self._live, self._stuck_s):
-            if holdup_s <= now_s:
-                self._halt(member, f"was not ready for round {self.round.number}", now_s)
-        self._probe.advance(self._live.values(), now_s)
+        self._advanced_s = max(self._advanced_s, now_s)
+        self._drop_silent(now_s)
+        if self._is_held_up(now_s):
+            for holdup_s, member in self.round.holdups(self._live, self._stuck_s):
+                if holdup_s <= now_s:
+                    self._halt(member, f"was not ready for round {self.round.number}", now_s)
+        if self._probe.advance(self._live, now_s):
+            self._deadline_s = min(self._deadline_s, now_s + PROBE_S)
         self._check_formed()
-        impossible = self.round.is_impossible(self._live, self._left)
-        if impossible:
-            self.void = self.round.number
-        if not impossible and self.round.consists_of(self._live):
-            self._first_s = self._last_s = None
-        elif self._first_s is None:
-            self._note_change(now_s)
+        if self._composition_changed:
+            self._compare(now_s)
         due_s = self._due_s()
         if due_s is not None and due_s <= now_s:
             self._proclaim(now_s)
+
+    def _drop_silent(self, now_s: float) -> None:
+        """Drops the members whose time limit is over."""
+        if now_s < self._deadline_s:
+            return
+        for member in list(self._live.values()):
+            if member.deadline_s(self._probe) <= now_s:
+                self._drop(member, member.drop_reason(self._probe, now_s), now_s)
+        deadlines_s = (member.deadline_s(self._probe) for member in self._live.values())
+        self._deadline_s = min(deadlines_s, default=float("inf"))
+
+    def _is_held_up(self, now_s: float) -> bool:
+        """Whether the round forms for so long that members may have held it up."""
+        return not self.round.formed and now_s >= self.round.since_s + FORMING_S
+
+    def _holdup_s(self) -> float | None:
+        """When a member is to be dropped because it holds the round up, at the earliest."""
+        if self.round.formed or not self.round.slots:
+            return None
+        if not self._is_held_up(self._advanced_s):
+            return self.round.since_s + FORMING_S
+        return earliest(time_s for time_s, _ in self.round.holdups(self._live, self._stuck_s))
+
+    def _compare(self, now_s: float) -> None:
+        """Compares the round with the live members, and notes whether a later one is due."""
+        self._composition_changed = False
+        if self.round.is_impossible(self._live, self._left):
+            self.void = self.round.number
+        if not self._is_void and self.round.consists_of(self._live):
+            self._first_s = self._last_s = None
+        elif self._first_s is None:
+            self._first_s = self._last_s = now_s
 
     def _check_formed(self) -> None:
         """Marks the round as formed once all its members are ready."""
         if not self.round.formed and self.round.is_ready(self._live):
             self.round.formed = True
+            self._composition_changed = True
             self.events.append(("round has formed", {"round": self.round.number}))
 
     def _due_s(self) -> float | None:
         """When the next round is to be proclaimed; None where something else must happen first."""
         if self._first_s is None or self._last_s is None or not self._live:
             return None
-        impossible = self.round.is_impossible(self._live, self._left)
+        impossible = self._is_void
         forming = bool(self.round.number) and not self.round.formed
         if self._probe.in_progress or (forming and not impossible):
             return None
         due_s = min(self._last_s + WINDOW_S, self._first_s + MOST_WINDOW_S)
-        if impossible and self.round.is_idle(self._live):
-            due_s = min(due_s, self._last_s + SHORT_WINDOW_S)
+        if impossible and self.round.includes(self._live):
+            is_idle = self.round.is_idle(self._live)
+            due_s = min(due_s, self._last_s + (SHORT_WINDOW_S if is_idle else VOID_WINDOW_S))
         return due_s if self.round.number else max(due_s, self._settled_s)
 
     def _proclaim(self, now_s: float) -> None:
         number = max(self.round.number, self._floor) + 1
         self.round = Round(number, tuple(member.slot for member in self._live.values()), now_s)
-        self._inherited = False
+        self.inherited = False
+        self.changes += 1
+        self._composition_changed = True
         self._first_s = self._last_s = None
         names = [slot.trainer for slot in self.round.slots]
         self.events.append(("round proclaimed", {"round": number, "trainers": names}))

@@ -47,10 +47,14 @@ class JobRollbacks:
     closed: list[str] = field(default_factory=list)
     """Digests of closed events, the newest last."""
 
-    def add(self, report: Rollback) -> None:
+    def add(self, report: Rollback, redone: int = 0) -> None:
         """Counts an event, or adds to an open one: each trainer first knows only its own part.
 
         A repeated report counts once.
+
+        Args:
+            report: The report.
+            redone: Records that are trained again, because the data was set back with the model.
         """
         name = report.event
         if _digest(name) in self.closed:
@@ -65,6 +69,8 @@ class JobRollbacks:
                 "records": 0,
             }
             self._open(event)
+        if redone:
+            event["redone"] = capped(event.get("redone", 0) + redone)
         cost = _add_report(self.shares[name], report)
         self.steps = capped(self.steps + cost["steps"] - event["steps"])
         self.records = capped(self.records + cost["records"] - event["records"])

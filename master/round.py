@@ -1,9 +1,10 @@
 """A round of the rendezvous: its members, and what keeps them from training together. Pure."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from master.membership import BoundedMemory, Member, MemberId, Slot
+from master.types import Json
 
 FORMING_S = 60.0
 """Members that have not reached a round by then hold up all others: they are dropped. One that
@@ -11,6 +12,9 @@ has reached it may take as long as for a step."""
 
 LiveMembers = Mapping[str, Member]
 """All live members of a job by trainer, also those that are not in the round."""
+
+_Differs = Callable[[Member | None, int], bool]
+"""Whether the live member of a slot's trainer, or none, differs; with the slot's rank."""
 
 
 @dataclass(slots=True)
@@ -25,10 +29,24 @@ class Round:
     """Whether all members were ready in it."""
     deadlocked: bool = False
     """Whether all members wait for each other."""
-    _member_ids: frozenset[MemberId] = frozenset()
+    members: list[Json] = field(init=False)
+    """As answers contain them, by rank."""
+    _member_ids: frozenset[MemberId] = field(init=False)
+    _ready_ranks: int = field(default=0, init=False)
+    """The members of all lower ranks were ready when that was last checked, ..."""
+    _idle_ranks: int = field(default=0, init=False)
+    """... and these idle: the check of a large round begins at the first that was not."""
 
     def __post_init__(self) -> None:
         self._member_ids = frozenset(slot.member_id for slot in self.slots)
+        self.members = [
+            {name: text for name, text in slot._asdict().items() if text} for slot in self.slots
+        ]
+
+    def report(self) -> Json:
+        """The round as the status contains it."""
+        members = [{"trainer": slot.trainer, "rank": i} for i, slot in enumerate(self.slots)]
+        return {"round": self.number, "formed": self.formed, "members": members}
 
     def has(self, member_id: MemberId) -> bool:
         """Whether a process is in it."""
@@ -36,7 +54,7 @@ class Round:
 
     def consists_of(self, live: LiveMembers) -> bool:
         """Whether exactly the live members are in it."""
-        return self._member_ids == {member.slot.member_id for member in live.values()}
+        return len(live) == len(self.slots) and self.includes(live)
 
     def includes(self, live: LiveMembers) -> bool:
         """Whether all live members are in it: there are no newcomers."""
@@ -55,10 +73,28 @@ class Round:
 
     def is_ready(self, live: LiveMembers) -> bool:
         """Whether all its members are ready to train."""
-        present = self.present(live)
-        if not present or len(present) < len(self.slots):
+        self._ready_ranks = self._first(self._ready_ranks, live, self._is_not_ready)
+        return 0 < len(self.slots) == self._ready_ranks
+
+    def _first(self, rank: int, live: LiveMembers, differs: _Differs) -> int:
+        """The first rank from `rank` on whose member differs, or of all where there is none."""
+        count = len(self.slots)
+        for begin in (rank, 0):
+            ranks = range(begin, count)
+            rank = next((i for i in ranks if differs(live.get(self.slots[i].trainer), i)), count)
+            if rank < count:
+                break
+        return rank
+
+    def _is_not_ready(self, member: Member | None, rank: int) -> bool:
+        if member is None or member.slot.member_id != self.slots[rank].member_id:
+            return True
+        return member.ready_at < self.number or not self.is_usable(member)
+
+    def _is_active(self, member: Member | None, rank: int) -> bool:
+        if member is None or member.slot.member_id != self.slots[rank].member_id:
             return False
-        return all(m.ready_at >= self.number and self.is_usable(m) for m in present)
+        return not member.waiting_s and self.is_usable(member)
 
     def is_impossible(self, live: LiveMembers, leavers: BoundedMemory) -> bool:
         """Whether the round cannot continue.
@@ -77,9 +113,9 @@ class Round:
         return any(True for _ in missing_ids)
 
     def is_idle(self, live: LiveMembers) -> bool:
-        """Whether there are no newcomers, and each member waits or cannot continue."""
-        present = self.present(live)
-        return self.includes(live) and all(m.waiting_s or not self.is_usable(m) for m in present)
+        """Whether each member waits or cannot continue."""
+        self._idle_ranks = self._first(self._idle_ranks, live, self._is_active)
+        return self._idle_ranks == len(self.slots)
 
     def holdups(self, live: LiveMembers, stuck_s: float) -> list[tuple[float, Member]]:
         """Members for which a forming round still waits, and until when it does.

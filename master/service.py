@@ -17,21 +17,23 @@ from master.commands import (
     Evaluate,
     ExpireLeaked,
     Fail,
-    Leave,
     More,
     Save,
     Saved,
     Term,
     Work,
 )
+from master.dataset_registry import kind_of
 from master.durable_ledger import DurableLedger
 from master.errors import FencedError, UnavailableError
 from master.fence import Fence
 from master.group_commit import GroupCommit
+from master.key_calls import KeyCalls
 from master.leases import ACCEPTED
 from master.ledger import Ledger
 from master.liveness import Liveness
 from master.long_polls import LongPolls
+from master.protocol import VERSION as PROTOCOL
 from master.protocol import (
     CheckpointReport,
     CheckpointRequest,
@@ -45,10 +47,11 @@ from master.protocol import (
     WorkRequest,
 )
 from master.rendezvous import STUCK_S, Rendezvous
+from master.retry_pauses import OUTAGE_S, RETRY_S, RetryPauses
+from master.rewind_protocol import PositionRequest, RewindRequest
 from master.snapshots import Snapshots
 from master.types import Json
 from master.waiting_calls import WaitingCalls
-from runtime.call_checks import RefusedError
 from runtime.logs import keys
 
 log = logging.getLogger(__name__)
@@ -72,6 +75,8 @@ class MasterService:
         fence: Fence | None = None,
         *,
         stuck_s: float = STUCK_S,
+        outage_s: float = OUTAGE_S,
+        retry_s: float = RETRY_S,
     ) -> None:
         """Takes a ledger that was read; starts nothing yet.
 
@@ -81,7 +86,11 @@ class MasterService:
             clock_s: A monotonic clock.
             fence: Where snapshots are stored; without one there is only the journal.
             stuck_s: How long a member of a synchronous job may let the others wait.
+            outage_s: How long a data set may be unreadable before the job fails.
+            retry_s: The pause of a task after its first failure; later ones are longer.
         """
+        self._outage_s = outage_s
+        self._pauses = RetryPauses(retry_s)
         self._durable_ledger = durable_ledger
         self._clock_s = clock_s
         self.liveness = Liveness(heartbeat_s)
@@ -89,7 +98,8 @@ class MasterService:
         self.liveness.reset(names, clock_s())
         self._settled_at_s = clock_s() + SETTLE_HEARTBEATS * heartbeat_s
         rendezvous = Rendezvous(clock_s(), settles=not durable_ledger.is_new, stuck_s=stuck_s)
-        self.long_polls = LongPolls(rendezvous, clock_s)
+        self.key_calls = KeyCalls(rendezvous, clock_s)
+        self.long_polls = LongPolls(rendezvous, clock_s, self.key_calls.note_round)
         """The calls of the rendezvous, which is not in the ledger."""
         self._waiting_calls = WaitingCalls()
         self.counters = status.ServiceCounters()
@@ -138,6 +148,7 @@ class MasterService:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._waiting_calls.end()
         self.long_polls.end()
+        self.key_calls.end()
 
     # -- calls -------------------------------------------------------------------------------
 
@@ -154,6 +165,7 @@ class MasterService:
             "job": self.ledger.job,
             "heartbeat_s": self.liveness.heartbeat_s,
             "generation": self.ledger.generation,
+            "protocol": PROTOCOL,
             **answer,
         }
 
@@ -199,15 +211,14 @@ class MasterService:
             await self._group_commit.wait()
         ledger = self.ledger
         lost = [r.task for r in reports if not ledger.holds_lease(r.task, r.attempt, name)]
-        return {"lost": lost, "state": ledger.directive(), "generation": ledger.generation}
+        state, pace_s = ledger.directive(), self.liveness.pace_s
+        return {"lost": lost, "state": state, "generation": ledger.generation, "pace_s": pace_s}
 
     async def leave(self, body: LeaveRequest) -> Json:
         """Removes a trainer, see the protocol."""
-        name = body.trainer
-        trained = self.liveness.trained_records(name)
-        trained |= {lease.task: lease.trained for lease in body.back if lease.trained}
-        answer = self._execute(Leave(name, body.incarnation, trained=trained))
-        self.liveness.forget(name)
+        trained = self.liveness.trained_records(body.trainer)
+        answer = self._execute(incoming.leave(body, trained))
+        self.liveness.forget(body.trainer)
         await self._group_commit.wait()
         await self._snapshots.wait()
         return answer
@@ -245,23 +256,19 @@ class MasterService:
         await self._group_commit.wait()
         return answer
 
-    def evaluation(self, model_version: int) -> Json:
-        """The evaluations of a model version.
+    async def rewind(self, body: RewindRequest) -> Json:
+        """Sets a data set back to the position of a restored model, see the protocol."""
+        answer = self._execute(incoming.rewind(body))
+        call = body.model_dump(exclude={"position", "remaining"})
+        level = logging.WARNING if answer["records"] else logging.INFO
+        log.log(level, "the data is set back with the model", extra=keys(**call, **answer))
+        await self._group_commit.wait()
+        await self._snapshots.wait()  # a next master must not go on behind that position
+        return answer
 
-        Raises:
-            RefusedError: None was requested.
-        """
-        rounds = [
-            {"dataset": dataset.name, **evaluation.to_json()}
-            for dataset in self.ledger.datasets.values()
-            for evaluation in dataset.evaluations
-            if evaluation.model_version == model_version
-        ]
-        if not rounds:
-            raise RefusedError(
-                404, f"no evaluation of version {model_version} was requested", "model_version"
-            )
-        return {"model_version": model_version, "rounds": rounds}
+    async def position(self, body: PositionRequest) -> Json:
+        """The position in a data set, see the protocol."""
+        return status.position(self.ledger, body.dataset, body.tasks)
 
     def status(self) -> Json:
         """The whole job, for users and for the reconciler."""
@@ -279,7 +286,8 @@ class MasterService:
         self.counters.acknowledged += len(accepted)
         self.counters.stale += sum(result != ACCEPTED for result in answer["results"])
         self.counters.leased += len(answer["tasks"])
-        self.liveness.record_acknowledged(name, accepted, now_s)
+        kinds = {task: kind_of(self.ledger.datasets, task) for task in accepted}
+        self.liveness.record_acknowledged(name, kinds, now_s)
         if answer["tasks"]:
             self.liveness.record_leased(name, now_s, had_none=had_none)
         return answer
@@ -298,7 +306,7 @@ class MasterService:
         lease_s = self.liveness.lease_s
         return {
             **answer,
-            "tasks": [{**task, "lease_s": lease_s} for task in answer["tasks"]],
+            "tasks": [{**task, "lease_s": lease_s([task["kind"]])} for task in answer["tasks"]],
             "generation": self.ledger.generation,
             "safe": self._snapshots.safe_call(trainer),
             **({} if answer["tasks"] else {"again_s": AGAIN_S}),
@@ -329,8 +337,12 @@ class MasterService:
             return
         for name in self._waiting_calls.trainers:
             self.liveness.record_call(name, now_s)
-        has_leases = {trainer.name: bool(trainer.leases) for trainer in ledger.trainers}
-        command = self.liveness.expiry_command(has_leases, now_s)
+        self._end_pauses(now_s)
+        kinds = {
+            trainer.name: {kind_of(ledger.datasets, task) for task in trainer.leases}
+            for trainer in ledger.trainers
+        }
+        command = self.liveness.expiry_command(kinds, now_s)
         if command is None:
             return
         for event, names in (
@@ -343,6 +355,20 @@ class MasterService:
         for name in command.trainers:
             self.liveness.forget(name)
         await self._group_commit.wait()
+
+    def _end_pauses(self, now_s: float) -> None:
+        """Ends the pauses, outages and tickets whose time is over."""
+        retry = self._pauses.retry(self.ledger, now_s)
+        unreadable = self._pauses.unreadable
+        outage = self._pauses.outage(self.ledger, self._outage_s, now_s)
+        if self._pauses.unreadable != unreadable:
+            log.warning(
+                "data sets that cannot be read", extra=keys(datasets=self._pauses.unreadable)
+            )
+        ticket = self._pauses.ticket(self.ledger.ticket, now_s)
+        for command in (retry, outage, ticket):
+            if command is not None:
+                self._execute(command)
 
     async def _snapshot_loop(self) -> None:
         """Stores snapshots until another master has taken over."""

@@ -5,8 +5,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
 
-from master.ledger import MOST_DROPPED
+from master.ledger import MAX_DROPPED_SHARE
 from master.rendezvous import STUCK_S
+from master.retry_pauses import OUTAGE_S
 from runtime.job_settings import JobServerSettings
 from runtime.settings import Address
 
@@ -28,8 +29,10 @@ class MasterSettings(JobServerSettings):
     """Interval of trainers' heartbeats; after three missing ones a trainer counts as dead."""
     stuck_seconds: Annotated[float, Field(ge=1, le=86_400)] = STUCK_S
     """A member of a synchronous job for which the others wait longer than this is dropped."""
-    most_dropped: Annotated[int, Field(ge=0)] = MOST_DROPPED
-    """Tasks that may fail for good before the job fails."""
+    max_dropped_share: Annotated[float, Field(ge=0, le=1)] = MAX_DROPPED_SHARE
+    """The share of a data set's tasks that may be dropped before the job fails; one task always may."""
+    outage_seconds: Annotated[float, Field(ge=1, le=86_400)] = OUTAGE_S
+    """The job fails if no task of a data set can be read for longer than this."""
     max_steps: Annotated[int, Field(ge=1)] | None = None
     """Training ends after this many steps of all trainers together, whatever data is left."""
 

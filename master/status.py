@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+from master import rewinds
 from master.ledger import Ledger
 from master.liveness import Liveness
 from master.types import Json
+from runtime.call_checks import RefusedError
 
 
 @dataclass(slots=True)
@@ -63,7 +65,7 @@ def report(
         "setbacks": ledger.rollbacks.to_json(),
         "checkpoint": ledger.checkpoint,
         "evaluations": [
-            {"dataset": dataset.name, **evaluation.to_json()}
+            {"dataset": dataset.name, **_without_parts(evaluation.to_json())}
             for dataset in ledger.datasets.values()
             for evaluation in dataset.evaluations
         ],
@@ -77,9 +79,57 @@ def report(
     }
 
 
+def evaluation(ledger: Ledger, model_version: int) -> Json:
+    """The answer to `GET /v1/evaluations/{model_version}`.
+
+    Raises:
+        RefusedError: None was requested.
+    """
+    rounds = [
+        {"dataset": dataset.name, **evaluation.to_json()}
+        for dataset in ledger.datasets.values()
+        for evaluation in dataset.evaluations
+        if evaluation.model_version == model_version
+    ]
+    if not rounds:
+        raise RefusedError(
+            404, f"no evaluation of version {model_version} was requested", "model_version"
+        )
+    return {"model_version": model_version, "rounds": rounds}
+
+
+def position(ledger: Ledger, name: str, tasks: list[str]) -> Json:
+    """The answer to `POST /v1/position`.
+
+    Args:
+        ledger: The ledger.
+        name: The data set.
+        tasks: Tasks of it; the answer names those that are done or dropped.
+
+    Raises:
+        RefusedError: There is no such data set.
+    """
+    dataset = ledger.datasets.get(name)
+    if dataset is None:
+        text = f"data set {name!r:.60} does not exist: describe it first"
+        raise RefusedError(404, text, "dataset")
+    return {
+        "position": rewinds.position(dataset, ledger.steps),
+        "settled": rewinds.settled(dataset, tasks),
+        "generation": dataset.rewinds.generation,
+        "base": dataset.rewinds.base,
+    }
+
+
 def outcome(ledger: Ledger) -> str:
     """The job's end as the ConfigMap contains it; "" while the job continues."""
     state = ledger.state()
     if state == "failed":
         return f"failed: {ledger.failed}"
     return state if state == "done" else ""
+
+
+def _without_parts(evaluation: Json) -> Json:
+    """An evaluation without the sums of additive metrics, hundreds of numbers (`edl.model.metrics`)."""
+    means = evaluation["metrics"]
+    return {**evaluation, "metrics": {n: mean for n, mean in means.items() if not n.endswith("]")}}

@@ -85,6 +85,8 @@ class Takeover:
     def _accept_late(self, trainer: Trainer, entry: Acknowledgement) -> None:
         """Accepts an acknowledgement that a previous master answered, even if another leases the task."""
         place = self._registry.find_or_open(entry.task)
+        if place is not None and place.dataset.rewinds.is_before(entry.attempt):
+            return  # of a model that was lost
         if place is None or place.is_done:
             self._note_repeated(trainer, entry)
             return
@@ -122,6 +124,8 @@ class Takeover:
             return True
         place = self._registry.find_or_open(task)
         if place is None or place.is_done or attempt > MOST_ATTEMPT:
+            return False
+        if place.dataset.rewinds.is_before(attempt):
             return False
         outstanding = place.epoch.outstanding.get(place.index)
         if outstanding is not None and (

@@ -52,12 +52,19 @@ class TaskQueue:
             call: The call, with the kinds and names of the data sets that it asks for.
         """
         for dataset in self._scope(call):
-            if dataset.free and self._may_lease(dataset):
+            if dataset.is_free(call.trainer) and self._may_lease(dataset):
                 return dataset
         return None
 
     def is_over(self, call: Work | More) -> bool:
-        """Whether a call will not get any more tasks, however long it waits."""
+        """Whether a call will not get any more tasks, however long it waits.
+
+        A data set that nobody has described yet may get tasks.
+        """
+        described = self._registry.by_name
+        unknown = not described or not described.keys() >= set(call.datasets or ())
+        if unknown and not self.complete:
+            return False
         return all(
             self._is_over(dataset) or not self._may_wait(dataset) for dataset in self._scope(call)
         )

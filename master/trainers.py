@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from master.commands import Join
 from master.types import Json
 
 _MOST_ACKED = 1024
@@ -94,3 +95,10 @@ class TrainerRegistry:
                 *entry["counts"],
             )
             trainer.acked = entry["acked"]
+
+
+def lost_with_process(join: Join, trainer: Trainer) -> dict[str, int]:
+    """Trained records of a replaced process, without tasks that the next one holds or reports."""
+    reported = {lease.task: lease.attempt for lease in join.held}
+    reported |= {done.task: done.attempt for done in join.done}
+    return {t: n for t, n in join.trained.items() if trainer.leases.get(t, -1) != reported.get(t)}

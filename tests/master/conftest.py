@@ -1,6 +1,5 @@
 """Fixtures of the master's tests."""
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,17 +10,10 @@ from tests.master.serving import Served
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Ignores a file for which Schemathesis makes calls at collection, for seconds per worker."""
-    if collection_path.name == "test_openapi_limits.py" and "not soak" in config.option.markexpr:
+    is_slow = collection_path.name == "test_openapi_limits.py"
+    if is_slow and not config.pluginmanager.hasplugin("schemathesis"):
         return True
     return None
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """A directory in memory where possible: journals are synced thousands of times here."""
-    memory = Path("/dev/shm")  # noqa: S108 - a private directory is made in it
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as directory:
-        yield Path(directory)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from master.commands import Describe, from_json
+from master.commands import Describe, Retry, from_json
 from master.ledger import Ledger
 from master.types import Json
 
@@ -47,6 +47,13 @@ def work(ledger: Ledger, name: str, want: int = 0, **fields: Any) -> Json:
 def ref(lease: Json) -> Json:
     """The reference to a lease."""
     return {"task": lease["task"], "attempt": lease["attempt"]}
+
+
+def end_pauses(ledger: Ledger) -> None:
+    """Ends the pauses of all failed tasks, as the service does when their time is over."""
+    failing = list(ledger.failing())
+    ready = [entry.task for entry in failing if entry.paused]
+    ledger.execute(Retry(ready, [entry.task for entry in failing if not entry.paused]))
 
 
 def done(ledger: Ledger, name: str, leases: list[Json], **fields: Any) -> list[str]:

@@ -98,7 +98,9 @@ class Served(ThreadServer):
         """See ThreadServer."""
         durable_ledger = open_ledger(self._ledger, self._directory, self._fence)
         with closing(durable_ledger):
-            self.service = MasterService(durable_ledger, self._heartbeat_s, self.clock, self._fence)
+            self.service = MasterService(
+                durable_ledger, self._heartbeat_s, self.clock, self._fence, retry_s=0.01
+            )
             application = app.make(self.service, TOKEN, MasterMetrics())
             await self.service.start()
             await self.serve(application, self.service.stop, self.service.halt)

@@ -18,6 +18,7 @@ from tests.master.serving import TOKEN, Served
 from tests.master.test_journal import full_disk
 from tests.reconciler.waiting import LIMIT_S, until
 from tests.sdk.support.contract import NUMBERS, Json, Master, done, ref
+from tests.sdk.support.contract_rendezvous import together
 
 _HEARTBEAT_S = 5.0
 
@@ -329,3 +330,24 @@ def test_tasks_that_heartbeats_do_not_report_are_returned(served: Served, master
 
     assert [[task["attempt"] for task in tasks] for tasks in answers] == [[], [], [2]]
     assert served.service.ledger.lost_records == 0
+
+
+def test_the_status_has_the_members_of_the_round(served: Served, master: Master) -> None:
+    """With ranks; losing the leader costs the others more."""
+    for name in ("a", "b"):
+        master.join(name)
+    master.join("c")
+    together(master, "b", "a")
+    status = master.ask("GET", "/v1/status")[1]
+    trainers = status["trainers"]
+
+    assert status["rendezvous"]["formed"] is True
+    assert [member["trainer"] for member in status["rendezvous"]["members"]] == ["b", "a"]
+    assert {name: trainer["rank"] for name, trainer in trainers.items()} == {
+        "a": 1,
+        "b": 0,
+        "c": None,
+    }
+    assert trainers["b"]["uncommitted_s"] >= 10.0
+    assert trainers["a"]["uncommitted_s"] == 0.0
+    assert served.service.ledger.trainers.find("b") is not None

@@ -136,7 +136,7 @@ def test_a_line_without_what_a_command_needs_is_an_error() -> None:
 def test_a_call_for_work_is_written_as_it_was_sent() -> None:
     """Without the fields that it lacks, but with empty lists and zeros that it has."""
     done = [{"task": "t/0/1", "attempt": 1}, {"task": "t/0/2", "attempt": 1, "steps": 0}]
-    failed = [{"task": "t/0/3", "attempt": 1, "error": "e"}]
+    failed = [{"task": "t/0/3", "attempt": 1, "error": "e", "transient": False}]
     sent: Json = {**who("a"), "done": done, "failed": failed, "back": [], "want": 0}
     body = protocol.check(protocol.WorkRequest, orjson.dumps({**sent, "wait_s": 1.5}))
 

@@ -9,6 +9,7 @@ from kube import request
 from kube.errors import Unavailable
 from kube.fake import FakeApi
 from kube.request import CONFIGMAPS
+from master import fence as fencing
 from master.commands import Join
 from master.errors import FencedError, JournalError
 from master.fence import ConfigMapFence, pack, unpack
@@ -136,6 +137,16 @@ def test_a_damaged_snapshot_is_named(api: FakeApi) -> None:
         _fence(api, "pod-1").read()
     with pytest.raises(ValueError, match="not a snapshot"):
         unpack(pack([]))  # type: ignore[arg-type]  # never stored
+
+
+def test_a_snapshot_that_inflates_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compressed zeros are a thousand times as long; the limit is of the bytes that come out."""
+    monkeypatch.setattr(fencing, "MAX_STATE_BYTES", 1000)
+    assert unpack(pack({"n": 1})) == {"n": 1}
+    with pytest.raises(ValueError, match="longer than 1000 bytes"):
+        unpack(pack({"n": "0" * 1000}))
+    with pytest.raises(ValueError, match="cut short"):
+        unpack(pack({"n": 1})[:8])
 
 
 def test_a_million_tasks_fit() -> None:

@@ -19,7 +19,7 @@ from master.commands import (
 )
 from master.ledger import Ledger
 from runtime.call_checks import RefusedError
-from tests.master.ledger_calls import done, join, opened, ref, shape, who, work
+from tests.master.ledger_calls import done, end_pauses, join, opened, ref, shape, who, work
 
 
 def _refused(act: Any) -> RefusedError:
@@ -83,6 +83,7 @@ def test_a_task_that_fails_too_often_is_dropped_and_named() -> None:
         work(ledger, "a", failed=[{**ref(lease), "record": 7, "error": "ValueError: torn"}])
         for task, attempt in dict(ledger.require_trainer(*who("a").values()).leases).items():
             work(ledger, "a", back=[{"task": task, "attempt": attempt}])
+        end_pauses(ledger)
     done(ledger, "a", work(ledger, "a", 9)["tasks"])
 
     assert ledger.dropped == [
@@ -91,21 +92,6 @@ def test_a_task_that_fails_too_often_is_dropped_and_named() -> None:
     assert ledger.complete
     assert ledger.datasets["train"].progress()["dropped_records"] == 10
     assert ledger.state() == "done"
-
-
-def test_too_many_dropped_tasks_fail_the_job() -> None:
-    """The reason has the last task's error; no more tasks are leased."""
-    ledger = Ledger("digits", most_dropped=1)
-    ledger.execute(Describe("train", shape(records=40)))
-    join(ledger, "a")
-    while not ledger.failed:
-        lease = work(ledger, "a", 1)["tasks"][0]
-        work(ledger, "a", failed=[{**ref(lease), "error": "no such file"}])
-
-    assert ledger.state() == "failed"
-    assert ledger.failed == "2 tasks were dropped, the last of them train/0/1: no such file"
-    assert work(ledger, "a", 1)["state"] == "stop"
-    assert join(ledger, "a")["state"] == "stop"
 
 
 def test_training_ends_after_its_steps() -> None:
@@ -358,10 +344,11 @@ def test_no_sum_of_what_failed_or_was_repeated_exceeds_json() -> None:
     ledger = opened("a", "b")
     whole = shape(records=most, task_records=most, kind="evaluation", epochs=3)
     ledger.execute(Describe("test", whole))
-    for _ in range(2):
-        for _ in range(3):
-            lease = work(ledger, "a", 1, kinds=["evaluation"])["tasks"][0]
-            work(ledger, "a", failed=[{**ref(lease), "error": "no"}])
+    for _ in range(4):  # three failures in the first epoch; one that is dropped again has one
+        lease = work(ledger, "a", 1, kinds=["evaluation"])["tasks"][0]
+        work(ledger, "a", failed=[{**ref(lease), "error": "no"}])
+        end_pauses(ledger)
+        end_pauses(ledger)
     assert ledger.datasets["test"].totals.dropped_records == most
     lease = work(ledger, "a", 1, kinds=["evaluation"])["tasks"][0]
     done(ledger, "a", [lease])

@@ -1,7 +1,7 @@
 """Which trainers count as alive, stuck or dead, and what their loss would cost."""
 
 from master.commands import Expire
-from master.liveness import LEAST_STUCK_S, MOST_STUCK_S, Liveness
+from master.liveness import FIRST_STUCK_S, LEAST_STUCK_S, MOST_STUCK_S, Liveness
 
 
 def test_a_trainer_is_dead_after_three_missing_heartbeats() -> None:
@@ -9,50 +9,70 @@ def test_a_trainer_is_dead_after_three_missing_heartbeats() -> None:
     liveness = Liveness(2.0)
     liveness.record_heartbeat("a", {"t": 5}, 0.0)
 
-    assert liveness.expiry_command({"a": True}, 6.0) is None
-    assert liveness.expiry_command({"a": True}, 6.1) == Expire({"a": {"t": 5}})
+    assert liveness.expiry_command({"a": ["training"]}, 6.0) is None
+    assert liveness.expiry_command({"a": ["training"]}, 6.1) == Expire({"a": {"t": 5}})
 
 
 def test_a_trainer_that_beats_without_progress_is_stuck() -> None:
     """Only if it holds leases; progress of any kind restarts the time."""
     liveness = Liveness(2.0)
     trained = {"t": 1}
+    liveness.record_acknowledged("a", {"s": "training"}, 0.0)
     liveness.record_heartbeat("a", trained, 0.0)
     liveness.record_heartbeat("a", trained, LEAST_STUCK_S)
 
-    assert liveness.expiry_command({"a": True}, LEAST_STUCK_S) is None
+    assert liveness.expiry_command({"a": ["training"]}, LEAST_STUCK_S) is None
     liveness.record_heartbeat("a", trained, LEAST_STUCK_S + 1)
-    assert liveness.expiry_command({"a": False}, LEAST_STUCK_S + 1) is None
-    due = liveness.expiry_command({"a": True}, LEAST_STUCK_S + 1)
+    assert liveness.expiry_command({"a": []}, LEAST_STUCK_S + 1) is None
+    due = liveness.expiry_command({"a": ["training"]}, LEAST_STUCK_S + 1)
     assert due is not None
     assert due.stuck == {"a": {"t": 1}}
     liveness.record_heartbeat("a", {"t": 2}, LEAST_STUCK_S + 1)
-    assert liveness.expiry_command({"a": True}, LEAST_STUCK_S + 2) is None
+    assert liveness.expiry_command({"a": ["training"]}, LEAST_STUCK_S + 2) is None
+
+
+TRAINING = ["training"]
 
 
 def test_the_patience_follows_what_tasks_take() -> None:
-    """Twenty times as long, within limits."""
+    """Twenty times as long, within limits; a first task may compile for minutes."""
     liveness = Liveness(2.0)
     liveness.record_leased("a", 0.0, had_none=True)
-    assert liveness.lease_s == LEAST_STUCK_S
+    assert liveness.lease_s(TRAINING) == FIRST_STUCK_S
     for number in range(1, 9):
-        liveness.record_acknowledged("a", ["t"], 30.0 * number)
+        liveness.record_acknowledged("a", {"t": "training"}, 30.0 * number)
 
-    assert liveness.task_s == 30.0
-    assert liveness.lease_s == 600.0
+    assert liveness.task_times["training"].usual_s == 30.0
+    assert liveness.lease_s(TRAINING) == 600.0
 
 
-def test_a_stuck_trainer_keeps_no_tasks_for_longer_than_an_hour() -> None:
-    """Even where tasks are slow: twenty times ten minutes would block the epoch's end."""
+def test_each_kind_of_task_has_its_own_time() -> None:
+    """Forty short evaluations do not make a long task look stuck."""
     liveness = Liveness(2.0)
     liveness.record_leased("a", 0.0, had_none=True)
-    liveness.record_acknowledged("a", ["t"], 600.0)
-    trained = {"u": 1}
-    liveness.record_heartbeat("a", trained, 600.0)
-    liveness.record_heartbeat("a", trained, 600.0 + MOST_STUCK_S + 1.0)
-    due = liveness.expiry_command({"a": True}, 600.0 + MOST_STUCK_S + 1.0)
+    liveness.record_acknowledged("a", {"t": "training"}, 400.0)
+    for number in range(40):
+        liveness.record_acknowledged("a", {"e": "evaluation"}, 401.0 + number)
 
-    assert liveness.lease_s == MOST_STUCK_S == 3600.0
+    assert liveness.lease_s(["evaluation"]) == LEAST_STUCK_S
+    assert liveness.lease_s(TRAINING) == liveness.lease_s(["training", "evaluation"]) == 3600.0
+    assert liveness.lease_s([]) == 0.0
+
+
+def test_slow_tasks_make_no_patience_of_days_and_healthy_ones_are_not_taken_away() -> None:
+    """Twenty times half an hour would block the epoch's end; three times is what health may need."""
+    liveness = Liveness(2.0)
+    liveness.record_leased("a", 0.0, had_none=True)
+    liveness.record_acknowledged("a", {"t": "training"}, 600.0)
+    assert liveness.lease_s(TRAINING) == MOST_STUCK_S == 3600.0
+    liveness.record_acknowledged("a", {"t": "training"}, 600.0 + 1800.0)
+    trained = {"u": 1}
+    liveness.record_heartbeat("a", trained, 2400.0)
+    liveness.record_heartbeat("a", trained, 2400.0 + 5400.0)
+    assert liveness.expiry_command({"a": TRAINING}, 2400.0 + 5400.0) is None
+    liveness.record_heartbeat("a", trained, 2400.0 + 5401.0)
+    due = liveness.expiry_command({"a": TRAINING}, 2400.0 + 5401.0)
+
     assert due is not None
     assert due.stuck == {"a": {"u": 1}}
 
@@ -61,11 +81,11 @@ def test_what_a_task_usually_takes_follows_the_newest_by_a_fifth() -> None:
     """The time of several that are acknowledged together is divided among them."""
     liveness = Liveness(2.0)
     liveness.record_leased("a", 0.0, had_none=True)
-    liveness.record_acknowledged("a", ["t", "u"], 20.0)
-    assert liveness.task_s == 10.0
-    liveness.record_acknowledged("a", ["v"], 40.0)
+    liveness.record_acknowledged("a", {"t": "training", "u": "training"}, 20.0)
+    assert liveness.task_times["training"].usual_s == 10.0
+    liveness.record_acknowledged("a", {"v": "training"}, 40.0)
 
-    assert liveness.task_s == 12.0
+    assert liveness.task_times["training"].usual_s == 12.0
 
 
 def test_a_loss_costs_what_it_costs_below_a_second_too() -> None:
@@ -86,7 +106,7 @@ def test_every_call_is_a_sign_of_life() -> None:
     liveness = Liveness(2.0)
     liveness.record_leased("a", 10.0, had_none=False)
     assert liveness.silence_s("a", 12.0) == 2.0
-    liveness.record_acknowledged("a", [], 13.0)
+    liveness.record_acknowledged("a", {}, 13.0)
 
     assert liveness.silence_s("a", 14.0) == 1.0
 
@@ -95,9 +115,9 @@ def test_a_trainer_that_never_called_is_dead_too() -> None:
     """Its time begins when it is first checked: its tasks would be lost for ever."""
     liveness = Liveness(2.0)
     liveness.forget("b")
-    assert liveness.expiry_command({"b": True}, 10.0) is None
-    assert liveness.expiry_command({"b": True}, 16.0) is None
-    due = liveness.expiry_command({"b": True}, 16.5)
+    assert liveness.expiry_command({"b": ["training"]}, 10.0) is None
+    assert liveness.expiry_command({"b": ["training"]}, 16.0) is None
+    due = liveness.expiry_command({"b": ["training"]}, 16.5)
 
     assert due is not None
     assert due.trainers == {"b": {}}
@@ -110,7 +130,7 @@ def test_what_a_loss_would_cost() -> None:
     assert liveness.uncommitted("a", 15.0) == (0, 0.0)
     liveness.record_heartbeat("a", {"t": 4, "u": 0}, 15.0)
     assert liveness.uncommitted("a", 15.0) == (4, 5.0)
-    liveness.record_acknowledged("a", ["t"], 16.0)
+    liveness.record_acknowledged("a", {"t": "training"}, 16.0)
 
     assert liveness.uncommitted("a", 17.0) == (0, 0.0)
     assert liveness.uncommitted("nobody", 17.0) == (0, 0.0)
@@ -122,8 +142,8 @@ def test_after_a_restart_everybody_has_a_full_time() -> None:
     liveness = Liveness(2.0)
     liveness.reset(["a"], 100.0)
 
-    assert liveness.expiry_command({"a": True, "b": True}, 105.0) is None
-    assert liveness.expiry_command({"a": True, "b": True}, 107.0) is not None
+    assert liveness.expiry_command({"a": TRAINING, "b": TRAINING}, 105.0) is None
+    assert liveness.expiry_command({"a": TRAINING, "b": TRAINING}, 107.0) is not None
     assert liveness.silence_s("a", 103.0) == 3.0
     assert liveness.silence_s("nobody", 103.0) == 0.0
     liveness.forget("a")

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from master.commands import Describe, Expire, Join, Leave, from_json
-from master.dataset import FAILURE_BUDGET
+from master.dataset import FAILURE_BUDGET, PATIENT_BUDGET
+from master.failure_wave import OUTAGE_TASKS
 from master.ledger import Ledger
 from master.types import Json
-from tests.master.ledger_calls import ref, shape, who
+from tests.master.ledger_calls import end_pauses, ref, shape, who
 from tests.support.strategies import THOROUGH
 
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -24,19 +25,34 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledger = Ledger("digits", most_dropped=100)
+        self.ledger = Ledger("digits", max_dropped_share=1.0)
         described = shape(records=10 * TASKS, epochs=EPOCHS, shuffle_seed=1)
         self.ledger.execute(Describe("train", described))
         self.leases: dict[str, dict[str, int]] = {}
         self.done_counts: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
+        self.wave: set[str] = set()
+        """Tasks that failed since one was done."""
+        self.dropped_tasks: set[str] = set()
+        self.dropped_indexes: set[str] = set()
         self.attempts: dict[str, int] = {}
         self.old: list[tuple[str, Json]] = []
         self.dumped: Json = {}
         self.written = b""
 
     def _over(self, task: str) -> bool:
-        return bool(self.done_counts[task]) or self.failures[task] >= FAILURE_BUDGET
+        return bool(self.done_counts[task]) or task in self.dropped_tasks
+
+    def _fail(self, task: str) -> None:
+        """A task has more failures in an outage, and one if it was dropped in an earlier epoch."""
+        self.wave.add(task)
+        outage = len(self.wave) >= OUTAGE_TASKS and any(self.done_counts.values())
+        self.failures[task] += 1
+        index, budget = task.split("/")[2], PATIENT_BUDGET if outage else FAILURE_BUDGET
+        if self.failures[task] >= (1 if index in self.dropped_indexes else budget):
+            self.wave.discard(task)
+            self.dropped_tasks.add(task)
+            self.dropped_indexes.add(index)
 
     def _work(self, name: str, **fields: Any) -> Json:
         return self.ledger.execute(from_json({"do": "work", **who(name), "want": 0, **fields}))
@@ -66,9 +82,10 @@ class LedgerMachine(RuleBasedStateMachine):
                 first = [f"train/0/{index}" for index in range(TASKS)]
                 assert all(self._over(task_id) for task_id in first)
         every = [f"train/{e}/{i}" for e in range(EPOCHS) for i in range(TASKS)]
-        assert (answer["state"] == "done") == all(map(self._over, every))
+        end = "done" if any(self.done_counts.values()) else "stop"
+        assert (answer["state"] == end) == all(map(self._over, every))
         if not answer["tasks"] and answer["state"] == "wait":
-            assert any(self.leases.values())
+            assert any(self.leases.values()) or any(self.ledger.failing())
 
     @precondition(lambda self: self.old)
     @rule(data=st.data(), kind=st.sampled_from(["done", "failed", "back"]))
@@ -88,7 +105,16 @@ class LedgerMachine(RuleBasedStateMachine):
         assert result == "accepted"
         del self.leases[name][task]
         self.done_counts[task] += kind == "done"
-        self.failures[task] += kind == "failed"
+        if kind == "failed":
+            self._fail(task)
+        elif kind == "done":
+            self.wave.clear()
+            self.dropped_indexes.discard(task.split("/")[2])
+
+    @rule()
+    def end_pauses(self) -> None:
+        """Ends the pauses of failed tasks, first for others and then for all."""
+        end_pauses(self.ledger)
 
     @rule(name=NAMES, how=st.sampled_from(["leave", "expire", "stuck", "again"]))
     def disrupt(self, name: str, how: str) -> None:
@@ -113,7 +139,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def reopen(self) -> None:
         """Restores the ledger from its own dump, which changes nothing."""
         dumped = orjson.loads(orjson.dumps(self.ledger.dump()))
-        self.ledger = Ledger("digits", most_dropped=100)
+        self.ledger = Ledger("digits", max_dropped_share=1.0)
         self.ledger.load(dumped)
         assert orjson.loads(orjson.dumps(self.ledger.dump())) == dumped
 
@@ -136,13 +162,16 @@ class LedgerMachine(RuleBasedStateMachine):
         assert max(self.done_counts.values(), default=0) <= 1
         assert progress["done_tasks"] == sum(self.done_counts.values())
         assert progress["leased_tasks"] == sum(len(leases) for leases in self.leases.values())
-        assert progress["dropped_tasks"] == sum(n >= FAILURE_BUDGET for n in self.failures.values())
+        assert progress["dropped_tasks"] == len(self.dropped_tasks)
 
     def teardown(self) -> None:
         """Whatever happened, one trainer can complete the job."""
         self.ledger.execute(Expire({name: {} for name in "abc"}))
         self.ledger.execute(Join(**who("last")))
-        while tasks := self._work("last", want=3)["tasks"]:
+        while not self.ledger.complete:
+            end_pauses(self.ledger)
+            tasks = self._work("last", want=3)["tasks"]
+            assert tasks or any(self.ledger.failing())
             self._work("last", done=[ref(lease) for lease in tasks])
         progress = self.ledger.datasets["train"].progress()
         assert self.ledger.complete

@@ -6,8 +6,9 @@ from master.metrics import MasterMetrics
 from runtime.metric_names import MetricType
 
 NAMES = ("done_tasks", "leased_tasks", "returned_tasks", "dropped_tasks")
-FIRST = {**dict(zip(NAMES, (1, 2, 3, 4), strict=True)), "done_records": 10, "dropped_records": 20}
-SECOND = {**dict(zip(NAMES, (5, 0, 0, 1), strict=True)), "done_records": 7, "dropped_records": 1}
+RECORDS = ("done_records", "dropped_records", "redone_records")
+FIRST = dict(zip((*NAMES, *RECORDS), (1, 2, 3, 4, 10, 20, 5), strict=True))
+SECOND = dict(zip((*NAMES, *RECORDS), (5, 0, 0, 1, 7, 1, 0), strict=True))
 STATUS: dict[str, Any] = {
     "datasets": {"train": FIRST, "test": SECOND},
     "trainers": {"a": {}, "b": {}},
@@ -20,7 +21,7 @@ STATUS: dict[str, Any] = {
 
 
 def test_a_scrape_has_the_numbers_of_the_status() -> None:
-    """Those of data sets are sums."""
+    """Those of data sets are sums; records that are trained again count again."""
     lines = MasterMetrics().text(STATUS).decode().splitlines()
 
     for line in (
@@ -28,7 +29,7 @@ def test_a_scrape_has_the_numbers_of_the_status() -> None:
         'tasks{outcome="leased"} 2.0',
         'tasks{outcome="returned"} 3.0',
         'tasks{outcome="dropped"} 5.0',
-        'records_total{outcome="done"} 17.0',
+        'records_total{outcome="done"} 22.0',
         'records_total{outcome="dropped"} 21.0',
         "lost_records_total 11.0",
         "trained_again_records_total 12.0",
@@ -37,6 +38,7 @@ def test_a_scrape_has_the_numbers_of_the_status() -> None:
         "rendezvous_members 1.0",
         "rendezvous_round 8.0",
         "rollbacks_total 2.0",
+        "redone_records_total 5.0",
         "rollback_lost_steps 40.0",
         "rollback_lost_records 1280.0",
     ):

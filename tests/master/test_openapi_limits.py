@@ -1,6 +1,6 @@
 """Each field of each call, at and beyond each of its limits: 1 400 calls, for `make soak` only.
 
-Schemathesis makes them while it collects this file, so `make test` does not (tests/master/conftest).
+Schemathesis makes them while its plugin collects this file, which `make test` lacks (tests/master/conftest).
 """
 
 from typing import Any

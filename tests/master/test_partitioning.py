@@ -78,4 +78,4 @@ def test_a_stream_ends_where_numbers_do() -> None:
     stream = Dataset("s", {**shape, "shuffle_seed": 1, "overlap": False})
 
     assert [lease["end"] for lease in stream.lease("a", 0, 9)] == [MOST_RECORDS // 2, MOST_RECORDS]
-    assert not stream.free
+    assert not stream.is_free("a")

@@ -1,9 +1,7 @@
 """`python -m master` as a process: its usage, its signals, and kills."""
 
-import logging
-import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from master.__main__ import main
 from tests.master.processes import MasterProcess
 from tests.master.serving import TOKEN
 from tests.sdk.support.contract import Master, done
+from tests.support.commands import Commands, Completed
 from tests.support.server_process import run_to_end
 
 
@@ -40,38 +39,19 @@ def test_killed_it_serves_again_with_everything_it_answered(process: MasterProce
     assert status["generation"] == 1
 
 
-@pytest.fixture(name="once")
-def _once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Callable[..., tuple[int, str]]]:
-    """Runs the command in this process; returns the exit code and the text on stderr."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-
-    def run(*arguments: str, **variables: str) -> tuple[int, str]:
-        for name in [name for name in os.environ if name.startswith("EDL_")]:
-            monkeypatch.delenv(name)
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-        try:
-            code = main(["--listen", "127.0.0.1:0", *arguments])
-        except SystemExit as end:
-            code = int(end.code or 0)
-        return code, capsys.readouterr().err
-
-    yield run
-    root.handlers[:] = handlers
-    root.setLevel(level)
+def _once(commands: Commands, *arguments: str, **variables: str) -> Completed:
+    return commands.run(main, "--listen", "127.0.0.1:0", *arguments, **variables)
 
 
 def test_a_second_one_over_the_same_journal_ends_at_once(
-    process: MasterProcess, once: Callable[..., tuple[int, str]]
+    process: MasterProcess, commands: Commands
 ) -> None:
     """The first one continues, and ends with 0 on SIGTERM."""
-    code, text = once("--journal", str(process.journal), EDL_JOB="digits", EDL_TOKEN=TOKEN)
+    journal = ("--journal", str(process.journal))
+    again = _once(commands, *journal, EDL_JOB="digits", EDL_TOKEN=TOKEN)
 
-    assert code == 1
-    assert "another master uses the journal" in text
+    assert again.returncode == 1
+    assert "another master uses the journal" in again.stderr
     assert Master(process.port, TOKEN).ask("GET", "/healthz")[0] == 200
     assert process.end(signal.SIGTERM) == 0
 
@@ -102,23 +82,22 @@ def test_bad_use_is_one_line(
     variables: dict[str, str],
     message: str,
     tmp_path: Path,
-    once: Callable[..., tuple[int, str]],
+    commands: Commands,
 ) -> None:
     """Exit code 2, with the setting and how to correct it; never a traceback."""
-    code, text = once(*arguments, "--journal", str(tmp_path / "journal"), **variables)
+    journal = ("--journal", str(tmp_path / "journal"))
+    completed = _once(commands, *arguments, *journal, **variables)
 
-    assert code == 2
-    assert message in text
-    assert text.count("\n") == 1
+    assert completed.returncode == 2
+    assert message in completed.stderr
+    assert completed.stderr.count("\n") == 1
 
 
-def test_a_directory_that_cannot_be_used_is_one_line(
-    tmp_path: Path, once: Callable[..., tuple[int, str]]
-) -> None:
+def test_a_directory_that_cannot_be_used_is_one_line(tmp_path: Path, commands: Commands) -> None:
     """Exit code 1."""
     (tmp_path / "file").write_text("")
-    code, text = once("--journal", str(tmp_path / "file" / "x"), EDL_TOKEN=TOKEN)
+    completed = _once(commands, "--journal", str(tmp_path / "file" / "x"), EDL_TOKEN=TOKEN)
 
-    assert code == 1
-    assert text.startswith("master: cannot use the journal in")
-    assert text.count("\n") == 1
+    assert completed.returncode == 1
+    assert completed.stderr.startswith("master: cannot use the journal in")
+    assert completed.stderr.count("\n") == 1

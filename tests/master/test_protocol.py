@@ -1,6 +1,7 @@
 """Limits of the fields of calls: the limit is accepted, and a value beyond it is refused."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -107,6 +108,7 @@ def test_the_ledger_stores_one_source_and_every_default(fields: Json, source: Js
         "task_records": 2,
         "epochs": fields.get("epochs", 1),
         "shuffle_seed": None,
+        "record_order": None,
         "kind": fields.get("kind", "training"),
         "overlap": False,
     }
@@ -127,14 +129,14 @@ def test_what_is_not_json_is_distinguished_from_wrong_fields() -> None:
 def test_a_task_has_few_metrics_with_short_names() -> None:
     """The ledger stores them all."""
     done: Json = {"task": "t", "attempt": 1}
-    most = {f"{number}".rjust(64, "x"): 0.5 for number in range(64)}
+    most = {f"{number}".rjust(64, "x"): 0.5 for number in range(512)}
 
     raw = json.dumps({**done, "metrics": most}).encode()
     assert protocol.check(protocol.DoneTask, raw).metrics == most
     for metrics in ({**most, "one more": 0.5}, {"x" * 65: 0.5}):
         error = _refused(protocol.WorkRequest, {**_WHO, "done": [{**done, "metrics": metrics}]})
         assert (error.status, str(error.field)[:14]) == (422, "done.0.metrics")
-        assert "at most 64" in str(error)
+        assert re.search("at most (64|512) ", str(error))
 
 
 def test_a_mean_that_is_not_finite_is_none() -> None:

@@ -3,9 +3,10 @@
 import pytest
 
 from master.bounds import MOST_AHEAD
+from master.member_checks import MOST_CLAIMED
 from master.membership import SILENT_S, BoundedMemory
 from master.protocol import RendezvousPoll
-from master.rendezvous import MOST_CLAIMED, SETTLE_S, WINDOW_S, Rendezvous
+from master.rendezvous import SETTLE_S, WINDOW_S, Rendezvous
 from runtime.call_checks import RefusedError
 from tests.master.crowd import Crowd, meet
 from tests.master.rounds import SLACK_S, trained

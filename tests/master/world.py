@@ -40,7 +40,7 @@ class MasterSide:
         self.snapshot: Json | None = None
         """The newest snapshot."""
         self.safe: dict[tuple[str, str], int] = {}
-        self.durable_ledger = DurableLedger(Ledger(JOB, most_dropped=1000), self._directory)
+        self.durable_ledger = DurableLedger(Ledger(JOB, max_dropped_share=1.0), self._directory)
         self.call(Describe("train", description))
         self.store_snapshot()
 
@@ -88,13 +88,13 @@ class MasterSide:
             newest = max(self._directory.glob("journal-*.log"), key=lambda path: path.name)
             with newest.open("ab") as file:
                 file.write(b"0" * cut)
-        self.durable_ledger = DurableLedger(Ledger(JOB, most_dropped=1000), self._directory)
+        self.durable_ledger = DurableLedger(Ledger(JOB, max_dropped_share=1.0), self._directory)
 
     def take_over(self) -> None:
         """Replaces pod and journal by new ones, which resume from the newest snapshot."""
         self._kill()
         self._place += 1
-        self.durable_ledger = DurableLedger(Ledger(JOB, most_dropped=1000), self._directory)
+        self.durable_ledger = DurableLedger(Ledger(JOB, max_dropped_share=1.0), self._directory)
         assert self.snapshot is not None
         self.durable_ledger.take_over(orjson.loads(orjson.dumps(self.snapshot)))
         self.safe = {}

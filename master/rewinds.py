@@ -1,0 +1,259 @@
+"""Positions in a data set, and rewinds to them (decision 0032). Pure.
+
+A model that is restored contains the records up to a position only. The data set is set back to that
+position, so that all others are trained again.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple
+from hashlib import blake2b
+
+import orjson
+
+from master.bounds import capped
+from master.commands import Rewind, Rollback
+from master.dataset import EVALUATION, TRAINING, Dataset, DatasetTotals
+from master.dataset_registry import DatasetRegistry
+from master.epoch import Epoch
+from master.rewind_log import MOST_REWINDS
+from master.rollbacks import JobRollbacks
+from master.task_queue import TaskQueue
+from master.trainers import Trainer, TrainerRegistry
+from master.types import Json
+from runtime.call_checks import RefusedError
+
+_MOST_OPEN = 256
+"""Epochs that are open at a position."""
+_FIELDS_OF_TASKS = ("records", "files", "stream", "task_records", "shuffle_seed")
+"""What decides which records a task has, and when it is leased."""
+
+
+def position(dataset: Dataset, steps: int) -> Json:
+    """The position of a data set: what is trained of it, and what is left.
+
+    Args:
+        dataset: The data set.
+        steps: The steps of all trainers.
+    """
+    return {
+        "shape": _digest(dataset),
+        "opened": dataset.opened,
+        "open": [epoch.position() for epoch in dataset.open.values()],
+        "totals": list(astuple(dataset.totals)),
+        "steps": steps,
+    }
+
+
+def settled(dataset: Dataset, tasks: list[str]) -> list[str]:
+    """Those of some tasks that are done or dropped: a position has them, whatever a model says."""
+    places = ((task, _place(dataset, task)) for task in tasks)
+    return [task for task, place in places if place is not None and _is_over(dataset, *place)]
+
+
+class Rewinds:
+    """Sets data sets back to positions."""
+
+    def __init__(
+        self,
+        registry: DatasetRegistry,
+        trainers: TrainerRegistry,
+        queue: TaskQueue,
+        rollbacks: JobRollbacks,
+    ) -> None:
+        """Takes what a rewind changes.
+
+        Args:
+            registry: The data sets.
+            trainers: All trainers: their leases of the data set end.
+            queue: Counts the steps.
+            rollbacks: Where what is trained again is added.
+        """
+        self._registry, self._trainers = registry, trainers
+        self._queue, self._rollbacks = queue, rollbacks
+
+    def execute(self, trainer: Trainer, command: Rewind) -> Json:
+        """Sets a data set back.
+
+        Returns:
+            How many records and steps are trained again, and the `base`: leases with attempts up to
+            it are over. The same for a repeated call.
+
+        Raises:
+            RefusedError: The position is not one of this data set, or another process has
+                restored a model since.
+        """
+        dataset = self._registry.by_name.get(command.dataset)
+        if dataset is None or dataset.kind != TRAINING:
+            text = f"data set {command.dataset!r:.60} of training does not exist: describe it first"
+            raise RefusedError(404, text, "dataset")
+        log, identity = dataset.rewinds, _identity(command)
+        if log.identity != identity:
+            _check_fence(dataset, command)
+            _check(dataset, command)
+            records, steps = self._rewind(dataset, command)
+            log.add(identity, _key(command), records, steps)
+            if records:
+                event = Rollback(
+                    trainer.name,
+                    trainer.incarnation,
+                    command.event,
+                    command.reason,
+                    steps,
+                    records,
+                )
+                self._rollbacks.add(event, redone=records)
+        answer = {"records": log.newest_records, "steps": log.newest_steps}
+        return {**answer, "base": log.base}
+
+    def _rewind(self, dataset: Dataset, command: Rewind) -> tuple[int, int]:
+        """Sets back the data set; returns by how many records and steps."""
+        records, steps = dataset.totals.records, self._queue.steps
+        for trainer in self._trainers:
+            for task in [task for task in trainer.leases if _is_of(dataset, task)]:
+                del trainer.leases[task]
+        _restore(dataset, command)
+        if dataset.totals.records:
+            dataset.terms.acknowledge()
+        target = 0 if command.position is None else int(command.position["steps"])
+        self._queue.steps = min(steps, target)
+        for other in self._registry.by_name.values():
+            if other.kind == EVALUATION:
+                other.discard_evaluations(command.version)
+        return max(0, records - dataset.totals.records), steps - self._queue.steps
+
+
+def _identity(command: Rewind) -> str:
+    """What a repeated call has in common with the first."""
+    if command.term is not None:
+        return f"term {command.term}"
+    return f"generation {command.generation} {command.ticket}"
+
+
+def _key(command: Rewind) -> tuple[int, int]:
+    """The order of the restorations of parameter servers."""
+    return (command.generation or 0, command.ticket)
+
+
+def _check_fence(dataset: Dataset, command: Rewind) -> None:
+    """Refuses a process whose model is not the newest."""
+    log, terms = dataset.rewinds, dataset.terms
+    if log.count >= MOST_REWINDS:
+        raise RefusedError(409, f"{dataset.name} was set back {MOST_REWINDS} times", "dataset")
+    if command.term is not None:
+        if (terms.newest, terms.leader) != (command.term, command.incarnation):
+            text = f"term {command.term} is over: another process leads since then"
+            raise RefusedError(409, text, "term")
+    elif command.generation is None:
+        raise RefusedError(422, "term: give either a term or a generation", "term")
+    elif _key(command) <= log.key:
+        generation, ticket = log.key
+        text = f"generation {generation} was restored since, with ticket {ticket}"
+        raise RefusedError(409, text, "generation")
+
+
+def _check(dataset: Dataset, command: Rewind) -> None:
+    """Refuses a position that is not one of this data set."""
+    for task, records in command.remaining.items():
+        place = _place(dataset, task)
+        if place is None:
+            raise _wrong("remaining", f"{task!r:.60} is not a task of {dataset.name}")
+        if records > dataset.span(place[1]).size:
+            raise _wrong("remaining", f"{task!r:.60} has fewer records than {records}")
+    if command.position is None:
+        return
+    target = command.position
+    if target["shape"] != _digest(dataset):
+        raise _wrong("position.shape", f"it is of other data, or other tasks, than {dataset.name}")
+    numbers = [epoch["number"] for epoch in target["open"]]
+    ordered = numbers == sorted(set(numbers)) and all(n < target["opened"] for n in numbers)
+    if target["opened"] > dataset.epochs or len(numbers) > _MOST_OPEN or not ordered:
+        raise _wrong("position.open", f"{dataset.name} has {dataset.epochs} epochs, in order")
+    for epoch in target["open"]:
+        _check_epoch(dataset, epoch)
+
+
+def _check_epoch(dataset: Dataset, epoch: Json) -> None:
+    """Refuses an epoch with tasks that the data set does not have."""
+    bound = dataset.partitioning.bound
+    tasks = [index for index, _ in epoch["todo"]]
+    indices = [*tasks, *epoch["ahead"]]
+    if epoch["cursor"] > bound or not all(map(dataset.partitioning.has, indices)):
+        raise _wrong("position.open", f"epoch {epoch['number']} has more than {bound} tasks")
+    if len(set(tasks)) < len(tasks) or len(set(epoch["ahead"])) < len(epoch["ahead"]):
+        raise _wrong("position.open", f"epoch {epoch['number']} names a task twice")
+    for index, trained in epoch["todo"]:
+        if trained >= dataset.span(index).size:
+            text = f"task {index} of epoch {epoch['number']} has no records left"
+            raise _wrong("position.open", text)
+
+
+def _wrong(field: str, text: str) -> RefusedError:
+    return RefusedError(422, f"{field}: {text}: the data cannot be set back to it", field)
+
+
+def _restore(dataset: Dataset, command: Rewind) -> None:
+    """Sets a data set to a position that was checked."""
+    target = command.position
+    dataset.opened = 0 if target is None else target["opened"]
+    totals = DatasetTotals() if target is None else DatasetTotals(*target["totals"])
+    dataset.totals, dataset.open = totals, {}
+    bound = dataset.partitioning.bound
+    for epoch in () if target is None else target["open"]:
+        number = epoch["number"]
+        dataset.open[number] = Epoch.at(epoch, bound, dataset.order_of(number))
+    dataset.wave.clear()
+    for task, records in sorted(command.remaining.items(), key=lambda entry: _number(entry[0])):
+        _, number, index = task.split("/")
+        _restore_task(dataset, int(number), int(index), records)
+    dataset.advance()
+
+
+def _restore_task(dataset: Dataset, number: int, index: int, remaining: int) -> None:
+    """Notes what a model has of a task, beyond what the position has."""
+    epoch = dataset.ensure_open(number)
+    if epoch is None:
+        return  # it was complete
+    size = dataset.span(index).size
+    added, done = epoch.restore(index, size - remaining, size)
+    totals = dataset.totals
+    totals.records = capped(totals.records + added)
+    totals.tasks += done
+
+
+def _number(task: str) -> int:
+    """The epoch of a task."""
+    return int(task.split("/")[1])
+
+
+def _is_of(dataset: Dataset, task: str) -> bool:
+    return task.partition("/")[0] == dataset.name
+
+
+def _is_over(dataset: Dataset, number: int, index: int) -> bool:
+    """Whether a task is done or dropped."""
+    if number >= dataset.opened:
+        return False
+    epoch = dataset.open.get(number)
+    return epoch is None or (index not in epoch.outstanding and epoch.was_leased(index))
+
+
+def _place(dataset: Dataset, task: str) -> tuple[int, int] | None:
+    """The epoch and the index of a task; None where the data set has no such task."""
+    parts = task.split("/")
+    if len(parts) != 3 or parts[0] != dataset.name:  # noqa: PLR2004 - name, epoch and index
+        return None
+    numbers = list(_numbers(parts[1:]))
+    if len(numbers) < 2 or numbers[0] >= dataset.epochs:  # noqa: PLR2004 - as above
+        return None
+    return (numbers[0], numbers[1]) if dataset.partitioning.has(numbers[1]) else None
+
+
+def _numbers(texts: list[str]) -> Iterator[int]:
+    """The whole numbers among some texts."""
+    return (int(text) for text in texts if text.isdecimal() and len(text) <= 16)  # noqa: PLR2004
+
+
+def _digest(dataset: Dataset) -> str:
+    """Eight bytes that stand for how a data set is cut into tasks, and for their order."""
+    fields: Mapping[str, object] = {name: dataset.shape.get(name) for name in _FIELDS_OF_TASKS}
+    return blake2b(orjson.dumps(fields), digest_size=8).hexdigest()

@@ -1,0 +1,133 @@
+"""Keys that the members of a round share, so that an engine can rendezvous with no port of its own.
+
+They are kept in memory alone and end with their round: of a round of a previous master there are
+none, and its members are told so. Pure.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from master.membership import MemberId
+from master.round import Round
+from runtime.call_checks import RefusedError
+
+MOST_KEYS = 65_536
+MOST_BYTES = 32 << 20
+"""Bytes of keys and values of one round; at most two rounds have keys."""
+_KEY_BYTES = 100
+"""What a key takes besides its text and value."""
+_MOST_DIGITS = 18
+
+
+@dataclass(slots=True)
+class _Keys:
+    """The keys of one round."""
+
+    round: Round
+    values: dict[str, bytes] = field(default_factory=dict)
+    size: int = 0
+    """In bytes, as `MOST_BYTES` counts them."""
+    added: dict[MemberId, tuple[int, int]] = field(default_factory=dict)
+    """The newest call of each member that adds, and its result."""
+
+    def put(self, key: str, value: bytes) -> None:
+        """Sets a key, unless there is no room for it."""
+        before = self.values.get(key)
+        grows = len(value) - len(before or b"")
+        if before is None:
+            grows += len(key.encode(errors="surrogatepass")) + _KEY_BYTES
+            if len(self.values) >= MOST_KEYS:
+                raise RefusedError(413, f"a round has at most {MOST_KEYS} keys", "key")
+        if grows > 0 and self.size + grows > MOST_BYTES:
+            raise RefusedError(
+                413, f"keys and values of a round have at most {MOST_BYTES} bytes", "value"
+            )
+        self.size += grows
+        self.values[key] = value
+
+
+class RoundKeys:
+    """The keys of the newest round, and of the one before until the newest has formed."""
+
+    def __init__(self) -> None:
+        self._rounds: dict[int, _Keys] = {}
+
+    def update(self, newest: Round, void: int, *, inherited: bool) -> None:
+        """Follows the rendezvous.
+
+        Args:
+            newest: Its newest round.
+            void: The newest round that cannot continue.
+            inherited: Whether a previous master has proclaimed the newest round.
+        """
+        if newest.number not in self._rounds and newest.number and not inherited:
+            self._rounds[newest.number] = _Keys(newest)
+        oldest = newest.number if newest.formed else max((*self._formed(newest.number), 0))
+        for number in list(self._rounds):
+            if number < newest.number and (number < oldest or number <= void):
+                del self._rounds[number]
+
+    def set(self, number: int, member_id: MemberId, key: str, value: bytes) -> None:
+        """Sets a key.
+
+        Args:
+            number: The round.
+            member_id: The caller.
+            key: Its name.
+            value: Its value.
+
+        Raises:
+            RefusedError: 409, the round is over or the caller is not in it; 413, there is no room.
+        """
+        self._of(number, member_id).put(key, value)
+
+    def add(self, number: int, member_id: MemberId, key: str, amount: int, call: int) -> int:
+        """Adds to a counter and returns the sum; a call that is repeated adds nothing.
+
+        Args:
+            number: The round.
+            member_id: The caller.
+            key: The counter's name.
+            amount: What is added to it.
+            call: The number of the call, by which a repeated one is known.
+
+        Raises:
+            RefusedError: As for `set`; or 409, the value of the key is not a number.
+        """
+        keys = self._of(number, member_id)
+        last_call, last_sum = keys.added.get(member_id, (0, 0))
+        if call == last_call:
+            return last_sum
+        before = keys.values.get(key, b"0")
+        if len(before) > _MOST_DIGITS or not before.removeprefix(b"-").isdigit():
+            raise RefusedError(409, f"key: the value of {key!r:.80} is not a whole number", "key")
+        total = int(before) + amount
+        keys.put(key, str(total).encode())
+        keys.added[member_id] = call, total
+        return total
+
+    def get(self, number: int, member_id: MemberId, keys: Sequence[str]) -> dict[str, bytes]:
+        """The values of those of some keys that are set.
+
+        Args:
+            number: The round.
+            member_id: The caller.
+            keys: Their names.
+
+        Raises:
+            RefusedError: 409, the round is over, or the caller is not in it.
+        """
+        values = self._of(number, member_id).values
+        return {key: values[key] for key in keys if key in values}
+
+    def _formed(self, before: int) -> list[int]:
+        return [n for n, keys in self._rounds.items() if n < before and keys.round.formed]
+
+    def _of(self, number: int, member_id: MemberId) -> _Keys:
+        keys = self._rounds.get(number)
+        if keys is None:
+            text = f"round {number} is over, or its keys were at a previous master: enter a later round"
+            raise RefusedError(409, text, "round")
+        if not keys.round.has(member_id):
+            raise RefusedError(409, f"{member_id[0]} is not in round {number}", "round")
+        return keys
