@@ -49,7 +49,13 @@ async def _serve(
     settings: PserverSettings, identity: ServerIdentity, store: CheckpointStore, token: str
 ) -> None:
     most_bytes = settings.max_bytes or memory_limit.array_bytes()
-    server = create_server(store, identity, most_bytes, clock.monotonic_s())
+    server = create_server(
+        store,
+        identity,
+        most_bytes,
+        clock.monotonic_s(),
+        max_dense_numbers=settings.max_dense_numbers,
+    )
     service = ParameterService(server, store, clock.monotonic_s)
     await serve_until_stopped(
         app.make(service, token, PserverMetrics()),

@@ -39,10 +39,11 @@ def make(service: ParameterService, token: str, metrics: PserverMetrics) -> web.
             web.post("/v1/push", handlers.frame(service.push)),
             web.post("/v1/rows", handlers.frame(service.page)),
             web.post("/v1/refusals", handlers.json(service.report_refusal)),
+            web.post("/v1/position", handlers.json(service.position)),
             web.post("/v1/prepare", handlers.json(service.prepare)),
             web.post("/v1/commit", handlers.json(service.commit)),
-            web.put("/v1/pins/{number}", _pin(service.pin)),
-            web.delete("/v1/pins/{number}", _pin(service.unpin)),
+            web.put("/v1/pins/{number}", handlers.pin(service.pin)),
+            web.delete("/v1/pins/{number}", handlers.pin(service.unpin)),
             web.get("/v1/model", handlers.model),
             web.get("/v1/status", handlers.status),
             web.get("/metrics", handlers.metrics),
@@ -70,6 +71,16 @@ class _Handlers:
         async def handle(request: web.Request) -> web.Response:
             async with self._inflight.reserve(body_bytes(request)):
                 return json_answer(await handler(await read_body(request)))
+
+        return handle
+
+    def pin(self, execute: Callable[[int, bytes], Awaitable[Json]]) -> Handler:
+        """A handler of a pin, whose number is in the path."""
+
+        async def handle(request: web.Request) -> web.Response:
+            number = whole_number(request.match_info["number"], "number")
+            async with self._inflight.reserve(body_bytes(request)):
+                return json_answer(await execute(number, await read_body(request)))
 
         return handle
 
@@ -105,13 +116,3 @@ class _Handlers:
 
     async def health(self, _: web.Request) -> web.Response:
         return json_answer({"ok": True})
-
-
-def _pin(execute: Callable[[int, bytes], Awaitable[Json]]) -> Handler:
-    """A handler of a pin, whose number is in the path."""
-
-    async def handle(request: web.Request) -> web.Response:
-        number = whole_number(request.match_info["number"], "number")
-        return json_answer(await execute(number, await read_body(request)))
-
-    return handle

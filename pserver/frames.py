@@ -30,6 +30,8 @@ MAX_HEADER_BYTES = 16 << 20
 MAX_ARRAYS = 4096
 MAX_DIMENSIONS = 2
 """Dense parameters are one-dimensional, rows of tables two-dimensional."""
+MAX_SIZE = 1 << 53
+"""Limit of one dimension: numpy cannot express larger ones, even of an array with no elements."""
 _HEAD = struct.Struct("<4sI")
 _TAIL = struct.Struct("<I")
 _ALIGNMENT = 8
@@ -146,7 +148,7 @@ def _parse_entry(entry: object) -> tuple[str, np.dtype[Any], tuple[int, ...], in
 
 
 def _is_size(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_SIZE
 
 
 def _checksum(parts: Iterable[memoryview]) -> int:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pserver.errors import FullError
 
 Floats = NDArray[np.float32]
+Array = NDArray[Any]
 
 
 class Memory:
@@ -48,7 +49,7 @@ class Views:
         self.memory = memory
         self.now = 0
         """Number of the view opened last."""
-        self._open: dict[int, list[tuple[int, Floats]]] = {}
+        self._open: dict[int, list[tuple[int, Array]]] = {}
         """View -> arrays replaced while it was the newest, each with its view number at creation."""
 
     @property
@@ -79,7 +80,7 @@ class Views:
             else:
                 self.memory.release(array.nbytes)
 
-    def replaced(self, created: int, array: Floats) -> None:
+    def replaced(self, created: int, array: Array) -> None:
         """Records that a block was copied because the newest view holds its old array."""
         self._open[self.newest].append((created, array))
 
@@ -89,7 +90,7 @@ class Block:
 
     __slots__ = ("_created", "_views", "array")
 
-    def __init__(self, array: Floats, views: Views) -> None:
+    def __init__(self, array: Array, views: Views) -> None:
         """Takes over an array and counts its bytes.
 
         Raises:
@@ -125,12 +126,12 @@ class Block:
             self._views.memory.release(self.array.nbytes)
 
 
-def zeros(shape: tuple[int, ...], views: Views) -> Block:
+def zeros(shape: tuple[int, ...], views: Views, dtype: type[np.generic] = np.float32) -> Block:
     """A block of zeros; the memory limit is checked before the allocation."""
-    size = int(np.prod(shape, dtype=np.int64)) * np.dtype(np.float32).itemsize
+    size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     views.memory.reserve(size)
     views.memory.release(size)
-    return Block(np.zeros(shape, np.float32), views)
+    return Block(np.zeros(shape, dtype), views)
 
 
 def describe(memory: Memory, views: Views) -> dict[str, Any]:

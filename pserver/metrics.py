@@ -13,9 +13,24 @@ _GAUGES = {
     "used_bytes": "Bytes of parameters, optimizer state and arrays held by views.",
     "limit_bytes": "Limit of used_bytes; 0 for no limit.",
     "intake_bytes": "Bytes of bodies in flight.",
+    "rate_factor": "Factor of the learning rate by its schedule.",
     "unsaved_seconds": "Time since the newest checkpoint, or the start.",
 }
+_ROW_TOTALS = {
+    "evicted_rows_total": ("evicted", "Rows of tables evicted; a rollback lowers it."),
+    "waiting_row_gradients_total": (
+        "waiting",
+        "Gradients dropped because their ids were not admitted yet; a rollback lowers it.",
+    ),
+    "refused_row_gradients_total": (
+        "refused",
+        "Gradients dropped because there was no room for their rows; a rollback lowers it.",
+    ),
+}
+"""Sums over tables: the field of the status, and the meaning."""
 _TOTALS = {
+    **{name: documentation for name, (_, documentation) in _ROW_TOTALS.items()},
+    "clipped_gradients_total": "Applied pushes whose gradient was clipped by its norm.",
     "row_lookups_total": "Rows of tables looked up.",
     "non_finite_gradients_total": "Gradients refused for NaN or infinity.",
     "rollbacks_total": "Rollbacks to a checkpoint.",
@@ -52,13 +67,20 @@ class PserverMetrics:
             "used_bytes": serving["memory"].get("used_bytes", 0),
             "limit_bytes": status["most_bytes"] or 0,
             "intake_bytes": intake_bytes,
+            "rate_factor": serving.get("rate_factor", 1.0),
             "unsaved_seconds": unsaved.get("seconds", 0.0),
         }
         for name, value in gauges.items():
             self._gauges[name].set(value)
         self._pushes = status["pushes"]
         rollbacks = status["setbacks"]
+        tables = serving["tables"].values()
         self._totals |= {
+            **{
+                name: sum(table.get(field, 0) for table in tables)
+                for name, (field, _) in _ROW_TOTALS.items()
+            },
+            "clipped_gradients_total": status["clipped"],
             "row_lookups_total": status["looked_up"],
             "non_finite_gradients_total": status["non_finite"]["count"],
             "rollbacks_total": rollbacks["count"],

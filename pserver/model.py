@@ -6,7 +6,7 @@ first difference.
 
 from collections.abc import Mapping
 from math import prod
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -17,6 +17,8 @@ Json = dict[str, Any]
 
 MAX_PARAMETERS = 20_000
 MAX_TABLES = 256
+MAX_DENSE_NUMBERS = 100_000_000
+"""By default: a trainer then receives 400 MB with each pull."""
 Name = Annotated[str, Field(min_length=1, max_length=300)]
 Size = Annotated[int, Field(ge=0, le=1 << 40)]
 Text = Annotated[str, Field(max_length=2000)]
@@ -36,6 +38,23 @@ class Table(Part):
     dim: Annotated[int, Field(ge=1, le=1 << 16)]
     init: Annotated[float, Field(ge=0, le=1e6, strict=False)] = 0.01
     seed: Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] = 0
+    admit_after: Annotated[int, Field(ge=1, le=1 << 20)] = 1
+    """A new id gets a row at this push that holds it, counted from 1."""
+    evict_after: Annotated[int, Field(ge=1, le=1 << 53)] | None = None
+    """A row without updates for so many versions is evicted."""
+    max_rows: Annotated[int, Field(ge=1, le=1 << 53)] | None = None
+    """Rows of the table at all servers; beyond it others are evicted, or new ones refused."""
+    evict: Literal["lru", "lfu"] | None = None
+    """Which rows make room: those not updated for longest, or those updated least often."""
+
+    @property
+    def evicts(self) -> bool:
+        """Whether rows may be evicted."""
+        return self.evict is not None or self.evict_after is not None
+
+    def fits(self, other: "Table") -> bool:
+        """Whether rows of one mean the same in the other."""
+        return (self.dim, self.init, self.seed) == (other.dim, other.init, other.seed)
 
 
 class Rules(Part):
@@ -109,6 +128,21 @@ def check_pieces(model: Model, pieces: list[Piece]) -> int:
     return sum(piece.size for piece in pieces)
 
 
+def check_dense_size(model: Model, most: int) -> None:
+    """Whether a model's dense parameters are few enough to be pulled with each batch.
+
+    Raises:
+        RefusedError: 422; names the size, the limit, and what to do.
+    """
+    numbers = sum(model.size(name) for name in model.parameters)
+    if numbers > most:
+        text = (
+            f"parameters: the model has {numbers} dense numbers, parameter servers take {most}: train "
+            "it with --sync, where trainers keep them (--max-dense-numbers raises the limit)"
+        )
+        raise RefusedError(422, text, "parameters")
+
+
 def check_same(ours: Model, theirs: Model) -> None:
     """Whether a trainer trains what the servers hold.
 
@@ -120,6 +154,9 @@ def check_same(ours: Model, theirs: Model) -> None:
     _check_same_fields(
         "optimizer", _with_defaults(ours.optimizer), _with_defaults(theirs.optimizer), "the servers"
     )
+    for name, table in ours.tables.items():
+        theirs_ = theirs.tables[name].model_dump()
+        _check_same_fields(f"tables.{name}", table.model_dump(), theirs_, "the servers")
     _check_same_fields("rules", ours.rules.model_dump(), theirs.rules.model_dump(), "the servers")
 
 
@@ -144,7 +181,7 @@ def check_fits(ours: Model, theirs: Model, holder: str) -> None:
             raise RefusedError(409, text, f"parameters.{name}")
     for name in sorted(ours.tables.keys() | theirs.tables.keys()):
         our_table, their_table = ours.tables.get(name), theirs.tables.get(name)
-        if our_table != their_table:
+        if our_table is None or their_table is None or not our_table.fits(their_table):
             text = (
                 f"table {name!r} {_table_text(our_table)} at {holder} "
                 f"and {_table_text(their_table)} in this trainer"

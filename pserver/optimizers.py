@@ -1,16 +1,18 @@
 """The optimizers sgd, momentum, adagrad and adam, for dense parameters and for rows of tables.
 
 Row updates are lazy: only the rows of a push and their momenta change. Adam counts the updates of
-each row separately, so the first update of a rare row is as large as that of any other.
+each row separately, so the first update of a rare row is as large as that of any other. Weight decay
+is decoupled (Loshchilov and Hutter, 2019), and lazy too: a row decays when it is updated.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from pserver.schedules import AnySchedule
 from runtime.call_checks import RefusedError
 
 Floats = NDArray[np.float32]
@@ -34,6 +36,42 @@ class Optimizer(BaseModel):
     """Whether the number of updates of each row is stored."""
 
     learning_rate: Rate
+    weight_decay: Decay = 0.0
+    """Share of a value that an update removes, times the learning rate."""
+    clip_norm: Annotated[float, Field(gt=0, lt=1e30)] | None = None
+    """Largest norm of the gradient of a batch, all parameters and servers together."""
+    clip_value: Annotated[float, Field(gt=0, lt=1e30)] | None = None
+    """Largest absolute value of an element of a gradient."""
+    schedule: AnySchedule | None = None
+    """Changes the learning rate with the version; constant by default."""
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> Self:
+        if self.clip_norm is not None and self.clip_value is not None:
+            raise ValueError("clip_norm and clip_value exclude each other: choose one")
+        return self
+
+    def rate_factor(self, version: int) -> float:
+        """The schedule's factor of the learning rate at a version."""
+        return 1.0 if self.schedule is None else self.schedule.factor(version)
+
+    def clipped(self, gradient: Floats, norm: float | None) -> Floats:
+        """A copy of a gradient, or of a part of it, within the limits.
+
+        Args:
+            gradient: The gradient.
+            norm: Of the whole gradient at all servers; needed with `clip_norm`.
+        """
+        copy = gradient.copy()
+        if self.clip_value is not None:
+            np.clip(copy, -self.clip_value, self.clip_value, out=copy)
+        if self.clips(norm):
+            copy *= np.float32((self.clip_norm or 0.0) / (norm or 1.0))
+        return copy
+
+    def clips(self, norm: float | None) -> bool:
+        """Whether a gradient of this norm is made smaller."""
+        return self.clip_norm is not None and norm is not None and norm > self.clip_norm
 
     @property
     def start(self) -> float:
@@ -180,8 +218,12 @@ def make(spec: Mapping[str, Any]) -> Optimizer:
         return kind.model_validate(dict(spec))
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-        where = ".".join(["optimizer", *map(str, first["loc"])])
+        names = [str(name) for name in first["loc"]]
+        if names[:1] == ["schedule"]:  # the next one only says which kind was meant
+            names = [names[0], *names[2:]]
+        where = ".".join(["optimizer", *names])
         message = "no such option" if first["type"] == "extra_forbidden" else first["msg"]
+        message = message.removeprefix("Value error, ")
         raise RefusedError(422, f"{where}: {message}", where) from error
 
 
@@ -193,6 +235,7 @@ def dense(
     *,
     scale: float,
     count: int,
+    norm: float | None = None,
 ) -> None:
     """Updates a flat vector in place.
 
@@ -203,18 +246,31 @@ def dense(
         gradient: As long as the values; it is not changed.
         scale: Factor of the learning rate.
         count: Number of updates of the vector, this one included.
+        norm: As in `Optimizer.clipped`.
     """
     rate = np.float32(optimizer.learning_rate * scale)
     for at in range(0, len(values), _CHUNK):
         part = slice(at, at + _CHUNK)
         part_slots = tuple(slot[part] for slot in slots)
+        if optimizer.weight_decay:
+            values[part] *= 1 - rate * np.float32(optimizer.weight_decay)
         optimizer.update(
-            values[part], part_slots, gradient[part].copy(), rate=rate, counts=float(count)
+            values[part],
+            part_slots,
+            optimizer.clipped(gradient[part], norm),
+            rate=rate,
+            counts=float(count),
         )
 
 
 def rows(
-    optimizer: Optimizer, values: Floats, slots: Floats, gradient: Floats, *, scale: float
+    optimizer: Optimizer,
+    values: Floats,
+    slots: Floats,
+    gradient: Floats,
+    *,
+    scale: float,
+    norm: float | None = None,
 ) -> None:
     """Updates rows in place.
 
@@ -224,6 +280,7 @@ def rows(
         slots: Rows of `Optimizer.width` columns.
         gradient: Shaped like the values; it is not changed.
         scale: Factor of the learning rate.
+        norm: As in `Optimizer.clipped`.
     """
     dim = values.shape[1]
     slot_columns = tuple(
@@ -234,4 +291,7 @@ def rows(
         slots[:, -1] += 1
         counts = slots[:, -1:]
     rate = np.float32(optimizer.learning_rate * scale)
-    optimizer.update(values, slot_columns, gradient.copy(), rate=rate, counts=counts)
+    if optimizer.weight_decay:
+        values *= 1 - rate * np.float32(optimizer.weight_decay)
+    gradient = optimizer.clipped(gradient, norm)
+    optimizer.update(values, slot_columns, gradient, rate=rate, counts=counts)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pserver.memory import Block, Floats, Views, zeros
+from pserver.memory import Array, Block, Views, zeros
 
 Rows = NDArray[np.int64]
 
@@ -23,15 +23,29 @@ def rows_a_page(width: int) -> int:
 class Pages:
     """A paged array of rows, addressed by number; unwritten rows are zeros."""
 
-    def __init__(self, width: int, views: Views) -> None:
-        self.width = width
+    def __init__(
+        self,
+        width: int,
+        views: Views,
+        dtype: type[np.generic] = np.float32,
+        page_rows: int | None = None,
+    ) -> None:
+        """Has no rows yet.
+
+        Args:
+            width: Columns of a row.
+            views: The views that may be opened of it.
+            dtype: Type of its numbers.
+            page_rows: Rows of a page, a power of two; by default as many as `PAGE_BYTES` hold.
+        """
+        self.width, self._dtype = width, dtype
         self._views = views
-        self._rows = rows_a_page(width)
+        self._rows = page_rows or rows_a_page(width)
         self._shift, self._mask = self._rows.bit_length() - 1, self._rows - 1
         self._blocks: list[Block] = []
 
     @property
-    def arrays(self) -> list[Floats]:
+    def arrays(self) -> list[Array]:
         """The pages as they are now; an open view keeps them unchanged."""
         return [block.array for block in self._blocks]
 
@@ -40,6 +54,11 @@ class Pages:
         """Bytes of all pages."""
         return sum(block.array.nbytes for block in self._blocks)
 
+    @property
+    def capacity(self) -> int:
+        """Number of rows of all pages."""
+        return len(self._blocks) * self._rows
+
     def reserve(self, rows: int) -> None:
         """Grows to at least `rows` rows.
 
@@ -47,7 +66,7 @@ class Pages:
             FullError: The memory limit is reached; existing rows stay.
         """
         while len(self._blocks) * self._rows < rows:
-            self._blocks.append(zeros((self._rows, self.width), self._views))
+            self._blocks.append(zeros((self._rows, self.width), self._views, self._dtype))
 
     def make_writable(self, rows: Rows) -> None:
         """Copies the pages of these rows that a view holds, so that they may be written.
@@ -59,23 +78,28 @@ class Pages:
             for page in np.unique(rows >> self._shift).tolist():
                 self._blocks[page].make_writable()
 
-    def write(self, rows: Rows, values: Floats) -> None:
+    def write(self, rows: Rows, values: Array) -> None:
         """Writes distinct rows; call `reserve` and `make_writable` before."""
         for page, places, offsets in self._split(rows):
             self._blocks[page].array[offsets] = values[places]
 
-    def read(self, rows: Rows, pages: Sequence[Floats] | None = None) -> Floats:
+    def read(self, rows: Rows, pages: Sequence[Array] | None = None) -> Array:
         """A copy of rows.
 
         Args:
             rows: Row numbers.
             pages: `arrays` as a view saved them; the current ones by default.
         """
-        values = np.empty((len(rows), self.width), np.float32)
+        values = np.empty((len(rows), self.width), self._dtype)
         arrays = self.arrays if pages is None else pages
         for page, places, offsets in self._split(rows):
             values[places] = arrays[page][offsets]
         return values
+
+    def trim(self, rows: int) -> None:
+        """Frees pages after these rows, but one."""
+        while self.capacity - 2 * self._rows >= rows:
+            self._blocks.pop().drop()
 
     def drop(self) -> None:
         """Frees all pages; views may still hold their arrays."""

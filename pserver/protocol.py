@@ -11,6 +11,7 @@
 | POST /v1/refusals | Refusal | JSON |
 | PUT, DELETE /v1/pins/{number} | GenerationCall | JSON |
 | POST /v1/prepare, /v1/commit | CheckpointCall | JSON |
+| POST /v1/position | PositionCall | JSON: the position in the data |
 | POST /v1/rows | Page | frame; `ids`, `rows` |
 | GET /v1/model, /v1/status | | JSON |
 """
@@ -26,6 +27,8 @@ from runtime.call_checks import Body, refusal
 MAX_BYTES = 1 << 30
 """Limit of a request body."""
 MAX_WAIT_S = 30.0
+MAX_TASKS = 1 << 12
+"""Limit of tasks that one batch has records of."""
 MAX_ROWS = 1 << 20
 """Limit of rows in one answer."""
 
@@ -96,6 +99,8 @@ class Settle(GenerationCall):
     """The progress that the caller observed in the generation that ended."""
     ended: Count = 0
     """The newest generation that the caller trained in; 0 for a new trainer."""
+    rewound: bool = False
+    """Whether the master has set the data back to what the generation starts from."""
 
 
 class Pull(GenerationCall):
@@ -122,8 +127,14 @@ class Push(GenerationCall):
     """Version of the parameters from which the gradients were computed."""
     records: Count
     tables: Annotated[list[Text], Field(max_length=256)] = Field(default_factory=list)
+    norm: Annotated[float, Field(ge=0, strict=False)] | None = None
+    """Norm of the whole gradient at all servers; needed where the optimizer clips by it."""
     want: bool = False
     """Whether to answer with the updated dense parameters."""
+    remaining: Annotated[dict[Text, Count], Field(max_length=MAX_TASKS)] = Field(
+        default_factory=dict
+    )
+    """Task -> records of its end that remain after this batch; to server 0."""
 
 
 class Refusal(GenerationCall):
@@ -138,6 +149,19 @@ class CheckpointCall(GenerationCall):
 
     version: Count
     """The checkpoint's version, the same for all servers."""
+    ledger: Json | None = None
+    """A position of the master's ledger of which the parameters contain all; to server 0."""
+    settled: list[Text] = Field(default_factory=list)
+    """Pushed tasks that it has as done."""
+
+
+class PositionCall(GenerationCall):
+    """Asks server 0 for the position in the data."""
+
+    checkpoint: CheckpointRef | None = None
+    """That of a checkpoint; null for that of the parameters now."""
+    tasks: list[Text] | None = None
+    """Answers about these tasks only."""
 
 
 class Page(GenerationCall):
@@ -145,6 +169,7 @@ class Page(GenerationCall):
 
     table: Text
     after: Count = 0
+    """0, then `next` of the answer before: rows are read from the last one on."""
     most: Annotated[int, Field(ge=1, le=MAX_ROWS)] = 1 << 16
 
 

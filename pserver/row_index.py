@@ -1,19 +1,21 @@
-"""A hash table from ids to row numbers, in two arrays, with vectorised lookups.
+"""The index of a table: ids to row numbers. It grows part by part, so that no push waits for it.
 
-Open addressing with linear probing; at most half full. Rows are never removed, so row numbers are
-stable. A Python dict takes five times as many bytes per row.
+At most half full. When it is, a table of twice the capacity is added, and each push moves a part of
+the old one's entries into it. A new id goes where its home has moved already or else into the old
+table, so that the new one's memory is touched in order (decision 0038). A Python dict takes five
+times as many bytes per row.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
-from numpy.typing import NDArray
 
+from pserver.hash_slots import BYTES_A_PLACE, Hashes, HashSlots, Ids, hash_ids
 from pserver.memory import Memory
-from pserver.row_init import mix
-
-Ids = NDArray[np.int64]
 
 _LEAST = 64
-_BYTES_A_PLACE = 16
+_MOVED_A_PUSH, _MOVED_AN_ID = 4096, 4
+"""Places that a push moves: at least, and for each of its new ids."""
 
 
 class RowIndex:
@@ -22,27 +24,30 @@ class RowIndex:
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self.size = 0
-        memory.reserve(_LEAST * _BYTES_A_PLACE)
-        self._ids, self._rows = _empty(_LEAST)
+        memory.reserve(_LEAST * BYTES_A_PLACE)
+        self._slots = HashSlots(_LEAST)
+        self._old: HashSlots | None = None
+        """The table whose entries are being moved."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its arrays."""
-        return len(self._ids) * _BYTES_A_PLACE
+        """Bytes of its tables."""
+        old = 0 if self._old is None else self._old.capacity
+        return (self._slots.capacity + old) * BYTES_A_PLACE
+
+    @property
+    def room(self) -> int:
+        """Number of ids, those that it holds included, for which it need not grow."""
+        return self._slots.capacity // 2
 
     def find(self, ids: Ids) -> Ids:
         """The row of each id; -1 for unknown ids."""
-        rows = np.full(len(ids), -1, np.int64)
-        mask = len(self._ids) - 1
-        pending = np.arange(len(ids))
-        places = _places(ids, mask)
-        while len(pending):
-            candidates = self._rows[places]
-            same = self._ids[places] == ids[pending]
-            hit = same & (candidates >= 0)
-            rows[pending[hit]] = candidates[hit]
-            on = ~hit & (candidates >= 0)
-            pending, places = pending[on], (places[on] + 1) & mask
+        hashes = hash_ids(ids)
+        if self._old is None:
+            return self._slots.find(ids, hashes).rows
+        rows = np.empty(len(ids), np.int64)
+        for slots, part in self._parts(hashes):
+            rows[part] = slots.find(ids[part], hashes[part]).rows
         return rows
 
     def add(self, ids: Ids) -> Ids:
@@ -51,57 +56,84 @@ class RowIndex:
         Raises:
             FullError: The memory limit is reached; nothing has changed.
         """
-        self._reserve(self.size + len(ids))
+        self.reserve(self.size + len(ids))
+        self.advance(len(ids))
         rows = np.arange(self.size, self.size + len(ids), dtype=np.int64)
         self._insert(ids, rows)
         self.size += len(ids)
         return rows
 
-    def ids(self) -> Ids:
-        """All ids, in the order of their rows."""
-        occupied = self._rows >= 0
-        ids = np.empty(self.size, np.int64)
-        ids[self._rows[occupied]] = self._ids[occupied]
-        return ids
+    def remove(self, ids: Ids, moved: Ids) -> None:
+        """Removes distinct known ids and renumbers others, so that no row number is left unused.
+
+        Args:
+            ids: The ids to remove.
+            moved: Known ids whose rows are to be, in this order, the rows of the first of `ids`.
+        """
+        rows, hashes = self.find(ids)[: len(moved)], hash_ids(ids)
+        for slots, part in self._parts(hashes):
+            slots.remove(slots.find(ids[part], hashes[part]).places)
+        hashes = hash_ids(moved)
+        for slots, part in self._parts(hashes):
+            slots.renumber(slots.find(moved[part], hashes[part]).places, rows[part])
+        self.size -= len(ids)
+
+    def reserve(self, size: int) -> None:
+        """Makes room for this number of ids.
+
+        Raises:
+            FullError: The memory limit is reached; nothing has changed.
+        """
+        capacity = self._slots.capacity
+        while capacity < 2 * size:
+            capacity *= 2
+        if capacity == self._slots.capacity:
+            return
+        self._memory.reserve(capacity * BYTES_A_PLACE)
+        self.finish()
+        self._old, self._slots = self._slots, HashSlots(capacity)
+        entries = self._old.begin_emptying(_MOVED_A_PUSH)
+        self._slots.insert(entries.ids, hash_ids(entries.ids), entries.rows)
+        self.advance()
+
+    def advance(self, ids: int = 0) -> None:
+        """Moves a part of the old table's entries, if there is one.
+
+        Args:
+            ids: The number of new ids; the old table is empty long before it is full.
+        """
+        if self._old is None:
+            return
+        entries = self._old.take(_MOVED_A_PUSH + _MOVED_AN_ID * ids)
+        if entries is not None:
+            self._slots.insert(entries.ids, hash_ids(entries.ids), entries.rows)
+            return
+        self._memory.release(self._old.capacity * BYTES_A_PLACE)
+        self._old = None
+
+    def finish(self) -> None:
+        """Moves all of the old table, which frees its memory."""
+        while self._old is not None:
+            self.advance(self._old.capacity)
 
     def drop(self) -> None:
         """Gives its bytes back to the account."""
         self._memory.release(self.nbytes)
 
-    def _reserve(self, size: int) -> None:
-        capacity = len(self._ids)
-        while capacity < 2 * size:
-            capacity *= 2
-        if capacity == len(self._ids):
-            return
-        self._memory.reserve(capacity * _BYTES_A_PLACE)
-        before = self.nbytes
-        ids = self.ids()
-        self._ids, self._rows = _empty(capacity)
-        self._insert(ids, np.arange(len(ids), dtype=np.int64))
-        self._memory.release(before)
-
     def _insert(self, ids: Ids, rows: Ids) -> None:
-        mask = len(self._ids) - 1
-        pending = np.arange(len(ids))
-        places = _places(ids, mask)
-        while len(pending):
-            free = np.flatnonzero(self._rows[places] < 0)
-            _, first = np.unique(places[free], return_index=True)
-            winners = free[first]  # of several ids that probe one place, the first gets it
-            self._ids[places[winners]] = ids[pending[winners]]
-            self._rows[places[winners]] = rows[pending[winners]]
-            on = np.ones(len(pending), bool)
-            on[winners] = False
-            pending, places = pending[on], places[on]
-            occupied = self._rows[places] >= 0
-            places[occupied] = (places[occupied] + 1) & mask
+        hashes = hash_ids(ids)
+        for slots, part in self._parts(hashes):
+            crowded = slots.insert(ids[part], hashes[part], rows[part])
+            if len(crowded):  # a run of thousands: only ids that somebody chose for that make one
+                self.finish()
+                ids, hashes, rows = ids[part][crowded], hashes[part][crowded], rows[part][crowded]
+                self._slots.insert(ids, hashes, rows)
 
-
-def _empty(capacity: int) -> tuple[Ids, Ids]:
-    return np.zeros(capacity, np.int64), np.full(capacity, -1, np.int64)
-
-
-def _places(ids: Ids, mask: int) -> Ids:
-    hashed = mix(np.ascontiguousarray(ids).view(np.uint64)) & np.uint64(mask)
-    return hashed.view(np.int64)
+    def _parts(self, hashes: Hashes) -> Iterator[tuple[HashSlots, Ids | slice]]:
+        """The tables, and which of the ids belong to each."""
+        if self._old is None:
+            yield self._slots, slice(None)
+            return
+        in_old = self._old.holds(hashes)
+        yield self._slots, np.flatnonzero(~in_old)
+        yield self._old, np.flatnonzero(in_old)

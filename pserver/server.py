@@ -12,11 +12,19 @@ from dataclasses import asdict, dataclass
 from pserver import coordinator_lease, optimizers, shard_codec
 from pserver.checkpoint import CheckpointName, StoredCheckpoint
 from pserver.coordinator_lease import CoordinatorLeases
+from pserver.data_position import DataPosition
 from pserver.errors import FullError, ShardError
 from pserver.frames import Array, Frame, Json
 from pserver.memory import Memory, Views
-from pserver.model import Model, Piece, check_fits, check_same
-from pserver.protocol import Enter, ObservedProgress, Refusal, Settle, TicketRequest
+from pserver.model import MAX_DENSE_NUMBERS, Model, Piece, check_dense_size, check_fits, check_same
+from pserver.protocol import (
+    Enter,
+    ObservedProgress,
+    PositionCall,
+    Refusal,
+    Settle,
+    TicketRequest,
+)
 from pserver.rollbacks import NOTHING, ServerRollbacks
 from pserver.serving import ServedGeneration
 from pserver.shard import Shard, ShardCounts
@@ -46,6 +54,8 @@ class ParameterServer:
         most_bytes: int | None,
         generation: int,
         checkpoints: Sequence[StoredCheckpoint],
+        *,
+        max_dense_numbers: int = MAX_DENSE_NUMBERS,
     ) -> None:
         """Starts empty.
 
@@ -54,6 +64,7 @@ class ParameterServer:
             most_bytes: Memory limit for arrays; None for no limit.
             generation: The newest generation it knows of.
             checkpoints: Checkpoints on its disk, oldest first.
+            max_dense_numbers: Largest number of dense parameters of a model.
         """
         self.identity = identity
         self.checkpoints = tuple(checkpoints)
@@ -62,7 +73,7 @@ class ParameterServer:
         self.leases = CoordinatorLeases()
         self.rollbacks = ServerRollbacks()
         self.stats = ServerStats()
-        self._most_bytes = most_bytes
+        self._most_bytes, self._max_dense_numbers = most_bytes, max_dense_numbers
         self._ticket = 0
         self._reached = NOTHING
         """Progress of the last generation that this process served."""
@@ -73,6 +84,7 @@ class ParameterServer:
         return {
             **asdict(self.identity),
             "ready": self.serving is not None,
+            "positions": True,
             "generation": self.generation,
             **counts._asdict(),
             "have": [checkpoint.name._asdict() for checkpoint in self.checkpoints[-_NEWEST:]],
@@ -148,6 +160,7 @@ class ParameterServer:
         if self.serving is not None:
             self._reached, self.serving = self.serving.shard.counts, None
         shard = self._shard(body, dense, load)
+        shard.data.is_known = shard.data.is_known and body.rewound
         ended, reached = max(self.generation, body.ended), self._reached
         if body.seen is not None and body.ended == ended:
             reached = max(reached, _to_counts(body.seen))
@@ -156,6 +169,33 @@ class ParameterServer:
         for kind in (coordinator_lease.SETTLE, coordinator_lease.SAVE):
             self.leases.end(kind)
         return self.state()
+
+    def position(self, body: PositionCall, load: Callable[[CheckpointName], list[Frame]]) -> Json:
+        """The position in the data of the parameters, or of a checkpoint.
+
+        Args:
+            body: The request.
+            load: Reads this server's files of a checkpoint.
+
+        Raises:
+            RefusedError: The generation is over, or there is no such checkpoint.
+        """
+        data = DataPosition()
+        if body.checkpoint is None:
+            data = self.serving_at(body.generation).shard.data
+        else:
+            try:
+                files = load(CheckpointName(**body.checkpoint.model_dump()))
+                data.load(files[0].meta.get("data"))
+            except (ShardError, LookupError, TypeError, ValueError, AttributeError) as error:
+                text = f"checkpoint: its position in the data cannot be read: {error!r:.100}"
+                raise RefusedError(_CONFLICT, text, "checkpoint") from error
+        position = data.dump()
+        if body.tasks is not None:
+            position["remaining"] = {
+                t: data.remaining[t] for t in body.tasks if t in data.remaining
+            }
+        return position
 
     def resume(self, frame: Frame, now_s: float) -> None:
         """Resumes from this server's shutdown checkpoint; nothing is lost.
@@ -237,6 +277,7 @@ class ParameterServer:
 
     def _check(self, model: Model) -> None:
         optimizers.make(model.optimizer)
+        check_dense_size(model, self._max_dense_numbers)
         if self.serving is not None:
             # a server other than 0 may have been settled by a trainer that then failed
             if self.identity.index == 0 or self.serving.shard.version:
@@ -262,7 +303,14 @@ class ParameterServer:
                 )
             if dense is None:
                 raise RefusedError(422, "dense: initial parameters are missing", "dense")
-            return Shard(body.model, body.pieces, dense.copy(), memory, Views(memory))
+            return Shard(
+                body.model,
+                body.pieces,
+                dense.copy(),
+                memory,
+                Views(memory),
+                servers=self.identity.of,
+            )
         except FullError as error:
             text = (
                 f"this server's part of the model exceeds its memory limit by {error.needed_bytes} "

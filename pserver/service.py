@@ -18,7 +18,7 @@ from pserver.checkpoint import SHUTDOWN_VERSION, CheckpointName
 from pserver.errors import BusyError, NonFiniteError, ShardError
 from pserver.frames import FrameError, Json
 from pserver.server import ParameterServer
-from pserver.serving import Answer
+from pserver.serving import Answer, ShardSnapshot
 from pserver.store import CheckpointStore
 from runtime.call_checks import RefusedError, check_body
 from runtime.logs import keys
@@ -164,7 +164,7 @@ class ParameterService:
         name = CheckpointName(body.generation, body.version, self._server.identity.of)
         async with self._preparing:
             if all(checkpoint.name != name for checkpoint in self._server.checkpoints):
-                await self._prepare(name)
+                await self._prepare(name, body)
         return {"ok": True}
 
     async def commit(self, raw: bytes) -> Json:
@@ -181,6 +181,11 @@ class ParameterService:
         )
         log.info("checkpoint committed", extra=keys(name=name.folder))
         return {"ok": True}
+
+    async def position(self, raw: bytes) -> Json:
+        """Returns the position in the data, of the parameters or of a checkpoint."""
+        body = check_body(protocol.PositionCall, raw)
+        return await self._run(self._server.position, body, self._store.load)
 
     async def model(self) -> Json:
         """The served model, for readers."""
@@ -220,13 +225,16 @@ class ParameterService:
             "pieces": [piece.model_dump() for piece in shard.pieces],
         }
 
-    async def _prepare(self, name: CheckpointName) -> None:
+    async def _prepare(self, name: CheckpointName, body: protocol.CheckpointCall) -> None:
         identity = self._server.identity
-        snapshot = await self._run(
-            lambda: self._server.serving_at(name.generation).snapshot(
-                name, identity.job, identity.index
-            )
-        )
+
+        def take() -> ShardSnapshot:
+            serving = self._server.serving_at(name.generation)
+            if body.ledger is not None:
+                serving.shard.data.renew(body.ledger, body.settled)
+            return serving.snapshot(name, identity.job, identity.index)
+
+        snapshot = await self._run(take)
         try:
             await self._run_on_disk(self._store.prepare, name, snapshot.meta, snapshot.arrays)
             self._server.checkpoints = tuple(await self._run_on_disk(self._store.checkpoints))

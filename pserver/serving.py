@@ -1,6 +1,7 @@
 """Pulls, lookups, pushes and pins of one served generation."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import NamedTuple
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from pserver import memory, shard_codec
 from pserver.checkpoint import CheckpointName
 from pserver.checkpoint_schedule import MAX_PINS, CheckpointSchedule, Pin
-from pserver.errors import BusyError, FullError, NonFiniteError
+from pserver.errors import BusyError, NonFiniteError
 from pserver.frames import Array, Body, Json
 from pserver.protocol import Lookup, Page, Pull, Push
 from pserver.shard import PushedGradients as Gradients
@@ -17,7 +18,7 @@ from pserver.stats import ServerStats
 from runtime.call_checks import RefusedError
 
 Answer = tuple[Json, Mapping[str, Body]]
-_UNKNOWN, _MALFORMED, _FULL = 404, 422, 507
+_UNKNOWN, _MALFORMED = 404, 422
 
 
 class ShardSnapshot(NamedTuple):
@@ -71,25 +72,33 @@ class ServedGeneration:
                 )
                 for place, name in enumerate(body.tables)
             },
+            norm=body.norm,
+            remaining=body.remaining,
         )
+        refused = self.shard.refused_rows
         try:
             outcome, stale = self._apply(gradients)
         except NonFiniteError as error:
             self._stats.record_refusal(body.trainer, body.number, error.parameter)
             raise
-        except FullError as error:
-            raise RefusedError(_FULL, _full(error)) from error
-        self._stats.record_push(outcome, stale)
-        meta = {**self._counts(self.shard.version), "outcome": outcome.value, "staleness": stale}
+        clipped = self.shard.optimizer.clips(body.norm)
+        self._stats.record_push(outcome, stale, clipped=clipped)
+        refused = self.shard.refused_rows - refused
+        meta = {
+            **self._counts(self.shard.version),
+            "outcome": outcome.value,
+            "staleness": stale,
+            "refused": refused,
+        }
         with_dense = body.want or outcome is PushOutcome.STALE
         return meta, {"dense": self.shard.vector.values} if with_dense else {}
 
     def page(self, body: Page) -> Answer:
         """One page of all rows of a table."""
         table = self.shard.table(body.table)
-        ids, rows = table.page(body.after, body.most)
-        after = body.after + len(ids)
-        meta = {**self._counts(self.shard.version), "next": after if after < table.size else None}
+        below = min(body.after or table.size, table.size)
+        ids, rows = table.page(below, body.most)
+        meta = {**self._counts(self.shard.version), "next": (below - len(ids)) or None}
         return meta, {"ids": ids, "rows": rows}
 
     def pin(self, number: int) -> int:
@@ -128,12 +137,18 @@ class ServedGeneration:
         """The serving section of the status."""
         shard = self.shard
         tables = {
-            name: {"dim": table.shape.dim, "rows": table.size, "bytes": table.nbytes}
+            name: {
+                "dim": table.shape.dim,
+                "rows": table.size,
+                "bytes": table.nbytes,
+                **asdict(table.counts),
+            }
             for name, table in shard.tables.items()
         }
         return {
             "model": model_size(shard.model),
             "optimizer": shard.model.optimizer,
+            "rate_factor": shard.optimizer.rate_factor(shard.version),
             "dense": {"numbers": len(shard.vector.values), "bytes": shard.vector.nbytes},
             "tables": tables,
             "memory": memory.describe(shard.memory, shard.views),
@@ -174,10 +189,3 @@ def _array(
         text = f"{name}: an array of {np.dtype(dtype).name} with {dimensions} dimensions is missing"
         raise RefusedError(_MALFORMED, text, name)
     return array
-
-
-def _full(error: FullError) -> str:
-    return (
-        f"this parameter server is full, {error.needed_bytes} bytes are missing: raise its memory "
-        "limit (--max-bytes), or start the job with more servers"
-    )

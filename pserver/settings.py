@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
+from pserver.model import MAX_DENSE_NUMBERS
 from runtime.job_settings import JobServerSettings
 from runtime.settings import Address
 
@@ -28,6 +29,9 @@ class PserverSettings(JobServerSettings):
     """Directory of checkpoints; servers may share it or use one each. It is created if missing."""
     max_bytes: Annotated[int, Field(ge=0)] = 0
     """Limit of parameters and optimizer state in bytes; 0 is 70 % of the container's memory."""
+
+    max_dense_numbers: Annotated[int, Field(ge=1)] = MAX_DENSE_NUMBERS
+    """Largest number of dense parameters of a model; larger ones are for synchronous training."""
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:

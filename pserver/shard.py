@@ -6,16 +6,18 @@ A push is applied completely or not at all, and once: `applied` holds each proce
 from collections import OrderedDict
 from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pserver import optimizers, staleness
+from pserver.data_position import DataPosition
 from pserver.errors import BusyError, FullError, NonFiniteError
 from pserver.memory import Floats, Memory, Views
 from pserver.model import Model, Piece, check_pieces
-from pserver.table import EmbeddingTable, Ids
+from pserver.table import EmbeddingTable, Ids, PreparedRows
 from pserver.vector import Vector
 from runtime.call_checks import RefusedError
 
@@ -44,6 +46,10 @@ class PushedGradients(NamedTuple):
     dense: Floats | None
     """In the order of the vector; None counts as zeros, and momenta do not change."""
     sparse: Mapping[str, tuple[Ids, Floats]]
+    norm: float | None = None
+    """Of the whole gradient at all servers; needed where the optimizer clips by it."""
+    remaining: Mapping[str, int] = MappingProxyType({})
+    """Task -> records of its end that remain after the batch."""
 
 
 class ShardCounts(NamedTuple):
@@ -58,7 +64,14 @@ class Shard:
     """One server's part of a model; `pserver.shard_codec` restores one from files."""
 
     def __init__(
-        self, model: Model, pieces: list[Piece], dense: Floats, memory: Memory, views: Views
+        self,
+        model: Model,
+        pieces: list[Piece],
+        dense: Floats,
+        memory: Memory,
+        views: Views,
+        *,
+        servers: int = 1,
     ) -> None:
         """Begins at version 0.
 
@@ -68,6 +81,7 @@ class Shard:
             dense: Their values.
             memory: Counts what is used.
             views: That may be opened of it.
+            servers: Number of servers of the job.
 
         Raises:
             RefusedError: Pieces and values do not fit the model or each other.
@@ -82,15 +96,21 @@ class Shard:
         self.optimizer = optimizers.make(model.optimizer)
         self.counts = ShardCounts(0, 0)
         self.applied: OrderedDict[str, int] = OrderedDict()
+        self.data = DataPosition()
         self.vector = Vector(dense, self.optimizer, views)
         self.tables: dict[str, EmbeddingTable] = {}
         for name, shape in model.tables.items():
-            self.tables[name] = EmbeddingTable(shape, self.optimizer, views)
+            self.tables[name] = EmbeddingTable(shape, self.optimizer, views, servers)
 
     @property
     def version(self) -> int:
         """Number of applied pushes."""
         return self.counts.version
+
+    @property
+    def refused_rows(self) -> int:
+        """Gradients of rows that were dropped because there was no room for the rows."""
+        return sum(table.counts.refused for table in self.tables.values())
 
     def push(self, push: PushedGradients) -> tuple[PushOutcome, int]:
         """Applies gradients.
@@ -101,8 +121,7 @@ class Shard:
         Raises:
             RefusedError: The gradients do not fit the shard; the error names the field.
             NonFiniteError: A gradient contains NaN or infinity.
-            BusyError: Open views leave too little memory for copies now.
-            FullError: The memory limit does not allow the rows that are needed.
+            BusyError: Open views leave too little memory now.
         """
         stale = max(0, self.version - push.version)
         if push.number <= self.applied.get(push.process, 0):
@@ -112,12 +131,15 @@ class Shard:
             return PushOutcome.STALE, stale
         self._check(push)
         rows = self._prepare(push)
+        scale *= self.optimizer.rate_factor(self.version)
         if push.dense is not None:
-            self.vector.update(push.dense, scale)
+            self.vector.update(push.dense, scale, push.norm)
         for name, (_, gradient) in push.sparse.items():
-            self.tables[name].update(rows[name], gradient, scale)
+            version = self.version + 1
+            self.tables[name].update(rows[name], gradient, scale, push.norm, version)
         self.counts = ShardCounts(self.version + 1, self.counts.records + push.records)
         self._remember(push)
+        self.data.push(push.remaining)
         return PushOutcome.APPLIED, stale
 
     def table(self, name: str) -> EmbeddingTable:
@@ -140,6 +162,9 @@ class Shard:
             table.drop()
 
     def _check(self, push: PushedGradients) -> None:
+        if self.optimizer.clip_norm is not None and push.norm is None:
+            text = "norm: the optimizer clips by norm, and this trainer's edl-sdk sends none: update it"
+            raise RefusedError(422, text, "norm")
         if push.dense is not None:
             if push.dense.shape != self.vector.values.shape:
                 sizes = list(push.dense.shape), list(self.vector.values.shape)
@@ -161,17 +186,23 @@ class Shard:
             if not np.isfinite(gradient).all():
                 raise NonFiniteError(name)
 
-    def _prepare(self, push: PushedGradients) -> dict[str, Ids]:
+    def _prepare(self, push: PushedGradients) -> dict[str, PreparedRows]:
         """Does everything that may fail, before anything changes."""
         try:
-            rows = {name: self.tables[name].prepare(ids) for name, (ids, _) in push.sparse.items()}
             if push.dense is not None:
                 self.vector.make_writable()
+            return {name: self._rows(name, ids) for name, (ids, _) in push.sparse.items()}
         except FullError as error:
+            raise BusyError(f"open views hold memory: {error}") from error
+
+    def _rows(self, name: str, ids: Ids) -> PreparedRows:
+        """Rows of a table; without memory for more, those for which there is room."""
+        try:
+            return self.tables[name].prepare(ids)
+        except FullError:
             if self.views.newest:
-                raise BusyError(f"open views hold memory: {error}") from error
-            raise
-        return rows
+                raise
+            return self.tables[name].prepare_full(ids)
 
     def _name_of(self, gradient: Floats) -> str:
         """The parameter of the first NaN or infinity."""

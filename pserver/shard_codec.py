@@ -5,7 +5,8 @@ reads all files and takes its own part: dense elements by name and position, row
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,15 +39,21 @@ def snapshot(shard: Shard, about: Json) -> tuple[Json, dict[str, frames.Body]]:
         "updates": shard.vector.count,
         "applied": list(shard.applied.items()),
         "tables": list(shard.tables),
+        "row_counts": [asdict(table.counts) for table in shard.tables.values()],
+        "data": shard.data.dump(),
     }
     arrays: dict[str, frames.Body] = {"dense": shard.vector.values, "slots": shard.vector.slots}
     for place, table in enumerate(shard.tables.values()):
         snapshot_ = table.snapshot()
-        size = len(snapshot_.ids)
-        arrays[f"ids.{place}"] = snapshot_.ids
+        size = snapshot_.size
+        arrays[f"ids.{place}"] = [page[:, 0] for page in _trimmed(snapshot_.ids, size, 1, np.int64)]
         arrays[f"values.{place}"] = _trimmed(snapshot_.values, size, table.shape.dim)
         if snapshot_.slots:
             arrays[f"slots.{place}"] = _trimmed(snapshot_.slots, size, snapshot_.slots[0].shape[1])
+        if snapshot_.marks:
+            arrays[f"marks.{place}"] = _trimmed(snapshot_.marks, size, 2, np.int64)
+        if snapshot_.candidates is not None:
+            arrays[f"candidates.{place}"] = snapshot_.candidates
     return meta, arrays
 
 
@@ -104,11 +111,19 @@ def _assembled(
     memory: Memory,
 ) -> Shard:
     dense, slots = _gathered(pieces, files)
-    shard = Shard(model, pieces, dense, memory, Views(memory))
+    shard = Shard(model, pieces, dense, memory, Views(memory), servers=place[1])
     shard.vector.restore(slots, max(int(file.meta["updates"]) for file in files))
-    for ids, values, row_slots, name in _rows(place, files):
-        shard.table(name).restore(ids, values, row_slots)
+    version = max(counts_of(file) for file in files).version
+    for name, table in shard.tables.items():
+        table.reserve(sum(part.rows(place) for part in _parts(name, files)))
+        for part in _parts(name, files):
+            for ids, values, row_slots, marks in part.batches(place):
+                table.restore(ids, values, row_slots, marks, version)
+            table.restore_candidates(part.candidates[part.candidates[:, 0] % place[1] == place[0]])
+            if place[0] == (part.server if part.server < place[1] else 0):
+                table.counts.add(part.counts)
     shard.counts = max(counts_of(file) for file in files)
+    shard.data.load(files[0].meta.get("data"))  # server 0's, or one that nobody asks for
     newest: dict[str, int] = {}
     for process, number in (entry for file in files for entry in file.meta["applied"]):
         newest[process] = max(int(number), newest.get(process, 0))
@@ -116,7 +131,9 @@ def _assembled(
     return shard
 
 
-def _trimmed(pages: Sequence[Floats], size: int, width: int) -> list[Array]:
+def _trimmed(
+    pages: Sequence[Array], size: int, width: int, dtype: type[np.generic] = np.float32
+) -> list[Array]:
     """Pages without the unused rows at the end."""
     trimmed_pages: list[Array] = []
     for page in pages:
@@ -124,7 +141,7 @@ def _trimmed(pages: Sequence[Floats], size: int, width: int) -> list[Array]:
             break
         trimmed_pages.append(page[:size])
         size -= len(page)
-    return trimmed_pages or [np.empty((0, width), np.float32)]
+    return trimmed_pages or [np.empty((0, width), dtype)]
 
 
 def _gathered(pieces: list[Piece], files: Sequence[Frame]) -> tuple[Floats, Floats]:
@@ -161,20 +178,49 @@ def _overlaps(ours: list[Piece], theirs: list[Piece]) -> Iterator[tuple[slice, s
         at += piece.size
 
 
-def _rows(
-    place: tuple[int, int], files: Sequence[Frame]
-) -> Iterator[tuple[NDArray[np.int64], Floats, Floats, str]]:
-    """This server's rows, in batches: ids, values, slots, table name."""
-    index, of = place
-    for file in files:
-        for number, name in enumerate(file.meta["tables"]):
-            ids, values = file.arrays[f"ids.{number}"], file.arrays[f"values.{number}"]
-            slots = file.arrays.get(f"slots.{number}", np.empty((len(ids), 0), np.float32))
-            _same_length(name, ids, values, slots)
-            for at in range(0, len(ids), _ROWS_AT_ONCE):
-                part = slice(at, at + _ROWS_AT_ONCE)
-                own_rows = np.flatnonzero(ids[part] % of == index)
-                yield ids[part][own_rows], values[part][own_rows], slots[part][own_rows], name
+class _TablePart(NamedTuple):
+    """One file's part of a table."""
+
+    server: int
+    """Index of the server that wrote it."""
+    ids: NDArray[np.int64]
+    values: Floats
+    slots: Floats
+    marks: NDArray[np.int64] | None
+    candidates: NDArray[np.int64]
+    counts: dict[str, int]
+
+    def rows(self, place: tuple[int, int]) -> int:
+        """Number of this server's rows."""
+        index, of = place
+        return int(np.count_nonzero(self.ids % of == index))
+
+    def batches(
+        self, place: tuple[int, int]
+    ) -> Iterator[tuple[NDArray[np.int64], Floats, Floats, NDArray[np.int64] | None]]:
+        """This server's rows: ids, values, slots, marks."""
+        index, of = place
+        for at in range(0, len(self.ids), _ROWS_AT_ONCE):
+            part = slice(at, at + _ROWS_AT_ONCE)
+            own = np.flatnonzero(self.ids[part] % of == index)
+            marks = None if self.marks is None else self.marks[part][own]
+            yield self.ids[part][own], self.values[part][own], self.slots[part][own], marks
+
+
+def _parts(name: str, files: Sequence[Frame]) -> Iterator[_TablePart]:
+    """The parts of a table in all files; a file from before a field has none of it."""
+    for index, file in enumerate(files):
+        if name not in file.meta["tables"]:
+            continue
+        number = file.meta["tables"].index(name)
+        ids, values = file.arrays[f"ids.{number}"], file.arrays[f"values.{number}"]
+        slots = file.arrays.get(f"slots.{number}", np.empty((len(ids), 0), np.float32))
+        marks = file.arrays.get(f"marks.{number}")
+        _same_length(name, ids, values, slots, *([] if marks is None else [marks]))
+        candidates = file.arrays.get(f"candidates.{number}", np.empty((0, 2), np.int64))
+        counts = dict(file.meta["row_counts"][number]) if "row_counts" in file.meta else {}
+        server = int(file.meta.get("index", index))
+        yield _TablePart(server, ids, values, slots, marks, candidates, counts)
 
 
 def _same_length(name: str, *arrays: Any) -> None:

@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 
 from pserver.checkpoint import CheckpointName
+from pserver.model import MAX_DENSE_NUMBERS
 from pserver.server import ParameterServer, ServerIdentity
 from pserver.store import CheckpointStore
 from runtime.logs import keys
@@ -12,7 +13,12 @@ log = logging.getLogger(__name__)
 
 
 def create_server(
-    store: CheckpointStore, identity: ServerIdentity, most_bytes: int, now_s: float
+    store: CheckpointStore,
+    identity: ServerIdentity,
+    most_bytes: int,
+    now_s: float,
+    *,
+    max_dense_numbers: int = MAX_DENSE_NUMBERS,
 ) -> ParameterServer:
     """A server: resumed from its shutdown checkpoint if there is one, empty otherwise.
 
@@ -24,13 +30,20 @@ def create_server(
         identity: Which server it is.
         most_bytes: Memory limit for arrays.
         now_s: The time now.
+        max_dense_numbers: Largest number of dense parameters of a model.
 
     Raises:
         ShardError: The folder cannot be read.
         FullError: The shutdown checkpoint exceeds the memory limit.
     """
     last = store.load_shutdown_checkpoint()
-    server = ParameterServer(identity, most_bytes, store.generation(), store.checkpoints())
+    server = ParameterServer(
+        identity,
+        most_bytes,
+        store.generation(),
+        store.checkpoints(),
+        max_dense_numbers=max_dense_numbers,
+    )
     if last is not None:
         server.resume(last, now_s)
         store.delete_shutdown_checkpoint()

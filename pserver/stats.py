@@ -17,17 +17,20 @@ class ServerStats:
         """Highest staleness of an applied push, in versions."""
         self.staleness = 0
         """Sum of the staleness of all applied pushes."""
+        self.clipped = 0
+        """Number of applied pushes whose gradient was clipped by its norm."""
         self.looked_up = 0
         """Number of rows looked up."""
         self.non_finite = 0
         self._non_finite: deque[dict[str, Any]] = deque(maxlen=_NEWEST)
 
-    def record_push(self, outcome: PushOutcome, stale: int) -> None:
+    def record_push(self, outcome: PushOutcome, stale: int, *, clipped: bool = False) -> None:
         """Counts an answered push."""
         self.pushes[outcome] += 1
         if outcome is PushOutcome.APPLIED:
             self.staleness += stale
             self.stalest = max(self.stalest, stale)
+            self.clipped += clipped
 
     def record_refusal(self, trainer: str, step: int, parameter: str) -> None:
         """Counts a gradient with NaN or infinity."""
@@ -43,6 +46,7 @@ class ServerStats:
                 "mean": self.staleness / applied if applied else 0.0,
                 "most": self.stalest,
             },
+            "clipped": self.clipped,
             "looked_up": self.looked_up,
             "non_finite": {"count": self.non_finite, "newest": list(self._non_finite)},
         }

@@ -56,11 +56,23 @@ class Vector:
         self._values.make_writable()
         self._slots.make_writable()
 
-    def update(self, gradient: Floats, scale: float) -> None:
-        """Applies one gradient; call `make_writable` before."""
+    def update(self, gradient: Floats, scale: float, norm: float | None = None) -> None:
+        """Applies one gradient; call `make_writable` before.
+
+        Args:
+            gradient: As long as the values.
+            scale: Factor of the learning rate.
+            norm: As in `Optimizer.clipped`.
+        """
         self.count += 1
         optimizers.dense(
-            self._optimizer, self.values, self.slots, gradient, scale=scale, count=self.count
+            self._optimizer,
+            self.values,
+            self.slots,
+            gradient,
+            scale=scale,
+            count=self.count,
+            norm=norm,
         )
 
     def drop(self) -> None:

@@ -300,6 +300,18 @@ def test_told_to_end_it_goes_on_where_it_was(served: RunningServer) -> None:
     assert push_ones(served, 3)[0] == 409
 
 
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+def test_bodies_of_pins_count_like_all_others(served: RunningServer, method: str) -> None:
+    """Their bytes are reserved before they are read, so they must say how many there are."""
+    link = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
+    link.putrequest(method, "/v1/pins/7")
+    link.putheader("Authorization", f"Bearer {TOKEN}")
+    link.putheader("Transfer-Encoding", "chunked")
+    link.endheaders()
+    assert link.getresponse().status == 411
+    link.close()
+
+
 def test_pins_come_and_go(served: RunningServer) -> None:
     """By number."""
     begin_generation(served)
@@ -311,8 +323,8 @@ def test_pins_come_and_go(served: RunningServer) -> None:
     assert (status, answer["error"]["field"]) == (404, "pin")
 
 
-def test_a_full_server_says_what_to_do(tmp_path: Path) -> None:
-    """And continues to serve."""
+def test_a_full_server_refuses_rows_and_says_how_many(tmp_path: Path) -> None:
+    """The job goes on; the status has the count."""
     server = RunningServer(tmp_path, most_bytes=40_000)
     try:
         begin_generation(server)
@@ -321,8 +333,9 @@ def test_a_full_server_says_what_to_do(tmp_path: Path) -> None:
         status, answer = call(
             server, "POST", "/v1/push", framed(meta, ids_0=np.arange(2), rows_0=rows)
         )
-        assert status == 507
-        assert "--max-bytes" in answer["error"]["message"]
+        assert (status, answer.meta["refused"]) == (200, 2)
+        state = call(server, "GET", "/v1/status")[1]
+        assert state["serving"]["tables"]["words"]["refused"] == 2
         assert push_ones(server)[0] == 200
     finally:
         server.stop()

@@ -10,6 +10,7 @@ STATUS: dict[str, Any] = {
     "version": 5,
     "records": 60,
     "looked_up": 70,
+    "clipped": 17,
     "non_finite": {"count": 8},
     "staleness": {"most": 9},
     "most_bytes": 1_000,
@@ -18,6 +19,7 @@ STATUS: dict[str, Any] = {
     "serving": {
         "tables": {"users": {"rows": 14}, "items": {"rows": 15}},
         "memory": {"used_bytes": 500},
+        "rate_factor": 0.5,
     },
 }
 
@@ -44,6 +46,8 @@ def test_a_scrape_has_the_numbers_of_the_status() -> None:
         "rows 29.0",
         "used_bytes 500.0",
         "intake_bytes 16.0",
+        "clipped_gradients_total 17.0",
+        "rate_factor 0.5",
     ):
         assert f"edl_pserver_{line}" in lines
 

@@ -1,15 +1,18 @@
 """Optimizers against the textbook, number by number, for dense parameters and rows."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from edl.model.numpy_optimizer import NumpyOptimizer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pserver import optimizers
 from runtime.call_checks import RefusedError
+from tests.pserver.builders import make_shard, model, push, rows
 from tests.support.strategies import CALM
 
 SPECS: list[dict[str, Any]] = [
@@ -111,6 +114,83 @@ def test_large_vectors_are_updated_in_parts(
     assert np.array_equal(results[0], results[1])
 
 
+SGD = {"kind": "sgd", "learning_rate": 1}
+SCHEDULES: tuple[dict[str, Any], ...] = (
+    {"kind": "constant", "warmup": 4, "start": 0.25},
+    {"kind": "step", "every": 2, "by": 0.5, "warmup": 3},
+    {"kind": "exponential", "by": 0.9, "every": 2},
+    {"kind": "cosine", "versions": 6, "lowest": 0.1},
+)
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"weight_decay": 0.1},
+        {"clip_norm": 0.5},
+        {"clip_value": 0.2},
+        *({"schedule": schedule, "weight_decay": 0.01} for schedule in SCHEDULES),
+    ],
+    ids=str,
+)
+def test_the_options_mean_the_same_with_and_without_servers(
+    spec: dict[str, Any], options: dict[str, Any]
+) -> None:
+    """A model file trains by `--sync` as by `--async`, as far as the optimizer goes."""
+    spec = {**spec, **options}
+    chance, theirs = np.random.default_rng(0), {"w": np.ones(8, np.float32)}
+    plain = NumpyOptimizer(spec, theirs, Path("model.py"))
+    shard = make_shard(model(optimizer=spec, parameters={"w": [2, 3], "b": [2]}))
+    shard.vector.values[...] = 1
+    for number in range(1, 11):
+        gradient = chance.normal(size=8).astype(np.float32)
+        norm = float(np.linalg.norm(gradient))
+        shard.push(push(number, version=number - 1, dense=gradient, norm=norm))
+        plain.step({"w": gradient.copy()}, 1.0)
+
+    assert np.allclose(shard.vector.values, theirs["w"], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "factors"),
+    [
+        (SCHEDULES[0], [0.25, 0.4375, 0.625, 0.8125, 1, 1]),
+        (SCHEDULES[1], [0, 1 / 3, 2 / 3, 1, 1, 0.5]),
+        (SCHEDULES[2], [1, 0.94868, 0.9, 0.85381, 0.81, 0.76843]),
+        (SCHEDULES[3], [1, 0.93971, 0.775, 0.55, 0.325, 0.16029]),
+    ],
+)
+def test_a_schedule_is_a_function_of_the_version(
+    schedule: dict[str, Any], factors: list[float]
+) -> None:
+    """So it needs no state of its own in checkpoints."""
+    optimizer = optimizers.make({**SGD, "schedule": schedule})
+
+    assert np.allclose([optimizer.rate_factor(version) for version in range(6)], factors, atol=1e-5)
+    if schedule["kind"] == "cosine":
+        assert optimizer.rate_factor(10**9) == 0.1
+
+
+def test_rows_are_clipped_and_decay_as_vectors_do() -> None:
+    """Rows of the push, and no others."""
+    shard = make_shard(model(optimizer={**SGD, "clip_norm": 1.0, "weight_decay": 0.5}))
+    table = shard.tables["words"]
+    before = table.lookup(np.array([1, 2]))
+    shard.push(push(dense=None, sparse={"words": rows(1, value=3.0)}, norm=6.0))
+
+    assert np.allclose(table.lookup(np.array([1, 2])), [before[0] * 0.5 - 0.5, before[1]])
+
+
+def test_a_gradient_without_its_norm_is_refused_where_it_would_be_clipped() -> None:
+    """An SDK from before clipping does not send it; no part of a server knows the whole."""
+    shard = make_shard(model(optimizer={**SGD, "clip_norm": 1.0}))
+    with pytest.raises(RefusedError, match="edl-sdk sends none: update it") as caught:
+        shard.push(push())
+
+    assert (caught.value.status, caught.value.field, shard.version) == (422, "norm", 0)
+
+
 @pytest.mark.parametrize(
     ("spec", "field", "message"),
     [
@@ -120,6 +200,16 @@ def test_large_vectors_are_updated_in_parts(
         ({"kind": "sgd", "learning_rate": 0}, "optimizer.learning_rate", "greater than 0"),
         ({"kind": "sgd", "learning_rate": 1, "decay": 1}, "optimizer.decay", "no such option"),
         ({"kind": "adam", "learning_rate": 1, "beta1": 1}, "optimizer.beta1", "less than 1"),
+        ({**SGD, "clip_norm": 1, "clip_value": 1}, "optimizer", "exclude each other: choose one"),
+        ({**SGD, "clip_norm": 0}, "optimizer.clip_norm", "greater than 0"),
+        ({**SGD, "weight_decay": 1}, "optimizer.weight_decay", "less than 1"),
+        ({**SGD, "schedule": {"kind": "poly"}}, "optimizer.schedule", "'constant', 'step'"),
+        ({**SGD, "schedule": {"kind": "step"}}, "optimizer.schedule.every", "required"),
+        (
+            {**SGD, "schedule": {"kind": "cosine", "versions": 0}},
+            "optimizer.schedule.versions",
+            "greater than or equal to 1",
+        ),
     ],
 )
 def test_what_cannot_be_is_named(spec: dict[str, Any], field: str, message: str) -> None:

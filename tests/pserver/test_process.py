@@ -2,17 +2,19 @@
 
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pserver import memory_limit
+from pserver.__main__ import main
 from pserver.settings import PserverSettings
 from runtime.settings import SettingsError
 from tests.pserver.processes import PserverProcess
+from tests.pserver.serving import RunningServer
 from tests.pserver.test_app import WHO, begin_generation, call, push_ones
+from tests.support.commands import Commands, Completed
 from tests.support.server_process import run_to_end
 
 LONG = "token-of-a-job-of-tests"
@@ -37,15 +39,19 @@ def process(tmp_path: Path) -> Iterator[PserverProcess]:
     server.end(signal.SIGKILL)
 
 
-def test_a_second_one_for_the_same_part_ends_at_once(process: PserverProcess) -> None:
+def test_a_second_one_for_the_same_part_ends_at_once(tmp_path: Path, commands: Commands) -> None:
     """The first one serves on."""
-    again = _once("--checkpoints", str(process.directory), "--job", "digits", EDL_TOKEN=LONG)
+    server = RunningServer(tmp_path)
+    again = _once(commands, "--checkpoints", str(tmp_path), "--job", "digits", EDL_TOKEN=LONG)
+    health = call(server, "GET", "/healthz")[0]
+    server.stop()
 
     assert again.returncode == 1
     assert "another parameter server 0 of 1 uses" in again.stderr
-    assert call(process, "GET", "/healthz")[0] == 200
+    assert health == 200
 
 
+@pytest.mark.soak  # `make test` has the same with threads: tests/sdk/servers/test_faults
 def test_killed_it_has_its_checkpoints(process: PserverProcess) -> None:
     """Complete ones; otherwise it starts empty."""
     begin_generation(process)
@@ -60,13 +66,14 @@ def test_killed_it_has_its_checkpoints(process: PserverProcess) -> None:
     assert [checkpoint["version"] for checkpoint in state["have"]] == [1]
 
 
-def _once(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-    return run_to_end("pserver", "--listen", "127.0.0.1:0", *arguments, **variables)
+def _once(commands: Commands, *arguments: str, **variables: str) -> Completed:
+    return commands.run(main, "--listen", "127.0.0.1:0", *arguments, **variables)
 
 
 def test_bad_use_is_one_line(tmp_path: Path) -> None:
     """Exit code 2, the setting, and the way out; never a traceback."""
-    completed = _once("--checkpoints", str(tmp_path / "x"))
+    arguments = ("--listen", "127.0.0.1:0", "--checkpoints", str(tmp_path / "x"))
+    completed = run_to_end("pserver", *arguments)
 
     assert completed.returncode == 2
     assert completed.stderr.startswith("pserver: EDL_TOKEN must hold the job's token")
@@ -79,6 +86,7 @@ def test_bad_use_is_one_line(tmp_path: Path) -> None:
         ({"index": "2", "of": "2"}, "--index is 2, it must be below --of, which is 2"),
         ({"job": "../x"}, "--job is '../x'"),
         ({"listen": "nowhere"}, "--listen is 'nowhere'"),
+        ({"max_dense_numbers": "0"}, "--max-dense-numbers is '0'"),
         ({"max_bytes": "-1"}, "--max-bytes is '-1'"),
     ],
 )
@@ -90,23 +98,22 @@ def test_settings_that_cannot_be_are_named(arguments: dict[str, str], message: s
     assert message in str(caught.value)
 
 
-def test_what_cannot_be_used_is_one_line(tmp_path: Path) -> None:
+def test_what_cannot_be_used_is_one_line(tmp_path: Path, commands: Commands) -> None:
     """Exit code 1: a folder that is none, a token file that is a folder."""
     (tmp_path / "file").write_text("")
-    completed = _once("--checkpoints", str(tmp_path / "file"), EDL_TOKEN=LONG)
+    completed = _once(commands, "--checkpoints", str(tmp_path / "file"), EDL_TOKEN=LONG)
 
     assert completed.returncode == 1
     assert completed.stderr.startswith("pserver: cannot use")
 
 
-def test_less_memory_than_before_is_said(tmp_path: Path) -> None:
+def test_less_memory_than_before_is_said(tmp_path: Path, commands: Commands) -> None:
     """The stored shard exceeds the new limit."""
-    server = PserverProcess(tmp_path)
+    server = RunningServer(tmp_path)
     begin_generation(server)
-    server.end(signal.SIGTERM)
-    again = _once(
-        "--checkpoints", str(tmp_path), "--job", "digits", "--max-bytes", "9", EDL_TOKEN=LONG
-    )
+    server.stop()
+    arguments = ("--checkpoints", str(tmp_path), "--job", "digits", "--max-bytes", "9")
+    again = _once(commands, *arguments, EDL_TOKEN=LONG)
 
     assert again.returncode == 1
     assert "raise --max-bytes" in again.stderr

@@ -188,6 +188,17 @@ def test_a_trainer_of_another_model_is_refused() -> None:
     assert server.enter(Enter.model_validate({**WHO, "generation": 0}))["ready"]
 
 
+def test_a_dense_model_that_is_too_large_is_refused_on_entry() -> None:
+    """With a word to synchronous training, before anything is trained; embeddings do not count."""
+    body = Enter.model_validate({**WHO, "generation": 0, "model": model().model_dump()})
+    message = "8 dense numbers, parameter servers take 7: train it with --sync"
+    with pytest.raises(RefusedError, match=message) as caught:
+        make_server(max_dense_numbers=7).enter(body)
+
+    assert (caught.value.status, caught.value.field) == (422, "parameters")
+    assert not make_server(max_dense_numbers=8).enter(body)["ready"]
+
+
 def test_an_unreadable_checkpoint_is_dropped() -> None:
     """Trainers agree on another one then."""
     server = make_server(checkpoints=[stored_checkpoint(), stored_checkpoint(version=9)])

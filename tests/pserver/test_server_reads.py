@@ -106,7 +106,7 @@ def test_pins_are_dropped_at_the_memory_limit() -> None:
 
 
 def test_all_rows_come_some_at_a_time() -> None:
-    """In the order in which they were made."""
+    """From the newest on."""
     server = make_server()
     settle(server)
     serving = server.serving_at(1)
@@ -120,7 +120,7 @@ def test_all_rows_come_some_at_a_time() -> None:
         ids += np.asarray(arrays_found["ids"]).tolist()
         after = meta["next"]
 
-    assert ids == [0, 1, 2, 3, 4]
+    assert ids == [3, 4, 1, 2, 0]
 
 
 @pytest.mark.parametrize("wrong", [{}, {"ids": ZEROS}, {"ids": np.zeros((1, 1), np.int64)}])

@@ -144,20 +144,24 @@ def test_slots_of_rows_are_kept(kind: str) -> None:
     assert not np.allclose(moved[0], moved[1])
 
 
-def test_a_shard_at_its_memory_limit_refuses_rows() -> None:
-    """The error says how much is missing; the shard stays usable."""
-    shard_ = make_shard(most_bytes=pages.PAGE_BYTES + 20_000)
+def test_a_shard_at_its_memory_limit_refuses_rows_and_goes_on() -> None:
+    """Those without room are counted, keep their initial values, and can be looked up."""
+    shard_ = make_shard(most_bytes=2 * pages.PAGE_BYTES + 20_000)
+    table = shard_.tables["words"]
     shard_.push(push(1, sparse={"words": rows(1)}))
-    with pytest.raises(FullError):
-        shard_.push(push(2, sparse={"words": rows(*range(200_000))}))
-    shard_.push(push(2, sparse={"words": rows(1)}))
+    before = table.lookup(np.array([1, 199_999]))
+    outcome = shard_.push(push(2, version=1, sparse={"words": rows(*range(200_000))}))
+    after = table.lookup(np.array([1, 199_999]))
 
-    assert shard_.version == 2
+    assert outcome == (PushOutcome.APPLIED, 0)
+    assert table.counts.refused == shard_.refused_rows == 200_000 - table.size > 0
+    assert table.size > 1
+    assert (after - before).tolist() == [[-1.0, -1.0], [0.0, 0.0]]
 
 
 def test_a_push_is_retried_while_a_view_holds_memory() -> None:
     """Nothing of the push was applied, so it can be repeated."""
-    shard_ = make_shard(most_bytes=pages.PAGE_BYTES + 20_000)
+    shard_ = make_shard(most_bytes=2 * pages.PAGE_BYTES + 20_000)
     shard_.push(push(1, sparse={"words": rows(1)}))
     view = shard_.views.open()
     with pytest.raises(BusyError, match="hold memory"):

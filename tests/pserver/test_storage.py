@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pserver import pages, row_init
+from pserver import hash_slots, pages, row_index, row_init
 from pserver.errors import FullError
+from pserver.hash_slots import HashSlots
 from pserver.memory import Block, Memory, Views, zeros
 from pserver.pages import Pages
 from pserver.row_index import RowIndex
@@ -31,7 +32,7 @@ def test_an_index_finds_what_was_added_and_nothing_else(
         expected_rows |= dict(zip(fresh, rows.tolist(), strict=True))
 
     assert list(expected_rows.values()) == list(range(len(expected_rows)))
-    assert index.ids().tolist() == list(expected_rows)
+    assert index.size == len(expected_rows)
     queries = [*expected_rows, *queried]
     rows_found = index.find(np.array(queries, np.int64)).tolist()
     assert rows_found == [expected_rows.get(id_, -1) for id_ in queries]
@@ -48,7 +49,62 @@ def test_an_index_that_has_no_room_stays_as_it_was() -> None:
     with pytest.raises(FullError):
         index.add(np.arange(10, 1000))
 
-    assert index.ids().tolist() == list(range(10))
+    assert (index.size, memory.used) == (10, index.nbytes)
+    assert index.find(np.arange(11)).tolist() == [*range(10), -1]
+
+
+@CALM
+@given(st.randoms(use_true_random=False), st.sampled_from([1, 3, 64]))
+def test_an_index_is_right_while_its_entries_are_moved(chance: Random, span: int) -> None:
+    """Ids come and go in any order; those of one `span` probe the same places."""
+    memory, size = Memory(), 0
+    index, rows = RowIndex(memory), dict[int, int]()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(row_index, "_MOVED_A_PUSH", 2)
+        monkeypatch.setattr(hash_slots, "hash_ids", lambda ids: (ids // span).view(np.uint64))
+        monkeypatch.setattr(row_index, "hash_ids", lambda ids: (ids // span).view(np.uint64))
+        for _ in range(20):
+            fresh = sorted(set(chance.choices(range(800), k=chance.choice([3, 40]))) - set(rows))
+            rows |= dict(zip(fresh, index.add(np.array(fresh, np.int64)).tolist(), strict=True))
+            index.advance()
+            gone = chance.sample(sorted(rows), chance.choice([0, min(30, len(rows))]))
+            size = len(rows) - len(gone)
+            by_row = sorted((row, id_) for id_, row in rows.items())
+            moved = [id_ for row, id_ in by_row if row >= size and id_ not in gone]
+            gone = sorted(gone, key=lambda id_: (rows[id_] >= size, id_))
+            index.remove(np.array(gone, np.int64), np.array(moved, np.int64))
+            rows |= dict(zip(moved, [rows[id_] for id_ in gone], strict=False))
+            rows = {id_: row for id_, row in rows.items() if id_ not in gone}
+            expected = [rows.get(id_, -1) for id_ in range(800)]
+            assert index.find(np.arange(800)).tolist() == expected
+
+    assert sorted(rows.values()) == list(range(size))
+    assert (index.size, memory.used) == (size, index.nbytes)
+
+
+def test_what_an_index_grew_from_is_gone_before_it_is_full() -> None:
+    """New ids alone move its entries: with lookups only, both stay."""
+    memory = Memory()
+    index = RowIndex(memory)
+    for start in range(0, 400_000, 5_000):
+        index.add(np.arange(start, start + 5_000))
+
+    assert memory.used == index.nbytes == (1 << 20) * hash_slots.BYTES_A_PLACE
+
+
+def test_a_large_index_returns_the_memory_of_what_was_moved() -> None:
+    """The places that were taken out read as zeros, which the system does not store."""
+    index = HashSlots(1 << 17)
+    ids = np.arange(1 << 15, dtype=np.int64)
+    index.insert(ids, hash_slots.hash_ids(ids), ids)
+    entries = index.take(1 << 16)
+
+    assert entries is not None
+    assert not index.holds(hash_slots.hash_ids(entries.ids)).any()
+    others = np.setdiff1d(ids, entries.ids)
+    assert index.find(others, hash_slots.hash_ids(others)).rows.tolist() == others.tolist()
+    assert index.take(1 << 17) is not None
+    assert index.take(1) is None
 
 
 @CALM

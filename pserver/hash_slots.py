@@ -1,0 +1,201 @@
+"""A hash table of fixed capacity from ids to row numbers, with vectorised operations.
+
+Open addressing with linear probing. Removal shifts the following entries back, so no marks of
+removed entries lengthen later searches. A table that is emptied stays usable: it holds the ids
+whose home, the place that their hash selects, is in the part that is left.
+"""
+
+import contextlib
+import mmap
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pserver.row_init import mix
+
+Ids = NDArray[np.int64]
+Hashes = NDArray[np.uint64]
+Which = NDArray[np.bool_]
+
+BYTES_A_PLACE = 16
+_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+_MAPPED_BYTES = 1 << 20
+"""Least size of a table whose memory is returned part by part while it is emptied."""
+
+
+class Entries(NamedTuple):
+    """Entries by their places, and their row numbers."""
+
+    places: Ids
+    rows: Ids
+
+
+class TakenEntries(NamedTuple):
+    """Ids that were taken out, and their row numbers."""
+
+    ids: Ids
+    rows: Ids
+
+
+def hash_ids(ids: Ids) -> Hashes:
+    """Hashes of ids; the same for tables of any capacity."""
+    return mix(np.ascontiguousarray(ids).view(np.uint64))
+
+
+class HashSlots:
+    """One table; its caller keeps it at most half full."""
+
+    def __init__(self, capacity: int) -> None:
+        """Creates an empty table; the system provides its memory as it is used.
+
+        Args:
+            capacity: Number of places, a power of two.
+        """
+        self.capacity = capacity
+        size = capacity * BYTES_A_PLACE
+        self._map = mmap.mmap(-1, size, _PRIVATE) if size >= _MAPPED_BYTES else None
+        if self._map is not None:
+            with contextlib.suppress(OSError):  # a kernel without huge pages is slower, no more
+                self._map.madvise(mmap.MADV_HUGEPAGE)
+        buffer = bytearray(size) if self._map is None else self._map
+        self._places = np.frombuffer(buffer, np.int64).reshape(capacity, 2)
+        """Id, and row number plus one; 0 is an empty place. Together: one cache line holds both."""
+        self._ids, self._rows = self._places[:, 0], self._places[:, 1]
+        self._first, self._last = 0, capacity
+        """The homes of its ids; others than all of them while it is emptied."""
+
+    def find(self, ids: Ids, hashes: Hashes) -> Entries:
+        """The place and the row number of each id; -1 for those that are not in it."""
+        places = self._homes(hashes)
+        entries = self._places.take(places, axis=0, mode="wrap")
+        rows = entries[:, 1] - 1
+        other = np.flatnonzero((entries[:, 0] != ids) & (rows >= 0))
+        result = Entries(np.where(rows >= 0, places, -1), rows)
+        result.places[other] = result.rows[other] = -1
+        pending, places = self._next(other, places[other])
+        while len(pending):
+            entries = self._places.take(places, axis=0, mode="wrap")
+            same = (entries[:, 0] == ids[pending]) & (entries[:, 1] > 0)
+            result.places[pending[same]] = places[same]
+            result.rows[pending[same]] = entries[same, 1] - 1
+            on = (entries[:, 1] > 0) & ~same
+            pending, places = self._next(pending[on], places[on])
+        return result
+
+    def renumber(self, places: Ids, rows: Ids) -> None:
+        """Changes the row numbers at occupied places."""
+        self._rows[places] = rows + 1
+
+    def insert(self, ids: Ids, hashes: Hashes, rows: Ids) -> Ids:
+        """Adds distinct ids that are not in it.
+
+        Returns:
+            Indices of those for which a table that is emptied had no place.
+        """
+        pending, places = np.arange(len(ids)), self._homes(hashes)
+        placed = np.zeros(len(ids), bool)
+        while len(pending):
+            free = np.flatnonzero(self._rows[places] == 0)
+            at, which = places[free], pending[free]
+            self._rows[at] = rows[which] + 1  # of several ids that probe one place, one gets it
+            won = self._rows[at] == rows[which] + 1
+            self._ids[at[won]] = ids[which[won]]
+            placed[which[won]] = True
+            on = ~placed[pending]
+            pending, places = self._next(pending[on], places[on])
+        return np.flatnonzero(~placed)
+
+    def remove(self, places: Ids) -> None:
+        """Removes the entries at distinct places; others may move."""
+        steps = self._steps_to_empty(places)
+        runs = (places + steps) & (self.capacity - 1)
+        order = np.lexsort((steps, runs))
+        starts = np.flatnonzero(np.diff(runs[order], prepend=-1))
+        ranks = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
+        for rank in range(int(ranks.max(initial=-1)) + 1):  # of each run the last one first
+            self._remove_apart(places[order[ranks == rank]])
+
+    # -- emptying ----------------------------------------------------------------------------
+
+    def begin_emptying(self, least_places: int) -> TakenEntries:
+        """Takes out the entries of the last places, so that later ones need not wrap around."""
+        start = max(0, self.capacity - least_places)
+        while start and self._rows[start]:
+            start -= 1
+        self._last = start + 1
+        return self._take(start, self.capacity)
+
+    def take(self, least_places: int) -> TakenEntries | None:
+        """Takes entries out, from the first place on.
+
+        Args:
+            least_places: Number of places to take out; slightly more, up to an empty place.
+
+        Returns:
+            The entries; None when nothing is left.
+        """
+        if self._first == self.capacity:
+            return None
+        start, stop = self._first, min(self.capacity, self._first + least_places)
+        while stop < self.capacity and self._rows[stop]:
+            stop += 1
+        self._first = stop
+        entries = self._take(start, stop)
+        if self._map is not None:
+            page = mmap.PAGESIZE
+            first, last = (place * BYTES_A_PLACE // page * page for place in (start, stop))
+            if first < last:
+                self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
+        return entries
+
+    def holds(self, hashes: Hashes) -> Which:
+        """Whether ids with these hashes belong to what is left of a table that is emptied."""
+        homes = self._homes(hashes)
+        return (homes >= self._first) & (homes < self._last)
+
+    def _take(self, start: int, stop: int) -> TakenEntries:
+        occupied = start + np.flatnonzero(self._rows[start:stop])
+        entries = TakenEntries(self._ids[occupied], self._rows[occupied] - 1)
+        self._rows[occupied] = 0
+        return entries
+
+    # -- places ------------------------------------------------------------------------------
+
+    def _remove_apart(self, holes: Ids) -> None:
+        """Removes entries of which no two are in one run of occupied places."""
+        holes = holes.copy()
+        which, places = self._next(np.arange(len(holes)), holes)
+        while len(which):
+            occupied = self._rows[places] > 0
+            which, places = which[occupied], places[occupied]
+            ids, mask = self._ids[places], self.capacity - 1
+            from_home = (places - self._homes(hash_ids(ids))) & mask
+            moves = from_home >= ((places - holes[which]) & mask)
+            hole, place = holes[which[moves]], places[moves]
+            self._ids[hole], self._rows[hole] = ids[moves], self._rows[place]
+            holes[which[moves]] = place
+            which, places = self._next(which, places)
+        self._rows[holes] = 0
+
+    def _steps_to_empty(self, places: Ids) -> Ids:
+        """The number of steps from each occupied place to the end of its run."""
+        steps = np.zeros(len(places), np.int64)
+        pending = np.arange(len(places))
+        while len(pending):
+            steps[pending] += 1
+            pending, places = self._next(pending, places)
+            occupied = self._rows[places] > 0
+            pending, places = pending[occupied], places[occupied]
+        return steps
+
+    def _next(self, pending: Ids, places: Ids) -> tuple[Ids, Ids]:
+        """The places after these; a table that is emptied ends at its last place."""
+        places = places + 1
+        if self._last == self.capacity:
+            return pending, places & (self.capacity - 1)
+        on = places < self.capacity
+        return pending[on], places[on]
+
+    def _homes(self, hashes: Hashes) -> Ids:
+        return (hashes & np.uint64(self.capacity - 1)).view(np.int64)
