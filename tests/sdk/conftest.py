@@ -9,6 +9,7 @@ from edl import Session, Settings
 from edl.master.rendezvous import Rendezvous
 
 from tests.pserver.serving import RunningServers
+from tests.sdk.collective.rings import Seats, Take
 from tests.sdk.support.fake_master import FakeMaster
 from tests.sdk.support.loops import LIMIT_S
 from tests.sdk.support.master_server import TOKEN, Server
@@ -75,11 +76,31 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last calls of a loop wait for their answers, on a machine as busy as it may be."""
+    monkeypatch.setattr("edl.master.work_calls.LAST_CALL_S", LIMIT_S)
+
+
+@pytest.fixture
 def two(tmp_path: Path) -> Iterator[RunningServers]:
     """Two servers of one job, in one folder."""
     running = RunningServers(tmp_path / "servers", 2)
     yield running
     running.stop()
+
+
+@pytest.fixture
+def take() -> Iterator[Take]:
+    """Makes seats for members, and clears them away after the test."""
+    seats_made: list[Seats] = []
+
+    def make(world_size: int) -> Seats:
+        seats_made.append(Seats(world_size))
+        return seats_made[-1]
+
+    yield make
+    for seats in seats_made:
+        seats.close()
 
 
 @pytest.fixture

@@ -17,6 +17,14 @@ EdlError(Exception)
 
 from __future__ import annotations
 
+import errno
+
+_MOST_CAUSES = 16
+_PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+_MISTAKES = frozenset({errno.EBADF, errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG, errno.ESPIPE})
+"""Codes of calls that are wrong: damaged data names places where no file has any."""
+_TOO_MANY, _SERVER, _CODES_END = 429, 500, 600
+
 
 class EdlError(Exception):
     """The base class of all errors of the SDK."""
@@ -43,6 +51,7 @@ class RecordError(DataError):
         self.reason = cause if isinstance(cause, str) else one_line(cause)
         super().__init__(f"record {record}: {self.reason}")
         self.record = record
+        self.transient = not isinstance(cause, str) and is_transient(cause)
 
 
 class CheckpointError(EdlError):
@@ -86,6 +95,43 @@ class Refused(MasterError):  # noqa: N818 - what the master did, as in HTTP
         super().__init__(f"{message} ({status})")
         self.status = status
         self.field = field
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the storage failed, and not the data: the same read may work later.
+
+    A file that is missing or forbidden is a mistake that time does not mend. Readers of images,
+    archives and tables raise an OSError of their own for damaged data, without a code of the
+    system; clients of storage raise errors of their own, whose cause is one of the system.
+    """
+    cause: BaseException | None = error
+    for _ in range(_MOST_CAUSES):
+        if cause is None:
+            break
+        known = _known_transient(cause)
+        if known is not None:
+            return known
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return False
+
+
+def _known_transient(error: BaseException) -> bool | None:
+    """Whether the storage failed, as far as this one error says it, without its causes."""
+    if isinstance(error, RecordError):
+        return error.transient
+    if isinstance(error, _PERMANENT):
+        return False
+    is_timeout = type(error).__name__ == "timeout"  # socket's own, before Python 3.10
+    if isinstance(error, (ConnectionError, TimeoutError)) or is_timeout:
+        return True
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno not in _MISTAKES
+    code = getattr(error, "code", None)  # of HTTP, in urllib's error and in others
+    return True if code == _TOO_MANY or _is_server_error(code) else None
+
+
+def _is_server_error(code: object) -> bool:
+    return isinstance(code, int) and _SERVER <= code < _CODES_END
 
 
 def one_line(error: BaseException) -> str:

@@ -70,6 +70,10 @@ class Seats:
             interrupt.close()
 
 
+Take = Callable[[int], Seats]
+"""Makes seats for so many members (fixture `take`)."""
+
+
 def results(started: "Sequence[Future[Any]]", within_s: float = 20) -> list[Any]:
     """What members returned or raised."""
     return [future.exception(within_s) or future.result() for future in started]

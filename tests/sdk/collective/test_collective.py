@@ -1,6 +1,5 @@
 """Collective operations of a ring: results are right, and the same bits in all members."""
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -8,23 +7,7 @@ import pytest
 from edl.collective import Interrupt, Listener, Ring
 from edl.errors import Mismatch, RoundOver
 
-from tests.sdk.collective.rings import KEY, LOCAL, Seats
-
-Take = Callable[[int], Seats]
-
-
-@pytest.fixture
-def take() -> Iterator[Take]:
-    """Makes seats for members, and clears them away after the test."""
-    seats_made: list[Seats] = []
-
-    def make(world_size: int) -> Seats:
-        seats_made.append(Seats(world_size))
-        return seats_made[-1]
-
-    yield make
-    for seats in seats_made:
-        seats.close()
+from tests.sdk.collective.rings import KEY, LOCAL, Take
 
 
 def _numbers(rank: int, size: int, kind: Any) -> Any:

@@ -1,5 +1,7 @@
 """The handshake of neighbours: proofs without the token on the wire, both sides without sockets."""
 
+import hmac
+import struct
 from typing import Any
 
 import pytest
@@ -87,3 +89,13 @@ def test_another_protocol_is_refused() -> None:
     """A browser, for example."""
     with pytest.raises(HandshakeError, match="does not speak the ring's protocol"):
         handshake.unpack_hello(b"GET / HTTP/1.1\r\n".ljust(handshake.HELLO_BYTES))
+
+
+def test_a_verdict_of_no_known_version_is_refused() -> None:
+    """Even with a right proof: a later version of the SDK may have more of them."""
+    script = handshake.initiate(INITIATOR, KEY, NONCE)
+    hello = next(script).send
+    answer = struct.pack("!BQ16s", 7, 7, OTHER)
+    proof = hmac.new(KEY, b"answer" + hello + answer, "sha256").digest()
+    with pytest.raises(HandshakeError, match="answers 7, which this version does not know"):
+        script.send(answer + proof)

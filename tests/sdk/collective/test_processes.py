@@ -60,7 +60,7 @@ def test_processes_end_with_the_same_bits(start_members: StartMembers) -> None:
         assert len({_hear(member) for member in members}) == 1
 
 
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.soak)])
 def test_a_member_that_is_killed_is_missed_at_once(start_members: StartMembers, count: int) -> None:
     """By all others, in the middle of a sum, while a forked child has copies of its sockets."""
     *others, victim = start_members(count)

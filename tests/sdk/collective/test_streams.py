@@ -70,3 +70,29 @@ def test_a_wait_without_a_callback_is_a_wait() -> None:
     assert waiter.wait(0.3) == []
     waiter.note_progress()
     interrupt.close()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        b"{",
+        b"[" * 10_000,
+        b"[1]",
+        b'[["<f4"]]',
+        b'[["O", [1]]]',
+        b'[["f4,f4", [1]]]',
+        b'[["nonsense", [1]]]',
+        b'[["<f4", [-1]]]',
+        b'[["<f4", [1.5]]]',
+        b'[["<f4", [4611686018427387904]]]',
+        b'[["<f4", [0, 9223372036854775808]]]',
+    ],
+)
+def test_a_broadcast_of_another_form_ends_the_round(spec: bytes) -> None:
+    """Whatever a neighbour of another version or with damaged memory sends."""
+    views = bundle.ReceivedBroadcast().inbound(deque(), last=True)
+    head = next(views)
+    head[:] = struct.pack("!QQ", len(spec), 0)
+    next(views)[:] = spec
+    with pytest.raises(RoundOver, match=r"begins with no list of arrays|no room for an array"):
+        next(views)

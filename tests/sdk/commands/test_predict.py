@@ -84,6 +84,7 @@ WAITS = """calls.append(1)
 """The one that is killed keeps its third batch; the other makes four before it knows of that."""
 
 
+@pytest.mark.soak  # `make test` has the writer below
 def test_trainers_that_die_leave_no_hole_and_no_half_file(predict: Edl, home: Path) -> None:
     """All outputs are there once, in the order of the records."""
     path = home / "model.py"

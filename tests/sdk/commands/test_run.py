@@ -26,7 +26,7 @@ steps = 0
 def wait_for(path):
     global steps
     steps += 1
-    while steps > 16 and not os.path.exists(path):
+    while steps > 16 and not (os.path.exists(path) or edl.session().stopping):
         time.sleep(0.01)
 data = edl.from_function("train", int, {records})
 log = os.open(sys.argv[1], os.O_APPEND | os.O_CREAT | os.O_WRONLY)
@@ -34,7 +34,10 @@ for batch in edl.batches(data, 5, task_records=10, epochs=2):
     {step}
     os.write(log, b"".join(b"%d\\n" % number for number in batch))
 """
-"""Notes what it has trained on; `wait_for` lets it make 16 steps before there is a file."""
+"""Notes what it has trained on; `wait_for` lets it make 16 steps before there is a file.
+
+Or until it has to leave.
+"""
 LAST = re.compile(
     r"train is (done|not done) after [\d.]+ s: (\d+) of (\d+) records acknowledged, (\d+) trained "
     r"but lost before they were, (\d+) tasks dropped, master restarted (\d+) times"
@@ -135,8 +138,9 @@ def test_a_program_that_fails_ends_the_run(run: Run) -> None:
     assert "logs and journal are in" in done.stdout
 
 
+@pytest.mark.soak  # `make test` has tests/master/test_failed_tasks
 def test_a_job_that_fails_says_why(run: Run) -> None:
-    """Too many tasks were dropped: trainers end well, the run does not."""
+    """All tasks fail alike and none is done: trainers end well, the run does not."""
     done = run(
         "-n",
         "1",
@@ -151,7 +155,8 @@ for batch in edl.batches(edl.from_function("train", read, 40), 1, task_records=1
 
     assert done.returncode == 1, done.stdout
     assert "is not done after" in done.stdout
-    assert "tasks were dropped, the last of them train/0/" in done.stdout
+    assert "16 tasks of train failed, and none was done, the last of them train/0/" in done.stdout
+    assert "ValueError: no such image" in done.stdout
 
 
 def test_a_master_that_cannot_live_ends_the_run(run: Run, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -171,6 +172,20 @@ def _changed(home: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
+@pytest.mark.parametrize("flag", ["--data", "--evaluate"])
+def test_records_that_a_model_without_feed_cannot_use_are_refused_at_the_start(
+    lone: Lone, home: Path, flag: str
+) -> None:
+    """Code 2, before the trainer joins: every other one would fail, and a trained model be lost."""
+    (home / "rows.csv").write_text("x,y\n1,2\n")
+    data = {"--data": "train.npz", flag: "rows.csv"}
+    done = lone("train", "model.py", *(word for pair in data.items() for word in pair))
+
+    assert done.code == 2, done.out + done.err
+    assert "model.py has no function feed(records)" in done.err.splitlines()[-1]
+    assert done.status["trainers"] == {}
+
+
 FAILURES = [
     (
         "return Net()",
@@ -222,6 +237,7 @@ def test_what_fails_in_a_models_code_ends_a_trainer_with_one_line(  # noqa: PLR0
     assert (done.status["state"] == "failed") is fails
 
 
+@pytest.mark.soak  # `make test` has the same with one trainer, above
 def test_a_model_that_fails_ends_the_job_of_all(edl: Edl, home: Path) -> None:
     """The run's last line says why; nobody waits for ever."""
     _changed(home, "shifted = np", "raise ValueError('no label 7')\n    shifted = np")
@@ -280,6 +296,48 @@ def test_a_trainer_with_other_code_is_refused_and_the_job_goes_on(home: Path) ->
     assert "model is trained: 15 steps, 960 records" in first.text
 
 
+HANGS = """def accuracy(outputs, labels):
+    pathlib.Path("evaluating").touch()
+    while not pathlib.Path("killed").exists():
+        time.sleep(0.01)
+    return (outputs.argmax(1) == labels).mean()
+
+
+def metrics():"""
+"""Nobody ends an evaluation before a trainer is killed."""
+
+
+def test_the_result_is_printed_though_the_leader_is_lost_after_the_last_step(home: Path) -> None:
+    """By the member that is left: it has the same model, and evaluates all of it."""
+    _changed(home, "import time\n", "import pathlib\nimport time\ncalls = []\n")
+    _changed(home, "time.sleep(PAUSE_S)", WAITS)
+    _changed(home, "def metrics():", HANGS)
+    _changed(home, "lambda outputs, labels: (outputs.argmax(1) == labels).mean()", "accuracy")
+    job = Job(home, heartbeat_s=0.5)
+    once = ("--evaluate", "test.npz", "--evaluate-every", "1000")
+    words = ("-m", "edl", "train", "model.py", "--data", "train.npz", *once)
+    leader = job.start("trainer-0", *words)
+    leader.says("step 1, ")
+    left = job.start("trainer-1", *words)
+    _wait(lambda: len(job.status["rendezvous"]["members"]) == 2)
+    (home / "go").touch()
+    _wait((home / "evaluating").exists)
+    leader.process.kill()
+    (home / "killed").touch()
+    code = left.ends()
+    job.close()
+
+    assert code == 0, left.text
+    assert _result(left.text)["accuracy"] > 0.9
+
+
+def _wait(happens: Callable[[], bool]) -> None:
+    """Waits for it, as long as the test may take."""
+    while not happens():
+        time.sleep(0.02)
+
+
+@pytest.mark.soak  # `make test` has test_run and local/test_local
 def test_a_terminal_shows_members_and_the_newest_step(home: Path) -> None:
     """And takes keys."""
     ours, theirs = pty.openpty()

@@ -183,45 +183,57 @@ def test_servers_and_trainers_may_die(train: Train, home: Path) -> None:
     _exported_as_evaluated(home, loss)
 
 
+@pytest.mark.soak  # `make test` has servers/test_faults
 def test_a_job_goes_on_from_its_servers_checkpoints(train: Train) -> None:
-    """Another run begins with the parameters of the one before."""
-    first = train("-n", "1", "--checkpoints", "saved", "--servers", "1")
-    second = train("-n", "1", "--checkpoints", "saved", "--servers", "2", "--modulate")
+    """What has been trained is not trained again; with more epochs, all are on the same parameters."""
+    words = ("-n", "1", "--checkpoints", "saved", "--modulate")
+    first = train(*words, "--servers", "1")
+    again = train(*words, "--servers", "2")
+    more = train(*words, "--servers", "2", "--epochs", "2")
 
-    assert (first.returncode, second.returncode) == (0, 0), second.stdout
+    assert (first.returncode, again.returncode, more.returncode) == (0, 0, 0), more.stdout
     assert _result(first)[0] == "15"
-    assert _result(second)[0] == "30"
+    assert "model is trained: 15 steps, 960 records, no metrics" in again.stdout.splitlines()[-1]
+    assert _result(more)[0] == "45"
 
 
+RAISES = ("shifted = np", "raise ValueError('no label 7')\n    shifted = np")
+NO_LABEL = r"loss\(outputs, labels\) of model.py failed at .*: no label 7"
+
+
+@pytest.mark.soak  # `make test` has the same with one trainer in this process
+def test_a_model_that_fails_ends_the_job_of_all(train: Train, home: Path) -> None:
+    """The run's last line says why; nobody waits for ever."""
+    _changed(home, *RAISES)
+    done = train("-n", "2", "--servers", "1")
+
+    assert done.returncode == 1, done.stdout
+    assert re.search(r"the job failed: .*" + NO_LABEL, done.stdout), done.stdout
+
+
+@pytest.mark.usefixtures("running")
 @pytest.mark.parametrize(
-    ("count", "old", "new", "code", "text"),
+    ("change", "code", "text"),
     [
         (
-            "1",
-            '"kind": "momentum"',
-            '"kind": "newton"',
+            ('"kind": "momentum"', '"kind": "newton"'),
             2,
             r"'newton' is none of sgd, momentum, adagrad, adam",
         ),
-        (
-            "2",
-            "shifted = np",
-            "raise ValueError('no label 7')\n    shifted = np",
-            1,
-            r"the job failed: .*loss\(outputs, labels\) of model.py failed at .*: no label 7",
-        ),
+        (RAISES, 1, NO_LABEL),
     ],
     ids=["optimizer", "raises"],
 )
-def test_what_cannot_be_trained_ends_the_job_with_one_line(  # noqa: PLR0917 - a table's columns
-    train: Train, home: Path, count: str, old: str, new: str, code: int, text: str
+def test_what_cannot_be_trained_ends_a_trainer_with_one_line(
+    lone: Lone, home: Path, change: tuple[str, str], code: int, text: str
 ) -> None:
-    """And nobody waits for ever."""
-    _changed(home, old, new)
-    done = train("-n", count, "--servers", "1")
+    """What others would come upon too fails the job, for the same reason."""
+    _changed(home, *change)
+    done = lone("train", "model.py", "--async", "--data", "train.npz")
 
-    assert done.returncode == code, done.stdout
-    assert re.search(text, done.stdout), done.stdout
+    assert done.code == code, done.err
+    assert re.search(text, done.err.splitlines()[-1]), done.err
+    assert bool(re.search(text, done.status["reason"] or "")) is (code == 1)
 
 
 @pytest.mark.usefixtures("running")

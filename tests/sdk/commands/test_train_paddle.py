@@ -77,7 +77,7 @@ def _accuracy(text: str) -> float:
 def test_digits_are_learned(job: Job, data: Path, tmp_path: Path) -> None:
     """Trained, exported, and used by one trainer: predictions are as good as the evaluation."""
     trained = job.start(
-        "trainer-0", *_common(data), "--epochs", "2", "--export", "model", python=str(PADDLE)
+        "trainer-0", *_common(data), "--epochs", "4", "--export", "model", python=str(PADDLE)
     )
     assert trained.ends() == 0, trained.text
     test, other = data / "digits-test.npz", Job(tmp_path / "prediction")

@@ -10,6 +10,16 @@ from edl.master import settings, variables
 GOOD = {"EDL_MASTER": "http://127.0.0.1:1", "EDL_TOKEN": "secret-1"}
 
 
+def _assert_refused(words: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        __main__.main(words)
+
+    stderr = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert text in stderr
+    assert stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -42,13 +52,29 @@ def test_an_unknown_flag_is_refused_with_the_nearest(
     words: list[str], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In one line with code 2, before flags that are missing; no flag can be abbreviated."""
-    with pytest.raises(SystemExit) as ended:
-        __main__.main(words)
+    _assert_refused(words, text, capsys)
 
-    stderr = capsys.readouterr().err
-    assert ended.value.code == 2
-    assert text in stderr
-    assert stderr.count("\n") == 1
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (
+            ["rnu", "m.py"],
+            "edl: argument COMMAND: 'rnu' is none of train, predict, submit, ",
+        ),
+        (["rnu", "m.py"], "(did you mean run?); see `edl --help`"),
+        (
+            ["train", "m.py", "--data", "x", "--on-nan", "skp"],
+            "edl train: argument --on-nan: 'skp' is none of fail, skip (did you mean skip?); see",
+        ),
+        (["run"], "edl run: the following arguments are required: program; see"),
+    ],
+)
+def test_a_word_that_is_not_among_the_choices_is_refused_with_the_nearest(
+    words: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one line with code 2; what may be left out is not called missing."""
+    _assert_refused(words, text, capsys)
 
 
 def test_flags_after_a_program_are_the_program_s(capsys: pytest.CaptureFixture[str]) -> None:

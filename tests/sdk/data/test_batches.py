@@ -93,6 +93,7 @@ def test_trainers_share_a_data_set(server: Server, join: Join) -> None:
     assert {1} == {task.accepted for task in server.master.state.tasks.values()}
 
 
+@pytest.mark.usefixtures("patient")
 def test_leaving_the_loop_hands_back_what_was_not_acknowledged(server: Server, join: Join) -> None:
     """After `break` no task is held, and the one in hand is not done."""
     for _ in edl.batches(numbers(64), 8, task_records=8, member=join()):
@@ -110,6 +111,7 @@ def test_a_loop_that_has_not_begun_may_be_closed(server: Server, join: Join) -> 
     assert server.calls == []
 
 
+@pytest.mark.usefixtures("patient")
 def test_an_error_in_the_loop_hands_back_too(server: Server, join: Join) -> None:
     """A step that raises leaves its records to others."""
     loop = edl.batches(numbers(64), 8, task_records=8, member=join())

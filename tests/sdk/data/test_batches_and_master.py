@@ -139,6 +139,7 @@ def test_another_process_with_the_same_name_ends_this_one(join: Join) -> None:
         next(steps)
 
 
+@pytest.mark.usefixtures("patient")
 def test_the_master_can_stop_a_loop(server: Server, join: Join) -> None:
     """The loop ends after the batch in hand, without an error, and hands back what it holds."""
     member, batches = join(), 0

@@ -1,3 +1,4 @@
+import hashlib
 import json
 import os
 import threading
@@ -18,6 +19,22 @@ def _save(home: Path, member: edl.Session, value: float = 1.0, **options: Any) -
     checkpoint = edl.save_checkpoint(home, {"weights": np.full(3, value)}, member=member, **options)
     assert checkpoint is not None
     return checkpoint
+
+
+def _rewrite(path: Path, **fields: Any) -> None:
+    manifest = path / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **fields}))
+
+
+def _entry(name: str) -> dict[str, Any]:
+    return {"name": name, "bytes": 0, "sha256": hashlib.sha256().hexdigest()}
+
+
+def _link_to_a_device(path: Path) -> None:
+    """Reading it would not end."""
+    (path / "arrays.npz").unlink()
+    (path / "arrays.npz").symlink_to("/dev/zero")
+    _rewrite(path, files=[_entry("arrays.npz")])
 
 
 def test_what_is_saved_is_found_again(server: Server, join: Join, tmp_path: Path) -> None:
@@ -115,6 +132,20 @@ def _change(path: Path) -> None:
         (lambda path: (path / "arrays.npz").unlink(), "is incomplete: .*arrays.npz"),
         (lambda path: (path / "manifest.json").unlink(), "is incomplete: .*manifest.json"),
         (lambda path: (path / "manifest.json").write_text('{"form'), "manifest.json is damaged"),
+        (lambda path: _rewrite(path, version=1e999), "Infinity is not JSON"),
+        (
+            lambda path: (path / "manifest.json").write_text("[" * 100_000),
+            "nested too deeply",
+        ),
+        (
+            lambda path: _rewrite(path, files=[_entry("../../etc/passwd")]),
+            "passwd', which is outside of the folder",
+        ),
+        (
+            lambda path: _rewrite(path, files=[_entry("/dev/zero")]),
+            "zero', which is outside of the folder",
+        ),
+        (_link_to_a_device, "arrays.npz is not a file"),
         (
             lambda path: (path / "manifest.json").write_text("{}"),
             "manifest.json is damaged: KeyError",

@@ -191,3 +191,23 @@ def test_masters_that_die_lose_no_record(site: Site, seed: int) -> None:
     assert min(trained.values()) >= 2
     again = sum(trained.values()) - 2 * RECORDS
     assert again <= wasted + status["trained_again_records"]
+
+
+def test_storage_that_is_away_for_a_moment_costs_no_record(site: Site) -> None:
+    """Twenty reads fail one after the other, whatever the task: it was the end of the job before."""
+    errors = iter([OSError(116, "Stale file handle")] * 20)
+    records: list[int] = []
+
+    def read(number: int) -> int:
+        for error in errors:
+            raise error
+        return number
+
+    source = edl.from_function("train", read, 120)
+    for batch in edl.batches(source, 4, task_records=4, member=site.join("trainer-0")):
+        records += batch
+
+    status = site.served.service.status()
+    assert sorted(records) == list(range(120))
+    assert (status["state"], status["dropped"]) == ("done", [])
+    assert "OSError" in status["failures"][0]["error"]

@@ -12,6 +12,7 @@ from edl import Session
 from edl.jobs import progress_lines, training_flags
 from edl.jobs.evaluator import Evaluator
 
+from master import status
 from tests.master.serving import TOKEN, Served
 
 Join = Callable[..., Session]
@@ -70,7 +71,7 @@ def test_trainers_share_an_evaluation(join: Join, master: Served) -> None:
     assert results == [{"accuracy": 0.25}] * 2
     assert sorted(seen_records) == list(range(40))
     assert [evaluator.newest for evaluator in both] == [(7, {"accuracy": 0.25})] * 2
-    assert len(master.service.evaluation(7)["rounds"]) == 1
+    assert len(status.evaluation(master.service.ledger, 7)["rounds"]) == 1
 
 
 def test_who_hears_of_no_evaluation_asks_for_one(join: Join) -> None:

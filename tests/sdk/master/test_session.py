@@ -156,7 +156,7 @@ def test_a_session_leaves_once(server: Server, join: Join) -> None:
 def test_the_last_line_says_what_became_of_all_that_was_trained(
     server: Server, join: Join, caplog: pytest.LogCaptureFixture, away: str, text: str
 ) -> None:
-    """One task is done, another was begun; unreported records are trained again by others."""
+    """One task is done, another was begun; a task that is not reported keeps one record to do."""
     caplog.set_level(logging.INFO, "edl")
     member = join()
     member.join()
@@ -168,12 +168,24 @@ def test_the_last_line_says_what_became_of_all_that_was_trained(
     server.faults[away] = deque([before_away])
     member.leave()
 
-    acknowledged, wasted, back = (0, 14, 2) if away == "/v1/work" else (10, 4, 1)
+    acknowledged, wasted, back = (13, 1, 2) if away == "/v1/work" else (14, 0, 1)
     assert caplog.records[-1].message == (
         f"trainer-0 left job digits: 14 records trained, {acknowledged} acknowledged, "
         f"{wasted} wasted, {back} tasks handed back{text}"
     )
     assert len(server.bodies("/v1/leave")[0]["back"]) == back
+
+
+def test_a_trainer_that_leased_nothing_says_only_that_it_left(
+    join: Join, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As the members of a group, whose leader leases for all."""
+    caplog.set_level(logging.INFO, "edl")
+    member = join()
+    member.join()
+    member.leave()
+
+    assert caplog.records[-1].message == "trainer-0 left job digits"
 
 
 def _lease(index: int) -> Lease:

@@ -1,11 +1,13 @@
 """Facts about workers of PaddlePaddle models, for servers; run by `test_paddle.py`."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import paddle
 from edl import model as models
 from edl.errors import CheckpointError
+from edl.model.numpy_optimizer import NumpyOptimizer
 
 from tests.sdk.model.paddle_facts import check
 from tests.sdk.model.paddle_models import (
@@ -163,19 +165,70 @@ def optimizers_are_translated() -> None:
     ]
 
 
+def decay_clipping_and_schedules_are_translated() -> None:
+    """And mean at the servers, for 12 steps of one trainer, what PaddlePaddle means by them."""
+    lr = "paddle.optimizer.lr"
+    for call in (
+        "AdamW(0.1, weight_decay=0.1",
+        "SGD(0.1, weight_decay=0.1",
+        "SGD(0.1, grad_clip=nn.ClipGradByGlobalNorm(0.5)",
+        "Adam(0.1, grad_clip=nn.ClipGradByValue(0.3)",
+        f"SGD({lr}.StepDecay(0.5, 3, 0.2)",
+        f"SGD({lr}.ExponentialDecay(0.5, 0.9)",
+        f"SGD({lr}.CosineAnnealingDecay(0.5, 12, 0.1)",
+        f"SGD({lr}.LinearWarmup(0.5, 5, 0.1, 0.5)",
+        f"SGD({lr}.LinearWarmup({lr}.StepDecay(0.5, 3), 5, 0.0, 0.5)",
+    ):
+        text = f"paddle.optimizer.{call}, parameters=parameters)"
+        settings = models.worker(file(optimizer=text)).optimizer()
+        weight = paddle.create_parameter([3], "float32")
+        theirs = {"w": np.array([1, -2, 0.5], np.float32)}
+        weight.set_value(theirs["w"])
+        scope = {"paddle": paddle, "nn": paddle.nn, "parameters": [weight]}
+        optimizer = eval(text, scope)  # noqa: S307 - our own text
+        ours = NumpyOptimizer(settings, theirs, Path("model.py"))
+        for step in range(12):
+            slope = np.array([0.1, -0.4, 0.3 * step], np.float32)
+            (weight * paddle.to_tensor(slope)).sum().backward()
+            optimizer.step()
+            optimizer.clear_grad()
+            rate = optimizer._learning_rate  # noqa: SLF001 - no public name for it
+            if not isinstance(rate, float):
+                rate.step()
+            ours.step({"w": slope.copy()}, 1.0)
+        assert np.allclose(weight.numpy(), theirs["w"], atol=1e-5), call
+
+
+def options_of_tables_are_declared_by_name() -> None:
+    """What does not exist is named."""
+    text = "def table_options():\n    return {}\n"
+    worker = models.worker(file(TABLES, text.format({"rows": {"admit_after": 3, "evict": "lru"}})))
+    assert worker.tables()["rows"].admit_after == 3
+    assert worker.tables()["rows"].evict == "lru"
+    for options, message in (
+        ({"words": {}}, "there is no table 'words'; tables are: rows"),
+        ({"rows": {"ttl": 3}}, "'rows' has no option 'ttl'; there are admit_after"),
+        ([], "it must return options by table"),
+    ):
+        model = file(TABLES, text.format(options))
+        assert message in refusal(lambda: models.worker(model))  # noqa: B023 - called at once
+
+
 def other_optimizers_are_refused() -> None:
     """With a list of those that there are."""
     clip = "grad_clip=nn.ClipGradByNorm(1.0)"
     for optimizer, message in (
-        (OPTIMIZERS[3], "no AdamW"),
-        (OPTIMIZERS[4], "no schedules"),
+        ("paddle.optimizer.Lamb(0.1, parameters=parameters)", "no Lamb"),
+        (
+            "paddle.optimizer.SGD(paddle.optimizer.lr.NoamDecay(8, 9), parameters=parameters)",
+            "StepDecay",
+        ),
         (OPTIMIZERS[5], "no groups"),
-        ("paddle.optimizer.SGD(0.1, parameters=parameters, weight_decay=0.1)", "no weight decay"),
-        (f"paddle.optimizer.SGD(0.1, parameters=parameters, {clip})", "no gradient clipping"),
+        (f"paddle.optimizer.SGD(0.1, parameters=parameters, {clip})", "only by global norm"),
         ("paddle.optimizer.Adam(0.1, parameters=parameters, amsgrad=True)", "no AMSGrad"),
         (
             "paddle.optimizer.Momentum(0.1, parameters=parameters, weight_decay=0.1)",
-            "no weight decay",
+            "weight decay only apart from the gradient",
         ),
     ):
         model = file(optimizer=optimizer)
@@ -260,6 +313,8 @@ FACTS = (
     rows_need_a_lookup,
     wrong_ids_are_named,
     optimizers_are_translated,
+    decay_clipping_and_schedules_are_translated,
+    options_of_tables_are_declared_by_name,
     other_optimizers_are_refused,
     what_servers_cannot_keep_is_refused,
     parameters_of_other_models_are_refused,

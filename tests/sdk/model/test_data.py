@@ -8,6 +8,7 @@ from typing import Any
 import edl
 import numpy as np
 import pytest
+from edl import DataError
 from edl import model as models
 from edl.model.npz_files import read_arrays
 
@@ -68,6 +69,24 @@ def test_unusual_headers_are_read_too(tmp_path: Path) -> None:
         np.savez(tmp_path / "a.npz", unusual=unusual)
 
     assert read_arrays(tmp_path / "a.npz")["unusual"].dtype == unusual.dtype
+
+
+def test_a_damaged_compressed_file_is_named(tmp_path: Path) -> None:
+    """Whatever byte is wrong: the archive's reader raises errors of six kinds."""
+    np.savez_compressed(tmp_path / "a.npz", x=np.arange(40))
+    whole = (tmp_path / "a.npz").read_bytes()
+    damaged = 0
+    for place in range(0, len(whole), 3):
+        for mask in (1, 8, 255):
+            raw = bytearray(whole)
+            raw[place] ^= mask
+            (tmp_path / "a.npz").write_bytes(raw)
+            try:
+                read_arrays(tmp_path / "a.npz")
+            except DataError as error:
+                assert "a.npz" in str(error)  # noqa: PT017 - not each damage is noticed
+                damaged += 1
+    assert damaged > len(whole) // 3
 
 
 def test_a_folder_is_all_its_files(tmp_path: Path) -> None:

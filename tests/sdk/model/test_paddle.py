@@ -17,9 +17,9 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("about", ["replica", "worker", "files"])
+@pytest.mark.parametrize("about", ["replica", "worker", "files", "places"])
 def test_facts_hold(about: str) -> None:
-    """All of `paddle_replica.py`, `paddle_worker.py` and `paddle_files.py`, each fact by its name."""
+    """All of `paddle_replica.py` and the other files of facts, each fact by its name."""
     completed = subprocess.run(  # noqa: S603 - our own program
         [PADDLE, "-W", "ignore", "-m", f"tests.sdk.model.paddle_{about}"],
         env={**os.environ, "OMP_NUM_THREADS": "1"},

@@ -184,6 +184,7 @@ def test_servers_killed_under_load_cost_what_came_after_their_checkpoint(
         assert int(gone_back[1]) >= version, "they had a newer checkpoint"
 
 
+@pytest.mark.soak  # `make test` has test_faults
 def test_a_server_that_was_told_to_end_and_comes_back_costs_nothing(
     pair: list[PserverProcess], join: Join, server: Server
 ) -> None:

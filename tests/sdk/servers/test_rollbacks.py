@@ -9,6 +9,7 @@ import pytest
 from edl import servers
 from edl.servers import GenerationChanged, ServersUnavailable, checkpointing, client
 from edl.servers.connection import PserverConnection
+from edl.servers.data_rewinder import DataRewinder
 from edl.servers.fan_out import FanOut
 
 from pserver.coordinator_lease import SAVE_S
@@ -263,11 +264,11 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     def away(_: PserverConnection, __: int) -> None:
         raise ServersUnavailable("a server that does not come back")
 
-    def act(fan: FanOut, identity: Json, version: int) -> None:
+    def act(fan: FanOut, identity: Json, version: int, data: DataRewinder | None) -> None:
         if hangs:
             hangs.pop()
             fan.call_all(away)
-        save(fan, identity, version)
+        save(fan, identity, version, data)
 
     monkeypatch.setattr(checkpointing, "write_checkpoint", act)
     return hangs

@@ -8,6 +8,7 @@ import edl
 import numpy as np
 import pytest
 from edl import servers
+from edl.servers import Table
 from edl.servers import loop as loops
 
 from pserver.protocol import Enter
@@ -22,31 +23,31 @@ from tests.sdk.support.loops import until
 def test_a_trainer_learns(two: RunningServers, join: Join) -> None:
     """The servers have what it trained, and each step was reported."""
     member, steps = join(servers=two.urls), list[servers.Step]()
-    result = servers.train(Line(), plane(), 20, epochs=5, member=member, on_step=steps.append)
+    result = servers.train(Line(), plane(), 20, epochs=3, member=member, on_step=steps.append)
     final = servers.fetch(member=member)
 
-    assert (result.steps, result.records, result.version) == (100, 2000, 100)
+    assert (result.steps, result.records, result.version) == (60, 1200, 60)
     assert result.whole
     assert result.metrics["loss"] < 1e-3
     assert np.allclose(final.dense["w"], [1, 2, 3], atol=0.01)
-    assert (final.version, final.tables) == (100, {})
+    assert (final.version, final.tables) == (60, {})
     assert [(step.number, step.version) for step in steps[:2]] == [(1, 1), (2, 2)]
-    assert steps[-1].epoch == 4
+    assert steps[-1].epoch == 2
     assert 0 < steps[-1].exchange_s < steps[-1].seconds
 
 
 def test_trainers_share_the_work_and_the_parameters(two: RunningServers, join: Join) -> None:
     """Each record is trained once an epoch, by one of them."""
     crew = [
-        Trainer(join(f"t-{place}", servers=two.urls), Line(rate=0.05), plane(), epochs=5)
+        Trainer(join(f"t-{place}", servers=two.urls), Line(), plane(), epochs=3)
         for place in range(3)
     ]
     results = [trainer.join() for trainer in crew]
 
     final = servers.fetch(member=join("reader", servers=two.urls))
 
-    assert sum(result.records for result in results) == 2000
-    assert {result.version for result in results} == {100}
+    assert sum(result.records for result in results) == 1200
+    assert {result.version for result in results} == {60}
     assert np.allclose(final.dense["w"], [1, 2, 3], atol=0.05)
 
 
@@ -55,7 +56,7 @@ def test_a_late_worker_begins_with_what_others_trained(
     two: RunningServers, join: Join, worker: type[Line], *, exchanged: bool
 ) -> None:
     """Its first pull is what they have; its first loss is as low. Without exchange it is not so."""
-    first = servers.train(worker(), plane(), 20, epochs=5, member=join("early", servers=two.urls))
+    first = servers.train(worker(), plane(), 20, epochs=3, member=join("early", servers=two.urls))
     trained = servers.fetch(member=join("reader", servers=two.urls)).dense
     late, fresh = worker(), edl.from_arrays("fresh", *points(seed=1))
     servers.train(late, fresh, 20, member=join("late", servers=two.urls))
@@ -69,7 +70,7 @@ def test_embeddings_are_trained(two: RunningServers, join: Join) -> None:
     """Of each word by itself, at the server that its id says; two trainers meet there."""
     data = edl.from_arrays("words", *words())
     crew = [
-        Trainer(join(f"t-{place}", servers=two.urls), Words(rate=2.0), data, epochs=6)
+        Trainer(join(f"t-{place}", servers=two.urls), Words(rate=2.0), data, epochs=5)
         for place in range(2)
     ]
     for trainer in crew:
@@ -92,7 +93,7 @@ def test_servers_run_the_optimizer(two: RunningServers, join: Join, kind: str) -
     """As the worker says."""
     rate = {"momentum": 0.02, "adagrad": 0.5, "adam": 0.1}[kind]
     worker = Line(rate=rate, kind=kind)
-    result = servers.train(worker, plane(), 20, epochs=6, member=join(servers=two.urls))
+    result = servers.train(worker, plane(), 20, epochs=4, member=join(servers=two.urls))
 
     assert result.metrics["loss"] < 0.05
 
@@ -101,10 +102,10 @@ def test_pulls_may_overlap_with_computing(two: RunningServers, join: Join) -> No
     """Gradients are a version staler then, and it learns all the same."""
     steps = list[servers.Step]()
     result = servers.train(
-        Line(rate=0.05),
+        Line(),
         plane(),
         20,
-        epochs=8,
+        epochs=4,
         overlap=True,
         on_step=steps.append,
         member=join(servers=two.urls),
@@ -272,3 +273,71 @@ def test_a_trainer_that_is_to_end_does_not_wait_for_servers(
 
     assert not result.whole
     assert result.steps == 3
+
+
+class _Clipped(Words):
+    """Its gradients are too large."""
+
+    def optimizer(self) -> dict[str, Any]:
+        """Clips by the norm of everything."""
+        return {**super().optimizer(), "learning_rate": 1.0, "clip_norm": 0.5}
+
+
+def test_a_gradient_is_clipped_by_its_norm_over_all_servers(
+    two: RunningServers, join: Join
+) -> None:
+    """Each server holds a part only; together the update has the norm that was asked for."""
+    rules = servers.Rules(None, False, 0, 0.0, 1)
+    client = servers.connect(_Clipped(), rules=rules, member=join(servers=two.urls))
+    ids = np.arange(4)
+    before = client.lookup("words", ids)
+    gradients = servers.Gradients(
+        {"b": np.full(1, 3.0)}, {"words": (ids, np.full((4, 1), 2.0))}, {}
+    )
+    client.push(gradients, client.next_number(), 1)
+    moved = np.append(before - client.lookup("words", ids), -client.dense["b"])
+    status = client.status()
+    client.close()
+
+    assert np.allclose(moved, np.array([2, 2, 2, 2, 3]) * 0.1)
+    assert [server["clipped"] for server in status] == [1, 1]
+
+
+class _Few(Words):
+    """Its table is too small."""
+
+    def tables(self) -> dict[str, Table]:
+        """At most six of twenty words."""
+        return {"words": Table(1, 0.01, 3, max_rows=6)}
+
+
+def test_a_table_without_room_is_said_and_training_goes_on(
+    two: RunningServers, join: Join, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, with what to do; the result counts what was dropped."""
+    data = edl.from_arrays("words", *words())
+    result = servers.train(_Few(), data, 20, epochs=2, member=join(servers=two.urls), **UNSAVED)
+    final = servers.fetch(member=join("reader", servers=two.urls))
+
+    assert result.whole
+    assert result.refused_rows > 0
+    assert len(final.tables["words"][0]) == 6
+    assert caplog.text.count("have no room for new rows") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"admit_after": 0}, "table 'words': admit_after is 0: write a whole number from 1"),
+        ({"max_rows": 1.5}, "max_rows is 1.5"),
+        ({"evict": "fifo"}, "evict is 'fifo': write one of 'lru', 'lfu', or None"),
+    ],
+)
+def test_options_of_tables_are_checked_before_anything_is_sent(
+    join: Join, options: dict[str, Any], message: str
+) -> None:
+    """One line, with the table."""
+    worker = Words()
+    worker.tables = lambda: {"words": Table(1, **options)}  # type: ignore[method-assign]
+    with pytest.raises(edl.DataError, match=message):
+        servers.train(worker, edl.from_arrays("words", *words()), 20, member=join())

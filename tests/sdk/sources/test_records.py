@@ -1,3 +1,6 @@
+import os
+import struct
+import zlib
 from pathlib import Path
 
 import edl
@@ -104,3 +107,27 @@ def test_record_files_that_cannot_be_a_data_set_are_refused(tmp_path: Path) -> N
         edl.from_records("train", path, path)
     with pytest.raises(DataError, match="holds no records"):
         edl.from_records("train", _written(tmp_path / "b.rec", []))
+
+
+@pytest.mark.parametrize(
+    "offsets", [(8, 1 << 62), (1 << 63, 8), (0, 8), (8, 8), (30, 8), (1 << 63, 1 << 63)]
+)
+def test_an_index_of_another_program_is_not_trusted(
+    offsets: tuple[int, int], tmp_path: Path
+) -> None:
+    """Its checksum is right and its offsets are not: an error of the record, and of no other kind."""
+    body = b"EDLREC1\n" + struct.pack("<II", 3, zlib.crc32(b"one")) + b"one"
+    index = struct.pack("<QQQQ", *offsets, len(body), 2)
+    path = tmp_path / "a.rec"
+    path.write_bytes(body + index + struct.pack("<I4s", zlib.crc32(index), b"EDLX"))
+    with records.Reader(path) as reader, pytest.raises(RecordError, match="its checksum is wrong"):
+        reader[0]
+
+
+def test_a_writer_follows_no_link_and_guesses_no_name(tmp_path: Path) -> None:
+    """Another user of the folder can neither foresee nor redirect the unfinished file."""
+    with records.Writer(tmp_path / "a.rec") as writer:
+        (unfinished,) = tmp_path.glob(".a.rec.*.tmp")
+        assert str(os.getpid()) not in unfinished.name.split(".")
+        writer.write(b"one")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.rec"]

@@ -3,6 +3,7 @@
 import http.client
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,6 +159,32 @@ class MasterContract:
         assert first == second
         assert len(first) == 2
 
+    def test_a_call_that_arrives_after_a_later_one_is_refused(self, master: Master) -> None:
+        """Its client has given it up, so it must lease nothing."""
+        master.describe()
+        trainer = master.join("trainer-0")
+        late = trainer.order(2)
+        leases = trainer.work(1)["tasks"]
+        status, answer = trainer.say("POST", "/v1/work", **late)
+
+        assert (status, answer["error"]["field"]) == (409, "call")
+        assert len(master.join("trainer-1").work(10)["tasks"]) == 4 - len(leases)
+
+    def test_a_call_that_waits_leases_nothing_after_a_later_one(self, master: Master) -> None:
+        """Whichever of them the master receives first."""
+        master.describe(task_records=40)
+        trainer, peer = master.join("trainer-0"), master.join("trainer-1")
+        lease = peer.work(1)["tasks"][0]
+        waiting = trainer.order(1, wait_s=20)
+        with ThreadPoolExecutor() as pool:
+            call = pool.submit(trainer.say, "POST", "/v1/work", **waiting)
+            trainer.work()
+            peer.work(back=[ref(lease)])
+            _, answer = call.result()
+
+        assert answer.get("tasks", []) == []
+        assert [lease["attempt"] for lease in peer.work(1)["tasks"]] == [2]
+
     def test_an_attempt_of_the_past_changes_nothing(self, master: Master) -> None:
         """A task that was handed back and leased again has a greater attempt."""
         master.describe(task_records=40)
@@ -173,10 +200,11 @@ class MasterContract:
 
     def test_a_failed_task_is_leased_again_within_its_budget(self, master: Master) -> None:
         """The third failure drops it, and the rest of the data set can be done."""
-        master.describe(task_records=40)
+        master.describe(task_records=20)
         trainer = master.join("trainer-0")
+        trainer.work(done=[done(trainer.work(1)["tasks"][0])])
         for attempt in range(1, 4):
-            lease = trainer.work(1)["tasks"][0]
+            lease = trainer.work(1, wait_s=20)["tasks"][0]
             trainer.work(failed=[{**ref(lease), "record": 7, "error": "ValueError: broken"}])
             assert attempt == lease["attempt"]
 

@@ -143,8 +143,11 @@ class FakeMaster:
     def work(self, body: Json) -> tuple[Json, bool]:
         """POST /v1/work: the answer, and whether it is worth to wait for a better one."""
         member = self.member(body)
-        if member.answer is not None and body["call"] == member.call:
-            return member.answer, False
+        if member.answer is not None and body["call"] <= member.call:
+            if body["call"] == member.call:
+                return member.answer, False
+            text = f"call {body['call']} arrives after call {member.call}"
+            raise RefusedError(409, text, "call")
         name = body["trainer"]
         results = [
             *(self._done(name, entry) for entry in body["done"]),
@@ -160,9 +163,13 @@ class FakeMaster:
         waits = state == "wait" and body["want"] > 0 and not results
         return answer, waits
 
-    def forget_answer(self, body: Json) -> None:
-        """Forgets the answer of a call that waited, so that it is computed again."""
-        self.member(body).answer = None
+    def after_waiting(self, body: Json, answer: Json) -> Json:
+        """The answer to a call that waited; as before if its client has called again since."""
+        member = self.member(body)
+        if body["call"] < member.call:
+            return answer
+        member.answer = None
+        return self.work(body)[0]
 
     def heartbeat(self, body: Json) -> Json:
         """POST /v1/heartbeat."""

@@ -190,8 +190,7 @@ class Handler(BaseHTTPRequestHandler):
             answer, waits = master.work(body)
             if waits and body["wait_s"] > 0:
                 master.changed.wait(body["wait_s"])
-                master.forget_answer(body)
-                answer, _ = master.work(body)
+                answer = master.after_waiting(body, answer)
             master.changed.notify_all()
             return dict(answer)
 

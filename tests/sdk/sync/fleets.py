@@ -16,6 +16,7 @@ from edl import clock
 from edl.errors import MasterError
 from edl.local import child, master, ports, server_processes
 from edl.master.connection import Connection
+from edl.master.settings import Settings
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[3]
@@ -123,7 +124,7 @@ class Fleet:
             parameter_servers: How many.
         """
         self.folder, self.options = folder, options
-        self._port, *served = ports.free_ports(1 + parameter_servers)
+        self._port, *self._served = ports.free_ports(1 + parameter_servers)
         self._python, self._program = python, program
         token = secrets.token_hex(16)
         url = f"http://127.0.0.1:{self._port}"
@@ -132,9 +133,9 @@ class Fleet:
         self._link = Connection(url, token)
         self.members: list[Member] = []
         self._master = self._start_master()
-        urls = [f"http://127.0.0.1:{port}" for port in served]
+        urls = [f"http://127.0.0.1:{port}" for port in self._served]
         self._environ["EDL_PARAMETER_SERVERS"] = ",".join(urls)
-        self._servers = [self._start_server(index, served) for index in range(len(served))]
+        self._servers = [self._start_server(i, self._served) for i in range(len(self._served))]
 
     def __enter__(self) -> Self:
         return self
@@ -177,6 +178,18 @@ class Fleet:
     def start_master(self) -> None:
         """Starts another master with the same journal and address."""
         self._master = self._start_master()
+
+    def restart_server(self, index: int, number: signal.Signals) -> None:
+        """Ends a parameter server by a signal, and starts it again at its address."""
+        self._servers[index].send_signal(number)
+        self._servers[index].wait(_END_S)
+        self._servers[index] = self._start_server(index, self._served)
+
+    def settings(self, trainer: str) -> Settings:
+        """Those with which this process joins the job."""
+        servers = tuple(self._environ["EDL_PARAMETER_SERVERS"].split(","))
+        url, token = self._environ["EDL_MASTER"], self._environ["EDL_TOKEN"]
+        return Settings(url, token, trainer, servers=servers)
 
     def close(self) -> None:
         """Ends everything."""

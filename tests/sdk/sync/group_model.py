@@ -12,7 +12,7 @@ from itertools import count
 from edl.data.batches import describe
 from edl.master import protocol
 from edl.sync import plan_message
-from edl.sync.agreement import agree, is_one_step_behind
+from edl.sync.agreement import Needs, agree, is_one_step_behind
 from edl.sync.group_progress import GroupProgress
 from edl.sync.group_session import GROUP
 from edl.sync.lease_queue import LeaseQueue
@@ -43,6 +43,8 @@ class Member:
     leader: "ModelLeader | None" = None
     plans: list[Plan] = field(default_factory=list)
     model: list[Step] = field(default_factory=list)
+    before: int = 0
+    """Lineage before the newest step, as long as it has the gradient of that step."""
 
 
 class ModelLeader:
@@ -160,6 +162,7 @@ class Group:
         )
         self._ledger.execute(from_json({"do": "describe", "name": "points", "shape": shape}))
         self.members: list[Member] = []
+        self._round = 0
         self.over = False
 
     def newcomer(self) -> Member:
@@ -176,6 +179,7 @@ class Group:
     def begin_round(self, members: Sequence[Member]) -> None:
         """Begins a round, as `RoundStart` does; the first member leads."""
         self.members = list(members)
+        self._round += 1
         for member in members:
             member.plans = []
         if len(members) > 1 or not members[0].progress.term:
@@ -214,25 +218,28 @@ class Group:
             indices = [(s.lease.epoch, range(s.start, s.start + s.count)) for s in plan.spans]
             records = tuple((epoch, at) for epoch, span in indices for at in span)
             begun = member.progress.step, records
+            member.before = 0
             if member in makers:
                 member.model = [*member.model, records]
-                member.progress.advance({})
+                member.before = member.progress.lineage
+                member.progress.advance({}, round_number=self._round)
         return begun
 
     def _agree(self) -> None:
         reports = [
-            member.progress.state_report(
-                member.name, hash(tuple(member.model)) if member.progress.term else 0
-            )
-            for member in self.members
+            member.progress.state_report(member.name, member.before) for member in self.members
         ]
         agreement = agree(reports)
         source, chosen = self.members[agreement.source], reports[agreement.source]
+        if agreement.initial:
+            source.progress.start_lineage()
         about = source.progress.dump()
         for rank in agreement.receivers:
             member = self.members[rank]
-            if agreement.model_needed:
+            if agreement.needs is Needs.STATE:
                 member.model = list(source.model)
+            elif agreement.needs is Needs.GRADIENT:
+                member.model = [*member.model, source.model[-1]]
             if member.leader is not None and is_one_step_behind(reports[rank], chosen):
                 member.progress.advance(about["metrics"])
                 member.progress.load_position(about)
@@ -240,6 +247,7 @@ class Group:
                 member.leader = None
                 member.progress.load(about)
             member.progress.term = chosen.term
+        assert all(member.model == source.model for member in self.members)
 
     def _begin_term(self, member: Member) -> int:
         if member.leader is None or not member.leader.begin_term(member.progress.term):

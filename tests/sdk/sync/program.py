@@ -7,6 +7,8 @@ Arguments: the file for its lines, then options of `edl.sync.train` as JSON, and
   `slow_after` ten times as long: even on a slow machine all changes happen before the end;
 - `records` and `rate` are of the small model; `model` and `data` name files of a user's model and
   its data instead, and `test` other data, on which it is judged at the end;
+- `counts` trains a model that counts its records, of which the last line has how many it has seen
+  how often;
 - `micros` adds to each step's line which records this member computed for it.
 """
 
@@ -14,6 +16,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -21,7 +24,7 @@ import edl
 from edl import clock
 from edl.sync import Replica, SyncStep
 
-from tests.sdk.sync.replicas import Noting, Softmax, data
+from tests.sdk.sync.replicas import Counting, Noting, Softmax, data, numbers
 
 _LOOK_S = 0.01
 
@@ -62,6 +65,8 @@ def main(path: str, text: str) -> None:
             "skipped": result.skipped,
             "digest": digest,
         }
+        if isinstance(replica, Counting):
+            figures["counts"] = Counter(map(int, replica.counts))
         _line(out, {**ended, **figures, "test": judged})
 
 
@@ -70,6 +75,8 @@ def build(options: dict[str, Any]) -> tuple[Replica, edl.Dataset]:
     records, rate = options.pop("records", 512), options.pop("rate", 0.2)
     features = options.pop("features", None)
     model, source = options.pop("model", None), options.pop("data", None)
+    if options.pop("counts", False):
+        return Counting(records), numbers(records)
     if model is None:
         replica = Softmax(os.getpid() % 1000, rate, *([features] if features else []))
         return replica, data(records)

@@ -130,3 +130,50 @@ class Noting:
     def load(self, state: State) -> None:
         """As in `Replica`."""
         self._replica.load(state)
+
+
+class Counting:
+    """A replica whose parameters count how often it was trained on each record of `numbers`."""
+
+    def __init__(self, records: int) -> None:
+        self.size = records
+        self.counts: Floats = np.zeros(records, np.float32)
+        self._gradient: Floats = np.zeros(records, np.float32)
+
+    def backward(self, records: Any, weight: float, micro: Micro) -> Mapping[str, float]:
+        """As in `Replica`; each record counts one, whatever the batch."""
+        assert 0 < weight <= 1
+        assert micro.step >= 0
+        np.add.at(self._gradient, records, np.float32(1))
+        return {"loss": 1.0}
+
+    def read_gradient(self, out: Floats) -> None:
+        """As in `Replica`."""
+        out[:] = self._gradient
+
+    def write_gradient(self, flat: Floats) -> None:
+        """As in `Replica`."""
+        self._gradient[:] = flat
+
+    def step(self, scale: float) -> None:
+        """As in `Replica`."""
+        assert scale == 1.0
+        self.counts += self._gradient
+        self.clear()
+
+    def clear(self) -> None:
+        """As in `Replica`."""
+        self._gradient[:] = 0
+
+    def state(self) -> State:
+        """As in `Replica`."""
+        return State({"counts": self.counts}, {})
+
+    def load(self, state: State) -> None:
+        """As in `Replica`."""
+        self.counts[:] = state.arrays["counts"]
+
+
+def numbers(records: int) -> edl.Dataset:
+    """A data set whose records are their own numbers."""
+    return edl.from_arrays("points", np.arange(records))

@@ -1,6 +1,8 @@
 """The decision which member's state is the newest at a round's start."""
 
-from edl.sync.agreement import StateReport, agree, is_one_step_behind
+from dataclasses import replace
+
+from edl.sync.agreement import Needs, StateReport, agree, is_one_step_behind
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +16,7 @@ REPORTS = st.lists(
 def test_nobody_has_a_state_yet() -> None:
     """The oldest member creates the state, and all others load it, whatever they started with."""
     agreement = agree(
-        [StateReport("a", digest=1), StateReport("b", digest=2), StateReport("c", digest=1)]
+        [StateReport("a", lineage=1), StateReport("b", lineage=2), StateReport("c", lineage=1)]
     )
 
     assert (agreement.source, agreement.receivers, agreement.initial) == (
@@ -52,7 +54,7 @@ def test_one_that_comes_back_with_equal_steps_of_an_older_term_takes_over_the_pr
     agreement = agree([StateReport("a", 4, 9, 7), StateReport("b", 5, 9, 7)])
 
     assert (agreement.source, agreement.receivers) == (1, frozenset({0}))
-    assert not agreement.model_needed
+    assert agreement.needs is Needs.PROGRESS
 
 
 def test_the_model_is_sent_where_any_member_lacks_it() -> None:
@@ -60,12 +62,12 @@ def test_the_model_is_sent_where_any_member_lacks_it() -> None:
     reports = [StateReport("a", 5, 9, 7), StateReport("b", 4, 9, 7), StateReport("c")]
 
     assert agree(reports).receivers == {1, 2}
-    assert agree(reports).model_needed
-    assert not agree(reports[:1]).model_needed
+    assert agree(reports).needs is Needs.STATE
+    assert agree(reports[:1]).needs is Needs.PROGRESS
 
 
-def test_the_same_step_with_other_bits_is_another_state() -> None:
-    """States are compared by checksum."""
+def test_the_same_step_made_of_other_steps_is_another_state() -> None:
+    """Such as one that was made in an earlier round, and then again by others."""
     assert agree([StateReport("a", 4, 9, 7), StateReport("b", 4, 9, 6)]).receivers == {1}
 
 
@@ -90,7 +92,7 @@ def test_the_source_has_the_newest_state_and_only_others_need_it(
     )
     for rank, report in enumerate(reports):
         if rank not in agreement.receivers and rank != agreement.source:
-            assert (report.step, report.digest) == (best.step, best.digest)
+            assert (report.step, report.lineage) == (best.step, best.lineage)
             assert report.term == best.term
 
 
@@ -104,8 +106,27 @@ def test_one_behind_lacks_just_the_step_that_it_had_begun() -> None:
     assert not is_one_step_behind(StateReport("a", 4, 9, 7), StateReport("b", 4, 10, 8))
 
 
+def test_who_is_one_step_behind_gets_the_gradient() -> None:
+    """Not the state, if all that have made the step still have its gradient."""
+    behind = StateReport("a", 4, 9, 7, last_plan="p9", flight="p10")
+    ahead = StateReport("b", 4, 10, 8, last_plan="p10", before=7)
+    assert agree([behind, ahead, ahead]).needs is Needs.GRADIENT
+    assert agree([behind, ahead, behind]).receivers == {0, 2}
+    for others in (
+        [replace(ahead, before=0)],  # it has begun the next step
+        [ahead, replace(ahead, before=0)],
+        [replace(ahead, before=6)],
+        [replace(ahead, last_plan="other")],
+        [ahead, StateReport("newcomer")],
+        [ahead, replace(behind, term=3)],
+    ):
+        assert agree([behind, *others]).needs is Needs.STATE
+    newcomer = StateReport("c", flight="p10")
+    assert agree([newcomer, StateReport("b", 1, 1, 8, last_plan="p10")]).needs is Needs.STATE
+
+
 def test_a_report_travels_as_json() -> None:
     """With every field of it."""
-    report = StateReport("a", 4, 9, 7, "p9", "p10")
+    report = StateReport("a", 4, 9, 7, "p9", "p10", 6)
 
     assert StateReport.from_json(report.json()) == report

@@ -44,6 +44,11 @@ def test_files_count_with_all_their_records() -> None:
     assert len(_code(name="n" * 400)["data"]) == 300
 
 
+def test_members_permute_the_same_files() -> None:
+    """Others would train other records at the same place."""
+    assert _code(record_order="feistel-1 f00d")["order"] == "feistel-1 f00d"
+
+
 def test_what_a_program_does_not_say_is_always_the_same() -> None:
     """As the documentation shows it."""
     parameters = inspect.signature(edl.sync.train).parameters.values()
@@ -56,6 +61,7 @@ def test_what_a_program_does_not_say_is_always_the_same() -> None:
         "micro_batches": 8,
         "epochs": 1,
         "shuffle_seed": None,
+        "shuffle": "records",
         "task_records": None,
         "constant_batch": True,
         "code": None,
@@ -76,6 +82,7 @@ def test_a_description_is_for_training_that_keeps_epochs_apart(
     """Unless it says otherwise."""
     description = describe(data(2048), 32, epochs=3, shuffle_seed=9, task_records=task_records)
 
+    assert description.pop("record_order").startswith("feistel-1 ")
     assert description == {
         "records": 2048,
         "task_records": least,

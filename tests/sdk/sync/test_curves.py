@@ -19,11 +19,11 @@ FEW: Sequence[tuple[float, Act]] = (
 )
 
 
+@pytest.mark.soak  # `make test` has the same with threads: test_train and test_group_model
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("seed", "epochs", "members", "acts"),
-    [(0, 1, 2, FEW)]
-    + [pytest.param(seed, 6, MEMBERS, ACTS, marks=pytest.mark.soak) for seed in range(5)],
+    [(0, 1, 2, FEW), *((seed, 6, MEMBERS, ACTS) for seed in range(5))],
 )
 def test_the_curve_is_that_of_members_that_never_change(
     tmp_path: Path,
@@ -32,7 +32,7 @@ def test_the_curve_is_that_of_members_that_never_change(
     members: int,
     acts: Sequence[tuple[float, Act]],
 ) -> None:
-    """The same losses but for rounding, and the same accuracy; five seeds in `make soak`."""
+    """The same losses but for rounding, and the same accuracy."""
     data = tmp_path / "data"
     data.mkdir()
     make: dict[str, Any] = runpy.run_path(str(ROOT / "examples/models/make_data.py"))

@@ -108,14 +108,34 @@ def test_a_report_names_the_step_that_was_made_and_the_one_in_flight() -> None:
     progress.flight = plan("p2", (ONE, 5, 5))
     progress.term = 3
 
-    assert progress.state_report("t", 7).json() == {
+    assert progress.state_report("t", before=7).json() == {
         "trainer": "t",
         "term": 3,
         "step": 1,
-        "digest": 7,
+        "lineage": progress.lineage,
         "made": "p1",
         "flight": "p2",
+        "before": 7,
     }
+
+
+def test_equal_lineages_mean_the_same_origin_and_the_same_steps_in_the_same_rounds() -> None:
+    """The state itself is not read for it."""
+    first, second, redone, other = (_progress() for _ in range(4))
+    first.start_lineage()
+    for progress in (second, redone):
+        progress.load_position(first.position_json())
+    other.start_lineage()
+    begun = first.lineage
+    for progress, round_number in ((first, 3), (second, 3), (redone, 4), (other, 3)):
+        progress.flight = plan("p1", (ONE, 0, 5))
+        progress.advance({}, round_number=round_number)
+
+    assert first.lineage == second.lineage
+    assert len({begun, first.lineage, redone.lineage, other.lineage}) == 4
+    old_checkpoint = {k: v for k, v in first.position_json().items() if k != "lineage"}
+    redone.load_position(old_checkpoint)
+    assert redone.lineage not in (0, first.lineage)
 
 
 def test_settled_tasks_are_sent_twice_and_forgotten() -> None:

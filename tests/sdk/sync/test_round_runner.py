@@ -42,6 +42,9 @@ class Words:
     def barrier(self) -> None:
         """As in `Ring`."""
 
+    def check(self) -> None:
+        """As in `Ring`."""
+
 
 class Noting:
     """A replica that records its calls."""
@@ -56,6 +59,10 @@ class Noting:
         """As in `Replica`."""
         self.parts.append((records, weight, micro))
         return {"loss": float(micro.index)}
+
+    def read_gradient(self, out: Any) -> None:
+        """As in `Replica`."""
+        out[:] = 0
 
     def step(self, scale: float) -> None:
         """As in `Replica`."""
@@ -103,6 +110,7 @@ class Desk:
         self.requests: list[tuple[int, float]] = []
         self.error: Exception | None = None
         self.newer = False
+        self.busy: list[tuple[bool, float, int]] = []
         self.replica, self.ring = Noting(), Words(*others)
         options: dict[str, Any] = {
             "batch_size": 10,
@@ -116,13 +124,16 @@ class Desk:
             self.replica,
             SimpleNamespace(source=Numbers()),
             SyncOptions(**{**options, "on_step": None, "between": None, **changes}),
-            SimpleNamespace(newer=lambda number: self.newer and number == 5),
+            SimpleNamespace(newer=lambda number: self.newer and number == 5, busy=self._busy),
         )
         self.group_member.leader, self.group_member.is_last = cast("Any", self.leader), False
         self.progress = self.group_member.progress
         self.calls, self.steps = self.group_member.calls, self.group_member.steps
         members = tuple(Member(name, f"{name}-1", "127.0.0.1:1") for name in NAMES[:world_size])
         self.runner = RoundRunner(self.group_member, cast("Any", self.ring), Round(5, 0, members))
+
+    def _busy(self, *, now: bool, most_s: float = 0.0) -> None:
+        self.busy.append((now, most_s, len(self.replica.parts)))
 
     def _plan(self, records: int, wait_s: float) -> Plan | None:
         self.requests.append((records, wait_s))
@@ -245,6 +256,18 @@ def test_a_step_is_reported_with_all_its_figures(
         "p1",
     )
     assert member.progress.lease_table.leases() == [(ONE, 8)]
+
+
+def test_nobody_is_dropped_in_the_first_step_of_a_process_which_may_compile(desk: Make) -> None:
+    """For 15 minutes at most: it might hang. Later steps have the usual limit."""
+    member = desk()
+    member.newer = True
+    for name in ("p0", "p1"):
+        member.plans = [plan(name, (ONE, 0, 10))]
+        member.runner.run()
+
+    assert len(member.steps) == 2
+    assert member.busy == [(True, 900.0, 0), (False, 0.0, len(member.replica.parts) // 2)]
 
 
 def test_a_step_of_some_members_is_smaller_where_each_does_one_part(desk: Make) -> None:

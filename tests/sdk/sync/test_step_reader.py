@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from edl.errors import RecordError, RoundOver
 from edl.master import protocol
+from edl.sources.leased_records import LeasedRecords
 from edl.sync.step_reader import MicroBatch, StepReader, UnreadableTask
 
 from tests.sdk.sync.leases import lease, plan
@@ -49,7 +50,7 @@ def source() -> Numbers:
 @pytest.fixture
 def reader(source: Numbers) -> Iterator[StepReader]:
     """A reader of it."""
-    step_reader = StepReader(source)
+    step_reader = StepReader(LeasedRecords(source, {"records": 100}))
     yield step_reader
     source.gate.set()
     step_reader.close(5)
@@ -91,16 +92,18 @@ def test_a_record_that_cannot_be_read_names_its_task(reader: StepReader, source:
     step = plan("p1", (ONE, 0, 6), (TWO, 10, 2))
     reader.request(step, [(0, step.spans)])
 
-    assert reader.wait_for(step) == UnreadableTask(TWO, "it is cut short", 11)
+    assert reader.wait_for(step) == UnreadableTask(TWO, "it is cut short", 11, transient=False)
 
 
 def test_a_programs_own_reader_may_raise_anything(reader: StepReader, source: Numbers) -> None:
     """The reason is one line."""
-    source.error = OSError("the disk\nis gone")
+    source.error = OSError(5, "the disk\nis gone")
     step = plan("p1", (ONE, 0, 6))
     reader.request(step, [(0, step.spans)])
 
-    assert reader.wait_for(step) == UnreadableTask(ONE, "OSError: the disk is gone", None)
+    assert reader.wait_for(step) == UnreadableTask(
+        ONE, "OSError: [Errno 5] the disk is gone", None, transient=True
+    )
 
 
 def test_it_reads_a_few_steps_ahead_and_no_more(reader: StepReader) -> None:

@@ -31,6 +31,25 @@ class Failing(Softmax):
         return {**metrics, "loss": NAN} if micro.step in self._steps else metrics
 
 
+class Exploding(Softmax):
+    """A replica whose gradient has one infinite or huge number in a step; its loss is finite."""
+
+    def __init__(self, step: int, number: float) -> None:
+        super().__init__(1)
+        self._step, self._number, self._here = step, number, False
+
+    def backward(self, records: Any, weight: float, micro: Micro) -> Mapping[str, float]:
+        """As in `Replica`."""
+        self._here = micro.step == self._step
+        return super().backward(records, weight, micro)
+
+    def read_gradient(self, out: Any) -> None:
+        """As in `Replica`."""
+        super().read_gradient(out)
+        if self._here:
+            out[7] = self._number
+
+
 class Turned(Softmax):
     """A replica with the same number of parameters in another shape."""
 
@@ -76,6 +95,50 @@ def test_a_loss_that_is_no_number_can_be_left_out(master: Served) -> None:
     assert isinstance(second, Softmax)
     assert np.array_equal(first.weights, second.weights)
     assert len(first.scales) == 30
+
+
+@pytest.mark.parametrize(
+    ("first", "text"),
+    [
+        (
+            Softmax(),
+            "step 4: trainer-1: the loss is finite, but its gradient is NaN or infinite: the job",
+        ),
+        (Exploding(3, 3e38), "step 4: the sum of all gradients is infinite: the job fails"),
+    ],
+)
+def test_a_gradient_that_is_not_finite_fails_the_job(
+    master: Served, first: Softmax, text: str
+) -> None:
+    """All members see it in the sum, so none applies it and calls that a success."""
+    number = float("inf") if type(first) is Softmax else 3e38
+    members = Crew(master).pair(Gate(2), first, Exploding(3, number))
+
+    errors = {_one_line(trainer.error_of()) for trainer in members}
+
+    assert {error[: len(text) + 15] for error in errors} == {f"TrainingError: {text}"}
+    assert master.service.status()["state"] == "failed"
+
+
+def test_a_gradient_that_is_not_finite_can_be_left_out(master: Served) -> None:
+    """The parameters stay finite and equal; also of a member that trains alone."""
+    members = Crew(master, on_nan="skip").pair(Gate(2), Softmax(), Exploding(3, NAN))
+    results = [trainer.end() for trainer in members]
+
+    assert {(result.steps, result.skipped, result.whole) for result in results} == {(32, 1, True)}
+    first, second = (trainer.replica for trainer in members)
+    assert isinstance(first, Softmax)
+    assert isinstance(second, Softmax)
+    assert np.array_equal(first.weights, second.weights)
+    assert np.isfinite(first.weights).all()
+
+
+def test_a_trainer_alone_does_not_apply_a_gradient_that_is_not_finite(master: Served) -> None:
+    """It exchanges nothing, and checks its own."""
+    crew = Crew(master)
+    crew.add(replica=Exploding(3, NAN))
+
+    assert "step 4: trainer-0: the loss is finite, but" in _one_line(crew.trainers[0].error_of())
 
 
 def test_a_model_that_is_no_number_any_more_fails_the_job(master: Served) -> None:
@@ -124,7 +187,7 @@ def test_a_record_that_cannot_be_read_is_left_out_with_its_task(master: Served) 
 
 def test_too_many_of_them_fail_the_job_and_nobody_thinks_that_it_is_done(tmp_path: Path) -> None:
     """Trainers return, and report that the data was not trained to its end."""
-    master = Served(tmp_path / "journal", most_dropped=0)
+    master = Served(tmp_path / "journal", max_dropped_share=0.0)
     members = Crew(master, dataset=_broken(40), epochs=1).pair(Gate(2))
 
     results = [trainer.end() for trainer in members]

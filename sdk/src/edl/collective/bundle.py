@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from edl import json_text
 from edl.collective.operations import Array, Inbound, Out, chunks
-from edl.errors import RoundOver
+from edl.errors import RoundOver, one_line
 
 _HEAD = struct.Struct("!QQ")
 _MAX_SPEC = 64 << 20
 _MAX_META = 256 << 20
 _PLAIN = frozenset("biufcmMSU")
 """Kinds of numpy types that are completely described by their type string."""
+_KIND = re.compile(r"[<>|=][biufcmMSU][0-9]{1,9}(\[[0-9a-zA-Z]{1,12}\])?")
+"""The type strings of these kinds; numpy reads many other texts."""
 
 
 def encode_header(meta: bytes, arrays: Sequence[Array]) -> bytes:
@@ -74,10 +79,42 @@ class ReceivedBroadcast:
         yield from _forwarded(memoryview(spec), out, last=last)
         yield from _forwarded(memoryview(meta), out, last=last)
         self.meta = bytes(meta)
-        for kind, shape in json.loads(spec):
-            array = np.empty(shape, np.dtype(kind))
+        for kind, shape in _parse_spec(bytes(spec)):
+            array = _empty(kind, shape)
             self.arrays.append(array)
             yield from _forwarded(_raw(array), out, last=last)
+
+
+def _parse_spec(raw: bytes) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
+    """Reads types and shapes of the arrays that follow.
+
+    Raises:
+        RoundOver: It is not what `encode_header` makes.
+    """
+    try:
+        return [_parse_entry(*entry) for entry in json_text.loads(raw)]
+    except (ValueError, TypeError) as error:
+        raise RoundOver(f"a broadcast begins with no list of arrays: {one_line(error)}") from error
+
+
+def _parse_entry(kind: object, shape: object) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    if isinstance(kind, str) and _KIND.fullmatch(kind) and isinstance(shape, list):
+        dtype: np.dtype[Any] = np.dtype(kind)
+        if all(type(size) is int and size >= 0 for size in shape):
+            return dtype, tuple(shape)
+    raise TypeError(f"array {kind!r:.40} of shape {shape!r:.40}")
+
+
+def _empty(kind: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """Returns a new array.
+
+    Raises:
+        RoundOver: The memory is too small for it, or numpy cannot express it.
+    """
+    try:
+        return np.empty(shape, kind)
+    except (MemoryError, ValueError) as error:
+        raise RoundOver(f"no room for an array of {kind} and shape {list(shape)}") from error
 
 
 def _forwarded(view: memoryview, out: Out, *, last: bool) -> Inbound:

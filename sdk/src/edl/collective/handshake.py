@@ -104,6 +104,8 @@ def initiate(position: RoundPosition, key: bytes, nonce: bytes) -> Script[Outcom
     if not hmac.compare_digest(proof, _proof(key, b"answer", hello, answer)):
         raise HandshakeError("it does not prove that it has this job's token")
     verdict, number, _ = _ANSWER.unpack(answer)
+    if verdict not in tuple(Verdict):
+        raise HandshakeError(f"it answers {verdict}, which this version does not know")
     if verdict == Verdict.WELCOME:
         yield HandshakeStep(_proof(key, b"make", hello, answer), 0)
     return Outcome(Verdict(verdict), number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 from collections.abc import Sequence
 
 from edl.collective import close_message, frames, transport
@@ -55,6 +56,15 @@ class Links:
             else:
                 self._wait(reading=view is not None)
         self.done += 1
+
+    def check(self) -> None:
+        """Raises `RoundOver` if the next member has closed its connection; does not wait."""
+        if self._next_close is None:
+            poll = select.poll()
+            poll.register(self._forward.fileno(), READ)
+            if poll.poll(0):
+                self._receive_close()
+        self._check_next()
 
     def fail(self, error: RoundOver) -> None:
         """Sends the reason to both neighbours and closes the connections."""

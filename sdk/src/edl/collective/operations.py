@@ -67,7 +67,7 @@ def _gather_and_sum(flat: Array, blocks: Array, position: RingPosition, out: Out
                 out.append(view)
     flat[:] = blocks[0]
     for block in blocks[1:]:  # numpy's own sum may use another order on another processor
-        flat += block
+        _add(flat, block)
 
 
 def _reduce_and_share(flat: Array, scratch: Array, position: RingPosition, out: Out) -> Inbound:
@@ -79,13 +79,19 @@ def _reduce_and_share(flat: Array, scratch: Array, position: RingPosition, out: 
         for start in range(0, len(part), step):
             block = part[start : start + step]
             yield raw[: block.nbytes]
-            block += scratch[: len(block)]
+            _add(block, scratch[: len(block)])
             out.append(_bytes(block))
     for back in range(position.world_size - 1):
         for view in chunks(_bytes(_part(flat, position.back(back), position.world_size))):
             yield view
             if back < position.world_size - 2:
                 out.append(view)
+
+
+def _add(total: Array, block: Array) -> None:
+    """Adds in place; a sum may be infinite, which is for the caller to judge."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        total += block
 
 
 def gather(payload: bytes, payloads: list[bytes], position: RingPosition, out: Out) -> Inbound:

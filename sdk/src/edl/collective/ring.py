@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,7 +18,7 @@ from edl.collective.transport import Interrupt, OnWait, Waiter
 from edl.errors import Mismatch, RoundOver, one_line
 
 _HEAD = struct.Struct("!B3xIQ8s")
-_OPERATIONS = {1: "all_reduce", 2: "gather", 3: "broadcast", 4: "barrier"}
+_OPERATIONS = {1: "all_reduce", 2: "gather", 3: "broadcast", 4: "barrier", 5: "hand_over"}
 _NUMBERS = {name: number for number, name in _OPERATIONS.items()}
 _SUMMED = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
 
@@ -175,6 +175,52 @@ class Ring:
         """Receives another member's broadcast; raises what `broadcast` raises."""
         return self.broadcast(None, b"", source)
 
+    def hand_over(
+        self, arrays: Sequence[Array] | None, meta: bytes, receivers: Collection[int]
+    ) -> tuple[bytes, list[Array]]:
+        """Sends arrays and bytes to some members; others neither receive nor keep any of it.
+
+        Each receiver gets them from the member before it: the first of some in a row from a member
+        that is none, which must have the same arrays and bytes as all others of these.
+
+        Args:
+            arrays: Of plain numpy types; only those of members before a receiver are used.
+            meta: Any bytes, likewise.
+            receivers: Ranks; the same in all members, and not all of them.
+
+        Returns:
+            A receiver's bytes and arrays; nothing elsewhere.
+
+        Raises:
+            RoundOver: The round is over.
+            TypeError: An array holds objects or records.
+            ValueError: All members are receivers, or the arrays of one before a receiver are None.
+        """
+        if not any(rank not in receivers for rank in range(self.world_size)):
+            raise ValueError("a state cannot be handed over where all members lack it")
+        receives = self.rank in receivers
+        sends = (self.rank + 1) % self.world_size in receivers
+        received, header = bundle.ReceivedBroadcast(), b""
+        if sends and not receives:
+            if arrays is None:
+                raise ValueError("the member before a receiver must bring arrays, if only none: []")
+            header = bundle.encode_header(meta, arrays)
+
+        def start(out: Out) -> Inbound:
+            if receives:
+                return received.inbound(out, last=not sends)
+            bundle.enqueue(header, meta, arrays or (), out)
+            return iter(())
+
+        self._run(_head("hand_over"), start, sends=sends, receives=receives)
+        return received.meta, received.arrays
+
+    def check(self) -> None:
+        """Raises `RoundOver` if it is known that the round is over; sends and waits for nothing."""
+        self._waiter.check()
+        if self._links is not None:
+            self._links.check()
+
     def close(self) -> None:
         """Leaves the round; the other members' next operation ends with `RoundOver`."""
         links, self._links = self._links, None
@@ -201,7 +247,14 @@ class Ring:
         self._run(_head(name), start)
         return payloads
 
-    def _run(self, pack_head: Callable[[int], bytes], start: Callable[[Out], Inbound]) -> None:
+    def _run(
+        self,
+        pack_head: Callable[[int], bytes],
+        start: Callable[[Out], Inbound],
+        *,
+        sends: bool = True,
+        receives: bool = True,
+    ) -> None:
         if self._over is not None:
             raise type(self._over)(str(self._over))
         links = self._links
@@ -209,10 +262,13 @@ class Ring:
             self._waiter.check()
             return
         head, out = pack_head(links.done), deque[memoryview]()
-        out.append(memoryview(head))
-        inbound = start(out)
+        inbound: Inbound = iter(())
+        if sends:
+            out.append(memoryview(head))
+        if sends or receives:
+            inbound = start(out)
         try:
-            links.run(out, self._checked(head, inbound))
+            links.run(out, self._checked(head, inbound) if receives else inbound)
         except BaseException as error:
             self._end(links, error)
             raise

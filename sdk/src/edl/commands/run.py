@@ -18,7 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `edl run`."""
     local_run.add_arguments(parser)
     parser.add_argument("program", help="a Python program that trains with edl.batches")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the program")
+    arguments = parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the program")
+    arguments.required = False  # where the program is missing, it alone is named
 
 
 def run(args: argparse.Namespace) -> int:

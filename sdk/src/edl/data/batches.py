@@ -15,12 +15,13 @@ from typing import Any, final
 
 from edl.data.prefetch import Batch, PrefetchQueue
 from edl.data.progress import Progress
-from edl.data.work_fetcher import WorkFetcher
+from edl.data.work_fetcher import Trim, WorkFetcher
 from edl.errors import DataError, EdlError
 from edl.master import protocol
 from edl.master.leases import Portion
 from edl.master.session import Loop, Session, session
 from edl.sources.base import Dataset
+from edl.sources.leased_records import LeasedRecords, shuffled_shape
 
 log = logging.getLogger("edl")
 
@@ -39,6 +40,7 @@ def batches(
     *,
     epochs: int = 1,
     shuffle_seed: int | None = None,
+    shuffle: str = "records",
     task_records: int | None = None,
     kind: str = "training",
     overlap: bool = False,
@@ -55,7 +57,10 @@ def batches(
         dataset: Made by `edl.from_arrays` or another `edl.from_...` function.
         batch_size: Records a step trains on.
         epochs: How often each record is trained on; 0 for evaluations that run only on request.
-        shuffle_seed: Shuffles tasks, differently in each epoch; None keeps their order.
+        shuffle_seed: Orders records (of evaluations and predictions: tasks) differently in each epoch,
+            the same for all trainers; None keeps their order.
+        shuffle: "records", or "tasks" where reading at random is slow: then records of a task stay
+            together. Endless streams, and sources without `pick`, permute tasks.
         task_records: Records that are leased and acknowledged together; by default about 8
             batches, fewer for small data sets.
         kind: "training", "evaluation" or "prediction".
@@ -74,6 +79,7 @@ def batches(
         batch_size,
         epochs=epochs,
         shuffle_seed=shuffle_seed,
+        shuffle=shuffle,
         task_records=task_records,
         kind=kind,
         overlap=overlap,
@@ -87,6 +93,7 @@ def describe(
     *,
     epochs: int,
     shuffle_seed: int | None,
+    shuffle: str = "records",
     task_records: int | None,
     kind: str = "training",
     overlap: bool = False,
@@ -103,7 +110,7 @@ def describe(
     if task_records is not None:
         _at_least(1, task_records=task_records)
     return {
-        **dataset.source.shape(),
+        **shuffled_shape(dataset.source, shuffle_seed if kind == "training" else None, shuffle),
         "task_records": task_records or _task_records(dataset, batch_size),
         "epochs": epochs,
         "shuffle_seed": shuffle_seed,
@@ -125,6 +132,7 @@ class Batches(Loop):
         *,
         prefetch: int = _PREFETCH,
         idle_s: float | None = None,
+        trim: Trim | None = None,
     ) -> None:
         self._dataset = dataset
         self.description = description
@@ -132,14 +140,14 @@ class Batches(Loop):
         self._batch_size, self._prefetch, self._idle_s = batch_size, prefetch, idle_s
         self._session = session() if member is None else member
         self._queue = PrefetchQueue(
-            dataset.source,
+            LeasedRecords(dataset.source, description),
             self._session.lease_table,
             batch_size,
             prefetch,
             description["task_records"],
         )
         kind = description["kind"]
-        self._fetcher = WorkFetcher(self._session, self._queue, dataset.name, kind)
+        self._fetcher = WorkFetcher(self._session, self._queue, dataset.name, kind, trim=trim)
         self._metrics: dict[str, float] = {}
         self._batch: Batch | None = None
         self._steps: weakref.ref[Generator[Any, None, None]] | None = None

@@ -16,12 +16,13 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Union
 
-from edl import clock
+from edl import clock, json_text
 from edl.errors import CheckpointError, EdlError, Refused, Unavailable, one_line
 from edl.master import protocol
 from edl.master.session import session
@@ -36,6 +37,7 @@ _TEMPORARY = ".checkpoint-"
 _ABANDONED_S = 600.0
 """A hidden folder of this age belongs to a process that died while it saved."""
 _CHUNK_BYTES = 1 << 20
+_MAX_MANIFEST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class Checkpoint:
     step: int
     progress: protocol.Json
     """Data set -> the job's progress, as the master reported it."""
+    job: str = ""
+    """The name of the job that saved it."""
 
     def arrays(self) -> dict[str, Any]:
         """The arrays, if the state was saved as a mapping of arrays; needs numpy.
@@ -57,8 +61,7 @@ class Checkpoint:
         path = self.path / "arrays.npz"
         if not path.exists():
             raise CheckpointError(f"{self.path} holds no arrays: read its files as they were saved")
-        with importlib.import_module("numpy").load(path) as archive:
-            return dict(archive)
+        return load_arrays(path)
 
 
 class CheckpointSession(Protocol):
@@ -156,16 +159,30 @@ def read_checkpoint(path: PathLike) -> Checkpoint:
     """
     home = Path(path)
     try:
-        about = json.loads((home / MANIFEST).read_bytes())
+        about = json_text.loads(_manifest(home / MANIFEST))
         if about["format"] != _FORMAT:
             raise CheckpointError(f"{home} has format {about['format']}: this edl reads {_FORMAT}")
         for name, size, digest in ((f["name"], f["bytes"], f["sha256"]) for f in about["files"]):
             _check(home, name, size, digest)
-        return Checkpoint(home, int(about["version"]), int(about["step"]), dict(about["progress"]))
+        numbers = int(about["version"]), int(about["step"])
+        return Checkpoint(home, *numbers, dict(about["progress"]), str(about.get("job", "")))
     except OSError as error:
         raise CheckpointError(f"{home} is incomplete: {one_line(error)}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # values of other types
         raise CheckpointError(f"{home}/{MANIFEST} is damaged: {one_line(error)}") from error
+
+
+def load_arrays(path: Path) -> dict[str, Any]:
+    """Reads all arrays of an `.npz` file into memory; needs numpy.
+
+    Raises:
+        CheckpointError: It cannot be read.
+    """
+    try:
+        with importlib.import_module("numpy").load(path) as archive:
+            return dict(archive)
+    except Exception as error:  # a damaged archive raises nearly anything: zlib.error, RuntimeError
+        raise CheckpointError(f"{path} cannot be read: {one_line(error)}") from error
 
 
 def _read_or_skip(path: Path) -> Checkpoint | None:
@@ -176,9 +193,27 @@ def _read_or_skip(path: Path) -> Checkpoint | None:
         return None
 
 
+def _manifest(path: Path) -> bytes:
+    if _size(path) > _MAX_MANIFEST_BYTES:
+        raise CheckpointError(f"{path} is longer than {_MAX_MANIFEST_BYTES} bytes")
+    return path.read_bytes()
+
+
+def _size(path: Path) -> int:
+    """Size of a file in bytes; a device or a pipe could be read for ever."""
+    about = path.stat()
+    if not stat.S_ISREG(about.st_mode):
+        raise CheckpointError(f"{path} is not a file")
+    return about.st_size
+
+
 def _check(home: Path, name: str, size: int, digest: str) -> None:
+    if not name or name.startswith("/") or ".." in name.split("/"):
+        raise CheckpointError(
+            f"{home}/{MANIFEST} names {name!r:.200}, which is outside of the folder"
+        )
     path = home / name
-    actual_size = path.stat().st_size
+    actual_size = _size(path)
     if actual_size != size:
         raise CheckpointError(f"{path} has {actual_size} bytes of {size}")
     if _digest(path) != digest:
@@ -209,7 +244,7 @@ def _write(
     except BaseException:
         shutil.rmtree(hidden, ignore_errors=True)
         raise
-    return Checkpoint(final, version, about["step"], about["progress"])
+    return Checkpoint(final, version, about["step"], about["progress"], about["job"])
 
 
 def _entries(home: Path) -> list[protocol.Json]:

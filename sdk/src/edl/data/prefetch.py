@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from edl.data.lease_sink import MAX_LEASES_WANTED, LeaseSink
-from edl.errors import DataError, EdlError, RecordError, one_line
+from edl.errors import DataError, EdlError, RecordError, is_transient, one_line
 from edl.master.leases import LeaseTable, Portion
 from edl.master.protocol import Lease
-from edl.sources.base import Source
+from edl.sources.leased_records import LeasedRecords
 
 log = logging.getLogger("edl")
 
@@ -37,8 +37,8 @@ class Batch:
 class BatchBuilder:
     """Builds batches, each of one epoch of one data set; used by the reader thread only."""
 
-    def __init__(self, source: Source, lease_table: LeaseTable, batch_size: int) -> None:
-        self._source, self._lease_table, self._batch_size = source, lease_table, batch_size
+    def __init__(self, records: LeasedRecords, lease_table: LeaseTable, batch_size: int) -> None:
+        self._records, self._lease_table, self._batch_size = records, lease_table, batch_size
         self._blocks: list[Any] = []
         self._portions: list[Portion] = []
         self.size = 0
@@ -60,7 +60,7 @@ class BatchBuilder:
             return None, lease.end - at, True
         count = min(self._batch_size - self.size, lease.end - at)
         try:
-            block = self._source.read(lease.file, at, at + count)
+            block = self._records.read(lease, at, at + count)
         except Exception as error:  # noqa: BLE001 - a program's own reader may raise anything
             self._fail(lease, error)
             return None, lease.end - at, True
@@ -85,11 +85,12 @@ class BatchBuilder:
 
     def _fail(self, lease: Lease, error: Exception) -> None:
         """Marks the task as failed and removes its records from the batch that is being built."""
+        transient = is_transient(error)
         if isinstance(error, RecordError):
-            self._lease_table.fail(lease, error.reason, error.record)
+            self._lease_table.fail(lease, error.reason, error.record, transient=transient)
             log.warning("task %s failed: %s", lease.task, error)
         else:
-            self._lease_table.fail(lease, one_line(error))
+            self._lease_table.fail(lease, one_line(error), transient=transient)
             log.warning("task %s failed: %s", lease.task, one_line(error))
         indices = [i for i, portion in enumerate(self._portions) if portion.lease is not lease]
         self._blocks = [self._blocks[i] for i in indices]
@@ -106,7 +107,7 @@ class BatchBuilder:
         if not portions:
             return None
         try:
-            return Batch(self._source.batch(blocks), portions)
+            return Batch(self._records.batch(blocks), portions)
         except Exception as error:  # noqa: BLE001 - a program's own collate may raise anything
             for portion in portions:
                 table.fail(portion.lease, f"batch: {one_line(error)}")
@@ -121,14 +122,14 @@ class PrefetchQueue(LeaseSink):
 
     def __init__(
         self,
-        source: Source,
+        records: LeasedRecords,
         lease_table: LeaseTable,
         batch_size: int,
         prefetch: int,
         task_records: int,
     ) -> None:
         super().__init__(task_records)
-        self._builder = BatchBuilder(source, lease_table, batch_size)
+        self._builder = BatchBuilder(records, lease_table, batch_size)
         self._prefetch = prefetch
         self._low = batch_size * prefetch
         self._batch_ready = threading.Condition(self.lock)

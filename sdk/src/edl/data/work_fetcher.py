@@ -31,6 +31,10 @@ _TURN_S = 0.5
 """How often to check whether this loop still has to call, while another loop calls."""
 
 
+Trim = Callable[[tuple[protocol.Lease, ...]], tuple[protocol.Lease, ...]]
+"""Leases -> those of them, or parts of those, whose records are to be trained."""
+
+
 class WorkSession(HeartbeatSession, Protocol):
     """The part of a session that calls for work use."""
 
@@ -47,6 +51,8 @@ class WorkFetcher:
         dataset: str,
         kind: str,
         is_full_enough: Callable[[], bool] | None = None,
+        *,
+        trim: Trim | None = None,
     ) -> None:
         """Makes no call yet.
 
@@ -57,7 +63,9 @@ class WorkFetcher:
             kind: The kind of tasks.
             is_full_enough: Called with the sink's lock: whether nothing waits for the next call.
                 Calls are then few and carry more each; a new report need not wake this thread.
+            trim: Called with leases before they go to the sink: returns what is to be trained.
         """
+        self._trim = trim
         self._session, self._sink, self._is_full_enough = session, sink, is_full_enough
         self._called_s = 0.0
         self._scope: protocol.Json = {"datasets": [dataset], "kinds": [kind]}
@@ -168,7 +176,8 @@ class WorkFetcher:
                 raise MasterError(f"the master leased {lease.task}, which is not of this loop")
         if result.leases:
             self._again_at_s = 0.0
-            sink.add_leases(result.leases)
+            leases = result.leases
+            sink.add_leases(leases if self._trim is None else self._trim(leases))
         elif request.want or result.state == "done":
             again_s = _AGAIN_S if result.again_s is None else result.again_s
             self._again_at_s = clock.monotonic_s() + max(again_s, _MIN_AGAIN_S)

@@ -54,6 +54,7 @@ class AsyncTrainingJob(TrainingJob):
             args.batch_size,
             epochs=args.epochs,
             shuffle_seed=args.seed,
+            shuffle=args.shuffle,
             **self._rules._asdict(),
             code=self._code,
             on_nan=args.on_nan,
@@ -110,7 +111,7 @@ class AsyncTrainingJob(TrainingJob):
         if evaluation is None:
             client.pin(version)
         model = _PinnedModel(self._worker, client, version)
-        metrics = evaluator.run(version, model.evaluate, asks=True)
+        metrics = evaluator.run(version, model.evaluate, asks=True, finish=self._worker.finish)
         if evaluation is None and metrics:
             print_line(f"{STEP}{version}, evaluation", format_metrics(metrics))
             model.forget()
@@ -133,6 +134,7 @@ class AsyncTrainingJob(TrainingJob):
         records = int(status["datasets"][self._data.name]["done_records"])
         metrics = f"{format_metrics(result.metrics)} here"
         parts = self._summary_parts(client.version, records, metrics, result.skipped)
+        parts += self._redone_part(status)
         rollbacks = status.get("setbacks") or {}
         if rollbacks.get("steps"):
             parts.append(f"{format_count(rollbacks['steps'], 'step')} lost in server failures")

@@ -26,6 +26,9 @@ _POLL_S = 0.02
 Evaluate = Callable[[Any], Optional[Mapping[str, float]]]
 """Returns means over one batch; None if the model of that version no longer exists."""
 
+Finish = Callable[[Mapping[str, float]], dict[str, float]]
+"""Returns values of metrics, of means over all records."""
+
 
 class Evaluator:
     """Runs one trainer's part of evaluations; all trainers evaluate the same versions."""
@@ -36,7 +39,9 @@ class Evaluator:
         self.newest: tuple[int, dict[str, float]] | None = None
         """Version and metrics of the newest complete evaluation."""
 
-    def run(self, version: int, evaluate: Evaluate, *, asks: bool) -> dict[str, float]:
+    def run(
+        self, version: int, evaluate: Evaluate, *, asks: bool, finish: Finish = dict
+    ) -> dict[str, float]:
         """Takes part in an evaluation until it is complete.
 
         Args:
@@ -44,6 +49,7 @@ class Evaluator:
             evaluate: Computes metrics of a batch with that version.
             asks: Whether this trainer starts the evaluation; the others do so only if it has not
                 started after a while.
+            finish: Computes the values of metrics from means over all records.
 
         Returns:
             Means over all records; empty if this trainer is stopping, or the model was lost before
@@ -57,9 +63,8 @@ class Evaluator:
         evaluation_round = self.counted_round(version)
         if evaluation_round is None or not evaluation_round["complete"]:
             return {}
-        metrics = {
-            name: value for name, value in evaluation_round["metrics"].items() if value is not None
-        }
+        means = evaluation_round["metrics"]
+        metrics = finish({name: value for name, value in means.items() if value is not None})
         self.newest = version, metrics
         return metrics
 

@@ -67,6 +67,14 @@ class Parser(argparse.ArgumentParser):
                 unknown.append(flag)
         return unknown
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuses a value that is not among the choices, with the nearest one."""
+        if action.choices is not None and value not in action.choices:
+            names = [str(choice) for choice in action.choices]
+            near = nearest.advice(str(value), names)
+            text = f"{str(value)!r:.40} is none of {', '.join(names)}{near}"
+            raise argparse.ArgumentError(action, text)
+
     def error(self, message: str) -> NoReturn:
         """Prints the error and exits."""
         self.exit(BAD_USE, f"{self.prog}: {' '.join(message.split())}; see `{self.prog} --help`\n")

@@ -31,6 +31,7 @@ class PredictionJob:
         self._args = args
         self._model = models.load(args.model)
         self._data = models.data(args.data, DATASET)
+        models.check_records(self._model, self._data)
         self._replica = models.replica(self._model, trainer=load().trainer)
         self.step = models.restore(self._replica, args.parameters)
         self._interval = ReportInterval()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from pathlib import Path
 
 from edl import model as models
 from edl import sync
+from edl.errors import MasterError
 from edl.jobs import training_flags
 from edl.jobs.progress_lines import RESULT, STEP, format_count, format_metrics, print_line
 from edl.jobs.training_job import TrainingJob
@@ -26,7 +28,7 @@ class SyncTrainingJob(TrainingJob):
         super().__init__(args)
         self._replica = models.replica(self._model, seed=args.seed, trainer=load().trainer)
         self._leads = True
-        """Whether this trainer prints what concerns the whole job: that of rank 0, or a lone one."""
+        """Whether this trainer prints the steps' lines: that of rank 0, or a lone one."""
 
     def __call__(self, member: Session) -> bool:
         """Trains, evaluates, exports."""
@@ -39,6 +41,7 @@ class SyncTrainingJob(TrainingJob):
             micro_batches=training_flags.micro_batches(args),
             epochs=args.epochs,
             shuffle_seed=args.seed,
+            shuffle=args.shuffle,
             constant_batch=not args.scale_learning_rate,
             code=self._code,
             checkpoints=args.checkpoints,
@@ -60,8 +63,8 @@ class SyncTrainingJob(TrainingJob):
         self._evaluate(result.steps)
         if export is not None:
             export.run(self._export)
-        if self._leads:
-            print(RESULT + self._summary(result), flush=True)
+        # by all members: the one of rank 0 may have been lost after the last step
+        print(RESULT + self._summary(result, member), flush=True)
         return True
 
     def _report(self, step: sync.SyncStep) -> None:
@@ -81,7 +84,10 @@ class SyncTrainingJob(TrainingJob):
         if evaluator is None or (evaluator.newest is not None and evaluator.newest[0] == version):
             return
         metrics = evaluator.run(
-            version, lambda records: models.evaluate(self._replica, records), asks=self._leads
+            version,
+            lambda records: models.evaluate(self._replica, records),
+            asks=self._leads,
+            finish=self._replica.finish,
         )
         if metrics and self._leads:
             print_line(f"{STEP}{version}, evaluation", format_metrics(metrics))
@@ -90,9 +96,11 @@ class SyncTrainingJob(TrainingJob):
         if self._args.export:
             models.export(self._replica, Path(self._args.export))
 
-    def _summary(self, result: sync.SyncResult) -> str:
+    def _summary(self, result: sync.SyncResult, member: Session) -> str:
         metrics = format_metrics(result.metrics)
         parts = self._summary_parts(result.steps, result.records, metrics, result.skipped)
+        with contextlib.suppress(MasterError):  # a line without it is better than none
+            parts += self._redone_part(member.control().status())
         if result.last_round is not None:
             members = format_count(result.last_round.world_size, "member")
             changes = format_count(result.last_round.number - 1, "change")

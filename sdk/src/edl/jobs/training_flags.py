@@ -8,6 +8,7 @@ from typing import Any
 
 from edl.errors import SettingError
 from edl.jobs.flags import Flags, whole_number
+from edl.sources.leased_records import SHUFFLES
 
 EPOCH = "epoch"
 CHECKPOINT_STEPS = 100
@@ -85,6 +86,13 @@ def _loop(flags: Flags) -> None:
         least=0,
         most=_MOST_SEED,
         default=0,
+    )
+    flags.add(
+        "--shuffle",
+        choices=SHUFFLES,
+        default=SHUFFLES[0],
+        help="what each epoch puts in another order (default records): tasks where reading records "
+        "at random is slow",
     )
 
 

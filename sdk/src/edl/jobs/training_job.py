@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from typing import Any
 
 from edl import model as models
 from edl.data.export import Export
@@ -25,6 +27,9 @@ class TrainingJob:
         self._model = models.load(args.model)
         self._data = models.data(args.data, "training")
         self._held_out = models.data(args.evaluate, NAME) if args.evaluate else None
+        for dataset in (self._data, self._held_out):
+            if dataset is not None:
+                models.check_records(self._model, dataset)
         self._evaluate_every = training_flags.evaluation_steps(args, self._data.source.shape())
         self._code = {**self._model.code, "seed": str(args.seed)}
         self._evaluator: Evaluator | None = None
@@ -37,6 +42,12 @@ class TrainingJob:
         if self._held_out is not None:
             self._evaluator = Evaluator(self._held_out, args.batch_size, member)
         return export
+
+    def _redone_part(self, status: Mapping[str, Any]) -> list[str]:
+        """Returns the part of the result line about records that were lost with the model."""
+        about = status.get("datasets", {}).get(self._data.name, {})
+        redone = int(about.get("redone_records") or 0)
+        return [f"{format_count(redone, 'record')} trained again after a loss"] if redone else []
 
     def _summary_parts(self, steps: int, records: int, metrics: str, skipped: int) -> list[str]:
         """Returns the parts of the result line that all modes have."""

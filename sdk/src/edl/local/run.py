@@ -25,7 +25,15 @@ from edl.local.processes import Event, KeyPress, OutputLine, Process, stop_all
 from edl.local.schedule import MASTER, Action, Add, Kill, Quit, Remove, Schedule
 from edl.local.server_processes import ServerProcesses
 from edl.local.trainer_pool import MOST_FAILURES, TrainerPool, state_text
-from edl.local.view import Row, done_share, progress_text, round_text, screen, sum_datasets
+from edl.local.view import (
+    Row,
+    done_share,
+    outage_text,
+    progress_text,
+    round_text,
+    screen,
+    sum_datasets,
+)
 
 log = logging.getLogger("edl.run")
 
@@ -214,7 +222,7 @@ class Run:
             for process in self._pool.all
         ]
         size = shutil.get_terminal_size()
-        about = [part for part in (round_text(status), self._progress) if part]
+        about = [part for part in (round_text(status), outage_text(status), self._progress) if part]
         lines = screen(
             self._options.job,
             self._elapsed_s,

@@ -32,7 +32,8 @@ class Totals:
     done: int = 0
     dropped_tasks: int = 0
     in_vain: int = 0
-    """Records that were trained again, because their trainer was lost before acknowledging them."""
+    """Records that were trained again, because their trainer was lost before acknowledging them, or
+    the model afterwards."""
 
 
 def sum_datasets(status: Mapping[str, Any]) -> Totals:
@@ -49,7 +50,9 @@ def sum_datasets(status: Mapping[str, Any]) -> Totals:
         sum(bounded_sizes) if sizes and len(bounded_sizes) == len(sizes) else None,
         sum(int(dataset.get("done_records") or 0) for dataset in sets),
         sum(int(dataset.get("dropped_tasks") or 0) for dataset in sets),
-        int(status.get("lost_records") or 0) + int(status.get("trained_again_records") or 0),
+        int(status.get("lost_records") or 0)
+        + int(status.get("trained_again_records") or 0)
+        + sum(int(dataset.get("redone_records") or 0) for dataset in sets),
     )
 
 
@@ -78,6 +81,14 @@ def round_text(status: Mapping[str, Any]) -> str:
     count = len(about.get("members") or ())
     forming = "" if about.get("formed") else ", forming"
     return f"round {about['round']} with {count} member{'' if count == 1 else 's'}{forming}"
+
+
+def outage_text(status: Mapping[str, Any]) -> str:
+    """Formats the data set that cannot be read at the moment; "" where all can."""
+    for name, about in status.get("datasets", {}).items():
+        if isinstance(about, dict) and about.get("outage"):
+            return f"{name} cannot be read, waiting: {about['outage']}"
+    return ""
 
 
 def screen(

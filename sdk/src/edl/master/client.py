@@ -6,11 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
+from edl.errors import Refused
 from edl.master import protocol
 from edl.master.connection import ANSWER_S, Connection
 
 _MAX_REASON_CHARS = 2000
 """Length of a reason that the master accepts."""
+_WRONG_FIELD = 422
+_POSITION_S = 2.0
+"""Time-out of a call for which a whole group may wait."""
+_LATER_FIELDS = ("transient", "counted", "steps", "metrics")
+"""The fields of reports that older masters do not know."""
 
 
 class Client:
@@ -48,7 +54,14 @@ class Client:
     def describe(self, name: str, description: protocol.Json) -> protocol.Json:
         """Describes a data set; returns the first description, which stays in force."""
         path = f"/v1/datasets/{quote(name, safe='')}"
-        return self._connection.call("PUT", path, description)
+        try:
+            return self._connection.call("PUT", path, description)
+        except Refused as error:
+            if error.status != _WRONG_FIELD or error.field != "record_order":
+                raise
+        # an older master, which does not compare it; trainers compute the order by themselves
+        known = {key: value for key, value in description.items() if key != "record_order"}
+        return self._connection.call("PUT", path, known)
 
     def work(
         self,
@@ -69,7 +82,13 @@ class Client:
             answer_s: How long the answer may take beyond `wait_s`.
         """
         body = {**self._identity, **report.lists(), "want": want, "wait_s": wait_s, **scope}
-        answer = self._connection.call("POST", "/v1/work", body, answer_s=wait_s + answer_s)
+        try:
+            answer = self._connection.call("POST", "/v1/work", body, answer_s=wait_s + answer_s)
+        except Refused as error:
+            if not _is_unknown_field(error):
+                raise
+            body["failed"], body["back"] = map(_first_fields, (report.failed, report.back))
+            answer = self._connection.call("POST", "/v1/work", body, answer_s=wait_s + answer_s)
         return protocol.parse_work(answer)
 
     def heartbeat(self, entries: Sequence[protocol.Json]) -> protocol.HeartbeatResponse:
@@ -80,7 +99,13 @@ class Client:
     def leave(self, back: Sequence[protocol.Json], answer_s: float) -> None:
         """Ends this incarnation and hands tasks back."""
         body = {**self._identity, "back": list(back)}
-        self._connection.call("POST", "/v1/leave", body, answer_s=answer_s)
+        try:
+            self._connection.call("POST", "/v1/leave", body, answer_s=answer_s)
+        except Refused as error:
+            if not _is_unknown_field(error):
+                raise
+            body["back"] = _first_fields(back)
+            self._connection.call("POST", "/v1/leave", body, answer_s=answer_s)
 
     def request_save(self, newest: int = 0) -> protocol.Ticket:
         """Asks whether this trainer is to save a checkpoint now.
@@ -123,6 +148,17 @@ class Client:
         """Excludes this member from later rounds."""
         self._connection.call("POST", "/v1/rendezvous/leave", self._identity, answer_s=answer_s)
 
+    def call_keys(self, operation: str, body: protocol.Json) -> protocol.Json:
+        """Sets, adds to or gets keys of a round; see the master's protocol.
+
+        Args:
+            operation: `set`, `add` or `get`.
+            body: The body of the call, without the caller's identity.
+        """
+        answer_s = ANSWER_S + body.get("wait_s", 0.0)
+        path = f"/v1/rounds/keys/{operation}"
+        return self._connection.call("POST", path, {**self._identity, **body}, answer_s)
+
     def fail(self, reason: str) -> None:
         """Fails the job."""
         self._connection.call(
@@ -153,6 +189,22 @@ class Client:
             body["share"] = share
         self._connection.call("POST", "/v1/setbacks", body)
 
+    def position(self, dataset: str, tasks: Sequence[str] = ()) -> protocol.Json:
+        """The position in a data set, for a checkpoint; names those of `tasks` that are done."""
+        body = {**self._identity, "dataset": dataset, "tasks": list(tasks)}
+        return self._connection.call("POST", "/v1/position", body, answer_s=_POSITION_S)
+
+    def rewind(self, dataset: str, target: protocol.Json) -> protocol.Json:
+        """Sets a data set back to what a restored model contains; see the master's protocol.
+
+        Args:
+            dataset: The data set.
+            target: All other fields of the call, without the caller's identity.
+        """
+        body = {**self._identity, "dataset": dataset, **target}
+        body["reason"] = body["reason"][:_MAX_REASON_CHARS]
+        return self._connection.call("POST", "/v1/rewind", body)
+
     def status(self) -> dict[str, Any]:
         """The status of the whole job."""
         return self._connection.call("GET", "/v1/status")
@@ -164,3 +216,14 @@ class Client:
     def close(self) -> None:
         """Closes the connection and aborts a call that waits in another thread."""
         self._connection.close()
+
+
+def _is_unknown_field(error: Refused) -> bool:
+    """Whether an older master refuses a field of a report; it has changed nothing."""
+    list_name, _, field = (error.field or "").partition(".")
+    later = field.rpartition(".")[2] in _LATER_FIELDS
+    return error.status == _WRONG_FIELD and list_name in ("failed", "back") and later
+
+
+def _first_fields(entries: Sequence[protocol.Json]) -> list[protocol.Json]:
+    return [{k: v for k, v in entry.items() if k not in _LATER_FIELDS} for entry in entries]

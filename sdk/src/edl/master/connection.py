@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from edl import json_text
 from edl.errors import EdlError, Unavailable, one_line
 from edl.master import protocol
 
@@ -188,7 +189,11 @@ class Connection(KeepAliveConnection):
 
     def __init__(self, master: str, token: str) -> None:
         super().__init__(master)
-        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        self._headers = {
+            "Authorization": f"Bearer {token}",
+            "Content-Type": "application/json",
+            protocol.VERSION_HEADER: str(protocol.VERSION),
+        }
 
     def call(
         self, method: str, path: str, body: protocol.Json | None = None, answer_s: float = ANSWER_S
@@ -225,7 +230,7 @@ class Connection(KeepAliveConnection):
 
 def _read(status: int, raw: bytes) -> protocol.Json:
     try:
-        body: Any = json.loads(raw) if raw else {}
+        body: Any = json_text.loads(raw) if raw else {}
     except ValueError:
         body = None
     if status in _OK and isinstance(body, dict):

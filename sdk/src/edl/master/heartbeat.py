@@ -45,8 +45,8 @@ class HeartbeatSession(Protocol):
 
 
 _MIN_INTERVAL_S = 0.25
-"""Between two heartbeats; the master's view of a trainer that is killed is no older, unless a step
-takes longer."""
+"""Between two heartbeats, until an answer says more; the master's view of a trainer that is killed
+is no older, unless a step takes longer."""
 
 
 class Heartbeat:
@@ -54,7 +54,7 @@ class Heartbeat:
 
     def __init__(self, session: HeartbeatSession, every_s: float) -> None:
         self._session = session
-        self._every_s = every_s
+        self._every_s, self._pace_s = every_s, min(_MIN_INTERVAL_S, every_s)
         self._stopped = threading.Event()
         self._progress_made = threading.Event()
         self._thread = threading.Thread(target=self._run, name="edl-heartbeat", daemon=True)
@@ -76,8 +76,8 @@ class Heartbeat:
     def _run(self) -> None:
         client = self._session.client()
         try:
-            while not self._stopped.wait(min(_MIN_INTERVAL_S, self._every_s)):
-                self._progress_made.wait(max(0.0, self._every_s - _MIN_INTERVAL_S))
+            while not self._stopped.wait(self._pace_s):
+                self._progress_made.wait(max(0.0, self._every_s - self._pace_s))
                 self._progress_made.clear()
                 if not self._stopped.is_set():
                     self._send(client)
@@ -112,6 +112,7 @@ class Heartbeat:
     def _apply_response(
         self, entries: list[protocol.Json], response: protocol.HeartbeatResponse
     ) -> None:
+        self._pace_s = response.pace_s or self._pace_s
         lost = self._session.lease_table.drop_lost(entries, response.lost)
         if lost:
             log.warning("the leases of %s are over: other trainers train them", ", ".join(lost))

@@ -10,9 +10,11 @@ import dataclasses
 import threading
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from edl.master import protocol
+from edl.master.counts import Counts
+from edl.master.held_lease import HeldLease
 from edl.master.protocol import Lease
 
 _ACCEPTED = "accepted"
@@ -24,55 +26,12 @@ _MAX_ERROR_CHARS = 500
 """Length to which the text of a failure is cut before it is reported."""
 
 
-@dataclass
-class HeldLease:
-    """A lease and the progress of its task."""
-
-    lease: Lease
-    trained: int = 0
-    steps: int = 0
-    sums: dict[str, float] = field(default_factory=dict)
-    """Metric -> its sum over records."""
-    weights: dict[str, int] = field(default_factory=dict)
-    """Metric -> number of records in its sum."""
-
-    @property
-    def done(self) -> bool:
-        """Whether all its records were trained."""
-        return self.trained >= self.lease.size
-
-    @property
-    def ref(self) -> protocol.Json:
-        """Its entry in a heartbeat or in `back`."""
-        return {**self.lease.ref, "trained": self.trained}
-
-    def done_entry(self) -> protocol.Json:
-        """Its entry in `done`."""
-        entry = {**self.lease.ref, "records": self.trained, "steps": self.steps}
-        if self.sums:
-            entry["metrics"] = {name: self.sums[name] / self.weights[name] for name in self.sums}
-        return entry
-
-
 @dataclass(frozen=True)
 class Portion:
     """Records of one task that are part of one batch."""
 
     lease: Lease
     size: int
-
-
-@dataclass
-class Counts:
-    """Numbers of records (and tasks, steps) of this trainer since its start."""
-
-    trained: int = 0
-    acknowledged: int = 0
-    wasted: int = 0
-    """Trained, but their task was lost, failed or handed back: they are trained again."""
-    failed: int = 0
-    """Tasks."""
-    steps: int = 0
 
 
 class LeaseTable:
@@ -88,6 +47,8 @@ class LeaseTable:
         """Number of the call that acknowledged a task, and its entry: not known to be in a snapshot
         of the master."""
         self._counts: dict[str, Counts] = {}
+        self._bases: dict[str, int] = {}
+        """Data set -> attempts of leases that are over with the model that they trained."""
 
     @property
     def counts(self) -> Counts:
@@ -107,9 +68,43 @@ class LeaseTable:
             entry = self._entries.get(lease.task)
             if entry is not None and entry.lease.attempt >= lease.attempt:
                 return False
+            if lease.attempt <= self._bases.get(lease.dataset, -1):
+                return False
             self._remove(lease.task)
             self._entries[lease.task] = HeldLease(lease)
             return True
+
+    def trim(self, lease: Lease, remaining: int) -> Lease | None:
+        """Cuts off the front of a task, which the model has already.
+
+        Args:
+            lease: A lease of the task, of which nothing was trained.
+            remaining: Records of its end that the model lacks.
+
+        Returns:
+            A lease of these records; None where there are none, and the task is done.
+        """
+        with self._lock:
+            entry = self._active(lease)
+            if entry is None or remaining >= lease.size:
+                return lease
+            entry.before += lease.size - remaining
+            entry.lease = dataclasses.replace(lease, start=lease.end - remaining)
+            if remaining == 0:
+                self._ended[lease.task] = entry.done_entry()
+                return None
+            return entry.lease
+
+    def remaining_after(self, portions: Sequence[Portion]) -> dict[str, int]:
+        """Task -> records of its end that remain to be trained after a step on these portions."""
+        remaining: dict[str, int] = {}
+        with self._lock:
+            for portion in portions:
+                entry = self._active(portion.lease)
+                if entry is not None:
+                    before = remaining.get(portion.lease.task, entry.lease.size - entry.trained)
+                    remaining[portion.lease.task] = before - portion.size
+        return remaining
 
     def is_active(self, lease: Lease) -> bool:
         """Whether records of the lease are still to be trained."""
@@ -142,14 +137,28 @@ class LeaseTable:
                     finished = True
         return finished
 
-    def fail(self, lease: Lease, error: str, record: int | None = None) -> None:
-        """Records that a task cannot be read; what was trained of it is trained again elsewhere."""
+    def fail(
+        self, lease: Lease, error: str, record: int | None = None, *, transient: bool = False
+    ) -> None:
+        """Records that a task cannot be read; others train what is not trained of it.
+
+        Args:
+            lease: The task's.
+            error: What went wrong, as text.
+            record: The record at fault, where it is known.
+            transient: Whether the storage failed, and not the data.
+        """
         with self._lock:
-            if self._active(lease) is None:
+            entry = self._active(lease)
+            if entry is None:
                 return
             failure = {**lease.ref, "error": error[:_MAX_ERROR_CHARS]}
+            if entry.trained and lease.kind == "training":
+                failure["counted"] = entry.trained
             if record is not None:
                 failure["record"] = record
+            if transient:
+                failure["transient"] = True
             self._ended[lease.task] = failure
             self._failures.add(lease.task)
             self.counts_of(lease.dataset).failed += 1
@@ -200,11 +209,12 @@ class LeaseTable:
                     continue
                 if result == "unanswered":
                     continue
-                if result == _ACCEPTED and index < len(report.done):
-                    counts = self.counts_of(held_lease.lease.dataset)
-                    counts.acknowledged += held_lease.trained
-                    held_lease.trained = 0
-                    self._not_yet_durable.append((call, entry))
+                if result == _ACCEPTED:
+                    if index < len(report.done):
+                        self._not_yet_durable.append((call, entry))
+                        self._count_acknowledged(held_lease, held_lease.trained)
+                    else:
+                        self._count_acknowledged(held_lease, entry.get("counted", 0))
                 elif result != _ACCEPTED:
                     refused.append(held_lease.lease.task)
                 self._remove(held_lease.lease.task)
@@ -230,16 +240,17 @@ class LeaseTable:
         """Removes all tasks, or those of one data set; returns their entries for `back`."""
         with self._lock:
             removed = [e for e in self._entries.values() if _belongs_to(e.lease, dataset)]
-            back = [entry.ref for entry in removed]
-            for entry in removed:
+            back = [entry.back_entry() for entry in removed]
+            for entry, sent in zip(removed, back):
+                self._count_acknowledged(entry, sent.get("counted", 0))
                 self._remove(entry.lease.task)
         return back
 
     def unfinished(self, dataset: str) -> list[protocol.Json]:
-        """Entries of a data set's tasks that are neither done nor failed."""
+        """Entries for `back` of a data set's tasks that are neither done nor failed."""
         with self._lock:
             return [
-                entry.ref
+                entry.back_entry()
                 for task, entry in self._entries.items()
                 if _belongs_to(entry.lease, dataset) and task not in self._ended
             ]
@@ -262,6 +273,22 @@ class LeaseTable:
                 if (entry := self._entries.get(task)) is not None:
                     entry.trained = 0
                     self._remove(task)
+
+    def rewind(self, dataset: str, base: int) -> None:
+        """Removes everything about a data set, which the master has set back with the model.
+
+        Args:
+            dataset: The data set.
+            base: Leases with attempts up to this are over, also those of answers on their way.
+        """
+        with self._lock:
+            self._bases[dataset] = base
+            for task, entry in list(self._entries.items()):
+                if entry.lease.dataset == dataset and entry.lease.attempt <= base:
+                    self._remove(task)
+            current = [(call, e) for call, e in self._not_yet_durable if e["attempt"] > base]
+            self._not_yet_durable.clear()
+            self._not_yet_durable.extend(current)
 
     def drop_unstarted(self) -> None:
         """Removes leases of which no record was trained and that did not fail.
@@ -341,6 +368,11 @@ class LeaseTable:
         if entry is None or entry.lease.attempt != attempt or task in self._ended:
             return False
         return self._remove(task)
+
+    def _count_acknowledged(self, entry: HeldLease, records: int) -> None:
+        """Counts trained records of a task as acknowledged."""
+        self.counts_of(entry.lease.dataset).acknowledged += records
+        entry.trained -= records
 
     def _remove(self, task: str) -> bool:
         entry = self._entries.pop(task, None)

@@ -1,4 +1,4 @@
-"""Values of the master's protocol, version 1: parses and checks answers, builds requests. Pure."""
+"""Values of the master's protocol: parses and checks answers, builds requests. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ from typing import Any
 
 from edl.errors import Refused, Unavailable
 
+VERSION = 3
+"""Of this SDK; a master that is older ignores fields that it does not know, from 2 on."""
+VERSION_HEADER = "EDL-Protocol"
 Json = dict[str, Any]
 """A JSON object."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,252}")
 """The form of names of trainers and data sets."""
+_MAX_NUMBER = 1 << 63
+_MOST_PACE_S = 60.0
+_MOST_POLL_S = 30.0
 STATES = ("work", "wait", "done", "stop")
 
 
@@ -56,6 +62,8 @@ class JoinResponse:
     """Ids of tasks that were reported as held, and that other trainers hold now."""
     term: int = 0
     """The term in which this process leads a group; 0 where it did not ask to lead."""
+    protocol: int = 1
+    """The master's version of the protocol."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,8 @@ class HeartbeatResponse:
     lost: tuple[str, ...]
     """Ids of tasks whose lease is over."""
     state: str
+    pace_s: float = 0.0
+    """The least time until the next one: a job of many trainers sends them less often."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +110,8 @@ class Member:
     incarnation: str
     address: str
     """`host:port`, where the other members reach it."""
+    extra: str = ""
+    """What it told the others with this round: see `edl.Rounds`."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +143,24 @@ class RoundView:
     """Grows when the master probes for frozen members; each member repeats it."""
     void: int
     """The newest round that cannot continue."""
+    has_members: bool = True
+    """Whether the answer has the members; False where the caller knows them."""
+    asks_claim: bool | None = None
+    """Whether the master does not know the caller's round; None where it never asks, and each call
+    must have the claim."""
+    wait_s: float | None = None
+    """How long the next call is to wait at the master; None where it does not say."""
+
+    def rank_of(self, trainer: str, incarnation: str) -> int | None:
+        """The rank of a process; None where it is not in the round."""
+        identities = [(member.trainer, member.incarnation) for member in self.members]
+        identity = trainer, incarnation
+        return identities.index(identity) if identity in identities else None
+
+    def claim(self) -> Json:
+        """The round as a call claims it; `extra` only where there is one: a master may be older."""
+        members = [{k: v for k, v in vars(member).items() if v} for member in self.members]
+        return {"round": self.round, "members": members}
 
 
 @dataclass
@@ -158,6 +188,7 @@ def parse_join(body: Mapping[str, Any]) -> JoinResponse:
         int(_maybe_number(body, "generation") or 0),
         _tasks(body, "lost"),
         int(_maybe_number(body, "term") or 0),
+        int(_maybe_number(body, "protocol") or 1),
     )
 
 
@@ -187,7 +218,8 @@ def parse_work(body: Mapping[str, Any]) -> WorkResponse:
 
 def parse_heartbeat(body: Mapping[str, Any]) -> HeartbeatResponse:
     """Parses the answer to a heartbeat."""
-    return HeartbeatResponse(_tasks(body, "lost"), _text(body, "state"))
+    pace_s = _maybe_number(body, "pace_s") or 0.0
+    return HeartbeatResponse(_tasks(body, "lost"), _text(body, "state"), min(pace_s, _MOST_PACE_S))
 
 
 def parse_ticket(body: Mapping[str, Any]) -> Ticket:
@@ -203,12 +235,16 @@ def parse_ticket(body: Mapping[str, Any]) -> Ticket:
 
 def parse_round(body: Mapping[str, Any]) -> RoundView:
     """Parses the answer to a poll of the rendezvous."""
+    wait_s = _maybe_number(body, "wait_s")
     return RoundView(
         int(_number(body, "round", minimum=0)),
         tuple(_member(item) for item in _list(body, "members")),
         body.get("formed") is True,
         int(_number(body, "probe", minimum=0)),
         int(_maybe_number(body, "void") or 0),
+        "members" in body,
+        body["claim"] is True if "claim" in body else None,
+        None if wait_s is None else min(wait_s, _MOST_POLL_S),
     )
 
 
@@ -246,7 +282,8 @@ def _lease(item: object) -> Lease:
 def _member(item: object) -> Member:
     if not isinstance(item, dict):
         raise _malformed("members", item)
-    return Member(_text(item, "trainer"), _text(item, "incarnation"), _text(item, "address"))
+    identity = _text(item, "trainer"), _text(item, "incarnation"), _text(item, "address")
+    return Member(*identity, str(item.get("extra", "")))
 
 
 def _text(body: Mapping[str, Any], name: str) -> str:
@@ -259,6 +296,8 @@ def _text(body: Mapping[str, Any], name: str) -> str:
 def _number(body: Mapping[str, Any], name: str, *, minimum: float) -> float:
     value = body.get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value < minimum:
+        raise _malformed(name, value)
+    if not value <= _MAX_NUMBER:  # also NaN
         raise _malformed(name, value)
     return value
 

@@ -8,6 +8,7 @@ network only in `next`.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -25,14 +26,14 @@ log = logging.getLogger("edl")
 
 POLL_S = 1.0
 """How long a call waits at the master: a member that does not call for 3 s is dropped."""
-SUSPICIOUS_S = 0.75
+SUSPICIOUS_S = 0.5
 """A wait of this length is reported at once: the master then probes for a frozen member."""
 _STALL_CHECK_S = 0.25
 """How often the sender checks whether it was late, and whether the program waits."""
 _ANSWER_S = 3.0
 _MAX_BACKOFF_S = 0.5
 """Members must call again within 3 s when the master is back."""
-_STALL_S = 1.0
+_STALL_S = 0.7
 """If the sender checks late by this much, the process was frozen or its machine is overloaded."""
 _LOGGED_AFTER_S = 0.3
 """Shorter absences of the master are not logged."""
@@ -48,6 +49,7 @@ class Rendezvous:
         incarnation: str,
         address: str,
         code: Mapping[str, str] | None = None,
+        extra: str = "",
     ) -> None:
         """Makes no call yet.
 
@@ -56,10 +58,11 @@ class Rendezvous:
             incarnation: The id of this process.
             address: `host:port`, where the other members reach this one.
             code: Values that must be equal in all members, by name: they identify the program.
+            extra: What all members of the next round receive with it.
         """
         self._settings = client_settings
         self._identity = (client_settings.trainer, incarnation)
-        self._address, self._code = address, dict(code or {})
+        self._address, self._code, self._extra = address, dict(code or {}), extra
         self._clients = [self._client(), self._client()]
         self._threads = [
             threading.Thread(target=run, args=(client,), name=name, daemon=True)
@@ -72,10 +75,13 @@ class Rendezvous:
         self._changed = threading.Condition()
         self._void_callbacks: list[Callable[[], None]] = []
         self._newest_view = RoundView(0, (), formed=False, probe=0, void=0)
+        self._poll_s = POLL_S
+        self._is_short = False
+        """Whether calls leave out what the master knows; one that is older needs all of it."""
         self._current_view: RoundView | None = None
         """The round in which the program is."""
         self._ready = self._broken = False
-        self._busy = False
+        self._busy_until_s = -math.inf
         self._waiting_since_s: float | None = None
         self._checked_s = clock.monotonic_s()
         """When a thread last checked for a stall."""
@@ -148,7 +154,7 @@ class Rendezvous:
     def stalled(self) -> bool:
         """Whether this process may have been frozen since the last call; cheap enough for every step.
 
-        The other members may continue without a member that is frozen for a second.
+        The other members may continue without a member that does not answer for this long.
         """
         if not self._stood_still and clock.monotonic_s() - self._checked_s < _STALL_S:
             return False
@@ -158,12 +164,19 @@ class Rendezvous:
         self._stood_still = False
         return True
 
-    def busy(self, *, now: bool) -> None:
-        """Records whether the program makes the others wait on purpose, such as for an evaluation.
+    def busy(self, *, now: bool, most_s: float = math.inf) -> None:
+        """Records whether the others wait for this program on purpose, for `most_s` at most."""
+        with self._changed:
+            if now and self._poll_s > POLL_S:
+                self._notify_sender()  # the next call of the poller may be far
+            self._busy_until_s = clock.monotonic_s() + most_s if now else -math.inf
 
-        The master drops no member for that; it is reported with the next call, within a second.
-        """
-        self._busy = now
+    def tell(self, extra: str) -> None:
+        """Sets what all members receive of this one with the next round."""
+        with self._changed:
+            if extra != self._extra:
+                self._extra = extra
+                self._notify_sender()
 
     def leave(self, timeout_s: float) -> None:
         """Excludes this member from later rounds; its calls continue until `close`."""
@@ -214,15 +227,11 @@ class Rendezvous:
         newest = self._newest_view
         if newest.round <= after:
             return None
-        rank = self._rank(newest)
+        rank = newest.rank_of(*self._identity)
         if rank is None:
             self._report_broken()  # a dropped member is added again only if it can train
             return None
         return Round(newest.round, rank, newest.members)
-
-    def _rank(self, view: RoundView) -> int | None:
-        identities = [(member.trainer, member.incarnation) for member in view.members]
-        return identities.index(self._identity) if self._identity in identities else None
 
     def _wait_limit_s(self) -> float:
         """How long `next` may wait before it checks again; raises when patience is over."""
@@ -239,7 +248,7 @@ class Rendezvous:
         """The poller thread: waits for changes at the master."""
         backoff = Backoff(max_s=_MAX_BACKOFF_S)
         while not self._over:
-            self._poll(client, backoff, POLL_S)
+            self._poll(client, backoff, self._poll_s)
 
     def _run_sender(self, client: Client) -> None:
         """The sender thread: reports changes of this member at once."""
@@ -267,10 +276,7 @@ class Rendezvous:
         self._checked_s = now_s
 
     def _has_long_wait(self) -> bool:
-        since_s = self._waiting_since_s
-        if since_s is None or since_s == self._reported_wait_since_s:
-            return False
-        return clock.monotonic_s() >= since_s + SUSPICIOUS_S
+        return self._next_check_s() <= 0.0
 
     def _next_check_s(self) -> float:
         since_s = self._waiting_since_s
@@ -284,14 +290,27 @@ class Rendezvous:
         try:
             view = client.poll_rendezvous(body, wait_s, _ANSWER_S)
         except MasterError as error:
-            self._handle_error(error, backoff)
+            if not self._is_of_older_master(error):
+                self._handle_error(error, backoff)
             return
         backoff.reset()
+        if view.asks_claim:
+            self._is_short = False  # this call has changed nothing: the next one has the claim
+            return
         with self._changed:
+            self._is_short = view.asks_claim is not None
+            self._poll_s = view.wait_s or POLL_S
             self._sent_version = max(self._sent_version, version)
             if body["waiting_s"] >= SUSPICIOUS_S:
                 self._reported_wait_since_s = since_s
         self._apply_view(view)
+
+    def _is_of_older_master(self, error: MasterError) -> bool:
+        """Whether a master that took over does not know short calls; the next one is complete."""
+        if not (self._is_short and isinstance(error, Refused) and error.field == "known"):
+            return False
+        self._is_short = False
+        return True
 
     def _leave(self, client: Client, backoff: Backoff) -> None:
         try:
@@ -306,10 +325,11 @@ class Rendezvous:
     def _poll_body(self) -> protocol.Json:
         newest, current_view = self._newest_view, self._current_view
         since_s = self._waiting_since_s
-        claim = None
-        if self._rank(newest) is not None:
-            members = [vars(member) for member in newest.members]
-            claim = {"round": newest.round, "members": members}
+        fields: protocol.Json = {"claim": None}
+        if newest.rank_of(*self._identity) is not None:
+            fields = {"known": True} if self._is_short else {"claim": newest.claim()}
+        if self._extra:
+            fields["extra"] = self._extra
         return {
             "address": self._address,
             "code": self._code,
@@ -318,10 +338,10 @@ class Rendezvous:
             "ready": self._ready,
             "broken": self._broken,
             "left": self._has_left,
-            "busy": self._busy,
+            "busy": clock.monotonic_s() < self._busy_until_s,
             "waiting_s": 0.0 if since_s is None else max(0.0, clock.monotonic_s() - since_s),
             "probe": newest.probe,
-            "claim": claim,
+            **fields,
         }
 
     def _apply_view(self, view: RoundView) -> None:
@@ -334,6 +354,8 @@ class Rendezvous:
             self._away, self._logged_away = None, False
             if view.round < newest.round:
                 view = replace(newest, probe=view.probe)
+            elif not view.has_members:
+                view = replace(view, members=newest.members)
             self._newest_view = view
             if self._voids_current(view):
                 self._run_callbacks()

@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 
-from edl.errors import EdlError, Unavailable
+from edl.errors import EdlError, RoundOver, Unavailable
 from edl.master.protocol import Round
 from edl.master.rendezvous import Rendezvous
+from edl.master.round_store import RoundStore
 from edl.master.session import Loop, Session, session
 
 _LEAVE_S = 0.3
@@ -39,17 +40,21 @@ class Rounds(Loop):
 
     def __init__(
         self,
-        port: int,
+        port: int = 0,
         *,
         code: Mapping[str, str] | None = None,
+        extra: str = "",
         on_broken: Callable[[], None] | None = None,
         member: Session | None = None,
     ) -> None:
         """Makes no call yet.
 
         Args:
-            port: The port on which this process listens for the other members.
+            port: The port on which this process listens for the other members; 0 where they meet
+                through `store` alone.
             code: Values that must be equal in all members, by name, such as a version.
+            extra: What all members of the next round receive with it, as `extra` of this one's
+                entry in `round.members`: at most 1 024 printable ASCII characters. `tell` changes it.
             on_broken: Called on another thread when the current round cannot continue: it must end
                 a blocked collective, for example by closing its connections.
             member: This trainer's session; the process's by default.
@@ -57,8 +62,10 @@ class Rounds(Loop):
         self._member = session() if member is None else member
         address = f"{self._member.settings.address}:{port}"
         self._rendezvous = Rendezvous(
-            self._member.settings, self._member.incarnation, address, code or {}
+            self._member.settings, self._member.incarnation, address, code or {}, extra
         )
+        self._client = self._member.client()
+        self._store: RoundStore | None = None
         if on_broken is not None:
             self._rendezvous.on_void(on_broken)
         self._leaving = threading.Event()
@@ -74,6 +81,7 @@ class Rounds(Loop):
     def __exit__(self, *_: object) -> None:
         self._rendezvous.leave(_LEAVE_S)
         self._rendezvous.close()
+        self._client.close()
         self._member.release(self)
 
     def __iter__(self) -> Iterator[Round]:
@@ -92,6 +100,7 @@ class Rounds(Loop):
                     break
                 raise
             self._current_number, self._is_broken = round_.number, False
+            self._store = RoundStore(self._client, round_.number)
             yield round_
         self._member.check()
 
@@ -103,6 +112,21 @@ class Rounds(Loop):
         all members with each step, and change when any of them is true.
         """
         return self._leaving.is_set() or self._rendezvous.newer(self._current_number)
+
+    @property
+    def store(self) -> RoundStore:
+        """Keys that the members of the current round share, at the master; they end with the round.
+
+        Raises:
+            RoundOver: There was no round yet.
+        """
+        if self._store is None:
+            raise RoundOver("the first round has not begun: use the store within the loop")
+        return self._store
+
+    def tell(self, extra: str) -> None:
+        """Sets what all members receive of this one with the next round."""
+        self._rendezvous.tell(extra)
 
     def ready(self) -> None:
         """Reports that this member has its connections and the state of the current round."""

@@ -140,6 +140,9 @@ class Session:
                 self._control.leave([], answer_s=LAST_CALL_S)
             text = f"EDL_JOB is {expected_job!r}, but the master serves {response.job!r}"
             raise Refused(409, text, "job")
+        if response.protocol != protocol.VERSION:
+            versions = f"the master's is {response.protocol}, this program's {protocol.VERSION}"
+            log.info("master and SDK are of different versions of the protocol: %s", versions)
         self.job = response.job
         self.work_calls.generation = response.generation
         self.joins += 1
@@ -281,16 +284,8 @@ class Session:
         except MasterError:
             note = "; could not report it: the master will miss this trainer's heartbeat"
         client.close()
-        log.info(
-            "%s left job %s: %d records trained, %d acknowledged, %d wasted, %d tasks handed back%s",
-            self.settings.trainer,
-            self.job,
-            counts.trained,
-            counts.acknowledged,
-            counts.wasted,
-            len(back),
-            note,
-        )
+        work = counts.summary(len(back))
+        log.info("%s left job %s%s%s", self.settings.trainer, self.job, work, note)
         self._control.close()
         self._leave_done.set()
         atexit.unregister(self.leave)

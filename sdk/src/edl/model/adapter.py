@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union, cast
 
@@ -62,7 +63,7 @@ def worker(model: Model, *, seed: int = 0, trainer: str = "") -> WorkerAdapter:
 
 
 def evaluate(adapter: Adapter, records: Any, *, lookup: Lookup | None = None) -> dict[str, float]:
-    """Returns the means over one batch: the loss, and the user's metrics.
+    """Returns the means over one batch: the loss, the user's metrics, and sums of additive ones.
 
     Args:
         adapter: A replica or a worker.
@@ -70,6 +71,16 @@ def evaluate(adapter: Adapter, records: Any, *, lookup: Lookup | None = None) ->
         lookup: (table, unique ids) -> rows; required for a worker with tables.
     """
     return adapter.evaluate(records, lookup)
+
+
+def finish(adapter: Adapter, reported: Mapping[str, float]) -> dict[str, float]:
+    """Returns the values of metrics, of the means over all records that the master has.
+
+    Args:
+        adapter: A replica or a worker.
+        reported: What `evaluate` returned, averaged over all batches by their records.
+    """
+    return adapter.finish(reported)
 
 
 def predict(

@@ -32,6 +32,9 @@ FUNCTIONS = (
     UserFunction(
         "feed", ("records",), "(inputs, labels) of a batch of raw records", required=False
     ),
+    UserFunction(
+        "table_options", (), "options of embedding tables by name, for --async", required=False
+    ),
     UserFunction("metrics", (), "functions of (outputs, labels) by name", required=False),
     UserFunction(
         "predict", ("outputs",), "what `edl predict` writes, by default outputs", required=False

@@ -23,6 +23,7 @@ from edl.errors import CheckpointError
 from edl.model.data import count
 from edl.model.errors import ModelError
 from edl.model.functions import SIGNATURES
+from edl.model.metrics import finish
 from edl.model.numpy_optimizer import NumpyOptimizer
 from edl.model.parameters import MODEL_PREFIX, NUMPY_FILE, first_difference, mismatch_error
 from edl.model.seeding import seed_everything
@@ -65,10 +66,12 @@ class NumpyModel:
         del lookup
         self._user_code.set_context("an evaluation", records)
         outputs, labels = self._outputs(records)
-        metrics = {"loss": self._loss(outputs, labels)[0]}
-        for name, metric in self._metrics.items():
-            metrics[name] = self._user_code.metric_value(name, metric, outputs, labels)
-        return metrics
+        loss = self._loss(outputs, labels)[0]
+        return {"loss": loss, **self._user_code.metric_values(self._metrics, outputs, labels)}
+
+    def finish(self, reported: Mapping[str, float]) -> dict[str, float]:
+        """As in `Adapter`."""
+        return finish(reported, self._metrics)
 
     def predict(self, records: Any, lookup: Lookup | None = None) -> Arrays:
         """As in `Adapter`."""

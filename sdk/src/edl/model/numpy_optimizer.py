@@ -9,8 +9,17 @@ from typing import Any
 import numpy as np
 
 from edl.model.errors import ModelError
+from edl.model.rate_schedules import rate_factor, schedule_problem
+from edl.servers.gradient_norm import global_norm
 
 Arrays = dict[str, Any]
+_COMMON: dict[str, Any] = {
+    "weight_decay": 0.0,
+    "clip_norm": None,
+    "clip_value": None,
+    "schedule": None,
+}
+"""As in `edl.servers.Worker.optimizer`."""
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "sgd": {},
     "momentum": {"momentum": 0.9, "nesterov": False},
@@ -42,10 +51,27 @@ class NumpyOptimizer:
 
     def step(self, gradient: Mapping[str, Any], scale: float) -> None:
         """Makes one step with the learning rate times `scale`."""
+        factor = rate_factor(self._settings["schedule"], self.steps)
         self.steps += 1
-        rate = np.float32(self._settings["learning_rate"] * scale)
+        rate = np.float32(self._settings["learning_rate"] * scale * factor)
+        decay = np.float32(self._settings["weight_decay"])
+        clipped = self._clipped(gradient)
         for name, array in self._parameters.items():
-            np.subtract(array, rate * self._change(name, gradient[name]), out=array)
+            if decay:
+                np.multiply(array, 1 - rate * decay, out=array)
+            np.subtract(array, rate * self._change(name, clipped[name]), out=array)
+
+    def _clipped(self, gradient: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns the gradient within the limits; a copy where they apply."""
+        most, most_norm = self._settings["clip_value"], self._settings["clip_norm"]
+        if most is not None:
+            return {name: np.clip(slope, -most, most) for name, slope in gradient.items()}
+        if most_norm is None:
+            return gradient
+        norm = global_norm([gradient[name] for name in self._parameters])
+        if norm <= most_norm:
+            return gradient
+        return {name: slope * np.float32(most_norm / norm) for name, slope in gradient.items()}
 
     def _sgd(self, _name: str, slope: Any) -> Any:
         return slope
@@ -80,13 +106,33 @@ def _checked(settings: Any, path: Path) -> dict[str, Any]:
             f'numpy it must return a dict such as {{"kind": "sgd", "learning_rate": 0.1}}, of the '
             f"kinds {kinds}"
         )
-    defaults = _DEFAULTS[kind]
+    defaults = {**_DEFAULTS[kind], **_COMMON}
+    checked = {**defaults, **settings}
     unknown = [name for name in settings if name not in (*defaults, "kind", "learning_rate")]
-    rate = settings.get("learning_rate")
-    if unknown or not isinstance(rate, (int, float)) or not rate > 0:
-        problem = f"has no setting {unknown[0]!r}" if unknown else "needs a learning_rate above 0"
+    problem = f"has no setting {unknown[0]!r}" if unknown else _problem(checked)
+    if problem:
         raise ModelError(
             f"optimizer(parameters) of {path}: {kind} {problem}; it has "
             f"{', '.join(['learning_rate', *defaults])}"
         )
-    return {**defaults, **settings}
+    return checked
+
+
+def _problem(settings: Mapping[str, Any]) -> str:
+    """Returns what is wrong with a value; "" if nothing is."""
+    if not _is_above_zero(settings.get("learning_rate")):
+        return "needs a learning_rate above 0"
+    decay = settings["weight_decay"]
+    if not isinstance(decay, (int, float)) or not 0 <= decay < 1:
+        return f"has weight_decay {decay!r:.40}: it must be from 0 to below 1"
+    limits = [name for name in ("clip_norm", "clip_value") if settings[name] is not None]
+    for name in limits:
+        if not _is_above_zero(settings[name]):
+            return f"has {name} {settings[name]!r:.40}: it must be above 0"
+    if len(limits) > 1:
+        return "has clip_norm and clip_value, which exclude each other"
+    return schedule_problem(settings["schedule"])
+
+
+def _is_above_zero(value: Any) -> bool:
+    return isinstance(value, (int, float)) and value > 0

@@ -19,7 +19,11 @@ class Adapter(Protocol):
     """Operations on a model other than training."""
 
     def evaluate(self, records: Any, lookup: Lookup | None = None) -> dict[str, float]:
-        """Returns means over one batch: the loss, and the user's metrics."""
+        """Returns means over one batch: the loss, the user's metrics, and sums of additive ones."""
+        ...
+
+    def finish(self, reported: Mapping[str, float]) -> dict[str, float]:
+        """Returns values by name of such means over all records (`edl.model.metrics`)."""
         ...
 
     def predict(self, records: Any, lookup: Lookup | None = None) -> dict[str, np.ndarray]:

@@ -7,8 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
-from edl.data.checkpoints import MANIFEST, Checkpoint, latest_checkpoint, read_checkpoint
-from edl.errors import CheckpointError, one_line
+from edl.data.checkpoints import (
+    MANIFEST,
+    Checkpoint,
+    latest_checkpoint,
+    load_arrays,
+    read_checkpoint,
+)
+from edl.errors import CheckpointError
 from edl.model.parameters import MODEL_PREFIX, NUMPY_FILE, PADDLE_FILE
 
 if TYPE_CHECKING:
@@ -62,14 +68,8 @@ def _restore_checkpoint(adapter: Adapter, checkpoint: Checkpoint) -> int:
 
 
 def _read_export(path: Path) -> Mapping[str, Any]:
-    try:
-        if path.name == PADDLE_FILE:
-            from edl.model.paddle.network import read_arrays  # noqa: PLC0415 - only where it is installed
+    if path.name == PADDLE_FILE:
+        from edl.model.pickled_arrays import read_arrays  # noqa: PLC0415 - needs numpy
 
-            return read_arrays(path)
-        import numpy as np  # noqa: PLC0415 - as above
-
-        with np.load(path) as arrays:
-            return dict(arrays)
-    except (OSError, ValueError, ImportError) as error:
-        raise CheckpointError(f"{path} cannot be read: {one_line(error)}") from error
+        return read_arrays(path)
+    return load_arrays(path)

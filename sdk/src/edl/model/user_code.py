@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from edl.errors import EdlError
+from edl.errors import EdlError, RecordError
+from edl.model.arrays import to_array
 from edl.model.data import count
 from edl.model.errors import ModelError, OutOfMemory
 from edl.model.functions import SIGNATURES
+from edl.model.metrics import MAX_PARTS, AdditiveMetric, part_name
 from edl.model.user_errors import is_out_of_memory, summary, wrap_user_error
 from edl.model.user_file import Model
+from edl.sources.base import Dataset
 
 SMALLER_BATCH = "lower --batch-size"
 _LABELS = ("labels", "y")
@@ -100,10 +103,58 @@ class UserCode:
             )
         return dict(metrics)
 
-    def metric_value(self, name: str, metric: Callable[[Any, Any], Any], *arguments: Any) -> float:
-        """Returns the value of one metric of one batch."""
-        action = f"metric {name!r}"
-        return self.to_float(action, self.call(action, metric, *arguments))
+    def table_options(self, tables: Collection[str]) -> dict[str, dict[str, Any]]:
+        """Returns the user's options of rows by table; tables without options are missing.
+
+        Args:
+            tables: The names of the model's tables.
+        """
+        if not self.model.has("table_options"):
+            return {}
+        # not above: a file is checked and submitted where numpy is missing
+        row_options = importlib.import_module("edl.servers.worker").ROW_OPTIONS
+        options = self.call_function("table_options")
+        if not isinstance(options, Mapping) or not all(
+            isinstance(values, Mapping) for values in options.values()
+        ):
+            raise ModelError(
+                f"table_options() of {self.model.path} returned {_kind(options)}: it must return "
+                'options by table, such as {"words": {"admit_after": 3, "evict": "lru"}}'
+            )
+        for table, values in options.items():
+            if table not in tables:
+                names = ", ".join(sorted(tables)) or "none"
+                raise ModelError(
+                    f"table_options() of {self.model.path}: there is no table {table!r:.80}; "
+                    f"tables are: {names:.300}"
+                )
+            unknown = next((option for option in values if option not in row_options), None)
+            if unknown is not None:
+                raise ModelError(
+                    f"table_options() of {self.model.path}: {table!r} has no option {unknown!r:.60}; "
+                    f"there are {', '.join(row_options)}"
+                )
+        return {table: dict(values) for table, values in options.items()}
+
+    def metric_values(
+        self, metrics: Mapping[str, Callable[[Any, Any], Any]], outputs: Any, labels: Any
+    ) -> dict[str, float]:
+        """Returns means over one batch: a metric's value, or the sums of an additive one."""
+        values: dict[str, float] = {}
+        for name, metric in metrics.items():
+            action = f"metric {name!r}"
+            if not isinstance(metric, AdditiveMetric):
+                values[name] = self.to_float(action, self.call(action, metric, outputs, labels))
+                continue
+            sums = self.call(action, metric.sums, outputs, labels)
+            if not 0 < len(sums) <= MAX_PARTS:
+                raise ModelError(
+                    f"{action} of {self.model.path} has {len(sums)} sums: write 1 to {MAX_PARTS}"
+                )
+            records = max(1, count(self._context[1]))
+            for index, part in enumerate(sums):
+                values[part_name(name, index)] = self.to_float(action, part) / records
+        return values
 
     def to_float(self, action: str, value: Any) -> float:
         """Converts a value that holds exactly one number; NaN is allowed."""
@@ -129,7 +180,7 @@ class UserCode:
             values_by_name = {f"outputs{i}": array for i, array in enumerate(predictions)}
         else:
             values_by_name = {"outputs": predictions}
-        arrays = {name: _array(values) for name, values in values_by_name.items()}
+        arrays = {name: to_array(values) for name, values in values_by_name.items()}
         for name, array in arrays.items():
             if not array.ndim or len(array) != records:
                 raise ModelError(
@@ -137,6 +188,24 @@ class UserCode:
                     f"{records} records: the first axis must be records"
                 )
         return arrays
+
+
+def check_records(model: Model, dataset: Dataset) -> None:
+    """Checks by one record that a model without `feed` gets inputs and labels of a data set.
+
+    Raises:
+        ModelError: It does not: every trainer would fail at its first batch.
+    """
+    source = dataset.source
+    files = () if model.has("feed") else source.shape()["files"]
+    file = next((file["name"] for file in files if file["records"]), None)
+    if file is None:
+        return
+    try:
+        block = source.read(file, 0, 1)
+    except RecordError:  # its task fails, and no other
+        return
+    _by_name(model, source.batch([block]))
 
 
 def _by_name(model: Model, records: Any) -> tuple[Any, Any]:
@@ -169,9 +238,3 @@ def _kind(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"a {type(value).__name__} of {', '.join(map(str, value)) or 'nothing'}"
     return f"{type(value).__name__!r}"
-
-
-def _array(values: Any) -> Any:
-    """Converts a tensor or a sequence to a numpy array."""
-    to_numpy = getattr(values, "numpy", None)
-    return importlib.import_module("numpy").asarray(values if to_numpy is None else to_numpy())

@@ -8,7 +8,8 @@ from typing import Callable
 
 from edl.master.protocol import Json
 from edl.servers.connection import PserverConnection
-from edl.servers.errors import ServersError
+from edl.servers.data_rewinder import DataRewinder
+from edl.servers.errors import RequestRefused, ServersError
 from edl.servers.fan_out import FanOut
 
 log = logging.getLogger("edl")
@@ -17,21 +18,26 @@ WRITE_S = 110.0
 _MOMENT_S = 1.0
 
 
-def write_checkpoint(fan: FanOut, identity: Json, version: int) -> None:
+def write_checkpoint(
+    fan: FanOut, identity: Json, version: int, data: DataRewinder | None = None
+) -> None:
     """Makes all servers write their parts, then commit them; server 0 commits last.
 
     Args:
         fan: Calls all servers.
         identity: Trainer, incarnation and generation.
         version: Names the checkpoint.
+        data: Asks for the position in the data, which server 0's part has; None leaves the last.
 
     Raises:
         ServersError: It was not written; older checkpoints are intact.
     """
     body = {**identity, "version": version}
+    position = {} if data is None else _position(fan, identity, data)
 
-    def prepare(connection: PserverConnection, _: int) -> Json:
-        return connection.json("POST", "/v1/prepare", body, WRITE_S)
+    def prepare(connection: PserverConnection, server: int) -> Json:
+        about = body if server else {**body, **position}
+        return connection.json("POST", "/v1/prepare", about, WRITE_S)
 
     def commit(connection: PserverConnection, _: int) -> Json:
         return connection.json("POST", "/v1/commit", body)
@@ -40,11 +46,29 @@ def write_checkpoint(fan: FanOut, identity: Json, version: int) -> None:
     fan.call_coordinator_last(commit)
 
 
+def _position(fan: FanOut, identity: Json, data: DataRewinder) -> Json:
+    """Asks for the ledger's position, and which of the pushed tasks it has as done.
+
+    It is asked for before the parts are written, so the parts contain all of it. Without an answer
+    server 0 lists the tasks since the last one.
+    """
+    try:
+        (listed,) = fan.call_all(
+            lambda connection, _: connection.json("POST", "/v1/position", identity), [0]
+        )
+    except RequestRefused:  # an earlier version, or another generation
+        return {}
+    answer = data.position(list(listed["remaining"]))
+    if answer is None:
+        return {}
+    return {"ledger": answer["position"], "settled": answer["settled"]}
+
+
 class ServerCheckpointer:
     """Writes checkpoints in a thread, one at a time, over separate connections."""
 
-    def __init__(self, connect: Callable[[], FanOut]) -> None:
-        self._connect = connect
+    def __init__(self, connect: Callable[[], FanOut], data: DataRewinder | None = None) -> None:
+        self._connect, self._data = connect, data
         self._thread: threading.Thread | None = None
         self._fan: FanOut | None = None
 
@@ -76,7 +100,7 @@ class ServerCheckpointer:
         if self._fan is None:
             self._fan = self._connect()
         try:
-            write_checkpoint(self._fan, identity, version)
+            write_checkpoint(self._fan, identity, version, self._data)
         except ServersError as error:
             log.warning("no checkpoint at version %d: %s", version, error)
         else:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from edl import clock
 from edl.errors import DataError, MasterError
-from edl.master.protocol import Json
+from edl.master.protocol import Json, Lease
 from edl.master.session import Session
 from edl.servers.checkpointing import ServerCheckpointer, write_checkpoint
 from edl.servers.connection import PserverConnection
+from edl.servers.data_rewinder import DataRewinder
 from edl.servers.errors import NonFiniteGradient, ServersError
+from edl.servers.fan_out import FanOut
 from edl.servers.frames import Frame, encode
+from edl.servers.gradient_norm import global_norm
 from edl.servers.layout import split
 from edl.servers.model_spec import ModelSpec
 from edl.servers.parameter_reader import ParameterReader, checked_ids
@@ -44,20 +47,49 @@ class PserverClient(ParameterReader):
     After each `GenerationChanged`, `enter` must be called again.
     """
 
-    def __init__(self, member: Session, model: ModelSpec) -> None:
-        super().__init__(member, model)
-        self._saver = ServerCheckpointer(self._connect)
+    def __init__(self, member: Session, model: ModelSpec, data: DataRewinder | None = None) -> None:
+        super().__init__(member, model, data)
+        self._clips_norm = "clip_norm" in model.payload["optimizer"]
+        self._saver = ServerCheckpointer(self._connect, self._data)
+        self._trim_fan: FanOut | None = None
         self._number = 0
         self._pushes = PushHistory()
         self._unreported: list[RollbackReport] = []
         self._report_at_s = 0.0
+        self.refused_rows = 0
+        """Gradients of rows that servers dropped for lack of room."""
         self.lost_steps, self.lost_records = 0, 0
         """Of this trainer's own batches, lost in rollbacks of the servers."""
 
     def close(self) -> None:
         """Waits for a checkpoint that is being written, and closes all connections."""
         self._saver.finish(0.0 if self._member.exits else _SAVED_S)
+        if self._trim_fan is not None:
+            self._trim_fan.close()
         super().close()
+
+    def trim(self, leases: tuple[Lease, ...]) -> tuple[Lease, ...]:
+        """Cuts off what the servers have of tasks that others began; called by one other thread.
+
+        A trainer that was killed has pushed a part of its task, and the master does not know which.
+        """
+        again = [lease for lease in leases if lease.attempt != 1] if self._keeps_position else []
+        if not again:
+            return leases
+        if self._trim_fan is None:
+            self._trim_fan = self._connect()
+        body = {**self._request_fields(), "tasks": [lease.task for lease in again]}
+        try:
+            (answer,) = self._trim_fan.call_all(
+                lambda connection, _: connection.json("POST", "/v1/position", body), [0]
+            )
+        except ServersError as error:
+            log.info("what the servers have of tasks is not known: %s", error)
+            return leases
+        remaining: Json = answer["remaining"]
+        cut = self._member.lease_table.trim
+        trimmed = (cut(e, remaining[e.task]) if e.task in remaining else e for e in leases)
+        return tuple(lease for lease in trimmed if lease is not None)
 
     def report_rollbacks(self) -> None:
         """Reports rollbacks to the master that have not been reported yet.
@@ -81,7 +113,13 @@ class PserverClient(ParameterReader):
         return self._number
 
     def push(
-        self, gradients: Gradients, number: int, records: int, *, want: bool = True
+        self,
+        gradients: Gradients,
+        number: int,
+        records: int,
+        *,
+        want: bool = True,
+        remaining: Mapping[str, int] | None = None,
     ) -> PushOutcome:
         """Sends gradients of the parameters in `dense`; each server applies them exactly once.
 
@@ -90,6 +128,7 @@ class PserverClient(ParameterReader):
             number: From `next_number`.
             records: Number of records in the batch.
             want: Whether the answer shall update `dense`.
+            remaining: Task -> records of its end that remain after this batch.
 
         Raises:
             NonFiniteGradient: A gradient is NaN or infinite; nothing was sent.
@@ -102,24 +141,23 @@ class PserverClient(ParameterReader):
                 position = int(np.flatnonzero(~np.isfinite(vector))[0])
                 name = self.layout.parameter_at(server, position)
                 raise self._refusal(number, f"the gradient of {name!r}")
-        tables = {
-            name: self._checked_rows(name, *rows, number) for name, rows in gradients.sparse.items()
-        }
-        positions_by_table = {
-            name: split(ids, len(self._urls)) for name, (ids, _) in tables.items()
-        }
+        sparse, servers = gradients.sparse.items(), len(self._urls)
+        tables = {name: self._checked_rows(name, *rows, number) for name, rows in sparse}
+        positions_by_table = {name: split(ids, servers) for name, (ids, _) in tables.items()}
         header = {**self._request_fields(), "number": number, "records": records, "want": want}
         header["tables"] = list(tables)
+        if self._clips_norm:
+            header["norm"] = global_norm([*vectors, *(rows for _, rows in tables.values())])
 
         def call(connection: PserverConnection, server: int) -> Frame:
             arrays = {"dense": vectors[server]} if gradients.dense else {}
             for index, (name, (ids, rows)) in enumerate(tables.items()):
                 positions = positions_by_table[name][server]
                 arrays[f"ids.{index}"], arrays[f"rows.{index}"] = ids[positions], rows[positions]
-            version = max(0, self._versions[server])
-            return connection.exchange_frames(
-                "/v1/push", encode({**header, "version": version}, arrays)
-            )
+            about = {**header, "version": max(0, self._versions[server])}
+            if remaining and server == 0 and self._keeps_position:
+                about["remaining"] = dict(remaining)
+            return connection.exchange_frames("/v1/push", encode(about, arrays))
 
         self._pushes.begin(number, records)
         answers = self._fan.call_all(call)
@@ -127,6 +165,7 @@ class PserverClient(ParameterReader):
         if applied:
             self._pushes.acknowledge(number, records)
         self._apply(answers)
+        self._count_refused([answer.meta.get("refused", 0) for answer in answers])
         if self._unreported and clock.monotonic_s() >= self._report_at_s:
             self.report_rollbacks()
         first = answers[0].meta
@@ -147,11 +186,24 @@ class PserverClient(ParameterReader):
         self._saver.finish(_SAVED_S)
         ticket = self._fan.request_ticket({**self._request_fields(), "kind": "save"})
         if ticket["granted"]:
-            write_checkpoint(self._fan, self._request_fields(), ticket["version"])
+            write_checkpoint(self._fan, self._request_fields(), ticket["version"], self._data)
         return bool(ticket["granted"])
+
+    def _count_refused(self, refused: Sequence[int]) -> None:
+        if any(refused) and not self.refused_rows:
+            servers = ", ".join(str(server) for server, count in enumerate(refused) if count)
+            log.warning(
+                "parameter servers %s have no room for new rows of tables, which keep their initial "
+                "values (counted, training goes on): raise max_rows or the servers' memory, or "
+                "let tables evict rows",
+                servers,
+            )
+        self.refused_rows += sum(refused)
 
     def _rolled_back(self, ended: int, states: Sequence[Json]) -> None:
         self._saver.finish(0.0)  # it belongs to a generation that has ended
+        if self._data is not None:
+            self._data.drop_ended_leases()
         lost = self._pushes.roll_back([state["newest"] for state in states])
         self.lost_steps += lost.steps
         self.lost_records += lost.records

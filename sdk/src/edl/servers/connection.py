@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from edl import json_text
 from edl.master.connection import KeepAliveConnection
 from edl.servers.errors import GenerationChanged, RequestRefused, ServersError, ServersUnavailable
 from edl.servers.frames import Frame, FrameError, decode
@@ -109,7 +110,7 @@ class PserverConnection(KeepAliveConnection):
 
     def _json(self, raw: bytearray) -> dict[str, Any]:
         try:
-            answer = json.loads(raw)
+            answer = json_text.loads(raw)
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
@@ -126,7 +127,7 @@ class PserverConnection(KeepAliveConnection):
 
     def _refusal(self, status: int, raw: bytearray) -> ServersError:
         try:
-            error = json.loads(raw)["error"]
+            error = json_text.loads(raw)["error"]
             message, field = str(error["message"]), error.get("field")
         except (ValueError, KeyError, TypeError):
             return ServersUnavailable(f"the parameter server at {self.address} answered {status}")

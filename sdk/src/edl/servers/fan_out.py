@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from edl import clock
 from edl.backoff import Backoff
@@ -92,15 +92,6 @@ class FanOut:
             if error is not None and not isinstance(error, _GivenUp):
                 raise error
         return [future.result() for future in running]
-
-    def try_all(self, call: Call[Any]) -> list[Any]:
-        """Calls each server once; None stands for one that did not answer or refused."""
-        running = [
-            self._threads.submit(call, connection, server)
-            for server, connection in enumerate(self.connections)
-        ]
-        wait(running)
-        return [None if future.exception() is not None else future.result() for future in running]
 
     def close(self) -> None:
         """Closes all connections; waiting calls end immediately."""

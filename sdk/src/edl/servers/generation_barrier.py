@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 from edl import clock
 from edl.backoff import Backoff
@@ -12,8 +13,10 @@ from edl.errors import SettingError
 from edl.master.protocol import Json
 from edl.servers import generation_start
 from edl.servers.connection import PserverConnection
+from edl.servers.data_rewinder import DataRewinder, DataTarget
 from edl.servers.errors import RequestRefused, ServersUnavailable
 from edl.servers.fan_out import FanOut
+from edl.servers.generation_start import GenerationStart
 from edl.servers.layout import Layout
 from edl.servers.model_spec import ModelSpec
 
@@ -37,6 +40,7 @@ class GenerationBarrier:
         job: str,
         patience_s: float,
         stopping: Callable[[], bool],
+        data: DataRewinder | None = None,
     ) -> None:
         """Creates the barrier; sends nothing yet.
 
@@ -46,7 +50,9 @@ class GenerationBarrier:
             job: The job that the servers must belong to; "" accepts any.
             patience_s: How long to wait for the servers.
             stopping: Whether this process is stopping.
+            data: Sets the data back with the servers; None for a trainer without data.
         """
+        self._data = data
         self._fan, self._identity, self._job = fan, identity, job
         self._patience_s, self._stopping = patience_s, stopping
         self.generation = 0
@@ -133,9 +139,12 @@ class GenerationBarrier:
             raise
 
     def _start(self, model: ModelSpec, layout: Layout, states: list[Json], ticket: int) -> bool:
-        start = generation_start.plan_start(states, self.generation)
+        newest = 0 if self._data is None else self._data.newest_generation()
+        start = generation_start.plan_start(states, max(self.generation, newest))
         header = {**self._identity, "ticket": ticket, "model": model.payload}
         header.update(seen=self.position, ended=self.generation)
+        if states[0].get("positions"):
+            header["rewound"] = self._rewind_data(start, ticket)
         first = layout.pack(model.initial, "first parameters")
         try:
             generation_start.start_generation(self._fan, layout, first, start, header)
@@ -147,6 +156,28 @@ class GenerationBarrier:
         if start.reason:
             log.warning("%s", start.reason)
         return True
+
+    def _rewind_data(self, start: GenerationStart, ticket: int) -> bool:
+        """Sets the data back to what the generation starts from; returns whether it is."""
+        if self._data is None:
+            return False
+        event = f"generation-{start.generation - 1}"
+        target = DataTarget(event, start.reason, start.generation, ticket)
+        if start.checkpoint is not None:
+            body = {**self._identity, "generation": 0, "checkpoint": start.checkpoint}
+            try:
+                (position,) = self._fan.call_all(
+                    lambda connection, _: connection.json("POST", "/v1/position", body), [0]
+                )
+            except RequestRefused as error:
+                log.warning("the data is not set back with the parameters: %s", error)
+                return False
+            if not position["known"]:
+                return False
+            ledger, remaining = position["ledger"], position["remaining"]
+            version = int(start.checkpoint["version"])
+            target = replace(target, version=version, ledger=ledger, remaining=remaining)
+        return self._data.rewind(target)
 
     def _wait(self, first: Json, backoff: Backoff, left_s: float) -> None:
         """Waits until server 0 is ready; if only others are not, waits for the back-off time."""

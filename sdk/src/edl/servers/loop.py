@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from edl import clock
@@ -14,6 +15,7 @@ from edl.data.batches import Batches, describe
 from edl.errors import DataError, MasterError
 from edl.master.session import Session, session
 from edl.servers.client import PserverClient, PushOutcome
+from edl.servers.data_rewinder import DataRewinder
 from edl.servers.errors import (
     GenerationChanged,
     NonFiniteGradient,
@@ -39,6 +41,7 @@ def train(
     *,
     epochs: int = 1,
     shuffle_seed: int | None = None,
+    shuffle: str = "records",
     task_records: int | None = None,
     max_staleness: int | None = None,
     modulate: bool = False,
@@ -51,17 +54,15 @@ def train(
     on_step: OnStep = None,
     member: Session | None = None,
 ) -> TrainingResult:
-    """Trains this trainer's share of a data set, together with the job's other trainers.
-
-    Trainers may join and leave at any time; the parameters live at the servers. All trainers of a
-    job must pass the same arguments.
+    """Trains this trainer's share of a data set, with the job's others, which pass the same arguments.
 
     Args:
         worker: Computes gradients.
         dataset: From `edl.from_arrays` and the like.
         batch_size: Records of one push.
         epochs: How often each record is trained on.
-        shuffle_seed: Orders tasks differently in each epoch; None keeps their order.
+        shuffle_seed: As in `edl.batches`.
+        shuffle: As in `edl.batches`.
         task_records: As in `edl.batches`.
         max_staleness: Gradients that are more versions old are computed again; None accepts all.
         modulate: Whether the learning rate of a push is divided by its staleness.
@@ -83,14 +84,14 @@ def train(
     _check_on_nan(on_nan)
     rules = Rules(max_staleness, modulate, checkpoint_steps, checkpoint_seconds, checkpoint_keep)
     model = ModelSpec(worker, code or {}, rules.check()._asdict())
-    member_session = session() if member is None else member
-    description = describe(
-        dataset, batch_size, epochs=epochs, shuffle_seed=shuffle_seed, task_records=task_records
-    )
-    loop = Batches(dataset, batch_size, description, member_session)
-    member_session.join()
-    with contextlib.closing(PserverClient(member_session, model)) as servers:
-        run = _Run(worker, servers, loop, on_step, member_session, overlap=overlap, on_nan=on_nan)
+    trainer = session() if member is None else member
+    order: dict[str, Any] = {"shuffle_seed": shuffle_seed, "shuffle": shuffle}
+    description = describe(dataset, batch_size, epochs=epochs, task_records=task_records, **order)
+    trainer.join()
+    data = DataRewinder(trainer, dataset.name, description)
+    with contextlib.closing(PserverClient(trainer, model, data)) as servers:
+        batches = partial(Batches, dataset, batch_size, description, trainer, trim=servers.trim)
+        run = _Run(worker, servers, batches, on_step, trainer, overlap=overlap, on_nan=on_nan)
         return run.execute(saves=rules.saves)
 
 
@@ -106,7 +107,7 @@ class _Run:
         self,
         worker: Worker,
         servers: PserverClient,
-        loop: Batches,
+        batches: Callable[[], Batches],
         on_step: OnStep,
         member: Session,
         *,
@@ -114,21 +115,29 @@ class _Run:
         on_nan: str,
     ) -> None:
         self.result = TrainingResult()
-        self._worker, self._servers, self._loop = worker, servers, loop
+        self._worker, self._servers, self._batches = worker, servers, batches
+        self._loop = batches()
         self._on_step, self._member = on_step, member
         self._overlap, self._on_nan = overlap, on_nan
         self._means = EpochMeans()
         self._exchange_s = 0.0
 
     def execute(self, *, saves: bool) -> TrainingResult:
-        """Trains all batches, then writes a final checkpoint."""
-        with self._loop:
-            self._train()
-        if self.result.whole:
+        """Trains all batches, then writes a final checkpoint.
+
+        Servers that roll back at the end set the data back with them: there are batches again.
+        """
+        while True:
+            with self._loop:
+                self._train()
+            if not self.result.whole:
+                self._member.check()
+                return self.result
+            generation = self._servers.generation
             self._finish(saves=saves)
-        else:
-            self._member.check()
-        return self.result
+            if self._servers.generation == generation:
+                return self.result
+            self._loop = self._batches()
 
     def _train(self) -> None:
         """Trains all batches; returns early if this trainer is stopping."""
@@ -167,6 +176,7 @@ class _Run:
 
     def _copy_counts(self) -> None:
         self.result.version = max(0, self._servers.version)
+        self.result.refused_rows = self._servers.refused_rows
         self.result.lost_steps = self._servers.lost_steps
         self.result.lost_records = self._servers.lost_records
 
@@ -174,10 +184,13 @@ class _Run:
         started_s, self._exchange_s = clock.monotonic_s(), 0.0
         number = self._servers.next_number()
         try:
-            gradients, outcome = self._compute_and_push(records, number)
+            pushed = self._compute_and_push(records, number)
         except NonFiniteGradient as error:
             self._handle_non_finite(error)
             return
+        if pushed is None:
+            return
+        gradients, outcome = pushed
         loop, size = self._loop, self._loop.records
         loop.report(**gradients.metrics)
         self._means.add(loop.epoch, gradients.metrics, size)
@@ -206,8 +219,12 @@ class _Run:
             log.info("%s: on_step was interrupted", error)
             self._servers.refresh()
 
-    def _compute_and_push(self, records: Any, number: int) -> tuple[Gradients, PushOutcome]:
-        """Computes and pushes one batch until the servers have applied it once."""
+    def _compute_and_push(self, records: Any, number: int) -> tuple[Gradients, PushOutcome] | None:
+        """Computes and pushes one batch until the servers have applied it once.
+
+        Returns:
+            None if its leases ended, with a rollback: the batch is trained again by their holders.
+        """
         tries = 0
         while tries < MOST_TRIES:
             try:
@@ -215,6 +232,9 @@ class _Run:
             except GenerationChanged as error:
                 log.info("%s: this batch is computed again", error)
                 self._servers.refresh()
+                is_active = self._member.lease_table.is_active
+                if not any(is_active(portion.lease) for portion in self._loop.portions):
+                    return None
                 continue
             if outcome.applied:
                 return gradients, outcome
@@ -234,7 +254,10 @@ class _Run:
             self._check_loss(gradients, number)
             started_s = clock.monotonic_s()
             size = self._loop.records
-            outcome = servers.push(gradients, number, size, want=pending_pull is None)
+            remaining = self._member.lease_table.remaining_after(self._loop.portions)
+            outcome = servers.push(
+                gradients, number, size, want=pending_pull is None, remaining=remaining
+            )
         except BaseException:
             if pending_pull is not None:
                 pending_pull.cancel()

@@ -10,7 +10,9 @@ import numpy as np
 
 from edl.errors import DataError, one_line
 from edl.master.protocol import Json
-from edl.servers.worker import Worker
+from edl.servers.worker import ROW_OPTIONS, Table, Worker
+
+EVICTIONS = (None, "lru", "lfu")
 
 
 class ModelSpec:
@@ -27,7 +29,12 @@ class ModelSpec:
         self.shapes = {name: array.shape for name, array in self.initial.items()}
         self.dims = {name: int(table.dim) for name, table in worker.tables().items()}
         tables = {
-            name: {"dim": int(table.dim), "init": float(table.init), "seed": int(table.seed)}
+            name: {
+                "dim": int(table.dim),
+                "init": float(table.init),
+                "seed": int(table.seed),
+                **_policy(name, table),
+            }
             for name, table in worker.tables().items()
         }
         if not self.initial and not tables:
@@ -44,6 +51,25 @@ class ModelSpec:
             json.dumps(self.payload, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise DataError(f"optimizer: {one_line(error)}; write numbers and texts") from error
+
+
+def _policy(name: str, table: Table) -> Json:
+    """Returns the options of rows that differ from their defaults, which older servers know.
+
+    Raises:
+        DataError: A value is out of range.
+    """
+    for option in ("admit_after", "evict_after", "max_rows"):
+        value = getattr(table, option)
+        whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+        if value is not None and not whole:
+            raise DataError(f"table {name!r}: {option} is {value!r}: write a whole number from 1")
+    if table.evict not in EVICTIONS:
+        kinds = ", ".join(repr(kind) for kind in EVICTIONS if kind)
+        raise DataError(f"table {name!r}: evict is {table.evict!r}: write one of {kinds}, or None")
+    values = table._asdict()
+    defaults = Table(table.dim)._asdict()
+    return {option: values[option] for option in ROW_OPTIONS if values[option] != defaults[option]}
 
 
 def _floats(name: str, values: Any) -> Any:

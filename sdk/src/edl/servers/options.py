@@ -50,6 +50,8 @@ class TrainingResult:
     lost_steps: int = 0
     """Of this trainer's own batches, lost in rollbacks of the servers."""
     lost_records: int = 0
+    refused_rows: int = 0
+    """Gradients of rows that servers dropped, because a table or a server was full."""
     version: int = 0
     """Batches of all trainers that the final parameters contain."""
     metrics: dict[str, float] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from edl.errors import DataError, SettingError
 from edl.master.protocol import Json
 from edl.master.session import Session
 from edl.servers.connection import PserverConnection
+from edl.servers.data_rewinder import DataRewinder
 from edl.servers.errors import GenerationChanged, ServersError
 from edl.servers.fan_out import FanOut
 from edl.servers.frames import Frame, encode
@@ -33,12 +34,15 @@ class ParameterReader:
     After each `GenerationChanged`, `enter` must be called again.
     """
 
-    def __init__(self, member: Session, model: ModelSpec | None) -> None:
+    def __init__(
+        self, member: Session, model: ModelSpec | None, data: DataRewinder | None = None
+    ) -> None:
         """Opens no connection yet.
 
         Args:
             member: This trainer's session, which has joined.
             model: What this trainer trains; None for reading only.
+            data: Sets the data back with the servers; None for a trainer without data.
 
         Raises:
             SettingError: EDL_PARAMETER_SERVERS is not set.
@@ -50,6 +54,9 @@ class ParameterReader:
                 "EDL_PARAMETER_SERVERS is not set: write the servers' addresses, such as "
                 "http://127.0.0.1:8791,http://127.0.0.1:8793, in order of their index"
             )
+        self._data = data
+        self._keeps_position = False
+        """Whether server 0 keeps the position in the data, for its checkpoints."""
         incarnation = secrets.token_hex(8)
         self._identity: Json = {"trainer": member.settings.trainer, "incarnation": incarnation}
         self._fan = self._connect()
@@ -59,6 +66,7 @@ class ParameterReader:
             job=member.job,
             patience_s=member.settings.patience_s,
             stopping=self._stopping,
+            data=self._data,
         )
         self._side_fan: FanOut | None = None
         self._pull_thread = ThreadPoolExecutor(1, "edl-pull")
@@ -102,6 +110,7 @@ class ParameterReader:
         states = self._barrier.enter(self._model, self._layout)
         if self.generation == before:
             return
+        self._keeps_position = self._data is not None and bool(states[0].get("positions"))
         if self._model is None:
             models = self._fan.call_all(lambda connection, _: connection.json("GET", "/v1/model"))
             pieces_by_server = [
@@ -229,8 +238,8 @@ class ParameterReader:
         frames = [frame for server_frames in self._fan.call_all(call) for frame in server_frames]
         ids = np.concatenate([frame.arrays["ids"] for frame in frames])
         rows = np.concatenate([frame.arrays["rows"] for frame in frames])
-        order = np.argsort(ids, kind="stable")
-        return ids[order], rows[order]
+        unique, first = np.unique(ids, return_index=True)  # evictions may bring a row twice
+        return unique, rows[first]
 
     def status(self) -> list[Json]:
         """Returns the status of each server."""

@@ -7,7 +7,7 @@ sparse ones are tables of rows (embeddings), of which a batch looks up those it 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Callable, NamedTuple, Protocol
+from typing import Any, Callable, NamedTuple, Optional, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
 Lookup = Callable[[str, Ids], Floats]
 """(table, unique ids) -> their rows, in the order of the ids."""
+
+ROW_OPTIONS = ("admit_after", "evict_after", "max_rows", "evict")
+"""The options of `Table` that say which rows it keeps."""
 
 
 class Table(NamedTuple):
@@ -27,6 +30,14 @@ class Table(NamedTuple):
     """Initial values are uniform between -init and +init."""
     seed: int = 0
     """Together with the id it determines the initial row, so that all trainers get the same."""
+    admit_after: int = 1
+    """A new id gets a row at this push that holds it, counted from 1; gradients before are dropped."""
+    evict_after: Optional[int] = None  # noqa: UP045 - evaluated, and Python 3.9 has no other way
+    """A row without updates for so many versions is evicted."""
+    max_rows: Optional[int] = None  # noqa: UP045 - as above
+    """Rows of the table at all servers; beyond it others are evicted, or new ones refused."""
+    evict: Optional[str] = None  # noqa: UP045 - as above
+    """Which rows make room: "lru", not updated for longest, or "lfu", updated least often."""
 
 
 class Gradients(NamedTuple):
@@ -63,6 +74,19 @@ class Worker(Protocol):
         | momentum | momentum (0.9), nesterov (False) |
         | adagrad | initial (0.0), epsilon (1e-6) |
         | adam | beta1 (0.9), beta2 (0.999), epsilon (1e-8) |
+
+        All have these, off by default:
+
+        | option | effect |
+        |---|---|
+        | weight_decay | decoupled: values shrink by learning rate x weight_decay at each update |
+        | clip_norm | largest norm of the gradient of a batch, over all parameters and servers |
+        | clip_value | largest absolute value of an element; excludes clip_norm |
+        | schedule | changes the learning rate by version, see below |
+
+        A schedule has a kind, and for all kinds warmup (0 versions) and start (0.0, the factor at
+        version 0). After the warm-up: constant; step: times by (0.1) every `every` versions;
+        exponential: the same without steps; cosine: down to lowest (0.0) in `versions`.
         """
         ...
 

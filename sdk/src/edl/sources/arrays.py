@@ -43,15 +43,29 @@ class ArraySource:
         """As in `Source`."""
         return tuple(array[start:end] for array in self._arrays)
 
+    def pick(self, numbers: Sequence[int]) -> tuple[Any, ...]:
+        """As in `RandomAccess`; a copy."""
+        return tuple(_picked(array, numbers) for array in self._arrays)
+
     def batch(self, blocks: Sequence[tuple[Any, ...]]) -> Any:
         """A copy, so that a program may change its batch and not the data."""
         columns = tuple(_joined(column) for column in zip(*blocks))
         return columns if len(columns) > 1 else columns[0]
 
 
+def _picked(array: Any, numbers: Sequence[int]) -> Any:
+    if _is_numpy(array):
+        return array.take(numbers, axis=0)  # twice as fast as an index
+    return _joined(tuple(array[int(number) : int(number) + 1] for number in numbers))
+
+
+def _is_numpy(array: Any) -> bool:
+    return type(array).__module__.partition(".")[0] == "numpy"
+
+
 def _joined(parts: tuple[Any, ...]) -> Any:
     first = parts[0]
-    if type(first).__module__.partition(".")[0] == "numpy":
+    if _is_numpy(first):
         return importlib.import_module("numpy").concatenate(parts)
     joined = first[:]
     for part in parts[1:]:

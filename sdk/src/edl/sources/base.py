@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import accumulate
+from typing import Any, Protocol, runtime_checkable
 
 from edl.errors import DataError, RecordError
 from edl.master import protocol
@@ -28,6 +30,36 @@ class Source(Protocol):
     def batch(self, blocks: Sequence[Any]) -> Any:
         """Joins blocks to the batch that the loop yields; there is at least one."""
         ...
+
+
+@runtime_checkable
+class RandomAccess(Protocol):
+    """A source that reads any records at once; then an epoch permutes records, not tasks."""
+
+    def pick(self, numbers: Sequence[int]) -> Any:
+        """Returns a block of records, in this order, as `Source.read` does.
+
+        Args:
+            numbers: From 0 to the number of records; through all files in the order of `shape`.
+
+        Raises:
+            RecordError: A record cannot be read; it says the record's number as given here.
+        """
+        ...
+
+
+class FileNumbers:
+    """Numbers of records through all files, and in each of them."""
+
+    def __init__(self, files: Iterable[tuple[str, int]]) -> None:
+        """Takes the name and the number of records of each file."""
+        self._names, sizes = zip(*files)
+        self._ends = list(accumulate(sizes))
+
+    def split(self, number: int) -> tuple[str, int]:
+        """The file that holds a record, and the record's number in it."""
+        place = bisect_right(self._ends, number)
+        return self._names[place], number - (self._ends[place - 1] if place else 0)
 
 
 @dataclass(frozen=True)
@@ -64,10 +96,31 @@ class RecordwiseSource:
         """As in `Source`."""
         return [self._read_record(file, number) for number in range(start, end)]
 
+    def pick(self, numbers: Sequence[int]) -> list[Any]:
+        """As in `RandomAccess`."""
+        return [self._pick_record(int(number)) for number in numbers]
+
     def batch(self, blocks: Sequence[list[Any]]) -> Any:
         """Returns a list of records, or the result of `collate` for it."""
         records = [record for block in blocks for record in block]
         return records if self._collate is None else self._collate(records)
+
+    def locate(self, number: int) -> tuple[str | None, int]:
+        """The file that holds a record, and its number there; sources with files override it."""
+        return None, number
+
+    def read_one(self, file: str | None, number: int) -> Any:
+        """Reads one record as `read` does."""
+        return self._read_record(file, number)
+
+    def _pick_record(self, number: int) -> Any:
+        file, within = self.locate(number)
+        try:
+            return self.read_one(file, within)
+        except RecordError as error:
+            if file is None:
+                raise
+            raise picked_error(number, file, error) from error
 
     def _read_record(self, file: str | None, number: int) -> Any:
         try:
@@ -76,3 +129,11 @@ class RecordwiseSource:
             raise
         except Exception as error:
             raise RecordError(number, error) from error
+
+
+def picked_error(number: int, file: str, error: RecordError) -> RecordError:
+    """The error of a record of a file, with its number through all files."""
+    reason = error.reason if file in error.reason else f"{file}: {error.reason}"
+    picked = RecordError(number, f"record {error.record} of {reason}")
+    picked.transient = error.transient
+    return picked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import weakref
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import IO, Any
 
 from edl.errors import DataError, RecordError, one_line
 from edl.master import protocol
-from edl.sources.base import Collate, Dataset, RecordwiseSource
+from edl.sources.base import Collate, Dataset, FileNumbers, RecordwiseSource
 from edl.sources.files import PathLike, open_by_name
 
 Row = dict[str, str]
@@ -44,6 +45,8 @@ class CsvFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._offsets = array("Q")
+        self._open: IO[bytes] | None = None
+        """The file, once a row was read at random."""
         try:
             with path.open("rb") as file:
                 self.columns = _header(file, path)
@@ -55,6 +58,19 @@ class CsvFile:
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
+
+    def row(self, number: int) -> Row:
+        """Reads one row; the file stays open, as rows that are read at random come one by one.
+
+        Raises:
+            RecordError: As `rows`.
+        """
+        begin = self._offsets[number]
+        if self._open is None:
+            self._open = self.path.open("rb")
+            weakref.finalize(self, self._open.close)
+        self._open.seek(begin)
+        return self._row(number, self._open.read(self._offsets[number + 1] - begin))
 
     def rows(self, start: int, end: int) -> Iterator[Row]:
         """Yields rows [start, end).
@@ -91,6 +107,7 @@ class CsvSource(RecordwiseSource):
     ) -> None:
         super().__init__(collate)
         self._tables, self._convert = tables, convert
+        self._numbers = FileNumbers((name, len(table)) for name, table in tables.items())
 
     def shape(self) -> protocol.Json:
         """As in `Source`."""
@@ -102,6 +119,14 @@ class CsvSource(RecordwiseSource):
         if table is None:
             raise DataError(f"the master knows a file {file!r} that this trainer was not given")
         return [self._convert_row(start + i, row) for i, row in enumerate(table.rows(start, end))]
+
+    def locate(self, number: int) -> tuple[str | None, int]:
+        """As in `RecordwiseSource`."""
+        return self._numbers.split(number)
+
+    def read_one(self, file: str | None, number: int) -> Any:
+        """As in `RecordwiseSource`."""
+        return self._convert_row(number, self._tables[file or ""].row(number))
 
     def _convert_row(self, number: int, row: Row) -> Any:
         if self._convert is None:

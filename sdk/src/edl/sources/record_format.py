@@ -12,6 +12,7 @@ CRC-32 of index and these two numbers (4), 4 bytes of magic.
 from __future__ import annotations
 
 import os
+import secrets
 import struct
 import sys
 import weakref
@@ -40,10 +41,10 @@ class Writer:
 
     def __init__(self, path: PathLike) -> None:
         self._path = Path(path)
-        self._temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
+        self._temporary = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}.tmp")
         self._offsets = array("Q")
         self._place = len(_MAGIC)
-        self._file: IO[bytes] | None = self._temporary.open("wb")
+        self._file: IO[bytes] | None = self._temporary.open("xb")  # follows no link
         self._file.write(_MAGIC)
 
     def write(self, record: bytes) -> int:
@@ -134,7 +135,7 @@ class Reader:
         length = count * _OFFSET_BYTES
         if end != _END or place + length + _FOOTER.size != size:
             raise cut
-        index = os.pread(self._file, length, place)
+        index = os.pread(self._file, length, place)  # not longer than the file
         if zlib.crc32(index + _NUMBERS.pack(place, count)) != crc:
             raise cut
         offsets = array("Q")
@@ -158,7 +159,9 @@ class Reader:
         begin = self._offsets[number]
         last = number + 1 == len(self._offsets)
         end = self._end if last else self._offsets[number + 1]
-        raw = os.pread(self._file, end - begin, begin)
+        # another program may have written the index: a record lies between magic and index
+        within = len(_MAGIC) <= begin <= end <= self._end and end - begin <= _HEAD.size + MAX_BYTES
+        raw = os.pread(self._file, end - begin, begin) if within else b""
         if len(raw) >= _HEAD.size:
             length, crc = _HEAD.unpack_from(raw)
             record = raw[_HEAD.size :]

@@ -21,11 +21,7 @@ def create(job: Mapping[str, Any], config_map: Mapping[str, Any]) -> None:
     Raises:
         EdlError: kubectl is missing, or the cluster refused an object; includes its message.
     """
-    program = shutil.which("kubectl")
-    if program is None:
-        raise EdlError(
-            "kubectl was not found: install it, or drop --apply and use the YAML elsewhere"
-        )
+    program = _program()
     created_job = json.loads(_call([program, "create", "-f", "-", "-o", "json"], job))
     owner = {
         "apiVersion": job["apiVersion"],
@@ -40,6 +36,24 @@ def create(job: Mapping[str, Any], config_map: Mapping[str, Any]) -> None:
         raise EdlError(
             f"the Job was created, but not its ConfigMap: {error}; delete the Job before you try again"
         ) from error
+
+
+def create_one(manifest: Mapping[str, Any]) -> None:
+    """Creates one object.
+
+    Raises:
+        EdlError: As `create`.
+    """
+    _call([_program(), "create", "-f", "-"], manifest)
+
+
+def _program() -> str:
+    program = shutil.which("kubectl")
+    if program is None:
+        raise EdlError(
+            "kubectl was not found: install it, or drop --apply and use the YAML elsewhere"
+        )
+    return program
 
 
 def _call(command: Sequence[str], manifest: Mapping[str, Any]) -> str:

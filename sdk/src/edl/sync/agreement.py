@@ -7,15 +7,21 @@ step and others have not.
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-
-import numpy as np
+from enum import Enum
 
 from edl.master import protocol
-from edl.sync.replica import State
+
+
+class Needs(Enum):
+    """What the members lack that have not the newest state."""
+
+    PROGRESS = "progress"
+    """They have the model."""
+    GRADIENT = "gradient"
+    """They have the model before the newest step, and the others have the gradient of that step."""
+    STATE = "state"
 
 
 @dataclass(frozen=True)
@@ -27,12 +33,14 @@ class StateReport:
     """The newest term in which its state was equal to that of all others; 0: it has no state."""
     step: int = 0
     """Number of steps made."""
-    digest: int = 0
-    """Checksum of its state."""
+    lineage: int = 0
+    """What its state was made of, see `GroupProgress.lineage`; equal for equal states."""
     last_plan: str = ""
     """Plan of its newest step."""
     flight: str = ""
     """Plan of the step that it began and could not complete."""
+    before: int = 0
+    """Its lineage before the newest step, as long as it has the gradient of that step; or 0."""
 
     def json(self) -> protocol.Json:
         """Returns it as it is sent."""
@@ -55,19 +63,10 @@ class Agreement:
     """Rank of the member that has the newest state."""
     receivers: frozenset[int]
     """Ranks of the members that take over its progress and, if needed, its model."""
-    model_needed: bool
-    """Whether any of them has another model; otherwise only progress is sent."""
+    needs: Needs
+    """What they need; all the same, the most that any of them needs."""
     initial: bool
     """Whether no member has a state yet: the source creates the first one."""
-
-
-def digest(state: State) -> int:
-    """Returns a checksum of everything in a state."""
-    checksum = zlib.crc32(json.dumps(state.extra, sort_keys=True).encode())
-    for name in sorted(state.arrays):
-        flat = np.ascontiguousarray(state.arrays[name]).reshape(-1)
-        checksum = zlib.crc32(flat.view(np.uint8).data, checksum)
-    return checksum
 
 
 def agree(reports: Sequence[StateReport]) -> Agreement:
@@ -81,12 +80,24 @@ def agree(reports: Sequence[StateReport]) -> Agreement:
     newest = reports[source]
     if newest.term == 0:
         receivers = frozenset(range(1, len(reports)))
-        return Agreement(0, receivers, model_needed=bool(receivers), initial=True)
+        return Agreement(0, receivers, Needs.STATE, initial=True)
     receivers = frozenset(
         rank for rank, report in enumerate(reports) if _progress_id(report) != _progress_id(newest)
     )
-    model_needed = any(_model_id(report) != _model_id(newest) for report in reports)
-    return Agreement(source, receivers, model_needed, initial=False)
+    lacking = [report for report in reports if _model_id(report) != _model_id(newest)]
+    holders = [report for rank, report in enumerate(reports) if rank not in receivers]
+    needs = Needs.STATE if lacking else Needs.PROGRESS
+    if lacking and all(_lacks_only_gradient(report, holders) for report in lacking):
+        needs = Needs.GRADIENT if len(lacking) == len(receivers) else Needs.STATE
+    return Agreement(source, receivers, needs, initial=False)
+
+
+def _lacks_only_gradient(own: StateReport, holders: Sequence[StateReport]) -> bool:
+    """Whether a member has the state before the newest step, whose gradient all holders have."""
+    return own.lineage > 0 and all(
+        own.term == holder.term and own.lineage == holder.before and is_one_step_behind(own, holder)
+        for holder in holders
+    )
 
 
 def is_one_step_behind(own: StateReport, chosen: StateReport) -> bool:
@@ -99,8 +110,8 @@ def _age(report: StateReport) -> tuple[int, int]:
 
 
 def _progress_id(report: StateReport) -> tuple[int, int, int]:
-    return report.term, report.step, report.digest
+    return report.term, report.step, report.lineage
 
 
 def _model_id(report: StateReport) -> tuple[bool, int, int]:
-    return report.term > 0, report.step, report.digest
+    return report.term > 0, report.step, report.lineage

@@ -36,6 +36,7 @@ def train(
     micro_batches: int = 8,
     epochs: int = 1,
     shuffle_seed: int | None = None,
+    shuffle: str = "records",
     task_records: int | None = None,
     constant_batch: bool = True,
     code: Mapping[str, str] | None = None,
@@ -56,10 +57,10 @@ def train(
         replica: This trainer's copy of the model.
         dataset: From `edl.from_arrays` or a similar function; the same in all trainers.
         batch_size: Records of a step, of all members together.
-        micro_batches: Number of parts into which a step's records are cut; also the largest number
-            of trainers that can share a step. Gradients are computed part by part.
+        micro_batches: Parts of a step, computed one by one; the most trainers that can share it.
         epochs: How often each record is trained on.
-        shuffle_seed: Orders tasks differently in each epoch; None keeps their order.
+        shuffle_seed: Orders records differently in each epoch; None keeps their order.
+        shuffle: As in `edl.batches`.
         task_records: Records that are leased and acknowledged together.
         constant_batch: If False, each member computes one micro-batch per step, and the learning
             rate is multiplied by members / micro_batches.
@@ -86,23 +87,24 @@ def train(
     batches = (batch_size, micro_batches, constant_batch)
     saving = (None if checkpoints is None else Path(checkpoints), checkpoint_steps)
     options = SyncOptions(*batches, dict(code or {}), *saving, on_nan, seed, on_step, between)
-    return _run(replica, dataset, options, (epochs, shuffle_seed, task_records), member)
+    return _run(replica, dataset, options, (epochs, shuffle_seed, shuffle, task_records), member)
 
 
 def _run(
     replica: Replica,
     dataset: Dataset,
     options: SyncOptions,
-    schedule: tuple[int, int | None, int | None],
+    schedule: tuple[int, int | None, str, int | None],
     member: Session | None,
 ) -> SyncResult:
-    """Trains as `train` does; `schedule` holds its epochs, shuffle seed and records of a task."""
-    epochs, shuffle_seed, task_records = schedule
+    """Trains as `train` does; `schedule` holds its epochs, seed, shuffle and a task's records."""
+    epochs, shuffle_seed, shuffle, task_records = schedule
     description = describe(
         dataset,
         options.batch_size,
         epochs=epochs,
         shuffle_seed=shuffle_seed,
+        shuffle=shuffle,
         task_records=task_records,
         overlap=True,  # there is one consumer: order is kept, and no epoch's end is waited for
     )

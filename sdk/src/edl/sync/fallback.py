@@ -42,7 +42,7 @@ def load_newest_checkpoint(member: GroupMember, after: int = -1) -> bool:
     """
     folder = member.options.checkpoints
     try:
-        checkpoint = None if folder is None else newest(folder, after)
+        checkpoint = None if folder is None else newest(folder, after, member.session.job)
         if checkpoint is None:
             return False
         state, about = checkpoint
@@ -92,13 +92,14 @@ def fall_back(member: GroupMember, names: Collection[str]) -> Fallback:
 def report_rollback(member: GroupMember, fallback: Fallback) -> None:
     """Reports to the master the acknowledged records that are not in the model any more.
 
-    Records that were reported before stay missing and are not reported again. The event's name
+    For a model of which the position in the data is not known: nothing is trained again. Records that were reported before stay missing and are not reported again. The event's name
     makes a second report of the same loss harmless.
     """
     status = member.status()
     dataset = status.get("datasets", {}).get(member.dataset.name, {})
     lost = int(dataset.get("done_records", 0)) - member.progress.records
     lost -= int(status.get("setbacks", {}).get("records", 0))
+    lost += int(dataset.get("redone_records", 0))  # setbacks, too, but made good
     if lost <= 0:
         return
     steps = -(-lost // member.options.batch_size)

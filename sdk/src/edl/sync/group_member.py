@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
 
 from edl.errors import MasterError, Refused, RoundOver, Unavailable
 from edl.master import protocol
@@ -12,6 +16,7 @@ from edl.master.heartbeat import is_replaced
 from edl.master.rendezvous import Rendezvous
 from edl.master.session import Session
 from edl.sources.base import Dataset
+from edl.sources.leased_records import LeasedRecords
 from edl.sync.group_progress import GroupProgress
 from edl.sync.group_session import CheckpointPermit
 from edl.sync.leader import Leader, is_behind
@@ -22,6 +27,20 @@ from edl.sync.saving import CheckpointWriter
 log = logging.getLogger("edl")
 
 _LEAVE_S = 0.3
+FIRST_STEP_S = 900.0
+"""How long the first step of a process may take; a limit, as it might hang instead."""
+
+
+@dataclass(frozen=True)
+class KeptStep:
+    """A step that a member has made and whose gradient it can give to one that has not."""
+
+    lineage: int
+    """Of the state after it."""
+    before: int
+    """Of the state before it."""
+    scale: float
+    """What the learning rate was multiplied by."""
 
 
 class GroupMember:
@@ -59,11 +78,22 @@ class GroupMember:
         """The round that this trainer takes part in, or is about to."""
         self.leader: Leader | None = None
         """Leases records as long as this trainer leads; None otherwise."""
+        self.buffer = np.zeros(0, np.float32)
+        """The gradient of a step, and the step's flags behind it."""
+        self.kept_step: KeptStep | None = None
+        """The newest step, as long as `buffer` has its gradient."""
         self.is_last = True
         """Whether no other member could lead after this trainer."""
+        self._has_computed = False
+        self._renewed_at = 0
+        """Tasks in the position below which it is not renewed: the master could not, last time."""
         self._description, self._on_stop = description, on_stop
         folder = options.checkpoints
         self._checkpoint_writer = None if folder is None else CheckpointWriter(folder)
+
+    def leased_records(self) -> LeasedRecords:
+        """Reads records of the data set, for one reader."""
+        return LeasedRecords(self.dataset.source, self._description)
 
     def close(self) -> None:
         """Waits for a checkpoint under way, and ends this member's leadership."""
@@ -76,11 +106,14 @@ class GroupMember:
 
     # -- leadership --------------------------------------------------------------------------
 
-    def start_term(self, after: int) -> bool:
+    def start_term(self, after: int, event: str = "", reason: str = "") -> bool:
         """Makes this member the leader and begins the next term.
 
         Args:
             after: The newest term in which the members' state was trained.
+            event: Names the loss of a newer state, or the restoration of a checkpoint: the data is
+                set back to what the state contains; "" leaves the data as it is.
+            reason: Of the event, in one line.
 
         Returns:
             Whether the master accepted: False if there is a newer state. Then at most leases are gone
@@ -90,7 +123,7 @@ class GroupMember:
             RoundOver: The round is over: this member stood still, or the master is away.
         """
         try:
-            leader = self._start_term(after)
+            leader = self._start_term(after, self._target(event, reason))
         except Refused as error:
             if is_behind(error):
                 return False
@@ -102,8 +135,37 @@ class GroupMember:
         self.progress.term = leader.session.term
         return True
 
-    def _start_term(self, after: int) -> Leader:
-        if self.leader is not None and self.leader.replaced:
+    def _target(self, event: str, reason: str) -> protocol.Json | None:
+        """Where the data is set back to; None where that is not known, or not needed."""
+        data = self.progress.data
+        if not event or not data.is_known:
+            return None
+        about = {"event": event, "reason": reason, "version": self.progress.step}
+        return {**about, **data.target()}
+
+    def renew_position(self, *, at: int = 0) -> bool:
+        """Continues from the ledger's position of now, if this member leads.
+
+        Args:
+            at: Only if more tasks are listed than this.
+
+        Returns:
+            Whether the position is another.
+        """
+        data = self.progress.data
+        if self.leader is None or len(data.tasks) < max(at, self._renewed_at):
+            return False
+        try:
+            data.renew(self.session.control().position(self.dataset.name, data.tasks))
+        except (MasterError, LookupError) as error:
+            log.info("the position in the data stays that of before: %s", error)
+            self._renewed_at = 2 * max(at, len(data.tasks))
+            return False
+        self._renewed_at = 0
+        return True
+
+    def _start_term(self, after: int, target: protocol.Json | None) -> Leader:
+        if self.leader is not None and (self.leader.replaced or target is not None):
             self.drop_leadership()
         if self.leader is not None:
             try:
@@ -125,6 +187,7 @@ class GroupMember:
                 batch_size=self.options.batch_size,
                 on_stop=self._on_stop,
                 is_round_over=self._is_round_over,
+                target=target,
             )
         return self.leader
 
@@ -164,6 +227,22 @@ class GroupMember:
             permit = CheckpointPermit(self.leader.session)
             state, position = self.replica.state(), self.progress.position_json()
             self._checkpoint_writer.save(state, position, permit, wait=wait)
+
+    @contextlib.contextmanager
+    def computing(self) -> Iterator[None]:
+        """A context for the computation of a step: the first one may compile for minutes.
+
+        The others wait then, and do not drop this member for as long as `FIRST_STEP_S`.
+        """
+        if self._has_computed:
+            yield
+            return
+        self.rendezvous.busy(now=True, most_s=FIRST_STEP_S)
+        try:
+            yield
+        finally:
+            self.rendezvous.busy(now=False)
+        self._has_computed = True
 
     def report_step(self, step: SyncStep) -> None:
         """Calls the program's callbacks after a step."""

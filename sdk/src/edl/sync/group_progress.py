@@ -7,14 +7,19 @@ missing in the model.
 
 from __future__ import annotations
 
+import hashlib
 import math
+import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from edl.master import protocol
 from edl.master.leases import LeaseTable, Portion
 from edl.sync.agreement import StateReport
+from edl.sync.data_position import DataPosition
 from edl.sync.plans import Plan
+
+_LINEAGE_BITS = 62
 
 
 class GroupProgress:
@@ -27,7 +32,13 @@ class GroupProgress:
         self.step = 0
         """Number of steps made."""
         self.records = 0
+        self.data = DataPosition()
+        """Which records the model contains, those of the newest step too."""
         self.skipped = 0
+        self.lineage = 0
+        """What the state was made of: a random number for its origin, and each step with the round
+        in which it was made. Members with the same lineage have the same state, as all apply the
+        same gradient; so no state is read to compare it."""
         self.last_plan = ""
         """Plan of the newest step."""
         self.metrics: dict[str, float] = {}
@@ -43,19 +54,38 @@ class GroupProgress:
         self._last_settled: set[str] = set()
         """Tasks sent as settled the last time, which some members may not have received."""
 
-    def state_report(self, trainer: str, digest: int) -> StateReport:
-        """Returns this member's report for the start of a round."""
-        flight = "" if self.flight is None else self.flight.name
-        return StateReport(trainer, self.term, self.step, digest, self.last_plan, flight)
+    def state_report(self, trainer: str, before: int = 0) -> StateReport:
+        """Returns this member's report for the start of a round.
 
-    def advance(self, metrics: Mapping[str, float], *, skipped: bool = False) -> None:
-        """Records that the step in flight was made by this member."""
+        Args:
+            trainer: Its name.
+            before: The lineage before the newest step, if this member has that step's gradient.
+        """
+        flight = "" if self.flight is None else self.flight.name
+        lineage = self.lineage if self.term else 0
+        return StateReport(
+            trainer, self.term, self.step, lineage, self.last_plan, flight, before=before
+        )
+
+    def start_lineage(self) -> None:
+        """Records that the state is a new one, if it is not known of what it was made."""
+        self.lineage = self.lineage or 1 + secrets.randbits(_LINEAGE_BITS)
+
+    def advance(
+        self, metrics: Mapping[str, float], *, round_number: int = 0, skipped: bool = False
+    ) -> None:
+        """Records that the step in flight was made by this member, in that round."""
         plan = self.flight
         if plan is None:
             return
         self.commit()
         self.step += 1
+        made = f"{self.lineage} {round_number} {plan.name} {skipped:d}".encode()
+        self.lineage = 1 + int.from_bytes(hashlib.sha256(made).digest(), "big") % (
+            1 << _LINEAGE_BITS
+        )
         self.records += plan.size
+        self.data.train(plan.spans)
         self.skipped += skipped
         self.skipped_in_a_row = self.skipped_in_a_row + 1 if skipped else 0
         self.last_plan, self.metrics = plan.name, dict(metrics)
@@ -103,21 +133,26 @@ class GroupProgress:
             "skipped": self.skipped,
             "in_a_row": self.skipped_in_a_row,
             "made": self.last_plan,
+            "lineage": self.lineage,
             "metrics": self.metrics,
+            "data": self.data.dump(),
         }
 
     def load(self, state: protocol.Json) -> None:
         """Loads what another member dumped; the lease table stays the same object."""
         self.load_position(state)
+        self.data.load(state.get("data"))
         self.lease_table.load(state["book"])
         self.flight = self._pending = None
         self._last_settled = set()
 
     def load_position(self, state: Mapping[str, Any]) -> None:
-        """Loads what `position_json` returned; the lease table does not change."""
+        """Loads what `position_json` returned, but not the data's position nor the lease table."""
         self.step, self.records = int(state["step"]), int(state["records"])
         self.skipped, self.skipped_in_a_row = int(state["skipped"]), int(state["in_a_row"])
         self.last_plan, self.metrics = str(state["made"]), dict(state["metrics"])
+        self.lineage = int(state.get("lineage", 0))  # checkpoints of older releases have none
+        self.start_lineage()
 
     def settle(self, tasks: Iterable[str]) -> None:
         """Stops tracking tasks that the leader sent as settled."""

@@ -109,6 +109,25 @@ class GroupSession:
             self._session.retry_while_away(lambda: call_joined(self, call, self._dataset, after))
         )
 
+    def rewind(self, target: protocol.Json) -> protocol.Json:
+        """Sets the data back to what the model contains, and forgets all leases of before.
+
+        Args:
+            target: The fields of the call, without those that this session knows.
+
+        Returns:
+            The master's answer.
+
+        Raises:
+            Refused: It is not a position of this data set, or another member leads.
+        """
+        call, fields = self._session.control().rewind, {**target, "term": self.term}
+        answer = self._session.retry_while_away(
+            lambda: call_joined(self, call, self._dataset, fields)
+        )
+        self.lease_table.rewind(self._dataset, int(answer.get("base", 0)))
+        return answer
+
     def confirm(self) -> None:
         """Asks the master whether this member still leads, and removes lost leases.
 

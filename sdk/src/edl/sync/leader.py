@@ -38,6 +38,7 @@ class Leader(Loop):
         batch_size: int,
         on_stop: Callable[[], None],
         is_round_over: Callable[[], bool],
+        target: protocol.Json | None = None,
     ) -> None:
         """Joins at the master in the group's name.
 
@@ -50,6 +51,7 @@ class Leader(Loop):
             batch_size: Records of a step.
             on_stop: Called on any thread when the master stops the job.
             is_round_over: Called while the master is away.
+            target: Where the data is set back to, before anything is leased; None leaves it.
 
         Raises:
             Refused: The model lacks acknowledged records: see `is_behind`.
@@ -60,9 +62,13 @@ class Leader(Loop):
         self.session = GroupSession(settings, lease_table, dataset, after, is_round_over)
         self.replaced = False
         """Whether another member leads by now."""
+        self.has_rewound = False
+        """Whether the data was set back to the target."""
         try:
             self.session.describe(description)
             self.session.join()
+            if target is not None:
+                self._rewind_data(target)
         except MasterError:
             self.session.abandon()
             raise
@@ -75,6 +81,18 @@ class Leader(Loop):
             self.session, self._lease_queue, dataset, "training", is_full_enough
         )
         self._fetcher.start()
+
+    def _rewind_data(self, target: protocol.Json) -> None:
+        """Sets the data back; a master that cannot has the loss reported instead."""
+        try:
+            answer = self.session.rewind(target)
+        except Refused as error:
+            if is_replaced(error):
+                raise
+            log.warning("the data is not set back with the model: %s", error)
+            return
+        self.has_rewound = True
+        log.info("the data is set back with the model: %s records again", answer.get("records"))
 
     def plan(self, records: int, wait_s: float) -> Plan | None:
         """Plans the next step; the plan is empty if records are missing, None at the end.

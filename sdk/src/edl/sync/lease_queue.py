@@ -65,7 +65,7 @@ class LeaseQueue(LeaseSink):
         # a task that was lost and is leased again has a new lease; the old one is removed
         is_active = self._lease_table.is_active
         known = set(self._leases)
-        new = [lease for lease in leases if lease not in known]
+        new = [lease for lease in leases if lease not in known and is_active(lease)]
         self._leases = [*filter(is_active, self._leases), *new]
         tasks = [(lease, start) for lease, start in self._tasks if is_active(lease)]
         self._tasks = deque([*tasks, *((lease, lease.start) for lease in new)])

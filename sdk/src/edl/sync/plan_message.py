@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from edl.master import protocol
 from edl.master.protocol import Lease
 from edl.sync.plans import Plan, Span
 
@@ -23,9 +24,17 @@ class PlanMessage:
     """Tasks that members need not track any longer."""
     over: bool = False
     """Whether all records were trained."""
+    data: protocol.Json | None = None
+    """The position in the data, where the leader has renewed it."""
 
 
-def encode(plans: Sequence[Plan], settled: Sequence[str], *, over: bool) -> bytes:
+def encode(
+    plans: Sequence[Plan],
+    settled: Sequence[str],
+    *,
+    over: bool,
+    data: protocol.Json | None = None,
+) -> bytes:
     """Encodes a message; each lease is written once, plans refer to it by index."""
     leases: dict[Lease, int] = {}
     packed_plans = [
@@ -40,6 +49,7 @@ def encode(plans: Sequence[Plan], settled: Sequence[str], *, over: bool) -> byte
         "leases": [vars(lease) for lease in leases],  # `asdict` copies deeply, at every step
         "settled": list(settled),
         "over": over,
+        **({} if data is None else {"data": data}),
     }
     return json.dumps(body, separators=(",", ":")).encode()
 
@@ -52,4 +62,4 @@ def decode(raw: bytes) -> PlanMessage:
         Plan(name, tuple(Span(leases[index], start, count) for index, start, count in spans))
         for name, spans in body["plans"]
     )
-    return PlanMessage(plans, tuple(body["settled"]), body["over"])
+    return PlanMessage(plans, tuple(body["settled"]), body["over"], body.get("data"))

@@ -19,12 +19,13 @@ from edl.master import protocol
 from edl.master.heartbeat import is_replaced
 from edl.master.protocol import Round
 from edl.sync import plan_message, step_flags
-from edl.sync.group_member import GroupMember
+from edl.sync.data_position import RENEWED_AT
+from edl.sync.group_member import GroupMember, KeptStep
 from edl.sync.options import SyncStep
 from edl.sync.plans import Assignment, Plan, assigned_indices, micro_size, split
 from edl.sync.replica import Micro
 from edl.sync.round_start import RoundStart, encode_json
-from edl.sync.step_flags import StepFlags
+from edl.sync.step_flags import StepFlags, is_finite
 from edl.sync.step_reader import StepReader, UnreadableTask
 
 log = logging.getLogger("edl")
@@ -52,8 +53,7 @@ class RoundRunner:
         self._plans: deque[Plan] = deque()
         self._min_plans = 0
         """Plans are requested when this many are left; the same in all members."""
-        self._reader = StepReader(member.dataset.source)
-        self._buffer = np.zeros(0, np.float32)
+        self._reader = StepReader(member.leased_records())
         self._metric_names: list[str] = []
         self._micro_size = micro_size(self._options.batch_size, self._options.micro_batches)
         self._exchange_s = 0.0
@@ -96,6 +96,8 @@ class RoundRunner:
         for plan in message.plans:
             self._plans.append(plan)
             self._reader.request(plan, self._assigned(plan))
+        if message.data is not None and self._member.leader is None:
+            self._progress.data.load(message.data)
         self._min_plans = _MIN_PLANS if message.plans else 0
         if self._plans:
             return True
@@ -134,18 +136,20 @@ class RoundRunner:
         size = self._options.batch_size if constant else self._micro_size * self._round.world_size
         if leader.replaced:
             raise RoundOver("another member leads by now")
+        data = self._progress.data.dump() if self._member.renew_position(at=RENEWED_AT) else None
         try:
             while len(plans) < plan_message.STEPS:
                 plan = leader.plan(size, 0.0 if plans else wait_s)
                 if plan is None or not plan.spans:
                     over = plan is None and not plans
-                    return plan_message.encode(plans, self._progress.newly_settled(), over=over)
+                    settled = self._progress.newly_settled()
+                    return plan_message.encode(plans, settled, over=over, data=data)
                 plans.append(plan)
         except Refused as error:
             if is_replaced(error):
                 raise RoundOver("another member leads by now") from error
             raise
-        return plan_message.encode(plans, self._progress.newly_settled(), over=False)
+        return plan_message.encode(plans, self._progress.newly_settled(), over=False, data=data)
 
     def _assigned(self, plan: Plan) -> Assignment:
         """Returns the micro-batches that this member computes."""
@@ -158,13 +162,16 @@ class RoundRunner:
         self._exchange_s = 0.0
         records = self._reader.wait_for(plan)
         self._progress.flight = plan
-        flags, problem = self._compute(plan, records)
+        with self._member.computing():
+            flags, problem = self._compute(plan, records)
         flags.switch, flags.leaving = float(self._wants_new_round), float(self._is_leaving)
         self._sum_gradients(flags)
         if flags.unreadable:
             self._fail_unreadable_tasks(records)
         elif flags.nan:
-            self._handle_non_finite_loss(problem)
+            self._skip_or_fail(problem)
+        elif not is_finite(self._gradient):
+            self._skip_or_fail(self._gradient_problem())
         else:
             self._apply()
             self._complete_step(flags, skipped=False)
@@ -191,31 +198,56 @@ class RoundRunner:
 
     def _sum_gradients(self, flags: StepFlags) -> None:
         """Sums the gradient, and the flags and metrics behind it, over all members."""
+        size, member = self._replica.size, self._member
+        self._ring.check()  # the gradient of the step before may be needed for a member that lacks it
+        member.kept_step = None
+        if len(member.buffer) != size + step_flags.SIZE:
+            member.buffer = np.empty(size + step_flags.SIZE, np.float32)
+        if flags.unreadable or flags.nan:
+            self._gradient[:] = 0
+        else:
+            self._replica.read_gradient(self._gradient)
         if self._round.world_size == 1:
             return
-        size = self._replica.size
-        if len(self._buffer) != size + step_flags.SIZE:
-            self._buffer = np.empty(size + step_flags.SIZE, np.float32)
-        if flags.unreadable or flags.nan:
-            self._buffer[:size] = 0
-        else:
-            self._replica.read_gradient(self._buffer[:size])
-        flags.write(self._buffer[size:])
-        self._timed(self._ring.all_reduce, self._buffer)
-        flags.read(self._buffer[size:], self._metric_names)
+        flags.write(member.buffer[size:])
+        self._timed(self._ring.all_reduce, member.buffer)
+        flags.read(member.buffer[size:], self._metric_names)
+        if not flags.same_names:
+            payloads = self._timed(self._ring.gather, encode_json(flags.metrics))
+            flags.metrics = step_flags.sum_by_name(map(json.loads, payloads))
+
+    @property
+    def _gradient(self) -> np.ndarray:
+        """The sum of all members' gradients, the same bits in all of them."""
+        return self._member.buffer[: self._replica.size]
+
+    def _gradient_problem(self) -> str:
+        """Returns what is wrong with this member's own gradient, where their sum is not finite."""
+        own = np.empty(self._replica.size, np.float32)
+        self._replica.read_gradient(own)
+        return "" if is_finite(own) else "the loss is finite, but its gradient is NaN or infinite"
 
     def _apply(self) -> None:
         world_size = self._round.world_size
         if world_size > 1:
-            self._replica.write_gradient(self._buffer[: self._replica.size])
-        constant = self._options.constant_batch
-        self._replica.step(1.0 if constant else world_size / self._options.micro_batches)
+            self._replica.write_gradient(self._gradient)
+        self._replica.step(self._scale)
+
+    @property
+    def _scale(self) -> float:
+        """What the learning rate of a step is multiplied by."""
+        if self._options.constant_batch:
+            return 1.0
+        return self._round.world_size / self._options.micro_batches
 
     def _complete_step(self, flags: StepFlags, *, skipped: bool) -> None:
         """Records that this member has made the step, and that all have made the one before."""
         plan, progress = self._plans.popleft(), self._progress
         self._member.commit()
-        progress.advance(flags.metrics, skipped=skipped)
+        before = progress.lineage
+        progress.advance(flags.metrics, round_number=self._round.number, skipped=skipped)
+        if not skipped and self._round.world_size > 1:
+            self._member.kept_step = KeptStep(progress.lineage, before, self._scale)
         now_s = clock.monotonic_s()
         seconds, self._ended_s = now_s - self._ended_s, now_s
         interval = self._options.checkpoint_steps
@@ -235,13 +267,14 @@ class RoundRunner:
             )
         )
 
-    def _handle_non_finite_loss(self, problem: str) -> None:
-        """Fails the job or skips the step, after a member's loss was NaN or infinite."""
+    def _skip_or_fail(self, problem: str) -> None:
+        """Fails the job or skips the step, after a loss or the gradient was NaN or infinite."""
         self._replica.clear()
         trainer = self._round.members[self._round.rank].trainer
         payloads = self._ring.gather(f"{trainer}: {problem}".encode() if problem else b"")
         step = self._progress.step + 1
-        text = f"step {step}: " + "; ".join(payload.decode() for payload in payloads if payload)
+        problems = [payload.decode() for payload in payloads if payload]
+        text = f"step {step}: " + ("; ".join(problems) or "the sum of all gradients is infinite")
         if self._options.on_nan == "fail":
             self._fail_job(
                 f"{text}: the job fails (on_nan=skip would leave such steps out; a smaller "
@@ -269,18 +302,25 @@ class RoundRunner:
         if isinstance(records, UnreadableTask):
             lease, reason = records.lease, records.reason
             problem = {"task": lease.task, "why": reason, "record": records.record}
+            if records.transient:
+                problem["transient"] = True
         lease_table = self._progress.lease_table
         failures = [json.loads(payload) for payload in self._ring.gather(encode_json(problem))]
         leases = {lease.task: lease for lease, _ in lease_table.leases()}
         for failure in failures:
             if failure and failure["task"] in leases:
                 log.warning("task %s failed: %s", failure["task"], failure["why"])
-                lease_table.fail(leases[failure["task"]], failure["why"], failure["record"])
+                lease_table.fail(
+                    leases[failure["task"]],
+                    failure["why"],
+                    failure["record"],
+                    transient=failure.get("transient") is True,
+                )
         self._member.commit()
         self._progress.flight = None
         self._plans.clear()
         self._reader.close(_CLOSE_S)
-        self._reader = StepReader(self._member.dataset.source)
+        self._reader = StepReader(self._member.leased_records())
         if self._member.leader is not None:
             self._member.leader.rewind()
             self._member.leader.report_ready()

@@ -12,7 +12,7 @@ from edl.collective import Ring
 from edl.errors import RoundOver
 from edl.master import protocol
 from edl.master.protocol import Round
-from edl.sync.agreement import Agreement, StateReport, agree, digest, is_one_step_behind
+from edl.sync.agreement import Agreement, Needs, StateReport, agree, is_one_step_behind
 from edl.sync.fallback import fall_back, load_newest_checkpoint, report_rollback
 from edl.sync.group_member import GroupMember
 from edl.sync.replica import State
@@ -43,28 +43,36 @@ class RoundStart:
 
     def _agree_on_state(self) -> None:
         progress, name = self._progress, self._round.members[self._round.rank].trainer
-        own = progress.state_report(name, digest(self._replica.state()) if progress.term else 0)
+        kept = self._member.kept_step
+        is_kept = kept is not None and kept.lineage == progress.lineage
+        own = progress.state_report(name, kept.before if kept is not None and is_kept else 0)
         payloads = self._ring.gather(encode_json(own.json()))
         reports = [StateReport.from_json(json.loads(payload)) for payload in payloads]
         agreement = agree(reports)
         if agreement.initial and self._round.rank == agreement.source:
             load_newest_checkpoint(self._member)
+            progress.start_lineage()
         if agreement.receivers:
             self._transfer_state(agreement, own, reports[agreement.source])
         self._ring.barrier()
 
     def _transfer_state(self, agreement: Agreement, own: StateReport, chosen: StateReport) -> None:
-        """Broadcasts the source's progress and, if needed, model; receivers load what is sent."""
-        if self._round.rank == agreement.source:
-            arrays, about = self._dump_state() if agreement.model_needed else self._dump_progress()
-            self._ring.broadcast(arrays, encode_json(about), agreement.source)
-            return
-        raw, arrays = self._ring.receive(agreement.source)
-        if self._round.rank not in agreement.receivers:
+        """Sends what the receivers need, each from the member before it; they load it."""
+        receivers = agreement.receivers
+        is_receiver = self._round.rank in receivers
+        arrays: list[np.ndarray] = []
+        about: protocol.Json = {}
+        if not is_receiver and (self._round.rank + 1) % self._round.world_size in receivers:
+            arrays, about = self._dump(agreement.needs)
+        raw, arrays = self._ring.hand_over(arrays, encode_json(about), receivers)
+        if not is_receiver:
             return
         about = json.loads(raw)
-        if agreement.model_needed:
+        if agreement.needs is Needs.STATE:
             self._load_state(about, arrays)
+        elif agreement.needs is Needs.GRADIENT:
+            self._replica.write_gradient(arrays[0])
+            self._replica.step(about["scale"])
         if self._member.leader is not None and is_one_step_behind(own, chosen):
             # the leader's lease table is newer than that of the source
             self._progress.advance(about["metrics"])
@@ -73,33 +81,39 @@ class RoundStart:
             self._member.drop_leadership()
             self._progress.load(about)
         self._progress.term = chosen.term
-        log.info("took the state of step %d over from %s", self._progress.step, chosen.trainer)
+        what, step = agreement.needs.value, self._progress.step
+        log.info("took the %s of step %d over, which %s has", what, step, chosen.trainer)
 
     def _start_term(self) -> None:
         """Begins a term as leader.
 
         If the state lacks acknowledged records, all members continue from a checkpoint, or from
-        their own state and report the loss.
+        their own state, and the data is set back to it.
         """
-        member, from_checkpoint = self._member, False
-        if not member.start_term(self._progress.term):
+        member, progress, from_checkpoint = self._member, self._progress, False
+        restored = "" if progress.term or not progress.step else "restored"
+        if not member.start_term(progress.term, restored, "a checkpoint was restored"):
             fallback = fall_back(member, [entry.trainer for entry in self._round.members])
             from_checkpoint = fallback.from_checkpoint
-            if not member.start_term(fallback.term):
+            if not member.start_term(fallback.term, f"term-{fallback.term}", fallback.reason):
                 raise RoundOver("others train on")
-            report_rollback(member, fallback)
+            if member.leader is None or not member.leader.has_rewound:
+                report_rollback(member, fallback)
+        member.renew_position()
         if self._round.world_size > 1:
             arrays, about = self._dump_state() if from_checkpoint else ([], {})
-            self._ring.broadcast(arrays, encode_json({**about, "term": self._progress.term}), 0)
+            about |= {"term": progress.term, "data": progress.data.dump()}
+            self._ring.broadcast(arrays, encode_json(about), 0)
 
     def _receive_term(self) -> None:
-        """Receives the term from the leader, and the checkpoint's state if there is one."""
+        """Receives the leader's term and position, and the checkpoint's state if there is one."""
         self._member.drop_leadership()
         raw, arrays = self._ring.receive(0)
         about = json.loads(raw)
         if "names" in about:
             self._load_state(about, arrays)
             self._progress.load(about)
+        self._progress.data.load(about["data"])
         self._progress.term = about["term"]
 
     def _dump_state(self) -> tuple[list[np.ndarray], protocol.Json]:
@@ -108,8 +122,14 @@ class RoundStart:
         about = {**self._progress.dump(), "extra": state.extra, "names": list(state.arrays)}
         return [np.asarray(array, order="C") for array in state.arrays.values()], about
 
-    def _dump_progress(self) -> tuple[list[np.ndarray], protocol.Json]:
-        """Returns the group's progress, for members that have the model."""
+    def _dump(self, needs: Needs) -> tuple[list[np.ndarray], protocol.Json]:
+        """Returns what other members need, and the group's progress."""
+        kept = self._member.kept_step
+        if needs is Needs.STATE:
+            return self._dump_state()
+        if needs is Needs.GRADIENT and kept is not None:
+            gradient = self._member.buffer[: self._replica.size]
+            return [gradient], {**self._progress.dump(), "scale": kept.scale}
         return [], self._progress.dump()
 
     def _load_state(self, about: protocol.Json, arrays: Sequence[np.ndarray]) -> None:

@@ -16,6 +16,8 @@ import numpy as np
 from edl.data.checkpoints import Checkpoint, latest_checkpoint, save_checkpoint
 from edl.errors import CheckpointError, EdlError, one_line
 from edl.master import protocol
+from edl.master.leases import LeaseTable
+from edl.sync.group_progress import GroupProgress
 from edl.sync.group_session import CheckpointPermit
 from edl.sync.replica import State
 
@@ -79,25 +81,30 @@ class CheckpointWriter:
             permit.close()
 
 
-def newest(folder: Path, after: int = -1) -> tuple[State, protocol.Json] | None:
+def newest(folder: Path, after: int = -1, job: str = "") -> tuple[State, protocol.Json] | None:
     """Reads the newest complete checkpoint of a folder: the state and the group's progress.
 
     Args:
         folder: Of checkpoints.
         after: Only checkpoints of a later step count.
+        job: The name of this job: the position in the data of another job's does not count.
 
     Raises:
         CheckpointError: It is not a checkpoint of a synchronous job.
     """
     checkpoint = latest_checkpoint(folder)
-    return None if checkpoint is None or checkpoint.step <= after else _read(checkpoint)
+    if checkpoint is None or checkpoint.step <= after:
+        return None
+    state, about = _read(checkpoint)
+    return state, about if checkpoint.job == job else {**about, "data": None}
 
 
 def _read(checkpoint: Checkpoint) -> tuple[State, protocol.Json]:
     try:
         about = json.loads((checkpoint.path / _ABOUT).read_bytes())
+        GroupProgress().load({**about, "book": LeaseTable().dump()})  # names what is damaged
         return State(checkpoint.arrays(), about.pop("extra")), about
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, AttributeError) as error:
         raise CheckpointError(
             f"{checkpoint.path} is not a checkpoint of a synchronous job ({one_line(error)}): name "
             "another folder, or remove it"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from edl.master import protocol
 from edl.sync.options import SyncOptions
 
-PROTOCOL = "protocol 2"
+PROTOCOL = "protocol 3"
 """Grows with each change of what members send each other: versions cannot train together."""
 _MOST_CODE = 300
 """Longest entry of the code that the master accepts, in characters."""
@@ -30,6 +30,7 @@ def shared_code(
         "gradient": f"{size} numbers",
         "batch": batch,
         "data": _describe_dataset(dataset, description),
+        **_describe_order(description),
         **options.code,
     }
 
@@ -41,3 +42,9 @@ def _describe_dataset(name: str, description: protocol.Json) -> str:
     keys = ("task_records", "epochs", "shuffle_seed")
     options = ", ".join(f"{key} {description[key]}" for key in keys)
     return f"{name} of {records} records, {options}"[:_MOST_CODE]
+
+
+def _describe_order(description: protocol.Json) -> dict[str, str]:
+    """Describes how records are ordered; an entry of its own, as messages show parts of long ones."""
+    order = description.get("record_order")
+    return {} if order is None else {"order": str(order)[:_MOST_CODE]}

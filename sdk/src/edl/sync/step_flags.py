@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from edl.errors import DataError
 
-if TYPE_CHECKING:
-    import numpy as np
-
 _METRICS = 16
 _FLAGS = 4
-SIZE = _FLAGS + _METRICS
+_HASHES, _HASH_BITS = 5, 6
+"""Sums of squares of six bits are exact in float32 for 4 096 members."""
+_NAMES = 1 + 2 * _HASHES
+SIZE = _FLAGS + _NAMES + _METRICS
 """Number of float32 values behind the gradient."""
+
+
+def is_finite(flat: np.ndarray) -> bool:
+    """Whether all numbers are finite; reads an array of float32 once, where they are.
+
+    Args:
+        flat: One axis, any length.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = float(
+            np.dot(flat, flat)
+        )  # as fast as memory; infinite for numbers over 1e19, too
+    return math.isfinite(squares) or bool(np.isfinite(flat).all())
 
 
 @dataclass
@@ -30,6 +47,9 @@ class StepFlags:
     unreadable: float = 0.0
     """Number of members that could not read their records."""
     metrics: dict[str, float] = field(default_factory=dict)
+    same_names: bool = True
+    """Whether all members that computed anything have metrics of the same names. If not, `metrics`
+    are this member's own: their order in the sums differs."""
 
     def add(self, metrics: Mapping[str, float], weight: float) -> None:
         """Adds the means of a micro-batch, weighted by its share of the step's records."""
@@ -46,14 +66,39 @@ class StepFlags:
             raise DataError(f"{len(self.metrics)} metrics, but a step carries {_METRICS} at most")
         out[:] = 0
         out[:_FLAGS] = self.switch, self.leaving, self.nan, self.unreadable
-        for index, name in enumerate(sorted(self.metrics), _FLAGS):
+        if self.metrics:
+            hashes = _hashes(self.metrics)
+            out[_FLAGS] = 1.0
+            out[_FLAGS + 1 : _FLAGS + _NAMES : 2] = hashes
+            out[_FLAGS + 2 : _FLAGS + _NAMES : 2] = hashes**2
+        for index, name in enumerate(sorted(self.metrics), _FLAGS + _NAMES):
             out[index] = self.metrics[name]
 
     def read(self, summed: np.ndarray, names: list[str]) -> None:
         """Reads summed numbers; `names` of the metrics, in case this member computed nothing."""
         flags = (float(flag) for flag in summed[:_FLAGS])
         self.switch, self.leaving, self.nan, self.unreadable = flags
+        count, *sums = (float(value) for value in summed[_FLAGS : _FLAGS + _NAMES])
+        squares = zip(sums[::2], sums[1::2])  # equal numbers, and only they, reach Cauchy's bound
+        self.same_names = all(count * square == total**2 for total, square in squares)
+        if not self.same_names:
+            return
         metric_names = sorted(self.metrics) or names
         self.metrics = {
-            name: float(summed[_FLAGS + index]) for index, name in enumerate(metric_names)
+            name: float(value) for name, value in zip(metric_names, summed[_FLAGS + _NAMES :])
         }
+
+
+def sum_by_name(members: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Sums the members' metrics of the same name, in order of rank."""
+    sums: dict[str, float] = {}
+    for metrics in members:
+        for name, value in metrics.items():
+            sums[name] = sums.get(name, 0.0) + float(value)
+    return sums
+
+
+def _hashes(names: Iterable[str]) -> np.ndarray:
+    """Small whole numbers that differ for other names, all of them equal once in 2^30."""
+    digest = hashlib.sha256(json.dumps(sorted(names)).encode()).digest()
+    return np.array([byte >> (8 - _HASH_BITS) for byte in digest[:_HASHES]], np.float32)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 from edl import clock
-from edl.errors import RecordError, RoundOver, one_line
+from edl.errors import RecordError, RoundOver, is_transient, one_line
 from edl.master.protocol import Lease
-from edl.sources.base import Source
+from edl.sources.leased_records import LeasedRecords
 from edl.sync.plans import Assignment, Plan
 
 _AHEAD = 4
@@ -28,6 +28,8 @@ class UnreadableTask:
     lease: Lease
     reason: str
     record: int | None
+    transient: bool
+    """Whether the storage failed, and not the data."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,8 @@ StepRecords = Union[list[MicroBatch], UnreadableTask]
 class StepReader:
     """A thread that reads the records of one round's planned steps, in the order of requests."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self, records: LeasedRecords) -> None:
+        self._leased = records
         self._requests: queue.SimpleQueue[tuple[Plan, Assignment] | None] = queue.SimpleQueue()
         self._ready: queue.SimpleQueue[tuple[Plan, StepRecords, bool]] = queue.SimpleQueue()
         self._slots: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -104,12 +106,12 @@ class StepReader:
             try:
                 blocks = []
                 for span in spans:
-                    file, end = span.lease.file, span.start + span.count
-                    blocks.append(self._source.read(file, span.start, end))
-                records = self._source.batch(blocks)
+                    end = span.start + span.count
+                    blocks.append(self._leased.read(span.lease, span.start, end))
+                records = self._leased.batch(blocks)
             except RecordError as error:
-                return UnreadableTask(span.lease, error.reason, error.record)
+                return UnreadableTask(span.lease, error.reason, error.record, error.transient)
             except Exception as error:  # noqa: BLE001 - a program's own reader may raise anything
-                return UnreadableTask(span.lease, one_line(error), None)
+                return UnreadableTask(span.lease, one_line(error), None, is_transient(error))
             batches.append(MicroBatch(index, sum(span.count for span in spans), records))
         return batches

@@ -1,4 +1,7 @@
-"""Copies directly between tensors on the CPU and one flat numpy array."""
+"""Copies between tensors and one flat numpy array: by address on the CPU, by place elsewhere.
+
+The address of a tensor on another device is no address of this process.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,8 @@ class FlatBuffer:
         for tensor, place, size in zip(tensors, self._places, self._bytes):
             if tensor is None:
                 ctypes.memset(begin + place, 0, size)
+            elif not tensor.place.is_cpu_place():
+                _part(out, place, size)[:] = tensor.numpy().reshape(-1)
             else:
                 dense = tensor if tensor.is_contiguous() else tensor.contiguous()
                 ctypes.memmove(begin + place, dense.data_ptr(), size)
@@ -36,9 +41,17 @@ class FlatBuffer:
     def write(self, flat: np.ndarray, tensors: Sequence[Any]) -> None:
         """Copies a contiguous array into contiguous tensors."""
         begin = flat.ctypes.data
-        for tensor, place, size in zip(tensors, self._places, self._bytes):
-            ctypes.memmove(tensor.data_ptr(), begin + place, size)
+        for tensor, shape, place, size in zip(tensors, self._shapes, self._places, self._bytes):
+            if tensor.place.is_cpu_place():
+                ctypes.memmove(tensor.data_ptr(), begin + place, size)
+            else:  # not `set_value`, which moves a tensor to the current place
+                array = _part(flat, place, size).reshape(shape)
+                tensor.copy_(paddle.to_tensor(array, place=paddle.CPUPlace()), True)
 
     def zeros(self, index: int) -> Any:
         """Returns zeros in the shape of the tensor at this index."""
         return paddle.zeros(self._shapes[index], "float32")
+
+
+def _part(flat: np.ndarray, place: int, size: int) -> np.ndarray:
+    return flat[place // FLOAT_BYTES : (place + size) // FLOAT_BYTES]

@@ -12,6 +12,7 @@ import paddle
 from edl.model.data import count
 from edl.model.errors import ModelError
 from edl.model.functions import SIGNATURES
+from edl.model.metrics import finish
 from edl.model.paddle.sigterm import restore_handler
 from edl.model.parameters import PADDLE_FILE, first_difference, mismatch_error
 from edl.model.user_code import UserCode
@@ -74,12 +75,14 @@ class Network:
         def measure() -> dict[str, float]:
             outputs, labels = self.outputs(records)
             loss = self._user_code.call_function("loss", outputs, labels)
-            metrics = {"loss": self._user_code.to_float(_LOSS, loss)}
-            for name, metric in self._metrics.items():
-                metrics[name] = self._user_code.metric_value(name, metric, outputs, labels)
-            return metrics
+            metrics = self._user_code.metric_values(self._metrics, outputs, labels)
+            return {"loss": self._user_code.to_float(_LOSS, loss), **metrics}
 
         return self._without_training(measure)
+
+    def finish(self, reported: Mapping[str, float]) -> dict[str, float]:
+        """As in `Adapter`."""
+        return finish(reported, self._metrics)
 
     def predict(self, records: Any, lookup: Lookup | None = None) -> Arrays:
         """As in `Adapter`."""
@@ -143,11 +146,6 @@ def set_tensors(tensors: Mapping[str, Any], arrays: Mapping[str, Any], origin: s
         raise mismatch_error(origin, difference)
     for name, tensor in tensors.items():
         tensor.set_value(np.ascontiguousarray(arrays[name]))
-
-
-def read_arrays(path: Path) -> Arrays:
-    """Reads the arrays of a file that `paddle.save` wrote."""
-    return dict(paddle.load(str(path), return_numpy=True))
 
 
 def _tensors(values: Any) -> Any:

@@ -25,6 +25,8 @@ class PaddleWorker(Network):
         self._embeddings = [
             EmbeddingTable(name, part, seed) for name, part in sparse_embeddings(layer)
         ]
+        names = [table.name for table in self._embeddings]
+        self._row_options = user_code.table_options(names)
         self._seed = seed
         self._batches = 0
         user_code.memory_advice = SMALLER_BATCH
@@ -46,7 +48,10 @@ class PaddleWorker(Network):
 
     def tables(self) -> dict[str, Table]:
         """As in `Worker`."""
-        return {table.name: table.table for table in self._embeddings}
+        return {
+            table.name: table.table._replace(**self._row_options.get(table.name, {}))
+            for table in self._embeddings
+        }
 
     def optimizer(self) -> dict[str, Any]:
         """As in `Worker`."""

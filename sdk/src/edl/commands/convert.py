@@ -1,0 +1,70 @@
+"""`edl convert FILE`: a job file of another system as a TrainingJob."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from edl.convert.convert import convert
+from edl.convert.yaml_file import read
+from edl.errors import SettingError
+from edl.jobs.flags import DONE, whole_number
+from edl.submit import checks, kubectl, yaml_text
+
+NAME = "convert"
+HELP = "print, or --apply, a job file of PaddlePaddle, Volcano or Kubeflow as a TrainingJob"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `edl convert`."""
+    parser.add_argument(
+        "file",
+        type=Path,
+        metavar="FILE",
+        help="a job file, or a command line of paddlecloud submit",
+    )
+    count = whole_number(1, checks.MOST_TRAINERS)
+    parser.add_argument(
+        "--min", type=count, metavar="N", help="minimum of trainers, not the file's"
+    )
+    parser.add_argument(
+        "--max", type=count, metavar="N", help="maximum of trainers, not the file's"
+    )
+    parser.add_argument(
+        "--apply", action="store_true", help="create the TrainingJob with kubectl, do not print it"
+    )
+    parser.add_argument(
+        "--accept-losses",
+        action="store_true",
+        help="with --apply: create it although the meaning of some fields is lost",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints YAML with a line for each field that has no counterpart, or creates the object.
+
+    Raises:
+        EdlError: The file is invalid, meaning would be lost in silence, or kubectl failed.
+    """
+    if args.accept_losses and not args.apply:
+        raise SettingError("--accept-losses is for --apply: without it nothing is created")
+    text = sys.stdin.read() if str(args.file) == "-" else read(args.file)
+    training_job, notes = convert(text, str(args.file), args.min, args.max)
+    for line in notes.hints:
+        print(f"note: {line}", file=sys.stderr)
+    for line in notes.losses:
+        print(f"lost: {line}", file=sys.stderr)
+    if not args.apply:
+        print(yaml_text.documents(training_job), end="")
+        return DONE
+    if notes.losses and not args.accept_losses:
+        raise SettingError(
+            f"nothing was created: {len(notes.losses)} fields lose their meaning, see the lines above; "
+            "--accept-losses creates it nevertheless"
+        )
+    kubectl.create_one(training_job)
+    name = training_job["metadata"]["name"]
+    trainer = training_job["spec"]["trainer"]
+    print(f"trainingjob {name} is created, with {trainer['min']} to {trainer['max']} trainers")
+    return DONE

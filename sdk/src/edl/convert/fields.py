@@ -1,0 +1,189 @@
+"""The fields of a job file, read one by one: each is converted, or has a note, or is refused. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from edl import nearest
+from edl.errors import SettingError
+
+Path = tuple[str, ...]
+_MAX_SHOWN = 60
+_MAX_DIGITS = 9
+"""An int32 has ten."""
+
+
+@dataclass
+class Notes:
+    """What a conversion says about fields that the TrainingJob does not have in the same way."""
+
+    hints: list[str] = field(default_factory=list)
+    """Fields without effect here, and what EDL does instead."""
+    losses: list[str] = field(default_factory=list)
+    """Fields whose meaning is lost."""
+
+
+class Fields:
+    """One mapping of a job file. Every field must be read, or `check_rest` refuses the file."""
+
+    def __init__(
+        self, value: Mapping[str, Any], lines: Mapping[Path, int], path: Path, notes: Notes
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            value: The mapping.
+            lines: Path of a field -> its line in the file.
+            path: That of the mapping.
+            notes: Receives what is said about fields.
+        """
+        self._value, self._lines, self._path, self._notes = value, lines, path, notes
+        self._read: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        return self._value.get(name) is not None
+
+    def at(self, *names: str) -> str:
+        """`line 7: spec.trainer.min`, for messages about a field, or about the mapping itself."""
+        path = (*self._path, *names)
+        line = self._lines.get(path, 0)
+        return f"line {line}: {'.'.join(path)}" if line else ".".join(path)
+
+    def sub(self, name: str) -> Fields:
+        """A mapping in this one; empty where there is none.
+
+        Raises:
+            SettingError: It is no mapping.
+        """
+        value = self._take(name)
+        if value is not None and not isinstance(value, Mapping):
+            raise SettingError(f"{self.at(name)} is {_shown(value)}: write a mapping of fields")
+        return Fields(value or {}, self._lines, (*self._path, name), self._notes)
+
+    def subs(self, name: str) -> list[Fields]:
+        """The mappings of a list.
+
+        Raises:
+            SettingError: It is no list of mappings.
+        """
+        path = (*self._path, name)
+        values = self._take(name) or []
+        if not isinstance(values, list) or not all(isinstance(item, Mapping) for item in values):
+            raise SettingError(f"{self.at(name)} is {_shown(values)}: write a list of mappings")
+        return [
+            Fields(item, self._lines, (*path, str(index)), self._notes)
+            for index, item in enumerate(values)
+        ]
+
+    def text(self, name: str, default: str = "") -> str:
+        """A text; numbers count as texts.
+
+        Raises:
+            SettingError: It is a mapping or a list.
+        """
+        value = self._take(name)
+        if value is None:
+            return default
+        if isinstance(value, (Mapping, list, bool)):
+            raise SettingError(f"{self.at(name)} is {_shown(value)}: write a text")
+        return str(value)
+
+    def number(self, name: str, default: int | None = None, least: int = 0) -> int | None:
+        """A whole number; numbers in quotes count.
+
+        Raises:
+            SettingError: It is no whole number, or below `least`.
+        """
+        value = self._take(name)
+        return default if value is None else whole_number(self.at(name), value, least)
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """A truth value.
+
+        Raises:
+            SettingError: It is neither true nor false.
+        """
+        value = self._take(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise SettingError(f"{self.at(name)} is {_shown(value)}: write true or false")
+        return value
+
+    def raw(self, name: str, kind: type = object) -> Any:
+        """A value as it is, None where there is none.
+
+        Raises:
+            SettingError: It is of another kind.
+        """
+        value = self._take(name)
+        if value is not None and not isinstance(value, kind):
+            raise SettingError(f"{self.at(name)} is {_shown(value)}: that is no {kind.__name__}")
+        return value
+
+    def note(self, name: str, text: str) -> None:
+        """Says what EDL does instead, where the field is there; its value counts as read."""
+        if self._take(name) is not None:
+            self._notes.hints.append(f"{self.at(name)}: {text}")
+
+    def lose(self, name: str, text: str) -> None:
+        """Says that the field's meaning is lost, where it is there; its value counts as read."""
+        if self._take(name) is not None:
+            self._notes.losses.append(f"{self.at(name)}: {text}")
+
+    def check_rest(self, known: Iterable[str] = ()) -> None:
+        """Refuses fields that nothing has read.
+
+        Args:
+            known: Names that exist, further to those that were read.
+
+        Raises:
+            SettingError: One is unknown; the message has the nearest known one.
+        """
+        for name in self._value:
+            if name not in self._read:
+                advice = nearest.advice(str(name), {*self._read, *known})
+                raise SettingError(f"{self.at(str(name)[:_MAX_SHOWN])} does not exist{advice}")
+
+    def _take(self, name: str) -> Any:
+        self._read.add(name)
+        return self._value.get(name)
+
+
+def whole_number(at: str, value: Any, least: int = 0) -> int:
+    """A whole number; one in quotes counts.
+
+    Args:
+        at: Where it is, for messages.
+        value: What stands there.
+        least: The smallest valid one.
+
+    Raises:
+        SettingError: It is no whole number, or below `least`.
+    """
+    text = str(value)
+    is_number = not isinstance(value, bool) and text.isascii() and text.isdecimal()
+    if not is_number or len(text) > _MAX_DIGITS or int(text) < least:
+        raise SettingError(f"{at} is {_shown(value)}: write a whole number from {least}")
+    return int(text)
+
+
+def first(*values: Any) -> Any:
+    """The first value that is not None."""
+    return next((value for value in values if value is not None), None)
+
+
+def without_empty(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """The mapping without None, and without empty texts, lists and mappings."""
+    return {
+        name: value
+        for name, value in mapping.items()
+        if value is not None and not (isinstance(value, (str, Mapping, Sequence)) and not value)
+    }
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."

@@ -1,0 +1,114 @@
+"""Builds TrainingJobs of EDL (`edl.training/v1`) from what a job file says. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from edl.convert.fields import Fields, without_empty
+from edl.errors import SettingError
+from edl.submit import checks
+
+API_VERSION, KIND = "edl.training/v1", "TrainingJob"
+TORCH_HINT = (
+    "EDL sets EDL_MASTER and the like, not MASTER_ADDR, RANK and WORLD_SIZE: docs/frameworks.md says "
+    "how a torch program finds its peers"
+)
+_METADATA = ("name", "namespace", "labels", "annotations")
+_OF_SERVER = (
+    "creationTimestamp",
+    "generation",
+    "managedFields",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+)
+
+
+@dataclass
+class Draft:
+    """A TrainingJob to be."""
+
+    metadata: dict[str, Any]
+    template: dict[str, Any]
+    """Pod template of the trainers."""
+    least: int
+    most: int
+    at_bounds: str
+    """Where the file has the bounds, for messages."""
+    weight: int | None = None
+    queue: str = ""
+    servers: dict[str, Any] | None = None
+    has_master: bool = False
+    spec: dict[str, Any] = field(default_factory=dict)
+    """Further fields of the spec."""
+
+
+def metadata(fields: Fields) -> dict[str, Any]:
+    """Name, namespace, labels and annotations of an object.
+
+    Raises:
+        SettingError: The name is missing or invalid.
+    """
+    own = fields.sub("metadata")
+    name = own.text("name")
+    if not name:
+        own.note("generateName", "")
+        raise SettingError(f"{own.at()} has no name: write metadata.name")
+    checks.check_label(own.at("name"), name)
+    labels = own.raw("labels", dict) or {}
+    annotations = own.raw("annotations", dict) or {}
+    values = {"name": name, "namespace": own.text("namespace")}
+    for name_of_server in (*_OF_SERVER, "finalizers", "ownerReferences"):
+        own.raw(name_of_server)
+    own.check_rest(_METADATA)
+    texts = {"labels": labels, "annotations": annotations}
+    return without_empty({**values, **texts})
+
+
+def build(draft: Draft) -> dict[str, Any]:
+    """The TrainingJob.
+
+    Raises:
+        SettingError: Min exceeds max, or a container has no image.
+    """
+    if not 1 <= draft.least <= draft.most <= checks.MOST_TRAINERS:
+        raise SettingError(
+            f"{draft.at_bounds}: the minimum of trainers is {draft.least} and the maximum {draft.most}: "
+            f"write 1 <= min <= max <= {checks.MOST_TRAINERS}"
+        )
+    trainer = {"min": draft.least, "max": draft.most, "weight": draft.weight, "queue": draft.queue}
+    spec: dict[str, Any] = {"trainer": {**without_empty(trainer), "template": draft.template}}
+    if draft.servers is not None:
+        spec["parameterServers"] = draft.servers
+    if draft.has_master:
+        spec["master"] = {"enabled": True}
+    spec |= draft.spec
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": draft.metadata, "spec": spec}
+
+
+def clean_template(fields: Fields, name: str) -> dict[str, Any]:
+    """A pod template of a job file, with what a TrainingJob sets itself taken out and noted.
+
+    Args:
+        fields: The mapping that has it.
+        name: Its name there.
+
+    Raises:
+        SettingError: It is missing, or has no containers.
+    """
+    template = fields.raw(name, dict)
+    pod = {} if template is None else template.get("spec")
+    if not isinstance(pod, Mapping) or not pod.get("containers"):
+        raise SettingError(f"{fields.at(name)} has no spec.containers: write a pod template")
+    notes = fields.sub(name).sub("spec")
+    pod = dict(pod)
+    if pod.pop("schedulerName", None):
+        notes.note("schedulerName", "left out: trainers use the scheduler that EDL's policy names")
+    if pod.pop("priorityClassName", None):
+        notes.note("priorityClassName", "left out: EDL gives trainers priority classes of its own")
+    if pod.get("restartPolicy") not in (None, "Never", "OnFailure"):
+        notes.note("restartPolicy", "Never: EDL replaces trainers that end")
+        pod["restartPolicy"] = "Never"
+    return {**template, "spec": pod}

@@ -1,0 +1,113 @@
+"""Reads one YAML document with the lines of its fields; without aliases, tags and merge keys.
+
+PyYAML parses (`pip install 'edl-sdk[yaml]'`): a parser of one's own would read other files than
+kubectl does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path as FilePath
+from typing import Any
+
+from edl.convert.fields import Path
+from edl.errors import EdlError, SettingError
+
+MAX_BYTES = 1 << 20
+_MAX_DEPTH = 60
+
+
+class YamlFile:
+    """A document's value, and the line of each field."""
+
+    def __init__(self, text: str, name: str) -> None:
+        """Parses a text.
+
+        Raises:
+            EdlError: PyYAML is missing.
+            SettingError: It is no single YAML mapping; with the line.
+        """
+        try:
+            import yaml  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise EdlError("job files need PyYAML: pip install 'edl-sdk[yaml]'") from error
+        self.lines: dict[Path, int] = {}
+        self._name = name
+        try:
+            nodes: list[Any] = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
+        except (yaml.YAMLError, RecursionError) as error:
+            raise SettingError(f"{name}{_place(error)} is no YAML: {_problem(error)}") from error
+        nodes = [node for node in nodes if node is not None]
+        if len(nodes) != 1:
+            raise SettingError(
+                f"{name} has {len(nodes)} documents: write the one of the job into a file"
+            )
+        self._yaml = yaml
+        self._loader = yaml.SafeLoader("")
+        self._seen: set[int] = set()
+        value = self._value(nodes[0], ())
+        if not isinstance(value, dict):
+            raise SettingError(f"{name} has no fields: that is no job file")
+        self.value: dict[str, Any] = value
+
+    def _value(self, node: Any, path: Path) -> Any:
+        line = node.start_mark.line + 1
+        self.lines.setdefault(path, line)
+        if len(path) > _MAX_DEPTH:
+            raise SettingError(f"{self._name} line {line}: fields are nested too deeply")
+        if id(node) in self._seen:
+            raise SettingError(f"{self._name} line {line}: aliases are not read: write it out")
+        self._seen.add(id(node))
+        if isinstance(node, self._yaml.MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, self._yaml.SequenceNode):
+            return [self._value(item, (*path, str(i))) for i, item in enumerate(node.value)]
+        try:
+            value = self._loader.construct_object(node)
+        except (self._yaml.YAMLError, ValueError) as error:
+            raise SettingError(
+                f"{self._name} line {line}: {_problem(error)}: write a text, a number, true or false"
+            ) from error
+        if value is None or isinstance(value, (str, int, float)):
+            return value
+        return node.value  # dates and the like: a text here
+
+    def _mapping(self, node: Any, path: Path) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            name = key_node.value
+            if not isinstance(name, str) or key_node.tag == "tag:yaml.org,2002:merge":
+                raise SettingError(f"{self._name} line {line}: a field's name must be a text")
+            if name in fields:
+                raise SettingError(f"{self._name} line {line}: {name!r:.60} stands there twice")
+            self.lines[(*path, name)] = line
+            fields[name] = self._value(value_node, (*path, name))
+        return fields
+
+
+def read(path: FilePath) -> str:
+    """The text of a job file.
+
+    Raises:
+        SettingError: It cannot be read, is empty, or too large.
+    """
+    try:
+        data = path.read_bytes() if path.stat().st_size <= MAX_BYTES else None
+        text = None if data is None else data.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path} cannot be read: {_problem(error)}") from error
+    if text is None:
+        raise SettingError(f"{path} has more than {MAX_BYTES} bytes: that is no job file")
+    if not text.strip():
+        raise SettingError(f"{path} is empty")
+    return text
+
+
+def _place(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    return "" if mark is None else f" line {mark.line + 1}"
+
+
+def _problem(error: Exception) -> str:
+    text = getattr(error, "problem", None) or getattr(error, "strerror", None) or str(error)
+    return " ".join(str(text).split())[:200] or type(error).__name__

@@ -1,0 +1,77 @@
+"""Keys at the master that the members of a round share: an engine needs no port of its own."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Sequence
+
+from edl import clock
+from edl.backoff import Backoff
+from edl.errors import Refused, RoundOver, Unavailable
+from edl.master import protocol
+from edl.master.client import Client
+
+WAIT_S = 10.0
+"""How long one call waits at the master."""
+TIMEOUT_S = 60.0
+
+
+class RoundStore:
+    """The keys of one round, which end with it; thread-safe, one call at a time.
+
+    All methods raise `RoundOver` where the round is over, or the master was away for too long: the
+    program ends the round as broken, and goes on in the next.
+    """
+
+    def __init__(self, client: Client, number: int) -> None:
+        self._client, self._number = client, number
+        self._adding = threading.Lock()
+        self._adds = 0
+
+    def set(self, key: str, value: bytes) -> None:
+        """Sets a key, of 1 to 250 characters, to at most 1 MiB."""
+        body = {"key": key, "value": base64.b64encode(value).decode()}
+        self._call("set", body, clock.monotonic_s() + TIMEOUT_S)
+
+    def get(self, key: str, timeout_s: float = TIMEOUT_S) -> bytes:
+        """Waits until a key is set, and returns its value."""
+        return self._values((key,), timeout_s)[key]
+
+    def wait(self, keys: Sequence[str], timeout_s: float = TIMEOUT_S) -> None:
+        """Waits until all of these keys are set."""
+        if keys:
+            self._values(keys, timeout_s)
+
+    def add(self, key: str, amount: int) -> int:
+        """Adds to a counter, which begins at 0, once; returns the sum."""
+        with self._adding:
+            self._adds += 1
+            body = {"key": key, "amount": amount, "call": self._adds}
+            return int(self._call("add", body, clock.monotonic_s() + TIMEOUT_S)["value"])
+
+    def _values(self, keys: Sequence[str], timeout_s: float) -> dict[str, bytes]:
+        until_s = clock.monotonic_s() + timeout_s
+        while True:
+            wait_s = max(0.0, min(WAIT_S, until_s - clock.monotonic_s()))
+            values = self._call("get", {"keys": list(keys), "wait_s": wait_s}, until_s)["values"]
+            missing = [key for key in keys if key not in values]
+            if not missing:
+                return {key: base64.b64decode(values[key]) for key in keys}
+            if clock.monotonic_s() >= until_s:
+                raise RoundOver(f"key {missing[0]!r} was not set within {timeout_s:g} s")
+
+    def _call(self, operation: str, body: protocol.Json, until_s: float) -> protocol.Json:
+        backoff = Backoff()
+        while True:
+            try:
+                return self._client.call_keys(operation, {"round": self._number, **body})
+            except Refused as error:  # noqa: PERF203 - a call costs much more
+                if error.field != "round":
+                    raise
+                raise RoundOver(str(error)) from error
+            except Unavailable as error:
+                pause_s = backoff.next_s()
+                if clock.monotonic_s() + pause_s >= until_s:
+                    raise RoundOver(str(error)) from error
+                threading.Event().wait(pause_s)

@@ -1,0 +1,12 @@
+"""Tensors of frameworks as numpy arrays."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+
+def to_array(values: Any) -> Any:
+    """Converts a tensor or a sequence to a numpy array; numpy is imported only here."""
+    to_numpy = getattr(values, "numpy", None)
+    return importlib.import_module("numpy").asarray(values if to_numpy is None else to_numpy())

@@ -1,0 +1,148 @@
+"""Metrics whose value over all records is not the mean of their values over batches.
+
+```python
+def metrics():
+    return {"auc": edl.model.metrics.auc(), "rmse": edl.model.metrics.rmse()}
+```
+
+Each batch contributes sums over its records, which the master adds up over all trainers and tasks;
+the value is computed of the totals, in the trainer. Area under the ROC curve: Fawcett, "An
+introduction to ROC analysis", 2006, of scores in bins of equal width.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edl.model.arrays import to_array
+
+MAX_PARTS = 400
+"""Sums of one metric; the master takes 512 values of all metrics."""
+_PART = re.compile(r"(.+)\[(\d{1,3})\]")
+
+
+@dataclass(frozen=True)
+class AdditiveMetric:
+    """A metric that is computed of sums over records."""
+
+    sums: Callable[[Any, Any], Sequence[float]]
+    """(outputs, labels) of a batch -> its sums, always equally many, at most `MAX_PARTS`."""
+    finish: Callable[[Sequence[float]], float]
+    """Sums over all records, all divided by the number of records -> the value."""
+
+    def __call__(self, outputs: Any, labels: Any) -> float:
+        """The value over one batch alone."""
+        records = max(1, len(labels))
+        return self.finish([part / records for part in self.sums(outputs, labels)])
+
+
+def auc(bins: int = 200) -> AdditiveMetric:
+    """Area under the ROC curve of a binary classifier, 0 to 1; 0.5 where a class is missing.
+
+    Outputs are scores from 0 to 1, one for each record, or two of which the second is that of class
+    1. The error is at most the share of pairs of both classes whose scores are in one bin, halved.
+
+    Args:
+        bins: Number of bins of the histogram of scores, 2 to 200.
+
+    Raises:
+        ValueError: `bins` is out of its range.
+    """
+    if not 2 <= bins <= MAX_PARTS // 2:  # noqa: PLR2004 - one bin orders nothing
+        raise ValueError(f"bins is {bins}: write 2 to {MAX_PARTS // 2}")
+
+    def sums(outputs: Any, labels: Any) -> list[float]:
+        numpy = importlib.import_module("numpy")
+        scores, truth = _scores(outputs), to_array(labels).reshape(-1) > 0
+        places = numpy.clip((numpy.nan_to_num(scores) * bins).astype(int), 0, bins - 1)
+        counts = [numpy.bincount(places[mask], minlength=bins) for mask in (truth, ~truth)]
+        return [float(count) for part in counts for count in part]
+
+    def finish(parts: Sequence[float]) -> float:
+        positives, negatives = parts[:bins], parts[bins:]
+        pairs = sum(positives) * sum(negatives)
+        if not pairs:
+            return 0.5
+        below = area = 0.0
+        for positive, negative in zip(positives, negatives):
+            area += positive * (below + negative / 2)
+            below += negative
+        return area / pairs
+
+    return AdditiveMetric(sums, finish)
+
+
+def precision(threshold: float = 0.5) -> AdditiveMetric:
+    """Share of the records called positive that are so; 0 where none is called so."""
+
+    def sums(outputs: Any, labels: Any) -> list[float]:
+        called, truth = _scores(outputs) >= threshold, to_array(labels).reshape(-1) > 0
+        return [float((called & truth).sum()), float(called.sum())]
+
+    return AdditiveMetric(sums, _ratio)
+
+
+def recall(threshold: float = 0.5) -> AdditiveMetric:
+    """Share of the positive records that are called so; 0 where there is none."""
+
+    def sums(outputs: Any, labels: Any) -> list[float]:
+        called, truth = _scores(outputs) >= threshold, to_array(labels).reshape(-1) > 0
+        return [float((called & truth).sum()), float(truth.sum())]
+
+    return AdditiveMetric(sums, _ratio)
+
+
+def rmse() -> AdditiveMetric:
+    """Root of the mean squared error over all numbers of outputs and labels."""
+
+    def sums(outputs: Any, labels: Any) -> list[float]:
+        errors = (to_array(outputs).reshape(-1) - to_array(labels).reshape(-1)).astype("float64")
+        return [float((errors * errors).sum()), float(errors.size)]
+
+    return AdditiveMetric(sums, lambda parts: _ratio(parts) ** 0.5)
+
+
+def part_name(name: str, index: int) -> str:
+    """The name under which a sum of a metric is reported."""
+    return f"{name}[{index}]"
+
+
+def finish(
+    reported: Mapping[str, float], metrics: Mapping[str, Callable[[Any, Any], Any]]
+) -> dict[str, float]:
+    """Replaces the reported sums of additive metrics by their values.
+
+    Args:
+        reported: Means over records by name, as the master has them.
+        metrics: The user's metrics by name.
+
+    Returns:
+        Values by name. A metric whose sums are not all there is left out: it is not finite.
+    """
+    parts: dict[str, dict[int, float]] = {}
+    values: dict[str, float] = {}
+    for name, value in reported.items():
+        match = _PART.fullmatch(name)
+        if match is not None and isinstance(metrics.get(match[1]), AdditiveMetric):
+            parts.setdefault(match[1], {})[int(match[2])] = value
+        else:
+            values[name] = value
+    for name, by_index in parts.items():
+        metric = metrics[name]
+        if isinstance(metric, AdditiveMetric) and len(by_index) == max(by_index) + 1:
+            values[name] = metric.finish([by_index[i] for i in range(len(by_index))])
+    return values
+
+
+def _ratio(parts: Sequence[float]) -> float:
+    return parts[0] / parts[1] if parts[1] else 0.0
+
+
+def _scores(outputs: Any) -> Any:
+    """One score for each record: of two columns the second."""
+    array = to_array(outputs)
+    return array[:, 1] if array.ndim == 2 and array.shape[1] == 2 else array.reshape(-1)  # noqa: PLR2004 - both classes

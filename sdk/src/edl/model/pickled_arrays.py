@@ -1,0 +1,114 @@
+"""Reads the arrays of a file that `paddle.save` wrote, without running what a pickle can run.
+
+`paddle.load` calls whatever a file names: a file of parameters from elsewhere could run a program
+(PaddlePaddle's issue 77735). Here a pickle can build containers and arrays and nothing else.
+"""
+
+from __future__ import annotations
+
+import codecs
+import pickle
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edl.errors import CheckpointError, one_line
+
+_NAMES = "StructuredToParameterName@@"
+"""An entry of `paddle.save`: the parameters' names inside of PaddlePaddle."""
+_KIND = re.compile(r"[biufc?][1-9]?[0-9]?")
+"""Names of types in pickles: numbers and truth values, with their size in bytes."""
+
+
+class _Dtype:
+    """What a pickle calls `numpy.dtype`: numpy's own `__setstate__` believes any flags."""
+
+    def __init__(self, name: object, *_: object) -> None:
+        if not isinstance(name, str) or not _KIND.fullmatch(name):
+            raise CheckpointError(f"holds numbers of type {name!r:.40}")
+        self.dtype = np.dtype(name)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        if state[1] in ("<", ">"):
+            self.dtype = self.dtype.newbyteorder(state[1])
+
+
+class _PickledArray:
+    """What a pickle calls an array: its bytes are checked before numpy sees them."""
+
+    def __init__(self, *_: object) -> None:
+        self.array: Any = None
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, kind, by_columns, raw = state
+        self.array = _array(raw, kind, shape, "F" if by_columns else "C")
+
+
+def _array(raw: Any, kind: _Dtype, shape: Any, order: Any) -> Any:
+    array = np.frombuffer(bytes(raw), kind.dtype)
+    return array.reshape(tuple(int(size) for size in shape), order="F" if order == "F" else "C")
+
+
+def _from_buffer(raw: Any, kind: _Dtype, shape: Any, order: Any, *_: object) -> _PickledArray:
+    """As numpy's function of this name, which pickles of protocol 5 call."""
+    pickled = _PickledArray()
+    pickled.array = _array(raw, kind, shape, order)
+    return pickled
+
+
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("_codecs", "encode"): codecs.encode,  # bytes, in pickles of protocol 2
+    ("collections", "OrderedDict"): OrderedDict,
+    ("numpy", "dtype"): _Dtype,
+    ("numpy", "ndarray"): _PickledArray,
+    ("numpy._core.multiarray", "_reconstruct"): _PickledArray,
+    ("numpy._core.numeric", "_frombuffer"): _from_buffer,
+    ("numpy.core.multiarray", "_reconstruct"): _PickledArray,  # of numpy before 2
+    ("numpy.core.numeric", "_frombuffer"): _from_buffer,
+}
+
+
+def read_arrays(path: Path) -> dict[str, Any]:
+    """Reads the arrays of one file.
+
+    Returns:
+        Array by parameter name, as in `state_dict()` of a layer.
+
+    Raises:
+        CheckpointError: It cannot be read, or holds anything but arrays by name; the text names it.
+    """
+    try:
+        with path.open("rb") as file:
+            content = _ArraysUnpickler(file).load()
+    except CheckpointError as error:
+        raise CheckpointError(f"{path} {error}") from error
+    except Exception as error:  # a damaged pickle raises nearly anything
+        raise CheckpointError(f"{path} cannot be read: {one_line(error)}") from error
+    if not isinstance(content, Mapping):
+        raise CheckpointError(f"{path} holds {type(content).__name__} instead of arrays by name")
+    arrays = {}
+    for name, pickled in content.items():
+        if name == _NAMES:
+            continue
+        if not isinstance(pickled, _PickledArray) or pickled.array is None:
+            raise CheckpointError(f"{path} holds {name!r:.80}, which is not an array of numbers")
+        arrays[name] = pickled.array
+    return arrays
+
+
+class _ArraysUnpickler(pickle.Unpickler):
+    """An unpickler of arrays in containers (https://docs.python.org/3/library/pickle.html)."""
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        """Returns a class or function that builds arrays; refuses all others."""
+        allowed = _ALLOWED.get((module_name, global_name))
+        if allowed is None:
+            raise CheckpointError(
+                f"wants to call {module_name}.{global_name}: only arrays are read; save the "
+                "layer's state_dict(), whose values are tensors"
+            )
+        return allowed

@@ -1,0 +1,108 @@
+"""Keeps the master's books of a data set with the model at parameter servers; decision 0032."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from edl.errors import MasterError, Refused
+from edl.master.heartbeat import is_replaced
+from edl.master.protocol import Json
+from edl.master.session import Session
+
+log = logging.getLogger("edl")
+_BEGINNING = "parameter servers start from initial parameters"
+
+
+@dataclass(frozen=True)
+class DataTarget:
+    """Where the data is to be set back to: the position of a checkpoint, or the beginning."""
+
+    event: str
+    """Names the rollback, as reports of lost batches do."""
+    reason: str
+    generation: int
+    """The generation that is to start."""
+    ticket: int
+    version: int = 0
+    """The version of the parameters."""
+    ledger: Json | None = None
+    """A position of the master's ledger; None is the beginning."""
+    remaining: Json = field(default_factory=dict)
+
+
+class DataRewinder:
+    """Asks for positions in one data set, and sets it back to them."""
+
+    def __init__(self, member: Session, dataset: str, description: Json) -> None:
+        """Makes no call yet.
+
+        Args:
+            member: This trainer's session.
+            dataset: The name of the data set.
+            description: Of the data set, for the master.
+        """
+        self._member, self._dataset, self._description = member, dataset, description
+
+    def newest_generation(self) -> int:
+        """The newest generation of servers for which the data was set back; 0 where unknown.
+
+        Raises:
+            MasterError: The data set is described differently, or the master is away for long.
+        """
+        self._member.describe(self._dataset, self._description)
+        answer = self.position()
+        return 0 if answer is None else int(answer["generation"])
+
+    def position(self, tasks: Sequence[str] = ()) -> Json | None:
+        """The ledger's position; None where the master is away, or an older one.
+
+        Args:
+            tasks: The answer names those of them that are settled.
+        """
+        client = self._member.client()
+        try:
+            return client.position(self._dataset, tasks)
+        except MasterError as error:
+            log.info("the position in the data is not known: %s", error)
+            return None
+        finally:
+            client.close()
+
+    def rewind(self, target: DataTarget) -> bool:
+        """Sets the data back, before the servers start a generation; returns whether it is.
+
+        Raises:
+            Refused: Another process has this trainer's name.
+        """
+        body: Json = {
+            "event": target.event,
+            "reason": target.reason or _BEGINNING,
+            "version": target.version,
+            "position": target.ledger,
+            "remaining": target.remaining,
+            "generation": target.generation,
+            "ticket": target.ticket,
+        }
+        call = self._member.control().rewind
+        try:
+            answer = self._member.retry_while_away(lambda: call(self._dataset, body))
+        except MasterError as error:
+            if isinstance(error, Refused) and is_replaced(error):
+                raise
+            log.warning("the data is not set back with the parameters: %s", error)
+            return False
+        self._end_leases(answer)
+        if answer.get("records"):
+            log.warning("the data is set back: %s records are trained again", answer["records"])
+        return True
+
+    def drop_ended_leases(self) -> None:
+        """Drops the leases that ended when another trainer set the data back."""
+        answer = self.position()
+        if answer is not None:
+            self._end_leases(answer)
+
+    def _end_leases(self, answer: Json) -> None:
+        self._member.lease_table.rewind(self._dataset, int(answer.get("base", 0)))

@@ -1,0 +1,77 @@
+"""The position in the data of one member's model: which records it contains (pure).
+
+A position of the master's ledger, and what was trained since it was asked for. A checkpoint has both,
+so that the data is set back with the model; decision 0032.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from edl.master import protocol
+from edl.sync.plans import Span
+
+_MOST = 1 << 16
+"""Tasks that are listed; the position of an older master is never renewed."""
+RENEWED_AT = 512
+"""A position with more tasks is renewed: it goes into checkpoints, and to members that join."""
+
+
+class DataPosition:
+    """Which records a model contains: those of a ledger's position, and of the tasks listed here."""
+
+    def __init__(self) -> None:
+        """The position of a model that was never trained."""
+        self.is_known = True
+        """Whether anything is known: not for models of earlier versions."""
+        self._ledger: protocol.Json | None = None
+        """As the master returned it; None is the beginning."""
+        self._remaining: dict[str, int] = {}
+        """Task -> records of its end that were not trained, of tasks that were begun since."""
+
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks that are listed."""
+        return list(self._remaining)
+
+    def train(self, spans: Iterable[Span]) -> None:
+        """Adds the records of a step."""
+        for span in spans:
+            self._remaining[span.lease.task] = span.lease.end - span.start - span.count
+        if len(self._remaining) > _MOST:
+            self._remaining, self.is_known = {}, False
+
+    def renew(self, answer: Mapping[str, protocol.Json]) -> None:
+        """Continues from the ledger's position of now, which the model contains.
+
+        Args:
+            answer: The master's answer, to a call that named all `tasks`.
+        """
+        self._ledger, self.is_known = answer["position"], True
+        for task in answer["settled"]:
+            self._remaining.pop(task, None)
+
+    def dump(self) -> protocol.Json | None:
+        """Returns it as JSON; None where it is not known."""
+        return (
+            {"ledger": self._ledger, "remaining": dict(self._remaining)} if self.is_known else None
+        )
+
+    def load(self, dumped: protocol.Json | None) -> None:
+        """Replaces it by what `dump` returned.
+
+        Raises:
+            TypeError: It is something else.
+            ValueError: Likewise.
+        """
+        ledger, remaining = (
+            (None, {}) if dumped is None else (dumped.get("ledger"), dumped["remaining"])
+        )
+        if not isinstance(ledger, (dict, type(None))) or not isinstance(remaining, dict):
+            raise TypeError(f"data is {dumped!r:.80}, which is no position")
+        self._remaining = {str(task): int(records) for task, records in remaining.items()}
+        self._ledger, self.is_known = ledger, dumped is not None
+
+    def target(self) -> protocol.Json:
+        """Returns the fields of a call that sets the data back to it."""
+        return {"position": self._ledger, "remaining": dict(self._remaining)}

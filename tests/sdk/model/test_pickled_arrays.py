@@ -1,0 +1,84 @@
+"""Files of parameters: arrays come out, and nothing else can happen."""
+
+import os
+import pickle
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from edl import CheckpointError
+from edl.model.pickled_arrays import read_arrays
+
+ARRAYS: dict[str, Any] = {
+    "fc.weight": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "fc.bias": np.ones(3),
+}
+
+
+def _file(path: Path, content: Any, protocol: int = 4) -> Path:
+    path.write_bytes(pickle.dumps(content, protocol))
+    return path
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize("container", [dict, OrderedDict])
+def test_arrays_are_read(tmp_path: Path, protocol: int, container: Any) -> None:
+    """In all protocols of `paddle.save`, without its entry of inner names."""
+    content = container({**ARRAYS, "StructuredToParameterName@@": {"fc.weight": "linear_0.w_0"}})
+    arrays = read_arrays(_file(tmp_path / "model.pdparams", content, protocol))
+
+    assert list(arrays) == list(ARRAYS)
+    for name, array in ARRAYS.items():
+        assert np.array_equal(arrays[name], array)
+        assert arrays[name].dtype == array.dtype
+
+
+class _Call:
+    """An object whose pickle calls a function."""
+
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self._reduced = (function, arguments)
+
+    def __reduce__(self) -> Any:
+        return self._reduced
+
+
+@pytest.mark.parametrize("place", ["value", "key", "whole"])
+def test_a_file_cannot_call_functions(tmp_path: Path, place: str) -> None:
+    """`paddle.load` would call them: PaddlePaddle's issue 77735."""
+    trace = tmp_path / "called"
+    call = _Call(os.mkdir, str(trace))
+    content = {"value": {"x": call}, "key": {"x": [call]}, "whole": call}[place]
+    with pytest.raises(CheckpointError, match=r"model.pdparams wants to call posix.mkdir"):
+        read_arrays(_file(tmp_path / "model.pdparams", content))
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([1, 2], "holds list instead of arrays by name"),
+        ({"x": 1}, "holds 'x', which is not an array of numbers"),
+        ({"x": np.array([None])}, "holds numbers of type 'O8'"),
+        ({"x": np.ndarray}, "holds 'x', which is not an array of numbers"),
+        ({"x": _Call(eval, "1")}, "wants to call builtins.eval"),
+    ],
+)
+def test_other_contents_are_refused(tmp_path: Path, content: Any, message: str) -> None:
+    """By name, in one line."""
+    with pytest.raises(CheckpointError, match=message):
+        read_arrays(_file(tmp_path / "model.pdparams", content))
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    """Whatever the damage makes the reader raise."""
+    path = _file(tmp_path / "model.pdparams", ARRAYS)
+    whole = path.read_bytes()
+    for size in range(0, len(whole), 7):
+        path.write_bytes(whole[:size])
+        with pytest.raises(CheckpointError, match=r"model.pdparams"):
+            read_arrays(path)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        read_arrays(tmp_path / "missing")
