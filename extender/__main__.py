@@ -5,13 +5,18 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from kubernetes.client.configuration import Configuration
+
 from extender import certificates
 from extender.app import build
 from extender.settings import ExtenderSettings
+from extender.tls_files import TlsFiles
 from kube import config
+from kube.client import Client
 from kube.errors import ConfigError
 from policy.names import SYSTEM_NAMESPACE
-from runtime import clock, serve
+from runtime import certs, clock, extender_tls, serve, signals
+from runtime.certs import Pair
 from runtime.command_line import Parser
 
 _DESCRIPTION = (
@@ -28,29 +33,74 @@ def main(argv: Sequence[str] | None = None) -> int:
     make = commands.add_parser("certificates", help="make a CA and a certificate for each side")
     make.add_argument("--out", type=Path, required=True, help="directory for the files")
     make.add_argument("--host", action="append", default=[], help="one more name of the server")
+    make.add_argument(
+        "--renew", action="store_true", help="issue by the CA in --ca, for the names in its tls.crt"
+    )
+    make.add_argument("--ca", type=Path, help="directory with ca.crt, ca.key and tls.crt")
     arguments = parser.parse_args(argv)
     try:
         if arguments.command == "certificates":
-            return _certificates(arguments.out, tuple(arguments.host))
+            if arguments.renew != (arguments.ca is not None):
+                make.error(
+                    "--renew needs --ca, the directory with ca.crt, ca.key and tls.crt"
+                    if arguments.renew
+                    else "--ca is of --renew alone: without it a new CA is made"
+                )
+            return _certificates(arguments.out, tuple(arguments.host), arguments.ca)
         settings = ExtenderSettings.from_parsed(arguments)
         settings.start_logging()
         connection = config.load(settings.kubeconfig)  # here, where an error is one line
+        settings = _with_certificates(settings, connection)
         serve.run(settings, partial(build, settings, connection))
-    except (OSError, ConfigError, serve.ServeError) as error:
+    except (OSError, ConfigError, serve.ServeError, certificates.CaError) as error:
         print(f"extender: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def _certificates(directory: Path, hosts: tuple[str, ...]) -> int:
-    certificates.write(directory, certificates.files(SYSTEM_NAMESPACE, hosts, clock.now()))
+def _with_certificates(settings: ExtenderSettings, connection: Configuration) -> ExtenderSettings:
+    """The settings with the files of --tls-secret, once they are there."""
+    if not settings.tls_secret:
+        return settings
+    signals.exit_on_signals()
+    client = Client(connection, user_agent="edl-extender")
+    files = TlsFiles(client, settings)
+    files.wait()
+    client.close()  # the worker must not share connections with its parent
+    return settings.model_copy(update={"tls_cert": files.server, "client_ca": files.client_ca})
+
+
+def _certificates(directory: Path, hosts: tuple[str, ...], ca_directory: Path | None) -> int:
+    if ca_directory is not None:
+        return _renew(directory, hosts, ca_directory)
+    certificates.write(directory, extender_tls.files(SYSTEM_NAMESPACE, hosts, clock.now()))
     print(
         f"wrote ca, tls and client certificates to {directory}; next:\n"
         f"  kubectl -n {SYSTEM_NAMESPACE} create secret generic edl-extender-tls \\\n"
         f"    --from-file={directory}/tls.crt --from-file={directory}/tls.key \\\n"
         f"    --from-file={directory}/ca.crt\n"
         "then name ca.crt, client.crt and client.key in the extender entries of "
-        "kube-scheduler's configuration"
+        "kube-scheduler's configuration, and keep ca.key where no cluster and no repository has it:\n"
+        "it is needed only to renew the others (certificates --renew), and makes whoever has it\n"
+        "kube-scheduler to the extender"
+    )
+    return 0
+
+
+def _renew(directory: Path, extra_hosts: tuple[str, ...], ca_directory: Path) -> int:
+    ca = Pair((ca_directory / "ca.crt").read_bytes(), (ca_directory / "ca.key").read_bytes())
+    hosts = certs.hosts((ca_directory / "tls.crt").read_bytes())
+    files = certificates.renewed(
+        ca, tuple(dict.fromkeys((*hosts, *extra_hosts))), SYSTEM_NAMESPACE, clock.now()
+    )
+    certificates.write(directory, files)
+    print(
+        f"wrote renewed tls and client certificates to {directory}; next:\n"
+        f"  kubectl -n {SYSTEM_NAMESPACE} create secret generic edl-extender-tls \\\n"
+        f"    --from-file={directory}/tls.crt --from-file={directory}/tls.key \\\n"
+        f"    --from-file={directory}/ca.crt --dry-run=client -o yaml | kubectl apply -f -\n"
+        "which the extender takes up without a restart; then replace client.crt and client.key\n"
+        "of kube-scheduler and restart it"
     )
     return 0
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from flask import Flask, Response
+from flask import Flask, Response, request
 from kubernetes.client.configuration import Configuration
 from pydantic import BaseModel, ValidationError
 from werkzeug.exceptions import BadRequest, ServiceUnavailable
@@ -16,8 +16,9 @@ from werkzeug.exceptions import BadRequest, ServiceUnavailable
 from extender import certificates, handlers, wire
 from extender.settings import ExtenderSettings
 from extender.state import ExtenderState
+from extender.tls_files import TlsFiles
 from kube import decode
-from kube.active import ActivePolicy
+from kube.active import ActivePolicy, add_policy_metric
 from kube.cache import ClusterCache
 from kube.client import Client
 from kube.watch_metrics import add_watch_metrics
@@ -56,7 +57,7 @@ class Extender:
         self._policy = policy
         self._epoch_s = epoch_s
         self._decision_log = DecisionLog()
-        self._state = ExtenderState(cache, clock_s, lambda: policy.current.policy)
+        self._state = ExtenderState(cache, clock_s, epoch_s, lambda: policy.current.policy)
         verbs = [[verb] for verb in _VERBS]
         self._time = metrics.histogram("answer_seconds", "Time to answer.", ["verb"])
         self._nodes = metrics.counter(
@@ -79,6 +80,12 @@ class Extender:
         )
         for verb in _VERBS:
             last_request.labels(verb).set_function(partial(self._last_request_s.__getitem__, verb))
+        self._client_certificate: Mapping[str, object] | None = None
+        client_expiry = metrics.gauge(
+            "client_certificate_expiry_timestamp_seconds",
+            "When the certificate of kube-scheduler's last request ends, in epoch seconds; 0 for none.",
+        )
+        client_expiry.set_function(lambda: certificates.peer_expiry_s(self._client_certificate))
         self._victims = metrics.counter(
             "victims_total", "Training pods chosen as victims, by tier.", ["tier"]
         )
@@ -105,6 +112,7 @@ class Extender:
     def _timed(self, verb: str, answer: Callable[[], object]) -> Callable[[], Response]:
         def timed() -> Response:
             self._last_request_s[verb] = self._epoch_s()
+            self._client_certificate = request.environ.get(web.PEER_CERTIFICATE)
             with self._time.labels(verb).time(), self._counting_errors(verb):
                 self._require_sync()
                 return web.reply(answer())
@@ -122,6 +130,8 @@ class Extender:
     def _require_sync(self) -> None:
         if not self._cache.synced:
             raise ServiceUnavailable("the first lists are not complete yet")
+        if not self._policy.current.usable:
+            raise ServiceUnavailable("the policy was not valid since the start: see /readyz")
 
     def _filter(self) -> object:
         args = _read(wire.ExtenderArgs)
@@ -162,7 +172,7 @@ class Extender:
         if not training:
             return
         for victim in training:
-            self._victims.labels(str(victim.tier or "none")).inc()
+            self._victims.labels(str(victim.tier)).inc()  # of training each has one
         log.info(
             "victims chosen",
             extra=keys(pod=pod.key, node=node, victims=[victim.key for victim in training]),
@@ -201,7 +211,7 @@ def readiness(
     stale_s: float,
     last_requests: Mapping[str, str],
 ) -> web.Readiness:
-    """Whether the extender may answer: the first lists are complete, and no watch is stale.
+    """Whether the extender may answer: it knows cluster and policy, and no watch is stale.
 
     Args:
         cache: The watches.
@@ -218,7 +228,8 @@ def readiness(
         "policy": policy.current.details(),
         "last_requests": last_requests,
     }
-    return web.Readiness(cache.synced and age_s < stale_s, details)
+    ready = cache.synced and age_s < stale_s and policy.current.usable
+    return web.Readiness(ready, details)
 
 
 def build(settings: ExtenderSettings, connection: Configuration) -> WebService:
@@ -238,6 +249,7 @@ def build(settings: ExtenderSettings, connection: Configuration) -> WebService:
     files = [path for path in (settings.tls_cert, settings.client_ca) if path is not None]
     expiry.set_function(lambda: certificates.expiry_s(files))
     add_watch_metrics(metrics, cache.reflectors)
+    add_policy_metric(metrics, policy)
     extender = Extender(cache, policy, metrics)
 
     app = web.application(
@@ -247,7 +259,18 @@ def build(settings: ExtenderSettings, connection: Configuration) -> WebService:
             cache, policy, clock.monotonic_s(), settings.stale_seconds, extender.last_requests
         ),
         max_body_bytes=settings.max_body_bytes,
-        client_certs_required=settings.client_ca is not None,
     )
     extender.routes(app)
-    return WebService(app, cache.start, cache.stop)
+    if not settings.tls_secret:
+        return WebService(app, cache.start, cache.stop)
+    tls = TlsFiles(api, settings)
+
+    def start() -> None:
+        cache.start()
+        tls.start()
+
+    def stop() -> None:
+        tls.stop()
+        cache.stop()
+
+    return WebService(app, start, stop)

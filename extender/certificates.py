@@ -1,37 +1,48 @@
-"""Certificates between kube-scheduler and the extender: a CA and one leaf for each side.
+"""Certificates between kube-scheduler and the extender: their renewal, their ends, their files.
 
-Nothing renews them, and kube-scheduler goes on without an extender whose certificate has expired, so
-the leaves live as long as their CA, and a metric says when they end.
+Nothing renews them by itself, and kube-scheduler goes on without an extender whose certificate has
+expired, so the leaves live as long as their CA, and metrics say when they end.
 """
 
-from collections.abc import Iterable
+import calendar
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 
-from runtime import certs
+from runtime import certs, extender_tls
 
-SERVICE = "edl-extender"
-
-
-def names(namespace: str, extra_hosts: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """The extender's host names inside a cluster, and `extra_hosts`."""
-    return (f"{SERVICE}.{namespace}.svc", f"{SERVICE}.{namespace}", "127.0.0.1", *extra_hosts)
+PEER_TIME = "%b %d %H:%M:%S %Y GMT"
+"""Format of times in `ssl.SSLSocket.getpeercert`."""
 
 
-def files(namespace: str, extra_hosts: tuple[str, ...], now: datetime) -> dict[str, bytes]:
-    """File name -> PEM: ca.crt, tls.crt and tls.key of the server, client.crt and client.key."""
-    ca = certs.new_ca(SERVICE, now)
-    hosts = names(namespace, extra_hosts)
-    server = certs.issue(ca, SERVICE, now, hosts=hosts, life=certs.CA_LIFE)
-    client = certs.issue(ca, "kube-scheduler", now, life=certs.CA_LIFE)
-    return {
-        "ca.crt": ca.cert,
-        "ca.key": ca.key,
-        "tls.crt": server.cert,
-        "tls.key": server.key,
-        "client.crt": client.cert,
-        "client.key": client.key,
-    }
+class CaError(ValueError):
+    """A CA cannot issue certificates; the text is one line."""
+
+
+def renewed(
+    ca: certs.Pair, hosts: tuple[str, ...], namespace: str, now: datetime
+) -> dict[str, bytes]:
+    """The files of `runtime.extender_tls` by a CA that exists: until both sides have them, both work.
+
+    Args:
+        ca: The CA.
+        hosts: The extender's names; () for those inside a cluster alone.
+        namespace: EDL's namespace.
+        now: Aware; the certificates are valid from then until the CA ends.
+
+    Raises:
+        CaError: the key is of another CA, or the CA ends so soon that a new one is needed.
+    """
+    try:
+        matches = certs.matches(ca)
+    except (ValueError, TypeError) as error:
+        raise CaError(f"ca.crt and ca.key: not PEM of a CA and its key ({error})") from error
+    if not matches:
+        raise CaError("ca.key is not the key of ca.crt")
+    if certs.needs_renewal(ca.cert, now):
+        end = certs.expires(ca.cert)
+        raise CaError(f"ca.crt ends on {end:%Y-%m-%d}: make a new CA, without --renew")
+    return extender_tls.issued(ca, hosts or extender_tls.names(namespace), now)
 
 
 def expiry_s(files: Iterable[Path]) -> float:
@@ -44,6 +55,18 @@ def expiry_s(files: Iterable[Path]) -> float:
     except (OSError, ValueError):
         return 0.0
     return min(ends_s, default=0.0)
+
+
+def peer_expiry_s(certificate: Mapping[str, object] | None) -> float:
+    """When a caller's certificate expires, in epoch seconds; 0 without one.
+
+    Args:
+        certificate: As `ssl.SSLSocket.getpeercert` returns it.
+    """
+    if not certificate:
+        return 0.0
+    end = datetime.strptime(str(certificate["notAfter"]), PEER_TIME)  # noqa: DTZ007 - GMT is in the format
+    return float(calendar.timegm(end.timetuple()))
 
 
 def write(directory: Path, contents: dict[str, bytes]) -> None:

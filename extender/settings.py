@@ -20,5 +20,9 @@ class ExtenderSettings(ServeSettings):
     """A body of this length gets 413. One victim takes 50 bytes: 5 000 nodes with 110 each, 28 MB."""
     namespace: str = SYSTEM_NAMESPACE
     """Namespace of the policy ConfigMap."""
+    tls_secret: str = ""
+    """Secret with tls.crt, tls.key and ca.crt, instead of --tls-cert and --client-ca; it is waited for."""
+    tls_dir: Path = Path("/run/edl-extender")
+    """Directory of the files of --tls-secret."""
     stale_seconds: Annotated[float, Field(ge=10, le=3600)] = 180.0
     """Time without news from the API server after which the extender reports not ready."""

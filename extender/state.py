@@ -11,7 +11,8 @@ from contextlib import contextmanager
 
 from extender.handlers import View
 from kube.cache import ClusterCache
-from kube.state_feed import ClusterStateFeed, ObjectChange
+from kube.object_change import ObjectChange
+from kube.state_feed import ClusterStateFeed
 from policy.model import Policy
 from policy.recent_history import CoolDowns
 from policy.snapshot import Pod
@@ -25,16 +26,21 @@ class ExtenderState:
     """The state that request threads share; all access is through `view`, under a lock."""
 
     def __init__(
-        self, cache: ClusterCache, clock_s: Callable[[], float], policy: Callable[[], Policy]
+        self,
+        cache: ClusterCache,
+        clock_s: Callable[[], float],
+        epoch_s: Callable[[], float],
+        policy: Callable[[], Policy],
     ) -> None:
         """Subscribes to `cache`.
 
         Args:
             cache: The watches.
             clock_s: A monotonic clock.
+            epoch_s: A clock in seconds since the epoch.
             policy: Returns the active policy.
         """
-        self._state_feed = ClusterStateFeed(cache)
+        self._state_feed = ClusterStateFeed(cache, epoch_s)
         self._clock_s = clock_s
         self._policy = policy
         self._lock = threading.Lock()
@@ -46,7 +52,7 @@ class ExtenderState:
         """The current state, which is valid and does not change until the block ends."""
         with self._lock:
             now_s = self._clock_s()
-            self._state_feed.ignore(frozenset(self._policy().ignored_resources))
+            self._state_feed.follow(self._policy())
             pods, _ = self._state_feed.drain()
             self._expire(pods, now_s)
             promises = tuple(promise for promise, _ in self._promises.values())

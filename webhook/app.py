@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 
 from flask import Flask, Response
-from werkzeug.exceptions import BadRequest
+from werkzeug.exceptions import BadRequest, ServiceUnavailable
 
 from runtime import web
 from runtime.clock import monotonic_s
@@ -47,7 +47,13 @@ def add_routes(app: Flask, context: Callable[[], AdmissionContext], metrics: Met
             request = wire.read(body)
         except wire.WireError as error:
             raise BadRequest(str(error)) from error
-        response = decide(request, context())
+        inputs = context()
+        if not inputs.usable and request.resource_name != "configmaps":
+            raise ServiceUnavailable(
+                "the policy was not valid since the start, so nothing is changed or checked by it: "
+                "correct ConfigMap edl-policy; /readyz has the error"
+            )
+        response = decide(request, inputs)
         reviews.labels(verb, response.outcome).inc()
         duration.labels(verb).observe(monotonic_s() - begun_s)
         _note(verb, request, response)

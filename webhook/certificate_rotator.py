@@ -6,7 +6,6 @@ replicas end in the same state.
 """
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,12 +19,13 @@ import orjson
 from kube import request
 from kube.api import Api
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from kube.reading import find
 from kube.reflector import Reflector
 from kube.request import SECRETS, Resource
-from runtime import certs
+from runtime import certs, private_file
 from runtime.backoff import Backoff
 from runtime.logs import keys
-from webhook import certificates, selection
+from webhook import certificates, extender_secret, selection
 from webhook.certificates import REGISTRATION, SECRET, CertificateSet
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,8 @@ class RotationStatus:
 class CertificateRotator:
     """A controller that rotates the certificates on behalf of one replica.
 
-    It syncs the Secret, the served file, and caBundle and selected pods of the registrations.
+    It syncs the Secret, the served file, and caBundle and selected pods of the registrations, and makes the
+    extender's Secret where there is none.
 
     Args:
         api: The API server.
@@ -101,6 +102,7 @@ class CertificateRotator:
                     self._publish(kind, registration, certificates.bundle(cert_set))
         finally:
             self._write_file(cert_set)
+        extender_secret.ensure(self._api, self._namespace, self._now())
 
     def wake(self) -> None:
         """Triggers a sync at once."""
@@ -156,17 +158,10 @@ class CertificateRotator:
         raise Conflict(f"other writers keep changing Secret {SECRET}", request="certificates")
 
     def _secret(self) -> Mapping[str, Any] | None:
-        return self._read(request.get(SECRETS, self._namespace, SECRET))
+        return find(self._api, request.get(SECRETS, self._namespace, SECRET))
 
     def _registration(self, kind: Resource) -> Mapping[str, Any] | None:
-        return self._read(request.get(kind, None, REGISTRATION))
-
-    def _read(self, get_request: request.Request) -> Mapping[str, Any] | None:
-        try:
-            obj: Mapping[str, Any] = orjson.loads(self._api.send(get_request))
-        except NotFound:
-            return None
-        return obj
+        return find(self._api, request.get(kind, None, REGISTRATION))
 
     def _write_secret(self, secret: Mapping[str, Any] | None, cert_set: CertificateSet) -> bool:
         """Writes the Secret over the version that was read; False after a conflict."""
@@ -192,15 +187,8 @@ class CertificateRotator:
             log.info("registration published", extra=keys(registration=kind.kind))
 
     def _write_file(self, cert_set: CertificateSet) -> None:
-        """Writes certificate and key to one file, atomically, readable by its owner only."""
-        content = cert_set.leaf.cert + cert_set.leaf.key
-        if not self.file.exists() or self.file.read_bytes() != content:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            partial = self.file.with_suffix(f".{os.getpid()}")
-            partial.unlink(missing_ok=True)
-            partial.touch(mode=0o600, exist_ok=False)
-            partial.write_bytes(content)
-            partial.replace(self.file)
+        """Writes certificate and key to one file."""
+        private_file.write(self.file, cert_set.leaf.cert + cert_set.leaf.key)
         self.status = RotationStatus(certs.expires(cert_set.leaf.cert))
 
 

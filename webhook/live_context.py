@@ -1,7 +1,7 @@
-"""The cluster state that admission needs: the policy, the PriorityClasses, and the scheduler's check.
+"""The cluster state that admission needs: policy, PriorityClasses, the scheduler's check, own image.
 
-Who calls: `webhook.app`, for the context of each decision. It uses three watches, so that a review
-never waits for a request to the API server.
+Who calls: `webhook.app`, for the context of each decision. It uses watches, so that a review never
+waits for a request to the API server.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,15 +12,18 @@ from kube.active import ActivePolicy, configmap_reflector
 from kube.api import Api
 from kube.decode import ConfigMap, PriorityClass
 from kube.reflector import Reflector
-from policy import scheduling
+from policy import scheduling, unstructured
 from policy.names import POLICY_CONFIGMAP, SCHEDULING_CONFIGMAP
 from policy.priority_classes import PriorityClassValues
 from policy.scheduling import SchedulerCheck
 from webhook.review import AdmissionContext
 
+DEPLOYMENT = "edl-webhook"
+_CONTAINER = "webhook"
+
 
 class LiveContext:
-    """An `AdmissionContext` that three watches keep up to date; `current` never blocks."""
+    """An `AdmissionContext` that watches keep up to date; `current` never blocks."""
 
     def __init__(self, api: Api, namespace: str, master_image: str = "") -> None:
         self._master_image = master_image
@@ -41,6 +44,10 @@ class LiveContext:
             "priorityclasses": classes,
             "scheduling": check,
         }
+        if not master_image:
+            image = _own_image_reflector(api, namespace)
+            image.listen(self._image_changed)
+            self.reflectors["deployments"] = image
 
     @property
     def synced(self) -> bool:
@@ -49,6 +56,10 @@ class LiveContext:
         The scheduler's check need not be: pods without the marker can be scheduled in any case.
         """
         return all(self.reflectors[name].synced for name in ("configmaps", "priorityclasses"))
+
+    def age_s(self, now_s: float) -> float:
+        """Seconds since the last message of the watch that has been silent longest."""
+        return max(reflector.age_s(now_s) for reflector in self.reflectors.values())
 
     def on_policy(self, wake: Callable[[], None]) -> None:
         """Calls `wake`, on the watch thread, after every change of the policy."""
@@ -64,6 +75,7 @@ class LiveContext:
             self._namespace,
             self._master_image,
             scheduling.in_force(active.policy, self._check),
+            active.usable,
         )
 
     def start(self) -> None:
@@ -78,6 +90,10 @@ class LiveContext:
         for reflector in self.reflectors.values():
             reflector.stop()
 
+    def _image_changed(self, _: str | None, new: str | None) -> None:
+        """Masters run in the image of the webhook itself, which has all servers of EDL."""
+        self._master_image = new or ""
+
     def _check_changed(self, _: ConfigMap | None, new: ConfigMap | None) -> None:
         """Without the ConfigMap the registration is unknown, and pods get no marker."""
         self._check = SchedulerCheck.from_data({} if new is None else new.data)
@@ -89,3 +105,26 @@ class LiveContext:
         if new is not None:
             classes[new.name] = new.values
         self._classes = classes
+
+
+def _own_image_reflector(api: Api, namespace: str) -> Reflector[str]:
+    """A watch of the webhook's own Deployment, whose record is the image of its container."""
+    return Reflector(
+        api,
+        request.DEPLOYMENTS,
+        _image,
+        namespace=namespace,
+        field_selector=f"metadata.name={DEPLOYMENT}",
+    )
+
+
+def _image(deployment: Mapping[str, Any]) -> str | None:
+    spec = unstructured.mapping(
+        unstructured.mapping(unstructured.mapping(deployment, "spec"), "template"), "spec"
+    )
+    images = (
+        container.get("image")
+        for container in unstructured.objects(spec, "containers")
+        if container.get("name") == _CONTAINER
+    )
+    return str(next(images, "") or "")

@@ -16,9 +16,11 @@ from policy.names import (
     ANNOTATION_MASTER,
     ANNOTATION_MASTER_HEARTBEAT,
     ANNOTATION_MASTER_STEPS,
+    ANNOTATION_MASTER_STUCK,
     ANNOTATION_MAX,
     ANNOTATION_MIN,
     ANNOTATION_QUEUE,
+    ANNOTATION_TOKEN_GENERATION,
     ANNOTATION_WEIGHT,
     MANAGER,
     POLICY_CONFIGMAP,
@@ -26,14 +28,22 @@ from policy.names import (
     SYSTEM_NAMESPACE,
 )
 from policy.priority_classes import PriorityClassValues
+from policy.queues import QueueRules
 from policy.scheduling import UNMARKED, Scheduling
 from webhook.wire import AdmissionRequest, AdmissionResponse
 
-_CHECKED_ANNOTATIONS = (ANNOTATION_MIN, ANNOTATION_MAX, ANNOTATION_WEIGHT, ANNOTATION_QUEUE)
+_CHECKED_ANNOTATIONS = (
+    ANNOTATION_MIN,
+    ANNOTATION_MAX,
+    ANNOTATION_WEIGHT,
+    ANNOTATION_QUEUE,
+    ANNOTATION_TOKEN_GENERATION,
+)
 _IMMUTABLE_ANNOTATIONS = (
     ANNOTATION_MASTER,
     ANNOTATION_MASTER_STEPS,
     ANNOTATION_MASTER_HEARTBEAT,
+    ANNOTATION_MASTER_STUCK,
     *servers.ANNOTATIONS,
 )
 """Annotations that cannot change, because existing pods would not follow."""
@@ -55,6 +65,8 @@ class AdmissionContext:
     """The image of masters and parameter servers; "" if it is not configured."""
     scheduling: Scheduling = UNMARKED
     """How training pods ask for a scheduler now."""
+    usable: bool = True
+    """Whether `policy` may be used; otherwise only policies are reviewed."""
 
 
 def mutate(request: AdmissionRequest, context: AdmissionContext) -> AdmissionResponse:
@@ -130,6 +142,7 @@ def _check_job(
         return
     if old is None or not job_spec.is_elastic(unstructured.annotations(old)):
         mutation.check_job(annotations, spec)
+        QueueRules.of(context.policy).check(request.namespace, annotations)
         if job_spec.master(annotations) and not context.master_image:
             raise JobError(mutation.NO_IMAGE)
         return
@@ -139,8 +152,8 @@ def _check_job(
         unstructured.annotations(old), _CHECKED_ANNOTATIONS
     ):
         job_spec.bounds(annotations)
-        job_spec.weight(annotations)
-        job_spec.queue(annotations)
+        QueueRules.of(context.policy).check(request.namespace, annotations)
+        job_spec.token_generation(annotations)
     if _pick(spec, _CHECKED_SPEC_FIELDS) != _pick(
         unstructured.mapping(old, "spec"), _CHECKED_SPEC_FIELDS
     ):

@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from threading import Event
 
+from kube.active import add_policy_metric
 from kube.api import Api
 from kube.watch_metrics import add_watch_metrics
 from runtime import clock, serve, web
@@ -37,12 +38,10 @@ class WebhookServer:
             self.live_context.on_policy(self.rotator.wake)
         self._settings = settings
         add_watch_metrics(self.metrics, self.live_context.reflectors)
-        self.metrics.info(
-            "policy_info",
-            "The policy in force; stale while the cluster's document cannot be used.",
-            ("version", "source", "stale"),
-            self._policy_labels,
-        )
+        self.metrics.gauge(
+            "watch_age_seconds", "Time since the last message of the quietest watch."
+        ).set_function(lambda: self.live_context.age_s(clock.monotonic_s()))
+        add_policy_metric(self.metrics, self.live_context.active)
         if self.rotator is not None:
             self.metrics.gauge(
                 "certificate_expiry_timestamp_seconds",
@@ -56,7 +55,6 @@ class WebhookServer:
             registry=self.metrics,
             readiness=self.readiness,
             max_body_bytes=self._settings.max_body_bytes,
-            client_certs_required=self._settings.client_ca is not None,
         )
         app.add_routes(flask, self.live_context.current, self.metrics)
         return serve.WebService(flask, self.start, self.stop)
@@ -74,7 +72,10 @@ class WebhookServer:
             self.rotator.stop()
 
     def readiness(self) -> web.Readiness:
-        """Ready once policy and classes are known; errors of later updates are only details."""
+        """Ready once policy and classes are known; errors of later updates are only details.
+
+        A policy that was never valid is not known: in a rollout the replicas that know one stay.
+        """
         details: dict[str, object] = {
             "synced": {name: r.synced for name, r in self.live_context.reflectors.items()},
             "policy": self.live_context.active.current.details(),
@@ -82,13 +83,11 @@ class WebhookServer:
         if self.rotator is not None:
             status = self.rotator.status
             details["certificate"] = {"expires": status.expires, "error": status.error}
-        return web.Readiness(self.live_context.synced, details)
+        usable = self.live_context.active.current.usable
+        return web.Readiness(self.live_context.synced and usable, details)
 
     def _selected(self) -> str:
         return selection.expression(self.live_context.active.current.policy)
-
-    def _policy_labels(self) -> dict[str, str]:
-        return self.live_context.active.current.labels()
 
 
 def _expiry_s(rotator: CertificateRotator) -> float:

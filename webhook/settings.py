@@ -19,7 +19,7 @@ class WebhookSettings(ServeSettings):
     namespace: str = SYSTEM_NAMESPACE
     """Namespace of EDL: its policy ConfigMap, its certificates and its Service edl-webhook."""
     master_image: str = ""
-    """Image of the masters and parameter servers of jobs: EDL's own, or another with both."""
+    """Image of the masters and parameter servers of jobs; default: that of the Deployment edl-webhook."""
     hosts: tuple[str, ...] = ()
     """Additional names or addresses of the certificate, if the API server calls a URL."""
     certificate_dir: Path = Path("/run/edl-webhook")

@@ -6,6 +6,7 @@ import pytest
 
 from kube import request
 from kube.request import JOBS
+from policy import victims
 from tests.extender.bench import MOST_BYTES, Bench
 from tests.extender.vectors import sent
 from tests.reconciler import objects
@@ -207,6 +208,37 @@ def test_before_the_first_lists_it_does_not_answer() -> None:
     assert answer.status_code == 503
     assert answer.json is not None
     assert answer.json["error"]["message"] == "the first lists are not complete yet"
+
+
+def test_without_a_valid_policy_it_does_not_answer_and_is_not_ready() -> None:
+    """Node pools may not be what the default says."""
+    bench = Bench("pools: []")
+    bench.look()
+    answer = bench.client.post("/filter", json=sent("filter"))
+
+    assert answer.status_code == 503
+    assert _ready(bench)[0] == 503
+
+
+def test_a_node_whose_pods_lead_to_an_error_does_not_fail_the_call(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its candidate goes back as it came; the others are narrowed as usual."""
+
+    def narrow(pod: Any, candidates: Any, *args: Any, **kwargs: Any) -> Any:
+        if any(candidate.node == "n0" for candidate in candidates):
+            raise OverflowError("too large")
+        return victims.narrow(pod, candidates, *args, **kwargs)
+
+    web = bench.add_pod(objects.pod("web", 3))
+    bad = bench.add_pod(objects.trainer("net", 0, "n0"))
+    good = [bench.add_pod(objects.trainer("net", number, "n1")) for number in (1, 2)]
+    bench.look()
+    monkeypatch.setattr("extender.handlers.narrow", narrow)
+    chosen = bench.preempts(web, n0=[bad], n1=good)
+
+    assert chosen["n0"] == [uid(bad)]
+    assert {*chosen["n1"]} <= {uid(pod) for pod in good}
 
 
 def _ready(bench: Bench) -> tuple[int, dict[str, Any]]:

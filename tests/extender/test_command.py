@@ -15,8 +15,9 @@ from extender import app, certificates
 from extender.__main__ import main
 from extender.settings import ExtenderSettings
 from kube import config
-from runtime import certs
+from runtime import certs, extender_tls
 from tests.reconciler.waiting import until
+from tests.support.commands import Commands
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
@@ -69,15 +70,6 @@ def test_a_process_without_an_api_server_is_not_ready(nowhere: Path) -> None:
     assert "edl_extender_certificate_expiry_timestamp_seconds 0.0" in scrape
 
 
-def test_with_a_client_ca_every_question_wants_a_certificate(nowhere: Path, tmp_path: Path) -> None:
-    """Probes do not."""
-    settings = ExtenderSettings(client_ca=tmp_path / "ca.crt")
-    client = app.build(settings, config.load(nowhere)).app.test_client()
-
-    assert client.post("/filter", json={}).status_code == 403
-    assert client.get("/healthz").status_code == 200
-
-
 def test_a_missing_kubeconfig_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -102,7 +94,7 @@ def _common(name: x509.Name) -> str:
 
 def test_certificates_name_both_sides() -> None:
     """The server by all its names, the scheduler as a client of the same CA."""
-    files = certificates.files("edl-system", ("scheduler.example",), NOW)
+    files = extender_tls.files("edl-system", ("scheduler.example",), NOW)
     leaf = x509.load_pem_x509_certificate(files["tls.crt"])
     ca = x509.load_pem_x509_certificate(files["ca.crt"])
     client = x509.load_pem_x509_certificate(files["client.crt"])
@@ -121,7 +113,7 @@ def test_certificates_name_both_sides() -> None:
 
 def test_certificates_live_as_long_as_their_ca() -> None:
     """Nothing renews them, and kube-scheduler goes on without the extender when one has ended."""
-    files = certificates.files("edl-system", (), NOW)
+    files = extender_tls.files("edl-system", (), NOW)
     ends = {certs.expires(files[name]) for name in ("ca.crt", "tls.crt", "client.crt")}
 
     assert ends == {NOW + certs.CA_LIFE}
@@ -129,7 +121,7 @@ def test_certificates_live_as_long_as_their_ca() -> None:
 
 def test_the_end_of_the_certificates_is_known(tmp_path: Path) -> None:
     """The first that ends counts; one that cannot be read has ended, for an alert."""
-    certificates.write(tmp_path, certificates.files("edl-system", (), NOW))
+    certificates.write(tmp_path, extender_tls.files("edl-system", (), NOW))
     later = certs.new_ca("later", NOW + timedelta(days=1))
     (tmp_path / "later.crt").write_bytes(later.cert)
     files = [tmp_path / "later.crt", tmp_path / "tls.crt"]
@@ -143,7 +135,7 @@ def test_the_end_of_the_certificates_is_known(tmp_path: Path) -> None:
 
 def test_each_key_is_of_its_certificate() -> None:
     """A pair that does not match serves nobody."""
-    files = certificates.files("edl-system", (), NOW)
+    files = extender_tls.files("edl-system", (), NOW)
 
     for name in ("ca", "tls", "client"):
         assert certs.matches(certs.Pair(files[f"{name}.crt"], files[f"{name}.key"]))
@@ -163,7 +155,9 @@ def test_the_command_writes_certificates_and_says_what_is_next(
         f"    --from-file={out}/tls.crt --from-file={out}/tls.key \\\n"
         f"    --from-file={out}/ca.crt\n"
         "then name ca.crt, client.crt and client.key in the extender entries of kube-scheduler's "
-        "configuration\n"
+        "configuration, and keep ca.key where no cluster and no repository has it:\n"
+        "it is needed only to renew the others (certificates --renew), and makes whoever has it\n"
+        "kube-scheduler to the extender\n"
     )
     leaf = x509.load_pem_x509_certificate((out / "tls.crt").read_bytes())
     assert _names(leaf)[-1] == "10.0.0.1"
@@ -171,6 +165,90 @@ def test_the_command_writes_certificates_and_says_what_is_next(
         *("ca.crt", "ca.key", "tls.crt", "tls.key", "client.crt", "client.key")
     }
     assert {path.stat().st_mode & 0o077 for path in out.iterdir()} == {0}
+
+
+def test_certificates_are_renewed_by_their_ca(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For the same names and more; the old and the new of each side trust each other."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    main(["certificates", "--out", str(old), "--host", "10.0.0.1"])
+    code = main(
+        ["certificates", "--renew", f"--ca={old}", f"--out={new}", "--host", "scheduler.example"]
+    )
+    leaf = x509.load_pem_x509_certificate((new / "tls.crt").read_bytes())
+
+    assert code == 0
+    text = capsys.readouterr().out
+    assert "which the extender takes up without a restart" in text
+    assert text.endswith("of kube-scheduler and restart it\n")
+    assert _names(leaf)[-2:] == ["10.0.0.1", "scheduler.example"]
+    assert (new / "ca.crt").read_bytes() == (old / "ca.crt").read_bytes()
+    for name in ("tls", "client"):
+        cert, key = (new / f"{name}.crt").read_bytes(), (new / f"{name}.key").read_bytes()
+        assert certs.issued_by(cert, (old / "ca.crt").read_bytes())
+        assert certs.matches(certs.Pair(cert, key))
+        assert cert != (old / f"{name}.crt").read_bytes()
+    assert not (new / "ca.key").exists()
+
+
+def test_a_ca_that_cannot_renew_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its key is elsewhere, or of another CA; nothing is written."""
+    main(["certificates", "--out", str(tmp_path / "old")])
+    (tmp_path / "old" / "ca.key").write_bytes(certs.new_ca("other", NOW).key)
+    renew = ["certificates", "--renew", f"--ca={tmp_path / 'old'}", f"--out={tmp_path / 'new'}"]
+    codes = [main(renew)]
+    (tmp_path / "old" / "ca.key").unlink()
+    codes.append(main(renew))
+
+    first, second = capsys.readouterr().err.splitlines()
+    assert codes == [1, 1]
+    assert first == "extender: ca.key is not the key of ca.crt"
+    assert "ca.key" in second
+    assert not (tmp_path / "new").exists()
+
+
+def test_renewed_certificates_end_with_their_ca() -> None:
+    """A CA that ends soon, or is none, issues nothing more."""
+    ca = certs.new_ca("edl-extender", NOW)
+    later = NOW + timedelta(days=1000)
+    files = certificates.renewed(ca, (), "edl-system", later)
+
+    assert {certs.expires(files[name]) for name in ("tls.crt", "client.crt")} == {
+        NOW + certs.CA_LIFE
+    }
+    assert certs.hosts(files["tls.crt"]) == extender_tls.names("edl-system")
+    with pytest.raises(
+        certificates.CaError, match=r"^ca.crt ends on \d{4}-\d\d-\d\d: make a new CA"
+    ):
+        certificates.renewed(ca, (), "edl-system", NOW + certs.CA_LIFE - timedelta(days=1))
+    with pytest.raises(certificates.CaError, match="not PEM of a CA and its key"):
+        certificates.renewed(certs.Pair(b"", b""), (), "edl-system", NOW)
+
+
+@pytest.mark.parametrize(
+    ("flag", "error"),
+    [
+        ("--renew", "--renew needs --ca, the directory with ca.crt, ca.key and tls.crt"),
+        ("--ca=y", "--ca is of --renew alone: without it a new CA is made"),
+    ],
+)
+def test_renewal_needs_a_ca(flag: str, error: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bad usage exits with 2, and the line has the way out."""
+    with pytest.raises(SystemExit) as ended:
+        main(["certificates", "--out=x", flag])
+
+    assert ended.value.code == 2
+    assert error in capsys.readouterr().err
+
+
+def test_the_end_of_the_schedulers_certificate_is_known() -> None:
+    """As TLS has it; 0 for a caller without one."""
+    assert certificates.peer_expiry_s({"notAfter": "Jan  1 00:00:10 1970 GMT"}) == 10.0
+    assert certificates.peer_expiry_s({}) == 0.0
+    assert certificates.peer_expiry_s(None) == 0.0
 
 
 def test_certificates_are_never_overwritten(
@@ -219,3 +297,12 @@ def test_an_address_that_is_taken_is_one_line(
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert code == 1
     assert line.startswith("extender: cannot listen on 127.0.0.1:")
+
+
+def test_help_says_what_every_flag_means(commands: Commands) -> None:
+    """And which environment variable stands for it."""
+    done = commands.run(main, "--help")
+
+    assert done.returncode == 0
+    assert "--stale-seconds" in done.stdout
+    assert "EDL_EXTENDER_TLS_CERT" in done.stdout

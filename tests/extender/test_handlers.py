@@ -164,6 +164,20 @@ def test_pods_that_outrank_surplus_are_not_held_back(pod: Pod) -> None:
     assert verdict.passed == ["n0"]
 
 
+def test_the_planned_node_stands_for_all_that_pass() -> None:
+    """kube-scheduler scores no single node, and asks no second time; the others are not refused."""
+    cluster = cluster_state([node(name, 7) for name in ("n0", "n1", "n2")])
+    planned = replace(SURPLUS, planned="n1")
+
+    verdict = _filter(planned, cluster, "n0", "n1", "n2", "n3")
+    without = _filter(planned, cluster, "n0", "n2")
+    closed = _filter(planned, cluster, "n0", "n1", promises=(replace(PROMISE, node="n1"),))
+
+    assert verdict == handlers.FilterVerdict(["n1"], {"n3": Reason.NODE_UNKNOWN}, {})
+    assert without.passed == ["n0", "n2"]
+    assert (closed.passed, set(closed.failed)) == (["n0"], {"n1"})
+
+
 _NAMES = [f"n{i}" for i in range(6)]
 
 
@@ -175,7 +189,7 @@ _NAMES = [f"n{i}" for i in range(6)]
     st.permutations(_NAMES),
     st.sampled_from([SURPLUS, GUARANTEED, MASTER]),
 )
-def test_every_node_is_in_exactly_one_place(
+def test_every_node_is_in_exactly_one_place_without_a_planned_one(
     known_nodes: set[str], cooling: set[str], promised: set[str], names: list[str], pod: Pod
 ) -> None:
     """One in none would count as absent; reasons are constant words."""

@@ -136,3 +136,15 @@ def test_failure_inside_is_a_500_that_fails_open() -> None:
     assert answer.status_code == 500
     assert answer.json is not None
     assert "context is gone" not in answer.text
+
+
+def test_without_a_valid_policy_only_policies_are_reviewed() -> None:
+    """The default would let Jobs of protected namespaces be handed over; a policy can be repaired."""
+    unusable = AdmissionContext(Policy(), EDL_CLASSES, usable=False)
+    client = _application(lambda: unusable)[0].test_client()
+    mutation = client.post("/mutate", json=review("pod-create-trainer"))
+    repair = client.post("/validate", json=review("configmap-update-policy-bad"))
+
+    assert mutation.status_code == 503
+    assert "edl-policy" in str(mutation.json)
+    assert repair.status_code == 200

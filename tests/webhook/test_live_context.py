@@ -87,3 +87,45 @@ def test_before_the_first_list_nothing_is_synced(api: FakeApi) -> None:
     assert followed.current().master_image == "edl:1"
     assert not followed.synced
     assert followed.current().classes == {}
+
+
+@pytest.mark.parametrize(
+    ("containers", "image"),
+    [
+        ([{"name": "webhook", "image": "registry.example/edl:1"}], "registry.example/edl:1"),
+        ([{"name": "proxy", "image": "x"}, {"name": "webhook", "image": "y"}], "y"),
+        ([{"name": "proxy", "image": "x"}], ""),
+        (None, ""),
+    ],
+)
+def test_masters_run_in_the_image_of_the_webhook(
+    containers: object, image: str, api: FakeApi
+) -> None:
+    """Whatever an overlay calls it; without one, Jobs with masters are refused."""
+    body = {
+        "metadata": {"name": "edl-webhook"},
+        "spec": {"template": {"spec": {"containers": containers}}},
+    }
+    api.send(request.create(request.DEPLOYMENTS, SYSTEM_NAMESPACE, body))
+    followed = LiveContext(api, SYSTEM_NAMESPACE)
+    followed.start()
+    until(lambda: followed.reflectors["deployments"].synced)
+    followed.stop()
+
+    assert followed.current().master_image == image
+
+
+def test_a_named_image_of_masters_stays(api: FakeApi) -> None:
+    """What the settings name is not looked up."""
+    assert "deployments" not in LiveContext(api, SYSTEM_NAMESPACE, "edl:1").reflectors
+
+
+def test_without_any_valid_policy_the_context_is_not_usable(api: FakeApi) -> None:
+    """A server that starts with an invalid one knows none, and must not decide by the default."""
+    put_policy(api, "tears: 1")
+    followed = LiveContext(api, SYSTEM_NAMESPACE)
+    followed.start()
+    until(lambda: followed.synced)
+    followed.stop()
+
+    assert not followed.current().usable

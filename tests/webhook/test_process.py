@@ -40,6 +40,7 @@ def _started(directory: Path, server: str, *flags: str) -> Iterator[subprocess.P
     kubeconfig.write_text(yaml.safe_dump(document))
     command = [
         *(sys.executable, "-m", "webhook", "--listen=127.0.0.1:0", "--drain-seconds=0"),
+        "--probe-listen=127.0.0.1:0",
         *(f"--kubeconfig={kubeconfig}", f"--announce-file={directory / 'address'}"),
         *(f"--certificate-dir={directory / 'certificate'}", *flags),
     ]
@@ -58,9 +59,11 @@ def test_serves_while_the_api_server_is_away(tmp_path: Path, nowhere: str) -> No
     leaf = make_leaf(ca, tmp_path / "leaf.pem")
     with _started(tmp_path, nowhere, f"--tls-cert={leaf}") as process, caller(ca_file) as pool:
         wait_until((tmp_path / "address").exists, START_S)
-        url = f"https://{(tmp_path / 'address').read_text().strip()}"
-        ready = pool.request("GET", f"{url}/readyz")
-        answer = pool.request("POST", f"{url}/mutate", json=review("pod-create-trainer"))
+        address, probes = (tmp_path / "address").read_text().split()
+        ready = pool.request("GET", f"http://{probes}/readyz")
+        answer = pool.request(
+            "POST", f"https://{address}/mutate", json=review("pod-create-trainer")
+        )
         pool.clear()
         process.send_signal(signal.SIGTERM)
         code = process.wait(START_S)

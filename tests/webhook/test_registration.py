@@ -58,4 +58,5 @@ def test_shipped_classes_are_the_ones_we_write() -> None:
         for document in yaml.safe_load_all(text)
     }
 
+    del shipped["edl-servers"]  # of EDL's own pods
     assert shipped == EDL_CLASSES

@@ -4,7 +4,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from policy.model import Policy
+from policy.model import Policy, Queue
 from policy.priority_classes import EDL_CLASSES
 from tests.webhook.vectors import NAMES, request, thing
 from webhook import review
@@ -37,6 +37,21 @@ def _refusal(new: dict[str, Any], old: dict[str, Any] | None = None) -> str:
         "job-create-elastic", object=new, old_object=old, operation=operation
     )
     return review.validate(admission_request, STATE).message
+
+
+def test_a_queue_of_other_namespaces_is_refused() -> None:
+    """At creation, and when the annotation changes; an update of other fields is not held up."""
+    policy = Policy(queues=(Queue(name="gold", namespaces=("others",)),))
+    old, new = _job(queue=None), _job(queue="gold")
+
+    def refusal(body: dict[str, Any], before: dict[str, Any] | None = None) -> str:
+        operation = "CREATE" if before is None else "UPDATE"
+        asked = request("job-create-elastic", object=body, old_object=before, operation=operation)
+        return review.validate(asked, replace(STATE, policy=policy)).message
+
+    assert "edl.training/queue is 'gold'" in refusal(new)
+    assert "edl.training/queue is 'gold'" in refusal(new, old)
+    assert refusal(new, new) == refusal(old) == refusal(old, new) == ""
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -181,6 +196,8 @@ def test_a_master_neither_comes_nor_goes() -> None:
             "edl.training/checkpoint-claim applies to parameter servers",
         ),
         ({"master_max_steps": "5"}, "edl.training/master-max-steps needs a master"),
+        ({"token_generation": "2"}, "edl.training/token-generation needs a master"),
+        ({"master": "true", "token_generation": "0"}, "edl.training/token-generation is 0"),
         ({"master": "true", "master_heartbeat_seconds": "x"}, "edl.training/master-heartbeat"),
     ],
 )
@@ -206,6 +223,15 @@ def test_what_pods_could_not_follow_does_not_change(name: str) -> None:
 
     assert f"{name.replace('_', '-')} cannot change once the Job exists" in _refusal(new, old)
     assert "cannot change" in _refusal(new, _job(**{**annotations, name: None}))
+
+
+def test_a_token_can_be_renewed() -> None:
+    """While the job runs; what is no number is refused then, too."""
+    old = _job(master="true")
+    new, wrong = (_job(master="true", token_generation=text) for text in "2x")
+
+    assert _refusal(new, old) == ""
+    assert "token-generation is 'x'" in _refusal(wrong, old)
 
 
 def test_a_wrong_wish_for_a_master_is_refused() -> None:
@@ -316,3 +342,10 @@ def test_odd_objects_are_no_crash(broken: dict[str, Any]) -> None:
 
     assert review.mutate(admission_request, STATE).allowed
     assert review.validate(admission_request, STATE).allowed
+
+
+def test_a_policy_without_a_name_in_the_request_is_checked_too() -> None:
+    """The API server leaves it out where it makes the name itself."""
+    asked = request("configmap-update-policy-bad").model_copy(update={"name": ""})
+
+    assert "reserve.maxLoad.cpu: " in review.validate(asked, STATE).message

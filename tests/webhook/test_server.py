@@ -50,7 +50,7 @@ def test_ready_once_policy_and_classes_are_known(api: FakeApi, settings: Webhook
 
     assert not before.ready
     assert before.details["synced"] == dict.fromkeys(
-        ("configmaps", "priorityclasses", "scheduling"), False
+        ("configmaps", "priorityclasses", "scheduling", "deployments"), False
     )
     assert "certificate" not in server.readiness().details
 
@@ -78,6 +78,10 @@ def test_metrics_show_policy_and_certificate(server: WebhookServer) -> None:
 
     assert 'edl_webhook_policy_info{source="default",stale="false",version="' in text
     assert "edl_webhook_certificate_expiry_timestamp_seconds 1." in text
+    (age,) = [
+        line for line in text.splitlines() if line.startswith("edl_webhook_watch_age_seconds ")
+    ]
+    assert 0.0 <= float(age.rpartition(" ")[2]) < 90.0
 
 
 def test_every_figure_says_what_it_is(server: WebhookServer) -> None:
@@ -95,6 +99,7 @@ def test_every_figure_says_what_it_is(server: WebhookServer) -> None:
     assert own == {
         "policy_info": "The policy in force; stale while the cluster's document cannot be used.",
         "certificate_expiry_timestamp_seconds": "When the served certificate ends, in epoch seconds; 0 before the first.",
+        "connections_dropped_total": "Connections dropped because of what their peer did or did not do.",
         "reviews_total": "Admission reviews answered.",
         "review_seconds": "From the body's last byte to the answer.",
     }
@@ -120,22 +125,6 @@ def test_a_body_that_is_too_large_is_refused(api: FakeApi, settings: WebhookSett
     client = WebhookServer(api, small, managed=False).service().app.test_client()
 
     assert client.post("/mutate", json={"a": "x" * 2000}).status_code == 413
-
-
-def test_with_a_client_ca_every_review_wants_a_certificate(
-    api: FakeApi, settings: WebhookSettings
-) -> None:
-    """Probes do not; without a client CA no route needs one."""
-    strict = settings.model_copy(update={"client_ca": Path("ca.crt")})
-    answers = [
-        WebhookServer(api, server_settings, managed=False)
-        .service()
-        .app.test_client()
-        .post("/mutate", json={})
-        for server_settings in (strict, settings)
-    ]
-
-    assert [answer.status_code for answer in answers] == [403, 400]
 
 
 def test_a_policy_that_changes_is_published_at_once(settings: WebhookSettings) -> None:

@@ -1,0 +1,93 @@
+"""The extender's certificates in files, as their Secret has them."""
+
+import base64
+import stat
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from extender import tls_files
+from extender.settings import ExtenderSettings
+from extender.tls_files import TlsFiles
+from kube import request
+from kube.fake import FakeApi
+from policy.names import SYSTEM_NAMESPACE
+from runtime import extender_tls
+from runtime.tls import Certificates
+from tests.webhook.waiting import until
+
+NOW = datetime(2026, 11, 23, tzinfo=UTC)
+
+
+def _settings(directory: Path) -> ExtenderSettings:
+    return ExtenderSettings(tls_secret=extender_tls.SECRET, tls_dir=directory)
+
+
+def _put(api: FakeApi, files: dict[str, bytes]) -> None:
+    data = {name: base64.b64encode(pem).decode() for name, pem in files.items()}
+    body = {"metadata": {"name": extender_tls.SECRET}, "data": data}
+    api.send(request.create(request.SECRETS, SYSTEM_NAMESPACE, body))
+
+
+def test_the_files_are_those_of_the_secret_and_can_be_served(tmp_path: Path) -> None:
+    """Readable by their owner alone; a second look writes nothing."""
+    api, files = FakeApi(), extender_tls.files(SYSTEM_NAMESPACE, (), NOW)
+    _put(api, files)
+    tls = TlsFiles(api, _settings(tmp_path / "run"))
+    assert tls.sync()
+    written_ns = tls.server.stat().st_mtime_ns
+    assert tls.sync()
+
+    assert tls.server.read_bytes() == files["tls.crt"] + files["tls.key"]
+    assert tls.client_ca.read_bytes() == files["ca.crt"]
+    assert stat.S_IMODE(tls.server.stat().st_mode) == 0o600
+    assert tls.server.stat().st_mtime_ns == written_ns
+    Certificates(tls.server, None, tls.client_ca)
+
+
+def test_another_content_is_taken_up(tmp_path: Path) -> None:
+    """An admin deletes the Secret, and the webhook makes another."""
+    api = FakeApi()
+    tls = TlsFiles(api, _settings(tmp_path))
+    first, second = (extender_tls.files(SYSTEM_NAMESPACE, (), NOW) for _ in range(2))
+    _put(api, first)
+    assert tls.sync()
+    api.send(request.delete(request.SECRETS, SYSTEM_NAMESPACE, extender_tls.SECRET))
+    assert not tls.sync()
+    assert tls.client_ca.read_bytes() == first["ca.crt"]
+    _put(api, second)
+    assert tls.sync()
+
+    assert tls.client_ca.read_bytes() == second["ca.crt"]
+    assert tls.server.read_bytes() == second["tls.crt"] + second["tls.key"]
+
+
+def test_it_waits_for_the_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extender starts while the webhook makes it."""
+    monkeypatch.setattr(tls_files, "FIRST_S", 0.01)
+    api = FakeApi()
+    tls = TlsFiles(api, _settings(tmp_path))
+    waiting = threading.Thread(target=tls.wait, daemon=True)
+    waiting.start()
+    assert waiting.is_alive()
+    _put(api, extender_tls.files(SYSTEM_NAMESPACE, (), NOW))
+    until(lambda: not waiting.is_alive())
+
+    assert tls.server.exists()
+
+
+def test_a_secret_that_lacks_a_file_is_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each look says the same, so that the log does once."""
+    api, files = FakeApi(), extender_tls.files(SYSTEM_NAMESPACE, (), NOW)
+    _put(api, {"tls.crt": files["tls.crt"], "tls.key": files["tls.key"]})
+    tls = TlsFiles(api, _settings(tmp_path))
+
+    assert not tls.sync()
+    assert not tls.sync()
+    assert not tls.server.exists()
+    (record,) = caplog.records
+    assert "ca.crt" in str(vars(record))

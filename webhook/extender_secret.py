@@ -1,0 +1,56 @@
+"""Makes the certificates between kube-scheduler and the extender, where an installation has none.
+
+Who calls: `webhook.certificate_rotator`, after its own. One Secret has both sides' files, so that replicas
+that start together cannot mix two CAs; an existing Secret, an admin's own too, is never changed. The CA's key
+is not kept: nobody can issue a third certificate.
+"""
+
+import base64
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+from kube import request
+from kube.api import Api
+from kube.errors import AlreadyExists
+from kube.reading import find
+from kube.request import SECRETS, SERVICES
+from runtime import extender_tls
+from runtime.extender_tls import SECRET, SERVICE
+from runtime.logs import keys
+
+log = logging.getLogger(__name__)
+
+_NO_ADDRESS = ("", "None")
+
+
+def ensure(api: Api, namespace: str, now: datetime) -> None:
+    """Creates the Secret if there is an extender's Service and no Secret.
+
+    The certificate is valid for the Service's address too, which is what a kube-scheduler in the host's
+    network calls.
+
+    Raises:
+        KubeError: an object could not be read or written.
+    """
+    if find(api, request.get(SECRETS, namespace, SECRET)) is not None:
+        return
+    service = find(api, request.get(SERVICES, namespace, SERVICE))
+    if service is None:
+        return
+    files = extender_tls.files(namespace, _addresses(service), now)
+    del files["ca.key"]
+    data = {name: base64.b64encode(pem).decode() for name, pem in files.items()}
+    labels = {"app.kubernetes.io/part-of": "edl"}
+    body = {"metadata": {"name": SECRET, "labels": labels}, "type": "Opaque", "data": data}
+    with suppress(AlreadyExists):  # another replica's
+        api.send(request.create(SECRETS, namespace, body))
+        log.info("certificates written", extra=keys(secret=SECRET, step="first"))
+
+
+def _addresses(service: Mapping[str, Any]) -> tuple[str, ...]:
+    spec = service.get("spec") or {}
+    addresses = spec.get("clusterIPs") or (spec.get("clusterIP") or "",)
+    return tuple(address for address in addresses if address not in _NO_ADDRESS)
