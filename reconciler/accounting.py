@@ -3,7 +3,8 @@
 The sum depends on why the pod ended: disrupted, or released by EDL, never counts as failed. Pure.
 """
 
-from collections.abc import Container, Iterable
+from collections import Counter
+from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 from typing import Protocol
 
@@ -23,6 +24,11 @@ class ReleasedPods(Protocol):
         """Whether EDL released the pod."""
 
 
+def _stamped_end(pod: Pod) -> float:
+    """When a pod's containers ended, by its kubelet's clock."""
+    return pod.ended_s
+
+
 def count_endings(
     accounting: TrainerAccounting,
     pods: Iterable[Pod],
@@ -33,6 +39,7 @@ def count_endings(
     master: bool = False,
     rules: tuple[FailureRule, ...] = (),
     min_trainers: int = 0,
+    ended_s: Callable[[Pod], float] = _stamped_end,
 ) -> TrainerAccounting:
     """The accounting after the endings that the given pods show.
 
@@ -48,6 +55,7 @@ def count_endings(
         rules: The job's rules about failed trainers. A failure that they ignore counts as disrupted,
             and delays the next trainer nevertheless.
         min_trainers: The job's minimum: while it runs, failures of surplus do not end the job.
+        ended_s: When a pod's containers ended, by the clock that decides when the next is created.
 
     An open id whose pod neither exists nor is pending has been disrupted: its node or somebody else
     removed it before its end was seen. A pod whose id is not in the accounting (it was edited, or
@@ -60,18 +68,24 @@ def count_endings(
         accounting = replace(accounting, next_id=highest + 1, open=accounting.open | unknown)
     deleted_by_id = {pod.trainer_id: pod for pod in deleted_pods}
     blame = Blame([*by_id.values(), *deleted_by_id.values()])
+    endings = Counter[str]()
+    closed: set[int] = set()
     for trainer_id in sorted(accounting.open):
         pod = by_id.get(trainer_id) or deleted_by_id.get(trainer_id)
         if pod is not None:
             if pod.terminal or trainer_id in deleted_by_id:
                 ending = _ending(pod, released)
                 excused = ending == "failed" and blame.excuses(pod, min_trainers)
-                accounting = _count(accounting, pod, ending, rules, excused=excused)
+                accounting, counted_as = _judge(accounting, pod, ending, rules, excused=excused)
+                endings[counted_as] += 1
+                closed.add(trainer_id)
                 if _delays_next(pod, ending, master=master) and not blame.repeats(pod):
-                    accounting = _delay(accounting, pod.ended_s)
+                    accounting = _delay(accounting, ended_s(pod))
         elif trainer_id not in pending_ids:
-            accounting = _close(accounting, trainer_id, "disrupted")
-    return accounting
+            endings["disrupted"] += 1
+            closed.add(trainer_id)
+    sums = {name: getattr(accounting, name) + count for name, count in endings.items()}
+    return replace(accounting, open=accounting.open - closed, **sums) if closed else accounting
 
 
 def _ending(pod: Pod, released: ReleasedPods) -> str:
@@ -85,15 +99,18 @@ def _ending(pod: Pod, released: ReleasedPods) -> str:
     return "failed"
 
 
-def _count(
+def _judge(
     accounting: TrainerAccounting,
     pod: Pod,
     ending: str,
     rules: tuple[FailureRule, ...],
     *,
     excused: bool,
-) -> TrainerAccounting:
-    """Counts a pod's id; an excused failure does not count towards the job's limit."""
+) -> tuple[TrainerAccounting, str]:
+    """What an ending means for the job, and the sum that counts the pod's id.
+
+    An excused failure does not count towards the job's limit.
+    """
     if ending == "failed":
         action, fatal = failure_policy.judge(rules, pod)
         accounting = replace(accounting, fatal=accounting.fatal or fatal)
@@ -101,7 +118,7 @@ def _count(
             ending = "disrupted"
         elif excused:
             accounting = replace(accounting, excused=accounting.excused + 1)
-    return _close(accounting, pod.trainer_id, ending)
+    return accounting, ending
 
 
 def _delays_next(pod: Pod, ending: str, *, master: bool) -> bool:
@@ -109,12 +126,6 @@ def _delays_next(pod: Pod, ending: str, *, master: bool) -> bool:
     if ending == "disrupted":
         return pod.rejected and failed_at_start(pod)
     return ending == "failed" or (ending == "succeeded" and master)
-
-
-def _close(accounting: TrainerAccounting, trainer_id: int, ending: str) -> TrainerAccounting:
-    """Counts the id as `ending`."""
-    still_open = accounting.open - {trainer_id}
-    return replace(accounting, open=still_open, **{ending: getattr(accounting, ending) + 1})
 
 
 def _delay(accounting: TrainerAccounting, ended_s: float) -> TrainerAccounting:

@@ -3,10 +3,11 @@
 import logging
 import socket
 import uuid
+from collections.abc import Callable
 
 from kubernetes.client.configuration import Configuration
 
-from kube.active import ActivePolicy
+from kube.active import ActivePolicy, add_policy_metric
 from kube.cache import ClusterCache
 from kube.client import Client
 from kube.lease import Elector
@@ -14,9 +15,12 @@ from kube.watch_metrics import add_watch_metrics
 from policy.names import POLICY_CONFIGMAP
 from policy.scheduling import SchedulerCheck
 from reconciler.events import EventRecorder
+from reconciler.leader_only import LeaderOnlyApi
 from reconciler.loop import Reconciler
 from reconciler.metrics import ReconcilerMetrics
 from reconciler.settings import ReconcilerSettings
+from reconciler.training_jobs import TrainingJobController
+from reconciler.watchdog import Watchdog
 from runtime import clock, web
 from runtime.decision_log import DecisionLog, add_decisions_route
 from runtime.metrics import Metrics
@@ -35,10 +39,59 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
     if cache.config is not None:
         policy.follow(cache.config)
     identity = settings.identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
-    elector = _elector(api, settings, identity)
+    elector = _elector(api, settings, identity, lambda leads: loop.may_lead(leads=leads))
     metrics = Metrics("reconciler")
     recorder = EventRecorder(api, identity)
     decision_log = DecisionLog()
+    _add_drop_metrics(metrics, decision_log, recorder)
+    training_jobs = TrainingJobController(
+        LeaderOnlyApi(api, lambda: elector.is_leader),
+        EventRecorder(api, identity),
+        lambda: elector.is_leader,
+        watch_api=api,
+    )
+    add_watch_metrics(metrics, {**cache.reflectors, **training_jobs.reflectors})
+    add_policy_metric(metrics, policy)
+    loop = Reconciler(
+        api,
+        settings,
+        cache=cache,
+        policy=policy,
+        leads=lambda: elector.is_leader,
+        recorder=recorder,
+        decision_log=decision_log,
+        metrics=ReconcilerMetrics(metrics, settings.named_jobs),
+    )
+    _add_watchdog_metrics(metrics, loop.watchdog)
+    app = web.application(
+        settings.component,
+        registry=metrics,
+        readiness=lambda: _readiness(
+            elector, cache, policy, loop.components.scheduler_checker.check, loop.watchdog
+        ),
+        is_alive=lambda: loop.watchdog.health.alive,
+        max_body_bytes=settings.max_body_bytes,
+    )
+    add_decisions_route(app, decision_log, "job", lambda: _reason_without_decisions(elector))
+
+    def start() -> None:
+        cache.start()
+        recorder.start()
+        elector.start()
+        loop.start()
+        training_jobs.start()
+
+    def stop() -> None:
+        training_jobs.stop()
+        loop.stop()
+        elector.stop()
+        recorder.stop()
+        cache.stop()
+
+    return WebService(app, start, stop)
+
+
+def _add_drop_metrics(metrics: Metrics, decision_log: DecisionLog, recorder: EventRecorder) -> None:
     metrics.total(
         "decisions_dropped_total",
         "Decision records dropped for newer ones.",
@@ -49,53 +102,42 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
         "Events of Jobs that were not written because too many were queued.",
         lambda: recorder.dropped,
     )
-    add_watch_metrics(metrics, cache.reflectors)
-    loop = Reconciler(
-        api,
-        settings,
-        cache=cache,
-        policy=policy,
-        leads=lambda: elector.is_leader,
-        recorder=recorder,
-        decision_log=decision_log,
-        metrics=ReconcilerMetrics(metrics),
+
+
+def _add_watchdog_metrics(metrics: Metrics, watchdog: Watchdog) -> None:
+    metrics.totals(
+        "leases_given_up_total",
+        "Times that this process gave up leadership, because its ticks failed or hung.",
+        "reason",
+        lambda: watchdog.given_up,
     )
-    app = web.application(
-        settings.component,
-        registry=metrics,
-        readiness=lambda: _readiness(
-            elector, cache, policy, loop.components.scheduler_checker.check
-        ),
-        max_body_bytes=settings.max_body_bytes,
+    tick_age = metrics.gauge(
+        "tick_age_seconds", "Time since the last tick that ended without an error."
     )
-    add_decisions_route(app, decision_log, "job", lambda: _reason_without_decisions(elector))
-
-    def start() -> None:
-        cache.start()
-        recorder.start()
-        elector.start()
-        loop.start()
-
-    def stop() -> None:
-        loop.stop()
-        elector.stop()
-        recorder.stop()
-        cache.stop()
-
-    return WebService(app, start, stop)
+    tick_age.set_function(lambda: watchdog.health.tick_age_s)
 
 
 def _readiness(
-    elector: Elector, cache: ClusterCache, policy: ActivePolicy, check: SchedulerCheck
+    elector: Elector,
+    cache: ClusterCache,
+    policy: ActivePolicy,
+    check: SchedulerCheck,
+    watchdog: Watchdog,
 ) -> web.Readiness:
+    health = watchdog.health
     details = {
         "leader": elector.is_leader,
         "synced": cache.synced,
         "watch_age_seconds": round(cache.age_s(clock.monotonic_s()), 1),
+        "ticks": {
+            "age_seconds": round(health.tick_age_s, 1),
+            "stuck_seconds": round(health.stuck_s, 1),
+            "failing_seconds": round(health.failing_s, 1),
+        },
         "policy": policy.current.details(),
         "scheduling": check.to_data(),  # only the leader checks
     }
-    return web.Readiness(cache.synced, details)
+    return web.Readiness(cache.synced and watchdog.is_healthy and policy.current.usable, details)
 
 
 def _reason_without_decisions(elector: Elector) -> str:
@@ -105,7 +147,9 @@ def _reason_without_decisions(elector: Elector) -> str:
     return f"this replica does not lead; ask {elector.holder or 'the future leader'}"
 
 
-def _elector(api: Client, settings: ReconcilerSettings, identity: str) -> Elector:
+def _elector(
+    api: Client, settings: ReconcilerSettings, identity: str, may_lead: Callable[[bool], bool]
+) -> Elector:
     return Elector(
         api,
         settings.namespace,
@@ -114,4 +158,5 @@ def _elector(api: Client, settings: ReconcilerSettings, identity: str) -> Electo
         lease_s=settings.lease_seconds,
         renew_s=settings.lease_seconds * 2 / 3,
         retry_s=settings.lease_seconds * 2 / 15,
+        may_lead=may_lead,
     )

@@ -14,6 +14,7 @@ from reconciler.expectations import Expectations
 from reconciler.job_tracker import JobTracker
 from reconciler.job_writer import JobWriter
 from reconciler.master_controller import MasterController
+from reconciler.quarantine import Quarantine
 from reconciler.scheduler_checker import SchedulerChecker
 from reconciler.server_controller import ServerController
 from reconciler.system_objects import SystemObjects
@@ -51,6 +52,7 @@ class Components:
         system_objects: Keeps priority classes and disruption budgets.
         scheduler_checker: Knows whether the scheduler has the extender's entries.
         probe: Learns what the API server makes of trainers.
+        quarantine: Keeps jobs out of planning whose data leads to an error.
     """
 
     expectations: Expectations
@@ -62,6 +64,7 @@ class Components:
     system_objects: SystemObjects
     scheduler_checker: SchedulerChecker
     probe: TrainerProbe
+    quarantine: Quarantine
 
     @property
     def job_scoped(self) -> tuple[JobScoped, ...]:
@@ -73,6 +76,7 @@ class Components:
             self.masters,
             self.servers,
             self.probe,
+            self.quarantine,
         )
 
 
@@ -83,6 +87,7 @@ def connect(
     clocks: Clocks,
     on_change: Callable[[], None],
     *,
+    poll_api: Api,
     namespace: str,
     policy: Callable[[], Policy],
 ) -> Components:
@@ -94,31 +99,34 @@ def connect(
         pool: Runs concurrent writes.
         clocks: The clocks of the process.
         on_change: Called when a master has reported something new, or a scheduler was checked.
+        poll_api: Receives the requests of the threads that poll masters.
         namespace: EDL's namespace.
         policy: Returns the policy in force.
     """
     expectations = Expectations()
     writer = JobWriter(api, cluster)
+    quarantine = Quarantine(cluster)
     masters = MasterController(
         api,
         cluster,
+        poll_api=poll_api,
+        namespace=namespace,
+        policy=policy,
         changed=on_change,
         clock_s=clocks.epoch_s,
         monotonic_s=clocks.monotonic_s,
+        quarantine=quarantine,
     )
     checker = SchedulerChecker(api, namespace, cluster, pool, policy=policy, on_change=on_change)
     context = ControllerContext(
-        api,
-        cluster,
-        expectations,
-        pool,
-        clocks.epoch_s,
-        masters.endpoints,
-        lambda: checker.scheduling,
+        *(api, cluster, expectations, pool, clocks.epoch_s, masters.endpoints),
+        scheduling=lambda: checker.scheduling,
     )
     trainers = TrainerController(context, writer)
     servers = ServerController(context)
-    tracker = JobTracker(cluster, expectations, writer, trainers.pending_ids, masters.report)
+    tracker = JobTracker(
+        *(cluster, expectations, writer, trainers, masters.report), quarantine=quarantine
+    )
     return Components(
         expectations,
         writer,
@@ -128,5 +136,6 @@ def connect(
         tracker,
         SystemObjects(api, pool),
         checker,
-        TrainerProbe(api, cluster, pool),
+        TrainerProbe(api, cluster, pool, quarantine),
+        quarantine,
     )

@@ -13,6 +13,7 @@ from policy.plan import JobPlan, Plan, Release
 from policy.reasons import Reason
 from policy.snapshot import Constraints, Job
 from reconciler import plan_reports
+from reconciler.quarantine import Quarantine
 from reconciler.trainer_controller import CreationResult
 from runtime.decision_log import DecisionLog
 
@@ -26,13 +27,15 @@ _TrainerShape = tuple[tuple[tuple[str, int], ...], Constraints, frozenset[str]]
 class DecisionRecorder:
     """The writer of the decision log: one record per change. Used on the loop's thread alone."""
 
-    def __init__(self, decision_log: DecisionLog) -> None:
+    def __init__(self, decision_log: DecisionLog, quarantine: Quarantine) -> None:
         """Starts without recorded decisions.
 
         Args:
             decision_log: Where decisions are recorded.
+            quarantine: For jobs whose data leads to an error.
         """
         self._decision_log = decision_log
+        self._quarantine = quarantine
         self._plans: dict[str, JobPlan] = {}
 
     def record(
@@ -43,12 +46,14 @@ class DecisionRecorder:
         for job_plan in plan.jobs:
             last = self._plans.get(job_plan.key)
             if last is None or _differs(last, job_plan):
-                node_figures = NONE
-                if job_plan.reason is Reason.NO_ROOM:
-                    avoided = frozenset(plan.avoided.get(job_plan.key, ()))
-                    node_figures = lookups.figures(cluster.jobs[job_plan.key], avoided)
-                decision = plan_reports.job_decision(job_plan, node_figures, now_s)
-                self._decision_log.record(job_plan.key, decision)
+                job = cluster.jobs[job_plan.key]
+                with self._quarantine.contain(job):
+                    node_figures = NONE
+                    if job_plan.reason is Reason.NO_ROOM:
+                        avoided = frozenset(plan.avoided.get(job_plan.key, ()))
+                        node_figures = lookups.figures(job, avoided)
+                    decision = plan_reports.job_decision(job_plan, node_figures, now_s)
+                    self._decision_log.record(job_plan.key, decision)
         self._plans = {job_plan.key: job_plan for job_plan in plan.jobs}
         for key, decision in plan_reports.avoidance_decisions(plan, now_s):
             self._decision_log.record(key, decision)

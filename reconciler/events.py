@@ -1,4 +1,4 @@
-"""Writes Kubernetes events about Jobs, as shown by `kubectl describe job`.
+"""Writes Kubernetes events about Jobs and the policy, as shown by `kubectl describe job`.
 
 A thread writes them from a bounded queue, so that a slow API server never delays a plan; events
 that find the queue full are dropped and counted. Each job and reason gets at most one event in
@@ -16,6 +16,8 @@ from uuid import uuid4
 
 from kube import errors, request
 from kube.api import Api
+from kube.decode import ConfigMap
+from kube.training_job import TrainingJob
 from policy.names import MANAGER
 from policy.snapshot import Job
 from runtime import clock
@@ -25,15 +27,20 @@ log = logging.getLogger(__name__)
 
 SPAN_S = 10.0
 _MAX_WAITING = 1000
+_KINDS = {
+    Job: request.JOBS,
+    TrainingJob: request.TRAININGJOBS,
+    ConfigMap: request.CONFIGMAPS,
+}
 _MAX_MESSAGE_BYTES = 1000
 """core/v1 Event messages may have 1024 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event to write about a Job."""
+    """An event to write about a Job, a TrainingJob, or the policy's ConfigMap."""
 
-    job: Job
+    about: Job | TrainingJob | ConfigMap
     reason: str
     message: str
     warning: bool = False
@@ -75,7 +82,7 @@ class EventRecorder:
 
     def record(self, event: Event, now_s: float) -> None:
         """Queues an event; never waits."""
-        key = (event.job.uid, event.reason)
+        key = (event.about.uid, event.reason)
         if now_s - self._last.get(key, -SPAN_S) < SPAN_S:
             self._repeats[key] = self._repeats.get(key, 0) + 1
             return
@@ -83,7 +90,7 @@ class EventRecorder:
         repeats = self._repeats.pop(key, 0)
         if repeats:
             text = f"{event.message} (and {repeats} more times since the last such event)"
-            event = Event(event.job, event.reason, text, event.warning)
+            event = Event(event.about, event.reason, text, event.warning)
         try:
             self._queue.put_nowait(event)
         except queue.Full:
@@ -100,24 +107,33 @@ class EventRecorder:
             self._write(event)
 
     def _write(self, event: Event) -> None:
-        body = _body(event, self._component, self._wall())
         try:
-            self._api.send(request.create(request.EVENTS, event.job.namespace, body))
+            body = _body(event, self._component, self._wall())
+            self._api.send(request.create(request.EVENTS, event.about.namespace, body))
         except errors.KubeError as error:
-            log.warning("event not written", extra=keys(job=event.job.key, error=str(error)))
+            log.warning(
+                "event not written",
+                extra=keys(object=f"{event.about.namespace}/{event.about.name}", error=str(error)),
+            )
+        except Exception:  # of this event alone: the thread writes those of all jobs
+            log.exception(
+                "event not written",
+                extra=keys(object=f"{event.about.namespace}/{event.about.name}"),
+            )
 
 
 def _body(event: Event, component: str, now: datetime) -> dict[str, Any]:
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    job = event.job
+    about = event.about
+    kind = _KINDS[type(about)]
     return {
-        "metadata": {"name": f"{job.name}.{uuid4().hex[:16]}", "namespace": job.namespace},
+        "metadata": {"name": f"{about.name}.{uuid4().hex[:16]}", "namespace": about.namespace},
         "involvedObject": {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "namespace": job.namespace,
-            "name": job.name,
-            "uid": job.uid,
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            "namespace": about.namespace,
+            "name": about.name,
+            "uid": about.uid,
         },
         "reason": event.reason,
         "message": event.message.encode()[:_MAX_MESSAGE_BYTES].decode(errors="ignore"),

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from kube.state_feed import ObjectChange
+from kube.object_change import ObjectChange
 from policy.cluster_state import ClusterState
 from policy.snapshot import Pod
 
@@ -32,7 +32,7 @@ class Expectations:
         """Adds a created pod to the state, unless a watch has shown it already, even as deleted."""
         if pod.uid not in self._deleted and pod.uid not in cluster.pods:
             self._created[pod.uid] = (pod, now_s + PATIENCE_S)
-            cluster.put_pod(pod)
+            cluster.put_pod(cluster.first_seen.put_pod(pod, now_s, listed=False))
 
     def expect_deletion(self, cluster: ClusterState, uid: str, now_s: float) -> None:
         """Marks a pod in the state as deleting, because its eviction or deletion was requested."""
@@ -82,6 +82,7 @@ class Expectations:
             if until_s <= now_s:
                 del self._created[uid]
                 cluster.drop_pod(uid)
+                cluster.first_seen.drop_pod(uid)
 
 
 def _bound(entries: "OrderedDict[str, float] | OrderedDict[str, None]") -> None:

@@ -4,8 +4,7 @@ Called by `reconciler.master_controller` on the loop's thread; requests run conc
 """
 
 import logging
-import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
@@ -14,13 +13,26 @@ import orjson
 
 from kube import errors, request
 from kube.api import Api
-from kube.request import CONFIGMAPS, ROLEBINDINGS, ROLES, SECRETS, SERVICES, Resource
-from policy.names import MASTER_PORT, MASTER_TOKEN_KEY, SERVER_PORT
+from kube.reading import find
+from kube.request import (
+    CONFIGMAPS,
+    NETWORKPOLICIES,
+    ROLEBINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICES,
+    Resource,
+)
+from policy import sidecar
+from policy.names import MASTER_PORT, SERVER_PORT
 from policy.snapshot import Job
 from reconciler.events import Event
 from reconciler.manifests import master as master_manifests
 from reconciler.manifests import owned
 from reconciler.manifests import server as server_manifests
+from reconciler.quarantine import attempt
+from reconciler.token_key import TokenKey, TokenKeyError
+from reconciler.turns import in_turns
 from runtime.backoff import Backoffs
 from runtime.logs import keys
 
@@ -30,7 +42,12 @@ _CHECK_EVERY_S = 300.0
 """Deleted objects are created again within this time."""
 _FIRST_BACKOFF_S = 1.0
 _MAX_BACKOFF_S = 60.0
-_TOKEN_BYTES = 32
+_PER_TICK = 16
+"""Jobs whose objects one tick creates or checks, a few requests for each: the tick waits for them."""
+_RENEWAL_S = (10.0, 300.0)
+"""First and longest pause of a job after it got another token; a tenant may ask for one every moment."""
+_GARBAGE_S = 60.0
+"""An object of an earlier Job of the same name is gone by then: that Job was deleted before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +57,10 @@ class JobEndpoints:
     address: str
     """http://host:port of the master's Service; "" where there is no master."""
     token: str
+    name: str = ""
+    """Name of the master's objects."""
+    secret: str = ""
+    """Name of the Secret with the token."""
     servers: tuple[str, ...] = ()
     """URLs of the parameter servers' Services, in order of index."""
 
@@ -55,16 +76,29 @@ class _ObjectError(Exception):
 class JobObjects:
     """Creates and checks the objects of masters and servers. Used on the loop's thread alone."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(
+        self, api: Api, namespace: str, isolates: Callable[[], bool] = lambda: False
+    ) -> None:
         """Starts nothing.
 
         Args:
             api: Receives the requests.
+            namespace: EDL's namespace, which has the key of the tokens.
+            isolates: Whether jobs get a NetworkPolicy.
         """
         self._api = api
+        self._namespace = namespace
+        self._isolates = isolates
+        self._key = TokenKey(api, namespace)
         self._endpoints: dict[str, JobEndpoints] = {}
         self._due_s: dict[str, float] = {}
+        self._created_secrets: set[str] = set()
+        """uids of jobs whose Secret this process has created."""
         self._backoffs = Backoffs[str](_FIRST_BACKOFF_S, _MAX_BACKOFF_S, calm_s=_CHECK_EVERY_S)
+        self._renewals = Backoffs[str](*_RENEWAL_S, calm_s=_RENEWAL_S[1])
+        """By job uid: when it gets no other token."""
+        self.is_behind = False
+        """Whether jobs were left to the next tick, which should be soon."""
 
     def endpoints(self, job: Job) -> JobEndpoints | None:
         """The endpoints of a job; None until all its objects exist."""
@@ -74,18 +108,28 @@ class JobObjects:
         """Drops the state of a deleted job."""
         self._endpoints.pop(job.uid, None)
         self._due_s.pop(job.uid, None)
+        self._created_secrets.discard(job.uid)
         self._backoffs.end(job.uid)
+        self._renewals.end(job.uid)
 
     def ensure(self, jobs: Iterable[Job], now_s: float, pool: Executor) -> list[Event]:
-        """Creates missing objects of jobs that are due; returns events about failures."""
-        due = [
+        """Creates missing objects of jobs that are due; returns events about failures.
+
+        Of so many jobs as one tick has time for; namespaces take turns.
+        """
+        all_due = in_turns(
             job
             for job in jobs
-            if now_s >= self._due_s.get(job.uid, 0.0)
+            if (now_s >= self._due_s.get(job.uid, 0.0) or self._is_renewed(job, now_s))
             and not self._backoffs.is_waiting(job.uid, now_s)
-        ]
+        )
+        due, self.is_behind = all_due[:_PER_TICK], len(all_due) > _PER_TICK
+        for job in due:
+            if self._is_renewed(job, now_s):
+                self._renewals.begin(job.uid, now_s)
         events: list[Event] = []
-        for job, endpoints in zip(due, pool.map(self._create_missing, due), strict=True):
+        ages_s = [now_s - job.created_s for job in due]
+        for job, endpoints in zip(due, pool.map(self._try_create, due, ages_s), strict=True):
             if isinstance(endpoints, JobEndpoints):
                 self._endpoints[job.uid] = endpoints
                 self._due_s[job.uid] = now_s + _CHECK_EVERY_S
@@ -98,20 +142,85 @@ class JobObjects:
             events.append(Event(job, "MasterNotProvided", endpoints, warning=True))
         return events
 
-    def _create_missing(self, job: Job) -> JobEndpoints | str:
+    def _is_renewed(self, job: Job, now_s: float) -> bool:
+        """Whether the job asks for another token than the one it has, and may have it now."""
+        endpoints = self._endpoints.get(job.uid)
+        if endpoints is None or self._renewals.is_waiting(job.uid, now_s):
+            return False
+        return endpoints.secret != master_manifests.secret_name(job, endpoints.name)
+
+    def _try_create(self, job: Job, age_s: float) -> JobEndpoints | str:
+        answer = attempt(lambda: self._create_missing(job, age_s))
+        return str(answer) if isinstance(answer, errors.KubeError) else answer
+
+    def _create_missing(self, job: Job, age_s: float) -> JobEndpoints | str:
         """The endpoints of a job, or one line that says which object is missing. On any thread."""
-        before = self._endpoints.get(job.uid)
-        token = before.token if before is not None else secrets.token_urlsafe(_TOKEN_BYTES)
         try:
-            self._ensure(job, CONFIGMAPS, master_manifests.config_map(job))
-            secret = self._ensure(job, SECRETS, master_manifests.secret(job, token))
-            self._ensure(job, ROLES, master_manifests.role(job))
-            self._ensure(job, ROLEBINDINGS, master_manifests.role_binding(job))
-            service = self._ensure(job, SERVICES, master_manifests.service(job))
-            servers = self._servers(job)
-            return JobEndpoints(_url(service, MASTER_PORT), _token(secret), servers)
-        except (_ObjectError, errors.KubeError) as error:
+            name, is_known = self._find_name(job)
+            key = self._key.read()
+            secret = master_manifests.secret(job, name, key)
+            self._ensure_secret(job, secret, is_expected=is_known or age_s >= _GARBAGE_S)
+            self._ensure(job, CONFIGMAPS, master_manifests.config_map(job, name))
+            self._ensure(job, ROLES, master_manifests.role(job, name))
+            self._ensure(job, ROLEBINDINGS, master_manifests.role_binding(job, name))
+            if self._isolates():
+                network_policy = master_manifests.network_policy(job, name, self._namespace)
+                self._ensure(job, NETWORKPOLICIES, network_policy)
+            service = self._ensure(job, SERVICES, master_manifests.service(job, name))
+            return JobEndpoints(
+                _url(service, MASTER_PORT),
+                master_manifests.token(job, key),
+                name,
+                secret["metadata"]["name"],
+                self._servers(job),
+            )
+        except (_ObjectError, TokenKeyError) as error:
             return str(error)
+
+    def _find_name(self, job: Job) -> tuple[str, bool]:
+        """The name of a job's objects, and whether its Secret was created: its ConfigMap comes later.
+
+        Jobs that were given objects of another name before keep it: their pods use them.
+
+        Raises:
+            KubeError: as `_ensure`.
+            _ObjectError: the name is taken by an object that is not this Job's.
+        """
+        before = self._endpoints.get(job.uid)
+        if before is not None:
+            return before.name, True
+        name = sidecar.object_name(job.name)
+        config_map = self._read(job, CONFIGMAPS, name)
+        if config_map is not None:
+            _require_own(job, CONFIGMAPS, config_map)
+            return name, True
+        former = sidecar.former_object_name(job.name)
+        config_map = self._read(job, CONFIGMAPS, former)
+        is_former = config_map is not None and owned.is_own(job, config_map)
+        return (former, True) if is_former else (name, job.uid in self._created_secrets)
+
+    def _ensure_secret(self, job: Job, secret: Mapping[str, Any], *, is_expected: bool) -> None:
+        """Creates a job's Secret. One that exists is not read, so its owner is not known.
+
+        Args:
+            job: The job.
+            secret: The Secret as it should be.
+            is_expected: Whether an existing one is the job's, or at least not an earlier Job's
+                that is about to go: trainers of two tokens would not reach each other.
+
+        Raises:
+            KubeError: as `_ensure`.
+            _ObjectError: it exists already.
+        """
+        try:
+            self._send(request.create(SECRETS, job.namespace, secret))
+            self._created_secrets.add(job.uid)
+        except errors.AlreadyExists:
+            if not is_expected:
+                raise _ObjectError(
+                    f"Secret {secret['metadata']['name']} exists already: that of an earlier Job of "
+                    f"this name is deleted by itself; another is used after {_GARBAGE_S:.0f} s"
+                ) from None
 
     def _servers(self, job: Job) -> tuple[str, ...]:
         """URLs of the parameter servers, whether or not their pods exist.
@@ -134,17 +243,16 @@ class JobObjects:
             KubeError: the API server refused, or did not answer.
             _ObjectError: the name is taken by an object that is not this Job's.
         """
-        name = body["metadata"]["name"]
         try:
             return self._send(request.create(resource, job.namespace, body))
         except errors.AlreadyExists:
+            name = body["metadata"]["name"]
             existing = self._send(request.get(resource, job.namespace, name))
-        if owned.is_own(job, existing):
-            return existing
-        raise _ObjectError(
-            f"{resource.kind} {name} exists and is not this Job's: delete it, or name the Job "
-            "otherwise (that of an earlier Job of this name is deleted by itself)"
-        )
+        _require_own(job, resource, existing)
+        return existing
+
+    def _read(self, job: Job, resource: Resource, name: str) -> Mapping[str, Any] | None:
+        return find(self._api, request.get(resource, job.namespace, name))
 
     def _send(self, api_request: request.Request) -> Mapping[str, Any]:
         answer: Mapping[str, Any] = orjson.loads(self._api.send(api_request))
@@ -159,11 +267,10 @@ def _url(service: Mapping[str, Any], port: int) -> str:
     return url
 
 
-def _token(secret: Mapping[str, Any]) -> str:
-    token = master_manifests.token(secret)
-    if not token:
-        name = secret["metadata"]["name"]
+def _require_own(job: Job, resource: Resource, existing: Mapping[str, Any]) -> None:
+    if not owned.is_own(job, existing):
         raise _ObjectError(
-            f"Secret {name} has no usable {MASTER_TOKEN_KEY}: delete it, and it is created again"
+            f"{resource.kind} {existing['metadata']['name']} exists and is not this Job's: delete "
+            "it, or name the Job otherwise (that of an earlier Job of this name is deleted by "
+            "itself)"
         )
-    return token

@@ -4,11 +4,13 @@ Observations are kept until the API server has them: an ending that is not writt
 again in the next tick, from the accounting as written, so none is lost or counted twice.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
+from typing import Protocol
 
-from kube.state_feed import ObjectChange
+from kube.object_change import ObjectChange
 from policy import trainer_accounting
 from policy.cluster_state import ClusterState
 from policy.live_trainers import LiveTrainers
@@ -18,9 +20,32 @@ from reconciler import accounting, status
 from reconciler.expectations import Expectations
 from reconciler.job_writer import JobUpdate, JobWriter
 from reconciler.master_reports import MasterReport
+from reconciler.quarantine import Quarantine
+from reconciler.turns import in_turns
 
 WRITE_EVERY_S = 1.0
 """Minimum interval between writes to one job; its start and end are written at once."""
+_WRITES_PER_S = 20
+"""Writes of counts in a second, and in one tick: where more jobs change, each is written less often.
+
+The next trainers of a tick wait for its writes. What was not used before one second ago is lost.
+"""
+
+_CONDITIONS_PER_TICK = 100
+"""Jobs whose new conditions one tick writes, at once and beside these."""
+
+
+class ReservedIds(Protocol):
+    """The trainer ids that are reserved in the accounting and have no pod yet."""
+
+    def pending_ids(self, job: Job) -> frozenset[int]:
+        """Ids whose pods will be created later, so that they are not missing."""
+
+    def unused_ids(self, job: Job) -> frozenset[int]:
+        """Those of them for which no pod was ever requested."""
+
+    def forget_given_back(self, job: Job) -> None:
+        """Drops ids that the written accounting does not have any more."""
 
 
 class JobTracker:
@@ -31,17 +56,24 @@ class JobTracker:
         cluster: ClusterState,
         expectations: Expectations,
         writer: JobWriter,
-        pending_ids: Callable[[Job], frozenset[int]],
+        reserved: ReservedIds,
         master_report: Callable[[Job], MasterReport | None],
+        *,
+        quarantine: Quarantine,
     ) -> None:
         self._cluster = cluster
         self._expectations = expectations
         self._writer = writer
-        self._pending_ids = pending_ids
+        self._reserved = reserved
+        self._quarantine = quarantine
         self._master_report = master_report
         self._deleted_pods: dict[str, dict[str, Pod]] = {}
         """Job uid -> pod uid -> last version of a deleted pod that the written accounting lacks."""
         self._due_s: dict[str, float] = {}
+        """Job uid -> from when on its counts may be written."""
+        self._allowance = float(_WRITES_PER_S)
+        """Writes of counts that are allowed at `_allowed_s`."""
+        self._allowed_s = 0.0
         self._clean: dict[str, tuple[Job, LiveTrainers]] = {}
         """Job uid -> the Job and its trainers when nothing was left to write."""
 
@@ -65,14 +97,15 @@ class JobTracker:
             if job.uid in self._deleted_pods:
                 self._forget_closed(job, trainer_accounting.parse(job.accounting_text))
 
-    def update_accounting(self) -> None:
+    def update_accounting(self, now_s: float) -> None:
         """Updates the accounting in the cluster state; `write` sends it to the API server."""
         self._forget_orphans()
         for job in tuple(self._cluster.jobs.values()):
             if job.managed and not job.error and not self._is_clean(job):
-                settled = self._settled(job)
-                if settled.accounting != job.accounting:
-                    self._cluster.put_job(settled)
+                with self._quarantine.contain(job):
+                    settled = self._settled(job, now_s)
+                    if settled.accounting != job.accounting:
+                        self._cluster.put_job(settled)
 
     def _forget_orphans(self) -> None:
         """Drops deleted pods of Jobs that no longer exist."""
@@ -83,29 +116,38 @@ class JobTracker:
     def write(self, now_s: float, pool: Executor, plan: Plan) -> bool:
         """Writes every difference that is due; returns whether nothing is left to write."""
         job_plans = {job_plan.key: job_plan for job_plan in plan.jobs}
-        due: list[JobUpdate] = []
-        clean = True
+        growing = plan.growing
+        updates: list[JobUpdate] = []
         for job in tuple(self._cluster.jobs.values()):
             if not job.managed or job.deleting:
                 continue
-            planned = job_plans.get(job.key)
-            over = job.master and not job.over and self._is_final(job)
-            if self._is_clean(job) and not over and status.waiting(job, planned, now_s) is None:
-                continue
-            update = self._update(job, now_s, planned)
-            if update is None:
-                self._forget_counted(job)
-                self._clean[job.uid] = (job, self._cluster.live_trainers(job))
-            elif self._is_due(update, now_s):
-                self._due_s[job.uid] = now_s + WRITE_EVERY_S
-                due.append(update)
-            else:
-                clean = False
+            with self._quarantine.contain(job):
+                unused = frozenset() if job.key in growing else self._reserved.unused_ids(job)
+                update = self._changed(job, now_s, job_plans.get(job.key), unused)
+                updates += [update] if update is not None else ()
+        due = self._due(updates, now_s)
+        self._due_s |= {update.job.uid: now_s + WRITE_EVERY_S for update in due}
+        clean = len(due) == len(updates)
         for update, written in zip(due, self._writer.write_updates(due, pool), strict=True):
             if written:
                 self._forget_counted(update.job)
+                self._reserved.forget_given_back(self._cluster.jobs[update.job.key])
             clean &= written
         return clean
+
+    def _changed(
+        self, job: Job, now_s: float, planned: JobPlan | None, unused: Collection[int]
+    ) -> JobUpdate | None:
+        """The update to write to a job; remembers where there is none."""
+        over = job.master and not job.over and self._is_final(job)
+        is_same = self._is_clean(job) and not (over or unused)
+        if is_same and status.waiting(job, planned, now_s) is None:
+            return None
+        update = self._update(job, now_s, planned, unused)
+        if update is None:
+            self._forget_counted(job)
+            self._clean[job.uid] = (job, self._cluster.live_trainers(job))
+        return update
 
     def _is_clean(self, job: Job) -> bool:
         """Whether nothing has changed since all was written; a deadline passes without a change.
@@ -120,8 +162,13 @@ class JobTracker:
         report = self._master_report(job)
         return report is not None and report.final
 
-    def _update(self, job: Job, now_s: float, plan: JobPlan | None) -> JobUpdate | None:
-        """The update to write to a job, or None where the API server has it already."""
+    def _update(
+        self, job: Job, now_s: float, plan: JobPlan | None, unused: Collection[int]
+    ) -> JobUpdate | None:
+        """The update to write to a job, or None where the API server has it already.
+
+        Reserved ids that are `unused`, because the job has stopped growing, are given back by it.
+        """
         new_status = status.status(
             job,
             self._pods(job),
@@ -130,15 +177,32 @@ class JobTracker:
             plan,
             master_report=self._master_report(job),
         )
-        text = accounting_text(job)
+        kept = trainer_accounting.give_back(job.accounting, unused)
+        text = accounting_text(replace(job, accounting=kept) if unused else job)
         if new_status == job.status and text == job.accounting_text:
             return None
         return JobUpdate(job, new_status, text)
 
-    def _is_due(self, update: JobUpdate, now_s: float) -> bool:
-        """Whether to write now: new conditions at once, counts every `WRITE_EVERY_S`."""
-        new_condition = len(update.status.conditions) != len(update.job.status.conditions)
-        return new_condition or self._due_s.get(update.job.uid, 0.0) <= now_s
+    def _due(self, updates: list[JobUpdate], now_s: float) -> list[JobUpdate]:
+        """What to write now: new conditions, and counts that have waited for their interval.
+
+        Of the former as many as one tick has time for, of namespaces in turn; of the latter those that
+        have waited longest, as many as the allowance has.
+        """
+        passed_s = max(0.0, now_s - self._allowed_s)
+        self._allowance = min(_WRITES_PER_S, self._allowance + passed_s * _WRITES_PER_S)
+        self._allowed_s = now_s
+        urgent = {u.job.uid: u for u in updates if _has_new_condition(u)}
+        turns = in_turns(update.job for update in urgent.values())
+        counts = [
+            (due_s, i, update)
+            for i, update in enumerate(updates)
+            if not _has_new_condition(update)
+            and not now_s < (due_s := self._due_s.setdefault(update.job.uid, now_s))
+        ]
+        chosen = [update for _, _, update in sorted(counts)[: int(self._allowance)]]
+        self._allowance -= len(chosen)
+        return [urgent[job.uid] for job in turns[:_CONDITIONS_PER_TICK]] + chosen
 
     def _forget_counted(self, job: Job) -> None:
         """Drops deleted pods that the accounting, which has just been written, has counted."""
@@ -154,7 +218,7 @@ class JobTracker:
             if pod.trainer_id < written.next_id and pod.trainer_id not in written.open:
                 del deleted_pods[uid]
 
-    def _settled(self, job: Job) -> Job:
+    def _settled(self, job: Job, now_s: float) -> Job:
         present = self._pods(job)
         present_ids = {pod.trainer_id for pod in present}
         deleted_pods = [
@@ -167,16 +231,29 @@ class JobTracker:
             present,
             deleted_pods=deleted_pods,
             released=self._expectations,
-            pending_ids=self._pending_ids(job),
+            pending_ids=self._reserved.pending_ids(job),
             master=job.master,
             rules=job.failure_rules,
             min_trainers=job.min_trainers,
+            ended_s=partial(self._cluster.first_seen.ended_s, now_s=now_s),
         )
         return job if settled == job.accounting else replace(job, accounting=settled)
 
     def _pods(self, job: Job) -> list[Pod]:
         members = self._cluster.members.get(job.key, {})
         return [pod for pod in members.values() if pod.owner_uid == job.uid]
+
+
+def _has_new_condition(update: JobUpdate) -> bool:
+    """Whether there is one of another type, or one that says the opposite: the job is resumed.
+
+    Jobs whose waiting begins again or ends are many at a time, and take their turns.
+    """
+    old, new = (
+        {(c.type, c.status if c.type != status.WAITING else "") for c in s.conditions}
+        for s in (update.job.status, update.status)
+    )
+    return old != new
 
 
 def accounting_text(job: Job) -> str:

@@ -5,20 +5,22 @@ are kept, so that an older version of a Job never replaces a newer one.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 
 import orjson
 
 from kube import decode, errors, request
 from kube.api import Api
-from kube.state_feed import ObjectChange
+from kube.object_change import ObjectChange
 from policy import trainer_accounting
 from policy.cluster_state import ClusterState
 from policy.names import ANNOTATION_BOOKS
 from policy.snapshot import Job, JobStatus, TrainerAccounting
 from reconciler import status
+from reconciler.quarantine import attempt
 from runtime.logs import keys
 
 log = logging.getLogger(__name__)
@@ -60,47 +62,49 @@ class JobWriter:
         Returns:
             For each job the error, or None where it was written.
         """
-        answers = pool.map(lambda pair: self._try(pair[0], _accounting_patch(*pair)), updates)
+        answers = pool.map(
+            lambda pair: self._try(pair[0], partial(_accounting_patch, *pair)), updates
+        )
         failures: list[errors.KubeError | None] = []
-        for (job, _), answer in zip(updates, answers, strict=True):
-            stored = self._store(job, answer)
-            changed = None if stored else errors.Conflict("the Job is no longer elastic")
-            failures.append(answer if isinstance(answer, errors.KubeError) else changed)
+        for answer in answers:
+            self._store(answer)
+            failures.append(answer if isinstance(answer, errors.KubeError) else None)
         return failures
 
     def write_updates(self, updates: Sequence[JobUpdate], pool: Executor) -> list[bool]:
         """Replaces status and accounting of each job in one write, if the job has not changed."""
-        answers = pool.map(lambda update: self._try(update.job, _update_patch(update)), updates)
-        return [
-            self._store(update.job, answer) for update, answer in zip(updates, answers, strict=True)
-        ]
+        answers = pool.map(
+            lambda update: self._try(update.job, partial(_update_patch, update)), updates
+        )
+        return [self._store(answer) for answer in answers]
 
     def write_parallelism(self, job: Job, count: int) -> bool:
         """Sets how many pods the built-in controller keeps for a job."""
         body = {"spec": {"parallelism": count}, "metadata": {"uid": job.uid}}
-        patch = request.merge_patch(request.JOBS, job.namespace, job.name, body)
-        return self._store(job, self._try(job, patch))
+        patch = partial(request.merge_patch, request.JOBS, job.namespace, job.name, body)
+        return self._store(self._try(job, patch))
 
-    def _try(self, job: Job, api_request: request.Request) -> bytes | errors.KubeError:
-        """The answer, or the error. After a lost race the next plan sees the change. On any thread."""
-        try:
-            return self._api.send(api_request)
-        except errors.KubeError as error:
-            if is_lost_race(error):
-                log.debug("job changed before the write", extra=keys(job=job.key, error=str(error)))
+    def _try(self, job: Job, build: Callable[[], request.Request]) -> Job | errors.KubeError:
+        """The written Job, or the error; after a lost race the next plan sees the change.
+
+        On any thread. Whatever else fails with this job's data fails as its request.
+        """
+        answer = attempt(lambda: decode.job(orjson.loads(self._api.send(build()))))
+        if answer is None:
+            answer = errors.Conflict("the Job is no longer elastic")
+        if isinstance(answer, errors.KubeError):
+            if is_lost_race(answer):
+                log.debug("job not written now", extra=keys(job=job.key, error=str(answer)))
             else:
-                log.warning("job not written", extra=keys(job=job.key, error=str(error)))
-            return error
+                log.warning("job not written", extra=keys(job=job.key, error=str(answer)))
+        return answer
 
-    def _store(self, job: Job, answer: bytes | errors.KubeError) -> bool:
+    def _store(self, answer: Job | errors.KubeError) -> bool:
         """Stores the written version of a job in the state; False where the write failed."""
         if isinstance(answer, errors.KubeError):
             return False
-        written = decode.job(orjson.loads(answer))
-        if written is None:
-            return False
-        self._newest[job.uid] = written
-        self._cluster.put_job(written)
+        self._newest[answer.uid] = answer
+        self._cluster.put_job(answer)
         return True
 
 

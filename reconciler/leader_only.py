@@ -20,15 +20,19 @@ TIMEOUT_S = 10.0
 class LeaderOnlyApi:
     """An `Api` that refuses requests while this process does not lead."""
 
-    def __init__(self, api: Api, leads: Callable[[], bool]) -> None:
+    def __init__(
+        self, api: Api, leads: Callable[[], bool], on_end: Callable[[], None] = lambda: None
+    ) -> None:
         """Starts nothing.
 
         Args:
             api: Receives the requests.
             leads: Whether this process is the leader now.
+            on_end: Called on any thread when a request of `send` has ended, in whatever way.
         """
         self._api = api
         self._leads = leads
+        self._on_end = on_end
 
     def send(self, request: Request) -> bytes:
         """Sends a request with a time-out of at most `TIMEOUT_S`; returns the body of the answer.
@@ -37,7 +41,10 @@ class LeaderOnlyApi:
             KubeError: the request failed, or was not sent because another process leads.
         """
         self._check(request)
-        return self._api.send(replace(request, timeout_s=min(request.timeout_s, TIMEOUT_S)))
+        try:
+            return self._api.send(replace(request, timeout_s=min(request.timeout_s, TIMEOUT_S)))
+        finally:
+            self._on_end()
 
     def stream(self, request: Request) -> AbstractContextManager[Stream]:
         """Opens a watch.

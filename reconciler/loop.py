@@ -8,17 +8,21 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
+from math import inf
 
 from kube.active import ActivePolicy
 from kube.api import Api
 from kube.cache import ClusterCache
-from kube.state_feed import ClusterStateFeed, ObjectChange
+from kube.object_change import ObjectChange
+from kube.state_feed import ClusterStateFeed
 from policy.model import Policy
+from policy.names import Role
 from policy.plan import JobPlan, Plan, Release
 from policy.planner import plan
 from policy.reasons import Reason
 from policy.recent_history import RecentHistory
-from policy.snapshot import Job
+from policy.snapshot import Job, Pod
+from policy.usage_report import usage_line
 from reconciler import creation_history, plan_reports, unmanaged_jobs
 from reconciler.components import Clocks, connect
 from reconciler.decision_recorder import DecisionRecorder
@@ -26,20 +30,26 @@ from reconciler.events import Event, EventRecorder
 from reconciler.job_tracker import WRITE_EVERY_S
 from reconciler.leader_only import LeaderOnlyApi
 from reconciler.metrics import ReconcilerMetrics
+from reconciler.plan_isolation import plan_without_culprits
 from reconciler.settings import ReconcilerSettings
 from reconciler.trainer_controller import CreationResult
+from reconciler.watchdog import Watchdog
 from runtime.backoff import Backoff
 from runtime.decision_log import DecisionLog
 from runtime.logs import keys
 
 log = logging.getLogger(__name__)
 
+_USAGE_EVERY_S = 60.0
+"""Between two lines of the log about what the cluster has and what training uses of it."""
 _WRITERS = 8
 """Concurrent writes: more than this would only queue in the API server."""
 
 
 class Reconciler:
     """The control loop with all its components; `app` adds watches, election and probes."""
+
+    _usage_logged_s = -inf  # when the cluster's use was logged last
 
     def __init__(
         self,
@@ -74,24 +84,29 @@ class Reconciler:
         self._policy = policy
         self._leads = leads
         self._recorder = recorder
-        self._decisions = DecisionRecorder(decision_log)
         self._metrics = metrics
         self._clocks = clocks or Clocks()
-        self._state_feed = ClusterStateFeed(cache)
+        self._state_feed = ClusterStateFeed(cache, self._clocks.epoch_s)
+        self.watchdog = Watchdog(self._clocks.monotonic_s)
+        """Knows whether ticks fail or hang."""
         self._pool = pool or ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
         self._history = RecentHistory()
         self.components = connect(
-            *(LeaderOnlyApi(api, leads), self._state_feed.cluster, self._pool, self._clocks),
-            cache.changes.bump,
+            LeaderOnlyApi(api, leads, on_end=self.watchdog.progress),
+            *(self._state_feed.cluster, self._pool, self._clocks, cache.changes.bump),
+            poll_api=LeaderOnlyApi(api, leads),  # a poll is no progress of the tick
             namespace=settings.namespace,
             policy=lambda: policy.current.policy,
         )
+        self._quarantine = self.components.quarantine
+        self._decisions = DecisionRecorder(decision_log, self._quarantine)
         self._job_scoped = (*self.components.job_scoped, recorder, self._decisions)
         """All components whose state of a job is dropped when the job is deleted."""
         self._reasons: dict[str, Reason] = {}
         """Job key -> the reason in the plan before."""
-        self._avoided: Mapping[str, Mapping[str, float]] = {}
-        """`Plan.avoided` of the plan before."""
+        self._planned: frozenset[str] = frozenset()  # uids of the jobs in the plan before
+        self._policy_error = ""  # the one that was reported last
+        self._avoided: Mapping[str, Mapping[str, float]] = {}  # `Plan.avoided` of the plan before
         self._idle = True
         """Whether the last tick left nothing to write or plan: the next waits for a change."""
         self._stopping = threading.Event()
@@ -116,15 +131,25 @@ class Reconciler:
         while not self._stopping.is_set():
             tick_s = self._settings.tick_seconds if self._idle else WRITE_EVERY_S
             version = self._cache.wait_change(version, tick_s, self._settings.gather_seconds)
-            try:
-                self.tick()
+            if self.try_tick():
                 backoff.reset()
-            except Exception:  # a loop that ends silently would leave every job as it is
-                pause_s = backoff.next_s()
-                log.exception("tick failed", extra=keys(next_try_s=pause_s))
-                self._metrics.ticks_failed.inc()
-                self._stopping.wait(pause_s)
+            else:
+                self._stopping.wait(backoff.next_s())
                 version = -1  # the next try does not wait for a change
+
+    def try_tick(self) -> bool:
+        """Runs one tick under the watchdog's eyes; returns whether it succeeded."""
+        failed = True
+        self.watchdog.begin()
+        try:
+            self.tick()
+            failed = False
+        except Exception:  # a loop that ends silently would leave every job as it is
+            log.exception("tick failed")
+            self._metrics.ticks_failed.inc()
+        finally:
+            self.watchdog.end(failed=failed)
+        return not failed
 
     def tick(self) -> Plan | None:
         """Runs one tick; returns the plan that was acted on, None where this must not act."""
@@ -133,8 +158,8 @@ class Reconciler:
         cluster = self._state_feed.cluster
 
         # 1. Take in the changes of the cluster.
-        self._state_feed.ignore(frozenset(policy.ignored_resources))
-        pods, jobs = self._state_feed.drain()
+        self._state_feed.follow(policy)
+        pods, jobs = self._drain(now_s)
         self.components.writer.restore_newest(jobs)
         self.components.expectations.observe(cluster, pods, now_s)
         cool_down_s = policy.stability.cool_down_seconds
@@ -144,13 +169,14 @@ class Reconciler:
         self._report_released(self.components.trainers.collect_evicted(), now_s)
         self._metrics.observe_pods(pods, now_s)
         self._forget_deleted(jobs)
+        self._quarantine.apply(now_s)
+        self._report_policy(now_s)
         if not self._may_act():
-            self.components.masters.pause()
-            self.components.job_tracker.forget_counted()
+            self._stand_by()
             return None
 
         # 2. Bring accounting, objects and masters up to date; plan.
-        self.components.job_tracker.update_accounting()
+        self.components.job_tracker.update_accounting(now_s)
         self._record_events(
             self.components.system_objects.ensure(cluster.jobs.values(), now_s), now_s
         )
@@ -159,34 +185,102 @@ class Reconciler:
         self.components.probe.update(now_s, policy.tiers.grace_seconds)
         self.components.scheduler_checker.advance(now_s)
         self._metrics.set_registration(self.components.scheduler_checker.check.registration)
-        history = self._history.history(now_s, self.components.scheduler_checker.scheduling)
-        with self._metrics.planning.time():
-            new_plan = plan(cluster, policy, now_s, history)
-        self._metrics.set_plan(new_plan)
+        self._quarantine.apply(now_s)
+        new_plan = self._plan(policy, now_s)
+        self._metrics.set_plan(new_plan, cluster, now_s)
+        self._metrics.set_quarantined(self._quarantine.jobs, self._quarantine.total)
+        self._log_usage()
 
         # 3. Execute the plan.
         done_plan = plan_reports.as_executed(new_plan, self._execute(new_plan, policy, now_s))
 
         # 4. Write accounting and status of the jobs.
         written = self.components.job_tracker.write(now_s, self._pool, done_plan)
-        self._idle = written and not (new_plan.deferred or self.components.probe.is_waiting)
+        behind = self.components.probe.is_waiting or self.components.masters.is_behind
+        self._idle = written and not (new_plan.deferred or behind)
 
         # 5. Record decisions and events.
         self._decisions.record(done_plan, cluster, policy.node_pools, now_s)
-        shortages = plan_reports.shortage_events(done_plan, self._reasons, cluster.jobs)
-        self._record_events(shortages, now_s)
-        self._reasons = {job_plan.key: job_plan.reason for job_plan in done_plan.jobs}
-        avoidances = plan_reports.avoidance_events(new_plan, self._avoided, cluster.jobs)
-        self._record_events(avoidances, now_s)
-        self._avoided = new_plan.avoided
+        self._report_plan(done_plan, now_s)
         return new_plan
+
+    def _plan(self, policy: Policy, now_s: float) -> Plan:
+        """The plan; without the objects whose data makes the planner fail, where there are such."""
+        cluster = self._state_feed.cluster
+        history = self._history.history(now_s, self.components.scheduler_checker.scheduling)
+
+        def make_plan() -> Plan:
+            return plan(cluster, policy, now_s, history)
+
+        with self._metrics.planning.time():
+            try:
+                new_plan = make_plan()
+            except Exception:  # noqa: BLE001 - of one object, mostly: the others must not pay for it
+                clock_s = self._clocks.monotonic_s
+                isolated = plan_without_culprits(cluster, make_plan, self._planned, clock_s)
+                for culprit, error in isolated.culprits:
+                    self._quarantine.blame(culprit, error)
+                new_plan = isolated.plan
+        self._planned = frozenset(cluster.jobs[job_plan.key].uid for job_plan in new_plan.jobs)
+        return new_plan
+
+    def _report_plan(self, done_plan: Plan, now_s: float) -> None:
+        """Writes events about jobs that fell short, and about nodes that jobs began to avoid."""
+        jobs = self._state_feed.cluster.jobs
+        for job_plan in done_plan.jobs:
+            with self._quarantine.contain(jobs[job_plan.key]):
+                of_job = Plan(jobs=(job_plan,))
+                self._record_events(
+                    plan_reports.shortage_events(of_job, self._reasons, jobs), now_s
+                )
+        self._reasons = {job_plan.key: job_plan.reason for job_plan in done_plan.jobs}
+        avoidances = plan_reports.avoidance_events(done_plan, self._avoided, jobs)
+        self._record_events(avoidances, now_s)
+        self._avoided = done_plan.avoided
+
+    def _drain(
+        self, now_s: float
+    ) -> tuple[dict[str, ObjectChange[Pod]], dict[str, ObjectChange[Job]]]:
+        """Applies the queued changes; counts the trainers that have got a node by them."""
+        cluster = self._state_feed.cluster
+        waiting = {uid for uid, pod in cluster.waiting.items() if pod.role is Role.TRAINER}
+        pods, jobs = self._state_feed.drain()
+        self._history.pace.record(cluster.count_placed(waiting), now_s)
+        return pods, jobs
+
+    def _stand_by(self) -> None:
+        """Keeps nothing that another process, which may lead now, will do instead."""
+        self.components.masters.pause()
+        self.components.job_tracker.forget_counted()
+
+    def may_lead(self, *, leads: bool) -> bool:
+        """Whether this process may take or keep the lease; `leads` says whether it has it."""
+        return self._policy.current.usable and self.watchdog.may_lead(leads=leads)
+
+    def _report_policy(self, now_s: float) -> None:
+        """Writes one event about each error of the policy's document."""
+        error = self._policy.current.error
+        if error != self._policy_error and self._cache.config is not None:
+            self._policy_error = error
+            for config_map in self._cache.config.records() if error else ():
+                self._recorder.record(
+                    Event(config_map, "PolicyInvalid", error, warning=True), now_s
+                )
+
+    def _log_usage(self) -> None:
+        """Writes what the cluster has and what training uses of it, once a minute."""
+        now_s = self._clocks.monotonic_s()
+        if now_s - self._usage_logged_s >= _USAGE_EVERY_S:
+            self._usage_logged_s = now_s
+            log.info("cluster", extra=keys(uses=usage_line(self._state_feed.cluster)))
 
     def _may_act(self) -> bool:
         age_s = self._cache.age_s(self._clocks.monotonic_s())
         fresh = self._cache.synced and age_s < self._settings.stale_seconds
+        usable = self._policy.current.usable
         leads = self._leads()
         self._metrics.set_state(leads=leads, age_s=age_s)
-        return fresh and leads
+        return fresh and leads and usable
 
     def _forget_deleted(self, jobs: Mapping[str, ObjectChange[Job]]) -> None:
         """Drops the state of deleted jobs in every component."""
@@ -209,7 +303,9 @@ class Reconciler:
             return []
         grace_s = policy.tiers.grace_seconds
         self._record_events(self.components.servers.apply(managed, grace_s), now_s)
-        results = self.components.trainers.create(managed.creates, grace_s, policy.node_pools)
+        results = self.components.trainers.create(
+            managed.creates, grace_s, policy.node_pools, managed.growing
+        )
         creation_history.record(results, self._history, self._state_feed.cluster, now_s)
         for result in results:
             self._report_creation(result, now_s)

@@ -5,11 +5,11 @@ The plan decides which pod hosts a master; everything else is here. Called by `r
 
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kube.api import Api
-from policy import sidecar
 from policy.cluster_state import ClusterState
+from policy.model import Policy
 from policy.names import MASTER_CONTAINER
 from policy.snapshot import Job, Phase, Pod
 from reconciler.events import Event
@@ -17,6 +17,7 @@ from reconciler.job_objects import JobEndpoints, JobObjects
 from reconciler.master_poller import MasterPoller
 from reconciler.master_reports import MasterReport
 from reconciler.poll_schedule import PollTarget
+from reconciler.quarantine import Quarantine
 from reconciler.uncommitted_annotations import UncommittedAnnotator
 
 _NO_MASTER = JobEndpoints("", "")
@@ -43,24 +44,35 @@ class MasterController:
         api: Api,
         cluster: ClusterState,
         *,
+        poll_api: Api,
+        namespace: str,
+        policy: Callable[[], Policy],
         changed: Callable[[], None],
         clock_s: Callable[[], float],
         monotonic_s: Callable[[], float],
+        quarantine: Quarantine,
     ) -> None:
         """Starts nothing.
 
         Args:
             api: The API server.
             cluster: The state of the cluster, kept current by the loop.
+            poll_api: The same for the threads that poll.
+            namespace: EDL's namespace.
+            policy: Returns the policy in force.
             changed: Called on any thread when a master reports the end of its job, or another
                 leader.
             clock_s: Seconds since the epoch.
             monotonic_s: Schedules the polls.
+            quarantine: For jobs whose data leads to an error.
         """
+        self._quarantine = quarantine
         self._cluster = cluster
-        self._job_objects = JobObjects(api)
+        self._job_objects = JobObjects(api, namespace, lambda: policy().network_policies)
         self._annotator = UncommittedAnnotator(api)
-        self._poller = MasterPoller(api, changed=changed, clock_s=clock_s, monotonic_s=monotonic_s)
+        self._poller = MasterPoller(
+            poll_api, changed=changed, clock_s=clock_s, monotonic_s=monotonic_s
+        )
         self._reports: dict[str, MasterReport] = {}
         self._reported: dict[str, _Reported] = {}
 
@@ -89,6 +101,11 @@ class MasterController:
         """The newest report of a job's master."""
         return self._reports.get(job.uid)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether objects of some jobs were left to the next tick, which should be soon."""
+        return self._job_objects.is_behind
+
     def reconcile(self, now_s: float, pool: Executor) -> list[Event]:
         """Runs one tick: creates missing objects, takes in reports; returns events about both."""
         jobs = [job for job in self._cluster.jobs.values() if _needs_master(job)]
@@ -97,7 +114,8 @@ class MasterController:
         self._reports = self._poller.reports()
         self._annotator.write(jobs, self._cluster, self._reports, now_s, pool)
         for job in jobs:
-            events += self._events(job, now_s)
+            with self._quarantine.contain(job):
+                events += self._events(job, now_s)
         return events
 
     def _target(self, job: Job) -> PollTarget | None:
@@ -106,8 +124,24 @@ class MasterController:
             return None
         host_pod = self._cluster.master_host(job)
         address = host_pod.address if host_pod is not None else ""
-        name = sidecar.object_name(job.name)
-        return PollTarget(job.namespace, name, address, endpoints.token, job.accounting.succeeded)
+        return PollTarget(
+            job.namespace, endpoints.name, address, endpoints.token, job.accounting.succeeded
+        )
+
+    def _silence(self, job: Job, host_pod: Pod, silent_s: float) -> Event:
+        """The event about a master that does not answer."""
+        endpoints = self._job_objects.endpoints(job)
+        if endpoints is not None and self._poller.refuses_token(job.uid):
+            text = (
+                f"the master has another token than EDL would write to Secret {endpoints.secret}, "
+                "so its status is not known: the job goes on, its end is read from its ConfigMap"
+            )
+        else:
+            text = (
+                f"the master has not answered for {silent_s:.0f} s: see kubectl "
+                f"-n {host_pod.namespace} logs {host_pod.name} -c {MASTER_CONTAINER}"
+            )
+        return Event(job, "MasterSilent", text, warning=True)
 
     def _events(self, job: Job, now_s: float) -> list[Event]:
         reported = self._reported.setdefault(job.uid, _Reported(job.accounting.succeeded))
@@ -115,7 +149,10 @@ class MasterController:
         events = _early_exit_events(job, report, reported) if report is not None else []
         host_pod = self._cluster.master_host(job)
         if host_pod is not None:
-            events += _silence_events(job, host_pod, report, reported, now_s)
+            started_s = self._cluster.first_seen.started_s(host_pod, now_s)
+            host_pod = replace(host_pod, started_s=started_s)
+            silent_s = _begun_silence_s(host_pod, report, reported, now_s)
+            events += [self._silence(job, host_pod, silent_s)] if silent_s else []
         return events
 
 
@@ -136,20 +173,18 @@ def _early_exit_events(job: Job, report: MasterReport, reported: _Reported) -> l
     return [Event(job, "TrainersEndedEarly", text, warning=True)]
 
 
-def _silence_events(
-    job: Job, host_pod: Pod, report: MasterReport | None, reported: _Reported, now_s: float
-) -> list[Event]:
-    """One event about a master that has not answered for `SILENT_S` although its pod runs."""
-    answered_s = max(host_pod.started_s, report.at_s if report is not None else 0.0)
-    silent = host_pod.phase is Phase.RUNNING and now_s - answered_s >= SILENT_S
+def _begun_silence_s(
+    host_pod: Pod, report: MasterReport | None, reported: _Reported, now_s: float
+) -> float:
+    """For how long a master has not answered although its pod runs; 0 where that is no news.
+
+    It is news once, after `SILENT_S`.
+    """
+    silent_s = now_s - max(host_pod.started_s, report.at_s if report is not None else 0.0)
+    silent = host_pod.phase is Phase.RUNNING and silent_s >= SILENT_S
     was_silent, reported.silent = reported.silent, silent
-    if was_silent or not silent or (report is not None and report.final):
-        return []
-    text = (
-        f"the master has not answered for {now_s - answered_s:.0f} s: see "
-        f"kubectl -n {host_pod.namespace} logs {host_pod.name} -c {MASTER_CONTAINER}"
-    )
-    return [Event(job, "MasterSilent", text, warning=True)]
+    is_over = report is not None and report.final
+    return silent_s if silent and not was_silent and not is_over else 0.0
 
 
 def _needs_master(job: Job) -> bool:

@@ -32,11 +32,16 @@ TIMEOUT_S = 1.0
 """Limit of one poll, from the connection to the end of the answer."""
 _ROUND_S = 0.1
 _IDLE_S = 0.5
-_MOST_OPEN = 32
+_MAX_OPEN = 32
 _LONGEST_PAGE = 1 << 20
 _READERS = 4
 _READ_TIMEOUT_S = 5.0
 _STOP_S = 3.0
+_UNAUTHORIZED = b"401"
+
+
+class _TokenError(ValueError):
+    """The master has another token."""
 
 
 class MasterPoller:
@@ -72,6 +77,8 @@ class MasterPoller:
         self._targets: Mapping[str, PollTarget] = {}
         self._schedule = PollSchedule()
         self._reports: dict[str, MasterReport] = {}
+        self._refusing: set[str] = set()
+        """uids of jobs whose master refused the token in the newest poll."""
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="masters", daemon=True)
@@ -95,6 +102,11 @@ class MasterPoller:
         with self._lock:
             return dict(self._reports)
 
+    def refuses_token(self, uid: str) -> bool:
+        """Whether a job's master has another token than EDL."""
+        with self._lock:
+            return uid in self._refusing
+
     def _run(self) -> None:
         with ThreadPoolExecutor(_READERS, thread_name_prefix="outcomes") as readers:
             asyncio.run(self._rounds(readers))
@@ -102,7 +114,7 @@ class MasterPoller:
     async def _rounds(self, readers: ThreadPoolExecutor) -> None:
         open_: set[asyncio.Task[None]] = set()
         while not self._stopping.is_set():
-            for poll in self._begin(_MOST_OPEN - len(open_)):
+            for poll in self._begin(_MAX_OPEN - len(open_)):
                 task = asyncio.create_task(self._poll(poll, readers))
                 open_.add(task)
                 task.add_done_callback(open_.discard)
@@ -117,6 +129,7 @@ class MasterPoller:
         with self._lock:
             for uid in self._reports.keys() - targets.keys():
                 del self._reports[uid]
+            self._refusing &= targets.keys()
             over = {uid for uid, report in self._reports.items() if report.final}
         return self._schedule.begin(targets, self._monotonic_s(), free, over)
 
@@ -127,7 +140,7 @@ class MasterPoller:
         """
         target, report, answered = poll.target, None, False
         try:
-            report = await self._status(target) if target.address else None
+            report = await self._status(poll.uid, target) if target.address else None
             answered = report is not None
             if report is None:
                 loop = asyncio.get_running_loop()
@@ -143,10 +156,16 @@ class MasterPoller:
         if report.final or (before.leader if before is not None else None) != report.leader:
             self._changed()
 
-    async def _status(self, target: PollTarget) -> MasterReport | None:
+    async def _status(self, uid: str, target: PollTarget) -> MasterReport | None:
+        with self._lock:
+            self._refusing.discard(uid)
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 body = await _get(target.address, self._port, target.token)
+        except _TokenError:
+            with self._lock:
+                self._refusing.add(uid)
+            return None
         except (OSError, TimeoutError, ValueError, EOFError) as error:
             log.debug("master does not answer", extra=keys(target=repr(target), error=str(error)))
             return None
@@ -171,6 +190,7 @@ async def _get(address: str, port: int, token: str) -> bytes:
     HTTP/1.0, so that the body ends with the connection and is never chunked.
 
     Raises:
+        _TokenError: the master refuses the token.
         ValueError: another status, or a body that is too long.
         OSError: the connection failed or broke.
     """
@@ -184,7 +204,10 @@ async def _get(address: str, port: int, token: str) -> bytes:
     finally:
         writer.close()
     head_end = answer.find(b"\r\n\r\n")
-    if head_end < 0 or answer.split(None, 2)[1:2] != [b"200"]:
+    status = answer.split(None, 2)[1:2]
+    if status == [_UNAUTHORIZED]:
+        raise _TokenError
+    if head_end < 0 or status != [b"200"]:
         raise ValueError(f"answered {answer[:40]!r}")
     return answer[head_end + 4 :]
 

@@ -2,12 +2,17 @@
 
 from collections.abc import Iterable, Mapping
 
-from kube.state_feed import ObjectChange
+from kube.object_change import ObjectChange
+from policy.cluster_state import ClusterState
 from policy.names import Tier
 from policy.plan import Plan, Release
-from policy.reasons import Reason
+from policy.reasons import RELEASES
 from policy.scheduling import Registration
 from policy.snapshot import Pod
+from reconciler import service_starts
+from reconciler.job_metrics import ClusterMetrics, JobMetrics
+from reconciler.losses import Losses
+from reconciler.service_starts import Cause, ServiceStarts
 from reconciler.trainer_controller import CreationResult
 from runtime.metrics import SLOW_BUCKETS_S, Metrics
 
@@ -15,7 +20,23 @@ from runtime.metrics import SLOW_BUCKETS_S, Metrics
 class ReconcilerMetrics:
     """The counters, gauges and histograms of the control loop, which sets them."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, named_jobs: int = 50) -> None:
+        """Registers the metrics.
+
+        Args:
+            metrics: The process's metrics.
+            named_jobs: The greatest number of jobs that are exported by name.
+        """
+        self._leads = False
+        self._jobs = JobMetrics(metrics, named_jobs)
+        self._cluster = ClusterMetrics(metrics)
+        self._add_services(metrics)
+        self._losses = Losses()
+        self._lost = metrics.counter(
+            "lost_seconds_total",
+            "Seconds of training that were lost with trainers, as far as masters report them.",
+            ["cause"],
+        )
         self.planning = metrics.histogram("plan_seconds", "Time to make one plan.")
         self.ticks_failed = metrics.counter("rounds_failed_total", "Ticks that ended in an error.")
         self._created = metrics.counter(
@@ -25,14 +46,22 @@ class ReconcilerMetrics:
             "trainers_refused_total", "Creations that the API server refused."
         )
         self._released = metrics.counter(
-            "trainers_released_total", "Trainers released, by reason.", ["reason"]
-        )
-        self._trainers = metrics.gauge("trainers", "Trainers wanted over all jobs.")
-        self._jobs = metrics.gauge(
-            "jobs", "Elastic jobs, by the reason for their number of trainers.", ["reason"]
+            "trainers_released_total",
+            "Trainers released, by reason.",
+            ["reason"],
+            [[reason] for reason in RELEASES],
         )
         self._avoided = metrics.gauge(
             "nodes_avoided", "Nodes that at least one job avoids, because trainers failed there."
+        )
+        self._quarantined = metrics.gauge(
+            "jobs_quarantined", "Jobs kept out of planning, because EDL failed on their data."
+        )
+        self._quarantines = metrics.scraped_totals(
+            {
+                "job_quarantines_total": "Times that a job was kept out of planning.",
+                "pod_quarantines_total": "Times that a service pod was kept out of planning.",
+            }
         )
         self._leader = metrics.gauge("leader", "1 while this process leads.")
         self._age = metrics.gauge(
@@ -43,6 +72,22 @@ class ReconcilerMetrics:
             "1 for what the scheduler's answer to a test pod says of the extender's entries.",
             ["state"],
         )
+
+    def _add_services(self, metrics: Metrics) -> None:
+        self._starts = ServiceStarts()
+        self._start_time = metrics.histogram(
+            "service_start_seconds",
+            "Time from a service pod's creation until its containers run, by what it waited for.",
+            ["cause"],
+            SLOW_BUCKETS_S,
+        )
+        for cause in Cause:
+            self._start_time.labels(cause)
+        self._waiting = metrics.gauge("services_waiting", "Service pods without a node.")
+        self._starved = metrics.gauge(
+            "starved_service_seconds",
+            "Wait of the oldest service that would fit if surplus trainers left; 0 for none.",
+        )
         self._reclaim = metrics.histogram(
             "reclaim_seconds",
             "Time from creation to binding of a pod that needed preemption, and no volume or place.",
@@ -52,6 +97,20 @@ class ReconcilerMetrics:
         """uids of service pods that wait for preemption victims to end."""
 
     def observe_pods(self, changes: Mapping[str, ObjectChange[Pod]], now_s: float) -> None:
+        """Measures how long services waited, and what was lost with trainers that leave.
+
+        All replicas take the changes in, so that another one can go on; only the leader counts.
+        """
+        starts = self._starts.observe(changes, now_s)
+        losses = self._losses.observe(changes)
+        if self._leads:
+            for start in starts:
+                self._start_time.labels(start.cause).observe(start.seconds)
+            for cause, seconds in losses.items():
+                self._lost.labels(cause).inc(seconds)
+        self._observe_reclaims(changes, now_s)
+
+    def _observe_reclaims(self, changes: Mapping[str, ObjectChange[Pod]], now_s: float) -> None:
         """Measures how long services waited for preemption victims before they got a node."""
         for uid, change in changes.items():
             new = change.new
@@ -60,11 +119,17 @@ class ReconcilerMetrics:
                     self._nominated.add(uid)
             elif uid in self._nominated:
                 self._nominated.discard(uid)
-                if new is not None and new.node:
+                if new is not None and new.node and self._leads:
                     self._reclaim.observe(max(0.0, now_s - new.created_s))
 
     def set_state(self, *, leads: bool, age_s: float) -> None:
         """Sets whether this process leads, and the age of its cluster state."""
+        if self._leads and not leads:
+            self._jobs.clear()
+            self._cluster.clear()
+            self._waiting.set(0)
+            self._starved.set(0)
+        self._leads = leads
         self._leader.set(int(leads))
         self._age.set(age_s)
 
@@ -73,16 +138,22 @@ class ReconcilerMetrics:
         for state in Registration:
             self._registration.labels(state).set(int(state is registration))
 
-    def set_plan(self, plan: Plan) -> None:
-        """Sets the gauges of the newest plan."""
-        self._trainers.set(sum(job.target for job in plan.jobs))
+    def set_plan(self, plan: Plan, cluster: ClusterState, now_s: float) -> None:
+        """Sets the gauges of the newest plan, and of the cluster that it was made for."""
+        self._jobs.set_plan(plan, cluster, now_s)
+        self._cluster.set_cluster(cluster)
         self._avoided.set(len({node for nodes in plan.avoided.values() for node in nodes}))
-        jobs_by_reason: dict[Reason, int] = {}
-        for job in plan.jobs:
-            jobs_by_reason[job.reason] = jobs_by_reason.get(job.reason, 0) + 1
-        self._jobs.clear()
-        for reason, count in jobs_by_reason.items():
-            self._jobs.labels(reason).set(count)
+        self._starts.note_released(plan.reclaimed_for)
+        self._losses.note(plan.releases)
+        services = service_starts.waiting(cluster)
+        self._waiting.set(len(services))
+        self._starved.set(service_starts.longest_starved_s(services, cluster, now_s))
+
+    def set_quarantined(self, jobs: int, totals: Mapping[str, int]) -> None:
+        """Sets how many jobs are kept out of planning, and how often that began, by kind."""
+        self._quarantined.set(jobs)
+        for kind, total in totals.items():
+            self._quarantines[f"{kind}_quarantines_total"] = total
 
     def count_created(self, result: CreationResult) -> None:
         """Counts trainers that were created or refused."""

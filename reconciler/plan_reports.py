@@ -15,12 +15,15 @@ from reconciler.trainer_controller import CreationResult
 _REMEDIES = {
     Reason.WAITING_FOR_ROOM: "wait until capacity is free, or lower min-trainers",
     Reason.FITS_NO_NODE: "lower the trainers' requests, or widen their node selector",
+    Reason.QUEUED: "wait, or see `admission` in the policy",
     Reason.NODES_REQUESTED: "if none come, see the events of its pods and the autoscaler's log",
     Reason.QUOTA_REACHED: "raise the quota in the policy, or lower min-trainers",
     Reason.BACKING_OFF: "see the logs of the failed trainers",
     Reason.REFUSED: "change what the API server names; the Job then starts by itself",
 }
 """Reasons for less than the minimum that are worth a warning -> what helps."""
+_ALWAYS_REPORTED = (Reason.INVALID, Reason.QUARANTINED, Reason.NODES_REQUESTED)
+"""Reasons that get a warning whatever the number of trainers."""
 _MAX_NAMES = 5
 """Trainers that one event names: they fit a line."""
 
@@ -157,6 +160,9 @@ def shortage_events(
 
 def _warning_text(job_plan: JobPlan, job: Job) -> str:
     """The problem and its remedy; the detail of an invalid Job names its own remedy."""
+    if job_plan.reason is Reason.QUARANTINED:
+        help_ = "see the reconciler's log; if the Job's annotations are yours, correct them"
+        return f"left with {job_plan.target} trainers: {job_plan.detail}; {help_}"
     if job_plan.reason is Reason.INVALID:
         help_ = "correct that, or where it cannot be changed, create it again"
         return f"left with {job_plan.target} trainers: {job_plan.detail}; {help_}"
@@ -170,5 +176,4 @@ def _needs_warning(job_plan: JobPlan, before: Mapping[str, Reason], job: Job) ->
     if before.get(job_plan.key) == job_plan.reason:
         return False
     short = job_plan.target < max(1, job.min_trainers)
-    pending = job_plan.reason is Reason.NODES_REQUESTED
-    return job_plan.reason is Reason.INVALID or pending or (short and job_plan.reason in _REMEDIES)
+    return job_plan.reason in _ALWAYS_REPORTED or (short and job_plan.reason in _REMEDIES)

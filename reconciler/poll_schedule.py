@@ -12,7 +12,7 @@ EVERY_S = 2.0
 """Minimum interval between two polls of one job."""
 MAX_PAUSE_S = 30.0
 """The longest interval between two polls of a master that does not answer."""
-MOST_STARTED = 10
+MAX_STARTED = 10
 """Polls started at one time: at most 100 a second in all."""
 
 
@@ -63,7 +63,7 @@ class PollSchedule:
         Args:
             targets: Job uid -> its master. Jobs that are not in it are dropped.
             now_s: Time of a monotonic clock.
-            free: How many polls may be started, at most `MOST_STARTED`.
+            free: How many polls may be started, at most `MAX_STARTED`.
             over: Uids of jobs whose final report has arrived: they are not polled again.
         """
         for uid in self._polls.keys() - targets.keys():
@@ -78,7 +78,7 @@ class PollSchedule:
             if poll.at_s <= now_s and not poll.open and poll.uid not in over
         ]
         due.sort(key=lambda poll: poll.at_s)
-        started = due[: max(0, min(MOST_STARTED, free))]
+        started = due[: max(0, min(MAX_STARTED, free))]
         for poll in started:
             poll.open = True
         return started

@@ -18,6 +18,7 @@ from reconciler.controller_context import ControllerContext
 from reconciler.events import Event
 from reconciler.expectations import PATIENCE_S
 from reconciler.manifests import server as server_manifests
+from reconciler.quarantine import attempt
 from runtime.backoff import Backoffs
 from runtime.logs import keys
 
@@ -41,6 +42,8 @@ class _ServerRequest:
     spec: ServerSpec
     number: int
     node: str
+    secret: str
+    """Name of the Secret with the job's token."""
 
 
 @dataclass(slots=True)
@@ -80,10 +83,10 @@ class ServerController:
         self._release(plan.server_releases)
         now_s = self._clock_s()
         due = [
-            _ServerRequest(job, job.servers, number, node)
+            _ServerRequest(job, job.servers, number, node, endpoints.secret)
             for create in plan.server_creates
             if (job := self._cluster.jobs[create.job]).servers is not None
-            and self._context.endpoints(job) is not None
+            and (endpoints := self._context.endpoints(job)) is not None
             for number, node in zip(create.numbers, create.nodes, strict=True)
             if self._is_due(job, number, now_s)
         ]
@@ -140,10 +143,19 @@ class ServerController:
 
     def _create(self, server: _ServerRequest, grace_s: int) -> Pod | str:
         """The created pod, or one line with the error. On any thread."""
+        answer = attempt(lambda: self._create_or_adopt(server, grace_s))
+        return str(answer) if isinstance(answer, errors.KubeError) else answer
+
+    def _create_or_adopt(self, server: _ServerRequest, grace_s: int) -> Pod | str:
         job = server.job
-        scheduling = self._context.scheduling()
         body = server_manifests.pod(
-            job, server.spec, server.number, server.node, grace_s, scheduling=scheduling
+            job,
+            server.spec,
+            server.number,
+            server.node,
+            grace_s,
+            secret=server.secret,
+            scheduling=self._context.scheduling(),
         )
         try:
             return self._context.send_for_pod(request.create(request.PODS, job.namespace, body))

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from policy.names import SYSTEM_NAMESPACE
 from runtime.serve import ServeSettings
+from runtime.settings import Address
 
 
 class ReconcilerSettings(ServeSettings):
@@ -14,8 +15,10 @@ class ReconcilerSettings(ServeSettings):
 
     component: ClassVar[str] = "reconciler"
 
-    listen: str = "0.0.0.0:8080"
+    listen: Address = "0.0.0.0:8080"
     """Address and port of probes and metrics; port 0 takes a free one."""
+    probe_listen: Address | None = None
+    """Another address for them; none leaves them at --listen, where nothing else is."""
     kubeconfig: Path | None = None
     """Kubeconfig file; without one the pod's service account is used."""
     namespace: str = SYSTEM_NAMESPACE
@@ -30,3 +33,5 @@ class ReconcilerSettings(ServeSettings):
     """A plan is made at least this often, whatever changes."""
     stale_seconds: Annotated[float, Field(ge=10, le=3600)] = 180.0
     """Without a message from the API server for this long, the reconciler does not act."""
+    named_jobs: Annotated[int, Field(ge=0, le=1000)] = 50
+    """Jobs that metrics name, the oldest; the others are summed as "other", and all are for 0."""

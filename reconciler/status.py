@@ -19,7 +19,9 @@ WAITING = "edl.training/Waiting"
 """Condition type: True while the plan cannot give a job its minimum, with the reason's code."""
 LINGER_S = 5.0
 """How long trainers may run on after their master reports that all work is done."""
-_NO_TRAINERS_WANTED = (Reason.SUSPENDED, Reason.ENDING)
+_ALWAYS_SHORT = (Reason.INVALID, Reason.QUARANTINED, Reason.NODES_REQUESTED)
+"""Reasons that the condition shows whatever the number of trainers."""
+NO_TRAINERS_WANTED = (Reason.SUSPENDED, Reason.ENDING)
 """Reasons for which a job should have no trainers and therefore waits for none."""
 
 
@@ -96,15 +98,15 @@ def waiting(job: Job, job_plan: JobPlan | None, now_s: float) -> JobCondition | 
         return JobCondition(WAITING, "True", code, text, since_s)
     if not waited:
         return None
-    if job_plan.reason not in _NO_TRAINERS_WANTED:
+    if job_plan.reason not in NO_TRAINERS_WANTED:
         code, text = "Started", "it has its minimum"
     return JobCondition(WAITING, "False", code, text, now_s)
 
 
 def _is_short(job: Job, job_plan: JobPlan) -> bool:
-    """Whether a job should have its minimum and does not, or is invalid."""
-    short = job_plan.target < job.min_trainers and job_plan.reason not in _NO_TRAINERS_WANTED
-    return short or job_plan.reason in (Reason.INVALID, Reason.NODES_REQUESTED)
+    """Whether a job should have its minimum and does not, or is not planned."""
+    short = job_plan.target < job.min_trainers and job_plan.reason not in NO_TRAINERS_WANTED
+    return short or job_plan.reason in _ALWAYS_SHORT
 
 
 def _replace_condition(new: JobStatus, condition: JobCondition) -> JobStatus:
@@ -236,24 +238,24 @@ def patch(new: JobStatus) -> dict[str, Any]:
         "terminating": new.terminating,
         "succeeded": new.succeeded,
         "failed": new.failed,
-        "startTime": _time(new.start_s) if new.start_s else None,
+        "startTime": timestamp(new.start_s) if new.start_s else None,
         "conditions": [
             {
                 "type": c.type,
                 "status": c.status,
                 "reason": c.reason,
                 "message": c.message,
-                "lastProbeTime": _time(c.time_s),
-                "lastTransitionTime": _time(c.time_s),
+                "lastProbeTime": timestamp(c.time_s),
+                "lastTransitionTime": timestamp(c.time_s),
             }
             for c in new.conditions
         ],
     }
     if new.completion_s:
-        body["completionTime"] = _time(new.completion_s)
+        body["completionTime"] = timestamp(new.completion_s)
     return {"status": body}
 
 
-def _time(seconds: float) -> str:
+def timestamp(seconds: float) -> str:
     """RFC 3339 with seconds, the format of metav1.Time."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -14,6 +14,7 @@ from policy.snapshot import Job
 from reconciler.events import Event
 from reconciler.manifests import owned
 from reconciler.manifests import trainer as trainer_manifests
+from reconciler.quarantine import attempt
 from runtime.logs import keys
 
 log = logging.getLogger(__name__)
@@ -28,8 +29,9 @@ _BATCH = 100
 class SystemObjects:
     """Creates cluster objects and checks them every minute. Used on the loop's thread alone.
 
-    Budgets are checked in the pool, in batches of which one is in flight at a time: the plan does
-    not wait for them, however many jobs there are and however slow the API server is.
+    Budgets are checked in the pool, in batches of which one is in flight at a time, and so are the
+    priority classes once they exist: the plan does not wait for them, however many jobs there are and
+    however slow the API server is.
     """
 
     def __init__(self, api: Api, pool: Executor) -> None:
@@ -45,6 +47,9 @@ class SystemObjects:
         """The batch in flight: its jobs, and why the budget of each is not provided, or ""."""
         self._checking: set[str] = set()
         """uids of the jobs in it."""
+        self._classes: Future[bool] | None = None
+        """The check of the priority classes in flight: whether all exist."""
+        self._classes_exist = False
         self._classes_due_s = 0.0
         self._budgets: dict[str, int] = {}
         """Job uid -> the minimum in its budget when that was last checked."""
@@ -56,9 +61,7 @@ class SystemObjects:
         Returns:
             Events about failures of the batches that have ended.
         """
-        if now_s >= self._classes_due_s:
-            present = [self._ensure_class(name) for name in EDL_CLASSES]
-            self._classes_due_s = now_s + (_CHECK_EVERY_S if all(present) else _RETRY_S)
+        self._check_classes(now_s)
         events = self._collect(now_s)
         if self._batch is None:
             self._check_budgets([job for job in jobs if self._is_due(job, now_s)])
@@ -75,6 +78,29 @@ class SystemObjects:
         changed = self._budgets.get(job.uid, job.min_trainers) != job.min_trainers
         needs_budget = job.managed and not (job.error or job.over or job.deleting)
         return needs_budget and (changed or now_s >= self._due_s.get(job.uid, 0.0))
+
+    def _check_classes(self, now_s: float) -> None:
+        """Checks the priority classes; waits for that only until they have been there once.
+
+        Before, no trainer could be created.
+        """
+        if self._classes is None and now_s >= self._classes_due_s:
+            if self._classes_exist:
+                self._classes = self._pool.submit(self._ensure_classes)
+            else:
+                self._classes_checked(now_s, present=self._ensure_classes())
+        elif self._classes is not None and self._classes.done():
+            present, self._classes = self._classes.result(), None
+            self._classes_checked(now_s, present=present)
+
+    def _classes_checked(self, now_s: float, *, present: bool) -> None:
+        self._classes_exist |= present
+        self._classes_due_s = now_s + (_CHECK_EVERY_S if present else _RETRY_S)
+
+    def _ensure_classes(self) -> bool:
+        """Creates missing priority classes; returns whether all exist now. On any thread."""
+        missing = [name for name in EDL_CLASSES if not self._ensure_class(name)]
+        return not missing
 
     def _ensure_class(self, name: str) -> bool:
         """Creates a priority class; returns whether it exists now, as far as is known."""
@@ -120,7 +146,11 @@ class SystemObjects:
 
     def _ensure_budgets(self, batch: Sequence[Job], known: Container[str]) -> list[tuple[Job, str]]:
         """Each job with why its budget is not provided, or ""; on any thread."""
-        return [(job, self._ensure_budget(job, known=job.uid in known)) for job in batch]
+        return [(job, self._try_budget(job, known=job.uid in known)) for job in batch]
+
+    def _try_budget(self, job: Job, *, known: bool) -> str:
+        problem = attempt(lambda: self._ensure_budget(job, known=known))
+        return str(problem) if isinstance(problem, errors.KubeError) else problem
 
     def _collect(self, now_s: float) -> list[Event]:
         """Takes in the batch if it has ended; returns events about failures."""

@@ -6,23 +6,27 @@ trainer, and a pod name never stands for two ids.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import orjson
 
 from kube import decode, errors, request
 from policy import sidecar, trainer_accounting
+from policy.live_trainers import is_surplus
 from policy.model import NodePool
 from policy.names import Tier
 from policy.plan import Create, Release
 from policy.reasons import Reason
 from policy.snapshot import Job, Pod, TrainerAccounting
+from policy.unstructured import labels
 from reconciler.controller_context import ControllerContext
 from reconciler.job_writer import JobWriter, is_lost_race
 from reconciler.manifests import trainer as trainer_manifests
+from reconciler.quarantine import attempt
 from runtime.backoff import Backoffs
 from runtime.logs import keys
 
@@ -38,6 +42,10 @@ _BYPASS_BUDGET = (
     Reason.START_REFUSED,
 )
 """Reasons to delete a pod directly, which no PodDisruptionBudget can prevent."""
+_BUDGET_PATIENCE_S = 30.0
+"""How long budgets may keep a surplus trainer (decision 0044)."""
+_BUDGET_CALM_S = 300.0
+"""A refusal longer ago than this counts no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,35 +86,60 @@ class TrainerController:
         self._writer = writer
         self._spare: dict[str, list[int]] = {}
         """Job uid -> reserved ids whose pods the API server refused."""
+        self._ahead: dict[str, list[int]] = {}
+        """Job uid -> ids reserved ahead, in order, for which no pod was ever requested."""
         self._backoffs = Backoffs[str](_FIRST_BACKOFF_S, _MAX_BACKOFF_S, calm_s=_MAX_BACKOFF_S)
         """By pod uid: when no eviction is tried."""
+        self._budget_refusals: dict[str, tuple[float, float]] = {}
+        """Pod uid -> when a budget refused its eviction first, and last; no more than there are pods."""
         self._evictions: dict[str, tuple[Release, Future[errors.KubeError | None]]] = {}
         """Pod uid -> an eviction in flight."""
 
     def pending_ids(self, job: Job) -> frozenset[int]:
         """Reserved ids whose pods will be created in a later tick."""
-        return frozenset(self._spare.get(job.uid, ()))
+        return frozenset(self._spare.get(job.uid, ())) | self.unused_ids(job)
+
+    def unused_ids(self, job: Job) -> frozenset[int]:
+        """Those of them for which no pod was ever requested, so that they may be given back."""
+        ahead = self._ahead.get(job.uid)
+        return frozenset(self._without_pod(job, ahead)) if ahead else frozenset()
+
+    def forget_given_back(self, job: Job) -> None:
+        """Drops reserved ids that the written accounting does not have any more."""
+        self._ahead[job.uid] = sorted(self.unused_ids(job))
 
     def forget(self, job: Job) -> None:
         """Drops the state of a deleted job."""
         self._spare.pop(job.uid, None)
+        self._ahead.pop(job.uid, None)
 
     def create(
-        self, creates: Iterable[Create], grace_s: int, pools: tuple[NodePool, ...] = ()
+        self,
+        creates: Iterable[Create],
+        grace_s: int,
+        pools: tuple[NodePool, ...] = (),
+        growing: Collection[str] = (),
     ) -> list[CreationResult]:
         """Reserves ids for all jobs, then creates all pods; both steps run concurrently.
 
-        The ids of refused trainers are kept for the next try. `pools` are the policy's.
+        The ids of refused trainers are kept for the next try.
+
+        Args:
+            creates: The plan's creations.
+            grace_s: The policy's cap on the termination grace.
+            pools: The policy's node pools.
+            growing: Keys of the jobs that will soon get more trainers: ids for these are reserved
+                by the same write.
         """
         jobs = self._cluster.jobs
-        due = [
-            create for create in creates if self._context.endpoints(jobs[create.job]) is not None
-        ]
-        ids, unwritten = self._take_ids(due)
+        endpoints = self._context.endpoints
+        due = [create for create in creates if endpoints(jobs[create.job]) is not None]
+        ids, unwritten = self._take_ids(due, growing)
         reserved = [(i, number) for i, numbers in enumerate(ids) for number in numbers]
         requests = [
-            self._request(create, number, node, grace_s, pools, first=number == min(numbers))
+            partial(self._request, *(create, number, node, grace_s, pools), first=number == first)
             for create, numbers in zip(due, ids, strict=True)
+            for first in [min(numbers, default=0)]
             for number, node in zip(numbers, create.nodes, strict=False)
         ]
         created = [0] * len(due)
@@ -160,8 +193,10 @@ class TrainerController:
             grace_s,
             endpoints=None
             if endpoints is None
-            else trainer_manifests.endpoint_annotations(job, endpoints.address, endpoints.servers),
-            master=create.master and first,
+            else trainer_manifests.endpoint_annotations(
+                job, endpoints.address, endpoints.servers, endpoints.secret
+            ),
+            snapshot=endpoints.name if endpoints is not None and create.master and first else "",
             node_request=create.node_request,
             scheduling=self._context.scheduling(),
             avoided_nodes=create.avoided_nodes,
@@ -170,7 +205,7 @@ class TrainerController:
         return request.create(request.PODS, job.namespace, body)
 
     def _take_ids(
-        self, creates: list[Create]
+        self, creates: list[Create], growing: Collection[str]
     ) -> tuple[list[list[int]], dict[str, errors.KubeError]]:
         """Ids for each creation, reserved on the API server; fewer where that write fails.
 
@@ -181,12 +216,15 @@ class TrainerController:
         missing: dict[str, int] = {}
         for create in creates:
             job = self._cluster.jobs[create.job]
-            spare = self._unused(job)
-            ids.append(spare[: create.count])
+            # A spare id's pod may have been created after all, and even have ended.
+            spare = self._without_pod(job, self._spare.pop(job.uid, ()))
+            taken = spare[: create.count]
             if spare[create.count :]:
                 self._spare[job.uid] = spare[create.count :]
+            ids.append(taken + self._take_ahead(job, create.count - len(taken)))
             missing[create.job] = missing.get(create.job, 0) + create.count - len(ids[-1])
-        new, failures = self._reserve({key: count for key, count in missing.items() if count})
+        due = {key: count for key, count in missing.items() if count}
+        new, failures = self._reserve(due, growing)
         for create, spare_ids in zip(creates, ids, strict=True):
             fresh = new.get(create.job, [])
             count = create.count - len(spare_ids)
@@ -194,21 +232,31 @@ class TrainerController:
             del fresh[:count]
         return ids, failures
 
-    def _unused(self, job: Job) -> list[int]:
-        """Spare ids without those whose pod was created after all, and may even have ended."""
+    def _without_pod(self, job: Job, ids: Iterable[int]) -> list[int]:
+        """The open ones among reserved ids, without those whose pod exists."""
         members = self._cluster.members.get(job.key, {}).values()
         present_ids = {pod.trainer_id for pod in members if pod.owner_uid == job.uid}
-        spare = self._spare.pop(job.uid, [])
         open_ids = job.accounting.open
-        return [number for number in spare if number in open_ids and number not in present_ids]
+        return [number for number in ids if number in open_ids and number not in present_ids]
+
+    def _take_ahead(self, job: Job, count: int) -> list[int]:
+        """Up to `count` of the ids that were reserved ahead, and are still the job's."""
+        unused = sorted(self.unused_ids(job))
+        if unused:
+            self._ahead[job.uid] = unused[count:]
+        return unused[:count]
 
     def _reserve(
-        self, missing: dict[str, int]
+        self, missing: dict[str, int], growing: Collection[str]
     ) -> tuple[dict[str, list[int]], dict[str, errors.KubeError]]:
         """Job key -> new ids where the accounting could be written; job key -> why it could not."""
         opened: dict[str, tuple[TrainerAccounting, list[int]]] = {}
         for key, count in missing.items():
-            accounting, ids = trainer_accounting.reserve(self._cluster.jobs[key].accounting, count)
+            job = self._cluster.jobs[key]
+            open_count = len(job.accounting.open) + count
+            ahead = trainer_accounting.ids_ahead(open_count, job.max_trainers - open_count)
+            number = count + (ahead if key in growing else 0)
+            accounting, ids = trainer_accounting.reserve(job.accounting, number)
             opened[key] = (accounting, list(ids))
         writes = [(self._cluster.jobs[key], accounting) for key, (accounting, _) in opened.items()]
         ids_by_job: dict[str, list[int]] = {}
@@ -216,17 +264,16 @@ class TrainerController:
         errors_by_job = zip(opened, self._writer.write_accounting(writes, self._pool), strict=True)
         for key, error in errors_by_job:
             if error is None:
-                ids_by_job[key] = opened[key][1]
+                new_ids = opened[key][1]
+                ids_by_job[key] = new_ids[: missing[key]]
+                self._ahead[self._cluster.jobs[key].uid] = new_ids[missing[key] :]
             elif not is_lost_race(error):
                 failures[key] = error
         return ids_by_job, failures
 
-    def _create(self, create_request: request.Request) -> Pod | errors.KubeError:
-        try:
-            answer = self._context.api.send(create_request)
-        except errors.KubeError as error:
-            return error
-        return self._with_master(orjson.loads(answer))
+    def _create(self, build: Callable[[], request.Request]) -> Pod | errors.KubeError:
+        """The created pod, or the error; on any thread."""
+        return attempt(lambda: self._with_master(orjson.loads(self._context.api.send(build()))))
 
     def _with_master(self, pod_object: Mapping[str, Any]) -> Pod | errors.KubeError:
         """The created pod; one that should host the master and lacks it is deleted again.
@@ -234,7 +281,7 @@ class TrainerController:
         Admission fails open, and a master cannot be added later.
         """
         pod = decode.pod(pod_object)
-        if not pod.master or sidecar.has_sidecar(pod_object):
+        if not sidecar.is_master_host(labels(pod_object)) or pod.master:
             return pod
         error = self._context.try_send(
             request.delete(request.PODS, pod.namespace, pod.name, uid=pod.uid)
@@ -276,8 +323,10 @@ class TrainerController:
         """
         for release in releases:
             if release.uid not in self._evictions and not self._is_backed_off(release.uid):
+                bypasses = release.reason in _BYPASS_BUDGET or self._is_kept_too_long(release.uid)
                 self._expectations.expect_deletion(self._cluster, release.uid, self._clock_s())
-                self._evictions[release.uid] = (release, self._pool.submit(self._evict, release))
+                future = self._pool.submit(self._evict, release, bypasses_budget=bypasses)
+                self._evictions[release.uid] = (release, future)
         return self.collect_evicted()
 
     def collect_evicted(self) -> list[Release]:
@@ -293,20 +342,39 @@ class TrainerController:
                 continue
             self._back_off(uid)
             self._expectations.cancel_deletion(self._cluster, uid)
+            self._record_refusal(uid, error)
             log.warning(
                 "trainer not released",
                 extra=keys(pod=f"{release.namespace}/{release.pod}", error=str(error)),
             )
         return evicted
 
-    def _evict(self, release: Release) -> errors.KubeError | None:
+    def _record_refusal(self, uid: str, error: errors.KubeError) -> None:
+        """Remembers since when budgets keep a pod."""
+        if not errors.is_of_budget(error):
+            return
+        now_s, pods, refusals = self._clock_s(), self._cluster.pods, self._budget_refusals
+        first_s, last_s = refusals.get(uid, (now_s, now_s))
+        refusals[uid] = (now_s if now_s - last_s > _BUDGET_CALM_S else first_s), now_s
+        if len(refusals) > len(pods):
+            self._budget_refusals = {u: times for u, times in refusals.items() if u in pods}
+
+    def _is_kept_too_long(self, uid: str) -> bool:
+        """Whether budgets have kept a surplus trainer for longer than they may."""
+        pod, refusals = self._cluster.pods.get(uid), self._budget_refusals.get(uid)
+        if pod is None or refusals is None or not is_surplus(pod):
+            return False
+        (first_s, last_s), now_s = refusals, self._clock_s()
+        return now_s - last_s <= _BUDGET_CALM_S and now_s - first_s >= _BUDGET_PATIENCE_S
+
+    def _evict(self, release: Release, *, bypasses_budget: bool) -> errors.KubeError | None:
         """Evicts through the Eviction API, which honours budgets; on any thread.
 
         Pods of a stopped job are deleted directly, and so are those of a start for which no nodes
         came, and one whose capacity its own master or parameter server needs: the budget protects the
-        job's minimum from others, not from itself.
+        job's minimum from others, not from itself. So is surplus that a budget has kept for too long.
         """
-        if release.reason in _BYPASS_BUDGET:
+        if bypasses_budget:
             return self._context.delete(release, node_lost="lost_node" in release.figures)
         return self._context.try_send(
             request.evict(release.namespace, release.pod, uid=release.uid)

@@ -15,12 +15,15 @@ import orjson
 
 from kube import errors, podspec, request
 from kube.api import Api
+from policy import amounts
 from policy.backoff import pause_s
 from policy.cluster_state import ClusterState
 from policy.live_trainers import LiveTrainers
 from policy.names import Tier
 from policy.snapshot import Constraints, Job, Resources
 from reconciler.manifests import trainer as trainer_manifests
+from reconciler.quarantine import Quarantine, attempt
+from reconciler.turns import in_turns
 from runtime import clock
 
 _IN_FLIGHT = 4
@@ -53,7 +56,7 @@ class _Finding:
     """What is known about the trainers of one job."""
 
     namespace: str
-    template: Mapping[str, object]
+    template_json: bytes
     since_s: float
     asked_s: float = 0.0
     """When the newest answer came."""
@@ -84,7 +87,7 @@ class _Finding:
             return self.asked_s + pause_s(*_FAILED_S, self.failures)
         return self.asked_s + _REFRESH_S
 
-    def record(self, answer: bytes | errors.KubeError, now_s: float) -> None:
+    def record(self, answer: TrainerShape | errors.KubeError, now_s: float) -> None:
         """Takes in an answer. A dry run that failed itself tells nothing and stops nothing.
 
         So does the refusal of one more trainer of a job that has some: it may fill its quota.
@@ -98,23 +101,26 @@ class _Finding:
             self.refusal = str(answer) if refused and not self.started else ""
             return
         self.failures, self.refusal = 0, ""
-        shape = _shape(orjson.loads(answer)["spec"])
-        if self.shape is not None and _is_smaller(shape.requests, self.shape.requests):
+        if self.shape is not None and _is_smaller(answer.requests, self.shape.requests):
             self.newest = self.newest[0], {}
-        self.shape = shape
+        self.shape = answer
 
 
 class TrainerProbe:
     """Keeps the findings of all jobs. Used on the loop's thread alone."""
 
-    def __init__(self, api: Api, cluster: ClusterState, pool: Executor) -> None:
+    def __init__(
+        self, api: Api, cluster: ClusterState, pool: Executor, quarantine: Quarantine
+    ) -> None:
         """Sends nothing yet.
 
         Args:
             api: Receives the dry runs.
             cluster: Its jobs get what is learned.
             pool: Runs the requests.
+            quarantine: For jobs whose data leads to an error.
         """
+        self._quarantine = quarantine
         self.wait_s = _WAIT_S
         """How long one tick waits for answers; others come with the next."""
         self._api = api
@@ -122,7 +128,7 @@ class TrainerProbe:
         self._pool = pool
         self._findings: dict[str, _Finding] = {}
         """Job uid -> what is known."""
-        self._in_flight: dict[Future[bytes | errors.KubeError], _Finding] = {}
+        self._in_flight: dict[Future[TrainerShape | errors.KubeError], _Finding] = {}
         """Answer to come -> where it belongs."""
 
     @property
@@ -142,25 +148,24 @@ class TrainerProbe:
             grace_s: The policy's cap on the termination grace.
         """
         jobs = [job for job in self._cluster.jobs.values() if _is_probed(job)]
-        due = [job for job in jobs if self._is_due(job, now_s)]
+        due: list[Job] = []
+        for job in jobs:
+            with self._quarantine.contain(job):
+                due += [job] if self._is_due(job, now_s) else []
         self._ask(self._in_order(due)[:_PER_TICK], now_s, grace_s)
         for job in jobs:
-            self._apply(job, self._findings[job.uid], now_s)
+            with self._quarantine.contain(job):
+                self._apply(job, self._findings[job.uid], now_s)
 
     def _in_order(self, due: list[Job]) -> list[Job]:
         """Jobs that wait come first; among them, namespaces take turns."""
-        due_in_namespace = Counter[str]()
-        turns: dict[str, int] = {}
-        for job in due:
-            turns[job.uid] = due_in_namespace[job.namespace]
-            due_in_namespace[job.namespace] += 1
-        return sorted(due, key=lambda job: (bool(self._cluster.trainers(job)), turns[job.uid]))
+        return sorted(in_turns(due), key=lambda job: bool(self._cluster.trainers(job)))
 
     def _is_due(self, job: Job, now_s: float) -> bool:
         finding = self._findings.get(job.uid)
-        if finding is None or finding.template != job.template:
-            finding = self._findings[job.uid] = _Finding(job.namespace, job.template, now_s)
-        finding.template = job.template
+        if finding is None or finding.template_json != job.template_json:
+            finding = self._findings[job.uid] = _Finding(job.namespace, job.template_json, now_s)
+        finding.template_json = job.template_json
         if any(asked is finding for asked in self._in_flight.values()):
             return False
         finding.started = bool(self._cluster.trainers(job))
@@ -173,7 +178,7 @@ class TrainerProbe:
         self._collect(now_s)
         while queue or self._in_flight:
             while (job := self._next(queue)) is not None:
-                future = self._pool.submit(self._send, _dry_run(job, grace_s))
+                future = self._pool.submit(self._send, job, grace_s)
                 self._in_flight[future] = self._findings[job.uid]
             remaining_s = end_s - clock.monotonic_s()
             if remaining_s <= 0 or not jobs:
@@ -190,11 +195,8 @@ class TrainerProbe:
                     return queue.pop(position)
         return None
 
-    def _send(self, dry_run: request.Request) -> bytes | errors.KubeError:
-        try:
-            return self._api.send(dry_run)
-        except errors.KubeError as error:
-            return error
+    def _send(self, job: Job, grace_s: int) -> TrainerShape | errors.KubeError:
+        return attempt(lambda: _shape(orjson.loads(self._api.send(_dry_run(job, grace_s)))["spec"]))
 
     def _collect(self, now_s: float) -> None:
         for future in [future for future in self._in_flight if future.done()]:
@@ -212,7 +214,7 @@ class TrainerProbe:
         held = not finding.answered and now_s - finding.since_s < _HOLD_S
         known = replace(
             job,
-            requests=_largest(template.requests, shape.requests, finding.newest[1]),
+            requests=amounts.largest(template.requests, shape.requests, finding.newest[1]),
             limits=shape.limits,
             constraints=shape.constraints,
             refusal="" if trainers.pods else finding.refusal,
@@ -250,15 +252,6 @@ def _see_newest(trainers: LiveTrainers, finding: _Finding) -> None:
 def _is_smaller(requests: Resources, before: Resources) -> bool:
     """Whether a trainer requests less of a resource than before."""
     return any(requests.get(name, 0) < amount for name, amount in before.items())
-
-
-def _largest(*requests: Resources) -> Resources:
-    """The largest amount of each resource; the first mapping itself where it has them all."""
-    largest = dict(requests[0])
-    for other in requests[1:]:
-        for name, amount in other.items():
-            largest[name] = max(largest.get(name, 0), amount)
-    return requests[0] if largest == requests[0] else largest
 
 
 def _dry_run(job: Job, grace_s: int) -> request.Request:

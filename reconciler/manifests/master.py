@@ -1,74 +1,109 @@
 """The objects of a job's master other than its pod, as JSON (docs/decisions/0009).
 
-Pure. Called by `reconciler.job_objects`.
+All have one name, which `reconciler.job_objects` chooses. Pure. Called by `reconciler.job_objects`.
 """
 
 import base64
-import binascii
-from collections.abc import Mapping
+import hmac
 from typing import Any
 
-from policy import sidecar
-from policy.names import LABEL_MASTER, MASTER_PORT, MASTER_TOKEN_KEY
+from policy.names import (
+    EXCHANGE_PORT,
+    LABEL_JOB,
+    LABEL_MASTER,
+    MASTER_PORT,
+    MASTER_TOKEN_KEY,
+)
 from policy.snapshot import Job
 from reconciler.manifests import owned
 
 
-def config_map(job: Job) -> dict[str, Any]:
+def config_map(job: Job, name: str) -> dict[str, Any]:
     """The ConfigMap for a master's snapshots, read by its successor; empty until the first one."""
-    return {"metadata": _metadata(job)}
+    return {"metadata": owned.metadata(job, name)}
 
 
-def secret(job: Job, token: str) -> dict[str, Any]:
+def secret_name(job: Job, name: str) -> str:
+    """The name of the Secret beside objects called `name`: later generations have a suffix."""
+    return name if job.token_generation == 1 else f"{name}-{job.token_generation}"
+
+
+def secret(job: Job, name: str, key: bytes) -> dict[str, Any]:
     """The Secret with the token that master and trainers of this job share."""
-    data = {MASTER_TOKEN_KEY: base64.b64encode(token.encode()).decode()}
+    data = {MASTER_TOKEN_KEY: base64.b64encode(token(job, key).encode()).decode()}
     return {
-        "metadata": _metadata(job),
+        "metadata": owned.metadata(job, secret_name(job, name)),
         "type": "Opaque",
         "data": data,
     }
 
 
-def token(secret_object: Mapping[str, Any]) -> str:
-    """The token in a Secret of the API server; "" where it is missing or unreadable."""
-    text = (secret_object.get("data") or {}).get(MASTER_TOKEN_KEY) or ""
-    try:
-        return base64.b64decode(text, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
-        return ""
+def token(job: Job, key: bytes) -> str:
+    """The job's token, 256 bits as text: the same whenever it is derived, so it is never read back.
+
+    Args:
+        job: Another uid or generation gives another token.
+        key: The key of this installation; nobody who has tokens can derive it.
+    """
+    message = "\0".join(("token", job.namespace, job.uid, str(job.token_generation)))
+    digest = hmac.digest(key, message.encode(), "sha256")
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
-def role(job: Job) -> dict[str, Any]:
+def role(job: Job, name: str) -> dict[str, Any]:
     """The Role that may read and write the ConfigMap of this job alone."""
     rule = {
         "apiGroups": [""],
         "resources": ["configmaps"],
-        "resourceNames": [sidecar.object_name(job.name)],
+        "resourceNames": [name],
         "verbs": ["get", "update"],
     }
-    return {"metadata": _metadata(job), "rules": [rule]}
+    return {"metadata": owned.metadata(job, name), "rules": [rule]}
 
 
-def role_binding(job: Job) -> dict[str, Any]:
+def role_binding(job: Job, name: str) -> dict[str, Any]:
     """The RoleBinding of the Role to the service account of the job's pods."""
     subject = {"kind": "ServiceAccount", "name": job.account, "namespace": job.namespace}
     reference = {
         "apiGroup": "rbac.authorization.k8s.io",
         "kind": "Role",
-        "name": sidecar.object_name(job.name),
+        "name": name,
     }
     return {
-        "metadata": _metadata(job),
+        "metadata": owned.metadata(job, name),
         "roleRef": reference,
         "subjects": [subject],
     }
 
 
-def service(job: Job) -> dict[str, Any]:
+def network_policy(job: Job, name: str, edl_namespace: str) -> dict[str, Any]:
+    """A networking.k8s.io/v1 NetworkPolicy: only the job's pods and the reconciler reach its pods.
+
+    Args:
+        job: The job.
+        name: Name of the object.
+        edl_namespace: Where the reconciler runs, which polls the master.
+    """
+    of_job = {"matchLabels": {LABEL_JOB: job.name}}
+    ports = [{"port": MASTER_PORT, "endPort": EXCHANGE_PORT, "protocol": "TCP"}]
+    reconciler = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": edl_namespace}},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "edl-reconciler"}},
+    }
+    master_port = [{"port": MASTER_PORT, "protocol": "TCP"}]
+    return {
+        "metadata": owned.metadata(job, name),
+        "spec": {
+            "podSelector": of_job,
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                {"from": [{"podSelector": of_job}], "ports": ports},
+                {"from": [reconciler], "ports": master_port},
+            ],
+        },
+    }
+
+
+def service(job: Job, name: str) -> dict[str, Any]:
     """The Service in front of the pod that hosts the master, ready or not: trainers join early."""
-    name = sidecar.object_name(job.name)
     return owned.service(job, name, {LABEL_MASTER: "true"}, "edl-master", MASTER_PORT)
-
-
-def _metadata(job: Job) -> dict[str, Any]:
-    return owned.metadata(job, sidecar.object_name(job.name))

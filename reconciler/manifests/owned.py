@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from kube.request import JOBS, Resource
+from kube.training_job import TrainingJob
 from policy.names import LABEL_JOB
 from policy.snapshot import Job
 
@@ -15,27 +17,37 @@ def metadata(job: Job, name: str, *, blocks: bool = False) -> dict[str, Any]:
         name: Name of the object.
         blocks: Whether a deletion of the Job in the foreground waits for the object.
     """
-    owner: dict[str, Any] = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "name": job.name,
-        "uid": job.uid,
-        "controller": True,
-    }
-    if blocks:
-        owner["blockOwnerDeletion"] = True
     return {
         "name": name,
         "namespace": job.namespace,
         "labels": {LABEL_JOB: job.name},
-        "ownerReferences": [owner],
+        "ownerReferences": [reference(JOBS, job.name, job.uid, blocks=blocks)],
     }
 
 
-def is_own(job: Job, api_object: Mapping[str, Any]) -> bool:
-    """Whether an object belongs to this very Job, not to another of its name or to a user."""
+def reference(kind: Resource, name: str, uid: str, *, blocks: bool) -> dict[str, Any]:
+    """What makes the garbage collector delete an object with its controller.
+
+    Args:
+        kind: Of the controller.
+        name: Its name.
+        uid: Its uid.
+        blocks: As in `metadata`.
+    """
+    owner: dict[str, Any] = {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": name,
+        "uid": uid,
+        "controller": True,
+    }
+    return {**owner, "blockOwnerDeletion": True} if blocks else owner
+
+
+def is_own(owner: Job | TrainingJob, api_object: Mapping[str, Any]) -> bool:
+    """Whether an object belongs to this very owner, not to another of its name or to a user."""
     references = (api_object.get("metadata") or {}).get("ownerReferences") or ()
-    return any(reference.get("uid") == job.uid for reference in references)
+    return any(reference.get("uid") == owner.uid for reference in references)
 
 
 def service(

@@ -31,6 +31,9 @@ _MOUNT_PATH = "/var/lib/edl-pserver"
 _VOLUME = "edl-checkpoints"
 _COPIED_FIELDS = ("nodeSelector", "tolerations", "imagePullSecrets", "schedulerName")
 """Fields of the trainers' template: servers may run where trainers may."""
+_FOLDER_LIMIT = 4
+"""Size of a folder in the pod, in multiples of the server's memory: three checkpoints, the next one and
+that of its shutdown take 70 % of the memory each. The kubelet evicts a pod that exceeds it."""
 _START_S = 600
 """Reading a large checkpoint takes minutes."""
 
@@ -48,6 +51,7 @@ def pod(
     node: str,
     grace_s: int,
     *,
+    secret: str,
     scheduling: Scheduling = UNMARKED,
 ) -> dict[str, Any]:
     """A v1 Pod of one server, without its image.
@@ -59,6 +63,7 @@ def pod(
         node: The planned node, a preference; "" for a server that waits for an autoscaler to add
             one, and does not ask for the extender's resource.
         grace_s: The policy's termination grace, for a last checkpoint.
+        secret: Name of the Secret with the job's token.
         scheduling: How training pods ask for a scheduler now.
     """
     metadata = owned.metadata(job, servers.name_of(job.name, number), blocks=True)
@@ -80,7 +85,7 @@ def pod(
         "enableServiceLinks": False,  # their variables resemble those of EDL
         "securityContext": {"fsGroup": USER, "fsGroupChangePolicy": "OnRootMismatch"},
         "containers": [_container(job, server_spec, number)],
-        "volumes": [_volume(server_spec)],
+        "volumes": [_volume(server_spec), environment.token_volume(secret)],
     }
     in_force = scheduling if node_request is None else scheduling.unmarked
     metadata["annotations"] |= scheduler.address(spec, in_force, node)
@@ -109,7 +114,7 @@ def _container(job: Job, server_spec: ServerSpec, number: int) -> dict[str, Any]
             *("--checkpoints", _MOUNT_PATH),
             *("--job", job.name),
         ],
-        "env": environment.of_job(job.name),
+        "env": environment.of_server(job.name),
         "ports": [{"name": SERVER_CONTAINER, "containerPort": SERVER_PORT, "protocol": "TCP"}],
         "resources": {
             "requests": {
@@ -122,7 +127,10 @@ def _container(job: Job, server_spec: ServerSpec, number: int) -> dict[str, Any]
         "readinessProbe": {"httpGet": health, "periodSeconds": 2, "timeoutSeconds": 3},
         "livenessProbe": {"httpGet": health, "periodSeconds": 10, "timeoutSeconds": 5},
         "securityContext": dict(STRICT),
-        "volumeMounts": [{"name": _VOLUME, "mountPath": _MOUNT_PATH}],
+        "volumeMounts": [
+            {"name": _VOLUME, "mountPath": _MOUNT_PATH},
+            environment.token_mount(),
+        ],
     }
 
 
@@ -130,4 +138,6 @@ def _volume(server_spec: ServerSpec) -> dict[str, Any]:
     """The volume of the claim, or one that outlives the container but not the pod."""
     if server_spec.claim:
         return {"name": _VOLUME, "persistentVolumeClaim": {"claimName": server_spec.claim}}
-    return {"name": _VOLUME, "emptyDir": {}}
+    memory = server_spec.requests["memory"]
+    limit = quantity.show("memory", _FOLDER_LIMIT * memory)
+    return {"name": _VOLUME, "emptyDir": {"sizeLimit": limit}}

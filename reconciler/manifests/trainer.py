@@ -16,6 +16,8 @@ from policy.names import (
     ANNOTATION_NODE_REQUEST,
     ANNOTATION_PLANNED_NODE,
     ANNOTATION_SERVER_ADDRESSES,
+    ANNOTATION_SNAPSHOT,
+    ANNOTATION_TOKEN_SECRET,
     DRAIN_BLOCKS,
     LABEL_JOB,
     LABEL_MASTER,
@@ -24,6 +26,7 @@ from policy.names import (
     LABEL_SERVER,
     LABEL_TIER,
     LABEL_TRAINER_ID,
+    TRAINER_INFIX,
     NodeRequest,
     Role,
     Tier,
@@ -36,7 +39,7 @@ from reconciler.manifests import affinity, owned, scheduler
 
 def pod_name(job: Job, trainer_id: int) -> str:
     """The pod's name, `<job>-trainer-<id>`: the same id always names the same pod."""
-    return f"{job.name}-trainer-{trainer_id}"
+    return f"{job.name}{TRAINER_INFIX}{trainer_id}"
 
 
 def pod(
@@ -47,7 +50,7 @@ def pod(
     grace_s: int,
     *,
     endpoints: Mapping[str, str] | None = None,
-    master: bool = False,
+    snapshot: str = "",
     node_request: NodeRequest | None = None,
     scheduling: Scheduling = UNMARKED,
     avoided_nodes: Collection[str] = (),
@@ -63,7 +66,8 @@ def pod(
         grace_s: The policy's cap on the termination grace.
         endpoints: Annotations with the addresses of the job's master and servers; None for a job
             without a master.
-        master: Whether this pod hosts the master, which the webhook then adds.
+        snapshot: Name of the master's ConfigMap on the pod that hosts it: the webhook then adds the
+            master. "" on other pods.
         node_request: Why it is created without a planned node. Such a pod does not ask for the
             extender's resource: no node that an autoscaler can add has it.
         scheduling: How training pods ask for a scheduler now.
@@ -81,9 +85,9 @@ def pod(
     for label in (LABEL_MASTER, LABEL_SERVER):
         labels.pop(label, None)  # one in the template would be on every pod
     annotations |= endpoints or {}
-    if master:
+    if snapshot:
         labels[LABEL_MASTER] = "true"
-        annotations |= job.master_settings
+        annotations |= {**job.master_settings, ANNOTATION_SNAPSHOT: snapshot}
     spec = _preemptible_spec(template.get("spec") or {}, tier, grace_s)
     if node_request is not None:
         scheduling = scheduling.unmarked
@@ -139,17 +143,24 @@ def node_annotations(node: str, node_request: NodeRequest | None) -> dict[str, s
     return {ANNOTATION_NODE_REQUEST: node_request.value}
 
 
-def endpoint_annotations(job: Job, address: str, servers: Sequence[str]) -> dict[str, str]:
+def endpoint_annotations(
+    job: Job, address: str, servers: Sequence[str], secret: str
+) -> dict[str, str]:
     """Annotations of a trainer that the webhook turns into environment variables.
 
     Args:
         job: The trainer's job.
         address: URL of its master; "" for a job without one.
         servers: URLs of its parameter servers, in order of index.
+        secret: Name of the Secret with its token.
     """
     if not address:
         return {}
-    annotations = {ANNOTATION_MASTER_ADDRESS: address, ANNOTATION_MAX: str(job.max_trainers)}
+    annotations = {
+        ANNOTATION_MASTER_ADDRESS: address,
+        ANNOTATION_TOKEN_SECRET: secret,
+        ANNOTATION_MAX: str(job.max_trainers),
+    }
     return (
         {**annotations, ANNOTATION_SERVER_ADDRESSES: ",".join(servers)} if servers else annotations
     )

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
 
-from kube import decode, errors, podspec
-from kube.request import PODS
+from kube import errors, podspec
 from policy import amounts
 from policy.names import LABEL_JOB
 from tests.reconciler.server import Instant
@@ -27,7 +26,7 @@ def quota(api: Instant, owner: str, **hard: int) -> Plugin:
         if _job(pod) != owner:
             return pod
         used: dict[str, int] = {}
-        for existing in (decode.pod(obj) for obj in api.all(PODS)):
+        for existing in api.pods():
             if existing.job == owner and not existing.terminal:
                 amounts.add(used, existing.requests)
         amounts.add(used, podspec.requests(pod["spec"]))
@@ -44,8 +43,26 @@ def namespace_quota(api: Instant, pods: int) -> Plugin:
     """A ResourceQuota on the number of all pods."""
 
     def check(pod: dict[str, Any]) -> dict[str, Any]:
-        if sum(not decode.pod(obj).terminal for obj in api.all(PODS)) >= pods:
+        if sum(not pod.terminal for pod in api.pods()) >= pods:
             raise errors.Forbidden(f"exceeded quota: small, limited: pods={pods}", status=403)
+        return pod
+
+    return check
+
+
+def resource_quota(api: Instant, cpu: int) -> Plugin:
+    """A ResourceQuota on the CPU (in whole ones) of all trainers, with the words of upstream."""
+
+    def check(pod: dict[str, Any]) -> dict[str, Any]:
+        trainers = [existing for existing in api.pods() if existing.job and not existing.terminal]
+        used = sum(trainer.requests.get("cpu", 0) for trainer in trainers)
+        requested = podspec.requests(pod["spec"]).get("cpu", 0)
+        if _job(pod) and used + requested > cpu * 1000:
+            text = (
+                f'pods "{pod["metadata"].get("name")}" is forbidden: exceeded quota: team, '
+                f"requested: cpu={requested}m, used: cpu={used}m, limited: cpu={cpu}"
+            )
+            raise errors.Forbidden(text, status=403)
         return pod
 
     return check

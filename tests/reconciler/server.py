@@ -10,7 +10,7 @@ from typing import Any
 import jsonpatch
 import orjson
 
-from kube import errors, request
+from kube import decode, errors, request
 from kube.cache import ClusterCache
 from kube.fake import FakeApi
 from kube.fake.streams import FakeStream
@@ -19,6 +19,7 @@ from policy.model import Policy
 from policy.mutation import pod_patch
 from policy.names import LABEL_MASTER, LABEL_SERVER
 from policy.priority_classes import EDL_CLASSES
+from policy.snapshot import Pod
 
 START_S = 1_800_000_000.0
 
@@ -62,6 +63,8 @@ class Instant:
         """Further plugins, in order; see `tests.reconciler.admission`."""
         self.pods_made: dict[str, str] = {}
         """uid -> name of every pod that was created here, whether or not the answer arrived."""
+        self._pods: tuple[int, dict[tuple[str, str], Pod]] = (0, {})
+        """The version of the newest write, and the pods after it, by uid and version."""
 
     def send(self, api_request: Request) -> bytes:
         """See `kube.api.Api`."""
@@ -132,6 +135,18 @@ class Instant:
         """Every object of a kind."""
         items: list[Any] = self.ask(request.list_page(resource, limit=0))["items"]
         return items
+
+    def pods(self) -> list[Pod]:
+        """Every pod; those that have not changed since the last call are not decoded again."""
+        version, pods = self._pods
+        if version != self.fake.version:
+            version, old = self.fake.version, pods
+            pods = {}
+            for obj in self.all(PODS):
+                key = (obj["metadata"]["uid"], obj["metadata"]["resourceVersion"])
+                pods[key] = old.get(key) or decode.pod(obj)
+            self._pods = (version, pods)
+        return list(pods.values())
 
 
 def look(cache: ClusterCache) -> None:

@@ -95,6 +95,22 @@ def test_a_pod_that_left_without_an_end_did_not_fail(*, released: bool, ending: 
     assert after.failed == 0
 
 
+def test_many_endings_are_counted_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenant can write 20 000 open ids: a new set for each ending held the loop for 19 s."""
+    ids = frozenset(range(20_000))
+    copies: list[int] = []
+
+    def counted(*args: TrainerAccounting, **fields: object) -> TrainerAccounting:
+        copies.append(1)
+        return replace(*args, **fields)
+
+    monkeypatch.setattr(accounting, "replace", counted)
+    after = _settle(TrainerAccounting(next_id=20_000, open=ids), (_pod(7),))
+
+    assert after == TrainerAccounting(next_id=20_000, open=frozenset({7}), disrupted=19_999)
+    assert len(copies) == 1
+
+
 def test_an_id_whose_pod_never_came_is_disrupted() -> None:
     """A lost write must not leave it open for ever (docs/decisions/0002)."""
     assert _settle(OPEN) == TrainerAccounting(next_id=1, disrupted=1)
@@ -159,6 +175,22 @@ def test_trainers_that_meet_a_failing_node_together_fail_once(*, rejected: bool)
 
     assert (after.failures_in_row, after.last_failure_s) == (1, NOW_S)
     assert (after.disrupted, after.failed, after.excused) == ((4, 0, 0) if rejected else (0, 4, 3))
+
+
+@pytest.mark.parametrize(("created_s", "in_row"), [(NOW_S, 0), (NOW_S + 5.0, 1)])
+def test_a_trainer_whose_room_was_given_away_is_replaced_at_once(
+    created_s: float, in_row: int
+) -> None:
+    """Two schedulers may do that; where it happens again to a new trainer, the next one waits."""
+    before = TrainerAccounting(next_id=2, open=frozenset({0, 1}))
+    failed = {"phase": Phase.FAILED, "rejected": True, "lacked_room": True, "ran_s": 0.0}
+    pods = (
+        _pod(0, ended_s=NOW_S, **failed),
+        replace(_pod(1, ended_s=created_s + 1.0, **failed), created_s=created_s),
+    )
+    after = _settle(before, pods)
+
+    assert (after.disrupted, after.failed, after.failures_in_row) == (2, 0, in_row)
 
 
 @pytest.mark.parametrize(("apart_s", "in_row"), [(599.0, 2), (600.0, 1)])

@@ -4,6 +4,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from policy.names import POLICY_CONFIGMAP, POLICY_KEY
 from reconciler import __main__ as command
 from reconciler import app
 from reconciler.settings import ReconcilerSettings
+from reconciler.watchdog import DEAD_S, PATIENCE_S, LoopHealth, Watchdog
 from runtime import logs, serve
 from runtime.serve import WebService
 from tests.reconciler import objects
@@ -41,10 +43,10 @@ class Cluster(FakeApi):
         self.came.append((connection, user_agent))
         return self
 
-    def elector(self, *where: Any, **times_s: float) -> Elector:
+    def elector(self, *where: Any, may_lead: Callable[[bool], bool], **times_s: float) -> Elector:
         """Stands in for `kube.lease.Elector`."""
         self.elections.append(times_s)
-        return Elector(*where, **times_s)  # type: ignore[arg-type]
+        return Elector(*where, may_lead=may_lead, **times_s)  # type: ignore[arg-type]
 
     def all(self, resource: request.Resource) -> list[Any]:
         """Every object of a kind."""
@@ -110,10 +112,29 @@ def test_a_process_that_leads_plans_writes_and_says_why(
     assert event["source"] == {"component": "me"}
     assert (lease["metadata"]["name"], lease["metadata"]["namespace"]) == ("edl-reconciler", "edl")
     assert lease["spec"]["holderIdentity"] == "me"
+    assert {"age_seconds", "stuck_seconds", "failing_seconds"} == ready["ticks"].keys()
     scrape = service.app.test_client().get("/metrics").text
+    assert 'edl_reconciler_leases_given_up_total{reason="stuck"} 0.0' in scrape
+    assert "# HELP edl_reconciler_tick_age_seconds Time since the last tick that ended" in scrape
     assert "# HELP edl_reconciler_decisions_dropped_total Decision records dropped" in scrape
     assert "edl_reconciler_decisions_dropped_total 0.0" in scrape
     assert "edl_reconciler_leader 1.0" in scrape
+
+
+def test_a_process_whose_tick_hangs_is_not_ready_and_then_not_alive(
+    start: Callable[[ReconcilerSettings], WebService], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The probes say what the loop itself cannot: the kubelet starts it anew."""
+    service = start(SETTINGS)
+    until(lambda: _get(service, "/readyz")[0] == 200)
+    stuck = LoopHealth(tick_age_s=200.0, stuck_s=PATIENCE_S, failing_s=0.0)
+    monkeypatch.setattr(Watchdog, "health", stuck)
+    hanging = _get(service, "/readyz")[0], _get(service, "/healthz")[0]
+    monkeypatch.setattr(Watchdog, "health", replace(stuck, stuck_s=DEAD_S))
+    dead = _get(service, "/healthz")
+
+    assert hanging == (503, 200)
+    assert (dead[0], dead[1]["error"]["message"]) == (503, "a thread of the component is stuck")
 
 
 def test_one_that_does_not_lead_names_the_one_that_does(

@@ -33,10 +33,11 @@ TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"team": "vision"}, "annotations": {"a": "b"}},
     "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "net:1"}]},
 }
+NAME = "net-edl-master"
 ASKED = servers(2, 0.5, 1, "nets")
 JOB = replace(
     job("net", 2),
-    template=TEMPLATE,
+    template_json=orjson.dumps(TEMPLATE),
     account="data",
     servers=ASKED,
     resource_version="7",
@@ -46,10 +47,16 @@ JOB = replace(
 
 def _trainer() -> dict[str, Any]:
     addresses = ["http://10.96.0.2:8791", "http://10.96.0.3:8791"]
-    endpoints = trainer_manifests.endpoint_annotations(JOB, "http://10.96.0.1:8790", addresses)
-    return trainer_manifests.pod(
-        JOB, 3, Tier.GUARANTEED, "n0", 10, endpoints=endpoints, master=True, scheduling=MARKED
+    endpoints = trainer_manifests.endpoint_annotations(
+        JOB, "http://10.96.0.1:8790", addresses, NAME
     )
+    return trainer_manifests.pod(
+        JOB, 3, Tier.GUARANTEED, "n0", 10, endpoints=endpoints, snapshot=NAME, scheduling=MARKED
+    )
+
+
+def _server() -> dict[str, Any]:
+    return server_manifests.pod(JOB, ASKED, 1, "n0", 10, secret=NAME, scheduling=MARKED)
 
 
 def _status() -> dict[str, Any]:
@@ -73,13 +80,14 @@ def _status() -> dict[str, Any]:
     [
         ("trainer", _trainer),
         ("budget", lambda: trainer_manifests.disruption_budget(JOB)),
-        ("config_map", lambda: master_manifests.config_map(JOB)),
-        ("secret", lambda: master_manifests.secret(JOB, "secret")),
-        ("role", lambda: master_manifests.role(JOB)),
-        ("role_binding", lambda: master_manifests.role_binding(JOB)),
-        ("service", lambda: master_manifests.service(JOB)),
+        ("config_map", lambda: master_manifests.config_map(JOB, NAME)),
+        ("secret", lambda: master_manifests.secret(JOB, NAME, b"key")),
+        ("role", lambda: master_manifests.role(JOB, NAME)),
+        ("role_binding", lambda: master_manifests.role_binding(JOB, NAME)),
+        ("network_policy", lambda: master_manifests.network_policy(JOB, NAME, "edl-system")),
+        ("service", lambda: master_manifests.service(JOB, NAME)),
         ("server_service", lambda: server_manifests.service(JOB, 1)),
-        ("server", lambda: server_manifests.pod(JOB, ASKED, 1, "n0", 10, scheduling=MARKED)),
+        ("server", _server),
         ("status", _status),
     ],
 )

@@ -15,6 +15,7 @@ from reconciler import app
 from reconciler.__main__ import main
 from reconciler.settings import ReconcilerSettings
 from tests.reconciler.waiting import until
+from tests.support.commands import Commands
 
 
 @pytest.fixture(autouse=True)
@@ -110,3 +111,15 @@ def test_an_address_that_is_taken_is_one_line(
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert ended.value.code == 1
     assert line.startswith("reconciler: cannot listen on 127.0.0.1:")
+
+
+def test_help_says_what_every_flag_means(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And which environment variable stands for it."""
+    monkeypatch.setattr(sys, "argv", ["reconciler", "--help"])
+    done = commands.run(lambda _: main())
+
+    assert done.returncode == 0
+    assert "--lease-seconds" in done.stdout
+    assert "EDL_RECONCILER_TICK_SECONDS" in done.stdout

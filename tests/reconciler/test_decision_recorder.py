@@ -9,6 +9,7 @@ from policy.plan import JobPlan, Plan
 from policy.reasons import Reason
 from policy.snapshot import Job
 from reconciler.decision_recorder import DecisionRecorder
+from reconciler.quarantine import Quarantine
 from runtime.decision_log import DecisionLog
 from tests.support.builders import NOW_S, cluster_state, job, node
 
@@ -40,8 +41,8 @@ JOBS = [job("a", cpu=5), job("b", cpu=5), job("c", cpu=7)]
 def test_only_what_changed_is_noted() -> None:
     """An unchanged job costs one comparison; another share does not count as a change."""
     records = CountingLog()
-    recorder = DecisionRecorder(records)
     cluster = cluster_state([node("n0", 4)], JOBS)
+    recorder = DecisionRecorder(records, Quarantine(cluster))
     recorder.record(Plan(jobs=tuple(map(_no_room, JOBS))), cluster, (), NOW_S)
     moved = Plan(jobs=tuple(_no_room(owner, share=0.2) for owner in JOBS))
     recorder.record(moved, cluster, (), NOW_S + 1)
@@ -55,8 +56,8 @@ def test_only_what_changed_is_noted() -> None:
 def test_a_job_made_anew_is_noted_anew() -> None:
     """Even where it looks like the one before."""
     records = DecisionLog()
-    recorder = DecisionRecorder(records)
     cluster = cluster_state([node("n0", 4)], JOBS)
+    recorder = DecisionRecorder(records, Quarantine(cluster))
     plan = Plan(jobs=(_no_room(JOBS[0]),))
     recorder.record(plan, cluster, (), NOW_S)
     recorder.forget(JOBS[0])
@@ -71,7 +72,9 @@ def test_the_node_that_comes_nearest_is_told() -> None:
     """For each shape that lacks room."""
     records = DecisionLog()
     cluster = cluster_state([node("n0", 4), node("n1", 2)], JOBS)
-    DecisionRecorder(records).record(Plan(jobs=tuple(map(_no_room, JOBS))), cluster, (), NOW_S)
+    DecisionRecorder(records, Quarantine(cluster)).record(
+        Plan(jobs=tuple(map(_no_room, JOBS))), cluster, (), NOW_S
+    )
 
     assert [_figures(records, owner)["nearest"] for owner in JOBS] == ["n0"] * 3
     assert _figures(records, JOBS[2])["nodes"] == 2
@@ -82,6 +85,8 @@ def test_looking_ends_when_its_time_is_used_up() -> None:
     records = DecisionLog()
     nodes = [node(f"n{number:04}", 4) for number in range(2000)]
     cluster = cluster_state(nodes, JOBS)
-    DecisionRecorder(records).record(Plan(jobs=tuple(map(_no_room, JOBS))), cluster, (), NOW_S)
+    DecisionRecorder(records, Quarantine(cluster)).record(
+        Plan(jobs=tuple(map(_no_room, JOBS))), cluster, (), NOW_S
+    )
 
     assert ["nearest" in _figures(records, owner) for owner in JOBS] == [True, True, False]

@@ -75,7 +75,7 @@ def test_a_forgotten_job_starts_anew() -> None:
     recorder.record(_event("first"), 0.0)
     recorder.record(_event("held"), 1.0)
     recorder.record(_event("other", owner="other"), 1.0)
-    recorder.forget(_event().job)
+    recorder.forget(JOB)
     recorder.record(_event("again"), 2.0)
     recorder.record(_event("held too", owner="other"), 2.0)
 

@@ -31,3 +31,17 @@ def test_who_does_not_lead_sends_nothing() -> None:
 
     assert "POST /api/v1/namespaces/n/configmaps" in str(refused.value)
     assert orjson.loads(api.send(request.list_page(CONFIGMAPS)))["items"] == []
+
+
+def test_the_end_of_each_request_is_noted() -> None:
+    """That of one that fails, too, but not of one that was never sent."""
+    leads, ends = [True], list[str]()
+    fence = LeaderOnlyApi(FakeApi(), lambda: leads[0], on_end=lambda: ends.append("request"))
+    fence.send(MAKE)
+    with pytest.raises(errors.AlreadyExists):
+        fence.send(MAKE)
+    leads[0] = False
+    with pytest.raises(errors.Unavailable):
+        fence.send(MAKE)
+
+    assert ends == ["request"] * 2

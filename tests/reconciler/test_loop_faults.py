@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from kube import errors, request
-from kube.request import JOBS, PODDISRUPTIONBUDGETS
+from kube import errors
+from kube.request import JOBS
 from policy.names import ANNOTATION_BOOKS
 from policy.snapshot import Phase
 from tests.reconciler.server import look, of
@@ -182,25 +182,6 @@ def test_only_real_refusals_are_counted(world: World, process: Process) -> None:
     process.run(3)
 
     assert process.value("edl_reconciler_trainers_refused_total") == "6.0"
-
-
-def test_an_eviction_that_a_budget_refuses_is_tried_again(world: World, process: Process) -> None:
-    """A user's budget covers the surplus too; when it allows, the trainer goes."""
-    process.run(3)
-    selector = {"matchLabels": {"edl.training/tier": "surplus"}}
-    budget = {"metadata": {"name": "mine"}, "spec": {"selector": selector}}
-    world.ask(request.create(PODDISRUPTIONBUDGETS, "ml", budget))
-    world.change_job("net", {"metadata": {"annotations": {"edl.training/max-trainers": "5"}}})
-    process.run(3)
-    refused = len(world.running("net")), len([w for w in world.api.writes if EVICTIONS(w)])
-    allowed = {"status": {"disruptionsAllowed": 1}}
-    patch = request.merge_patch(PODDISRUPTIONBUDGETS, "ml", "mine", allowed, subresource="status")
-    world.ask(patch)
-    process.run(8)
-
-    assert refused[0] == 6
-    assert 1 <= refused[1] <= 3
-    _is_exact(world, live=5)
 
 
 def test_a_trainer_that_is_gone_already_needs_no_eviction(world: World, process: Process) -> None:

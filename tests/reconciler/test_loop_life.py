@@ -274,3 +274,34 @@ def test_a_job_runs_that_requests_a_resource_that_no_node_advertises() -> None:
     process.stop()
 
     assert len(world.pods("net")) == 2
+
+
+def test_the_log_has_the_clusters_use_once_a_minute(
+    world: World, process: Process, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the nodes have, and what training and services use of it."""
+    world.add_job("a", 2, 2)
+    with caplog.at_level("INFO", "reconciler.loop"):
+        process.run(62)
+
+    lines = [record for record in caplog.records if record.message == "cluster"]
+    assert len(lines) == 2
+    assert "training 0, services 0" in str(vars(lines[0]))
+    assert "training 10, services 0" in str(vars(lines[1]))
+
+
+def test_services_are_timed_by_what_they_waited_for(world: World, process: Process) -> None:
+    """One that takes capacity from trainers, and one that fits at once."""
+    world.add_job("a", 1, 10)
+    process.run(3)
+    world.add_services(1, cpu=4)
+    process.run(4)
+    world.change_job("a", {"spec": {"suspend": True}})
+    process.run(3)
+    world.add_services(1, cpu=1, prefix="small")
+    process.run(2)
+
+    count = "edl_reconciler_service_start_seconds_count"
+    assert process.value(f'{count}{{cause="released"}}') == "1.0"
+    assert process.value(f'{count}{{cause="free"}}') == "1.0"
+    assert process.value("edl_reconciler_services_waiting") == "0.0"

@@ -9,6 +9,8 @@ from reconciler.manifests import owned
 from tests.support.builders import job
 
 JOB = replace(job("net"), account="data")
+NAME = "net-edl-master"
+KEY = b"the key of an installation of tests"
 
 
 @pytest.mark.parametrize(
@@ -27,29 +29,29 @@ def test_a_service_has_the_address_that_the_cluster_gave_it(spec: Any, url: str)
     assert owned.service_url({"spec": spec}, 8790) == url
 
 
-@pytest.mark.parametrize(
-    ("data", "token"),
-    [
-        ({"token": "aGVsbG8="}, "hello"),
-        ({"token": "aGVs?bG8="}, ""),
-        ({"token": "//8="}, ""),
-        ({"token": None}, ""),
-        ({}, ""),
-        (None, ""),
-    ],
-)
-def test_a_token_that_cannot_be_read_is_none(data: Any, token: str) -> None:
-    """Trainers that guess at it would be turned away."""
-    assert master_manifests.token({"data": data}) == token
+def test_a_token_is_derived_again_and_never_read() -> None:
+    """256 bits that depend on the installation's key, the very Job and its generation alone."""
+    token = master_manifests.token(JOB, KEY)
+    others = [
+        master_manifests.token(JOB, b"another key"),
+        master_manifests.token(replace(JOB, uid="uid-later"), KEY),
+        master_manifests.token(replace(JOB, namespace="vision"), KEY),
+        master_manifests.token(replace(JOB, token_generation=2), KEY),
+    ]
+
+    assert len(base64.urlsafe_b64decode(token + "=")) == 32
+    assert token == master_manifests.token(replace(JOB, max_trainers=7), KEY)
+    assert len({token, *others}) == 5
 
 
-def test_a_token_is_read_back() -> None:
-    """As it was written."""
-    secret = master_manifests.secret(JOB, "secret")
+def test_the_secret_holds_the_token() -> None:
+    """A later generation is another object, so pods of the one before keep theirs."""
+    secret = master_manifests.secret(JOB, NAME, KEY)
+    renewed = master_manifests.secret(replace(JOB, token_generation=2), NAME, KEY)
 
-    assert master_manifests.token(secret) == "secret"
-    assert base64.b64decode(secret["data"]["token"]) == b"secret"
-    assert secret["type"] == "Opaque"
+    assert base64.b64decode(secret["data"]["token"]).decode() == master_manifests.token(JOB, KEY)
+    assert (secret["metadata"]["name"], secret["type"]) == (NAME, "Opaque")
+    assert renewed["metadata"]["name"] == f"{NAME}-2"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def test_an_object_is_a_jobs_own_by_its_owner(references: Any, own: bool) -> Non
 
 def test_objects_go_with_the_job() -> None:
     """As its controller's own, so that garbage collection takes them."""
-    (owner,) = master_manifests.config_map(JOB)["metadata"]["ownerReferences"]
+    (owner,) = master_manifests.config_map(JOB, NAME)["metadata"]["ownerReferences"]
 
     assert (owner["apiVersion"], owner["kind"], owner["name"]) == ("batch/v1", "Job", "net")
     assert (owner["uid"], owner["controller"]) == ("uid-net", True)
@@ -78,14 +80,14 @@ def test_objects_go_with_the_job() -> None:
 
 def test_the_master_is_reached_at_its_port() -> None:
     """The Service's is the container's."""
-    (port,) = master_manifests.service(JOB)["spec"]["ports"]
+    (port,) = master_manifests.service(JOB, NAME)["spec"]["ports"]
 
     assert (port["port"], port["targetPort"]) == (8790, 8790)
 
 
 def test_the_account_of_the_jobs_pods_gets_the_role() -> None:
     """In the Job's namespace, and no other."""
-    binding = master_manifests.role_binding(JOB)
+    binding = master_manifests.role_binding(JOB, NAME)
 
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "data", "namespace": "ml"}]
-    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == ("Role", "net-master")
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == ("Role", "net-edl-master")

@@ -85,7 +85,9 @@ def test_what_masters_say_is_understood(api: FakeApi, tmp_path: Path) -> None:
             until(asking.reports)
 
             assert asking.reports()["u"].state is ReportedState.WORK
+            until(lambda: asking.refuses_token("other"))
             assert "other" not in asking.reports()
+            assert not asking.refuses_token("u")
     finally:
         served.stop()
 
@@ -334,7 +336,7 @@ def test_few_questions_are_under_way_at_one_time(
     api: FakeApi, master: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Silent masters use a bounded number of connections, and others are polled as well."""
-    monkeypatch.setattr(master_poller, "_MOST_OPEN", 3)
+    monkeypatch.setattr(master_poller, "_MAX_OPEN", 3)
     monkeypatch.setattr(master_poller, "TIMEOUT_S", LONG_S)
     master.silent.set()
     with running(api, master.port) as asking:

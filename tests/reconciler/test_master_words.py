@@ -214,7 +214,7 @@ def test_who_leads_no_more_asks_no_master(world: World) -> None:
     after = dict(poller._targets)  # noqa: SLF001 - see above
     process.stop()
 
-    assert [target.config_map for target in before] == ["net-master"]
+    assert [target.config_map for target in before] == ["net-edl-master"]
     assert after == {}
 
 
@@ -252,6 +252,21 @@ def test_a_silent_master_is_told_of_once(world: World, process: Process) -> None
     assert world.events("MasterSilent") == [
         "the master has not answered for 60 s: see kubectl -n ml logs net-trainer-0 -c edl-master"
     ]
+
+
+def test_a_master_with_another_token_is_told_of_once(world: World, process: Process) -> None:
+    """Its job goes on; the event names the Secret, since nothing is wrong with the master's log."""
+    uid = world.add_job("net", 1, 1, master=True)["metadata"]["uid"]
+    process.run(1)
+    process.loop.components.masters._poller._refusing.add(uid)  # noqa: SLF001 - its thread is tested with real sockets
+    _pass(process, world, 170)
+    process.write_events()
+
+    (text,) = world.events("MasterSilent")
+    assert text == (
+        "the master has another token than EDL would write to Secret net-edl-master, so its status "
+        "is not known: the job goes on, its end is read from its ConfigMap"
+    )
 
 
 def test_a_master_that_answers_is_not_told_of(world: World, process: Process) -> None:

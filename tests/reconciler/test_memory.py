@@ -5,20 +5,34 @@ from dataclasses import replace
 
 import pytest
 
-from kube.state_feed import ObjectChange
+from kube.object_change import ObjectChange
 from policy.plan import Plan
-from policy.snapshot import Phase, Pod, TrainerAccounting
+from policy.snapshot import Job, Phase, Pod, TrainerAccounting
 from policy.trainer_accounting import serialize
 from reconciler.expectations import PATIENCE_S, Expectations
 from reconciler.job_tracker import JobTracker
 from reconciler.job_writer import JobWriter
 from reconciler.metrics import ReconcilerMetrics
+from reconciler.quarantine import Quarantine
 from runtime.metrics import Metrics
 from tests.reconciler.server import Clock, Instant
 from tests.support.builders import NOW_S, cluster_state, job, service, trainer
 
 JOB = job("net")
 POD = trainer(JOB, 0, "n0")
+
+
+class NothingReserved:
+    """See `reconciler.job_tracker.ReservedIds`."""
+
+    def pending_ids(self, job: Job) -> frozenset[int]:  # noqa: ARG002 - the interface's
+        """None."""
+        return frozenset()
+
+    unused_ids = pending_ids
+
+    def forget_given_back(self, job: Job) -> None:
+        """Nothing to drop."""
 
 
 def _changed(last: Pod | None, new: Pod | None) -> dict[str, ObjectChange[Pod]]:
@@ -185,12 +199,13 @@ def test_pods_that_outlive_their_job_are_forgotten() -> None:
         cluster,
         Expectations(),
         JobWriter(api, cluster),
-        lambda _: frozenset[int](),
+        NothingReserved(),
         lambda _: None,
+        quarantine=Quarantine(cluster),
     )
     tracker.observe_pods(_changed(POD, None))
     tracker.observe_pods(_changed(trainer(job("gone"), 0, "n0"), None))
-    tracker.update_accounting()
+    tracker.update_accounting(0.0)
 
     assert set(tracker._deleted_pods) == {JOB.uid}  # noqa: SLF001 - that nothing piles up inside is the fact
 
@@ -205,8 +220,9 @@ def test_a_standby_keeps_only_what_the_leader_has_not_counted() -> None:
         cluster,
         Expectations(),
         JobWriter(Instant(Clock()), cluster),
-        lambda _: frozenset[int](),
+        NothingReserved(),
         lambda _: None,
+        quarantine=Quarantine(cluster),
     )
     for number in range(3):
         tracker.observe_pods(_changed(trainer(JOB, number, "n0"), None))
@@ -227,13 +243,14 @@ def test_only_trainers_are_remembered() -> None:
         cluster,
         Expectations(),
         JobWriter(api, cluster),
-        lambda _: frozenset[int](),
+        NothingReserved(),
         lambda _: None,
+        quarantine=Quarantine(cluster),
     )
     tracker.observe_pods(_changed(service("web"), None))
     tracker.observe_pods(_changed(POD, replace(POD, phase=Phase.RUNNING, ready=True)))
     with ThreadPoolExecutor(1) as pool:
-        tracker.update_accounting()
+        tracker.update_accounting(0.0)
         tracker.write(NOW_S, pool, Plan())
 
     assert cluster.jobs[JOB.key].accounting == JOB.accounting
@@ -243,6 +260,7 @@ def _reclaimed(*steps: dict[str, ObjectChange[Pod]]) -> str:
     """The count of reclaims after these changes, one tick each."""
     metrics = Metrics("reconciler")
     reconciler_metrics = ReconcilerMetrics(metrics)
+    reconciler_metrics.set_state(leads=True, age_s=0.0)
     for step in steps:
         reconciler_metrics.observe_pods(step, NOW_S)
     lines = metrics.text().decode().splitlines()
@@ -265,6 +283,7 @@ def test_a_reclaim_takes_as_long_as_the_service_waited() -> None:
     """From its creation on; a clock that is behind the API server's makes no negative times."""
     metrics = Metrics("reconciler")
     reconciler_metrics = ReconcilerMetrics(metrics)
+    reconciler_metrics.set_state(leads=True, age_s=0.0)
     for created_s in (NOW_S - 2, NOW_S + 3):
         waiting = replace(NOMINATED, uid=f"web-{created_s}", created_s=created_s)
         reconciler_metrics.observe_pods(_changed(WAITING, waiting), NOW_S)

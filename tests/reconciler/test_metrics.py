@@ -1,13 +1,18 @@
 """What dashboards and alerts go by: names, labels and meaning of the reconciler's figures."""
 
+from dataclasses import replace
+
+from kube.object_change import ObjectChange
 from policy.names import Tier
 from policy.plan import JobPlan, Plan, Release
-from policy.reasons import Reason
+from policy.reasons import RELEASES, Reason
+from policy.snapshot import Phase
 from reconciler.metrics import ReconcilerMetrics
 from reconciler.trainer_controller import CreationResult
 from runtime.metrics import Metrics
-from tests.support.builders import job
+from tests.support.builders import NOW_S, cluster_state, job, node, service
 
+_NAMED = "of the oldest jobs by name, of the others as one job named other."
 MEANING = {
     "plan_seconds": "Time to make one plan.",
     "rounds_failed_total": "Ticks that ended in an error.",
@@ -19,8 +24,29 @@ MEANING = {
     "extender_registration": "1 for what the scheduler's answer to a test pod says of the extender's "
     "entries.",
     "nodes_avoided": "Nodes that at least one job avoids, because trainers failed there.",
+    "jobs_quarantined": "Jobs kept out of planning, because EDL failed on their data.",
+    "job_quarantines_total": "Times that a job was kept out of planning.",
+    "pod_quarantines_total": "Times that a service pod was kept out of planning.",
     "leader": "1 while this process leads.",
     "watch_age_seconds": "Time since the last message of the quietest watch.",
+    "jobs_below_min": "Jobs that have had their minimum and run fewer trainers, by the plan's reason.",
+    "unmanaged_jobs_total": "Jobs that the built-in controller runs, as the webhook was away at their "
+    "creation.",
+    "job_running_trainers": f"Trainers that run, {_NAMED}",
+    "job_wanted_trainers": f"Trainers wanted by the plan, {_NAMED}",
+    "job_min_trainers": f"Minimum of trainers, {_NAMED}",
+    "job_share_ratio": f"Weighted dominant share of the cluster, {_NAMED}",
+    "nodes": "Nodes of the cluster.",
+    "cpu_cores": "CPU that nodes have, and that bound pods request.",
+    "memory_bytes": "Memory that nodes have, and that bound pods request.",
+    "devices": "Other resources of nodes, at most 8, and requests for them.",
+    "lost_seconds_total": "Seconds of training that were lost with trainers, as far as masters report "
+    "them.",
+    "services_waiting": "Service pods without a node.",
+    "starved_service_seconds": "Wait of the oldest service that would fit if surplus trainers left; 0 "
+    "for none.",
+    "service_start_seconds": "Time from a service pod's creation until its containers run, by what it "
+    "waited for.",
     "reclaim_seconds": "Time from creation to binding of a pod that needed preemption, and no volume or place.",
 }
 
@@ -59,7 +85,7 @@ def test_figures_follow_what_is_done() -> None:
         JobPlan("ml/b", 0, 4, Reason.AT_MAX, {}, 0.0),
         JobPlan("ml/c", 0, 1, Reason.NO_ROOM, {}, 0.0),
     )
-    reconciler_metrics.set_plan(Plan(jobs=jobs))
+    reconciler_metrics.set_plan(Plan(jobs=jobs), cluster_state(), NOW_S)
     reconciler_metrics.count_created(CreationResult(job("a"), 2, Tier.SURPLUS, Reason.SURPLUS))
     reconciler_metrics.count_created(
         CreationResult(job("a"), 0, Tier.SURPLUS, Reason.SURPLUS, "no quota")
@@ -80,6 +106,57 @@ def test_figures_follow_what_is_done() -> None:
         "watch_age_seconds 7.5",
     ):
         assert f"edl_reconciler_{line}" in lines
+
+
+def test_releases_are_counted_from_the_start() -> None:
+    """By every reason for one, so that a rate sees the first."""
+    metrics = Metrics("reconciler")
+    ReconcilerMetrics(metrics)
+
+    assert len(set(RELEASES)) == len(RELEASES)
+    for reason in RELEASES:
+        assert f'edl_reconciler_trainers_released_total{{reason="{reason}"}} 0.0' in _lines(metrics)
+
+
+def test_only_the_leader_counts_what_all_replicas_see() -> None:
+    """A sum over the replicas has each service once; one that takes over knows those that wait."""
+    leader, standby = Metrics("reconciler"), Metrics("reconciler")
+    waiting = service("web", created_s=NOW_S - 4)
+    running = replace(waiting, node="n0", phase=Phase.RUNNING)
+    later = replace(running, uid="uid-later", name="later")
+    for metrics, leads in ((leader, True), (standby, False)):
+        figures = ReconcilerMetrics(metrics)
+        figures.set_state(leads=leads, age_s=0.0)
+        figures.observe_pods({waiting.uid: ObjectChange(None, waiting)}, NOW_S)
+        figures.observe_pods(
+            {later.uid: ObjectChange(None, replace(waiting, uid=later.uid))}, NOW_S
+        )
+        figures.observe_pods({waiting.uid: ObjectChange(waiting, running)}, NOW_S)
+        figures.set_state(leads=not leads, age_s=0.0)
+        figures.observe_pods({later.uid: ObjectChange(waiting, later)}, NOW_S + 2)
+
+    total = 'edl_reconciler_service_start_seconds_sum{cause="free"}'
+    assert f"{total} 4.0" in _lines(leader)
+    assert f"{total} 6.0" in _lines(standby)
+
+
+def test_who_does_not_lead_has_no_figures_of_plans() -> None:
+    """They would be old, and a sum over the replicas would have them twice."""
+    metrics = Metrics("reconciler")
+    figures = ReconcilerMetrics(metrics)
+    owner = job("a")
+    cluster = cluster_state([node("n0")], [owner])
+    figures.set_state(leads=True, age_s=0.0)
+    figures.set_plan(Plan(jobs=(JobPlan("ml/a", 0, 3, Reason.AT_MAX, {}, 0.5),)), cluster, NOW_S)
+    before = _lines(metrics)
+    figures.set_state(leads=False, age_s=0.0)
+
+    assert 'edl_reconciler_job_share_ratio{job="a",namespace="ml"} 0.5' in before
+    assert 'edl_reconciler_cpu_cores{use="allocatable"} 18.0' in before
+    after = [line for line in _lines(metrics) if not line.startswith("#")]
+    assert "edl_reconciler_trainers 0.0" in after
+    for name in ("jobs{", "job_share", "nodes ", "cpu_cores", "memory_bytes"):
+        assert not [line for line in after if line.startswith(f"edl_reconciler_{name}")]
 
 
 def test_a_reclaim_may_take_minutes() -> None:

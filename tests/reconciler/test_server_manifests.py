@@ -2,6 +2,7 @@ from dataclasses import replace
 from typing import Any
 
 import jsonpatch
+import orjson
 import pytest
 
 from kube import decode
@@ -16,12 +17,17 @@ from reconciler.manifests import server as server_manifests
 from tests.support.builders import job, servers, shape
 
 _ASKED = servers(4, 0.5, 1)
+_SECRET = "net-edl-master"  # noqa: S105 - a name
 
 
 def _pod(server_spec: ServerSpec = _ASKED, spec: dict[str, Any] | None = None) -> dict[str, Any]:
-    owner = replace(job("net", servers=server_spec), account="data", template={"spec": spec or {}})
+    owner = replace(
+        job("net", servers=server_spec),
+        account="data",
+        template_json=orjson.dumps({"spec": spec or {}}),
+    )
     marked = Scheduling(marked=True)
-    return server_manifests.pod(owner, server_spec, 3, "n0", 10, scheduling=marked)
+    return server_manifests.pod(owner, server_spec, 3, "n0", 10, secret=_SECRET, scheduling=marked)
 
 
 def _container(server_spec: ServerSpec = _ASKED) -> dict[str, Any]:
@@ -43,8 +49,8 @@ def test_a_server_is_read_back_as_what_it_is() -> None:
 
 def test_a_server_may_wait_for_a_new_node() -> None:
     """Without a planned node, and without the extender's resource, which no new node has."""
-    owner = replace(job("net", servers=_ASKED), template={})
-    manifest = server_manifests.pod(owner, _ASKED, 3, "", 10)
+    owner = replace(job("net", servers=_ASKED), template_json=b"{}")
+    manifest = server_manifests.pod(owner, _ASKED, 3, "", 10, secret=_SECRET)
     decoded = decode.pod(manifest | {"metadata": {**manifest["metadata"], "uid": "u"}})
 
     assert (decoded.node_request, decoded.planned) == (NodeRequest.START, "")
@@ -76,11 +82,14 @@ def test_the_command_is_one_that_a_server_takes() -> None:
 
 
 def test_the_token_comes_from_the_jobs_secret() -> None:
-    """By reference alone: somebody who may read pods but not Secrets cannot read it."""
-    entries = [entry for entry in _container()["env"] if entry["name"] == "EDL_TOKEN"]
+    """In a file: somebody who may read pods but not Secrets cannot read it, nor its environment."""
+    variables = {entry["name"]: entry["value"] for entry in _container()["env"]}
+    (volume,) = [v for v in _pod()["spec"]["volumes"] if v["name"] == "edl-token"]
+    (mount,) = [m for m in _container()["volumeMounts"] if m["name"] == "edl-token"]
 
-    secret = {"secretKeyRef": {"name": "net-master", "key": "token"}}
-    assert entries == [{"name": "EDL_TOKEN", "valueFrom": secret}]
+    assert variables == {"EDL_JOB": "net", "EDL_TOKEN_FILE": f"{mount['mountPath']}/token"}
+    assert volume["secret"]["secretName"] == "net-edl-master"
+    assert mount["readOnly"] is True
     assert not [word for word in _container()["command"] if "token" in word.lower()]
 
 
@@ -141,15 +150,15 @@ def test_memory_is_a_promise_and_a_limit() -> None:
 @pytest.mark.parametrize(
     ("claim", "source"),
     [
-        ("", {"emptyDir": {}}),
+        ("", {"emptyDir": {"sizeLimit": "4Gi"}}),
         ("nets", {"persistentVolumeClaim": {"claimName": "nets"}}),
     ],
 )
 def test_checkpoints_outlive_the_container(claim: str, source: dict[str, Any]) -> None:
-    """In a volume of the pod, or in the claim that the Job names."""
+    """In a bounded volume of the pod, or in the claim that the Job names."""
     pod_spec = _pod(servers(4, 0.5, 1, claim))["spec"]
-    (volume,) = pod_spec["volumes"]
-    (mount,) = pod_spec["containers"][0]["volumeMounts"]
+    volume, _ = pod_spec["volumes"]
+    mount, _ = pod_spec["containers"][0]["volumeMounts"]
 
     assert {key: value for key, value in volume.items() if key != "name"} == source
     assert (mount["name"], mount["mountPath"]) == (volume["name"], "/var/lib/edl-pserver")
@@ -183,6 +192,6 @@ def test_servers_run_where_trainers_may() -> None:
 
 def test_a_template_without_a_spec_is_no_crash() -> None:
     """Whatever the record holds."""
-    owner: Job = replace(job("net", servers=_ASKED), template={})
+    owner: Job = replace(job("net", servers=_ASKED), template_json=b"{}")
 
-    assert server_manifests.pod(owner, _ASKED, 0, "n0", 10)["spec"]["containers"]
+    assert server_manifests.pod(owner, _ASKED, 0, "n0", 10, secret=_SECRET)["spec"]["containers"]

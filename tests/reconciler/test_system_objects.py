@@ -236,6 +236,19 @@ def test_the_plan_does_not_wait_for_budgets(api: Instant) -> None:
     assert [w.path for w in api.writes if "poddisruptionbudgets" in w.path] == []
 
 
+def test_the_plan_does_not_wait_for_classes_that_exist(api: Instant) -> None:
+    """They are looked at once a minute; a slow API server delays that, and nothing else."""
+    pool = SameThread(ends=False)
+    system_objects = SystemObjects(api, pool)
+    system_objects.ensure([], 0.0)
+    before = len(api.writes)
+    for second in (60.0, 61.0, 200.0):
+        assert system_objects.ensure([], second) == []
+
+    assert len(pool.futures) == 1
+    assert api.writes[before:] == []
+
+
 def test_budgets_are_checked_in_batches(api: Instant, system_objects: SystemObjects) -> None:
     """A new job does not wait behind those whose budget is known."""
     jobs = [replace(JOB, name=f"net-{number}", uid=f"uid-{number}") for number in range(150)]

@@ -2,6 +2,7 @@ import copy
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 
 from kube import decode
@@ -40,7 +41,8 @@ TEMPLATE: dict[str, Any] = {
 
 
 def _job(template: dict[str, Any] | None = None) -> Job:
-    return replace(builders.job("net"), template=TEMPLATE if template is None else template)
+    template_json = orjson.dumps(TEMPLATE if template is None else template)
+    return replace(builders.job("net"), template_json=template_json)
 
 
 def _spec(spec: dict[str, Any]) -> dict[str, Any]:

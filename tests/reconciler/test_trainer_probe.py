@@ -8,6 +8,7 @@ import pytest
 from kube import errors, request
 from kube.request import Request
 from policy.snapshot import Job
+from reconciler.quarantine import Quarantine
 from reconciler.status import WAITING
 from reconciler.trainer_probe import TrainerProbe
 from tests.reconciler import admission, objects
@@ -199,11 +200,11 @@ class _NeverDone(Executor):
     """Records what is sent; no answer ever comes."""
 
     def __init__(self) -> None:
-        self.paths: list[str] = []
+        self.namespaces: list[str] = []
 
     def submit(self, _function: Any, /, *args: Any, **_: Any) -> Future[Any]:
         """The request stays unanswered."""
-        self.paths.append(args[0].path)
+        self.namespaces.append(args[0].namespace)
         return Future()
 
 
@@ -212,13 +213,13 @@ def test_a_namespace_whose_dry_runs_hang_leaves_a_slot_for_others(world: World) 
     many = [builders.job(f"a{i:02}", namespace="hung") for i in range(50)]
     cluster = builders.cluster_state(jobs=many)
     pool = _NeverDone()
-    probe = TrainerProbe(world.api, cluster, pool)
+    probe = TrainerProbe(world.api, cluster, pool, Quarantine(cluster))
     probe.wait_s = 0.0
     probe.update(builders.NOW_S, 10)
     cluster.put_job(builders.job("z"))
     probe.update(builders.NOW_S, 10)
 
-    assert sorted(path.split("/")[4] for path in pool.paths) == ["hung"] * 3 + ["ml"]
+    assert sorted(pool.namespaces) == ["hung"] * 3 + ["ml"]
 
 
 def test_a_job_that_is_gone_is_forgotten(world: World, process: Process) -> None:

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from kube import request
+from kube.object_change import ObjectChange
 from kube.request import JOBS
-from kube.state_feed import ObjectChange
 from policy import trainer_accounting
 from policy.names import ANNOTATION_BOOKS
 from reconciler.job_writer import JobUpdate, is_lost_race

@@ -33,6 +33,8 @@ from runtime.metrics import Metrics
 from tests.reconciler import objects
 from tests.reconciler.server import Clock, Instant, look
 from tests.reconciler.waiting import LIMIT_S, Writers, until
+from tests.support import rbac
+from tests.support.rbac import RestrictedApi
 
 WHOLE = '{"reserve": {"maxLoad": {"cpu": 1}}}'
 """A policy without reserve, so that what fits can be counted by hand."""
@@ -56,7 +58,11 @@ class World:
         """How pods under deletion end: many programs save and exit with 0."""
         self.apart: set[str] = set()
         """Jobs that may have one trainer on a node: no second one is scheduled there."""
+        self.kubelets_ahead_s = 0.0
+        """How much the clocks of kubelets are ahead of the API server's."""
         self.api = Instant(self.clock)
+        self._collected = 0
+        """The version of the newest write when the garbage collector looked last."""
         for i, cpu in enumerate(cpus):
             self.ask(request.create(NODES, None, objects.node(f"n{i}", cpu)))
         body = {"metadata": {"name": POLICY_CONFIGMAP}, "data": {POLICY_KEY: _decided(policy)}}
@@ -91,13 +97,15 @@ class World:
 
     def pods(self, owner: str = "", *, ended: bool = False) -> list[Pod]:
         """Trainers of a job, or with no job named, services; by name."""
-        pods = [decode.pod(obj) for obj in self.api.all(PODS)]
-        return [p for p in pods if p.job == owner and p.server < 0 and (ended or not p.terminal)]
+        return [
+            p
+            for p in self.api.pods()
+            if p.job == owner and p.server < 0 and (ended or not p.terminal)
+        ]
 
     def servers(self, owner: str) -> list[Pod]:
         """Parameter servers of a job, in whatever state; by name."""
-        pods = [decode.pod(obj) for obj in self.api.all(PODS)]
-        return [pod for pod in pods if pod.job == owner and pod.server >= 0]
+        return [pod for pod in self.api.pods() if pod.job == owner and pod.server >= 0]
 
     def running(self, owner: str = "") -> list[Pod]:
         """Pods that run and are not being deleted."""
@@ -118,25 +126,30 @@ class World:
 
     def stop_pods(self) -> None:
         """The kubelet: pods under deletion end, then go."""
-        for pod in [decode.pod(obj) for obj in self.api.all(PODS)]:
+        for pod in self.api.pods():
             if pod.deleting:
                 self.end(pod, self.leave)
                 self.remove(pod)
 
     def collect(self) -> None:
         """The garbage collector: removes pods of deleted Jobs."""
+        if self.api.fake.version == self._collected:
+            return
         owners = {obj["metadata"]["uid"] for obj in self.api.all(JOBS)}
-        for pod in [decode.pod(obj) for obj in self.api.all(PODS)]:
+        for pod in self.api.pods():
             if pod.job and pod.owner_uid not in owners:
                 self.remove(pod)
+        self._collected = self.api.fake.version
 
     def schedule(self) -> None:
         """kube-scheduler without preemption: by priority, on the first node with room."""
         if self.extender is None:
             return
+        pods = self.api.pods()
+        if all(pod.node or pod.terminal for pod in pods):
+            return
         nodes = tuple(decode.node(obj) for obj in self.api.all(NODES))
-        pods = tuple(decode.pod(obj) for obj in self.api.all(PODS))
-        index = ClusterState.of(Snapshot(nodes, pods))
+        index = ClusterState.of(Snapshot(nodes, tuple(pods)))
         for pod in sorted(index.waiting.values(), key=lambda p: (-p.priority, p.created_s, p.key)):
             insufficient = [CHECK_RESOURCE] if CHECK_RESOURCE in pod.requests else []
             insufficient += [TRAINER_RESOURCE] if pod.marked and not self.extender else []
@@ -169,17 +182,21 @@ class World:
         """Binds a pod; it runs and is ready at once."""
         spec = {"spec": {"nodeName": where}}
         self.ask(request.merge_patch(PODS, pod.namespace, pod.name, spec))
-        stamp = self.clock.now().isoformat()
+        stamp = self._kubelet_time()
         conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": stamp}]
         self._status(pod, {"phase": "Running", "startTime": stamp, "conditions": conditions})
 
     def end(self, pod: Pod, phase: Phase) -> None:
         """A pod's containers end."""
-        now = self.clock.now().isoformat()
+        now = self._kubelet_time()
         start = datetime.fromtimestamp(pod.started_s, UTC).isoformat()
         end = {"exitCode": 1, "startedAt": start, "finishedAt": now}
         state = {"name": "main", "state": {"terminated": end}}
         self._status(pod, {"phase": str(phase), "containerStatuses": [state]})
+
+    def _kubelet_time(self) -> str:
+        now_s = self.clock.seconds() + self.kubelets_ahead_s
+        return datetime.fromtimestamp(now_s, UTC).isoformat()
 
     def reject(self, pod: Pod, where: str) -> None:
         """A kubelet refuses a pod that was bound to its node."""
@@ -202,25 +219,33 @@ class World:
 
 
 class Process:
-    """One reconciler on a world, without its threads."""
+    """One reconciler on a world, without its threads; with the rights that deploy/base grants it."""
 
     def __init__(
-        self, world: World, leads: Callable[[], bool] = lambda: True, writers: int = 8
+        self,
+        world: World,
+        leads: Callable[[], bool] = lambda: True,
+        writers: int = 8,
+        account: rbac.Account | None = None,
+        ahead_s: float = 0.0,
     ) -> None:
+        """Its clock is `ahead_s` ahead of the API server's."""
         self.world = world
         clock = world.clock
         self.metrics = Metrics("reconciler")
         self.writers = Writers(writers)
+        self.account = account or rbac.account("edl-reconciler")
+        api = RestrictedApi(world.api, self.account)
         self.cache = ClusterCache(
-            world.api, config_map=(SYSTEM_NAMESPACE, POLICY_CONFIGMAP), clock_s=clock.seconds
+            api, config_map=(SYSTEM_NAMESPACE, POLICY_CONFIGMAP), clock_s=clock.seconds
         )
         policy = ActivePolicy()
         assert self.cache.config is not None
         policy.follow(self.cache.config)
-        self.recorder = EventRecorder(world.api, "test", clock.now)
+        self.recorder = EventRecorder(api, "test", clock.now)
         self.decision_log = DecisionLog()
         self.loop = Reconciler(
-            world.api,
+            api,
             ReconcilerSettings(),
             cache=self.cache,
             policy=policy,
@@ -228,7 +253,7 @@ class Process:
             recorder=self.recorder,
             decision_log=self.decision_log,
             metrics=ReconcilerMetrics(self.metrics),
-            clocks=Clocks(clock.seconds, clock.seconds),
+            clocks=Clocks(lambda: clock.seconds() + ahead_s, clock.seconds),
             pool=self.writers,
         )
         self.loop.components.probe.wait_s = LIMIT_S  # virtual time does not pass meanwhile
@@ -253,19 +278,25 @@ class Process:
 
     def write_events(self) -> None:
         """Writes queued events; may be called once."""
-        self.recorder.start()
-        self.recorder.stop()
-        thread = self.recorder._thread  # noqa: SLF001 - `stop` does not wait for ever
-        until(lambda: not thread.is_alive())
+        write_events(self.recorder)
 
     def stop(self) -> None:
-        """Stops all threads."""
+        """Stops all threads; no request may have lacked a right."""
         self.loop.stop()
+        assert not self.account.refused
 
     def value(self, line: str) -> str:
         """The value of a metric, by its name and labels."""
         lines = self.metrics.text().decode().splitlines()
         return next(metric.rpartition(" ")[2] for metric in lines if metric.startswith(line + " "))
+
+
+def write_events(recorder: EventRecorder) -> None:
+    """Writes queued events; may be called once for a recorder."""
+    recorder.start()
+    recorder.stop()
+    thread = recorder._thread  # noqa: SLF001 - `stop` does not wait for ever
+    until(lambda: not thread.is_alive())
 
 
 def posted(world: World, resource: str) -> list[Any]:

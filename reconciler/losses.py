@@ -1,0 +1,74 @@
+"""Training that is lost with trainers which end before their work is committed, by cause. Pure."""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+
+from kube.object_change import ObjectChange
+from policy.plan import Release
+from policy.snapshot import Phase, Pod
+
+EVICTED = "Evicted"
+"""The cause of those that somebody else ends: kube-scheduler's preemption, a drain, a user."""
+FAILED = "Failed"
+"""The cause of those whose program fails."""
+_MAX_ENTRIES = 20_000
+
+
+class Losses:
+    """Sums the uncommitted seconds of trainers when they begin to leave; each counts once."""
+
+    def __init__(self) -> None:
+        self._reasons: OrderedDict[str, str] = OrderedDict()
+        """uid of a trainer that EDL releases -> why."""
+        self._counted: OrderedDict[str, None] = OrderedDict()
+        """uids of trainers that are leaving, and were counted."""
+
+    def note(self, releases: Iterable[Release]) -> None:
+        """Notes why EDL releases trainers; call it before their changes are observed."""
+        for release in releases:
+            self._reasons[release.uid] = str(release.reason)
+        _bound(self._reasons)
+
+    def observe(self, changes: Mapping[str, ObjectChange[Pod]]) -> dict[str, float]:
+        """Takes in changes of pods.
+
+        Returns:
+            Cause -> seconds of training that are lost with the trainers that began to leave.
+        """
+        seconds: dict[str, float] = {}
+        for uid, change in changes.items():
+            pod = change.new or change.last
+            if pod is None or not pod.is_training:
+                continue
+            if _is_leaving(change) and uid not in self._counted:
+                self._counted[uid] = None
+                cause = self._cause(pod)
+                if cause:
+                    seconds[cause] = seconds.get(cause, 0.0) + pod.uncommitted_s
+            if change.new is None:
+                self._counted.pop(uid, None)
+                self._reasons.pop(uid, None)
+        _bound(self._counted)
+        return seconds
+
+    def _cause(self, pod: Pod) -> str:
+        """Why a trainer leaves; "" for one whose program has ended well."""
+        reason = self._reasons.get(pod.uid, "")
+        if reason:
+            return reason
+        if pod.deleting or pod.disrupted or not pod.terminal:
+            return EVICTED
+        return FAILED if pod.phase is Phase.FAILED else ""
+
+
+def _is_leaving(change: ObjectChange[Pod]) -> bool:
+    """Whether a pod leaves or ends by this change; one that had ended before has left already."""
+    last, new = change.last, change.new
+    if last is None or last.terminal:
+        return False
+    return new is None or new.deleting or new.terminal
+
+
+def _bound(entries: "OrderedDict[str, str] | OrderedDict[str, None]") -> None:
+    while len(entries) > _MAX_ENTRIES:
+        entries.popitem(last=False)

@@ -1,0 +1,220 @@
+"""Keeps objects out of planning while their data makes EDL fail, so that others lose no plan.
+
+An error that comes of one job is caught where the job is handled (`contain`), or found by planning
+without suspects (`reconciler.plan_isolation`). The job is then replaced in the cluster state by an
+inert one: it is reported, counts in quotas and keeps its minimum, and rules read nothing else of it.
+After a pause, which grows with each failure, it is planned again. A pod that is no training pod
+is replaced by one that only uses capacity. In memory alone: after a restart the same error leads to
+the same quarantine. See docs/decisions/0028.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from kube import errors
+from policy.cluster_state import ClusterState
+from policy.decisions import time
+from policy.snapshot import Job, Pod
+from runtime.backoff import Backoffs
+from runtime.logs import keys, one_line
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+FIRST_S = 10.0
+MAX_S = 600.0
+CALM_S = 1200.0
+_MAX_ERROR_CHARS = 200
+_POD_FIELDS = ("requests",)
+_JOB_FIELDS = ("queue", "weight", "error", "requests")
+"""What a policy says about records; see `kube.state_feed.ClusterStateFeed.follow`."""
+_MAX_FAULTS = 1000
+"""Errors between two ticks that are looked at: each job leads to few."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """An error that came of one object."""
+
+    uid: str
+    error: Exception
+
+
+@dataclass(slots=True)
+class _Case:
+    """An object in quarantine."""
+
+    original: Job | Pod
+    inert: Job | Pod
+    text: str
+
+
+class Quarantine:
+    """The objects in quarantine. `contain` may be used on any thread, all else on the loop's."""
+
+    def __init__(self, cluster: ClusterState) -> None:
+        """Starts without any.
+
+        Args:
+            cluster: Its objects are replaced by inert ones, and come back after the pause.
+        """
+        self._cluster = cluster
+        self._faults = deque[_Fault](maxlen=_MAX_FAULTS)
+        self._cases: dict[str, _Case] = {}
+        """By uid."""
+        self._pauses = Backoffs[str](FIRST_S, MAX_S, CALM_S)
+        """By uid: when an object is not planned."""
+        self.total = {"job": 0, "pod": 0}
+        """Quarantines that have begun, by kind of object."""
+
+    @property
+    def jobs(self) -> int:
+        """Number of jobs in quarantine."""
+        return sum(isinstance(case.original, Job) for case in self._cases.values())
+
+    @contextmanager
+    def contain(self, job: Job) -> Iterator[None]:
+        """Ends the block at an error, for which the job comes into quarantine."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever a job's data leads to must cost that job alone
+            self.blame(job, error)
+
+    def blame(self, culprit: Job | Pod, error: Exception) -> None:
+        """Notes that an error came of this object; the next `apply` puts it into quarantine."""
+        self._faults.append(_Fault(culprit.uid, error))
+        if culprit.uid not in self._cases:
+            text = "planning failed because of one object, which is kept out"
+            log.error(text, exc_info=error, extra=keys(object=culprit.key, uid=culprit.uid))
+
+    def forget(self, job: Job) -> None:
+        """Drops the state of a deleted job."""
+        self._cases.pop(job.uid, None)
+        self._pauses.end(job.uid)
+
+    def apply(self, now_s: float) -> None:
+        """Makes the cluster state agree: inert objects for those in quarantine, and no others."""
+        jobs = {job.uid: job for job in self._cluster.jobs.values()} if self._is_needed else {}
+        while self._faults:
+            fault = self._faults.popleft()
+            culprit = jobs.get(fault.uid) or self._cluster.pods.get(fault.uid)
+            if culprit is not None and fault.uid not in self._cases:
+                self._begin(culprit, fault.error, now_s)
+        for uid, case in tuple(self._cases.items()):
+            current = jobs.get(uid) or self._cluster.pods.get(uid)
+            if current is not None and current is not case.inert:
+                current = self._revise(case, current)
+            if current is None:
+                del self._cases[uid]
+            elif not self._pauses.is_waiting(uid, now_s):
+                del self._cases[uid]
+                if current is case.inert:
+                    self._put(case.original)
+            elif current is not case.inert or current is case.original:
+                case.original = current
+                case.inert = self._put(inert(current, case.text))
+
+    @property
+    def _is_needed(self) -> bool:
+        return bool(self._faults or self._cases)
+
+    def _begin(self, culprit: Job | Pod, error: Exception, now_s: float) -> None:
+        until_s = self._pauses.begin(culprit.uid, now_s)
+        text = (
+            f"EDL failed on it ({one_line(error)[:_MAX_ERROR_CHARS]}), so it gets no more trainers "
+            f"and is planned again from {time(until_s)} on"
+        )
+        self._cases[culprit.uid] = _Case(culprit, culprit, text)
+        self.total["job" if isinstance(culprit, Job) else "pod"] += 1
+
+    def _revise(self, case: _Case, current: Job | Pod) -> Job | Pod:
+        """The inert record again where a changed policy has replaced fields of it; else `current`.
+
+        The original gets these fields, and keeps all that the inert one lacks.
+        """
+        before = case.inert
+        names = _JOB_FIELDS if isinstance(before, Job) else _POD_FIELDS
+        if replace(current, **{name: getattr(before, name) for name in names}) != before:
+            return current
+        revised = {name: getattr(current, name) for name in names}
+        case.original = replace(case.original, **revised)
+        case.inert = self._put(inert(case.original, case.text))
+        return case.inert
+
+    def _put(self, record: Job | Pod) -> Job | Pod:
+        """Puts a record into the cluster state; returns it as the state has it."""
+        if isinstance(record, Job):
+            self._cluster.put_job(record)
+            return self._cluster.jobs[record.key]
+        self._cluster.put_pod(record)
+        return self._cluster.pods[record.uid]
+
+
+class EdlError(errors.KubeError):
+    """An error of EDL itself, instead of a request or with its answer."""
+
+    def __str__(self) -> str:
+        """The message alone, without status and request."""
+        return self.message
+
+
+def attempt(call: Callable[[], T]) -> T | errors.KubeError:
+    """Runs the part of a step that concerns one job; whatever fails, fails as a request of this job.
+
+    So the back-off and the report that the step has for refused requests serve for this, too.
+    """
+    try:
+        return call()
+    except errors.KubeError as error:
+        return error
+    except Exception as error:
+        log.exception("a job's request not built, or its answer not read")
+        return EdlError(f"EDL failed on it: {one_line(error)}")
+
+
+def inert(record: Job | Pod, text: str) -> Job | Pod:
+    """The same object with what quotas, capacity and a job's status need, and nothing else.
+
+    Args:
+        record: The object.
+        text: Why a job is not planned; one line.
+    """
+    if isinstance(record, Pod):
+        return Pod(
+            namespace=record.namespace,
+            name=record.name,
+            uid=record.uid,
+            requests=record.requests,
+            priority=record.priority,
+            node=record.node,
+            phase=record.phase,
+            gated=not record.node,
+            deleting=record.deleting,
+        )
+    return Job(
+        namespace=record.namespace,
+        name=record.name,
+        uid=record.uid,
+        min_trainers=record.min_trainers,
+        max_trainers=record.max_trainers,
+        requests=record.requests,
+        limits=record.limits,
+        queue=record.queue,
+        servers=record.servers,
+        created_s=record.created_s,
+        managed=record.managed,
+        parallelism=record.parallelism,
+        suspended=record.suspended,
+        deleting=record.deleting,
+        status=record.status,
+        accounting_text=record.accounting_text,
+        resource_version=record.resource_version,
+        template_json=record.template_json,
+        error=text,
+        quarantined=True,
+    )

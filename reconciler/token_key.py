@@ -1,0 +1,80 @@
+"""The key from which the tokens of all jobs are derived: a Secret in EDL's namespace.
+
+So the reconciler never reads a Secret of a job, and needs no permission to read any but this one.
+"""
+
+import base64
+import binascii
+import secrets
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any
+
+import orjson
+
+from kube import errors, request
+from kube.api import Api
+from kube.request import SECRETS
+
+SECRET = "edl-job-tokens"  # noqa: S105 - a name
+_FIELD = "key"
+_KEY_BYTES = 32
+
+
+class TokenKeyError(Exception):
+    """The key cannot be used; the one line names its Secret."""
+
+
+class TokenKey:
+    """Reads the key once, and creates it where there is none. For any thread."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        """Sends nothing yet.
+
+        Args:
+            api: Receives the requests.
+            namespace: EDL's namespace.
+        """
+        self._api, self._namespace = api, namespace
+        self._key = b""
+        self._lock = Lock()
+
+    def read(self) -> bytes:
+        """The key, at least 256 bits.
+
+        Raises:
+            KubeError: the API server refused, or did not answer.
+            TokenKeyError: the Secret holds no such key.
+        """
+        with self._lock:
+            self._key = self._key or self._decode(self._read_or_create())
+            return self._key
+
+    def _read_or_create(self) -> Mapping[str, Any]:
+        read = request.get(SECRETS, self._namespace, SECRET)
+        try:
+            return self._send(read)
+        except errors.NotFound:
+            pass
+        key = base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
+        body = {"metadata": {"name": SECRET}, "type": "Opaque", "data": {_FIELD: key}}
+        try:
+            return self._send(request.create(SECRETS, self._namespace, body))
+        except errors.AlreadyExists:  # the leader before was faster
+            return self._send(read)
+
+    def _decode(self, secret: Mapping[str, Any]) -> bytes:
+        try:
+            key = base64.b64decode((secret.get("data") or {}).get(_FIELD) or "", validate=True)
+        except binascii.Error:
+            key = b""
+        if len(key) < _KEY_BYTES:
+            raise TokenKeyError(
+                f"Secret {SECRET} in {self._namespace} has no usable {_FIELD}: delete it, and it "
+                "is created again"
+            )
+        return key
+
+    def _send(self, api_request: request.Request) -> Mapping[str, Any]:
+        answer: Mapping[str, Any] = orjson.loads(self._api.send(api_request))
+        return answer

@@ -1,0 +1,281 @@
+"""Keeps the Job of each TrainingJob, and writes what becomes of it into the TrainingJob's status.
+
+A thread of its own: TrainingJobs cost the control loop nothing, and it knows their Jobs alone
+(docs/decisions/0047). While the cluster has no TrainingJobs as a kind, it waits for them.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from kube import errors, request
+from kube.api import Api
+from kube.changes import Changes
+from kube.decode import seconds
+from kube.reflector import Reflector
+from kube.request import JOBS, TRAININGJOBS
+from kube.training_job import TrainingJob, decode
+from policy.names import ANNOTATION_TEMPLATE_HASH, LABEL_TRAINING_JOB
+from reconciler import status, training_status
+from reconciler.events import Event, EventRecorder
+from reconciler.manifests import owned
+from reconciler.manifests import training_job as manifests
+from reconciler.training_status import Acceptance
+from reconciler.turns import in_turns
+from runtime import clock
+from runtime.backoff import Backoffs
+from runtime.logs import keys
+
+log = logging.getLogger(__name__)
+
+_MAX_A_PASS = 100
+"""TrainingJobs that one pass writes to; the next pass, `_GATHER_S` later, goes on."""
+_GATHER_S = 0.2
+_WAIT_S = 5.0
+_KIND_S = 5.0
+"""Between two looks for the kind TrainingJob."""
+_FIRST_BACKOFF_S = 1.0
+_MAX_BACKOFF_S = 60.0
+_CALM_S = 300.0
+
+
+class TrainingJobController:
+    """Creates and updates the Jobs of TrainingJobs. `run_pass` is used on one thread alone."""
+
+    def __init__(
+        self,
+        api: Api,
+        recorder: EventRecorder,
+        leads: Callable[[], bool],
+        *,
+        watch_api: Api,
+        epoch_s: Callable[[], float] = clock.epoch_s,
+    ) -> None:
+        """Starts nothing.
+
+        Args:
+            api: Receives the writes, while this process leads.
+            recorder: Writes events.
+            leads: Whether this process is the leader now.
+            watch_api: Receives the watches, on every replica.
+            epoch_s: The own clock, in seconds since the epoch.
+        """
+        self.changes = Changes()
+        self.training_jobs = Reflector(watch_api, TRAININGJOBS, decode, changes=self.changes)
+        self.jobs = Reflector(
+            watch_api, JOBS, decode, label_selector=LABEL_TRAINING_JOB, changes=self.changes
+        )
+        self._api, self._watch_api = api, watch_api
+        self._recorder, self._leads = recorder, leads
+        self._epoch_s = epoch_s
+        self._done: dict[str, tuple[bytes, bytes]] = {}
+        """uid -> texts of the TrainingJob and its Job that needed no more writes."""
+        self._passes: dict[str, int] = {}
+        """uid -> number of the last pass that handled it: the next pass begins with the others."""
+        self._pass = 0
+        self._backoffs = Backoffs[str](_FIRST_BACKOFF_S, _MAX_BACKOFF_S, _CALM_S)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="training-jobs", daemon=True)
+
+    @property
+    def reflectors(self) -> Mapping[str, Reflector[TrainingJob]]:
+        """Resource -> reflector, for metrics."""
+        return {"trainingjobs": self.training_jobs, "trainingjobs_jobs": self.jobs}
+
+    def start(self) -> None:
+        """Starts the threads; may be called once."""
+        self._recorder.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stops watches and thread."""
+        self._stopping.set()
+        self.changes.close()
+        for reflector in (self.training_jobs, self.jobs):
+            reflector.request_stop()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5.0)
+        self._recorder.stop()
+
+    def _run(self) -> None:
+        error = self._find_kind()
+        if error:
+            log.info("no TrainingJobs here, looking for them", extra=keys(error=error))
+        while error:
+            if self._stopping.wait(_KIND_S):
+                return
+            error = self._find_kind()
+        self.training_jobs.start()
+        self.jobs.start()
+        version = -1
+        while not self._stopping.is_set():
+            version = self.changes.wait(version, _WAIT_S, _GATHER_S)
+            try:
+                if not self.run_pass():
+                    version = -1
+            except Exception:  # a thread that ends silently would leave every TrainingJob as it is
+                log.exception("TrainingJobs not handled")
+                self._stopping.wait(_WAIT_S)
+
+    def _find_kind(self) -> str:
+        """Why the API server does not show TrainingJobs to this account; "" where it does."""
+        try:
+            self._watch_api.send(request.list_page(TRAININGJOBS, limit=1))
+        except errors.KubeError as error:
+            return str(error)
+        return ""
+
+    def run_pass(self) -> bool:
+        """Brings Jobs and statuses up to date; False where some are left for the next pass."""
+        if not (self._leads() and self.training_jobs.synced and self.jobs.synced):
+            return True
+        with self.changes.condition:
+            training_jobs, jobs = self.training_jobs.records(), self.jobs.records()
+        job_of = {job.key: job for job in jobs}
+        self._forget(training_jobs)
+        self._pass += 1
+        count = 0
+        for training_job in in_turns(sorted(training_jobs, key=self._last_pass)):
+            if count >= _MAX_A_PASS or self._stopping.is_set():
+                return False
+            if self._bring_up_to_date(training_job, job_of.get(training_job.key)):
+                self._passes[training_job.uid] = self._pass
+                count += 1
+        return True
+
+    def _last_pass(self, training_job: TrainingJob) -> int:
+        return self._passes.get(training_job.uid, 0)
+
+    def _forget(self, training_jobs: tuple[TrainingJob, ...]) -> None:
+        uids = {training_job.uid for training_job in training_jobs}
+        for uid in [uid for uid in self._passes if uid not in uids]:
+            del self._passes[uid]
+            self._done.pop(uid, None)
+            self._backoffs.end(uid)
+
+    def _bring_up_to_date(self, training_job: TrainingJob, job: TrainingJob | None) -> bool:
+        """Handles one TrainingJob where it has changed; returns whether it took a request."""
+        uid, now_s = training_job.uid, self._epoch_s()
+        texts = (training_job.text, b"" if job is None else job.text)
+        is_expired = self._is_expired(training_job, now_s)
+        if (self._done.get(uid) == texts and not is_expired) or self._backoffs.is_waiting(
+            uid, now_s
+        ):
+            return False
+        try:
+            if is_expired:
+                self._delete(training_job)
+            elif not self._write(training_job, job):
+                self._backoffs.begin(uid, now_s)
+                return True
+            self._done[uid] = texts
+            self._backoffs.end(uid)
+        except errors.KubeError as error:
+            self._backoffs.begin(uid, now_s)
+            log.warning(
+                "TrainingJob not handled", extra=keys(job=training_job.key, error=str(error))
+            )
+        except Exception:  # its own data: the others must not wait for it
+            self._backoffs.begin(uid, now_s)
+            log.exception("TrainingJob not handled", extra=keys(job=training_job.key))
+        return True
+
+    def _write(self, training_job: TrainingJob, job: TrainingJob | None) -> bool:
+        """Writes the Job, then the status; False where the Job is not as it should be.
+
+        Raises:
+            KubeError: a request failed, except for a refusal, which the status shows.
+        """
+        fields = training_job.fields
+        old_status = fields.get("status") or {}
+        has_ended = old_status.get("phase") in training_status.ENDED
+        if has_ended or fields["metadata"].get("deletionTimestamp"):
+            return True
+        own_job = None if job is None else job.fields
+        if own_job is not None and not owned.is_own(training_job, own_job):
+            own_job = None
+            acceptance = Acceptance("NameTaken", _name_taken(training_job), is_accepted=False)
+        else:
+            own_job, acceptance = self._ensure_job(training_job, fields, own_job)
+        now = status.timestamp(self._epoch_s())
+        new_status = training_status.status(fields, own_job, acceptance, now)
+        if new_status != old_status:
+            self._write_status(training_job, old_status, new_status)
+            self._report(training_job, old_status, acceptance)
+        return acceptance.is_accepted
+
+    def _ensure_job(
+        self, training_job: TrainingJob, fields: dict[str, Any], job: dict[str, Any] | None
+    ) -> tuple[dict[str, Any] | None, Acceptance]:
+        """Creates or changes the Job; returns it with what came of it."""
+        at = (JOBS, training_job.namespace)
+        try:
+            if job is None:
+                body = manifests.job(fields)
+                return orjson.loads(self._api.send(request.create(*at, body))), Acceptance()
+            patch = manifests.changes(fields, job)
+            if patch:
+                patch.setdefault("metadata", {})["uid"] = job["metadata"]["uid"]
+                patch_request = request.merge_patch(*at, training_job.name, patch)
+                job = orjson.loads(self._api.send(patch_request))
+        except errors.AlreadyExists:
+            return None, Acceptance("NameTaken", _name_taken(training_job), is_accepted=False)
+        except (errors.Invalid, errors.Forbidden) as error:
+            return job, Acceptance("Refused", error.message[:1000], is_accepted=False)
+        template_hash = job["metadata"].get("annotations", {}).get(ANNOTATION_TEMPLATE_HASH)
+        if template_hash != manifests.template_hash(fields["spec"]):
+            text = "trainer.template has changed, and a Job's cannot: its trainers keep the first"
+            return job, Acceptance("TemplateChanged", text, is_accepted=False)
+        return job, Acceptance()
+
+    def _write_status(
+        self, training_job: TrainingJob, old: Mapping[str, Any], new: Mapping[str, Any]
+    ) -> None:
+        removed: dict[str, Any] = {name: None for name in old if name not in new}
+        body = {"metadata": {"uid": training_job.uid}, "status": {**removed, **new}}
+        where = (training_job.namespace, training_job.name)
+        self._api.send(request.merge_patch(TRAININGJOBS, *where, body, subresource="status"))
+
+    def _report(
+        self, training_job: TrainingJob, old: Mapping[str, Any], acceptance: Acceptance
+    ) -> None:
+        """Writes an event where the acceptance has changed."""
+        before = next(
+            (c.get("reason") for c in old.get("conditions", ()) if c.get("type") == "Accepted"), ""
+        )
+        if before != acceptance.reason:
+            event = Event(
+                training_job,
+                acceptance.reason,
+                acceptance.message,
+                warning=not acceptance.is_accepted,
+            )
+            self._recorder.record(event, self._epoch_s())
+
+    def _is_expired(self, training_job: TrainingJob, now_s: float) -> bool:
+        """Whether it ended longer ago than it may stay."""
+        if b'"ttlSecondsAfterFinished"' not in training_job.text:
+            return False
+        fields = training_job.fields
+        status = fields.get("status") or {}
+        ttl_s = fields["spec"].get("ttlSecondsAfterFinished")
+        ended_s = seconds(status.get("completionTime"))
+        has_ended = status.get("phase") in training_status.ENDED and ended_s > 0
+        return ttl_s is not None and has_ended and now_s >= ended_s + ttl_s
+
+    def _delete(self, training_job: TrainingJob) -> None:
+        where = (training_job.namespace, training_job.name)
+        try:
+            self._api.send(request.delete(TRAININGJOBS, *where, uid=training_job.uid))
+        except errors.NotFound:
+            return
+
+
+def _name_taken(training_job: TrainingJob) -> str:
+    return (
+        f"the Job {training_job.name} exists and belongs to another: delete it, or give this "
+        "TrainingJob another name"
+    )

@@ -1,0 +1,126 @@
+"""The status of a TrainingJob, from that of its Job. Pure.
+
+Conditions follow the API conventions of Kubernetes: `Accepted` says whether the Job exists as the
+TrainingJob describes it; `Waiting`, `Suspended`, `Running`, `Succeeded` and `Failed` what it does.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from policy import unstructured
+from policy.names import LABEL_JOB, LABEL_ROLE, Role
+from reconciler.status import WAITING
+
+PENDING, RUNNING, SUSPENDED = "Pending", "Running", "Suspended"
+SUCCEEDED, FAILED = "Succeeded", "Failed"
+ENDED = (SUCCEEDED, FAILED)
+"""Phases that never change again."""
+_COUNTS = ("active", "ready", "terminating", "succeeded", "failed")
+_MAX_MESSAGE_CHARS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """Whether the Job is as its TrainingJob describes it, and if not, why."""
+
+    reason: str = "JobCreated"
+    message: str = "its Job exists"
+    is_accepted: bool = True
+
+
+def status(
+    training_job: Mapping[str, Any],
+    job: Mapping[str, Any] | None,
+    acceptance: Acceptance,
+    now: str,
+) -> dict[str, Any]:
+    """The status that a TrainingJob should have.
+
+    Args:
+        training_job: The TrainingJob with the status that it has.
+        job: Its Job; None where there is none.
+        acceptance: What came of the newest try to bring the Job up to date.
+        now: The time, as RFC 3339; of conditions that change.
+    """
+    metadata = training_job["metadata"]
+    old = unstructured.mapping(training_job, "status")
+    job_status = unstructured.mapping(job or {}, "status")
+    true = {
+        str(condition["type"]): condition
+        for condition in unstructured.objects(job_status, "conditions")
+        if condition.get("status") == "True"
+    }
+    phase = _phase(job, job_status, true)
+    waiting = true.get(WAITING, {})
+    end = true.get("Complete") or true.get("Failed") or {}
+    values_of_type = {
+        "Accepted": (acceptance.is_accepted, acceptance.reason, acceptance.message),
+        "Waiting": _copied(waiting, "NotWaiting"),
+        SUSPENDED: (phase == SUSPENDED, phase, "spec.suspend decides"),
+        RUNNING: (phase == RUNNING, phase, "True while a trainer is ready"),
+        SUCCEEDED: _copied(true.get("Complete", {}), phase),
+        FAILED: _copied(true.get("Failed", {}), phase),
+    }
+    reason = waiting.get("reason") or end.get("reason")
+    new: dict[str, Any] = {
+        "observedGeneration": metadata.get("generation", 1),
+        "phase": phase,
+        "reason": reason if acceptance.is_accepted else acceptance.reason,
+        "selector": f"{LABEL_JOB}={metadata['name']},{LABEL_ROLE}={Role.TRAINER}",
+        "trainers": {name: job_status.get(name) or 0 for name in _COUNTS},
+        "startTime": job_status.get("startTime"),
+        "completionTime": end.get("lastTransitionTime"),
+        "conditions": [
+            _condition(type_, values, old, metadata.get("generation", 1), now)
+            for type_, values in values_of_type.items()
+        ],
+    }
+    return {name: value for name, value in new.items() if value not in (None, "")}
+
+
+def _phase(
+    job: Mapping[str, Any] | None, job_status: Mapping[str, Any], true: Mapping[str, Any]
+) -> str:
+    if "Complete" in true:
+        return SUCCEEDED
+    if "Failed" in true:
+        return FAILED
+    if job is not None and unstructured.mapping(job, "spec").get("suspend"):
+        return SUSPENDED
+    return RUNNING if job_status.get("ready") else PENDING
+
+
+def _copied(condition: Mapping[str, Any], otherwise: str) -> tuple[bool, str, str]:
+    """The values of a Job's condition that is True; `otherwise` is the reason where it is not."""
+    if not condition:
+        return False, otherwise, ""
+    return True, str(condition.get("reason") or "Unknown"), str(condition.get("message") or "")
+
+
+def _condition(
+    type_: str,
+    values: tuple[bool, str, str],
+    old: Mapping[str, Any],
+    generation: int,
+    now: str,
+) -> dict[str, Any]:
+    """A condition; its time is that of the last change of its status."""
+    is_true, reason, message = values
+    text = "True" if is_true else "False"
+    since = next(
+        (
+            condition.get("lastTransitionTime")
+            for condition in unstructured.objects(old, "conditions")
+            if condition.get("type") == type_ and condition.get("status") == text
+        ),
+        None,
+    )
+    return {
+        "type": type_,
+        "status": text,
+        "observedGeneration": generation,
+        "lastTransitionTime": since or now,
+        "reason": reason,
+        "message": message[:_MAX_MESSAGE_CHARS],
+    }
