@@ -1,0 +1,134 @@
+"""`python -m admin`: the commands of an admin, with the rights of the caller's kubeconfig."""
+
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from admin import checks, findings, scheduler_config, servers
+from admin.after import pem
+from admin.before import in_host_network
+from admin.checks import Ask
+from admin.reader import Reader
+from admin.scheduler_config import ClientFiles
+from kube import config, request
+from kube.client import Client
+from kube.errors import ConfigError, KubeError
+from policy.names import SYSTEM_NAMESPACE
+from runtime import clock
+from runtime.command_line import Parser
+
+_SERVICE = "edl-extender"
+
+
+class CommandError(Exception):
+    """A command cannot do what is asked; the text is one line."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command; the exit code is 1 if it finds an error or fails, 2 for invalid arguments."""
+    arguments = _parser().parse_args(argv)
+    try:
+        connection = config.load(arguments.kubeconfig, arguments.context)
+        reader = Reader(Client(connection, user_agent="edl-admin"))
+        commands: dict[str, Callable[[Reader, Namespace], int]] = {
+            "check": _check,
+            "doctor": _doctor,
+            "remains": _remains,
+            "scheduler-config": _scheduler_config,
+        }
+        return commands[arguments.command](reader, arguments)
+    except (OSError, ConfigError, KubeError, CommandError) as fault:
+        print(f"admin: {fault}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="python -m admin", description=__doc__)
+    parser.add_argument("--kubeconfig", type=Path, help="default: kubectl's")
+    parser.add_argument("--context", help="of the kubeconfig; default: the current one")
+    parser.add_argument("--kubectl", default="kubectl", help="the program; default: %(default)s")
+    commands = parser.add_subparsers(dest="command", required=True, title="commands")
+    check = commands.add_parser("check", help="before the installation: is the cluster ready?")
+    check.add_argument(
+        "--namespace", action="append", default=[], help="where elastic Jobs will be; repeatable"
+    )
+    commands.add_parser("doctor", help="after the installation: is EDL well?")
+    commands.add_parser("remains", help="what a removal does to jobs, and what is left of EDL")
+    render = commands.add_parser(
+        "scheduler-config", help="print kube-scheduler's configuration with the extender's entries"
+    )
+    render.add_argument(
+        "--host", help="of the extender; default: its Service, by address if needed"
+    )
+    render.add_argument(
+        "--certificates", type=Path, help="folder with client.crt and client.key, to be included"
+    )
+    render.add_argument(
+        "--folder",
+        default="/etc/kubernetes/edl",
+        help="where these files are for kube-scheduler; default: %(default)s",
+    )
+    return parser
+
+
+def _show(results: list[findings.Finding]) -> int:
+    print(findings.report(results))
+    return int(findings.failed(results))
+
+
+def _check(reader: Reader, arguments: Namespace) -> int:
+    return _show(checks.check(reader, clock.now(), arguments.namespace))
+
+
+def _doctor(reader: Reader, arguments: Namespace) -> int:
+    return _show(checks.doctor(reader, clock.now(), _ask(arguments)))
+
+
+def _remains(reader: Reader, _: Namespace) -> int:
+    return _show(checks.remains(reader))
+
+
+def _ask(arguments: Namespace) -> Ask:
+    kubectl = [arguments.kubectl]
+    if arguments.kubeconfig is not None:
+        kubectl += ["--kubeconfig", str(arguments.kubeconfig)]
+    if arguments.context is not None:
+        kubectl += ["--context", arguments.context]
+    return lambda pod: servers.readyz(kubectl, SYSTEM_NAMESPACE, pod)
+
+
+def _scheduler_config(reader: Reader, arguments: Namespace) -> int:
+    name = f"{_SERVICE}.{SYSTEM_NAMESPACE}.svc"
+    host = arguments.host or _host(reader, name)
+    files = None
+    if arguments.certificates is not None:
+        cert, key = (
+            (arguments.certificates / f"client.{end}").read_bytes() for end in ("crt", "key")
+        )
+        files = ClientFiles(_ca(reader), cert, key)
+    print(scheduler_config.render(host, name, files, arguments.folder), end="")
+    return 0
+
+
+def _host(reader: Reader, name: str) -> str:
+    """How kube-scheduler reaches the extender: names do not resolve in the network of a host."""
+    if not in_host_network(reader.all(request.PODS, "kube-system")):
+        return name
+    service = reader.get(request.SERVICES, SYSTEM_NAMESPACE, _SERVICE) or {}
+    address = service.get("spec", {}).get("clusterIP")
+    if not address or address == "None":
+        raise CommandError(f"Service {_SERVICE} has no address: install EDL first, or use --host")
+    return str(address)
+
+
+def _ca(reader: Reader) -> bytes:
+    secret = reader.get(request.SECRETS, SYSTEM_NAMESPACE, f"{_SERVICE}-tls") or {}
+    ca = pem(secret.get("data", {}).get("ca.crt", ""))
+    if not ca:
+        raise CommandError(f"Secret {_SERVICE}-tls has no ca.crt: see step 1 of docs/install.md")
+    return ca
+
+
+if __name__ == "__main__":
+    sys.exit(main())

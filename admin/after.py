@@ -1,0 +1,217 @@
+"""Judges, after EDL is installed, whether it is well. Pure."""
+
+import base64
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from admin.findings import Finding, error, note, ok, warning
+from policy import document
+from policy.errors import DocumentError
+from policy.names import MANAGER, POLICY_CONFIGMAP, POLICY_KEY
+from policy.scheduling import Registration, SchedulerCheck
+from runtime import certs
+
+_SOON = timedelta(days=30)
+_LEASE_S = 30.0
+_STALE_S = 90.0
+"""Bookmarks come every minute: a watch that is silent for longer is dead."""
+_TICK_S = 30.0
+
+
+def deployment(
+    name: str, obj: Mapping[str, Any] | None, pods: Iterable[Mapping[str, Any]]
+) -> Finding:
+    """Of a server's Deployment and its pods."""
+    if obj is None:
+        return error(name, "is not installed: apply deploy/base")
+    replicas = int(obj.get("spec", {}).get("replicas", 1))
+    ready = int(obj.get("status", {}).get("readyReplicas", 0))
+    reasons = [*_failures(obj), *(reason for pod in pods for reason in _waiting(pod))]
+    text = f"{ready} of {replicas} replicas are ready"
+    if replicas == 0:
+        return note(name, "is scaled to 0")
+    if ready == 0:
+        return error(name, "; ".join([text, *reasons]))
+    return (
+        warning(name, "; ".join([text, *reasons]))
+        if ready < replicas or reasons
+        else ok(name, text)
+    )
+
+
+def _failures(obj: Mapping[str, Any]) -> list[str]:
+    """Why no pods come of a Deployment: quotas, Pod Security, admission."""
+    conditions = obj.get("status", {}).get("conditions", ())
+    return [
+        str(condition.get("message", ""))
+        for condition in conditions
+        if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True"
+    ]
+
+
+def _waiting(pod: Mapping[str, Any]) -> list[str]:
+    """Why the containers of a pod do not run, such as a missing image."""
+    statuses = pod.get("status", {}).get("containerStatuses", ())
+    return [
+        f"{pod['metadata']['name']}: {state['reason']} {state.get('message', '')}".strip()
+        for status in statuses
+        if (state := status.get("state", {}).get("waiting")) and state.get("reason")
+    ]
+
+
+def lease(obj: Mapping[str, Any] | None, renewed_s: float, now_s: float) -> Finding:
+    """Of the Lease of the leading reconciler.
+
+    Args:
+        obj: The Lease; None for none.
+        renewed_s: Its `renewTime`, in seconds since the epoch.
+        now_s: The API server's time.
+    """
+    holder = (obj or {}).get("spec", {}).get("holderIdentity")
+    if not holder:
+        return error("leader", "no reconciler leads: see the log of edl-reconciler")
+    age_s = now_s - renewed_s
+    if age_s > _LEASE_S:
+        text = f"{holder} has not renewed its lease for {age_s:.0f} s: no reconciler leads"
+        return error("leader", text)
+    return ok("leader", str(holder))
+
+
+def certificate(subject: str, pem: bytes, now: datetime, renew: str) -> Finding:
+    """Of a certificate.
+
+    Args:
+        subject: Whose.
+        pem: The certificate, or a bundle of them, of which the first counts.
+        now: The time, aware.
+        renew: How it is renewed.
+    """
+    try:
+        ends = certs.expires(pem)
+    except ValueError as fault:
+        return error(subject, f"is not a certificate in PEM ({fault}): {renew}")
+    text = f"ends on {ends:%Y-%m-%d}"
+    if ends <= now:
+        return error(subject, f"ended on {ends:%Y-%m-%d}: {renew}")
+    return warning(subject, f"{text}: {renew}") if ends - now < _SOON else ok(subject, text)
+
+
+def bundles(kind: str, texts: Iterable[str], now: datetime) -> Finding:
+    """Of the caBundles of one of EDL's registrations; the webhook writes them.
+
+    Args:
+        kind: Of the registration.
+        texts: The fields, in base64; "" for one that is missing.
+        now: The time, aware.
+    """
+    different = sorted(set(texts))
+    waits = "the webhook writes it within a minute; if not, see its log"
+    if different == [""] or not different:
+        return error(kind, f"has no caBundle, so the API server calls no webhook: {waits}")
+    if len(different) > 1:
+        return error(kind, f"its entries have different caBundles: {waits}")
+    return certificate(f"caBundle of {kind}", pem(different[0]), now, waits)
+
+
+def pem(text: object) -> bytes:
+    """The bytes of a field in base64; b"" where it is not base64."""
+    try:
+        return base64.b64decode(str(text), validate=True)
+    except ValueError:
+        return b""
+
+
+def policy(config_map: Mapping[str, Any] | None) -> Finding:
+    """Of the ConfigMap with the policy."""
+    if config_map is None:
+        return note("policy", f"no ConfigMap {POLICY_CONFIGMAP}: the default is in force")
+    text = config_map.get("data", {}).get(POLICY_KEY)
+    if not isinstance(text, str):
+        return error("policy", f"ConfigMap {POLICY_CONFIGMAP} has no key {POLICY_KEY}")
+    try:
+        document.parse(text)
+    except DocumentError as fault:
+        return error("policy", f"is not valid, the one before stays in force: {fault}")
+    return ok("policy", f"valid, version {document.fingerprint(text)}")
+
+
+def scheduling(config_map: Mapping[str, Any] | None) -> Finding:
+    """Of the ConfigMap in which the reconciler keeps what it knows of the scheduler."""
+    check = SchedulerCheck.from_data((config_map or {}).get("data", {}))
+    text = f"{check.scheduler} {check.registration}"
+    if check.registration is Registration.REGISTERED:
+        return ok("extender's entries", f"{check.scheduler} has them")
+    if check.registration is Registration.MISSING:
+        return note("extender's entries", f"{check.scheduler} has none: way (b) of docs/install.md")
+    return note("extender's entries", f"{text}: not known yet, or the policy decides")
+
+
+def webhook_called(job: Mapping[str, Any]) -> Finding:
+    """Of an elastic Job as a dry run of its creation returns it."""
+    if job.get("spec", {}).get("managedBy") == MANAGER:
+        return ok("admission", "the API server reaches the webhook")
+    text = "the API server does not reach the webhook: new Jobs are not elastic; open port 8443 of "
+    text += "its pods to the API server, and see apiserver_admission_webhook_fail_open_count"
+    return error("admission", text)
+
+
+def page(pod: str, server: str, details: Mapping[str, Any]) -> list[Finding]:
+    """Of what a server answers to /readyz.
+
+    Args:
+        pod: Its name.
+        server: extender, reconciler or webhook.
+        details: The answer's JSON.
+    """
+    findings = [_policy_in_force(pod, details.get("policy") or {})]
+    synced = details.get("synced")
+    complete = all(synced.values()) if isinstance(synced, Mapping) else bool(synced)
+    age_s = float(details.get("watch_age_seconds", 0.0))
+    if not complete:
+        findings.append(error(pod, "has not listed the cluster yet: see its log"))
+    elif age_s > _STALE_S:
+        text = f"heard of the API server {age_s:.0f} s ago: see WatchStale in docs/operating.md"
+        findings.append(error(pod, text))
+    else:
+        findings.append(ok(pod, f"knows the cluster as of {age_s:.0f} s ago"))
+    judge = {"extender": _extender, "reconciler": _reconciler, "webhook": _webhook}[server]
+    return findings + judge(pod, details)
+
+
+def _policy_in_force(pod: str, in_force: Mapping[str, Any]) -> Finding:
+    text = f"policy {in_force.get('version', 'unknown')} ({in_force.get('source', 'unknown')})"
+    if in_force.get("error"):
+        return error(pod, f"{text} stays in force: {in_force['error']}")
+    return ok(pod, f"{text} is in force")
+
+
+def _extender(pod: str, details: Mapping[str, Any]) -> list[Finding]:
+    requests = details.get("last_requests") or {}
+    text = ", ".join(f"{verb} {when}" for verb, when in requests.items())
+    return [ok(pod, f"kube-scheduler's last requests: {text or 'unknown'}")]
+
+
+def _reconciler(pod: str, details: Mapping[str, Any]) -> list[Finding]:
+    ticks = details.get("ticks") or {}
+    age_s, failing_s = (float(ticks.get(f"{name}_seconds", 0.0)) for name in ("age", "failing"))
+    role = "leads" if details.get("leader") else "stands by"
+    text = f"{role}; its last tick without an error ended {age_s:.0f} s ago"
+    if failing_s or age_s > _TICK_S:
+        return [error(pod, f"{text}: see ReconcilerDown in docs/operating.md")]
+    return [ok(pod, text)]
+
+
+def _webhook(pod: str, details: Mapping[str, Any]) -> list[Finding]:
+    served = details.get("certificate") or {}
+    if served.get("error"):
+        return [error(pod, f"cannot rotate its certificates: {served['error']}")]
+    return [ok(pod, f"its certificate ends {served.get('expires') or 'at an unknown time'}")]
+
+
+def same_policy(versions: Mapping[str, str]) -> Finding:
+    """Of the versions in force, by pod."""
+    if len(set(versions.values())) > 1:
+        text = ", ".join(f"{pod} {version}" for pod, version in sorted(versions.items()))
+        return warning("policies", f"servers follow different ones: {text}")
+    return ok("policies", f"all {len(versions)} servers follow the same one")

@@ -1,0 +1,219 @@
+"""Judges, before EDL is installed, whether a cluster is ready for it. Pure."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from admin.findings import Finding, error, note, ok, warning
+from policy.names import MANAGER, SYSTEM_NAMESPACE
+from policy.priority_classes import EDL_CLASSES
+
+OLDEST = (1, 35)
+"""`spec.managedBy` of Jobs is stable from here on."""
+_SKEW_S = 5.0
+_LEASE_S = 60.0
+"""A kubelet renews its lease every 10 s, and is lost after 40 s."""
+_PART = ("app.kubernetes.io/part-of", "edl")
+_NUMBER = re.compile(r"\d+")
+
+
+class Right(NamedTuple):
+    """Something that the admin must be allowed to do to install EDL."""
+
+    verb: str
+    group: str
+    plural: str
+    namespace: str = ""
+
+
+_RBAC, _REGISTRATION = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
+RIGHTS = (
+    Right("create", "", "namespaces"),
+    *(Right("create", _RBAC, plural) for plural in ("clusterroles", "clusterrolebindings")),
+    Right("escalate", _RBAC, "clusterroles"),
+    Right("bind", _RBAC, "clusterroles"),
+    *(
+        Right("create", _REGISTRATION, plural)
+        for plural in (
+            *("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
+            *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
+        )
+    ),
+    Right("create", "scheduling.k8s.io", "priorityclasses"),
+    Right("create", "apiextensions.k8s.io", "customresourcedefinitions"),
+    Right("create", "apps", "deployments", SYSTEM_NAMESPACE),
+    Right("create", "", "secrets", SYSTEM_NAMESPACE),
+)
+"""What `kubectl apply -k deploy/base` does; the roles have rights that the admin himself may lack."""
+
+
+def version(info: Mapping[str, Any]) -> Finding:
+    """Of what `GET /version` answers."""
+    text = str(info.get("gitVersion", "unknown"))
+    numbers = tuple(
+        int(match[0]) if (match := _NUMBER.match(str(info.get(part, "")))) else 0
+        for part in ("major", "minor")
+    )
+    if numbers < OLDEST:
+        least = ".".join(map(str, OLDEST))
+        return error("Kubernetes", f"{text}; EDL needs {least} or newer: upgrade the cluster first")
+    return ok("Kubernetes", text)
+
+
+def managed_by(stored: Mapping[str, Any]) -> Finding:
+    """Of a Job that names EDL as its manager, as a dry run returns it."""
+    if stored.get("spec", {}).get("managedBy") == MANAGER:
+        return ok("managedBy", "the API server keeps it")
+    text = "the API server drops spec.managedBy of Jobs: switch its feature JobManagedBy on"
+    return error("managedBy", text)
+
+
+def rights(allowed: Mapping[Right, bool]) -> Finding:
+    """Of what the API server says that the admin may do."""
+    missing = [
+        f"{right.verb} {right.plural}{f' in {right.namespace}' if right.namespace else ''}"
+        for right, is_allowed in allowed.items()
+        if not is_allowed
+    ]
+    if missing:
+        return error("rights", f"you may not {', '.join(missing)}: install as an admin")
+    return ok("rights", "you may create all that EDL needs")
+
+
+def clock(api_s: float, own_s: float) -> Finding:
+    """Of the API server's time beside this machine's, in seconds since the epoch."""
+    skew_s = api_s - own_s
+    if abs(skew_s) > _SKEW_S:
+        text = f"the API server's is {abs(skew_s):.0f} s {'ahead' if skew_s > 0 else 'behind'}"
+        return warning("clock", f"{text} of this machine's: correct whichever is wrong (NTP)")
+    return ok("clock", "the API server and this machine agree")
+
+
+def kubelet_clocks(renewed_s: Mapping[str, float], api_s: float) -> Finding:
+    """Of the newest sign of life of each node, by the node's own clock.
+
+    Args:
+        renewed_s: Node -> `renewTime` of its Lease, in seconds since the epoch.
+        api_s: The API server's time.
+    """
+    ahead = sorted(node for node, at_s in renewed_s.items() if at_s > api_s + _SKEW_S)
+    late = sorted(node for node, at_s in renewed_s.items() if at_s < api_s - _LEASE_S)
+    if ahead:
+        text = f"{_some(ahead)} are ahead: correct them (NTP), certificates may not be valid there"
+        return warning("clocks of nodes", text)
+    if late:
+        text = f"{_some(late)} are behind by more than {_LEASE_S:.0f} s, or are lost"
+        return warning("clocks of nodes", text)
+    return ok("clocks of nodes", f"{len(renewed_s)} agree with the API server")
+
+
+def priority_classes(classes: Iterable[Mapping[str, Any]]) -> list[Finding]:
+    """Of the cluster's PriorityClasses: none may have EDL's names or rank services below training."""
+    findings = []
+    for obj in classes:
+        name, value = obj["metadata"]["name"], int(obj.get("value", 0))
+        expected = EDL_CLASSES.get(name)
+        policy = obj.get("preemptionPolicy", "PreemptLowerPriority")
+        if expected is not None and (value, policy) != (expected.value, expected.preemption_policy):
+            text = f"{name} exists with value {value}, {policy}; EDL needs {expected.value}, "
+            text += f"{expected.preemption_policy}: delete it (values cannot be changed)"
+            findings.append(error("priority classes", text))
+        highest = max(of.value for of in EDL_CLASSES.values())
+        if obj.get("globalDefault") and value <= highest:
+            text = (
+                f"{name}, the default of the cluster, has {value}: services without a class would "
+            )
+            text += f"not outrank training; raise it above {highest}"
+            findings.append(error("priority classes", text))
+    return findings or [ok("priority classes", "none collides with EDL's")]
+
+
+def installations(
+    deployments: Iterable[Mapping[str, Any]], registrations: Iterable[Mapping[str, Any]]
+) -> list[str]:
+    """The namespaces where EDL is installed: its Deployments, and Services that its webhooks name.
+
+    Args:
+        deployments: Of all namespaces.
+        registrations: Webhook configurations.
+    """
+    key, value = _PART
+    found_in = {
+        obj["metadata"]["namespace"]
+        for obj in deployments
+        if obj["metadata"].get("labels", {}).get(key) == value
+    }
+    for obj in registrations:
+        if obj["metadata"].get("labels", {}).get(key) == value:
+            for webhook in obj.get("webhooks", ()):
+                service = webhook.get("clientConfig", {}).get("service") or {}
+                found_in.add(service.get("namespace", SYSTEM_NAMESPACE))
+    return sorted(found_in)
+
+
+def second_installation(namespaces: Iterable[str]) -> Finding:
+    """Of the namespaces where EDL is installed."""
+    others = sorted(set(namespaces) - {SYSTEM_NAMESPACE})
+    if others:
+        text = f"also in {', '.join(others)}: two would plan the same Jobs; remove one of them"
+        return error("another EDL", text)
+    if SYSTEM_NAMESPACE in namespaces:
+        return note("another EDL", f"installed in {SYSTEM_NAMESPACE}: this would be an upgrade")
+    return ok("another EDL", "none")
+
+
+def schedulers(pods: Iterable[Mapping[str, Any]]) -> Finding:
+    """Of the pods of the namespace kube-system: how EDL can stand beside kube-scheduler."""
+    own = list(_schedulers(pods))
+    if not own:
+        text = "kube-scheduler is not to be seen, as on managed control planes: use way (b), no "
+        return note("scheduler", text + "extender, or (c), a second scheduler (docs/install.md)")
+    if in_host_network(own):
+        text = "runs in the host's network, where names of Services do not resolve: "
+        return note("scheduler", text + "`python -m admin scheduler-config` writes the address")
+    return ok("scheduler", "runs in the pod network: all three ways are possible")
+
+
+def in_host_network(pods: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a kube-scheduler among these pods cannot resolve names of Services."""
+    return any(pod.get("spec", {}).get("hostNetwork") for pod in _schedulers(pods))
+
+
+def _schedulers(pods: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    for pod in pods:
+        if pod["metadata"].get("labels", {}).get("component") == "kube-scheduler":
+            yield pod
+
+
+def webhooks(registrations: Iterable[Mapping[str, Any]]) -> Finding:
+    """Of the webhook configurations of others: whether the API server reaches any in the cluster."""
+    key, value = _PART
+    others = [
+        obj["metadata"]["name"]
+        for obj in registrations
+        if obj["metadata"].get("labels", {}).get(key) != value
+        and any("service" in hook.get("clientConfig", {}) for hook in obj.get("webhooks", ()))
+    ]
+    if others:
+        return ok("webhooks", f"others are served from the cluster ({_some(sorted(others))})")
+    text = "no other is served from the cluster; `doctor` tests after the installation whether the "
+    return note("webhooks", text + "API server reaches EDL's, on port 8443 of its pods")
+
+
+def admission(namespace: str, what: str, refusal: str) -> Finding:
+    """Of a dry run of a pod as EDL makes it.
+
+    Args:
+        namespace: Where.
+        what: Which pod.
+        refusal: The API server's words; "" where it admits the pod.
+    """
+    subject = f"namespace {namespace}"
+    if refusal:
+        return error(subject, f"{what} would be refused: {refusal}")
+    return ok(subject, f"admits {what}")
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:5])
+    return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown  # noqa: PLR2004 - they fit a line

@@ -1,0 +1,242 @@
+"""Gathers what `before`, `after` and `removal` judge. What cannot be read is a finding itself."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from admin import after, before, removal
+from admin.findings import Finding, error, note, ok, warning
+from admin.reader import KINDS, Reader
+from admin.servers import UnreachableError
+from kube import decode, request
+from kube.errors import KubeError
+from policy.cluster_state import ClusterState
+from policy.names import (
+    ANNOTATION_MAX,
+    ANNOTATION_MIN,
+    MANAGER,
+    POLICY_CONFIGMAP,
+    SCHEDULING_CONFIGMAP,
+    SYSTEM_NAMESPACE,
+)
+from policy.snapshot import Snapshot
+from policy.usage_report import usage_line
+
+SERVERS = ("webhook", "extender", "reconciler")
+_PART_OF = "app.kubernetes.io/part-of=edl"
+_PROBE = "edl-admin-probe"
+_RENEW = "replace it (docs/install.md, Certificates)"
+Ask = Callable[[str], Mapping[str, Any]]
+"""Name of a pod of EDL -> what it answers to /readyz."""
+Check = Callable[[], Iterable[Finding]]
+
+
+def check(reader: Reader, now: datetime, namespaces: Iterable[str]) -> list[Finding]:
+    """Whether the cluster is ready for EDL.
+
+    Args:
+        reader: The cluster.
+        now: This machine's time, aware.
+        namespaces: Where elastic Jobs will be.
+    """
+    checks: dict[str, Check] = {
+        "Kubernetes": lambda: [before.version(reader.version())],
+        "rights": lambda: [before.rights({r: reader.is_allowed(r) for r in before.RIGHTS})],
+        "managedBy and clocks": partial(_job_and_clocks, reader, now),
+        "priority classes": lambda: before.priority_classes(reader.all(request.PRIORITYCLASSES)),
+        "another EDL": lambda: [before.second_installation(_installations(reader))],
+        "scheduler": lambda: [before.schedulers(reader.all(request.PODS, "kube-system"))],
+        "webhooks": lambda: [before.webhooks(_registrations(reader))],
+        "namespaces": partial(_namespaces, reader, tuple(namespaces)),
+    }
+    return _run(checks)
+
+
+def doctor(reader: Reader, now: datetime, ask: Ask) -> list[Finding]:
+    """Whether EDL is well.
+
+    Args:
+        reader: The cluster.
+        now: This machine's time, aware.
+        ask: Asks a server of EDL.
+    """
+    namespace = SYSTEM_NAMESPACE
+    checks: dict[str, Check] = {
+        "servers": partial(_servers, reader, ask),
+        "leader": partial(_leader, reader, now),
+        "admission": lambda: [
+            after.webhook_called(reader.dry_run(request.JOBS, "default", _job()))
+        ],
+        "policy": lambda: [
+            after.policy(reader.get(request.CONFIGMAPS, namespace, POLICY_CONFIGMAP))
+        ],
+        "extender's entries": lambda: [
+            after.scheduling(reader.get(request.CONFIGMAPS, namespace, SCHEDULING_CONFIGMAP))
+        ],
+        "certificates": partial(_certificates, reader, now),
+        "priority classes": lambda: before.priority_classes(reader.all(request.PRIORITYCLASSES)),
+        "another EDL": lambda: [
+            before.second_installation(set(_installations(reader)) - {SYSTEM_NAMESPACE})
+        ],
+        "cluster": partial(_cluster, reader),
+    }
+    return _run(checks)
+
+
+def remains(reader: Reader) -> list[Finding]:
+    """What the removal of EDL does to jobs, and what is left of EDL."""
+
+    def objects() -> Iterator[tuple[str, Mapping[str, Any]]]:
+        for kind in KINDS:
+            for obj in reader.all(kind, labels=_PART_OF):
+                yield kind.plural, obj
+
+    return _run(
+        {
+            "jobs": lambda: removal.jobs(reader.all(request.JOBS)),
+            "pods": lambda: [removal.pods(reader.all(request.PODS))],
+            "objects": lambda: removal.remains(objects()),
+        }
+    )
+
+
+def _run(checks: Mapping[str, Check]) -> list[Finding]:
+    findings: list[Finding] = []
+    for subject, run in checks.items():
+        try:
+            findings += run()
+        except KubeError as fault:
+            findings.append(warning(subject, f"not checked: {fault}"))
+    return findings
+
+
+def _job(manager: str = "") -> dict[str, Any]:
+    """A Job that is only tried: an elastic one, or one that names its manager."""
+    spec: dict[str, Any] = {
+        "parallelism": 1,
+        "template": {"spec": {"restartPolicy": "Never", "containers": [_container()]}},
+    }
+    if manager:
+        return {"metadata": {"name": _PROBE}, "spec": {**spec, "managedBy": manager}}
+    annotations = {ANNOTATION_MIN: "1", ANNOTATION_MAX: "1"}
+    return {"metadata": {"name": _PROBE, "annotations": annotations}, "spec": spec}
+
+
+def _container() -> dict[str, Any]:
+    return {
+        "name": "main",
+        "image": "edl",
+        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+    }
+
+
+def _pod() -> dict[str, Any]:
+    """A pod as EDL makes its own and the masters of jobs."""
+    security = {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    spec = {"securityContext": security, "restartPolicy": "Never", "containers": [_container()]}
+    return {"metadata": {"name": _PROBE}, "spec": spec}
+
+
+def _job_and_clocks(reader: Reader, now: datetime) -> Iterator[Finding]:
+    job = reader.dry_run(request.JOBS, "default", _job(MANAGER))
+    yield before.managed_by(job)
+    api_s = decode.seconds(job["metadata"].get("creationTimestamp"))
+    yield before.clock(api_s, now.timestamp())
+    leases = reader.all(request.LEASES, "kube-node-lease")
+    renewed = {
+        lease["metadata"]["name"]: decode.seconds(lease.get("spec", {}).get("renewTime"))
+        for lease in leases
+    }
+    yield before.kubelet_clocks(renewed, api_s)
+
+
+def _registrations(reader: Reader) -> list[dict[str, Any]]:
+    return reader.all(request.MUTATINGWEBHOOKS) + reader.all(request.VALIDATINGWEBHOOKS)
+
+
+def _installations(reader: Reader) -> list[str]:
+    deployments = reader.all(request.DEPLOYMENTS, labels=_PART_OF)
+    return before.installations(deployments, _registrations(reader))
+
+
+def _namespaces(reader: Reader, namespaces: tuple[str, ...]) -> Iterator[Finding]:
+    for namespace in (SYSTEM_NAMESPACE, *namespaces):
+        if reader.get(request.NAMESPACES, None, namespace) is None:
+            text = "does not exist yet: what it will admit is not known"
+            yield note(f"namespace {namespace}", text)
+            continue
+        what = "EDL's servers" if namespace == SYSTEM_NAMESPACE else "masters of jobs"
+        yield before.admission(namespace, what, reader.refusal(request.PODS, namespace, _pod()))
+
+
+def _servers(reader: Reader, ask: Ask) -> Iterator[Finding]:
+    versions: dict[str, str] = {}
+    for server in SERVERS:
+        name = f"edl-{server}"
+        pods = reader.all(request.PODS, SYSTEM_NAMESPACE, labels=f"app.kubernetes.io/name={name}")
+        deployment = reader.get(request.DEPLOYMENTS, SYSTEM_NAMESPACE, name)
+        yield after.deployment(name, deployment, pods)
+        for pod in pods:
+            if pod.get("status", {}).get("phase") == "Running":
+                yield from _page(server, pod["metadata"]["name"], ask, versions)
+    if versions:
+        yield after.same_policy(versions)
+
+
+def _page(server: str, pod: str, ask: Ask, versions: dict[str, str]) -> list[Finding]:
+    try:
+        details = ask(pod)
+    except UnreachableError as fault:
+        return [warning(pod, f"not asked: {fault}")]
+    in_force = details.get("policy")
+    if isinstance(in_force, Mapping):
+        versions[pod] = str(in_force.get("version"))
+    try:
+        return after.page(pod, server, details)
+    except (TypeError, ValueError, AttributeError) as fault:
+        return [error(pod, f"its /readyz is of another version of EDL ({fault})")]
+
+
+def _leader(reader: Reader, now: datetime) -> list[Finding]:
+    lease = reader.get(request.LEASES, SYSTEM_NAMESPACE, "edl-reconciler")
+    renewed_s = decode.seconds((lease or {}).get("spec", {}).get("renewTime"))
+    return [after.lease(lease, renewed_s, now.timestamp())]
+
+
+def _certificates(reader: Reader, now: datetime) -> Iterator[Finding]:
+    secret = reader.get(request.SECRETS, SYSTEM_NAMESPACE, "edl-extender-tls")
+    if secret is None:
+        text = "Secret edl-extender-tls is missing: the webhook makes it, and its log says why it does not"
+        yield note("extender's certificate", text)
+    else:
+        for name in ("tls.crt", "ca.crt"):
+            pem = after.pem(secret.get("data", {}).get(name, ""))
+            yield after.certificate(f"extender's {name}", pem, now, _RENEW)
+    for kind in (request.MUTATINGWEBHOOKS, request.VALIDATINGWEBHOOKS):
+        registration = reader.get(kind, None, "edl-webhook")
+        if registration is None:
+            yield error(kind.kind, "edl-webhook is missing: apply deploy/base again")
+        else:
+            hooks = registration.get("webhooks", ())
+            texts = [str(hook.get("clientConfig", {}).get("caBundle", "")) for hook in hooks]
+            yield after.bundles(kind.kind, texts, now)
+
+
+def _cluster(reader: Reader) -> Iterator[Finding]:
+    nodes = tuple(decode.node(obj) for obj in reader.all(request.NODES))
+    pods = tuple(decode.pod(obj) for obj in reader.all(request.PODS))
+    jobs = [job for obj in reader.all(request.JOBS) if (job := decode.job(obj)) is not None]
+    yield ok("cluster", usage_line(ClusterState.of(Snapshot(nodes, pods))))
+    live = [job for job in jobs if not job.finished]
+    active = sum(job.status.active for job in live)
+    yield ok("elastic jobs", f"{len(live)} with {active} trainers")

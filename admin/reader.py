@@ -1,0 +1,98 @@
+"""Reads a cluster for the admin's commands. I/O through `kube.api` alone; creates nothing but dry runs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from admin.before import Right
+from kube import request
+from kube.api import Api
+from kube.errors import KubeError
+from kube.reading import find
+from kube.request import Request, Resource
+
+ACCESS_REVIEWS = Resource(
+    "authorization.k8s.io",
+    "v1",
+    "selfsubjectaccessreviews",
+    "SelfSubjectAccessReview",
+    namespaced=False,
+)
+CLUSTERROLES = Resource(
+    "rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False
+)
+CLUSTERROLEBINDINGS = Resource(
+    "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
+)
+ADMISSIONPOLICIES = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicy",
+    namespaced=False,
+)
+KINDS = (
+    *(request.NAMESPACES, request.PRIORITYCLASSES, CLUSTERROLES, CLUSTERROLEBINDINGS),
+    *(request.MUTATINGWEBHOOKS, request.VALIDATINGWEBHOOKS, ADMISSIONPOLICIES),
+    request.CUSTOMRESOURCEDEFINITIONS,
+    *(request.DEPLOYMENTS, request.SERVICES),
+)
+"""The kinds that an installation of EDL consists of."""
+
+
+class Reader:
+    """An API server, of which parsed objects are read."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    def version(self) -> Mapping[str, Any]:
+        """What the API server says of itself."""
+        return self._send(Request("GET", "/version"))
+
+    def get(self, resource: Resource, namespace: str | None, name: str) -> dict[str, Any] | None:
+        """An object; None where it does not exist."""
+        return find(self._api, request.get(resource, namespace, name))
+
+    def all(
+        self, resource: Resource, namespace: str | None = None, *, labels: str = ""
+    ) -> list[dict[str, Any]]:
+        """All objects of a kind, page by page."""
+        objects: list[dict[str, Any]] = []
+        token = ""
+        while True:
+            page = self._send(
+                request.list_page(resource, namespace, token=token, label_selector=labels)
+            )
+            objects += page["items"]
+            token = page["metadata"].get("continue", "")
+            if not token:
+                return objects
+
+    def dry_run(
+        self, resource: Resource, namespace: str, body: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The object that a creation would store."""
+        return self._send(request.create(resource, namespace, body, dry_run=True))
+
+    def refusal(self, resource: Resource, namespace: str, body: Mapping[str, Any]) -> str:
+        """Why the API server would refuse to create an object; "" where it would not."""
+        try:
+            self.dry_run(resource, namespace, body)
+        except KubeError as error:
+            return str(error)
+        return ""
+
+    def is_allowed(self, right: Right) -> bool:
+        """Whether the caller has a right."""
+        attributes = {"verb": right.verb, "group": right.group, "resource": right.plural}
+        if right.namespace:
+            attributes["namespace"] = right.namespace
+        body = {"spec": {"resourceAttributes": attributes}}
+        answer = self._send(request.create(ACCESS_REVIEWS, None, body))
+        return bool(answer.get("status", {}).get("allowed"))
+
+    def _send(self, api_request: Request) -> dict[str, Any]:
+        answer: dict[str, Any] = orjson.loads(self._api.send(api_request))
+        return answer

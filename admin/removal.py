@@ -1,0 +1,48 @@
+"""Judges what the removal of EDL does, or has left behind. Pure."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from admin.findings import Finding, note, ok, warning
+from policy.names import LABEL_ROLE, MANAGER
+
+
+def jobs(objects: Iterable[Mapping[str, Any]]) -> list[Finding]:
+    """Of all Jobs: what happens to those that EDL manages."""
+    findings = []
+    for job in objects:
+        conditions = job.get("status", {}).get("conditions", ())
+        finished = any(
+            condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True"
+            for condition in conditions
+        )
+        if job.get("spec", {}).get("managedBy") == MANAGER and not finished:
+            name = f"{job['metadata']['namespace']}/{job['metadata']['name']}"
+            active = job.get("status", {}).get("active", 0)
+            text = f"its {active} trainers run on, but nobody replaces or adds any, and it does not end "
+            text += (
+                "by itself: let it end first, or delete it and create it without the annotations"
+            )
+            findings.append(warning(f"job {name}", text))
+    return findings or [ok("jobs", "EDL manages none that runs")]
+
+
+def remains(objects: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Finding]:
+    """Of (plural, object) with EDL's label: what is still there."""
+    findings = []
+    for plural, obj in objects:
+        metadata = obj["metadata"]
+        namespace = f" in {metadata['namespace']}" if metadata.get("namespace") else ""
+        findings.append(note(plural, f"{metadata['name']}{namespace} is there"))
+    return findings or [ok("objects", "none of EDL is left")]
+
+
+def pods(objects: Iterable[Mapping[str, Any]]) -> Finding:
+    """Of all pods: whether any of training is left."""
+    training = [pod for pod in objects if LABEL_ROLE in pod["metadata"].get("labels", {})]
+    if training:
+        names = ", ".join(
+            f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in training[:5]
+        )
+        return note("pods", f"{len(training)} of training run, such as {names}")
+    return ok("pods", "none of training runs")

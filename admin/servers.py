@@ -1,0 +1,84 @@
+"""Asks EDL's servers for /readyz, through `kubectl port-forward`.
+
+That arrives in the pod from 127.0.0.1: it works whatever NetworkPolicies say, and with every way in which
+kubectl authenticates. The API server's proxy of pods comes from outside, and NetworkPolicies stop it.
+"""
+
+import json
+import re
+import select
+import subprocess
+from collections.abc import Mapping, Sequence
+from http.client import HTTPConnection, HTTPException
+from typing import Any
+
+from runtime import clock
+
+_FORWARDING = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d+)")
+_START_S = 15.0
+_ANSWER_S = 5.0
+_MAX_BYTES = 1 << 20
+_PORT = 8080
+
+
+class UnreachableError(Exception):
+    """A server could not be asked; the text is one line."""
+
+
+def readyz(kubectl: Sequence[str], namespace: str, pod: str) -> Mapping[str, Any]:
+    """What a server answers, ready or not.
+
+    Args:
+        kubectl: The command and its flags for the cluster.
+        namespace: Of the pod.
+        pod: Its name.
+
+    Raises:
+        UnreachableError: There is no kubectl, no such pod, or no answer.
+    """
+    command = [*kubectl, "-n", namespace, "port-forward", f"pod/{pod}", f":{_PORT}"]
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the admin's own kubectl
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+    except OSError as error:
+        raise UnreachableError(
+            f"{command[0]} does not run ({error}): name it in --kubectl"
+        ) from error
+    try:
+        return _ask(_local_port(process))
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _local_port(process: "subprocess.Popen[bytes]") -> int:
+    """The port of this machine that kubectl forwards."""
+    assert process.stdout is not None  # noqa: S101 - for mypy
+    until_s = clock.monotonic_s() + _START_S
+    line = b""
+    while select.select([process.stdout], [], [], max(0.0, until_s - clock.monotonic_s()))[0]:
+        line = process.stdout.readline()
+        match = _FORWARDING.search(line)
+        if match:
+            return int(match[1])
+        if not line:
+            break
+    process.kill()
+    _, complaint = process.communicate()
+    text = " ".join(complaint.decode(errors="replace").split())[:300]
+    raise UnreachableError(text or f"kubectl forwarded no port within {_START_S:.0f} s")
+
+
+def _ask(port: int) -> Mapping[str, Any]:
+    connection = HTTPConnection("127.0.0.1", port, timeout=_ANSWER_S)
+    try:
+        connection.request("GET", "/readyz")  # 503 has the same details as 200
+        details = json.loads(connection.getresponse().read(_MAX_BYTES))
+    except (OSError, HTTPException, ValueError) as error:
+        raise UnreachableError(f"no answer from /readyz: {error}") from error
+    finally:
+        connection.close()
+    if not isinstance(details, dict):
+        raise UnreachableError("its answer to /readyz is not that of a server of EDL")
+    return details
