@@ -28,7 +28,7 @@ _ROOT = Path(__file__).parents[1]
 _DESCRIPTION = """Measures on synthetic clusters of 100, 1 000 and 5 000 nodes (ten pods per node, a
 job per five nodes) how long a plan, plans of odd clusters and the extender's responses take; then a master with sixteen
 trainers, the overhead of the SDK, an all-reduce, and synchronous training while members change: its
-pauses, loss curve and speed. Prints the results and writes build/bench/report.json. Takes half an
+pauses, loss curve and speed. Last, calls of webhook and extender beside slow and silent strangers. Prints the results and writes build/bench/report.json. Takes half an
 hour; avoid other load meanwhile."""
 
 
@@ -124,7 +124,8 @@ def _report(output: Path, results: dict[str, Result], console: Console, *, quick
     )
     report.write(output / "report.json", document | {"quick": quick})
     for name, result in results.items():
-        console.print(_growth_table(name, result, sizes))
+        if result.growth:
+            console.print(_growth_table(name, result, sizes))
     console.print(report.criterion_table(criteria, f"criteria, at {sizes[-1]} nodes"))
     console.print(f"report {output / 'report.json'}", soft_wrap=True)
     return _verdict(criteria, console)

@@ -1,12 +1,29 @@
 """All benchmarks by their name on the command line."""
 
-from bench import curves, exchange, extender, master, odd, plan, pserver, rounds, sdk, steps
+from bench import (
+    bounds,
+    crowd,
+    curves,
+    exchange,
+    extender,
+    master,
+    odd,
+    plan,
+    pserver,
+    rounds,
+    rows,
+    sdk,
+    steps,
+    strangers,
+)
 from bench.benchmark import Benchmark
 
 BENCHMARKS: dict[str, Benchmark] = {
     "plan": plan.run,
     "odd": odd.run,
+    "bounds": bounds.run,
     "master": master.run,
+    "crowd": crowd.run,
     "sdk": sdk.run,
     "extender": extender.run,
     "exchange": exchange.run,
@@ -14,4 +31,6 @@ BENCHMARKS: dict[str, Benchmark] = {
     "curves": curves.run,
     "steps": steps.run,
     "pserver": pserver.run,
+    "rows": rows.run,
+    "strangers": strangers.run,
 }

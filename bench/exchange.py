@@ -10,8 +10,9 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -25,6 +26,9 @@ WORLDS = (2, 4, 8)
 SIZES = {"10k": 10_000, "100k": 100_000, "1M": 1_000_000, "10M": 10_000_000}
 SHARES = (4, 2, 1, 0.1)
 """Sums of each size in a turn, per round of the setting."""
+STATE_MEMBERS, STATE_FLOATS = 4, 250_000_000
+OTHERS_MB = 64.0
+"""What members that have the state may need while one gets it."""
 _LEAST = 3
 _TURN_ROUNDS = 20
 """Rounds of the setting per turn."""
@@ -54,7 +58,37 @@ def run(setting: Setting) -> Result:
             for index, size in enumerate(SIZES):
                 times = [time for turn in figures for time in turn[index]]
                 medians[kind][f"{world}_x_{size}"] = median(times)
-    return result(setting, medians)
+    setting.report_progress(f"exchange: {STATE_FLOATS * 4 / 1e9:g} GB to a newcomer")
+    handed = measure_hand_over(STATE_MEMBERS, STATE_FLOATS, turns + 1)
+    measured = result(setting, medians)
+    others_mb = max(memory for _, (memory,) in handed[:-1])
+    criteria = (
+        *measured.criteria,
+        Criterion("hand_over_1_GB_s", median(handed[0][0]) / 1000, "s"),
+        Criterion("hand_over_memory_of_others_mb", others_mb, "MB", OTHERS_MB),
+    )
+    return replace(measured, criteria=criteria, raw=measured.raw | {"hand_over": handed})
+
+
+def measure_hand_over(world: int, size: int, count: int) -> list[Figures]:
+    """Measures how long the last member's state takes.
+
+    Args:
+        world: The number of members.
+        size: The number of floats in the state.
+        count: How often it is handed over.
+
+    Returns:
+        By rank: milliseconds of each time, and by how many MB the peak of memory grew.
+    """
+    numbers = [str(world), str(size), str(count)]
+    return _run_members(
+        [
+            [sys.executable, "-m", _PROGRAM, "hand_over", str(rank), *numbers]
+            for rank in range(world)
+        ],
+        lambda addresses: addresses,
+    )
 
 
 def measure(
@@ -76,19 +110,22 @@ def measure(
         RuntimeError: A member ended without a result.
     """
     arguments = [str(world), json.dumps(list(sizes)), json.dumps(list(counts))]
+    return _run_members(
+        [[python, "-m", _PROGRAM, kind, str(rank), *arguments] for rank in range(world)],
+        lambda addresses: addresses if kind == "ring" else free_ports(1)[0],
+    )[0]
+
+
+def _run_members(commands: list[list[str]], reply: Callable[[Any], Any]) -> list[Figures]:
     with ExitStack() as stack:
-        members = [
-            stack.enter_context(_member([python, "-m", _PROGRAM, kind, str(rank), *arguments]))
-            for rank in range(world)
-        ]
-        addresses = [_receive(member) for member in members]
-        reply = addresses if kind == "ring" else free_ports(1)[0]
+        members = [stack.enter_context(_member(command)) for command in commands]
+        answer = reply([_receive(member) for member in members])
         for member in members:
-            _send(member, reply)
+            _send(member, answer)
         figures: list[Figures] = [_receive(member) for member in members]
         for member in members:
             _send(member, "end")
-    return figures[0]
+    return figures
 
 
 @contextmanager

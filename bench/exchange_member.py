@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -37,16 +38,47 @@ def main(kind: str, rank: int, world: int, sizes: list[int], counts: list[int]) 
     close()
 
 
+def hand_over(rank: int, world: int, size: int, count: int) -> None:
+    """Hands `size` floats over to the last member; writes milliseconds, and the memory it took.
+
+    Peak memory grows by the state at the last member, and by nothing at the others.
+    """
+    buffer = np.ones(size, np.float32) if rank < world - 1 else None
+    ring = _connect(rank, world)
+    before_kb = _peak_kb()
+    times = []
+    for _ in range(count):
+        ring.barrier()
+        begun_s = perf_counter()
+        ring.hand_over(None if buffer is None else [buffer], b"", {world - 1})
+        ring.barrier()
+        times.append((perf_counter() - begun_s) * 1000)
+    _send([times, [(_peak_kb() - before_kb) / 1024]])
+    sys.stdin.readline()
+    ring.close()
+
+
+def _peak_kb() -> int:
+    """The peak of this program's memory; `ru_maxrss` has that of the process that started it, too."""
+    lines = Path("/proc/self/status").read_text("utf-8").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+
+
 def _ring(rank: int, world: int) -> tuple[Sum, Callable[[Any], Any], Callable[[], None]]:
+    ring = _connect(rank, world)
+    return ring.all_reduce, lambda array: array, ring.close
+
+
+def _connect(rank: int, world: int) -> Any:
     from edl.collective import Interrupt, Listener, Ring  # noqa: PLC0415 - not needed for gloo
 
     listener = Listener("127.0.0.1")
     _send(listener.address)
     addresses = [f"{host}:{port}" for host, port in json.loads(sys.stdin.readline())]
-    ring = Ring.connect(
-        listener, addresses[:world], rank, number=1, key=b"bench", interrupt=Interrupt()
+    interrupt = Interrupt()
+    return Ring.connect(
+        listener, addresses[:world], rank, number=1, key=b"bench", interrupt=interrupt
     )
-    return ring.all_reduce, lambda array: array, ring.close
 
 
 def _gloo(rank: int, world: int) -> tuple[Sum, Callable[[Any], Any], Callable[[], None]]:
@@ -73,5 +105,7 @@ def _send(message: Any) -> None:
     print(json.dumps(message), flush=True)  # noqa: T201 - a pipe to the benchmark
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and sys.argv[1] == "hand_over":
+    hand_over(*map(int, sys.argv[2:6]))
+elif __name__ == "__main__":
     main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *map(json.loads, sys.argv[4:6]))

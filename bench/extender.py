@@ -77,7 +77,7 @@ class _ExtenderHarness:
         self._surplus = [p for p in snapshot.pods if p.tier is Tier.SURPLUS and p.node]
         self._server = ReplayApiServer(snapshot)
         self._cache = ClusterCache(self._server, config_map=(SYSTEM_NAMESPACE, POLICY_CONFIGMAP))
-        self._app = _application(self._cache)
+        self._app = application(self._cache)
         self._random = Random(1)  # noqa: S311 - repeatable on purpose
         self._look()
         self.start_ms = self._first_answer_ms()
@@ -164,7 +164,7 @@ class _ExtenderHarness:
         self._look()
 
 
-def _application(cache: ClusterCache) -> Flask:
+def application(cache: ClusterCache) -> Flask:
     """The application of `extender.app.build`, without a server."""
     active = ActivePolicy()
     if cache.config is not None:

@@ -45,7 +45,7 @@ def run(setting: Setting) -> Result:
     """Measures throughput per number of tasks at once, a restart, and the memory of an epoch."""
     seconds = setting.rounds * _SECONDS_A_ROUND
     raw: Json = {}
-    with _directory() as home, _Master(home) as master:
+    with temporary_home() as home, MasterProcess(home) as master:
         for at_once in AT_ONCE:
             setting.report_progress(
                 f"master: {TRAINERS} trainers, {at_once} tasks a call, {seconds:.0f} s"
@@ -75,16 +75,17 @@ def run(setting: Setting) -> Result:
 
 
 @contextmanager
-def _directory() -> Iterator[Path]:
+def temporary_home() -> Iterator[Path]:
+    """A directory for a master's files."""
     with tempfile.TemporaryDirectory(prefix="edl-bench-") as folder:
         yield Path(folder)
 
 
-class _Master:
+class MasterProcess:
     """A master process."""
 
-    def __init__(self, home: Path) -> None:
-        self._home = home
+    def __init__(self, home: Path, heartbeat_s: float = 30.0) -> None:
+        self._home, self._heartbeat_s = home, heartbeat_s
         self.token = secrets.token_hex(16)
         (self.port,) = free_ports(1)
         self._process: subprocess.Popen[bytes]
@@ -105,11 +106,20 @@ class _Master:
         self._start()
         return perf_counter() - begun_s
 
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._process.pid
+
+    @property
+    def _flags(self) -> tuple[str, str]:
+        return "--heartbeat-seconds", str(self._heartbeat_s)
+
     def _start(self) -> None:
         program = [sys.executable, "-m", "master", "--listen", f"127.0.0.1:{self.port}"]
         with (self._home / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*program, "--journal", str(self._home / "journal"), "--heartbeat-seconds", "30"],
+                [*program, "--journal", str(self._home / "journal"), *self._flags],
                 env={**os.environ, "EDL_JOB": "bench", "EDL_TOKEN": self.token},
                 stdout=log,
                 stderr=log,
@@ -124,7 +134,7 @@ class _Trainer:
     """A trainer with one connection."""
 
     name: str
-    master: _Master
+    master: MasterProcess
     place: float
     """The phase, 0 to 1: trainers that call at a fixed rate do not call simultaneously."""
     tasks: int = 0
@@ -182,7 +192,13 @@ def request(method: str, path: str, body: Json, token: str) -> bytes:
 
 
 async def answer_of(reader: asyncio.StreamReader) -> Json:
-    """Reads a response; returns its body.
+    """Reads a response; returns its body. Raises as `raw_answer_of`."""
+    answer: Json = orjson.loads(await raw_answer_of(reader))
+    return answer
+
+
+async def raw_answer_of(reader: asyncio.StreamReader) -> bytes:
+    """Reads a response; returns its body as it came.
 
     Raises:
         RuntimeError: The master refused.
@@ -193,11 +209,12 @@ async def answer_of(reader: asyncio.StreamReader) -> Json:
         raw = await reader.readexactly(length)
     if b" 200 " not in head[:20]:
         raise RuntimeError(f"the master refused: {raw.decode()}")
-    answer: Json = orjson.loads(raw)
-    return answer
+    return raw
 
 
-async def _load(master: _Master, at_once: int, seconds: float, tasks_per_s: float = 0.0) -> Json:
+async def _load(
+    master: MasterProcess, at_once: int, seconds: float, tasks_per_s: float = 0.0
+) -> Json:
     every_s = at_once * TRAINERS / tasks_per_s if tasks_per_s else 0.0
     reader, writer = await asyncio.open_connection("127.0.0.1", master.port)
     shape = {"records": _RECORDS, "task_records": 100, "shuffle_seed": 1, "kind": "training"}

@@ -8,13 +8,13 @@ from kubernetes.client.configuration import Configuration
 
 import extender.app
 import reconciler.app
+from bench import written_page
 from extender.settings import ExtenderSettings
 from kube.client import Client
 from master.metrics import MasterMetrics
 from pserver.metrics import PserverMetrics
 from reconciler.settings import ReconcilerSettings
 from runtime import web
-from runtime.command_line import Parser
 from runtime.metrics import MetricDescription, Metrics
 from runtime.serve import WebService
 from webhook.server import WebhookServer
@@ -25,10 +25,16 @@ _INTRODUCTION = """# Metrics
 
 `make metrics-page` writes this page from the components' registries; do not edit it.
 
-Each process serves its metrics in Prometheus' text format at `GET /metrics`, on the port of its other
-routes, without client certificate or token. Names follow Prometheus' conventions: `edl_<component>_<name>`,
-base units, `_total` for counters and for nothing else. Labels come from closed sets, never from names
-of pods or jobs; `reason` is a code of [reasons.md](reasons.md).
+Each process serves its metrics in Prometheus' text format at `GET /metrics`, without client certificate or
+token: extender, reconciler and webhook on port 8080, which has their probes, the others on their only port. Names follow Prometheus' conventions: `edl_<component>_<name>`,
+base units, `_total` for counters and for nothing else. Labels come from closed sets; `reason` is a code of
+[reasons.md](reasons.md), and `cause` of lost seconds is one of those or `Evicted` (by kube-scheduler's preemption, a drain or a user) or
+`Failed`. Only the figures `edl_reconciler_job_*` have names, of the 50 oldest jobs (`EDL_RECONCILER_NAMED_JOBS`, 0 for none).
+
+Of the two reconcilers the one that leads exports figures of jobs, services and the cluster; the other exports none, or 0, so that
+sums over both are right. A service is any pod that is not training, those of the system included. What it waited for (`cause`):
+`free` nothing, `waited` room that came without EDL, `released` trainers that EDL released for it, `preempted` victims of
+kube-scheduler.
 
 A histogram `x` is exported as the series `x_bucket`, `x_sum` and `x_count`; the client library adds a gauge
 `x_created`, the time from which it counts, as it does for counters that a component increments. Every process
@@ -87,11 +93,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0.
     """
-    parser = Parser(prog="python -m bench.metrics_page", description=__doc__)
-    parser.add_argument("--output", type=Path, default=PAGE, help="the file; default: %(default)s")
-    arguments = parser.parse_args(argv)
-    arguments.output.write_text(page(component_metrics()), "utf-8")
-    return 0
+    return written_page.write(
+        "bench.metrics_page", __doc__, PAGE, lambda: page(component_metrics()), argv
+    )
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from policy.names import (
     LABEL_TRAINER_ID,
     MANAGER,
 )
+from policy.priority_classes import CLASS_OF
 from policy.snapshot import Constraints, Job, Node, Pod, Resources
 
 Object = dict[str, Any]
@@ -49,7 +50,13 @@ def pod(record: Pod) -> Object:
             LABEL_TRAINER_ID: str(record.trainer_id),
         }
         metadata["ownerReferences"] = [
-            {"kind": "Job", "name": record.job, "uid": record.owner_uid, "controller": True}
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "name": record.job,
+                "uid": record.owner_uid,
+                "controller": True,
+            }
         ]
     status: Object = {"phase": str(record.phase)}
     if record.started_s:
@@ -63,6 +70,8 @@ def pod(record: Pod) -> Object:
         "preemptionPolicy": "PreemptLowerPriority" if record.preempts else "Never",
         "nodeName": record.node,
     }
+    if record.tier is not None:
+        spec["priorityClassName"] = CLASS_OF[record.tier]
     return {"metadata": metadata, "spec": spec, "status": status}
 
 

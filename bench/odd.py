@@ -1,7 +1,8 @@
-"""Duration of plans that are harder than usual: trainers of odd amounts, and a DaemonSet's rollout.
+"""Duration of plans that are harder than usual: odd amounts, a DaemonSet's rollout, avoided nodes.
 
 An injected sidecar adds a little to every trainer, and the sums divide by nothing: few nodes have equal
-free amounts, and no filling of a node is without waste. Each cluster is measured beside the usual one.
+free amounts, and no filling of a node is without waste. Where trainers have failed, each job avoids other
+nodes. Each cluster is measured beside the usual one.
 """
 
 from collections.abc import Iterable
@@ -13,25 +14,28 @@ from bench.shapes import SYSTEM, amounts
 from e2e.measure.criteria import Criterion
 from policy import amounts as sums
 from policy.cluster_state import ClusterState
+from policy.names import Role
 from policy.planner import plan
-from policy.snapshot import Constraints, Pod, Requirement, Snapshot
+from policy.snapshot import Constraints, Phase, Pod, Requirement, Snapshot
 
 _REPETITIONS = 3
 _SIDECAR = amounts(0.117, 137.3) | {"pods": 0}
-LIMITS = {"odd_plan_ratio": 3.0}
+LIMITS = {"odd_plan_ratio": 3.0, "avoiding_plan_ratio": 2.0}
 
 
 def run(setting: Setting) -> Result:
     """Measures all sizes; the criterion applies to the largest."""
     rows = []
     for nodes in setting.sizes:
-        setting.report_progress(f"odd, {nodes} nodes: plans with odd trainers, and of a rollout")
+        setting.report_progress(f"odd, {nodes} nodes: odd trainers, a rollout, avoided nodes")
         usual = cluster(nodes)
         empty = _without_trainers(usual)
         clusters = {"empty": empty, "odd": _with_sidecars(empty)}
         clusters |= {"usual": usual, "rollout": _with_rollout(usual)}
+        clusters["avoiding"] = _with_failures(usual)
         rows.append({f"{name}_plan_ms": _plan_ms(hard) for name, hard in clusters.items()})
         rows[-1]["odd_plan_ratio"] = rows[-1]["odd_plan_ms"] / rows[-1]["empty_plan_ms"]
+        rows[-1]["avoiding_plan_ratio"] = rows[-1]["avoiding_plan_ms"] / rows[-1]["usual_plan_ms"]
     criteria = (
         Criterion(name, value, "" if name.endswith("ratio") else "ms", LIMITS.get(name))
         for name, value in rows[-1].items()
@@ -82,3 +86,22 @@ def _rollout(snapshot: Snapshot) -> Iterable[Pod]:
             owner_uid="agent",
             constraints=Constraints((term,), shape.constraints.tolerations),
         )
+
+
+def _with_failures(snapshot: Snapshot) -> Snapshot:
+    """The same cluster, where each job has failed at its start on two nodes of its own."""
+    trainers = {pod.job: pod for pod in snapshot.pods if pod.role is Role.TRAINER and pod.node}
+    names = sorted(node.name for node in snapshot.nodes)
+    failed = [
+        replace(
+            pod,
+            name=f"{job}-failed-{place}",
+            uid=f"{job}-failed-{place}",
+            node=names[(2 * number + place) % len(names)],
+            phase=Phase.FAILED,
+            ended_s=NOW_S - 5.0,
+        )
+        for number, (job, pod) in enumerate(sorted(trainers.items()))
+        for place in range(2)
+    ]
+    return replace(snapshot, pods=(*snapshot.pods, *failed))

@@ -61,6 +61,13 @@ class SimulatedCluster:
         for listener in self._job_watchers:
             listener(job)
 
+    def end(self, job: Job) -> None:
+        """Removes a job that has finished, with its pods."""
+        pods = self.state.trainers(self.state.jobs[job.key])
+        self.state.drop_job(job.key)
+        for pod in pods:
+            self.remove(pod.uid)
+
     def create(self, pod: Pod) -> None:
         """Creates a pod."""
         self._put(replace(pod, created_s=self._stamp()))

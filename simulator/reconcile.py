@@ -37,6 +37,9 @@ class SimulatedReconciler:
         if change.disruption is DisruptionReason.PREEMPTED and change.pod.node:
             cool_down_s = self._policy.stability.cool_down_seconds
             self._history.cool_downs.start(change.pod.node, change.at_s, cool_down_s)
+        waited = change.old is not None and not change.old.node
+        if waited and change.pod.node and change.pod.role is Role.TRAINER:
+            self._history.pace.record(1, change.at_s)
         self._wake()
 
     def _wake_regularly(self) -> None:
@@ -77,6 +80,7 @@ class SimulatedReconciler:
             name=f"{job.name}-trainer-{self._ids}",
             uid=f"{job.uid}-{self._ids:06}",
             requests=job.requests,
+            limits=job.limits,
             priority=priority_class.value,
             preempts=priority_class.preemption_policy != "Never",
             owner_uid=job.uid,

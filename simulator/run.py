@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 from policy.model import Policy
+from policy.snapshot import Phase
 from simulator.clock import Clock
 from simulator.cluster import PodChange, SimulatedCluster
 from simulator.kubelet import SimulatedKubelets
@@ -47,3 +48,15 @@ def _schedule(cluster: SimulatedCluster, timing: Timing, arrival: Arrival) -> No
         cluster.clock.at(at_s + number * timing.write_s, partial(cluster.create, pod))
     if arrival.job is not None:
         cluster.clock.at(at_s + timing.write_s, partial(cluster.submit, arrival.job))
+    if arrival.job is not None and arrival.runs_s:
+        cluster.watch_pods(partial(_end_later, cluster, arrival))
+
+
+def _end_later(cluster: SimulatedCluster, arrival: Arrival, change: PodChange) -> None:
+    """Schedules the end of a job when its first trainer runs."""
+    job, new = arrival.job, change.new
+    if job is None or new is None or new.owner_uid != job.uid or new.phase is not Phase.RUNNING:
+        return
+    running = [pod for pod in cluster.state.trainers(job) if pod.phase is Phase.RUNNING]
+    if running == [new] and (change.old is None or change.old.phase is not Phase.RUNNING):
+        cluster.clock.after(arrival.runs_s, partial(cluster.end, job))

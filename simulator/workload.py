@@ -15,6 +15,8 @@ class Arrival:
     """Pods without a node, created one after another: parameter servers, masters, services."""
     job: Job | None = None
     """A job, whose trainers the reconciler creates."""
+    runs_s: float = 0.0
+    """How long after the start of its first trainer the job ends; 0 for not at all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ ROOMS = (
     "kube",
     "runtime",
     "webhook",
+    "admin",
     "extender",
     "reconciler",
     "master",

@@ -64,9 +64,7 @@ def rooms(root: Path) -> dict[str, Room]:
             ("tests/master",),
             (*_processes("master"), _MASTER_KILL_TEST),
         ),
-        Room(
-            "reconciler", ("reconciler/**/*.py",), ("tests/reconciler",), _processes("reconciler")
-        ),
+        Room("reconciler", ("reconciler/**/*.py",), ("tests/reconciler",)),
         Room(
             "pserver",
             ("pserver/store.py", "pserver/service.py"),
@@ -74,7 +72,7 @@ def rooms(root: Path) -> dict[str, Room]:
             _processes("pserver"),
         ),
         Room("webhook", ("webhook/*.py",), ("tests/webhook",), _processes("webhook")),
-        Room("extender", ("extender/*.py",), ("tests/extender",), _processes("extender")),
+        Room("extender", ("extender/*.py",), ("tests/extender",)),
         Room("kube", ("kube/lease.py", "kube/cache.py", "kube/reflector.py"), ("tests/kube",)),
     )
     return {room.name: room for room in listed}

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from bench import __main__ as command
-from bench import extender, odd, plan, replay_api_server
+from bench import bounds, extender, odd, plan, replay_api_server, rows
 from bench.benchmark import Result, Setting, Times, grown
 from bench.clusters import cluster
 from e2e.measure.criteria import Criterion
@@ -35,10 +35,38 @@ def test_plan_and_extender_report_every_bar_of_the_issue(monkeypatch: pytest.Mon
 
 
 def test_odd_clusters_are_measured_beside_the_usual_one() -> None:
-    """The ratio has a bar: it depends less on the machine than the times do."""
+    """Ratios have bars: each depends less on the machine than the times do."""
     criteria = {criterion.name: criterion for criterion in odd.run(SMALL).criteria}
 
-    assert {name for name, criterion in criteria.items() if criterion.limit} == {"odd_plan_ratio"}
+    limited = {name for name, criterion in criteria.items() if criterion.limit}
+    assert limited == {"odd_plan_ratio", "avoiding_plan_ratio"}
+    assert all(criterion.value for criterion in criteria.values())
+
+
+def test_what_tenants_can_make_hard_is_measured_with_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Minimums that never start, odd shapes, rollouts, and the budgets of many jobs."""
+    for name, value in {
+        "_JOBS": 3,
+        "_NODES": 9,
+        "_WIDE_NODES": 2,
+        "_ROLLOUT_NODES": 5,
+        "_TICKS": 2,
+    }.items():
+        monkeypatch.setattr(bounds, name, value)
+    criteria = {criterion.name: criterion for criterion in bounds.run(SMALL).criteria}
+
+    limits = {name: c.limit for name, c in criteria.items() if c.limit is not None}
+    assert limits == bounds.LIMITS
+    assert all(criterion.value for criterion in criteria.values())
+
+
+def test_a_table_that_doubles_is_measured_with_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No push may wait for the index, nor for the start of a checkpoint."""
+    monkeypatch.setattr(rows, "_ROWS_A_ROUND", 20_000)
+    criteria = {criterion.name: criterion for criterion in rows.run(SMALL).criteria}
+
+    limits = {name: c.limit for name, c in criteria.items() if c.limit is not None}
+    assert limits == rows.LIMITS
     assert all(criterion.value for criterion in criteria.values())
 
 

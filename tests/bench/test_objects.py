@@ -13,7 +13,7 @@ def test_records_survive_the_round_trip() -> None:
     assert [decode.node(objects.node(node)) for node in snapshot.nodes] == list(snapshot.nodes)
     assert [decode.pod(objects.pod(pod)) for pod in snapshot.pods] == list(snapshot.pods)
     jobs = [decode.job(objects.job(job) | {}) for job in snapshot.jobs]
-    assert [job and replace(job, template={}, resource_version="") for job in jobs] == [
+    assert [job and replace(job, template_json=b"{}", resource_version="") for job in jobs] == [
         replace(job, resource_version="") for job in snapshot.jobs
     ]
 

@@ -6,6 +6,7 @@ from bench import sdk
 from bench.benchmark import Setting
 
 
+@pytest.mark.soak  # its master is a process
 @pytest.mark.timeout(180)
 def test_the_sdk_reports_the_issues_bar() -> None:
     """Against a real master in a process of its own."""

@@ -1,0 +1,91 @@
+"""What is in EDL's image: the packages that its servers need, pinned, and nothing else."""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable
+from importlib.metadata import requires
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from bench import sbom
+
+ROOT = Path(__file__).parents[2]
+_PIN = re.compile(r"^([a-z0-9-]+==[^\s\\]+)", re.MULTILINE)
+
+
+def _pins(lock: str) -> set[str]:
+    return set(_PIN.findall((ROOT / lock).read_text()))
+
+
+def _needed(names: Iterable[str]) -> set[str]:
+    """The packages of this platform that these need, themselves included."""
+    needed: set[str] = set()
+    waiting = set(names)
+    while waiting:
+        name = waiting.pop()
+        needed.add(name)
+        for text in requires(name) or ():
+            requirement = Requirement(text)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                waiting |= {canonicalize_name(requirement.name)} - needed
+    return needed
+
+
+def test_the_image_has_what_its_servers_need_and_no_tools() -> None:
+    """It also runs beside users' trainers: no test runner, no compiler, no second JSON schema engine."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    tools = {canonicalize_name(Requirement(t).name) for t in project["dependency-groups"]["dev"]}
+    wanted = {canonicalize_name(Requirement(t).name) for t in project["project"]["dependencies"]}
+    names = {pin.partition("==")[0] for pin in _pins("deploy/runtime.lock")}
+
+    assert _needed(wanted) <= names
+    assert not names & tools
+    assert len(names) < 50
+
+
+def test_the_image_has_the_versions_that_were_tested() -> None:
+    """Each package as in the lock file of the tests, with hashes of every one."""
+    for lock in ("deploy/runtime.lock", "deploy/build.lock"):
+        text = (ROOT / lock).read_text()
+
+        assert _pins(lock) <= _pins("requirements.lock")
+        assert all("--hash=sha256:" in block for block in re.split(r"\n(?=[a-z])", text))
+
+
+def test_the_image_is_built_of_its_folders_alone() -> None:
+    """`COPY . .` takes what .dockerignore lets through: each package, and no key that lies around."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    find = project["tool"]["setuptools"]["packages"]["find"]["include"]
+    packages = {name for name in find if "." not in name}
+    lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] != "#"]
+    folders = {line[1:] for line in lines if line.startswith("!") and "." not in line} - {"LICENSE"}
+
+    assert lines[0] == "*"
+    assert folders == packages
+
+
+def test_the_bill_of_materials_lists_every_pin(tmp_path: Path) -> None:
+    """With the hashes that pip accepts, and on which platforms where that is limited."""
+    file = tmp_path / "build" / "sbom.json"
+    assert sbom.main([str(file)]) == 0
+    document = json.loads(file.read_text())
+    image, *packages = document["packages"]
+    named = {f"{package['name']}=={package['versionInfo']}" for package in packages}
+    contained = {
+        relation["relatedSpdxElement"]
+        for relation in document["relationships"]
+        if relation["relationshipType"] == "CONTAINS"
+    }
+
+    assert (document["spdxVersion"], image["name"]) == ("SPDX-2.3", "edl")
+    assert named == _pins("deploy/runtime.lock")
+    assert all(package["checksums"] for package in packages)
+    assert contained == {package["SPDXID"] for package in packages}
+    assert all(re.fullmatch(r"SPDXRef-[A-Za-z0-9.-]+", name) for name in contained)
+    (cffi,) = (package for package in packages if package["name"] == "cffi")
+    assert cffi["comment"] == "only where platform_python_implementation != 'PyPy'"
+    (purl,) = cffi["externalRefs"]
+    assert purl["referenceLocator"] == f"pkg:pypi/cffi@{cffi['versionInfo']}"
