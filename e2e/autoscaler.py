@@ -26,19 +26,12 @@ from e2e.environment import Environment
 from e2e.waiting import until
 from kube import request
 from kube.errors import KubeError
-from kube.request import Resource
+from kube.request import CUSTOMRESOURCEDEFINITIONS, Resource
 
 NODECLAIMS = Resource("karpenter.sh", "v1", "nodeclaims", "NodeClaim", namespaced=False)
 _NODEPOOLS = Resource("karpenter.sh", "v1", "nodepools", "NodePool", namespaced=False)
 _NODECLASSES = Resource(
     "karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", "KWOKNodeClass", namespaced=False
-)
-_CRDS = Resource(
-    "apiextensions.k8s.io",
-    "v1",
-    "customresourcedefinitions",
-    "CustomResourceDefinition",
-    namespaced=False,
 )
 _CRDS_S, _STOP_S = 30.0, 5.0
 _CAPACITY_TYPE, _ON_DEMAND = "karpenter.sh/capacity-type", "on-demand"
@@ -75,7 +68,7 @@ def karpenter(environment: Environment, directory: Path, cpu: int) -> Iterator[A
         [str(binaries.path("karpenter-crds"))], capture_output=True, text=True, check=True
     )
     for document in yaml.safe_load_all(documents.stdout):
-        environment.send(request.create(_CRDS, None, document))
+        environment.send(request.create(CUSTOMRESOURCEDEFINITIONS, None, document))
     instance_types = directory / "instance-types.json"
     instance_types.write_text(json.dumps([_instance_type(cpu)]))
     metrics, health = free_ports(2)

@@ -1,8 +1,9 @@
 """EDL's control plane: its three servers as processes beside a local cluster.
 
-Each has its own identity, with exactly the rights that `deploy/base` grants its service account. In a
+Each has its own identity, with exactly the rights that `deploy/` grants its service account. In a
 cluster, kube-scheduler and API server call them through Services; here they call them by address,
-which changes two files of `deploy/base` in those places only.
+which changes the files of `deploy/` in those places only. Where training has a kube-scheduler of its
+own, that runs beside them.
 
     control_plane = EdlControlPlane(directory)
     with (
@@ -13,25 +14,28 @@ which changes two files of `deploy/base` in those places only.
         control_plane.start("webhook")
 """
 
-import base64
 import contextlib
 import dataclasses
 import shutil
 import ssl
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import orjson
-import yaml
 from edl.local.ports import free_ports
 
+from e2e import scheduling
+from e2e.cluster import identity
+from e2e.cluster.components import SCHEDULER
 from e2e.cluster.process import Process
+from e2e.scheduling import OWN_SCHEDULER, SchedulingMode
 from extender import certificates
 from kube import request
 from kube.api import Api
@@ -39,13 +43,12 @@ from kube.client import Client
 from kube.config import load
 from kube.errors import KubeError
 from kube.request import Resource
-from policy.names import LABEL_JOB, LABEL_ROLE, SYSTEM_NAMESPACE
-from runtime import clock
+from policy.names import LABEL_JOB, LABEL_ROLE, POLICY_CONFIGMAP, SYSTEM_NAMESPACE
+from runtime import clock, extender_tls
 from webhook.registration import by_url
 
 EDL_COMPONENTS = ("webhook", "extender", "reconciler")
 _ROOT = Path(__file__).parents[1]
-_BASE = _ROOT / "deploy" / "base"
 _READY_S = 30.0
 _STOP_S = 8.0
 _POLL_S = 0.1
@@ -53,18 +56,23 @@ _PROBE_S = 2.0
 _MASTER_IMAGE = "registry.invalid/edl"
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 _RBAC = "rbac.authorization.k8s.io"
+_ADMISSION = "admissionregistration.k8s.io"
+_POLICIES, _BINDINGS = "validatingadmissionpolicies", "validatingadmissionpolicybindings"
 RESOURCES = {
     resource.kind: resource
     for resource in (
         *request.RESOURCES,
         SERVICE_ACCOUNTS,
+        Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"),
         Resource(_RBAC, "v1", "roles", "Role"),
         Resource(_RBAC, "v1", "rolebindings", "RoleBinding"),
         Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False),
         Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
+        Resource(_ADMISSION, "v1", _POLICIES, "ValidatingAdmissionPolicy", namespaced=False),
+        Resource(_ADMISSION, "v1", _BINDINGS, "ValidatingAdmissionPolicyBinding", namespaced=False),
     )
 }
-"""The kinds of `deploy/base`, by name."""
+"""The kinds of `deploy/`, by name."""
 _ELSEWHERE = frozenset({"Deployment", "Service", "PodDisruptionBudget"})
 """Kinds that run the components in a real cluster; here they are processes."""
 
@@ -74,7 +82,11 @@ class ControlPlaneError(Exception):
 
 
 class ClusterAccess(Protocol):
-    """What EDL needs of a local cluster: kubeconfigs."""
+    """What EDL needs of a local cluster: kubeconfigs, and the program of a second scheduler."""
+
+    @property
+    def scheduler_program(self) -> Path:
+        """The kube-scheduler that fits the cluster."""
 
     @property
     def admin(self) -> Path:
@@ -88,47 +100,41 @@ class EdlControlPlane:
     """The EDL components of one cluster; nothing runs before `installed_in`."""
 
     def __init__(
-        self, directory: Path, master_image: str = _MASTER_IMAGE, *, registered: bool = True
+        self,
+        directory: Path,
+        master_image: str = _MASTER_IMAGE,
+        mode: SchedulingMode = SchedulingMode.EXTENDER,
     ) -> None:
         """Chooses addresses and makes the extender's certificates: configurations name both.
 
         Args:
             directory: Logs and certificates go to its `edl/`, which is emptied first.
             master_image: Image of the jobs' masters; simulated nodes run nothing.
-            registered: Whether kube-scheduler's configuration gets the extender's entries.
+            mode: How training pods are scheduled.
         """
         self._master_image = master_image
-        self.registered = registered
+        self.mode = mode
+        is_own = mode is SchedulingMode.OWN_SCHEDULER
+        self.components = (*EDL_COMPONENTS, *((OWN_SCHEDULER,) if is_own else ()))
+        """Everything that runs: `EDL_COMPONENTS`, and training's own scheduler where it has one."""
         self._directory = directory / "edl"
         shutil.rmtree(self._directory, ignore_errors=True)
         self._directory.mkdir(parents=True)
-        self._ports = dict(zip(EDL_COMPONENTS, free_ports(len(EDL_COMPONENTS)), strict=True))
+        count = len(self.components)
+        ports = free_ports(2 * count)
+        self._ports = dict(zip(self.components, ports[:count], strict=True))
+        self._probe_ports = dict(zip(self.components, ports[count:], strict=True))
+        self._own_program = Path(SCHEDULER)
         self._processes: dict[str, Process] = {}
         self._kubeconfigs: dict[str, Path] = {}
-        certificate_files = certificates.files(SYSTEM_NAMESPACE, (), clock.now())
+        certificate_files = extender_tls.files(SYSTEM_NAMESPACE, (), clock.now())
         self._tls = self._directory / "extender-tls"
         certificates.write(self._tls, certificate_files)
 
     @property
     def scheduler(self) -> dict[str, Any]:
-        """kube-scheduler's configuration of `deploy/base`, with the extender's address here.
-
-        The defaults where the extender is not registered.
-        Without leader election: `e2e.cluster` runs one scheduler.
-        """
-        if not self.registered:
-            return {}
-        (configuration,) = _documents(_BASE / "scheduler-config.yaml")
-        del configuration["leaderElection"]
-        files = {"caData": "ca.crt", "certData": "client.crt", "keyData": "client.key"}
-        tls = {
-            field: base64.b64encode((self._tls / name).read_bytes()).decode()
-            for field, name in files.items()
-        }
-        for entry in configuration["extenders"]:
-            entry["urlPrefix"] = self.url("extender")
-            entry["tlsConfig"] = tls
-        return configuration
+        """The configuration of the cluster's own scheduler; {} for the defaults."""
+        return scheduling.cluster_scheduler(self.mode, self.url("extender"), self._tls)
 
     @property
     def pids(self) -> dict[str, int]:
@@ -139,6 +145,12 @@ class EdlControlPlane:
         """A component's URL."""
         scheme = "http" if name == "reconciler" else "https"
         return f"{scheme}://127.0.0.1:{self._ports[name]}"
+
+    def probe_url(self, name: str) -> str:
+        """The URL of a component's probes; of EDL's own, also of metrics and decisions."""
+        if name == OWN_SCHEDULER:
+            return self.url(name)
+        return f"http://127.0.0.1:{self._probe_ports[name]}"
 
     def log(self, name: str) -> Path:
         """A component's log file; restarts append to it."""
@@ -151,17 +163,19 @@ class EdlControlPlane:
         Raises:
             ControlPlaneError: a component did not get ready.
         """
-        for name in EDL_COMPONENTS:
+        self._own_program = cluster.scheduler_program
+        for name in self.components:
+            account = name if name == OWN_SCHEDULER else f"edl-{name}"
             self._kubeconfigs[name] = cluster.kubeconfig(
-                f"system:serviceaccount:{SYSTEM_NAMESPACE}:edl-{name}",
+                f"system:serviceaccount:{SYSTEM_NAMESPACE}:{account}",
                 ("system:serviceaccounts", f"system:serviceaccounts:{SYSTEM_NAMESPACE}"),
             )
         api = Client(load(cluster.admin), user_agent="edl-e2e")
         try:
             self._install(api)
-            for name in EDL_COMPONENTS:
+            for name in self.components:
                 self.start(name)
-            for name in EDL_COMPONENTS:
+            for name in self.components:
                 self.wait_ready(name)
             self._wait_admission(api)
             yield self
@@ -171,13 +185,7 @@ class EdlControlPlane:
 
     def start(self, name: str) -> None:
         """Starts one component; call `wait_ready` to wait until it serves."""
-        words = [
-            *(sys.executable, "-m", name),
-            *("--kubeconfig", str(self._kubeconfigs[name])),
-            *("--listen", f"127.0.0.1:{self._ports[name]}"),
-            *("--drain-seconds", "0", "--log-format", "json"),
-            *self._own_flags(name),
-        ]
+        words = self._scheduler_words() if name == OWN_SCHEDULER else self._server_words(name)
         self._processes[name] = Process(name, words, self.log(name), cwd=_ROOT)
 
     def kill(self, name: str) -> None:
@@ -211,6 +219,28 @@ class EdlControlPlane:
                 )
             time.sleep(_POLL_S)
 
+    def _server_words(self, name: str) -> list[str]:
+        return [
+            *(sys.executable, "-m", name),
+            *("--kubeconfig", str(self._kubeconfigs[name])),
+            *("--listen", f"127.0.0.1:{self._ports[name]}"),
+            *("--probe-listen", f"127.0.0.1:{self._probe_ports[name]}"),
+            *("--drain-seconds", "0", "--log-format", "json"),
+            *self._own_flags(name),
+        ]
+
+    def _scheduler_words(self) -> list[str]:
+        """The command of training's own kube-scheduler; writes its configuration."""
+        kubeconfig, path = self._kubeconfigs[OWN_SCHEDULER], self._directory / "own-scheduler.json"
+        configuration = scheduling.own_scheduler(kubeconfig, self.url("extender"), self._tls)
+        identity.write_secret(path, orjson.dumps(configuration))
+        return [
+            str(self._own_program),
+            f"--config={path}",
+            *scheduling.own_flags(),
+            *("--bind-address=127.0.0.1", f"--secure-port={self._ports[OWN_SCHEDULER]}"),
+        ]
+
     def _own_flags(self, name: str) -> tuple[str, ...]:
         if name == "webhook":
             place = self._directory / "webhook-certificate"
@@ -227,14 +257,18 @@ class EdlControlPlane:
         return ()
 
     def _install(self, api: Api) -> None:
-        """Creates everything of `deploy/base` but the components' own workloads."""
+        """Creates everything of `deploy/` but the components' own workloads."""
         documents = [
             document
-            for path in sorted(_BASE.glob("*.yaml"), key=lambda path: path.name != "namespace.yaml")
-            for document in _documents(path)
+            for document in scheduling.manifests(self.mode)
             if document["kind"] in RESOURCES and document["kind"] not in _ELSEWHERE
         ]
         for document in documents:
+            if (
+                document["metadata"]["name"] == POLICY_CONFIGMAP
+                and self.mode is SchedulingMode.OWN_SCHEDULER
+            ):
+                document = scheduling.with_own_scheduler(document)  # noqa: PLW2901 - the same, set up
             if document["kind"].endswith("WebhookConfiguration"):
                 document = by_url(document, self.url("webhook"))  # noqa: PLW2901 - the same, readdressed
             resource = RESOURCES[document["kind"]]
@@ -242,9 +276,9 @@ class EdlControlPlane:
 
     def _ready(self, name: str) -> bool:
         """Probes like a kubelet: without certificate check, by status code only."""
-        host = f"127.0.0.1:{self._ports[name]}"
+        host = urlsplit(self.probe_url(name)).netloc
         connection: HTTPConnection = HTTPConnection(host, timeout=_PROBE_S)
-        if self.url(name).startswith("https"):
+        if name == OWN_SCHEDULER:
             context = ssl.create_default_context()
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -282,8 +316,3 @@ class EdlControlPlane:
 
     def _last_words(self, name: str) -> str:
         return f"{self._processes[name].last_lines()} (its log: {self.log(name)})"
-
-
-def _documents(path: Path) -> list[dict[str, Any]]:
-    documents = yaml.safe_load_all(path.read_text(encoding="utf-8"))
-    return [dict(document) for document in documents if isinstance(document, Mapping)]

@@ -10,11 +10,10 @@ service of 3 CPU.
 """
 
 import contextlib
-import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from http.client import HTTPConnection, HTTPSConnection
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,6 +25,7 @@ from e2e.cluster.components import SchedulerOptions
 from e2e.cluster.local import Cluster, running
 from e2e.cluster.nodes import node
 from e2e.control_plane import EDL_COMPONENTS, SERVICE_ACCOUNTS, EdlControlPlane
+from e2e.scheduling import SchedulingMode
 from e2e.waiting import until
 from e2e.workload import QUICK, SERVICES
 from kube import decode, request
@@ -114,7 +114,9 @@ class Environment:
     def restore(self) -> None:
         """Restarts components that a test has killed and not restarted."""
         dead = [
-            component for component in EDL_COMPONENTS if component not in self.control_plane.pids
+            component
+            for component in self.control_plane.components
+            if component not in self.control_plane.pids
         ]
         for component in dead:
             self.control_plane.start(component)
@@ -149,20 +151,22 @@ def edl_environment(
 
 
 @contextmanager
-def running_environment(directory: Path, *, registered: bool = True) -> Iterator[Environment]:
+def running_environment(
+    directory: Path, mode: SchedulingMode = SchedulingMode.EXTENDER
+) -> Iterator[Environment]:
     """Starts `NODE_COUNT` played nodes with EDL; checks that no process is left at the end.
 
     Args:
         directory: Gets the cluster's files.
-        registered: Whether kube-scheduler's configuration has the extender's entries.
+        mode: How training pods are scheduled.
     """
-    control_plane = EdlControlPlane(directory, registered=registered)
+    control_plane = EdlControlPlane(directory, mode=mode)
     with edl_environment(directory, control_plane) as environment:
         environment.send(request.create(request.PRIORITYCLASSES, None, workload.service_class()))
         for number in range(NODE_COUNT):
             environment.send(request.create(NODES, None, node(f"node-{number:03}")))
         until("nodes ready", lambda: _ready_nodes(environment), lambda n: n == NODE_COUNT, _START_S)
-        expected = "registered" if registered else "missing"
+        expected = "missing" if mode is SchedulingMode.WITHOUT_EXTENDER else "registered"
         until(
             "EDL knows its scheduler",
             lambda: _registration(environment),
@@ -366,18 +370,15 @@ def isolated_namespace(environment: Environment, name: str) -> Iterator[Isolated
 
 
 def readiness(url: str) -> dict[str, Any]:
-    """A component's answer at /readyz; like the kubelet, this does not verify its certificate.
+    """A component's answer at /readyz, as a kubelet asks for it.
+
+    Args:
+        url: Of its probes.
 
     Raises:
         OSError: nothing listens there.
     """
-    parts = urlsplit(url)
-    connection: HTTPConnection = HTTPConnection(parts.netloc, timeout=_PROBE_S)
-    if parts.scheme == "https":
-        context = ssl.create_default_context()
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        connection = HTTPSConnection(parts.netloc, timeout=_PROBE_S, context=context)
+    connection = HTTPConnection(urlsplit(url).netloc, timeout=_PROBE_S)
     with contextlib.closing(connection):
         connection.request("GET", "/readyz")
         answer: dict[str, Any] = orjson.loads(connection.getresponse().read())

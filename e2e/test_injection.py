@@ -38,7 +38,7 @@ OBJECTS = (CONFIGMAPS, SECRETS, ROLES, ROLEBINDINGS, SERVICES)
 REVIEWS = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
 )
-NAME = "mnist-master"
+NAME = "mnist-edl-master"
 
 
 def _object(namespace: IsolatedNamespace, kind: Resource, name: str = NAME) -> Any:

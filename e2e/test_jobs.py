@@ -1,9 +1,6 @@
 """What users and admins do to elastic Jobs, on a real control plane with EDL beside it."""
 
 import contextlib
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +13,7 @@ from urllib.parse import urlsplit
 import orjson
 import pytest
 
+from e2e import commands
 from e2e.cluster.nodes import node
 from e2e.control_plane import EDL_COMPONENTS
 from e2e.environment import SLOTS, Environment, IsolatedNamespace, readiness
@@ -40,11 +38,8 @@ MODEL = Path(__file__).parents[1] / "examples/models/digits_numpy.py"
 
 def kubectl(namespace: IsolatedNamespace, *words: str) -> str:
     """What the cluster's own kubectl prints."""
-    cluster = namespace.environment.cluster
-    command = [str(cluster.kubectl), f"--kubeconfig={cluster.admin}", "-n", namespace.name, *words]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=KUBECTL_S + 5, check=False
-    )
+    cluster, where = namespace.environment.cluster, ("-n", namespace.name)
+    done = commands.kubectl(cluster, *where, *words, timeout_s=KUBECTL_S + 5)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -180,20 +175,12 @@ def test_success_is_complete(namespace: IsolatedNamespace) -> None:
     assert not job.accounting.open
 
 
-def submit_model(namespace: IsolatedNamespace) -> "subprocess.CompletedProcess[str]":
+def submit_model(namespace: IsolatedNamespace) -> commands.Done:
     """`edl submit --apply` with the cluster's own kubectl, as a user calls it."""
-    cluster = namespace.environment.cluster
     words = ["--name", "digits", "--image", "my/paddle", "--min", "2", "--max", "3", "--apply"]
     words += ["--data", "/data/train.npz", "--namespace", namespace.name]
-    path = f"{cluster.kubectl.parent}:{os.environ['PATH']}"
-    return subprocess.run(
-        [sys.executable, "-m", "edl", "submit", str(MODEL), *words],
-        env={**os.environ, "PATH": path, "KUBECONFIG": str(cluster.admin)},
-        capture_output=True,
-        text=True,
-        timeout=2 * KUBECTL_S,
-        check=False,
-    )
+    cluster = namespace.environment.cluster
+    return commands.edl(cluster, namespace.name, "submit", str(MODEL), *words)
 
 
 def test_a_model_file_becomes_a_job(namespace: IsolatedNamespace) -> None:
@@ -366,7 +353,7 @@ def large_node(namespace: IsolatedNamespace) -> Iterator[None]:
 
 def decisions(namespace: IsolatedNamespace, component: str, query: str) -> list[dict[str, Any]]:
     """What a component has recorded about a job or pod, asked from its own host."""
-    parts = urlsplit(namespace.environment.control_plane.url(component))
+    parts = urlsplit(namespace.environment.control_plane.probe_url(component))
     with contextlib.closing(HTTPConnection(parts.netloc, timeout=5.0)) as connection:
         connection.request("GET", f"/decisions?{query}")
         answer = connection.getresponse()
@@ -430,7 +417,7 @@ def test_bad_policy_never_rules(namespace: IsolatedNamespace, policy: str) -> No
     assert trainers_before == 4
     assert all("quotes: unknown field" in text for text in errors.values())
     assert {
-        str(readiness(namespace.environment.control_plane.url(component))["policy"]["error"])
+        str(readiness(namespace.environment.control_plane.probe_url(component))["policy"]["error"])
         for component in EDL_COMPONENTS
     } == {""}
 
@@ -448,7 +435,7 @@ def until_error(environment: Environment, component: str) -> str:
     """What a component reports about the policy in the cluster, once it has seen it."""
     return until(
         f"{component} names the bad policy",
-        lambda: str(readiness(environment.control_plane.url(component))["policy"]["error"]),
+        lambda: str(readiness(environment.control_plane.probe_url(component))["policy"]["error"]),
         bool,
         5,
     )

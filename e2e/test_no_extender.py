@@ -11,6 +11,7 @@ from e2e.environment import (
     IsolatedNamespace,
     running_environment,
 )
+from e2e.scheduling import SchedulingMode
 from e2e.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -23,7 +24,7 @@ _BURST_S = 20.0
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     """A cluster whose scheduler knows nothing of EDL."""
     directory = tmp_path_factory.mktemp("no-extender")
-    with running_environment(directory, registered=False) as cluster_environment:
+    with running_environment(directory, SchedulingMode.WITHOUT_EXTENDER) as cluster_environment:
         yield cluster_environment
 
 

@@ -170,7 +170,7 @@ def test_servers_end_with_the_job(namespace: IsolatedNamespace) -> None:
     _start(namespace)
     body = {"data": {"outcome": "done"}}
     namespace.environment.send(
-        request.merge_patch(CONFIGMAPS, namespace.name, "mnist-master", body)
+        request.merge_patch(CONFIGMAPS, namespace.name, "mnist-edl-master", body)
     )
     counts: list[tuple[int, int]] = []
 

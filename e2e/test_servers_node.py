@@ -132,7 +132,7 @@ class Training(IsolatedNamespace):
 
     def status(self, number: int) -> dict[str, Any]:
         """What a server says, asked at its pod's address; empty if it does not answer."""
-        secret = self.environment.send(request.get(SECRETS, self.name, f"{JOB}-master"))
+        secret = self.environment.send(request.get(SECRETS, self.name, f"{JOB}-edl-master"))
         token = base64.b64decode(secret["data"]["token"]).decode()
         place = self.pod(number).get("status", {}).get("podIP", "")
         try:

@@ -136,7 +136,7 @@ def test_services_take_two_of_four_trainers_and_give_them_back(
     ]
     stops = [trace.stop_s for trace in released]
     config_map = namespace.environment.send(
-        request.get(CONFIGMAPS, namespace.name, "digits-master")
+        request.get(CONFIGMAPS, namespace.name, "digits-edl-master")
     )
     snapshot = unpack(config_map["data"][SNAPSHOT])
     done = snapshot["datasets"]["digits"]["totals"]

@@ -1,7 +1,9 @@
 """The webhook as a process, called by a real API server, with the rights it is deployed with."""
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -20,7 +22,7 @@ from e2e.environment import has_account
 from e2e.waiting import until_true
 from kube import config, request
 from kube.client import Client
-from kube.errors import Invalid, NotFound
+from kube.errors import Forbidden, Invalid, NotFound
 from kube.request import (
     CONFIGMAPS,
     JOBS,
@@ -29,20 +31,21 @@ from kube.request import (
     PODS,
     PRIORITYCLASSES,
     REPLICASETS,
-    SECRETS,
 )
 from policy.names import POLICY_CONFIGMAP, SCHEDULING_CONFIGMAP, SYSTEM_NAMESPACE
 from policy.priority_classes import EDL_CLASSES
 from policy.scheduling import Registration, SchedulerCheck
-from runtime import clock
-from webhook import certificates
+from runtime import certs, clock
 from webhook.registration import by_url
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
+CLIENT_CA = "api-server-ca.pem"
+"""Issues the certificate that the API server shows to webhooks."""
 ROOT = Path(__file__).parents[1]
 BASE = ROOT / "deploy" / "base"
 IDENTITY = "system:serviceaccount:edl-system:edl-webhook"
+RECONCILER = "system:serviceaccount:edl-system:edl-reconciler"
 BOUNDS = {"edl.training/min-trainers": "2", "edl.training/max-trainers": "60"}
 TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"app": "x"}},
@@ -59,24 +62,16 @@ class World:
     directory: Path
     process: Process | None = None
     address: str = ""
+    probes: str = ""
 
     def send(self, api_request: request.Request) -> Any:
         """The answer, decoded."""
         return orjson.loads(self.api.send(api_request))
 
     def get(self, path: str) -> urllib3.BaseHTTPResponse:
-        """What the webhook itself answers."""
-        with urllib3.PoolManager(ca_certs=str(self._ca()), timeout=5.0) as pool:
-            return pool.request("GET", f"https://{self.address}{path}", retries=False)
-
-    def _ca(self) -> Path:
-        """A file with the CA that it publishes."""
-        secret = self.send(request.get(SECRETS, SYSTEM_NAMESPACE, certificates.SECRET))
-        store = certificates.read(secret)
-        assert store is not None
-        file = self.directory / "ca.pem"
-        file.write_bytes(certificates.bundle(store))
-        return file
+        """What the webhook itself answers on the port of its probes."""
+        with urllib3.PoolManager(timeout=5.0) as pool:
+            return pool.request("GET", f"http://{self.probes}{path}", retries=False)
 
     def ready(self) -> bool:
         """Whether it says so."""
@@ -113,6 +108,8 @@ class World:
             [
                 *(sys.executable, "-m", "webhook"),
                 f"--listen={self.address or '127.0.0.1:0'}",
+                "--probe-listen=127.0.0.1:0",
+                f"--client-ca={self.directory / CLIENT_CA}",
                 f"--announce-file={announce}",
                 f"--kubeconfig={self.cluster.kubeconfig(IDENTITY)}",
                 f"--certificate-dir={self.directory / 'certificate'}",
@@ -122,14 +119,15 @@ class World:
             cwd=ROOT,
         )
         until_true(announce.exists)
-        self.address = announce.read_text().strip()
+        self.address, self.probes = announce.read_text().split()
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """One cluster and one webhook for all tests; each uses names of its own."""
     directory = tmp_path_factory.mktemp("webhook")
-    with running(directory / "cluster") as cluster:
+    flags = (f"--admission-control-config-file={_client_certificate(directory)}",)
+    with running(directory / "cluster", apiserver_args=flags) as cluster:
         api = Client(config.load(cluster.admin))
         for name in (SYSTEM_NAMESPACE, "training", "vision"):
             api.send(request.create(NAMESPACES, None, {"metadata": {"name": name}}))
@@ -158,6 +156,35 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             api.close()
 
 
+def _client_certificate(directory: Path) -> Path:
+    """Makes a certificate for the API server; returns its configuration, as docs/install.md has it."""
+    ca = certs.new_ca("api-server-to-webhooks", clock.now())
+    leaf = certs.issue(ca, "api-server", clock.now())
+    (directory / CLIENT_CA).write_bytes(ca.cert)
+    pem = directory / "api-server.pem"
+    pem.write_bytes(leaf.cert + leaf.key)
+    user = {"client-certificate": str(pem), "client-key": str(pem)}
+    kubeconfig = directory / "webhooks-kubeconfig.yaml"
+    document = {"apiVersion": "v1", "kind": "Config", "users": [{"name": "*", "user": user}]}
+    kubeconfig.write_text(yaml.safe_dump(document))
+    plugin = {
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "WebhookAdmissionConfiguration",
+        "kubeConfigFile": str(kubeconfig),
+    }
+    configuration = directory / "admission.yaml"
+    document = {
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "AdmissionConfiguration",
+        "plugins": [
+            {"name": name, "configuration": plugin}
+            for name in ("MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
+        ],
+    }
+    configuration.write_text(yaml.safe_dump(document))
+    return configuration
+
+
 def _install(
     api: Client, file: Path, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]
 ) -> None:
@@ -178,6 +205,15 @@ def _called(world: World) -> bool:
     except Invalid:
         return "priorityClassName" in pod["spec"]
     return False
+
+
+def _is_allowed(client: Client) -> bool:
+    """Whether the API server knows its rights by now."""
+    try:
+        client.send(_dry(_pod("probe", {"app": "x"})))
+    except Forbidden:
+        return False
+    return True
 
 
 def _dry(api_request: request.Request) -> request.Request:
@@ -207,8 +243,27 @@ def test_ready_with_the_rights_of_its_role(world: World) -> None:
     until_true(lambda: all(world.get("/readyz").json()["synced"].values()))
     details = world.get("/readyz").json()
 
-    assert details["synced"].keys() == {"configmaps", "priorityclasses", "scheduling"}
+    assert details["synced"].keys() == {
+        "configmaps",
+        "priorityclasses",
+        "scheduling",
+        "deployments",
+    }
     assert details["certificate"]["error"] == ""
+
+
+def test_only_the_api_server_may_ask_for_a_review(world: World) -> None:
+    """With a client CA, others fail in the handshake; its own reviews come with its certificate."""
+    before = world.reviews("mutate")
+    with (
+        urllib3.PoolManager(cert_reqs="CERT_NONE", timeout=5.0) as stranger,
+        warnings.catch_warnings(action="ignore"),
+        pytest.raises(urllib3.exceptions.HTTPError),
+    ):
+        stranger.request("POST", f"https://{world.address}/mutate", json={}, retries=False)
+    world.send(_dry(_pod("asked", {"edl.training/job": "asked"})))
+
+    assert world.reviews("mutate") == before + 1
 
 
 def test_priority_triple_is_accepted(world: World) -> None:
@@ -268,6 +323,25 @@ def test_pods_of_a_replicaset_are_support(world: World) -> None:
 
     assert {spec["priorityClassName"] for spec in specs} == {"edl-support"}
     assert {spec["priority"] for spec in specs} == {-5}
+
+
+def test_complete_trainers_of_the_reconciler_are_not_sent(world: World) -> None:
+    """Each would cost a call that changes nothing; what may be incomplete is sent, whoever made it."""
+    _install(world.api, BASE / "reconciler-rbac.yaml", lambda document: document)
+    identity = config.load(world.cluster.kubeconfig(RECONCILER))
+    labels = {"edl.training/job": "resnet", "edl.training/role": "trainer"}
+    trainer = _pod("sent", labels, priorityClassName="edl-surplus")
+    classless = _pod("classless", labels)
+    host = _pod("host", labels | {"edl.training/master": "true"}, priorityClassName="edl-surplus")
+    with closing(Client(identity)) as reconciler:
+        until_true(lambda: _is_allowed(reconciler))
+        created, *others = [
+            orjson.loads(reconciler.send(_dry(sent))) for sent in (trainer, classless, host)
+        ]
+
+    assert "edl.training/tier" not in created["metadata"]["labels"]
+    for pod in (*others, world.send(_dry(trainer))):
+        assert pod["metadata"]["labels"]["edl.training/tier"] == "surplus"
 
 
 def test_services_and_kube_system_are_left_alone(world: World) -> None:

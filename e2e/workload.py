@@ -6,7 +6,6 @@ which system pods use 50.5).
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from policy.names import ANNOTATION_MAX, ANNOTATION_MIN, LABEL_JOB, LABEL_ROLE, Role
@@ -77,11 +76,6 @@ class Scenario:
     def seconds(self) -> float:
         """From the first job's submission to the end."""
         return (self.jobs - 1) * self.job_gap_s + len(self.services) * self.step_s
-
-    @property
-    def up_steps(self) -> tuple[tuple[int, int], ...]:
-        """(services before, services after) of every step that takes capacity from training."""
-        return tuple((low, high) for low, high in pairwise(self.services) if high > low)
 
 
 FULL = Scenario(

@@ -139,10 +139,11 @@ def _build_all(go: str, kit: Toolchain, partial: Path, log: Path, view: Display)
     env = environment(os.environ)
     state = BuildState("list of Go packages")
     count = 0
+    tags = ["-tags", kit.tags] if kit.tags else []
     for module, packages in kit.modules.items():
         names = [*packages.values()]
         state.title = "list of Go packages"
-        listing = [go, "list", "-deps", *names]
+        listing = [go, "list", "-deps", *tags, *names]
         run(listing, log, state, view, env=env, cwd=module, timeout_s=_BINARY_S)
         for name, package in packages.items():
             count += 1

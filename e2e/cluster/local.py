@@ -64,6 +64,7 @@ class Options:
         real_nodes: How many nodes run real containers (`machine/`).
         images: Archives of container images for them.
         node_binaries: What they run; needed if there are any.
+        dns: Their pods ask a DNS of the cluster, which somebody has to run.
     """
 
     scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
@@ -72,6 +73,7 @@ class Options:
     real_nodes: int = 0
     images: tuple[Path, ...] = ()
     node_binaries: build.Binaries | None = None
+    dns: bool = False
 
 
 class Cluster:
@@ -106,6 +108,11 @@ class Cluster:
         """The kubectl that fits this cluster."""
         return self.binaries.path("kubectl")
 
+    @property
+    def scheduler_program(self) -> Path:
+        """The kube-scheduler that fits this cluster, for a second one beside its own."""
+        return self.binaries.path(SCHEDULER)
+
     def kubeconfig(self, user: str, groups: Sequence[str] = ()) -> Path:
         """A kubeconfig for any user, by client certificate.
 
@@ -122,6 +129,11 @@ class Cluster:
     def real_nodes(self) -> dict[str, RealNode]:
         """Nodes that run real containers, by name: "real-1" and so on."""
         return self._fleet.nodes if self._fleet else {}
+
+    @property
+    def dns_address(self) -> str:
+        """The clusterIP of a DNS for the pods of real nodes; "" without these."""
+        return self._fleet.dns_address if self._fleet else ""
 
     def load(self, image: Path) -> None:
         """Gives a container image (see `machine.python_image`) to every real node.
@@ -246,8 +258,9 @@ class Cluster:
     def _apiserver_args(self) -> tuple[str, ...]:
         if self._fleet is None:
             return self.options.apiserver_args
-        pki, gateway = self._layout.pki, self._fleet.gateway
-        ours = node_flags(gateway, pki("admin.crt"), pki("admin.key"), pki("ca.crt"))
+        pki, fleet = self._layout.pki, self._fleet
+        files = (pki("admin.crt"), pki("admin.key"), pki("ca.crt"))
+        ours = node_flags(fleet.gateway, fleet.services, *files)
         return (*ours, *self.options.apiserver_args)
 
     def _write_identities(self) -> None:
@@ -255,7 +268,7 @@ class Cluster:
         pki("ca.crt").parent.mkdir(parents=True)
         self._layout.kubeconfig(_ADMIN).parent.mkdir()
         pki("ca.crt").write_bytes(self.ca.cert)
-        addresses = (self._fleet.gateway,) if self._fleet else ()
+        addresses = (self._fleet.gateway, self._fleet.api_service) if self._fleet else ()
         serving = identity.serving(self.ca, now(), addresses)
         pki("serving.crt").write_bytes(serving.cert)
         identity.write_secret(pki("serving.key"), serving.key)
@@ -294,6 +307,7 @@ def running(
     binaries: build.Binaries | None = None,
     real_nodes: int = 0,
     images: Sequence[Path] = (),
+    dns: bool = False,
 ) -> Iterator[Cluster]:
     """A cluster for as long as the context lasts; it ends with this process, however that ends.
 
@@ -305,6 +319,7 @@ def running(
         binaries: From `build.ensure`; None means to build what is missing.
         real_nodes: How many nodes run real containers; 0 needs nothing of the machine.
         images: Container images for them, such as `machine.python_image.build` makes.
+        dns: Their pods ask a DNS at `Cluster.dns_address`, which the caller runs.
 
     Raises:
         ClusterError: it cannot be built or does not start; the text names the log.
@@ -320,6 +335,7 @@ def running(
         real_nodes,
         tuple(image.resolve() for image in images),
         build.ensure(cache, kit=NODE) if real_nodes else None,
+        dns,
     )
     cluster = _started(binaries, directory.resolve(), options)
     try:
@@ -340,7 +356,13 @@ def _started(binaries: build.Binaries, directory: Path, options: Options) -> Clu
 def _fleet(directory: Path, options: Options) -> Fleet | None:
     if options.node_binaries is None:
         return None
-    return Fleet(directory / "nodes", options.node_binaries, options.real_nodes, options.images)
+    return Fleet(
+        directory / "nodes",
+        options.node_binaries,
+        options.real_nodes,
+        options.images,
+        dns=options.dns,
+    )
 
 
 def _start(binaries: build.Binaries, directory: Path, options: Options) -> Cluster:

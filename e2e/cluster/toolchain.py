@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TOOLS = Path(__file__).with_name("tools")
+DEPLOYMENT_TOOLS = Path(__file__).with_name("deployment")
 KARPENTER_TOOLS = Path(__file__).with_name("karpenter")
+PROMETHEUS_TOOLS = Path(__file__).with_name("prometheus")
 NODE_TOOLS = Path(__file__).with_name("machine") / "tools"
 PACKAGES: Mapping[str, str] = {
     "etcd": "go.etcd.io/etcd/server/v3",
@@ -87,6 +89,36 @@ KARPENTER = Toolchain(
     "karpenter",
 )
 """An autoscaler whose nodes kwok plays."""
+
+_PROMETHEUS = "github.com/prometheus/prometheus/cmd"
+PROMETHEUS = Toolchain(
+    "Prometheus",
+    {
+        PROMETHEUS_TOOLS: {
+            "promtool": f"{_PROMETHEUS}/promtool",
+            "prometheus": f"{_PROMETHEUS}/prometheus",
+        }
+    },
+    "remove_all_sd",  # service discovery of clouds, which is most of it
+    "2 to 5 minutes",
+    "prometheus",
+)
+"""For EDL's alerts: rules are checked, and fire."""
+HELM = Toolchain(
+    "Helm",
+    {DEPLOYMENT_TOOLS / "helm": {"helm": "helm.sh/helm/v4/cmd/helm"}},
+    "",
+    "2 to 6 minutes",
+    "helm",
+)
+DNS = Toolchain(
+    "CoreDNS",
+    {DEPLOYMENT_TOOLS / "coredns": {"coredns": "./dns"}},
+    "",
+    "1 to 4 minutes",
+    "coredns",
+)
+"""The DNS of a cluster, for real nodes."""
 
 _PINNED = re.compile(r"^\s*(?:require )?([\w./-]+) (v[\w.+-]+)$", re.MULTILINE)
 

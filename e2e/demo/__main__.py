@@ -20,6 +20,7 @@ from e2e.demo.view import view
 from e2e.measure import report
 from e2e.measure.criteria import Criterion, comparison, criteria
 from e2e.measure.processes import commit, machine
+from e2e.scheduling import SchedulingMode
 from e2e.workload import FULL, QUICK, Scenario
 from kube.errors import KubeError
 from runtime import clock
@@ -70,6 +71,13 @@ def _parser() -> Parser:
         help="run without EDL, then with it, and compare both (twice as long)",
     )
     parser.add_argument(
+        "--scheduling",
+        choices=[mode.value for mode in SchedulingMode],
+        default=SchedulingMode.EXTENDER,
+        help="how trainers are scheduled: the extender in the cluster's scheduler (the default), "
+        "that scheduler without it, or a scheduler of their own",
+    )
+    parser.add_argument(
         "--quick", action="store_true", help="12 nodes, 2 jobs and one burst: under a minute"
     )
     parser.add_argument(
@@ -88,16 +96,24 @@ def _demo(arguments: argparse.Namespace, console: Console) -> int:
     binaries = build.ensure(build.cache_root(os.environ))
     begun_s = clock.monotonic_s()
     runs = []
-    for plain in (True, False) if arguments.compare else (arguments.plain,):
+    for mode in _modes(arguments):
         with view(console) as shown:
-            logs = output / ("plain" if plain else "edl")
-            runs.append(play(binaries, logs, scenario, shown, plain=plain))
+            logs = output / ("plain" if mode is None else "edl")
+            runs.append(play(binaries, logs, scenario, shown, mode))
     runs.reverse()  # the run in question first, the one to compare with behind it
     _draw(output, scenario, runs)
     if len(runs) == 1:
         figures = replace(runs[0].figures, demo_s=clock.monotonic_s() - begun_s)
         runs = [replace(runs[0], figures=figures)]
     return _report(output, scenario, runs, console)
+
+
+def _modes(arguments: argparse.Namespace) -> tuple[SchedulingMode | None, ...]:
+    """What is played, in this order; None for plain Kubernetes."""
+    if arguments.plain:
+        return (None,)
+    mode = SchedulingMode(arguments.scheduling)
+    return (None, mode) if arguments.compare else (mode,)
 
 
 def _draw(output: Path, scenario: Scenario, runs: Sequence[Run]) -> None:
@@ -117,7 +133,8 @@ def _report(output: Path, scenario: Scenario, runs: Sequence[Run], console: Cons
             for run in runs
         },
     )
-    report.write(output / "report.json", document | {"scenario": scenario.name})
+    names = {"scenario": scenario.name, "mode": runs[0].name}
+    report.write(output / "report.json", document | names)
     for run in runs:
         console.rule(run.name)
         console.print(report.plateau_table(run.figures, scenario.services))

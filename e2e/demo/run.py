@@ -1,7 +1,7 @@
 """Plays a scenario on a cluster of its own and measures it: once for EDL, once for plain."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +10,16 @@ from e2e.cluster.build import Binaries
 from e2e.cluster.components import COMPONENTS, SchedulerOptions
 from e2e.cluster.local import Cluster, running
 from e2e.cluster.nodes import node
-from e2e.control_plane import EDL_COMPONENTS, EdlControlPlane
+from e2e.control_plane import EdlControlPlane
 from e2e.demo.script import Script
 from e2e.demo.view import LiveView
+from e2e.kubelet import Admission
 from e2e.measure.criteria import Figures, measure
 from e2e.measure.curves import Curves
 from e2e.measure.pods import view as pod_view
 from e2e.measure.processes import busy_seconds, cpu_seconds, others_percent
 from e2e.measure.record import Recorder, Timeline
+from e2e.scheduling import SchedulingMode
 from e2e.workload import Manifest, Scenario
 from kube import request
 from kube.client import Client
@@ -40,9 +42,20 @@ class Run:
 
 
 def play(
-    binaries: Binaries, directory: Path, scenario: Scenario, view: LiveView, *, plain: bool
+    binaries: Binaries,
+    directory: Path,
+    scenario: Scenario,
+    view: LiveView,
+    mode: SchedulingMode | None,
 ) -> Run:
     """Starts a cluster, plays the scenario, stops everything; `directory` keeps the logs.
+
+    Args:
+        binaries: The cluster's programs.
+        directory: Emptied first.
+        scenario: What to play.
+        view: Where to show it.
+        mode: How EDL stands beside kube-scheduler; None for plain Kubernetes, without EDL.
 
     Raises:
         ClusterError: the cluster did not start.
@@ -50,9 +63,9 @@ def play(
         ScriptError: the run could not continue.
     """
     begun_s, busy_s = clock.monotonic_s(), busy_seconds()
-    name = PLAIN if plain else EDL
+    name = PLAIN if mode is None else _title(mode)
     view.say(f"{name}: starting the cluster")
-    control_plane = None if plain else EdlControlPlane(directory)
+    control_plane = None if mode is None else EdlControlPlane(directory, mode=mode)
     scheduler = SchedulerOptions({} if control_plane is None else control_plane.scheduler)
     with running(directory, scheduler=scheduler, binaries=binaries) as cluster:
         view.say(f"cluster ready after {clock.monotonic_s() - begun_s:.1f} s")
@@ -67,17 +80,25 @@ def play(
         warm_up_s=scenario.warm_up_s,
         demo_s=wall_s,
         cpu_s=cpu_s,
-        edl=() if plain else EDL_COMPONENTS,
+        edl=() if control_plane is None else control_plane.components,
         others_percent=others_percent(busy_seconds() - busy_s, sum(cpu_s.values()), wall_s),
     )
     return Run(name, Curves(timeline), figures)
+
+
+def _title(mode: SchedulingMode) -> str:
+    """The name of a run with EDL."""
+    return EDL if mode is SchedulingMode.EXTENDER else f"{EDL}, {mode}"
 
 
 def _measured(
     cluster: Cluster, control_plane: EdlControlPlane | None, scenario: Scenario, view: LiveView
 ) -> tuple[Timeline, dict[str, float]]:
     """What happened to every pod, and the CPU seconds of every process."""
-    with recorded(cluster) as (api, recorder), _beside(control_plane, cluster, view):
+    with (
+        recorded(cluster, scenario.cpu_millis) as (api, recorder),
+        _beside(control_plane, cluster, view),
+    ):
         script = Script(
             api,
             recorder,
@@ -93,21 +114,26 @@ def _measured(
 
 
 @contextmanager
-def recorded(cluster: Cluster) -> Iterator[tuple[Client, Recorder]]:
-    """An administrator's client, and a recorder that follows all pods of the cluster."""
+def recorded(cluster: Cluster, cpu_millis: Mapping[str, int]) -> Iterator[tuple[Client, Recorder]]:
+    """An administrator's client, and a recorder that follows all pods of the cluster.
+
+    Nodes, which have this much CPU each, refuse pods that do not fit.
+    """
     api = Client(load(cluster.admin), user_agent="edl-demo")
     recorder = Recorder(clock.monotonic_s)
     pods = Reflector(api, request.PODS, pod_view)
     pods.listen(recorder.change)
-    pods.start()
-    try:
-        deadline_s = clock.monotonic_s() + _SYNC_S
-        while not pods.synced and clock.monotonic_s() < deadline_s:
-            time.sleep(0.02)
-        yield api, recorder
-    finally:
-        pods.stop()
-        api.close()
+    with Admission(api, cpu_millis).playing() as admission:
+        pods.listen(admission.change)
+        pods.start()
+        try:
+            deadline_s = clock.monotonic_s() + _SYNC_S
+            while not pods.synced and clock.monotonic_s() < deadline_s:
+                time.sleep(0.02)
+            yield api, recorder
+        finally:
+            pods.stop()
+            api.close()
 
 
 def _beside(
@@ -115,7 +141,7 @@ def _beside(
 ) -> AbstractContextManager[object]:
     if control_plane is None:
         return nullcontext()
-    view.say("starting EDL: webhook, extender, reconciler")
+    view.say(f"starting EDL: {', '.join(control_plane.components)}")
     return control_plane.installed_in(cluster)
 
 

@@ -1,10 +1,10 @@
-"""`python -m e2e.experiments first`: the first experiment, its report and its picture."""
+"""`python -m e2e.experiments`: the first experiment, and collisions of two schedulers."""
 
 import argparse
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -15,20 +15,25 @@ from e2e.control_plane import ControlPlaneError
 from e2e.demo.run import play
 from e2e.demo.script import ScriptError
 from e2e.demo.view import view
-from e2e.experiments import picture, tables
+from e2e.experiments import collisions, picture, tables
 from e2e.experiments.run import REAL, Experiment, in_virtual_time, of_real
 from e2e.measure import report
 from e2e.measure.processes import commit, machine
+from e2e.scheduling import SchedulingMode
 from e2e.workload import FIRST, FIRST_QUICK, Scenario
 from kube.errors import KubeError
 from runtime.command_line import Parser
 from runtime.signals import INTERRUPTED
 
 _ROOT = Path(__file__).parents[2]
-_DESCRIPTION = """The first experiment: twenty jobs of 2 to 60 trainers are submitted to 133 nodes, 10 s
+_FIRST = """The first experiment: twenty jobs of 2 to 60 trainers are submitted to 133 nodes, 10 s
 apart, and run for 300 s; the nodes have capacity for 14 trainers of each job. Runs on a real control
 plane (nine minutes; the first run also builds Kubernetes) and in virtual time (seconds), or only
 one of the two. Writes report.json and first.png."""
+_COLLISIONS = """How often the cluster's scheduler and one of training's own give the same room away at once:
+again and again 120 services and a job come to 40 empty nodes in the same moment. Plays it on a real control
+plane, with the extender in the cluster's scheduler and with two schedulers (fifteen seconds a
+round and mode). Writes collisions.json."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     console = Console()
     try:
-        return _report(arguments, console)
+        run: Callable[[argparse.Namespace, Console], int] = arguments.run
+        return run(arguments, console)
     except KeyboardInterrupt:
         console.print("interrupted: everything that was started is stopped")
         return INTERRUPTED
@@ -53,22 +59,44 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="python -m e2e.experiments",
-        description=_DESCRIPTION,
+        description="Experiments on a real local Kubernetes; `<experiment> --help` says more.",
         epilog="With STRICT=1 in the environment a missed criterion is a failure.",
     )
-    parser.add_argument("experiment", choices=["first"], help="the experiment")
-    mode = parser.add_mutually_exclusive_group()
+    commands = parser.add_subparsers(title="experiments", required=True, metavar="experiment")
+    first = commands.add_parser("first", help="jobs alone on 133 nodes", description=_FIRST)
+    first.set_defaults(run=_first)
+    mode = first.add_mutually_exclusive_group()
     mode.add_argument("--virtual", action="store_true", help="in virtual time only")
     mode.add_argument("--real", action="store_true", help="on a real control plane only")
-    parser.add_argument("--quick", action="store_true", help="12 nodes and 4 jobs: under a minute")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("build/experiments"),
-        metavar="DIR",
-        help="where report, picture and logs go (default: build/experiments)",
-    )
+    first.add_argument("--quick", action="store_true", help="12 nodes and 4 jobs: under a minute")
+    two = commands.add_parser("collisions", help="two schedulers at once", description=_COLLISIONS)
+    two.set_defaults(run=_collisions)
+    two.add_argument("--rounds", type=int, default=20, help="in each mode (default: 20)")
+    for command in (first, two):
+        command.add_argument(
+            "--output",
+            type=Path,
+            default=Path("build/experiments"),
+            metavar="DIR",
+            help="where report, picture and logs go (default: build/experiments)",
+        )
     return parser
+
+
+def _collisions(arguments: argparse.Namespace, console: Console) -> int:
+    output: Path = arguments.output
+    binaries = build.ensure(build.cache_root(os.environ))
+    outcomes = []
+    for mode in (SchedulingMode.EXTENDER, SchedulingMode.OWN_SCHEDULER):
+        with view(console) as shown:
+            outcomes.append(collisions.play(binaries, output / mode, shown, mode, arguments.rounds))
+    path = output / "collisions.json"
+    runs = collisions.document(outcomes)
+    document = report.document(machine=machine(), commit=commit(_ROOT), criteria=(), runs=runs)
+    report.write(path, document)
+    console.print(collisions.table(outcomes))
+    console.print(f"report {path}")
+    return 0
 
 
 def _runs(arguments: argparse.Namespace, scenario: Scenario, console: Console) -> list[Experiment]:
@@ -76,7 +104,9 @@ def _runs(arguments: argparse.Namespace, scenario: Scenario, console: Console) -
     if not arguments.virtual:
         binaries = build.ensure(build.cache_root(os.environ))
         with view(console) as shown:
-            played = play(binaries, arguments.output / REAL, scenario, shown, plain=False)
+            played = play(
+                binaries, arguments.output / REAL, scenario, shown, SchedulingMode.EXTENDER
+            )
         runs.append(of_real(played, scenario))
     if not arguments.real:
         console.print("playing it in virtual time")
@@ -84,7 +114,7 @@ def _runs(arguments: argparse.Namespace, scenario: Scenario, console: Console) -
     return runs
 
 
-def _report(arguments: argparse.Namespace, console: Console) -> int:
+def _first(arguments: argparse.Namespace, console: Console) -> int:
     scenario = FIRST_QUICK if arguments.quick else FIRST
     runs = _runs(arguments, scenario, console)
     criteria = [

@@ -4,6 +4,7 @@ Names are stable: reports of different days are compared by them. A criterion wi
 reported for comparison only.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -14,6 +15,7 @@ from e2e.measure.figures import Reclaim, Stages, StartUp
 from e2e.measure.kills import Kill, causes, kills, needed_by_start, needed_by_steps
 from e2e.measure.pods import Kind
 from e2e.measure.record import Timeline
+from e2e.measure.refusals import refusals
 
 RECLAIM_S = 6.0
 CPU_PERCENT = 91.0
@@ -76,6 +78,10 @@ class Figures:
     pending_percent: float
     pending_peak: int
     competitors: int
+    refused: dict[str, int]
+    """Kind -> pods that nodes refused because their room was given away twice."""
+    refused_services_s: tuple[float | None, ...]
+    """How long each refused service took from its binding until another ran in its place."""
     demo_s: float
     cpu_s: dict[str, float] = field(default_factory=dict)
     """Process -> CPU seconds it used."""
@@ -115,6 +121,7 @@ def measure(
     warm_s = timeline.started_s + warm_up_s
     plateaus = [timeline.plateau(index) for index in range(len(timeline.steps))]
     trainers = figures.plateau_trainers(curves)
+    refused_pods = refusals(timeline)
     return Figures(
         reclaims=figures.reclaims(curves),
         stages=figures.stages(curves, all_kills),
@@ -138,6 +145,10 @@ def measure(
         pending_percent=figures.pending_percent(curves),
         pending_peak=max(curves.surplus_pending.values, default=0),
         competitors=len(figures.competitors(timeline, all_kills)),
+        refused=dict(Counter(refusal.kind.value for refusal in refused_pods)),
+        refused_services_s=tuple(
+            refusal.replaced_s for refusal in refused_pods if refusal.kind is Kind.SERVICE
+        ),
         demo_s=demo_s,
         cpu_s=counted,
         edl_cpu_s=sum(counted.get(name, 0.0) for name in edl) if edl else None,
@@ -180,6 +191,12 @@ def criteria(run_figures: Figures, *, short: bool = False) -> tuple[Criterion, .
         Criterion("trainers_killed", run_figures.killed, "pods", kills_limit(run_figures)),
         Criterion("trainers_pending_percent", run_figures.pending_percent, "%", PENDING_PERCENT),
         Criterion("trainers_placed_against_a_burst", run_figures.competitors, "pods", 0),
+        Criterion("pods_refused_by_nodes", sum(run_figures.refused.values()), "pods", 0),
+        *(
+            [Criterion("refused_service_worst_s", _worst(run_figures.refused_services_s), "s")]
+            if run_figures.refused_services_s
+            else []
+        ),
         Criterion("cpu_used_by_others_percent", run_figures.others_percent, "%"),
         Criterion("demo_s", run_figures.demo_s, "s", DEMO_S),
         *(

@@ -13,6 +13,8 @@ from policy.snapshot import Phase
 
 _LABEL_BATCH_JOB = "batch.kubernetes.io/job-name"
 """All that marks a trainer of a Job that was created while the webhook was away."""
+_REFUSED = "OutOf"
+"""How the reasons of a kubelet begin that lacks a resource: OutOfcpu, OutOfmemory, OutOfpods."""
 
 
 class Kind(StrEnum):
@@ -42,6 +44,8 @@ class PodView:
     deleting: bool
     disruption: str
     """Reason of the condition DisruptionTarget, "" where there is none."""
+    refused: bool = False
+    """Its node had no room for it: it failed before anything of it ran."""
 
     @property
     def ended(self) -> bool:
@@ -78,6 +82,7 @@ def view(pod: Mapping[str, Any]) -> PodView:
         phase=Phase(status.get("phase", Phase.PENDING)),
         deleting="deletionTimestamp" in metadata,
         disruption=_disruption(status),
+        refused=status.get("reason", "").startswith(_REFUSED),
     )
 
 

@@ -31,6 +31,8 @@ class PodLifetime:
     ended_s: float | None = None
     """Its containers ended, or it vanished: its capacity is free from then on."""
     gone_s: float | None = None
+    refused_s: float | None = None
+    """Its node had no room for it."""
     disruption: str = ""
     nominations: list[tuple[float, str]] = field(default_factory=list)
     """(when, node): where the scheduler made room for it."""
@@ -207,5 +209,7 @@ def _follow(lifetime: PodLifetime, pod: PodView, now: float) -> None:
         lifetime.deleting_s = now
     if pod.ended and lifetime.ended_s is None:
         lifetime.ended_s = now
+    if pod.refused and lifetime.refused_s is None:
+        lifetime.refused_s = now
     if pod.nominated and (not lifetime.nominations or lifetime.nominations[-1][1] != pod.nominated):
         lifetime.nominations.append((now, pod.nominated))

@@ -15,7 +15,7 @@ def test_the_full_scenario_is_the_experiment() -> None:
     assert len(FULL.cpu_millis) == 133
     assert sum(FULL.cpu_millis.values()) == 2_348_000
     assert FULL.system_cpu_millis == 50_500
-    assert FULL.up_steps == ((100, 200), (200, 300), (300, 400))
+    assert FULL.services[-4:] == (100, 200, 300, 400)
     assert FULL.seconds == 220
 
 

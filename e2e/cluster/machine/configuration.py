@@ -15,6 +15,7 @@ PAUSE_IMAGE = "edl.local/pause:1"
 LABEL_TYPE = "real"
 """Value of the label `type` by which tests choose real nodes; kwok leaves them alone."""
 KUBELET_PORT = 10250
+DOMAIN = "cluster.local"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +105,18 @@ def cni(pods: str) -> dict[str, Any]:
     }
 
 
-def kubelet(layout: NodeLayout, ends: Link, cgroup: str) -> dict[str, Any]:
-    """A KubeletConfiguration for a machine that is not the kubelet's alone."""
+def kubelet(layout: NodeLayout, ends: Link, cgroup: str, dns: str) -> dict[str, Any]:
+    """A KubeletConfiguration for a machine that is not the kubelet's alone.
+
+    Args:
+        layout: The node's files.
+        ends: Its addresses.
+        cgroup: Its cgroup.
+        dns: The address that pods ask for names; "" leaves them this machine's DNS.
+    """
+    names = {"clusterDNS": [dns], "clusterDomain": DOMAIN} if dns else {}
     return {
+        **names,
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "address": ends.address,
@@ -185,9 +195,10 @@ def plan(
     }
 
 
-def apiserver(gateway: str, cert: Path, key: Path, ca: Path) -> tuple[str, ...]:
+def apiserver(gateway: str, services: str, cert: Path, key: Path, ca: Path) -> tuple[str, ...]:
     """Additional flags of kube-apiserver with real nodes, so that each can reach the other."""
     return (
+        f"--service-cluster-ip-range={services}",
         "--bind-address=0.0.0.0",
         f"--advertise-address={gateway}",
         "--endpoint-reconciler-type=lease",  # pods find it at the Service `kubernetes`

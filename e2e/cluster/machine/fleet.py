@@ -143,7 +143,13 @@ class Fleet:
     """All real nodes of a cluster, "real-1" and so on."""
 
     def __init__(
-        self, directory: Path, binaries: Binaries, count: int, images: Iterable[Path]
+        self,
+        directory: Path,
+        binaries: Binaries,
+        count: int,
+        images: Iterable[Path],
+        *,
+        dns: bool = False,
     ) -> None:
         """Finds what the machine has for `count` nodes; starts nothing yet.
 
@@ -152,6 +158,7 @@ class Fleet:
             binaries: Those of `build.NODE`.
             count: How many.
             images: Archives that every node has from its start.
+            dns: Pods ask a DNS of the cluster, which somebody has to run at `dns_address`.
 
         Raises:
             ClusterError: the machine cannot; says why and what to do.
@@ -163,6 +170,7 @@ class Fleet:
         for place in (directory, binaries.directory, *self._images):
             needs.check_place(place)
         self._network = Network.claim()
+        self._dns = self.dns_address if dns else ""
         self._cgroup = f"edl-e2e-{self._network.number}"
         self._sweeper: subprocess.Popen[bytes] | None = None
         self.nodes = {
@@ -179,6 +187,21 @@ class Fleet:
     def gateway(self) -> str:
         """This machine's address for nodes and pods; the API server's certificate has it."""
         return self._network.link(1).gateway
+
+    @property
+    def services(self) -> str:
+        """The cluster's range of Services."""
+        return self._network.link(1).services
+
+    @property
+    def api_service(self) -> str:
+        """The address of the Service `kubernetes`; the API server's certificate has it."""
+        return self._network.api_service
+
+    @property
+    def dns_address(self) -> str:
+        """The clusterIP of a DNS for the pods."""
+        return self._network.dns_service
 
     def up(self, plane: ControlPlane) -> None:
         """Starts all; returns when pods can run on all.
@@ -249,7 +272,10 @@ class Fleet:
         layout.config("containerd.toml").write_text(toml)
         for path, content in (
             (layout.config("cni") / "10-edl.conflist", configuration.cni(ends.pods)),
-            (layout.config("kubelet.yaml"), configuration.kubelet(layout, ends, node.cgroup)),
+            (
+                layout.config("kubelet.yaml"),
+                configuration.kubelet(layout, ends, node.cgroup, self._dns),
+            ),
             (layout.config("kube-proxy.yaml"), configuration.kube_proxy(layout, name, ends.pods)),
             (layout.plan, configuration.plan(layout, name, ends, self._binaries.directory, images)),
         ):

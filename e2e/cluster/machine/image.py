@@ -44,6 +44,8 @@ class ContainerSettings:
     env: tuple[str, ...] = ()
     """Such as "PATH=/usr/bin"."""
     directory: str = "/"
+    user: str = ""
+    """Such as "65532:65532"; "" is root."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,7 @@ def _archive(target: Path, name: str, layers: Sequence[_Blob], settings: Contain
                 "Entrypoint": list(settings.entrypoint),
                 "Env": list(settings.env),
                 "WorkingDir": settings.directory,
+                "User": settings.user,
             },
             "rootfs": {
                 "type": "layers",

@@ -1,7 +1,7 @@
 """Where real nodes and their pods live: one /16 per cluster, found free and held. Linux.
 
 Every node has a network namespace and one link to this machine's own, which routes between
-them. Nothing is bridged or translated here, no global setting is changed, and the kernel
+them, and to the cluster's Services through a node. Nothing is bridged or translated here, no global setting is changed, and the kernel
 removes link and routes together with the namespace.
 """
 
@@ -19,6 +19,8 @@ from e2e.cluster.errors import ClusterError
 MOST_NODES = 60
 _CLUSTERS = 64
 _FIRST = 128  # 10.128.0.0/16 to 10.191.0.0/16
+_SERVICES = 254
+_DNS = 10
 _ASK_S = 10.0
 
 
@@ -38,6 +40,15 @@ class Link:
     gateway: str
     address: str
     pods: str
+    services: str
+    """The cluster's range of Services, which each node's kube-proxy serves."""
+    rank: int
+    """Of several nodes that run, the lowest takes this machine's calls to Services."""
+
+
+def service_address(cluster: int, host: int) -> str:
+    """An address of the range of Services of the cluster that holds this number."""
+    return f"10.{_FIRST + cluster}.{_SERVICES}.{host}"
 
 
 def link(cluster: int, node: int) -> Link:
@@ -48,6 +59,8 @@ def link(cluster: int, node: int) -> Link:
         gateway=f"{net}.255.1",
         address=f"{net}.255.{node + 1}",
         pods=f"{net}.{node}.0/24",
+        services=f"{service_address(cluster, 0)}/24",
+        rank=node,
     )
 
 
@@ -91,6 +104,16 @@ class Network:
         """See `link`."""
         return link(self.number, node)
 
+    @property
+    def api_service(self) -> str:
+        """The address of the Service `kubernetes`, the first of the range."""
+        return service_address(self.number, 1)
+
+    @property
+    def dns_service(self) -> str:
+        """The address that pods ask for names, where the cluster has a DNS."""
+        return service_address(self.number, _DNS)
+
 
 def connect(ends: Link, pid: int) -> None:
     """Links the network namespace of process `pid` (as `eth0`) with this machine's own.
@@ -106,6 +129,9 @@ def connect(ends: Link, pid: int) -> None:
     Path(f"/proc/sys/net/ipv4/conf/{ends.device}/forwarding").write_text("1")
     _ip("link", "set", ends.device, "up")
     _ip("route", "add", ends.pods, "via", ends.address, "dev", ends.device)
+    # kube-apiserver and kube-scheduler run here, and call Services as on a node of kubeadm.
+    rank = ("metric", str(ends.rank))
+    _ip("route", "add", ends.services, "via", ends.address, "dev", ends.device, *rank)
 
 
 def _range(number: int) -> ipaddress.IPv4Network:

@@ -35,7 +35,7 @@ _LDD = "/usr/bin/ldd"
 _LDD_S = 60.0
 _PASSWD = b"root:x:0:0:root:/root:/none\nnobody:x:65534:65534:nobody:/:/none\n"
 _GROUP = b"root:x:0:\nnogroup:x:65534:\n"
-_ENV = (
+ENV = (
     "PATH=/usr/local/bin:/usr/bin:/bin",
     f"PYTHONPATH={APP}:{SITE}",
     "PYTHONUNBUFFERED=1",
@@ -67,7 +67,7 @@ def build(
         PackageNotFoundError: one of `distributions` is not installed.
     """
     layers = [base(distributions, others, programs), own(files or {})]
-    return write(target, name, layers, ContainerSettings((PYTHON,), _ENV, APP))
+    return write(target, name, layers, ContainerSettings((PYTHON,), ENV, APP))
 
 
 def base(
@@ -82,7 +82,7 @@ def base(
 
 def own(files: Mapping[str, Path | bytes]) -> list[Entry]:
     """The project as it is now, and `files`."""
-    return [*_project_packages(), *(Entry(path, content) for path, content in files.items())]
+    return [*project_packages(), *(Entry(path, content) for path, content in files.items())]
 
 
 def _system() -> Iterator[Entry]:
@@ -166,7 +166,7 @@ def _libraries(entries: Sequence[Entry]) -> dict[str, Path]:
     return {path: Path(path) for path in libraries if "site-packages" not in path}
 
 
-def _project_packages() -> Iterator[Entry]:
+def project_packages() -> Iterator[Entry]:
     """This tree's packages, as they are now, and the SDK."""
     for init in [*ROOT.glob("*/__init__.py"), *(ROOT / "sdk" / "src").glob("*/__init__.py")]:
         package = init.parent

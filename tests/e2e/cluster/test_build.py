@@ -125,6 +125,17 @@ def test_karpenter_is_built_from_a_module_of_its_own() -> None:
     assert karpenter.key.startswith(karpenter.version)
 
 
+def test_prometheus_is_built_from_a_module_of_its_own(calls: Path, tmp_path: Path) -> None:
+    """Without service discovery of clouds, also where its packages are listed."""
+    view, _ = shown()
+    binaries = build.ensure(tmp_path / "cache", view, toolchain.PROMETHEUS)
+    recipe = toolchain.recipe(toolchain.PROMETHEUS)
+
+    assert recipe.version == recipe.versions["github.com/prometheus/prometheus"]
+    assert "-tags remove_all_sd" in calls.read_text()
+    assert {path.name for path in binaries.directory.iterdir()} == {"prometheus", "promtool"}
+
+
 def test_a_kit_goes_to_a_folder_of_its_own(calls: Path, tmp_path: Path) -> None:
     """All binaries of all its modules, and nothing else."""
     view, output = shown()

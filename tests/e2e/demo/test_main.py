@@ -16,6 +16,8 @@ def test_help_says_what_comes_out_and_how_long_it_takes(
     for word in (
         "--plain",
         "--compare",
+        "--scheduling",
+        "own-scheduler",
         "--quick",
         "--output",
         "report.json",
@@ -26,7 +28,9 @@ def test_help_says_what_comes_out_and_how_long_it_takes(
     assert "five minutes" in text
 
 
-@pytest.mark.parametrize("words", [["--plain", "--compare"], ["--fast"], ["now"]])
+@pytest.mark.parametrize(
+    "words", [["--plain", "--compare"], ["--scheduling", "none"], ["--fast"], ["now"]]
+)
 def test_what_makes_no_sense_is_refused(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -34,4 +38,6 @@ def test_what_makes_no_sense_is_refused(
     with pytest.raises(SystemExit) as stop:
         main(words)
     assert stop.value.code == 2
-    assert "python -m e2e.demo" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "python -m e2e.demo" in error
+    assert "SchedulingMode" not in error  # choices stand as they are written

@@ -8,19 +8,29 @@ import pytest
 from e2e.experiments.__main__ import main
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], ["first", "collisions", "STRICT"]),
+        (["first"], ["--virtual", "--real", "--quick", "--output", "report.json", "nine minutes"]),
+        (["collisions"], ["--rounds", "--output", "collisions.json", "fifteen seconds"]),
+    ],
+)
 def test_help_says_what_comes_out_and_how_long_it_takes(
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], expected: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A first-time user learns what to expect before anything is built."""
     with pytest.raises(SystemExit) as stop:
-        main(["--help"])
+        main([*words, "--help"])
     assert stop.value.code == 0
     text = capsys.readouterr().out
-    for word in ("first", "--virtual", "--real", "--quick", "--output", "report.json", "STRICT"):
+    for word in expected:
         assert word in text
 
 
-@pytest.mark.parametrize("words", [[], ["second"], ["first", "--real", "--virtual"]])
+@pytest.mark.parametrize(
+    "words", [[], ["second"], ["first", "--real", "--virtual"], ["collisions", "--rounds", "many"]]
+)
 def test_what_makes_no_sense_is_refused(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,13 +25,21 @@ def test_containerd_is_told_where_runc_and_plugins_are() -> None:
 
 def test_the_kubelet_evicts_nothing_and_lets_nobody_in() -> None:
     """The machine's disk is not its own; who asks it must have a certificate and the right."""
-    config = configuration.kubelet(LAYOUT, ENDS, "edl-e2e-0/real-1")
+    config = configuration.kubelet(LAYOUT, ENDS, "edl-e2e-0/real-1", "")
 
     assert set(config["evictionHard"].values()) == {"0%"}
     assert config["cgroupRoot"] == "/edl-e2e-0/real-1"
     assert config["authentication"]["anonymous"] == {"enabled": False}
     assert config["authorization"] == {"mode": "Webhook"}
     assert config["address"] == ENDS.address
+    assert "clusterDNS" not in config
+
+
+def test_pods_ask_the_clusters_dns_where_it_has_one() -> None:
+    """By the domain under which Services have names."""
+    config = configuration.kubelet(LAYOUT, ENDS, "edl-e2e-0/real-1", "10.128.254.10")
+
+    assert (config["clusterDNS"], config["clusterDomain"]) == (["10.128.254.10"], "cluster.local")
 
 
 def test_pods_and_proxy_know_the_same_range() -> None:
@@ -58,8 +66,10 @@ def test_the_plan_loads_every_image_before_the_kubelet_starts() -> None:
 
 def test_the_api_server_is_open_to_nodes_and_may_ask_kubelets() -> None:
     """Its address for pods is the gateway; kubelets see a certificate that they trust."""
-    flags = configuration.apiserver(ENDS.gateway, Path("/c.crt"), Path("/c.key"), Path("/ca.crt"))
+    files = (Path("/c.crt"), Path("/c.key"), Path("/ca.crt"))
+    flags = configuration.apiserver(ENDS.gateway, ENDS.services, *files)
 
+    assert f"--service-cluster-ip-range={ENDS.services}" in flags
     assert f"--advertise-address={ENDS.gateway}" in flags
     assert "--kubelet-client-certificate=/c.crt" in flags
     assert "--kubelet-certificate-authority=/ca.crt" in flags

@@ -51,7 +51,12 @@ def test_every_part_is_found_by_its_digest(tmp_path: Path) -> None:
 
     assert json.loads(archive["oci-layout"]) == {"imageLayoutVersion": "1.0.0"}
     assert index["manifests"][0]["annotations"]["io.containerd.image.name"] == NAME
-    assert config["config"] == {"Entrypoint": ["/run"], "Env": ["A=1"], "WorkingDir": "/app"}
+    assert config["config"] == {
+        "Entrypoint": ["/run"],
+        "Env": ["A=1"],
+        "WorkingDir": "/app",
+        "User": "",
+    }
     assert config["rootfs"]["diff_ids"] == [manifest["layers"][0]["digest"]]
     assert config["os"] == "linux"
 

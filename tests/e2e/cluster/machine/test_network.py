@@ -31,6 +31,16 @@ def test_this_machine_has_one_address_for_all_nodes_of_a_cluster() -> None:
     assert max(len(end.device) for end in ends) <= 15
 
 
+def test_services_have_a_range_of_their_own_in_each_cluster() -> None:
+    """So that this machine's routes to those of two clusters do not meet; no node's pods are in it."""
+    ends = [link(63, node) for node in range(1, MOST_NODES + 1)]
+
+    assert {end.services for end in ends} == {"10.191.254.0/24"}
+    assert link(62, 1).services == "10.190.254.0/24"
+    assert ends[0].services not in {end.pods for end in ends}
+    assert len({end.rank for end in ends}) == MOST_NODES
+
+
 @pytest.mark.skipif(shutil.which("ip") is None, reason="needs iproute2")
 def test_a_claimed_range_is_nobody_elses() -> None:
     """Until it is released, or its process ends."""
@@ -49,4 +59,7 @@ def test_a_claimed_range_is_nobody_elses() -> None:
 def test_what_ip_refuses_is_quoted() -> None:
     """The command and its own words."""
     with pytest.raises(ClusterError, match=r"^`ip link add edl99-1 .* failed: \S"):
-        connect(network.Link("edl99-1", "10.0.0.1", "10.0.0.2", "10.0.1.0/24"), 1 << 30)
+        connect(
+            network.Link("edl99-1", "10.0.0.1", "10.0.0.2", "10.0.1.0/24", "10.0.254.0/24", 1),
+            1 << 30,
+        )

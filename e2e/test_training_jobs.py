@@ -1,0 +1,183 @@
+"""TrainingJobs as users handle them, with the cluster's own kubectl."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e import commands
+from e2e.environment import IsolatedNamespace
+from e2e.waiting import until
+from kube import request
+from kube.request import JOBS, PODS
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+EXAMPLE = Path(__file__).parents[1] / "examples/training-job.yaml"
+PADDLE_FILE = Path(__file__).parents[1] / "tests/sdk/convert/files/examplejob.yaml"
+
+
+def _kubectl(namespace: IsolatedNamespace, *words: str, text: str = "") -> tuple[int, str]:
+    """Exit code and output."""
+    cluster = namespace.environment.cluster
+    done = commands.kubectl(cluster, "-n", namespace.name, *words, text=text)
+    return done.returncode, done.stdout + done.stderr
+
+
+def _training_job(low: int = 2, high: int = 6, **spec: Any) -> dict[str, Any]:
+    """The example, with pods of this cluster's size and without a master."""
+    body: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    body["spec"].pop("master")
+    body["spec"]["trainer"] |= {"min": low, "max": high}
+    container = body["spec"]["trainer"]["template"]["spec"]["containers"][0]
+    container["resources"]["requests"] = {"cpu": "5", "memory": "1Gi"}
+    body["spec"] |= spec
+    return body
+
+
+def _apply(namespace: IsolatedNamespace, body: dict[str, Any], *words: str) -> tuple[int, str]:
+    return _kubectl(namespace, "apply", *words, "-f", "-", text=json.dumps(body))
+
+
+def _columns(namespace: IsolatedNamespace) -> list[str]:
+    """The first row of `kubectl get tj`."""
+    return _kubectl(namespace, "get", "tj", "--no-headers")[1].split()
+
+
+def test_a_training_job_from_apply_to_delete(namespace: IsolatedNamespace) -> None:
+    """It grows, is scaled, suspended and resumed, and nothing of it is left when it is deleted."""
+    assert _apply(namespace, _training_job(), "--server-side")[0] == 0
+    code, text = _kubectl(
+        namespace, "wait", "tj/digits", "--for=condition=Running", "--timeout=30s"
+    )
+    assert code == 0, text
+    namespace.wait_running("digits", 6, 10)
+    columns = until(
+        "the table shows it",
+        lambda: _columns(namespace),
+        lambda words: words[1:5] == ["Running", "6", "2", "6"],
+        10,
+    )
+    assert columns[0] == "digits"
+
+    assert _kubectl(namespace, "scale", "tj/digits", "--replicas=3")[0] == 0
+    namespace.wait_running("digits", 3, 20)
+    patch = ("patch", "tj/digits", "--type=merge", "-p")
+    assert _kubectl(namespace, *patch, '{"spec": {"suspend": true}}')[0] == 0
+    namespace.wait_running("digits", 0, 20)
+    code, text = _kubectl(
+        namespace, "wait", "tj/digits", "--for=condition=Suspended", "--timeout=30s"
+    )
+    assert code == 0, text
+    assert _kubectl(namespace, *patch, '{"spec": {"suspend": false}}')[0] == 0
+    namespace.wait_running("digits", 3, 20)
+
+    code, text = _kubectl(namespace, "delete", "tj/digits", "--cascade=foreground", "--timeout=60s")
+    assert code == 0, text
+    api = namespace.environment
+    for kind in (JOBS, PODS):
+        until(
+            f"no {kind.plural} are left",
+            lambda kind=kind: api.send(request.list_page(kind, namespace.name))["items"],  # type: ignore[misc]
+            lambda items: not items,
+            30,
+        )
+
+
+def test_its_end_is_that_of_its_job(namespace: IsolatedNamespace) -> None:
+    """A trainer that ends with 0 ends it; `kubectl wait` sees it, and its time to live removes it."""
+    body = _training_job(1, 2, ttlSecondsAfterFinished=20)
+    assert _apply(namespace, body)[0] == 0
+    namespace.wait_running("digits", 2, 20)  # kwok would set a pod that has not started back to running
+    for pod in namespace.trainers("digits"):
+        _succeed(namespace, pod.name)
+    code, text = _kubectl(
+        namespace, "wait", "tj/digits", "--for=condition=Succeeded", "--timeout=40s"
+    )
+    assert code == 0, text
+    code, text = _kubectl(namespace, "wait", "tj/digits", "--for=delete", "--timeout=60s")
+    assert code == 0, text
+
+
+def _succeed(namespace: IsolatedNamespace, pod: str) -> None:
+    """The kubelet reports that a pod's program has ended with 0."""
+    body = {"status": {"phase": "Succeeded"}}
+    api = namespace.environment
+    api.send(request.merge_patch(PODS, namespace.name, pod, body, subresource="status"))
+
+
+_REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"min": 7}, {}, "trainer.min is greater than trainer.max"),
+    ({"max": 0}, {}, "spec.trainer.max"),
+    ({"mn": 1}, {}, 'unknown field "spec.trainer.mn"'),
+    ({"template": {"spec": {"containers": []}}}, {}, "should have at least 1 items"),
+    (
+        {},
+        {"parameterServers": {"replicas": 1}, "master": {"enabled": False}},
+        "parameter servers need a master",
+    ),
+    ({}, {"passes": 3}, 'unknown field "spec.passes"'),
+]
+"""Fields of the trainer, further fields of the spec, and a part of the refusal."""
+
+
+def test_bad_input_is_refused_before_anything_is_created(namespace: IsolatedNamespace) -> None:
+    """By the API server, with the field."""
+    for trainer, spec, text in _REFUSED:
+        body = _training_job(**spec)
+        body["spec"]["trainer"] |= trainer
+        code, output = _apply(namespace, body)
+        assert code == 1, text
+        assert text in output
+
+
+def test_kubectl_explains_and_compares_it(namespace: IsolatedNamespace) -> None:
+    """`explain` has each field's words; `diff` shows what an apply would change, and then nothing."""
+    code, text = _kubectl(namespace, "explain", "tj.spec.trainer")
+    assert code == 0
+    assert "The number of trainers with which the job starts" in text
+    assert _apply(namespace, _training_job())[0] == 0
+    changed = json.dumps(_training_job(high=4))
+    code, text = _kubectl(namespace, "diff", "-f", "-", text=changed)
+    assert code == 1
+    assert "+    max: 4" in text
+    assert _kubectl(namespace, "diff", "-f", "-", text=json.dumps(_training_job()))[0] == 0
+    assert _kubectl(namespace, "delete", "tj", "digits")[0] == 0
+
+
+def test_a_file_of_paddle_edl_is_converted_and_runs(namespace: IsolatedNamespace) -> None:
+    """Unchanged: trainers grow to its maximum beside its parameter servers, and all of it goes."""
+    cluster, words = namespace.environment.cluster, ("--apply", "--accept-losses")
+    done = commands.edl(cluster, namespace.name, "convert", str(PADDLE_FILE), *words)
+    assert done.returncode == 0, done.stderr
+    assert "trainingjob example is created, with 2 to 6 trainers" in done.stdout
+    until("6 trainers exist", lambda: len(namespace.trainers("example")), lambda n: n == 8, 40)
+    assert _kubectl(namespace, "delete", "tj", "example", "--timeout=60s")[0] == 0
+    until("its pods go", lambda: namespace.trainers("example"), lambda pods: not pods, 40)
+
+
+def test_who_may_edit_a_namespace_may_edit_training_jobs(namespace: IsolatedNamespace) -> None:
+    """By the stock roles, with which EDL's are aggregated."""
+    for role, verbs in (("edit", ("create", "delete")), ("view", ("list",))):
+        binding = ("create", "rolebinding", role, f"--clusterrole={role}", f"--user={role}")
+        assert _kubectl(namespace, *binding)[0] == 0
+        for verb in verbs:
+            question = ("auth", "can-i", verb, "trainingjobs", f"--as={role}")
+            until(f"may {verb}", lambda q=question: _kubectl(namespace, *q)[1], _is_yes, 20)  # type: ignore[misc]
+    assert not _is_yes(_kubectl(namespace, "auth", "can-i", "create", "tj", "--as=view")[1])
+
+
+def _is_yes(text: str) -> bool:
+    return text.split()[-1:] == ["yes"]
+
+
+def test_a_refusal_of_its_job_is_seen_at_the_training_job(namespace: IsolatedNamespace) -> None:
+    """Such as a template that the API server refuses; nothing is created."""
+    body = _training_job()
+    body["spec"]["trainer"]["template"]["spec"]["containers"][0].pop("image")
+    assert _apply(namespace, body)[0] == 0
+    words = ("get", "tj/digits", "-o", "jsonpath={.status.reason}")
+    until("it says so", lambda: _kubectl(namespace, *words)[1], lambda text: text == "Refused", 20)
+    assert _kubectl(namespace, "delete", "tj", "digits")[0] == 0
