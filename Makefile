@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install fmt lint types test soak properties paddle cov covered mutants house metrics-page bench e2e e2e-autoscaler demo experiments lock presubmit clean
+.PHONY: help docs install fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page policy-schema monitoring chart bench e2e e2e-autoscaler demo experiments scale lock sbom presubmit clean
 
 help: ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,7 +39,7 @@ test: install ## run the tests that need no cluster, except those of soak (three
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 soak: install ## run the long tests: storms of kills, freezes and changes, loss curves, more random examples (10 minutes)
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "soak or hypothesis" --hypothesis-profile=soak \
+	$(BIN)/python -m pytest -n auto --dist worksteal -p schemathesis -m "soak or hypothesis" --hypothesis-profile=soak \
 	  -o faulthandler_timeout=2000
 
 properties: install ## test thousands of random clusters, schedules and kills (most of an hour)
@@ -59,7 +59,7 @@ cov: install ## run the tests with branch coverage; policy/ must have 100 %
 	$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-report=
 	@$(MAKE) --no-print-directory covered
 
-covered: install # what the last tests with coverage have covered
+covered: install ## show what the last tests with coverage have covered; CI's part of cov
 	$(BIN)/coverage report
 	$(BIN)/coverage report --include="policy/*" --fail-under=100
 
@@ -70,8 +70,29 @@ mutants: install ## put small faults into a copy of the tree, and list those tha
 house: install ## compare sizes, layers, names and prose of the code with model code bases
 	$(BIN)/python -m bench.house --faults
 
+docs: build/docs/.installed ## build the documentation as a site into build/site; a broken link ends it
+	build/docs/bin/mkdocs build --quiet
+
+build/docs/.installed: docs.lock
+	@$(PYTHON) -m venv build/docs
+	@build/docs/bin/pip install --quiet --require-hashes -r docs.lock
+	@touch $@
+
+policy-schema: install ## write deploy/policy.schema.json, the schema of the policy for editors
+	$(BIN)/python -m bench.policy_schema
+
 metrics-page: install ## write docs/metrics.md from the metrics that the components export
 	$(BIN)/python -m bench.metrics_page
+
+monitoring: install ## write dashboards and the operator's form of the alerts in deploy/monitoring
+	$(BIN)/python -m bench.monitoring
+
+chart: install ## write the values, the schema and the README of deploy/chart from the code
+	$(BIN)/python -m bench.chart
+
+fuzz: install ## feed random inputs to all that reads what strangers write (TARGET= SEED= COUNT= FIRST=; a minute for 1 000)
+	$(BIN)/python -m tests.fuzz $(foreach target,$(TARGET),--target $(target)) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(COUNT),--count $(COUNT)) $(if $(FIRST),--first $(FIRST))
 
 bench: install ## measure how fast plan, extender, master and SDK are (half an hour)
 	$(BIN)/python -m bench
@@ -84,15 +105,27 @@ e2e: install ## run the end-to-end tests on a real local Kubernetes (first run b
 e2e-autoscaler: install ## run jobs on a pool of no nodes that a real Karpenter extends (first run builds it, about 10 minutes)
 	$(BIN)/python -m pytest e2e/test_autoscaler.py -m autoscaler
 
-demo: install ## show a burst of services, live, on a real local Kubernetes (first run builds it)
-	$(BIN)/python -m e2e.demo
+demo: install ## show a burst of services, live, on a real local Kubernetes (SCHEDULING=without-extender|own-scheduler)
+	$(BIN)/python -m e2e.demo $(if $(SCHEDULING),--scheduling $(SCHEDULING))
 
 experiments: install ## run the first experiment on a real local Kubernetes and in virtual time (10 minutes)
 	$(BIN)/python -m e2e.experiments first
 
-lock: install ## write requirements.lock from pyproject.toml, with the newest versions
+scale: install ## measure what a trainer and a burst of services cost on NODES=1000 nodes, with EDL and without (10 minutes)
+	$(BIN)/python -m e2e.scale $(if $(NODES),--nodes $(NODES))
+
+lock: install ## write the lock files from pyproject.toml, with the newest versions
 	$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 \
 	  --no-header --no-annotate pyproject.toml --group dev -o requirements.lock
+	$(BIN)/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 \
+	  --no-header --no-annotate pyproject.toml -c requirements.lock -o deploy/runtime.lock
+	$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 \
+	  --no-header --no-annotate --group docs -o docs.lock
+	echo setuptools | $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 \
+	  --no-header --no-annotate - -c requirements.lock -o deploy/build.lock
+
+sbom: install ## write build/sbom.json: the packages of the image with their hashes, as SPDX
+	$(BIN)/python -m bench.sbom build/sbom.json
 
 presubmit: lint types cov e2e soak ## run the checks of CI (an hour)
 

@@ -5,9 +5,12 @@ See tests.support.strategies too.
 
 import gc
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.commands import Commands, own_root_logger
 
 pytest_plugins = ["tests.support.leftovers"]
 
@@ -62,6 +65,15 @@ def pytest_xdist_auto_num_workers() -> int:
     """
     cores = len(os.sched_getaffinity(0))
     return cores + (cores + 1) // 2
+
+
+@pytest.fixture
+def commands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Commands]:
+    """Runs commands of the components in this process."""
+    with own_root_logger():
+        yield Commands(monkeypatch, capsys)
 
 
 @pytest.fixture(scope="session")

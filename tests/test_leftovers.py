@@ -7,11 +7,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from tests.support.leftovers import GRACE, RUN
+from tests.support.leftovers import GRACE, RUN, memory_folder
 
 ROOT = Path(__file__).parent.parent
 SLEEPER = """
@@ -195,3 +196,29 @@ def test_leaves(broken):
 def test_this_very_run_is_marked() -> None:
     """The plugin is in force here as well."""
     assert os.environ[RUN]
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "flags", "variables", "in_memory"),
+    [
+        (4 << 30, 0, {}, True),
+        (64 << 20, 0, {}, False),
+        (4 << 30, os.ST_NOEXEC, {}, False),
+        (4 << 30, 0, {"TMPDIR": "/elsewhere"}, False),
+    ],
+)
+def test_files_of_tests_are_in_memory_where_that_works(
+    monkeypatch: pytest.MonkeyPatch,
+    free_bytes: int,
+    flags: int,
+    variables: dict[str, str],
+    in_memory: bool,
+) -> None:
+    """Not in a container's few megabytes, or where no program may run, or against the user's word."""
+    status = SimpleNamespace(f_bavail=free_bytes >> 12, f_frsize=1 << 12, f_flag=flags)
+    monkeypatch.setattr(os, "statvfs", lambda _: status)
+    monkeypatch.delenv("TMPDIR", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    assert (memory_folder() is not None) is in_memory

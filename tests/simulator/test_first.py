@@ -4,6 +4,9 @@ import pytest
 
 from e2e.experiments.run import Experiment, in_virtual_time
 from e2e.workload import FIRST
+from simulator.run import play
+from simulator.workload import Arrival, Workload
+from tests.support.builders import job, node
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(180)]
 
@@ -36,3 +39,22 @@ def test_nobody_moves_once_the_last_job_has_its_share(experiment: Experiment) ->
     for lifetime in experiment.curves.timeline.lifetimes:
         assert lifetime.created_s < settled_s
         assert lifetime.deleting_s is None or lifetime.deleting_s < settled_s
+
+
+def test_as_few_are_killed_with_a_namespace_for_each_job() -> None:
+    """Namespaces take turns at kube-scheduler, and nobody gives back what it got by that."""
+
+    def killed(*namespaces: str) -> int:
+        jobs = [
+            job(name, FIRST.min_trainers, FIRST.max_trainers, namespace=namespace)
+            for name, namespace in zip(FIRST.job_names, namespaces, strict=True)
+        ]
+        arrivals = (
+            Arrival(FIRST.job_gap_s * number, job=submitted)
+            for number, submitted in enumerate(jobs)
+        )
+        nodes = (node(name, millis / 1000) for name, millis in FIRST.cpu_millis.items())
+        changes = play(Workload(tuple(nodes), tuple(arrivals), FIRST.jobs * FIRST.job_gap_s + 60.0))
+        return sum(change.deleted for change in changes)
+
+    assert killed(*FIRST.job_names) <= 1.05 * killed(*["ml"] * FIRST.jobs)

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
-from policy.model import Policy, Reserve
+from policy.model import Admission, AdmissionOrder, Policy, Reserve
 from policy.names import Tier
 from policy.snapshot import Phase
 from simulator.cluster import DisruptionReason, PodChange
@@ -91,3 +91,37 @@ def test_services_get_room_that_is_released_ahead_of_the_scheduler() -> None:
     assert _running(changes, 60.0) == {"a": 2}
     whys = [change.disruption for change in changes if change.new is None]
     assert whys.count(DisruptionReason.EVICTED) >= 2
+
+
+def test_a_large_minimum_starts_among_small_jobs_where_jobs_start_in_order() -> None:
+    """Small jobs keep two nodes busy; the large one needs both, waits a minute, and gets them."""
+    small = (
+        Arrival(10.0 * number, job=job(f"small-{number}", 1, 1, cpu=8), runs_s=45.0)
+        for number in range(18)
+    )
+    big = Arrival(25.0, job=job("big", 2, 2, cpu=16), runs_s=20.0)
+    workload = replace(_workload(190.0), arrivals=(*small, big))
+    in_order = Admission(order=AdmissionOrder.STRICT_FIFO, after_seconds=60.0)
+
+    def first_run(admission: Admission) -> dict[str, float]:
+        changes = play(workload, Policy(reserve=Reserve(max_load={}), admission=admission))
+        running = [change for change in changes if change.new and change.new.ready]
+        return {change.pod.job: change.at_s for change in reversed(running)}
+
+    started = first_run(in_order)
+    assert 85.0 < started["big"] < 85.0 + 45.0 + 10.0
+    assert started["small-15"] > started["big"] + 20.0
+    assert "big" not in first_run(Admission())
+
+
+def test_tiny_trainers_of_one_namespace_do_not_delay_the_growth_of_others() -> None:
+    """Ten thousand are wanted, whose share is always the least; a job that comes later has its 40 soon."""
+    tiny = Arrival(0.0, job=job("tiny", 1, 10_000, cpu=0.1, namespace="other"))
+    large = Arrival(2.0, job=job("large", 1, 40, cpu=2))
+    nodes = tuple(node(f"n{number}", 64, pods=250) for number in range(6))
+
+    changes = play(Workload(nodes, (tiny, large), 10.0))
+
+    counts = _running(changes, 10.0)
+    assert counts["large"] == 40
+    assert counts["tiny"] > 40

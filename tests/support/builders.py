@@ -61,6 +61,7 @@ def trainer(
         "name": f"{owner.name}-trainer-{number}",
         "uid": f"{owner.name}-{number:03}",
         "requests": owner.requests,
+        "limits": owner.limits,
         "priority": PRIORITIES[tier],
         "preempts": tier is not Tier.SURPLUS,
         "node": where,

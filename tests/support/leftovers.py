@@ -28,6 +28,9 @@ GRACE = "EDL_TEST_GRACE_S"
 """Variable: how long a process may take to end after its test, or after SIGTERM."""
 _GRACE_S, _KILLED_S = 3.0, 3.0
 _ROUNDS = 3
+_MEMORY = "/dev/shm"  # noqa: S108 - a private folder is made in it
+_MIN_BYTES = 128 << 20
+"""Free there at least; a run of all tests keeps a few megabytes at a time."""
 _HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 """Helpers of Python's multiprocessing: they end with the process that they serve."""
 _folder = pytest.StashKey[Path]()
@@ -40,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[RUN] = secrets.token_hex(8)
     os.environ.pop(WORKER, None)  # of a run that has started this one
     signal.signal(signal.SIGTERM, _interrupt)
-    folder = Path(tempfile.mkdtemp(prefix="edl-tests-")).resolve()
+    folder = Path(tempfile.mkdtemp(prefix="edl-tests-", dir=memory_folder())).resolve()
     config.stash[_folder] = folder
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     if config.option.basetemp is None:
@@ -143,6 +146,20 @@ def _is_over(process: psutil.Process) -> bool:
         return process.status() == psutil.STATUS_ZOMBIE or any(name in command for name in _HELPERS)
     except psutil.Error:
         return True
+
+
+def memory_folder() -> str | None:
+    """A file system in memory: journals and checkpoints are synced thousands of times.
+
+    None, for the usual place, where the user names one, and where memory has little room or may
+    hold no programs, as in many containers.
+    """
+    try:
+        status = os.statvfs(_MEMORY)
+    except OSError:
+        return None
+    usable = status.f_bavail * status.f_frsize >= _MIN_BYTES and not status.f_flag & os.ST_NOEXEC
+    return _MEMORY if usable and "TMPDIR" not in os.environ else None
 
 
 def _is_worker(config: pytest.Config) -> bool:
