@@ -9,7 +9,7 @@ from admin.before import Right
 from kube import request
 from kube.api import Api
 from kube.errors import KubeError
-from kube.reading import find
+from kube.reading import find, list_all
 from kube.request import Request, Resource
 
 ACCESS_REVIEWS = Resource(
@@ -59,16 +59,7 @@ class Reader:
         self, resource: Resource, namespace: str | None = None, *, labels: str = ""
     ) -> list[dict[str, Any]]:
         """All objects of a kind, page by page."""
-        objects: list[dict[str, Any]] = []
-        token = ""
-        while True:
-            page = self._send(
-                request.list_page(resource, namespace, token=token, label_selector=labels)
-            )
-            objects += page["items"]
-            token = page["metadata"].get("continue", "")
-            if not token:
-                return objects
+        return list_all(self._api, resource, namespace, labels=labels)
 
     def dry_run(
         self, resource: Resource, namespace: str, body: Mapping[str, Any]

@@ -2,15 +2,24 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import yaml
 from kubernetes.client.configuration import Configuration
-from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes.config import (
+    ConfigException,
+    list_kube_config_contexts,
+    load_incluster_config,
+    load_kube_config,
+)
 
 from kube.errors import ConfigError
 
-_load_file: Callable[..., None] = load_kube_config  # these two functions are untyped
+_load_file: Callable[..., None] = load_kube_config  # these functions are untyped
 _load_in_cluster: Callable[..., None] = load_incluster_config
+_contexts: Callable[..., Any] = list_kube_config_contexts
+_UNUSABLE = (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, KeyError)
+_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 POOL_SIZE = 16
 """Connections kept open: enough for a few watches and some writers at once."""
@@ -35,7 +44,6 @@ def load(
     configuration.connection_pool_maxsize = pool_size
     if kubeconfig is None and context is None and _in_cluster(configuration):
         return configuration
-    place = str(kubeconfig) if kubeconfig is not None else "the default kubeconfig"
     try:
         _load_file(
             config_file=None if kubeconfig is None else str(kubeconfig),
@@ -43,13 +51,41 @@ def load(
             client_configuration=configuration,
             persist_config=False,  # do not rewrite tokens in the user's kubeconfig
         )
-    except (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, KeyError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ConfigError(
-            f"{place}: no usable API server configuration ({reason}); name a kubeconfig, or run "
-            "in a pod with a service account"
-        ) from error
+    except _UNUSABLE as error:
+        raise _unusable(kubeconfig, error) from error
     return configuration
+
+
+def namespace(kubeconfig: Path | None = None, context: str | None = None) -> str:
+    """The namespace that a kubeconfig's context names, as kubectl takes it; else `default`.
+
+    Args:
+        kubeconfig: As for `load`; in a pod, None means the namespace of the pod.
+        context: As for `load`.
+
+    Raises:
+        ConfigError: the file cannot be read, or has no such context.
+    """
+    if kubeconfig is None and context is None and _in_cluster(Configuration()):
+        return _POD_NAMESPACE.read_text().strip()
+    try:
+        contexts, current = _contexts(None if kubeconfig is None else str(kubeconfig))
+    except _UNUSABLE as error:
+        raise _unusable(kubeconfig, error) from error
+    named = {entry["name"]: entry for entry in contexts}
+    chosen = current if context is None else named.get(context)
+    if chosen is None:
+        raise _unusable(kubeconfig, ConfigException(f"no context {context}"))
+    return str((chosen.get("context") or {}).get("namespace") or "default")
+
+
+def _unusable(kubeconfig: Path | None, error: Exception) -> ConfigError:
+    place = str(kubeconfig) if kubeconfig is not None else "the default kubeconfig"
+    reason = " ".join(str(error).split())[:200]
+    return ConfigError(
+        f"{place}: no usable API server configuration ({reason}); name a kubeconfig, or run "
+        "in a pod with a service account"
+    )
 
 
 def _in_cluster(configuration: Configuration) -> bool:

@@ -1,12 +1,17 @@
-"""Reads objects that may not exist."""
+"""Reads parsed objects: of one name, and all of a kind; and the API server's time."""
 
 from typing import Any
 
 import orjson
 
+from kube import decode, request
 from kube.api import Api
 from kube.errors import NotFound
-from kube.request import Request
+from kube.request import Request, Resource
+
+_SELF_REVIEWS = Resource(
+    "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False
+)
 
 
 def find(api: Api, get_request: Request) -> dict[str, Any] | None:
@@ -20,3 +25,42 @@ def find(api: Api, get_request: Request) -> dict[str, Any] | None:
     except NotFound:
         return None
     return api_object
+
+
+def list_all(
+    api: Api, resource: Resource, namespace: str | None = None, *, labels: str = ""
+) -> list[dict[str, Any]]:
+    """All objects of a kind, page by page.
+
+    Args:
+        api: The API server.
+        resource: The kind.
+        namespace: None for all namespaces.
+        labels: A label selector.
+
+    Raises:
+        KubeError: a request failed.
+    """
+    objects: list[dict[str, Any]] = []
+    token = ""
+    while True:
+        page = orjson.loads(
+            api.send(request.list_page(resource, namespace, token=token, label_selector=labels))
+        )
+        objects += page["items"]
+        token = page["metadata"].get("continue", "")
+        if not token:
+            return objects
+
+
+def server_time_s(api: Api) -> float:
+    """The API server's time in seconds since the epoch, to the second; 0 where it does not say.
+
+    It is the creation time of a review of oneself, which stores nothing and everybody may ask for
+    (authentication.k8s.io/v1 SelfSubjectReview).
+
+    Raises:
+        KubeError: the request failed.
+    """
+    review = orjson.loads(api.send(request.create(_SELF_REVIEWS, None, {})))
+    return decode.seconds(review.get("metadata", {}).get("creationTimestamp"))

@@ -47,6 +47,7 @@ JOBS = Resource("batch", "v1", "jobs", "Job")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 REPLICASETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
 TRAININGJOBS = Resource("edl.training", "v1", "trainingjobs", "TrainingJob")
+DECISIONLOGS = Resource("edl.training", "v1", "decisionlogs", "DecisionLog")
 SERVICES = Resource("", "v1", "services", "Service")
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
 ROLEBINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
@@ -79,7 +80,7 @@ CUSTOMRESOURCEDEFINITIONS = Resource(
 )
 RESOURCES = (
     *(NODES, NAMESPACES, PODS, CONFIGMAPS, SECRETS, EVENTS, JOBS, DEPLOYMENTS, REPLICASETS),
-    TRAININGJOBS,
+    *(TRAININGJOBS, DECISIONLOGS),
     *(SERVICES, ROLES, ROLEBINDINGS, NETWORKPOLICIES),
     *(LEASES, PODDISRUPTIONBUDGETS, PRIORITYCLASSES, MUTATINGWEBHOOKS, VALIDATINGWEBHOOKS),
     CUSTOMRESOURCEDEFINITIONS,

@@ -12,6 +12,7 @@ ROOMS = (
     "runtime",
     "webhook",
     "admin",
+    "cli",
     "extender",
     "reconciler",
     "master",

@@ -1,0 +1,128 @@
+"""`kubectl edl`: which jobs there are, why they have what they have, and what was reclaimed for whom."""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import click
+
+from cli.errors import CODES, CliError, ExitCode
+from cli.terminal import printable
+from kube.errors import ConfigError, Forbidden, KubeError, Unauthorized
+from policy.nearest import advice
+
+COMMANDS = {
+    "jobs": "jobs",
+}
+"""Command -> its module in `cli.commands`, which has a function of the command's name.
+
+A module is loaded when it is used: `why` does not wait for what other commands need.
+"""
+
+
+class _Commands(click.Group):
+    """The commands, each loaded by its name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """In the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as above
+        """The command of a name, None if there is none."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"cli.commands.{COMMANDS[cmd_name]}")
+        loaded: click.Command = getattr(module, cmd_name)
+        return loaded
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Refuses an unknown command with the nearest one."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            near = advice(name, COMMANDS)
+            ctx.fail(f"there is no command {name[:40]!r}{near}; --help lists all")
+        return super().resolve_command(ctx, args)
+
+
+def _version() -> str:
+    try:
+        return version("edl-control-plane")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+@click.group(cls=_Commands, epilog=CODES, no_args_is_help=False, invoke_without_command=True)
+@click.version_option(_version(), prog_name="edl")
+@click.pass_context
+def edl(ctx: click.Context) -> None:
+    """Answers about elastic jobs: why they wait, who was stopped for whom, and what it cost.
+
+    All commands use the rights of your kubeconfig: they show what you may see.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def program() -> str:
+    """How the user called it, for usage lines."""
+    return "kubectl edl" if Path(sys.argv[0]).name.startswith("kubectl") else "edl"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command; returns its exit code (`cli.errors.ExitCode`)."""
+    try:
+        code = _run(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_output()
+        return ExitCode.CLOSED_PIPE
+    except (KeyboardInterrupt, click.Abort):
+        return ExitCode.INTERRUPTED
+    except (click.ClickException, CliError, ConfigError, KubeError, OSError) as error:
+        return _fail(error)
+    return code
+
+
+def _run(words: list[str]) -> int:
+    """Parses and runs; unlike `click.Group.main` it leaves a closed pipe to the caller."""
+    try:
+        with edl.make_context(program(), words) as context:
+            return int(edl.invoke(context) or 0)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+
+
+def _fail(error: Exception) -> ExitCode:
+    """Prints an error as one line; returns its exit code."""
+    text, code = str(error), ExitCode.FAILED
+    if isinstance(error, click.ClickException):
+        text, code = _usage_text(error), ExitCode.USAGE
+    elif isinstance(error, CliError):
+        code = error.code
+    elif isinstance(error, Forbidden | Unauthorized):
+        code = ExitCode.FORBIDDEN
+    print(f"edl: {printable(text)}", file=sys.stderr)
+    return code
+
+
+def _usage_text(error: click.ClickException) -> str:
+    """One line for wrong arguments, with the nearest flag that exists."""
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        known = [name for param in error.ctx.command.params for name in param.opts]
+        near = advice(error.option_name, [name for name in known if name.startswith("--")], "--")
+        return f"there is no flag {error.option_name}{near}; --help lists all"
+    return error.format_message()
+
+
+def _discard_output() -> None:
+    """Lets the interpreter's last flush of stdout go nowhere, as nobody reads it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

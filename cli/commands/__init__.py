@@ -1,0 +1,1 @@
+"""The commands of `kubectl edl`: one module for each, with its `COMMAND`."""

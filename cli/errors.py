@@ -1,0 +1,39 @@
+"""Errors of the commands: each is one line for people, and an exit code for scripts."""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """The exit codes of all commands."""
+
+    OK = 0
+    FAILED = 1
+    """The cluster cannot be reached, or did not do what was asked."""
+    USAGE = 2
+    """A flag or an argument is wrong; nothing was sent."""
+    NOT_FOUND = 3
+    """No such job, pod or file."""
+    FORBIDDEN = 4
+    """The caller lacks a right, which the text names."""
+    NO_EDL = 5
+    """The cluster has no EDL, or one that is older than this command."""
+    INTERRUPTED = 130
+    """Ctrl-C."""
+    CLOSED_PIPE = 141
+    """The program that reads the output has ended."""
+
+
+CODES = (
+    "Exit codes: 0 success, 1 the cluster failed, 2 wrong arguments, 3 no such job, pod or file, "
+    "4 a right is missing, 5 the cluster has no EDL."
+)
+"""For the end of each help text."""
+
+
+class CliError(Exception):
+    """A command cannot do what is asked; the text is one line that names the way out."""
+
+    def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
+        """Stores the text, with line breaks removed, and the exit code."""
+        super().__init__(" ".join(message.split()))
+        self.code = code

@@ -1,0 +1,211 @@
+"""What every command works with: the API server, the namespace, the cluster's time, and the output.
+
+I/O through `kube.api` and one console alone.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+from rich.console import Console
+
+from cli import terminal
+from cli.errors import CODES, CliError, ExitCode
+from kube import config, reading
+from kube.api import Api
+from kube.client import Client
+from kube.errors import Forbidden, KubeError, NotFound
+from kube.request import Resource
+from policy.names import GROUP
+from runtime import clock
+
+
+class Output(StrEnum):
+    """The formats of a command's output."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """The flags that all commands have."""
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+    namespace: str | None = None
+    all_namespaces: bool = False
+    output: Output = Output.TABLE
+
+
+class Frame:
+    """A command's connection to the cluster and to the terminal; nothing is opened before its use."""
+
+    def __init__(self, flags: Flags, console: Console | None = None) -> None:
+        """Stores the flags; the console is that of stdout by default."""
+        self.flags = flags
+        self.console = console or terminal.console(sys.stdout)
+
+    @cached_property
+    def api(self) -> Api:
+        """The API server, with the rights of the caller's kubeconfig."""
+        return connect(self.flags)
+
+    @cached_property
+    def namespace(self) -> str | None:
+        """The namespace to look at: the flag's, else the kubeconfig's; None for all."""
+        if self.flags.all_namespaces:
+            return None
+        if self.flags.namespace is not None:
+            return self.flags.namespace
+        return default_namespace(self.flags)
+
+    @cached_property
+    def now_s(self) -> float:
+        """The API server's time, so that ages are right where this machine's clock is not."""
+        try:
+            return reading.server_time_s(self.api) or clock.epoch_s()
+        except KubeError:
+            return clock.epoch_s()
+
+    def all(
+        self, resource: Resource, namespace: str | None = None, *, labels: str = ""
+    ) -> list[dict[str, Any]]:
+        """All objects of a kind that the caller may see.
+
+        Raises:
+            CliError: a right is missing, or the cluster does not have the kind.
+        """
+        with explained(resource, "list", namespace):
+            return reading.list_all(self.api, resource, namespace, labels=labels)
+
+    def show(self, document: object, print_text: Callable[[Console], None]) -> None:
+        """Prints the result in the format that was asked for.
+
+        Args:
+            document: The result for programs: what JSON can write.
+            print_text: Prints it for people.
+        """
+        if self.flags.output is Output.TABLE:
+            print_text(self.console)
+        elif self.flags.output is Output.JSON:
+            sys.stdout.write(f"{json.dumps(document, indent=2)}\n")
+        else:
+            yaml.safe_dump(document, sys.stdout, sort_keys=False, allow_unicode=True)
+
+    def table(self, columns: list[terminal.Column], rows: list[list[object]]) -> None:
+        """Prints a table."""
+        self.console.print(terminal.table(columns, rows, self.console.width))
+
+    def say(self, text: str) -> None:
+        """Prints a line about what was done; programs get none."""
+        if self.flags.output is Output.TABLE:
+            self.console.print(terminal.printable(text), soft_wrap=True)
+
+
+@contextmanager
+def explained(resource: Resource, verb: str, namespace: str | None) -> Iterator[None]:
+    """Turns the API server's refusals into errors that name the way out.
+
+    Raises:
+        CliError: a right is missing, or the cluster does not have a kind of EDL.
+    """
+    try:
+        yield
+    except Forbidden as error:
+        raise forbidden(resource, verb, namespace) from error
+    except NotFound as error:
+        if resource.group == GROUP:
+            raise no_edl() from error
+        raise
+
+
+def forbidden(resource: Resource, verb: str, namespace: str | None) -> CliError:
+    """The error for a right that the caller lacks."""
+    group = f".{resource.group}" if resource.group else ""
+    where = "in all namespaces" if namespace is None else f"in the namespace {namespace}"
+    if not resource.namespaced:
+        where = "in the cluster"
+    helps = "name a namespace with -n, or ask" if namespace is None else "ask"
+    return CliError(
+        f"you may not {verb} {resource.plural}{group} {where}: {helps} an admin for the right",
+        ExitCode.FORBIDDEN,
+    )
+
+
+def no_edl() -> CliError:
+    """The error for a cluster without EDL."""
+    return CliError(
+        "this cluster has no EDL, or one that is older than this command: see docs/install.md",
+        ExitCode.NO_EDL,
+    )
+
+
+def connect(flags: Flags) -> Api:
+    """The API server that the flags name."""
+    return Client(config.load(flags.kubeconfig, flags.context), user_agent="kubectl-edl")
+
+
+def default_namespace(flags: Flags) -> str:
+    """The namespace of the kubeconfig's context."""
+    return config.namespace(flags.kubeconfig, flags.context)
+
+
+def command(
+    name: str, *, listing: bool = False, output: bool = True
+) -> Callable[[Callable[..., int | None]], click.Command]:
+    """Makes a command of a function that takes a `Frame` and its own arguments.
+
+    Args:
+        name: Of the command.
+        listing: Whether it can look at all namespaces (`-A`).
+        output: Whether it has `--output`.
+    """
+
+    def decorate(function: Callable[..., int | None]) -> click.Command:
+        @wraps(function)
+        def run(**arguments: Any) -> int:
+            flags = Flags(
+                arguments.pop("kubeconfig"),
+                arguments.pop("context"),
+                arguments.pop("namespace"),
+                arguments.pop("all_namespaces", False),
+                Output(arguments.pop("output", Output.TABLE)),
+            )
+            return function(Frame(flags), **arguments) or 0
+
+        decorated: Callable[..., int] = run
+        for option in _options(listing=listing, output=output):
+            decorated = option(decorated)
+        return click.command(name, epilog=CODES)(decorated)
+
+    return decorate
+
+
+def _options(*, listing: bool, output: bool) -> list[Callable[[Any], Any]]:
+    """The shared options, the last one in the help first."""
+    options = [
+        click.option("--context", metavar="NAME", help="Of the kubeconfig; default: the current."),
+        click.option(
+            "--kubeconfig", type=click.Path(path_type=Path), help="Default: the file of kubectl."
+        ),
+    ]
+    if output:
+        formats = click.Choice([str(form) for form in Output])
+        text = "Format; json and yaml are for programs."
+        options.append(click.option("-o", "--output", type=formats, default="table", help=text))
+    if listing:
+        text = "Look at all namespaces."
+        options.append(click.option("-A", "--all-namespaces", is_flag=True, help=text))
+    text = "Default: the namespace of the kubeconfig."
+    options.append(click.option("-n", "--namespace", metavar="NAME", help=text))
+    return options

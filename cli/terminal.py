@@ -1,0 +1,126 @@
+"""What commands print: tables that fit the terminal, ages, and nothing that others' text could do to it.
+
+Pure but for the console that it is given. Texts of the cluster are written by strangers: control
+characters are replaced, and nothing in them is markup.
+"""
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_GAP = 3
+"""Spaces between columns."""
+_PIPE_COLUMNS = 10_000
+"""Lines that a program reads are not wrapped."""
+_LEAST_COLUMNS = 30
+_WRAPS_FROM = 16
+"""A column that wraps has at least as many characters."""
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_FEW = 10
+"""Below as many units, an age has the next smaller unit as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table."""
+
+    title: str
+    optional: bool = False
+    """Whether a narrow terminal leaves it out; the last optional one first."""
+    wraps: bool = False
+    """Whether its texts may be long: they continue on the next line."""
+    right: bool = False
+    """Whether it has numbers."""
+
+
+def console(file: TextIO, columns: int | None = None) -> Console:
+    """A console for `file`; as wide as the terminal, or as `columns`, and without limit in a pipe."""
+    width = columns
+    if width is None and not file.isatty():
+        width = _PIPE_COLUMNS
+    if width is not None:
+        width = max(width, _LEAST_COLUMNS)
+    return Console(file=file, width=width, highlight=False, markup=False, emoji=False)
+
+
+def printable(text: object) -> str:
+    """The text on one line, with control and formatting characters replaced by `?`."""
+    words = " ".join(str(text).split())
+    return "".join("?" if unicodedata.category(char) in ("Cc", "Cf") else char for char in words)
+
+
+def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], width: int) -> Table:
+    """A table without lines that is at most `width` wide where the terminal allows it.
+
+    Args:
+        columns: Its columns.
+        rows: One cell for each column; None is an empty cell.
+        width: Of the terminal, in characters.
+    """
+    cells = [["" if cell is None else printable(cell) for cell in row] for row in rows]
+    widths = [
+        max(cell_len(text) for text in (column.title, *(row[index] for row in cells)))
+        for index, column in enumerate(columns)
+    ]
+    kept = _fitting(columns, widths, width)
+    result = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, show_edge=False)
+    for index in kept:
+        column = columns[index]
+        result.add_column(
+            column.title,
+            justify="right" if column.right else "left",
+            no_wrap=not column.wraps,
+            min_width=None if column.wraps else widths[index],
+            overflow="fold",
+            header_style="bold",
+        )
+    for row in cells:
+        result.add_row(*(Text(row[index]) for index in kept))
+    return result
+
+
+def _fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
+    """The indexes of the columns that fit; optional ones go from the right."""
+    kept = list(range(len(columns)))
+
+    def used() -> int:
+        least = (
+            min(widths[index], _WRAPS_FROM) if columns[index].wraps else widths[index]
+            for index in kept
+        )
+        return sum(least) + _GAP * len(kept)
+
+    while used() > width:
+        optional = [index for index in kept if columns[index].optional]
+        if not optional:
+            break
+        kept.remove(optional[-1])
+    return kept
+
+
+def age(seconds: float) -> str:
+    """A duration as kubectl writes ages: `42s`, `3m20s`, `17m`, `5h3m`, `12d`; below 0 it is 0."""
+    whole = max(0, int(seconds))
+    for unit, letter, smaller, smaller_letter in (
+        (_DAY, "d", _HOUR, "h"),
+        (_HOUR, "h", _MINUTE, "m"),
+        (_MINUTE, "m", 1, "s"),
+    ):
+        if whole >= unit:
+            count, rest = divmod(whole, unit)
+            more = rest // smaller if count < _FEW else 0
+            return f"{count}{letter}{more}{smaller_letter}" if more else f"{count}{letter}"
+    return f"{whole}s"
+
+
+def short_seconds(seconds: float) -> str:
+    """A measured time: `0.42 s`, `3.1 s`, `42 s`."""
+    if seconds < 1:
+        return f"{seconds:.2f} s"
+    return f"{seconds:.1f} s" if seconds < _FEW else f"{seconds:.0f} s"

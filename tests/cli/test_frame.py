@@ -1,0 +1,155 @@
+"""What all commands share: help, formats, errors in one line, exit codes, narrow terminals, closed pipes."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+from click import Context
+
+from cli import terminal
+from cli.__main__ import COMMANDS
+from cli.__main__ import edl as group
+from cli.errors import ExitCode
+from policy.records import Record
+from tests.cli.cluster import NOW_S, Cli, check_snapshot
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_is_as_recorded(edl: Cli, command: str) -> None:
+    """Of the program and of each command; it needs no cluster."""
+    run = edl(*([command] if command else []), "--help", columns=80)
+
+    assert (run.code, run.err) == (0, "")
+    check_snapshot(f"help-{command or 'edl'}", run.out)
+
+
+def test_no_command_shows_the_help(edl: Cli) -> None:
+    """And is no error."""
+    assert edl().out == edl("--help").out
+    assert edl().code == 0
+
+
+def test_every_command_is_in_the_help() -> None:
+    """With a sentence about it."""
+    context = Context(group)
+    texts = [group.get_command(context, name) for name in group.list_commands(context)]
+
+    assert all(command is not None and command.get_short_help_str() for command in texts)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["job"], "edl: there is no command 'job' (did you mean jobs?); --help lists all\n"),
+        (["xyz"], "edl: there is no command 'xyz'; --help lists all\n"),
+        (
+            ["jobs", "--namespce", "a"],
+            "edl: there is no flag --namespce (did you mean --namespace?); --help lists all\n",
+        ),
+        (["jobs", "a"], "edl: Got unexpected extra argument (a)\n"),
+    ],
+)
+def test_wrong_arguments_are_one_line(edl: Cli, words: list[str], text: str) -> None:
+    """With the nearest name that exists; nothing is sent."""
+    run = edl(*words)
+
+    assert (run.code, run.out, run.err) == (ExitCode.USAGE, "", text)
+
+
+def test_an_unknown_format_is_one_line(edl: Cli) -> None:
+    """It names the formats."""
+    run = edl("jobs", "-o", "xml")
+
+    assert run.code == ExitCode.USAGE
+    assert run.err.count("\n") == 1
+    assert "table" in run.err
+
+
+def test_formats_have_the_same_values(edl: Cli) -> None:
+    """JSON and YAML are for programs."""
+    edl.cluster.add_job("digits", active=2)
+    edl.cluster.add_records("ml", Record(NOW_S, "job ml/digits", "NoRoom", job="ml/digits"))
+    rows = json.loads(edl("jobs", "-o", "json").out)
+
+    assert yaml.safe_load(edl("jobs", "-o", "yaml").out) == rows
+    assert [(row["name"], row["code"], row["trainers"]) for row in rows] == [
+        ("digits", "NoRoom", 2)
+    ]
+
+
+def test_jobs_are_a_table(edl: Cli) -> None:
+    """In a wide terminal and one of 60 columns, of one namespace and of all."""
+    edl.cluster.add_job("digits", active=2)
+    edl.cluster.add_job("a-job-with-a-rather-long-name", active=12, high=64)
+    edl.cluster.add_job("other", namespace="vision", suspend=True)
+    edl.cluster.add_records("ml", Record(NOW_S, "job ml/digits", "WaitingForRoom", job="ml/digits"))
+
+    check_snapshot("jobs", edl("jobs").out)
+    check_snapshot("jobs-all-60", edl("jobs", "-A", columns=60).out)
+    assert max(len(line) for line in edl("jobs", "-A", columns=60).out.splitlines()) <= 60
+
+
+def test_no_jobs_is_a_sentence(edl: Cli) -> None:
+    """And an empty list for programs."""
+    assert edl("jobs").out == "There are no elastic jobs in the namespace ml.\n"
+    assert edl("jobs", "-A").out == "There are no elastic jobs in this cluster.\n"
+    assert json.loads(edl("jobs", "-o", "json").out) == []
+
+
+@pytest.mark.parametrize("flags", [["-n", "secret"], ["-A"]])
+def test_a_missing_right_is_one_line(edl: Cli, flags: list[str]) -> None:
+    """It names the right; nothing of the namespace is shown."""
+    edl.cluster.forbidden = {("jobs", "secret"), ("jobs", None)}
+    edl.cluster.add_job("hidden", namespace="secret")
+    run = edl("jobs", *flags)
+
+    assert (run.code, run.out) == (ExitCode.FORBIDDEN, "")
+    assert run.err.count("\n") == 1
+    assert "you may not list jobs.batch" in run.err
+    assert "hidden" not in run.err
+
+
+def test_a_cluster_without_edl_is_one_line(edl: Cli) -> None:
+    """With its own exit code."""
+    edl.cluster.has_edl = False
+    edl.cluster.add_job("digits")
+    run = edl("jobs")
+
+    assert (run.code, run.out) == (ExitCode.NO_EDL, "")
+    assert run.err.startswith("edl: this cluster has no EDL")
+    assert run.err.count("\n") == 1
+
+
+def test_what_strangers_write_does_nothing_to_the_terminal() -> None:
+    """Escape sequences, line breaks and directions of writing."""
+    assert terminal.printable("a\x1b[2Jb\nc\u202ed") == "a?[2Jb c?d"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        *[(-5, "0s"), (0, "0s"), (59.9, "59s"), (60, "1m"), (200, "3m20s"), (1020, "17m")],
+        *[(3600, "1h"), (18_180, "5h3m"), (40_000, "11h"), (90_000, "1d1h"), (2e6, "23d")],
+    ],
+)
+def test_ages_are_written_as_kubectl_does(seconds: float, text: str) -> None:
+    """Small ones with two units; of the future 0."""
+    assert terminal.age(seconds) == text
+
+
+def test_a_closed_pipe_ends_quietly() -> None:
+    """As `edl ... | head` closes it: no trace, the exit code of SIGPIPE."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    run = subprocess.run(
+        [sys.executable, "-m", "cli", "--help"],
+        stdout=write_end,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(write_end)
+
+    assert (run.returncode, run.stderr) == (ExitCode.CLOSED_PIPE, b"")
