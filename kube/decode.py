@@ -201,7 +201,7 @@ def job(obj: Object) -> Job | None:
         accounting_text=books_text,
         resource_version=meta.get("resourceVersion") or "",
         template_json=b"{}" if elastic_spec.error else orjson.dumps(template),
-        error=elastic_spec.error,
+        error=elastic_spec.error or trainer_accounting.version_error(books_text),
     )
 
 

@@ -166,10 +166,15 @@ class DurableLedger:
         if snapshot is None:
             return ledger
         job, version = snapshot.get("job"), snapshot.get("version")
-        if (job, version) != (empty.job, VERSION):
+        if job != empty.job:
             raise JournalError(
-                f"this snapshot is of job {job!r}, version {version!r}; this master serves "
-                f"{empty.job!r}, version {VERSION}: name another directory"
+                f"this snapshot is of job {job!r}; this master serves {empty.job!r}: "
+                "name another directory"
+            )
+        if version != VERSION:
+            raise JournalError(
+                f"this snapshot is of version {version!r}; this master reads {VERSION}: "
+                "use the EDL that wrote it"
             )
         try:
             ledger.load(snapshot)

@@ -10,8 +10,12 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any
 
+from policy.names import ANNOTATION_BOOKS
 from policy.snapshot import TrainerAccounting
 
+VERSION = 1
+"""Of the text. A text without one has version 1; a newer one must not be read as if it were known."""
+_HEAD = f'{{"version":{VERSION},'
 _SUMS = ("succeeded", "failed", "disrupted", "released")
 _MAX_OPEN = 20_000
 """A larger number of open ids is taken for a corrupt annotation: a job has at most 10 000 trainers."""
@@ -52,13 +56,37 @@ def parse(text: str) -> TrainerAccounting:
         return TrainerAccounting()
 
 
+def version_error(text: str) -> str:
+    """Why a job with this accounting must not be touched; "" where it may be.
+
+    A newer EDL has written it, before an admin went back to this one. What this one does not read
+    it would drop, and give ids to two trainers.
+    """
+    if text.startswith(_HEAD) or '"version"' not in text:
+        return ""
+    try:
+        version = json.loads(text)["version"]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return ""
+    if type(version) is not int or version <= VERSION:
+        return ""
+    return (
+        f"{ANNOTATION_BOOKS} is of version {version}, of a newer EDL; this EDL reads {VERSION}: "
+        "install that EDL again"
+    )
+
+
 def _count(document: dict[str, Any], name: str) -> int:
     return min(max(0, int(document.get(name, 0))), _MAX_COUNT)
 
 
 def serialize(accounting: TrainerAccounting) -> str:
     """The annotation's text; `parse(serialize(a)) == a`."""
-    document: dict[str, object] = {"next": accounting.next_id, "open": _write_ids(accounting.open)}
+    document: dict[str, object] = {
+        "version": VERSION,
+        "next": accounting.next_id,
+        "open": _write_ids(accounting.open),
+    }
     document |= {name: getattr(accounting, name) for name in _SUMS if getattr(accounting, name)}
     if accounting.excused:
         document["excused"] = accounting.excused

@@ -75,7 +75,39 @@ def test_books_are_short() -> None:
     """Neighbouring ids are one range, and sums of nothing are left out."""
     accounting = TrainerAccounting(next_id=9, open=frozenset({0, 1, 2, 5, 7, 8}), released=3)
 
-    assert trainer_accounting.serialize(accounting) == '{"next":9,"open":"0-2,5,7-8","released":3}'
+    assert (
+        trainer_accounting.serialize(accounting)
+        == '{"version":1,"next":9,"open":"0-2,5,7-8","released":3}'
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        trainer_accounting.serialize(TrainerAccounting(next_id=3)),
+        '{"next":3,"open":"2"}',
+        '{"next":3, "version":1}',
+        '{"next":3, "version":0}',
+        '{"version":"9"}',
+        '{"version":true}',
+        '{"version":[9]}',
+        '["version"]',
+        '{"version":9',
+        '{"open":"\\"version\\""}',
+        "",
+    ],
+)
+def test_this_version_and_nonsense_are_no_newer_version(text: str) -> None:
+    """The text of b2315ff has no version."""
+    assert not trainer_accounting.version_error(text)
+
+
+def test_books_of_a_newer_version_are_named_as_such() -> None:
+    """In one line that says what helps."""
+    assert trainer_accounting.version_error('{"version":7,"ids":[1]}') == (
+        "edl.training/books is of version 7, of a newer EDL; this EDL reads 1: "
+        "install that EDL again"
+    )
 
 
 @pytest.mark.parametrize(

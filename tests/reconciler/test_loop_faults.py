@@ -160,6 +160,22 @@ def test_books_that_were_edited_do_not_hand_out_an_id_again(world: World, proces
     assert world.job("net").accounting.next_id == 7
 
 
+def test_books_of_a_newer_version_are_left_alone(world: World, process: Process) -> None:
+    """After a way back to this version the trainers run on, no id is given, and the Job says why."""
+    process.run(3)
+    newer = '{"version":2,"trainers":[0,1,2,3,4,5]}'
+    world.change_job("net", {"metadata": {"annotations": {ANNOTATION_BOOKS: newer}}})
+    world.preempt(world.running("net")[0])
+    process.run(12)
+    job = world.job("net")
+
+    assert job.accounting_text == newer
+    assert [pod.trainer_id for pod in world.running("net")] == [1, 2, 3, 4, 5]
+    (waiting,) = (c for c in job.status.conditions if c.type == "edl.training/Waiting")
+    assert (waiting.status, waiting.reason) == ("True", "Invalid")
+    assert "of version 2, of a newer EDL" in waiting.message
+
+
 def test_a_refused_creation_is_tried_again_with_its_id(world: World, process: Process) -> None:
     """A quota of the namespace refuses for a while; the back-offs between tries double."""
     quota = errors.Forbidden("exceeded quota: pods", status=403)
