@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help docs install fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page policy-schema monitoring chart bench e2e e2e-autoscaler demo experiments scale lock sbom presubmit clean
+.PHONY: help docs install fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page reference policy-schema monitoring chart bench e2e e2e-autoscaler demo experiments scale lock sbom presubmit clean
 
 help: ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +83,13 @@ policy-schema: install ## write deploy/policy.schema.json, the schema of the pol
 
 metrics-page: install ## write docs/metrics.md from the metrics that the components export
 	$(BIN)/python -m bench.metrics_page
+
+reference: install ## write the pages of docs/ that come from the code: annotations, commands, fields of the policy, metrics, reasons
+	$(BIN)/python -m bench.annotations_page
+	$(BIN)/python -m bench.commands_page
+	$(BIN)/python -m bench.policy_page
+	$(BIN)/python -m bench.metrics_page
+	$(BIN)/python -m bench.reasons_page
 
 monitoring: install ## write dashboards and the operator's form of the alerts in deploy/monitoring
 	$(BIN)/python -m bench.monitoring

@@ -1,7 +1,7 @@
 """Decision records: a stable code, and the figures on which the decision rests.
 
 The sentence in events and conditions is formatted from code and figures in this module only, so
-the two cannot disagree (docs/reasons.md, docs/decisions/0005).
+the two cannot disagree (`policy.explanations`, docs/decisions/0005).
 """
 
 from collections.abc import Mapping

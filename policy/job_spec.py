@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from policy import unstructured
 from policy.errors import JobError
 from policy.names import (
-    ANNOTATION_BOOKS,
     ANNOTATION_MASTER,
     ANNOTATION_MASTER_HEARTBEAT,
     ANNOTATION_MASTER_STEPS,
@@ -18,13 +17,13 @@ from policy.names import (
     ANNOTATION_MAX,
     ANNOTATION_MIN,
     ANNOTATION_QUEUE,
-    ANNOTATION_TEMPLATE_HASH,
     ANNOTATION_TOKEN_GENERATION,
     ANNOTATION_WEIGHT,
     GROUP,
     JOB_ANNOTATIONS,
     MANAGER,
     MASTER_CONTAINER,
+    OWN_JOB_ANNOTATIONS,
     SERVER_CONTAINER,
 )
 from policy.nearest import nearest
@@ -41,8 +40,6 @@ _SECONDS_RANGES = {
     ANNOTATION_MASTER_STUCK: (1.0, 86_400.0),
 }
 """Annotations in seconds, with the least and the greatest value that a master accepts."""
-_OWN = (ANNOTATION_TEMPLATE_HASH, ANNOTATION_BOOKS)
-"""Annotations that EDL itself writes on Jobs."""
 _MAX_NAME_CHARS = 63
 _PREFIX = f"{GROUP}/"
 
@@ -58,11 +55,11 @@ def check_names(names: Iterable[str]) -> None:
     Raises:
         JobError: the first such name, with the nearest one that exists.
     """
-    known = [name for name in JOB_ANNOTATIONS if name not in _OWN]
+    known = [name for name in JOB_ANNOTATIONS if name not in OWN_JOB_ANNOTATIONS]
     for name in sorted(names):
         if name.startswith(_PREFIX) and name not in JOB_ANNOTATIONS:
             match = nearest(name, known, _PREFIX)
-            advice = f"write {match}" if match else "docs/policy.md lists all"
+            advice = f"write {match}" if match else "docs/annotations.md lists all"
             raise JobError(f"{name[:_MAX_NAME_CHARS]} does not exist: {advice}, or leave it out")
 
 

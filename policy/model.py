@@ -81,6 +81,7 @@ class Selector(_Model):
     """Selects pods by namespace and labels; both must match. `*` and `?` are wildcards."""
 
     namespaces: tuple[Name, ...] = ("*",)
+    """Patterns of the pods' namespaces."""
     labels: dict[Name, str] = Field(default_factory=dict)
     """Label -> pattern; every one must be present and match."""
 
@@ -94,7 +95,9 @@ class Training(Selector):
     """A selector of other operators' training pods, which become low-priority and preemptible."""
 
     name: Name
+    """Your name for it."""
     role: Role = Role.TRAINER
+    """What the selected pods are in their job."""
 
     @model_validator(mode="after")
     def _names_something(self) -> "Training":
@@ -134,7 +137,7 @@ class Reserve(_Model):
     max_load: dict[Name, Fraction] = Field(default_factory=lambda: {"cpu": 0.97})
     """Resource -> share of the cluster's allocatable above which training must not grow."""
     headroom: dict[Name, Amount] = Field(default_factory=dict)
-    """Resource -> amount, or share such as "5%", that stays free in addition to max_load."""
+    """Resource -> amount, or share such as "5%", that stays free in addition to maxLoad."""
 
 
 class FairnessBy(StrEnum):
@@ -158,18 +161,22 @@ class Queue(_Model):
     """A queue that only jobs of some namespaces may use. `*` and `?` are wildcards."""
 
     name: Name
+    """What jobs write into `edl.training/queue`."""
     namespaces: Annotated[tuple[Name, ...], Field(min_length=1)]
+    """Patterns of the namespaces whose jobs may use it."""
     default: bool = False
     """Whether jobs of these namespaces that name no queue are in this one."""
     max_weight: Weight | None = None
-    """As `Fairness.max_weight`, for this queue."""
+    """As `fairness.maxWeight`, for this queue."""
 
 
 class Quota(_Model):
     """A ceiling on the total resources of the trainers of one namespace or queue."""
 
     namespace: Name | None = None
+    """Whose trainers it limits: this or `queue`."""
     queue: Name | None = None
+    """Whose trainers it limits: this or `namespace`."""
     requests: dict[Name, Quantity] = Field(default_factory=dict)
     """Resource -> ceiling on the sum of their requests."""
     limits: dict[Name, Quantity] = Field(default_factory=dict)
@@ -188,9 +195,13 @@ class Sizes(_Model):
     """Allowed numbers of trainers, for frameworks that need even splits."""
 
     namespaces: tuple[Name, ...] = ("*",)
+    """Patterns of the namespaces whose jobs it is for."""
     allowed: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    """These numbers alone, and the minimum."""
     step: Annotated[int, Field(ge=1)] = 1
+    """Multiples of this, and the minimum."""
     powers_of_two: bool = False
+    """Powers of two, and the minimum."""
 
     @model_validator(mode="after")
     def _one_rule(self) -> "Sizes":
@@ -213,10 +224,15 @@ class Window(_Model):
     """
 
     name: Name
+    """Your name for it."""
     days: tuple[Weekday, ...] = WEEKDAYS
+    """On which it starts."""
     start: time
+    """Time of day, in quotes: "22:00"."""
     end: time
+    """Time of day, in quotes."""
     time_zone: Name = "UTC"
+    """Of the times, such as Asia/Shanghai."""
     max_load: dict[Name, Annotated[float, Field(ge=0.0, le=1.0)]]
     """Replaces reserve.maxLoad during the period; 0 allows no surplus trainer."""
 
@@ -308,14 +324,18 @@ class NodePool(_Model):
     """A set of nodes that trainers may use. Without any pool they may use every node."""
 
     name: Name
+    """Your name for it."""
     labels: dict[Name, str] = Field(default_factory=dict)
+    """Label -> value; nodes with all of them belong to it."""
 
 
 class Policy(_Model):
     """The whole policy document."""
 
     api_version: Literal["edl.training/v1"] = VERSION
+    """The version of the document; one of another version is refused."""
     kind: Literal["Policy"] = "Policy"
+    """What the document is."""
     tiers: Tiers = Tiers()
     scheduling: SchedulerSettings = SchedulerSettings()
     training: tuple[Training, ...] = ()

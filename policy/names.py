@@ -20,32 +20,44 @@ NODE_NAME = "metadata.name"
 CHECK_RESOURCE = "edl.training/scheduler-check"
 """Extended resource of no node, which only the test pod of the reconciler requests."""
 
+# The texts below are docs/annotations.md: `make reference` writes it.
 ANNOTATION_MIN = "edl.training/min-trainers"
+"""The trainers that start together or not at all: a whole number from 1 to the maximum. It makes a Job
+elastic, together with the maximum."""
 ANNOTATION_MAX = "edl.training/max-trainers"
+"""The most trainers that the job grows to: a whole number up to 10000."""
 ANNOTATION_QUEUE = "edl.training/queue"
+"""The queue that the job counts in, one that the policy gives to its namespace."""
 ANNOTATION_WEIGHT = "edl.training/weight"
+"""Its weight in sharing, 1 to 1000, or to the policy's `maxWeight`; 1 by default."""
 ANNOTATION_MASTER = "edl.training/master"
-"""On a Job: "true" requests a master, which distributes the training data."""
+"""`"true"` requests a master, which leases the data set's records to the trainers."""
 ANNOTATION_MASTER_STEPS = "edl.training/master-max-steps"
-"""On such a Job, and on its master's host: the number of steps after which training ends."""
+"""Training ends after this many steps of all trainers together, 1 to 999999999. Needs a master."""
 ANNOTATION_MASTER_HEARTBEAT = "edl.training/master-heartbeat-seconds"
-"""On the same objects: interval of the trainers' heartbeats."""
+"""Interval of the trainers' heartbeats, 0.05 to 60. Needs a master."""
 ANNOTATION_MASTER_STUCK = "edl.training/master-stuck-seconds"
-"""On the same objects: for how long the others wait for a member of a synchronous group."""
+"""How long a synchronous group waits for a member before it goes on without it, 1 to 86400; 120 by
+default. The first step of each process may take 15 minutes, as it may compile: this is for later ones. Needs
+a master."""
 ANNOTATION_TOKEN_GENERATION = "edl.training/token-generation"  # noqa: S105 - a name
-"""On a Job with a master: another number gives later pods another token."""
+"""A whole number, 1 by default: another one gives pods that are created from then on another token
+(docs/install.md). Needs a master."""
 ANNOTATION_SERVERS = "edl.training/parameter-servers"
-"""On a Job with a master: the number of its parameter servers."""
+"""The number of the job's parameter servers, 1 to 64. Needs a master."""
 ANNOTATION_SERVER_CPU = "edl.training/parameter-server-cpu"
+"""CPU that each parameter server requests; 500m by default."""
 ANNOTATION_SERVER_MEMORY = "edl.training/parameter-server-memory"
+"""Memory that each parameter server requests; 1Gi by default, 128Mi at least."""
 ANNOTATION_CLAIM = "edl.training/checkpoint-claim"
-"""On a Job with parameter servers: the PersistentVolumeClaim for their checkpoints."""
+"""The PersistentVolumeClaim for the checkpoints of the parameter servers. Without one each server has a
+folder of four times its memory, enough for the three checkpoints that are kept by default."""
 ANNOTATION_SERVER_ADDRESSES = "edl.training/parameter-server-addresses"
-"""On a trainer of such a job: addresses of the servers in order of index, separated by commas."""
+"""On a trainer: addresses of the job's parameter servers in order of index, separated by commas."""
 ANNOTATION_MASTER_ADDRESS = "edl.training/master-address"
-"""On a pod of such a job: address of the master, the same whichever pod hosts it."""
+"""On a pod of a job with a master: its address, the same whichever pod hosts it."""
 ANNOTATION_TOKEN_SECRET = "edl.training/token-secret"  # noqa: S105 - a name
-"""On a pod of such a job: the Secret with the job's token."""
+"""On a pod of a job with a master: the Secret with the job's token."""
 ANNOTATION_SNAPSHOT = "edl.training/snapshot-configmap"
 """On the pod that hosts the master: the ConfigMap for its snapshots."""
 ANNOTATION_KEPT_ENVIRONMENT = "edl.training/kept-environment"
@@ -55,14 +67,14 @@ ANNOTATION_PLANNED_NODE = "edl.training/planned-node"
 ANNOTATION_SCHEDULER = "edl.training/scheduler"
 """On a pod: the scheduler that EDL has written into it; another webhook may write another one."""
 ANNOTATION_NODE_REQUEST = "edl.training/node-request"
-"""On a pod that waits for a node which does not exist yet: a `NodeRequest`."""
+"""On a pod that waits for a node which does not exist yet: `start` of a job or `replacement`."""
 ANNOTATION_UNCOMMITTED = "edl.training/uncommitted-seconds"
 """On a trainer: seconds of training that would be lost with it, as its job's master reports."""
 ANNOTATION_BOOKS = "edl.training/books"
-"""JSON on a Job: its open trainer ids, and how the others ended (`policy.trainer_accounting`)."""
+"""The job's trainer accounting, JSON with a version: its open trainer ids, and how the others ended."""
 
 ANNOTATION_TEMPLATE_HASH = "edl.training/template-hash"
-"""On the Job of a TrainingJob: identifies the pod template from which it was created."""
+"""On the Job of a TrainingJob: identifies the pod template of the TrainingJob."""
 
 DRAIN_BLOCKS = (
     "karpenter.sh/do-not-disrupt",
@@ -87,7 +99,9 @@ JOB_ANNOTATIONS = (
     ANNOTATION_TEMPLATE_HASH,
     ANNOTATION_BOOKS,
 )
-"""All that EDL reads of a Job; the last two it writes itself."""
+"""All that EDL reads of a Job."""
+OWN_JOB_ANNOTATIONS = (ANNOTATION_TEMPLATE_HASH, ANNOTATION_BOOKS)
+"""Those among them that EDL writes itself."""
 
 POD_ANNOTATIONS = (
     *JOB_ANNOTATIONS,
@@ -104,10 +118,15 @@ POD_ANNOTATIONS = (
 """All that pods may have: EDL copies some of a Job to its trainers."""
 
 LABEL_JOB = "edl.training/job"
+"""The name of the pod's job. Users write it on pods of their own that belong to a job."""
 LABEL_ROLE = "edl.training/role"
+"""`trainer`, `pserver` or `master`. Users write it on such pods too."""
 LABEL_TRAINER_ID = "edl.training/trainer-id"
+"""The number of a trainer, which no other trainer of its job ever has."""
 LABEL_TIER = "edl.training/tier"
+"""`surplus`, `guaranteed` or `support`: the order of preemption."""
 LABEL_PREEMPTIBLE = "edl.training/preemptible"
+"""`"true"` where EDL itself may evict the pod, `"false"` on support pods, which only kube-scheduler preempts."""
 LABEL_MASTER = "edl.training/master"
 """On the one pod of a job that hosts its master: "true"."""
 LABEL_SERVER = "edl.training/parameter-server"

