@@ -1,33 +1,21 @@
 """What dies, and what happens then: EDL's components and the API server, killed with SIGKILL."""
 
-import os
 import signal
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from e2e.cluster.components import APISERVER
-from e2e.cluster.process import Process
 from e2e.control_plane import EDL_COMPONENTS
-from e2e.environment import SLOTS, Environment, IsolatedNamespace, readiness
+from e2e.environment import SLOTS, IsolatedNamespace
+from e2e.two_reconcilers import LEASE_S, pair
 from e2e.waiting import until
-from kube import request
-from kube.errors import NotFound
-from kube.request import LEASES
-from policy.names import SYSTEM_NAMESPACE
 from policy.snapshot import Pod
-from reconciler.app import LEASE
 from runtime import clock
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
-ROOT = Path(__file__).parents[1]
-RECONCILER = f"system:serviceaccount:{SYSTEM_NAMESPACE}:edl-reconciler"
-LEASE_S = 3.0
 RETRY_S = 1.0
 """A follower looks every 2/15 of the lease, and a little later by chance; then it must write."""
 
@@ -170,79 +158,6 @@ def test_bounds_spoiled_without_webhook(namespace: IsolatedNamespace) -> None:
     namespace.edit("mnist", {"metadata": {"annotations": {"edl.training/max-trainers": "8"}}})
     namespace.wait_running("mnist", 8, 6)
     namespace.wait_exact("mnist")
-
-
-class Pair:
-    """Two reconcilers in place of the usual one, with a short lease."""
-
-    def __init__(self, environment: Environment, directory: Path) -> None:
-        self._environment = environment
-        self._directory = directory
-        self._kubeconfig = environment.cluster.kubeconfig(RECONCILER)
-        self.processes: dict[str, Process] = {}
-
-    def start(self, name: str) -> None:
-        """Starts one under that identity; returns when it knows the cluster."""
-        announced = self._directory / f"{name}.address"
-        self.processes[name] = Process(
-            name,
-            [
-                *(sys.executable, "-m", "reconciler", "--kubeconfig", str(self._kubeconfig)),
-                *("--listen", "127.0.0.1:0", "--announce-file", str(announced)),
-                *("--drain-seconds", "0"),
-                *("--identity", name, "--lease-seconds", str(LEASE_S)),
-            ],
-            self._directory / f"{name}.log",
-            cwd=ROOT,
-        )
-        until(f"{name} is ready", lambda: is_synced(announced), bool, 20)
-
-    def holder(self) -> str:
-        """The leader according to the lease."""
-        lease = self._environment.send(request.get(LEASES, SYSTEM_NAMESPACE, LEASE))
-        return str(lease["spec"].get("holderIdentity", ""))
-
-    def signal(self, name: str, number: signal.Signals) -> None:
-        """Sends a signal to all processes of one of them."""
-        os.killpg(self.processes[name].pid, number)
-
-    def stop(self) -> None:
-        """Ends both."""
-        for process in self.processes.values():
-            process.kill()
-
-
-@contextmanager
-def pair(environment: Environment, directory: Path) -> Iterator[Pair]:
-    """Both run, and `first` leads."""
-    environment.control_plane.kill("reconciler")
-    with suppress(NotFound):
-        environment.api.send(
-            request.delete(LEASES, SYSTEM_NAMESPACE, LEASE)
-        )  # of the one just killed
-    two = Pair(environment, directory)
-    try:
-        two.start("first")
-        until("the first leads", lambda: led_by(two), lambda name: name == "first", 10)
-        two.start("second")
-        yield two
-    finally:
-        two.stop()
-
-
-def is_synced(announced: Path) -> bool:
-    """Whether the reconciler whose address is in that file has all first lists."""
-    if not announced.exists():
-        return False
-    return readiness(f"http://{announced.read_text().strip()}").get("synced") is True
-
-
-def led_by(two: Pair) -> str:
-    """The leader; "" before there is a lease."""
-    try:
-        return two.holder()
-    except NotFound:
-        return ""
 
 
 def authors(namespace: IsolatedNamespace, job: str) -> set[str]:

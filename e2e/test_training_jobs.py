@@ -90,7 +90,9 @@ def test_its_end_is_that_of_its_job(namespace: IsolatedNamespace) -> None:
     """A trainer that ends with 0 ends it; `kubectl wait` sees it, and its time to live removes it."""
     body = _training_job(1, 2, ttlSecondsAfterFinished=20)
     assert _apply(namespace, body)[0] == 0
-    namespace.wait_running("digits", 2, 20)  # kwok would set a pod that has not started back to running
+    namespace.wait_running(
+        "digits", 2, 20
+    )  # kwok would set a pod that has not started back to running
     for pod in namespace.trainers("digits"):
         _succeed(namespace, pod.name)
     code, text = _kubectl(
