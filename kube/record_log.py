@@ -22,20 +22,31 @@ from policy.records import Record
 
 VERSION = 1
 """Of the lines; a reader leaves segments of other versions out."""
+LABEL_LOG = "edl.training/log"
+"""On a DecisionLog: whether it is CURRENT or HISTORY."""
+CURRENT = "current"
+"""The newest decision about each job of the namespace, with its newest figures."""
+HISTORY = "history"
+"""What has happened, in order."""
 _LEVEL = 6
 _MAX_BYTES = 8 << 20
 """Of the lines of one segment; more than EDL writes is somebody else's."""
 
 
-def encode(segment_records: Sequence[Record]) -> dict[str, Any]:
-    """The fields of a DecisionLog with these records, at least one, the oldest first."""
-    lines = b"\n".join(orjson.dumps(record.to_json()) for record in segment_records)
+def line(record: Record) -> bytes:
+    """A record as a line of a segment."""
+    return orjson.dumps(record.to_json())
+
+
+def encode(lines: Sequence[bytes], first_s: float, last_s: float) -> dict[str, Any]:
+    """The fields of a DecisionLog with these lines, whose records are of the times between."""
+    packed = gzip.compress(b"\n".join(lines), _LEVEL, mtime=0)
     return {
         "version": VERSION,
-        "count": len(segment_records),
-        "first": _time(segment_records[0].at_s),
-        "last": _time(segment_records[-1].at_s),
-        "records": base64.b64encode(gzip.compress(lines, _LEVEL, mtime=0)).decode(),
+        "count": len(lines),
+        "first": _time(first_s),
+        "last": _time(last_s),
+        "records": base64.b64encode(packed).decode(),
     }
 
 
@@ -59,15 +70,21 @@ def _parsed(lines: Iterable[bytes]) -> Iterable[Record]:
             continue
 
 
-def read(api: Api, namespace: str | None = None) -> list[Record]:
+def read(api: Api, namespace: str | None = None, *, only_current: bool = False) -> list[Record]:
     """The records of a namespace, or with None of all, in order of time.
+
+    Args:
+        api: The API server.
+        namespace: None for all namespaces.
+        only_current: Whether the newest decision about each job is enough.
 
     Raises:
         NotFound: the API server does not have the kind: there is no EDL.
         Forbidden: the caller may not list it there.
         KubeError: another failure.
     """
-    segments = reading.list_all(api, DECISIONLOGS, namespace)
+    labels = f"{LABEL_LOG}={CURRENT}" if only_current else ""
+    segments = reading.list_all(api, DECISIONLOGS, namespace, labels=labels)
     return records.merged(record for segment in segments for record in decode(segment))
 
 

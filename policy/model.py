@@ -320,6 +320,37 @@ class Admission(_Model):
     """How long they are held at most. After a hold in vain none begins for as long as it was."""
 
 
+class ReclaimCause(StrEnum):
+    """What a service waited for before it ran (metric `service_start_seconds`)."""
+
+    FREE = "free"
+    WAITED = "waited"
+    RELEASED = "released"
+    PREEMPTED = "preempted"
+
+
+class ReclaimObjective(_Model):
+    """How soon services run that need capacity of training: a share of them within a time."""
+
+    share: Annotated[float, Field(gt=0.0, lt=1.0)]
+    """Of the services, such as 0.95; the rest is the budget."""
+    seconds: Annotated[float, Field(gt=0.0, le=3600.0)]
+    """From a service pod's creation until its containers run."""
+    window_hours: Annotated[int, Field(ge=1, le=168)] = 24
+    """The time over which the share is taken."""
+    causes: Annotated[tuple[ReclaimCause, ...], Field(min_length=1)] = (
+        ReclaimCause.RELEASED,
+        ReclaimCause.PREEMPTED,
+    )
+    """Which services count: those that waited for this."""
+
+
+class Objectives(_Model):
+    """What EDL is measured by."""
+
+    reclaim: ReclaimObjective | None = None
+
+
 class NodePool(_Model):
     """A set of nodes that trainers may use. Without any pool they may use every node."""
 
@@ -350,6 +381,7 @@ class Policy(_Model):
     node_pools: tuple[NodePool, ...] = ()
     admission: Admission = Admission()
     autoscaling: Autoscaling = Autoscaling()
+    objectives: Objectives = Objectives()
     ignored_resources: tuple[Name, ...] = ()
     """Resources that decisions leave out of requests: no node advertises them, others place them."""
     namespaces: tuple[Name, ...] = ("*",)
@@ -368,9 +400,13 @@ class Policy(_Model):
             raise ValueError("a queue is listed twice; give it all its namespaces in one entry")
         return queues
 
+    def acts_in(self, namespace: str) -> bool:
+        """Whether EDL acts in `namespace`."""
+        return any(fnmatchcase(namespace, pattern) for pattern in self.namespaces)
+
     def protects(self, namespace: str) -> bool:
         """Whether pods of `namespace` are protected."""
-        if not any(fnmatchcase(namespace, pattern) for pattern in self.namespaces):
+        if not self.acts_in(namespace):
             return True
         return any(fnmatchcase(namespace, pattern) for pattern in self.protected_namespaces)
 

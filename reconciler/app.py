@@ -18,6 +18,8 @@ from reconciler.events import EventRecorder
 from reconciler.leader_only import LeaderOnlyApi
 from reconciler.loop import Reconciler
 from reconciler.metrics import ReconcilerMetrics
+from reconciler.record_inbox import RecordInbox
+from reconciler.record_writer import RecordWriter
 from reconciler.settings import ReconcilerSettings
 from reconciler.training_jobs import TrainingJobController
 from reconciler.watchdog import Watchdog
@@ -43,7 +45,15 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
     metrics = Metrics("reconciler")
     recorder = EventRecorder(api, identity)
     decision_log = DecisionLog()
+    inbox = RecordInbox()
+    writer = RecordWriter(
+        LeaderOnlyApi(api, lambda: elector.is_leader),
+        inbox,
+        lambda: elector.is_leader,
+        policy=lambda: policy.current.policy,
+    )
     _add_drop_metrics(metrics, decision_log, recorder)
+    _add_record_metrics(metrics, writer)
     training_jobs = TrainingJobController(
         LeaderOnlyApi(api, lambda: elector.is_leader),
         EventRecorder(api, identity),
@@ -61,6 +71,7 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
         recorder=recorder,
         decision_log=decision_log,
         metrics=ReconcilerMetrics(metrics, settings.named_jobs),
+        inbox=inbox,
     )
     _add_watchdog_metrics(metrics, loop.watchdog)
     app = web.application(
@@ -77,6 +88,7 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
     def start() -> None:
         cache.start()
         recorder.start()
+        writer.start()
         elector.start()
         loop.start()
         training_jobs.start()
@@ -84,6 +96,7 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
     def stop() -> None:
         training_jobs.stop()
         loop.stop()
+        writer.stop()
         elector.stop()
         recorder.stop()
         cache.stop()
@@ -101,6 +114,22 @@ def _add_drop_metrics(metrics: Metrics, decision_log: DecisionLog, recorder: Eve
         "events_dropped_total",
         "Events of Jobs that were not written because too many were queued.",
         lambda: recorder.dropped,
+    )
+
+
+def _add_record_metrics(metrics: Metrics, writer: RecordWriter) -> None:
+    metrics.total(
+        "records_written_total",
+        "Records of decisions and observations that the API server has taken.",
+        lambda: writer.written,
+    )
+    metrics.total(
+        "records_dropped_total",
+        "Records that were given up: the API server was too slow, or refused them.",
+        lambda: writer.dropped,
+    )
+    metrics.total(
+        "record_bytes_total", "Bytes of DecisionLogs that were sent.", lambda: writer.bytes_written
     )
 
 

@@ -6,7 +6,7 @@ decisions alone, and for at most `_MAX_LOOKUPS` nodes in one tick.
 """
 
 from policy.cluster_state import ClusterState
-from policy.decisions import NONE, Figures
+from policy.decisions import NONE, Decision, Figures
 from policy.model import NodePool
 from policy.placement import closest_fit
 from policy.plan import JobPlan, Plan, Release
@@ -14,6 +14,7 @@ from policy.reasons import Reason
 from policy.snapshot import Constraints, Job
 from reconciler import plan_reports
 from reconciler.quarantine import Quarantine
+from reconciler.record_inbox import RecordInbox
 from reconciler.trainer_controller import CreationResult
 from runtime.decision_log import DecisionLog
 
@@ -27,15 +28,19 @@ _TrainerShape = tuple[tuple[tuple[str, int], ...], Constraints, frozenset[str]]
 class DecisionRecorder:
     """The writer of the decision log: one record per change. Used on the loop's thread alone."""
 
-    def __init__(self, decision_log: DecisionLog, quarantine: Quarantine) -> None:
+    def __init__(
+        self, decision_log: DecisionLog, quarantine: Quarantine, inbox: RecordInbox
+    ) -> None:
         """Starts without recorded decisions.
 
         Args:
             decision_log: Where decisions are recorded.
             quarantine: For jobs whose data leads to an error.
+            inbox: Where they go to be kept.
         """
         self._decision_log = decision_log
         self._quarantine = quarantine
+        self._inbox = inbox
         self._plans: dict[str, JobPlan] = {}
 
     def record(
@@ -54,24 +59,37 @@ class DecisionRecorder:
                         node_figures = lookups.figures(job, avoided)
                     decision = plan_reports.job_decision(job_plan, node_figures, now_s)
                     self._decision_log.record(job_plan.key, decision)
+                    self._inbox.put_current(job_plan.key, decision)
         self._plans = {job_plan.key: job_plan for job_plan in plan.jobs}
+        if self._inbox.jobs is None:
+            self._inbox.jobs = frozenset(self._plans)
         for key, decision in plan_reports.avoidance_decisions(plan, now_s):
-            self._decision_log.record(key, decision)
+            self._record(key, decision)
 
     def record_release(self, release: Release, now_s: float) -> None:
         """Records why a trainer was evicted."""
-        self._decision_log.record(release.job, plan_reports.release_decision(release, now_s))
+        self._record(release.job, plan_reports.release_decision(release, now_s))
 
     def record_creation(self, result: CreationResult, now_s: float) -> None:
         """Records why trainers were not created."""
         if result.error:
             refusal = plan_reports.refusal_decision(result, now_s)
-            self._decision_log.record(result.job.key, refusal, series=refusal.code)
+            self._record(result.job.key, refusal, series=refusal.code)
 
     def forget(self, job: Job) -> None:
         """Drops the state and the records of a deleted job: its name may be used for another."""
         self._plans.pop(job.key, None)
         self._decision_log.forget(job.key)
+        self._inbox.put_gone(job.key)
+
+    def stand_by(self) -> None:
+        """Forgets what was recorded last: another process records now."""
+        self._plans = {}
+
+    def _record(self, job: str, decision: Decision, series: str = "") -> None:
+        """Records what is decided once; a repetition is not kept."""
+        if self._decision_log.record(job, decision, series=series):
+            self._inbox.put_decision(job, decision)
 
 
 def _differs(old: JobPlan, new: JobPlan) -> bool:

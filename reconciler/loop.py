@@ -30,7 +30,9 @@ from reconciler.events import Event, EventRecorder
 from reconciler.job_tracker import WRITE_EVERY_S
 from reconciler.leader_only import LeaderOnlyApi
 from reconciler.metrics import ReconcilerMetrics
+from reconciler.observer import Observer
 from reconciler.plan_isolation import plan_without_culprits
+from reconciler.record_inbox import RecordInbox
 from reconciler.settings import ReconcilerSettings
 from reconciler.trainer_controller import CreationResult
 from reconciler.watchdog import Watchdog
@@ -64,6 +66,7 @@ class Reconciler:
         metrics: ReconcilerMetrics,
         clocks: Clocks | None = None,
         pool: Executor | None = None,
+        inbox: RecordInbox | None = None,
     ) -> None:
         """Creates the components; `start` starts their threads.
 
@@ -78,6 +81,7 @@ class Reconciler:
             metrics: Counters and gauges to set.
             clocks: Those of the process by default.
             pool: Runs concurrent writes; a thread pool by default.
+            inbox: Takes what is to be kept of decisions and observations.
         """
         self._settings = settings
         self._cache = cache
@@ -99,7 +103,9 @@ class Reconciler:
             policy=lambda: policy.current.policy,
         )
         self._quarantine = self.components.quarantine
-        self._decisions = DecisionRecorder(decision_log, self._quarantine)
+        inbox = inbox or RecordInbox()
+        self._decisions = DecisionRecorder(decision_log, self._quarantine, inbox)
+        self._observer = Observer(inbox, metrics)
         self._job_scoped = (*self.components.job_scoped, recorder, self._decisions)
         """All components whose state of a job is dropped when the job is deleted."""
         self._reasons: dict[str, Reason] = {}
@@ -167,7 +173,7 @@ class Reconciler:
             self._history.cool_downs.start(pod.node, now_s, cool_down_s)
         self.components.job_tracker.observe_pods(pods)
         self._report_released(self.components.trainers.collect_evicted(), now_s)
-        self._metrics.observe_pods(pods, now_s)
+        self._observer.observe(pods, jobs, policy.objectives, now_s, leads=self._leads())
         self._forget_deleted(jobs)
         self._quarantine.apply(now_s)
         self._report_policy(now_s)
@@ -252,6 +258,7 @@ class Reconciler:
         """Keeps nothing that another process, which may lead now, will do instead."""
         self.components.masters.pause()
         self.components.job_tracker.forget_counted()
+        self._decisions.stand_by()
 
     def may_lead(self, *, leads: bool) -> bool:
         """Whether this process may take or keep the lease; `leads` says whether it has it."""
@@ -323,6 +330,7 @@ class Reconciler:
                 ),
             )
         self._metrics.count_released(evicted)
+        self._observer.note_released(evicted, self._state_feed.cluster, now_s)
         jobs = self._state_feed.cluster.jobs
         self._record_events(plan_reports.release_events(evicted, jobs), now_s)
 

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from kube.object_change import ObjectChange
 from policy.plan import Release
@@ -12,6 +13,20 @@ EVICTED = "Evicted"
 FAILED = "Failed"
 """The cause of those whose program fails."""
 _MAX_ENTRIES = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A trainer that begins to leave before its work is done."""
+
+    pod: Pod
+    cause: str
+    """A `Reason` of EDL's release; EVICTED or FAILED."""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training that are lost with it, as its master has reported."""
+        return self.pod.uncommitted_s
 
 
 class Losses:
@@ -29,13 +44,9 @@ class Losses:
             self._reasons[release.uid] = str(release.reason)
         _bound(self._reasons)
 
-    def observe(self, changes: Mapping[str, ObjectChange[Pod]]) -> dict[str, float]:
-        """Takes in changes of pods.
-
-        Returns:
-            Cause -> seconds of training that are lost with the trainers that began to leave.
-        """
-        seconds: dict[str, float] = {}
+    def observe(self, changes: Mapping[str, ObjectChange[Pod]]) -> list[Loss]:
+        """Takes in changes of pods; returns the trainers that have begun to leave."""
+        losses = []
         for uid, change in changes.items():
             pod = change.new or change.last
             if pod is None or not pod.is_training:
@@ -44,12 +55,12 @@ class Losses:
                 self._counted[uid] = None
                 cause = self._cause(pod)
                 if cause:
-                    seconds[cause] = seconds.get(cause, 0.0) + pod.uncommitted_s
+                    losses.append(Loss(pod, cause))
             if change.new is None:
                 self._counted.pop(uid, None)
                 self._reasons.pop(uid, None)
         _bound(self._counted)
-        return seconds
+        return losses
 
     def _cause(self, pod: Pod) -> str:
         """Why a trainer leaves; "" for one whose program has ended well."""

@@ -11,8 +11,9 @@ from policy.scheduling import Registration
 from policy.snapshot import Pod
 from reconciler import service_starts
 from reconciler.job_metrics import ClusterMetrics, JobMetrics
-from reconciler.losses import Losses
-from reconciler.service_starts import Cause, ServiceStarts
+from reconciler.losses import Loss, Losses
+from reconciler.objective import BURN_SPANS_S, Standing
+from reconciler.service_starts import Cause, ServiceStart, ServiceStarts
 from reconciler.trainer_controller import CreationResult
 from runtime.metrics import SLOW_BUCKETS_S, Metrics
 
@@ -31,6 +32,7 @@ class ReconcilerMetrics:
         self._jobs = JobMetrics(metrics, named_jobs)
         self._cluster = ClusterMetrics(metrics)
         self._add_services(metrics)
+        self._add_objective(metrics)
         self._losses = Losses()
         self._lost = metrics.counter(
             "lost_seconds_total",
@@ -74,7 +76,8 @@ class ReconcilerMetrics:
         )
 
     def _add_services(self, metrics: Metrics) -> None:
-        self._starts = ServiceStarts()
+        self.service_starts = ServiceStarts()
+        """The services that do not run yet."""
         self._start_time = metrics.histogram(
             "service_start_seconds",
             "Time from a service pod's creation until its containers run, by what it waited for.",
@@ -96,19 +99,48 @@ class ReconcilerMetrics:
         self._nominated: set[str] = set()
         """uids of service pods that wait for preemption victims to end."""
 
-    def observe_pods(self, changes: Mapping[str, ObjectChange[Pod]], now_s: float) -> None:
+    def _add_objective(self, metrics: Metrics) -> None:
+        self._objective_services = metrics.counter(
+            "reclaim_objective_services_total",
+            "Services that count for the policy's reclaim objective, by whether they kept it.",
+            ["result"],
+            [["kept"], ["missed"]],
+        )
+        self._objective_share = metrics.gauge(
+            "reclaim_objective_ratio", "Share of services that the objective wants; 0 for none."
+        )
+        self._objective_limit = metrics.gauge(
+            "reclaim_objective_seconds", "Time within which it wants them to run; 0 for none."
+        )
+        self._objective_budget = metrics.gauge(
+            "reclaim_objective_budget_left_ratio",
+            "Part of the objective's budget that its window has left; below 0 it is missed.",
+        )
+        self._objective_burn = metrics.gauge(
+            "reclaim_objective_burn_rate",
+            "How fast the budget is used: 1 uses it up in just the window.",
+            ["span"],
+        )
+
+    def observe_pods(
+        self, changes: Mapping[str, ObjectChange[Pod]], now_s: float
+    ) -> tuple[list[ServiceStart], list[Loss]]:
         """Measures how long services waited, and what was lost with trainers that leave.
 
         All replicas take the changes in, so that another one can go on; only the leader counts.
+
+        Returns:
+            The services that have begun to run, and the trainers that have begun to leave.
         """
-        starts = self._starts.observe(changes, now_s)
+        starts = self.service_starts.observe(changes, now_s)
         losses = self._losses.observe(changes)
         if self._leads:
             for start in starts:
                 self._start_time.labels(start.cause).observe(start.seconds)
-            for cause, seconds in losses.items():
-                self._lost.labels(cause).inc(seconds)
+            for loss in losses:
+                self._lost.labels(loss.cause).inc(loss.seconds)
         self._observe_reclaims(changes, now_s)
+        return starts, losses
 
     def _observe_reclaims(self, changes: Mapping[str, ObjectChange[Pod]], now_s: float) -> None:
         """Measures how long services waited for preemption victims before they got a node."""
@@ -143,11 +175,25 @@ class ReconcilerMetrics:
         self._jobs.set_plan(plan, cluster, now_s)
         self._cluster.set_cluster(cluster)
         self._avoided.set(len({node for nodes in plan.avoided.values() for node in nodes}))
-        self._starts.note_released(plan.reclaimed_for)
+        self.service_starts.note_released(plan.reclaimed_for, now_s)
         self._losses.note(plan.releases)
         services = service_starts.waiting(cluster)
         self._waiting.set(len(services))
         self._starved.set(service_starts.longest_starved_s(services, cluster, now_s))
+
+    def count_objective(self, kept: int, missed: int) -> None:
+        """Counts services that kept, and that missed, the reclaim objective."""
+        self._objective_services.labels("kept").inc(kept)
+        self._objective_services.labels("missed").inc(missed)
+
+    def set_objective(self, standing: Standing | None) -> None:
+        """Sets how the reclaim objective stands; None where the policy names none."""
+        objective = standing.objective if standing else None
+        self._objective_share.set(objective.share if objective else 0.0)
+        self._objective_limit.set(objective.seconds if objective else 0.0)
+        self._objective_budget.set(standing.budget_left if standing else 0.0)
+        for span in BURN_SPANS_S:
+            self._objective_burn.labels(span).set(standing.burn[span] if standing else 0.0)
 
     def set_quarantined(self, jobs: int, totals: Mapping[str, int]) -> None:
         """Sets how many jobs are kept out of planning, and how often that began, by kind."""

@@ -27,31 +27,69 @@ class Cause(StrEnum):
 
 
 _ORDER = tuple(Cause)
+RECLAIMS = (Cause.RELEASED, Cause.PREEMPTED)
+"""The causes for which training gives capacity back."""
+
+
+@dataclass(slots=True)
+class ServiceWait:
+    """What is known of a service that does not run yet; times by the own clock, 0 where unknown."""
+
+    pod: Pod
+    """As it was seen last."""
+    cause: Cause = Cause.FREE
+    """What it has waited for so far."""
+    decided_s: float = 0.0
+    """When trainers were released, or preempted, for it first."""
+    bound_s: float = 0.0
+    """When it got its node."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceStart:
     """A service that runs now."""
 
-    cause: Cause
+    wait: ServiceWait
     seconds: float
     """Since its creation."""
+
+    @property
+    def cause(self) -> Cause:
+        """What it waited for."""
+        return self.wait.cause
+
+    @property
+    def stages(self) -> dict[str, float]:
+        """Its seconds by stage: until EDL or kube-scheduler decided, until it had its node, until it ran.
+
+        Creation is on the API server's clock, in whole seconds: no stage is below 0.
+        """
+        decided_s = self.wait.decided_s or self.wait.pod.created_s
+        bound_s = max(self.wait.bound_s or decided_s, decided_s)
+        ran_s = self.wait.pod.created_s + self.seconds
+        return {
+            "decide": max(0.0, decided_s - self.wait.pod.created_s),
+            "free": bound_s - decided_s,
+            "start": max(0.0, ran_s - bound_s),
+        }
 
 
 class ServiceStarts:
     """Follows the pods of services that do not run yet."""
 
     def __init__(self) -> None:
-        self._causes: dict[str, Cause] = {}
-        """uid of a pod without running containers -> what it has waited for so far."""
+        self._waits: dict[str, ServiceWait] = {}
+        """uid of a pod without running containers -> its wait."""
+        self.reclaiming: dict[str, ServiceWait] = {}
+        """Those of them for which trainers were released or preempted."""
         self._gated: set[str] = set()
         """uids of pods that had a scheduling gate: how long that takes is another's business."""
 
-    def note_released(self, uids: Iterable[str]) -> None:
+    def note_released(self, uids: Iterable[str], now_s: float) -> None:
         """Notes that trainers were released for these pods."""
         for uid in uids:
-            if uid in self._causes:
-                self._raise(uid, Cause.RELEASED)
+            if uid in self._waits:
+                self._raise(uid, Cause.RELEASED, now_s)
 
     def observe(self, changes: Mapping[str, ObjectChange[Pod]], now_s: float) -> list[ServiceStart]:
         """Takes in changes of pods; returns the services that have begun to run.
@@ -66,31 +104,40 @@ class ServiceStarts:
             if pod is None or pod.is_training or pod.terminal or pod.deleting:
                 self._forget(uid)
             elif pod.phase is Phase.PENDING:
-                self._take_in(pod)
+                self._take_in(pod, now_s)
             elif pod.phase is Phase.RUNNING:
                 last = change.last
-                if uid not in self._causes and last is not None and last.phase is Phase.PENDING:
-                    self._take_in(last)
-                if uid in self._causes and uid not in self._gated:
-                    waited_s = max(0.0, now_s - pod.created_s)
-                    starts.append(ServiceStart(self._causes[uid], waited_s))
+                if uid not in self._waits and last is not None and last.phase is Phase.PENDING:
+                    self._take_in(last, now_s)
+                if uid in self._waits and uid not in self._gated:
+                    wait = self._waits[uid]
+                    wait.bound_s = wait.bound_s or now_s
+                    starts.append(ServiceStart(wait, max(0.0, now_s - pod.created_s)))
                 self._forget(uid)
         return starts
 
-    def _take_in(self, pod: Pod) -> None:
+    def _take_in(self, pod: Pod, now_s: float) -> None:
         if pod.gated:
             self._gated.add(pod.uid)
-        self._causes.setdefault(pod.uid, Cause.FREE)
+        wait = self._waits.setdefault(pod.uid, ServiceWait(pod))
+        wait.pod = pod
+        if pod.node and not wait.bound_s:
+            wait.bound_s = now_s
         if pod.nominated:
-            self._raise(pod.uid, Cause.PREEMPTED)
+            self._raise(pod.uid, Cause.PREEMPTED, now_s)
         elif pod.refused:
-            self._raise(pod.uid, Cause.WAITED)
+            self._raise(pod.uid, Cause.WAITED, now_s)
 
-    def _raise(self, uid: str, cause: Cause) -> None:
-        self._causes[uid] = max(self._causes[uid], cause, key=_ORDER.index)
+    def _raise(self, uid: str, cause: Cause, now_s: float) -> None:
+        wait = self._waits[uid]
+        wait.cause = max(wait.cause, cause, key=_ORDER.index)
+        if wait.cause in RECLAIMS and uid not in self._gated:
+            wait.decided_s = wait.decided_s or now_s
+            self.reclaiming[uid] = wait
 
     def _forget(self, uid: str) -> None:
-        self._causes.pop(uid, None)
+        self._waits.pop(uid, None)
+        self.reclaiming.pop(uid, None)
         self._gated.discard(uid)
 
 

@@ -53,7 +53,7 @@ class DecisionLog:
         self.dropped = 0
         """The number of evicted decisions."""
 
-    def record(self, subject: str, decision: Decision, series: str = "") -> None:
+    def record(self, subject: str, decision: Decision, series: str = "") -> bool:
         """Records a decision; one equal to the newest of its series is ignored.
 
         Args:
@@ -61,6 +61,9 @@ class DecisionLog:
             decision: The decision.
             series: The key of its series, if there are several decisions about one thing at a
                 time; by default what the decision is about.
+
+        Returns:
+            Whether it is a new entry: neither ignored, nor other figures of the newest.
         """
         series = series or decision.about
         with self._lock:
@@ -72,14 +75,15 @@ class DecisionLog:
             if index is not None:
                 last = entries[index]
                 if _same(last.decision, decision):
-                    return
+                    return False
                 if last.decision.code is decision.code:
                     since_s = last.since_s
                 if _updates(last, decision):
                     entries[index] = replace(last, decision=decision)
-                    return
+                    return False
             entries.append(_Entry(series, decision, decision.at_s, since_s))
             self._trim(entries)
+            return True
 
     def _trim(self, entries: deque[_Entry]) -> None:
         if len(entries) > self._max_per_subject:

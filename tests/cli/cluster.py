@@ -88,11 +88,13 @@ class CliCluster(FakeApi):
         }
         self.add(request.JOBS, body, namespace)
 
-    def add_records(self, namespace: str, *records: Record) -> None:
+    def add_records(self, namespace: str, *records: Record, log: str = record_log.CURRENT) -> None:
         """A segment of a namespace's decision log."""
         self.segments += 1
-        metadata = {"name": f"edl-{self.segments:08}"}
-        body = {"metadata": metadata, **record_log.encode(records)}
+        metadata = {"name": f"edl-{self.segments:08}", "labels": {record_log.LABEL_LOG: log}}
+        lines = [record_log.line(record) for record in records]
+        fields = record_log.encode(lines, records[0].at_s, records[-1].at_s)
+        body = {"metadata": metadata, **fields}
         self.add(request.DECISIONLOGS, body, namespace)
 
 

@@ -10,6 +10,7 @@ from policy.reasons import Reason
 from policy.snapshot import Job
 from reconciler.decision_recorder import DecisionRecorder
 from reconciler.quarantine import Quarantine
+from reconciler.record_inbox import RecordInbox
 from runtime.decision_log import DecisionLog
 from tests.support.builders import NOW_S, cluster_state, job, node
 
@@ -19,10 +20,10 @@ class CountingLog(DecisionLog):
 
     count = 0
 
-    def record(self, *words: Any, **keywords: Any) -> None:
+    def record(self, *words: Any, **keywords: Any) -> bool:
         """Counts."""
         self.count += 1
-        super().record(*words, **keywords)
+        return super().record(*words, **keywords)
 
 
 def _no_room(owner: Job, **fields: Any) -> JobPlan:
@@ -42,7 +43,7 @@ def test_only_what_changed_is_noted() -> None:
     """An unchanged job costs one comparison; another share does not count as a change."""
     records = CountingLog()
     cluster = cluster_state([node("n0", 4)], JOBS)
-    recorder = DecisionRecorder(records, Quarantine(cluster))
+    recorder = DecisionRecorder(records, Quarantine(cluster), RecordInbox())
     recorder.record(Plan(jobs=tuple(map(_no_room, JOBS))), cluster, (), NOW_S)
     moved = Plan(jobs=tuple(_no_room(owner, share=0.2) for owner in JOBS))
     recorder.record(moved, cluster, (), NOW_S + 1)
@@ -57,7 +58,7 @@ def test_a_job_made_anew_is_noted_anew() -> None:
     """Even where it looks like the one before."""
     records = DecisionLog()
     cluster = cluster_state([node("n0", 4)], JOBS)
-    recorder = DecisionRecorder(records, Quarantine(cluster))
+    recorder = DecisionRecorder(records, Quarantine(cluster), RecordInbox())
     plan = Plan(jobs=(_no_room(JOBS[0]),))
     recorder.record(plan, cluster, (), NOW_S)
     recorder.forget(JOBS[0])
@@ -72,7 +73,7 @@ def test_the_node_that_comes_nearest_is_told() -> None:
     """For each shape that lacks room."""
     records = DecisionLog()
     cluster = cluster_state([node("n0", 4), node("n1", 2)], JOBS)
-    DecisionRecorder(records, Quarantine(cluster)).record(
+    DecisionRecorder(records, Quarantine(cluster), RecordInbox()).record(
         Plan(jobs=tuple(map(_no_room, JOBS))), cluster, (), NOW_S
     )
 
@@ -85,7 +86,7 @@ def test_looking_ends_when_its_time_is_used_up() -> None:
     records = DecisionLog()
     nodes = [node(f"n{number:04}", 4) for number in range(2000)]
     cluster = cluster_state(nodes, JOBS)
-    DecisionRecorder(records, Quarantine(cluster)).record(
+    DecisionRecorder(records, Quarantine(cluster), RecordInbox()).record(
         Plan(jobs=tuple(map(_no_room, JOBS))), cluster, (), NOW_S
     )
 

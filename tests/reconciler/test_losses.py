@@ -22,8 +22,8 @@ def _lost(*states: Pod | None, released: bool = False) -> dict[str, float]:
         losses.note([RELEASE])
     total: dict[str, float] = {}
     for last, new in zip((POD, *states), states, strict=False):
-        for cause, seconds in losses.observe({POD.uid: ObjectChange(last, new)}).items():
-            total[cause] = total.get(cause, 0.0) + seconds
+        for loss in losses.observe({POD.uid: ObjectChange(last, new)}):
+            total[loss.cause] = total.get(loss.cause, 0.0) + loss.seconds
     return total
 
 
@@ -57,8 +57,8 @@ def test_a_trainer_whose_work_is_done_loses_nothing() -> None:
     assert _lost(replace(POD, phase=Phase.SUCCEEDED), None) == {}
     assert _lost(replace(POD, ready=False)) == {}
     web = service("web", where="n0")
-    assert Losses().observe({web.uid: ObjectChange(web, None)}) == {}
-    assert Losses().observe({POD.uid: ObjectChange(None, DELETING)}) == {}
+    assert Losses().observe({web.uid: ObjectChange(web, None)}) == []
+    assert Losses().observe({POD.uid: ObjectChange(None, DELETING)}) == []
 
 
 def test_nothing_is_kept_of_trainers_that_are_gone() -> None:

@@ -47,6 +47,13 @@ MEANING = {
     "for none.",
     "service_start_seconds": "Time from a service pod's creation until its containers run, by what it "
     "waited for.",
+    "reclaim_objective_services_total": "Services that count for the policy's reclaim objective, by "
+    "whether they kept it.",
+    "reclaim_objective_ratio": "Share of services that the objective wants; 0 for none.",
+    "reclaim_objective_seconds": "Time within which it wants them to run; 0 for none.",
+    "reclaim_objective_budget_left_ratio": "Part of the objective's budget that its window has left; "
+    "below 0 it is missed.",
+    "reclaim_objective_burn_rate": "How fast the budget is used: 1 uses it up in just the window.",
     "reclaim_seconds": "Time from creation to binding of a pod that needed preemption, and no volume or place.",
 }
 

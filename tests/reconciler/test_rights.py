@@ -16,8 +16,10 @@ from policy.names import (
     POLICY_KEY,
     SYSTEM_NAMESPACE,
 )
+from policy.records import Record
 from reconciler.app import LEASE
 from reconciler.master_reports import MasterReport, ReportedState
+from reconciler.namespace_log import SEGMENT_BYTES
 from tests.reconciler import objects, training_jobs
 from tests.reconciler.world import Process, World
 from tests.support import rbac
@@ -76,6 +78,20 @@ def _use_everything(world: World, process: Process) -> None:
     world.ask(request.merge_patch(CONFIGMAPS, SYSTEM_NAMESPACE, POLICY_CONFIGMAP, invalid))
     process.run(1)  # the event about it is in EDL's namespace
     process.write_events()
+    _keep_records(world, process)
+
+
+def _keep_records(world: World, process: Process) -> None:
+    """Of the job's namespace and of the cluster; old ones are deleted."""
+    for log in (process.records("ml"), process.records("edl-system")):
+        assert log
+    for namespace in ("ml", "edl-system"):
+        for number in range(2):
+            record = Record(world.clock.now_s + number, "job ml/net", "Test", "x" * SEGMENT_BYTES)
+            process.loop._observer._inbox.put(namespace, record)  # noqa: SLF001 - a full segment
+    process.writer.round()
+    world.clock.advance(8 * 86_400)
+    process.writer.round()
 
 
 def _use_training_jobs(world: World, account: rbac.Account) -> None:

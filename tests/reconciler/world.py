@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import yaml
 
-from kube import decode, request
+from kube import decode, record_log, request
 from kube.active import ActivePolicy
 from kube.cache import ClusterCache
 from kube.request import CONFIGMAPS, EVENTS, JOBS, NODES, PODS
@@ -22,11 +22,14 @@ from policy.names import (
     TRAINER_RESOURCE,
 )
 from policy.plan import Plan
+from policy.records import Record
 from policy.snapshot import Job, Phase, Pod, Snapshot
 from reconciler.components import Clocks
 from reconciler.events import EventRecorder
 from reconciler.loop import Reconciler
 from reconciler.metrics import ReconcilerMetrics
+from reconciler.record_inbox import RecordInbox
+from reconciler.record_writer import RecordWriter
 from reconciler.settings import ReconcilerSettings
 from runtime.decision_log import DecisionLog
 from runtime.metrics import Metrics
@@ -244,6 +247,12 @@ class Process:
         policy.follow(self.cache.config)
         self.recorder = EventRecorder(api, "test", clock.now)
         self.decision_log = DecisionLog()
+        inbox = RecordInbox()
+        self.writer = RecordWriter(
+            *(api, inbox, leads),
+            policy=lambda: policy.current.policy,
+            epoch_s=clock.seconds,
+        )
         self.loop = Reconciler(
             api,
             ReconcilerSettings(),
@@ -255,6 +264,7 @@ class Process:
             metrics=ReconcilerMetrics(self.metrics),
             clocks=Clocks(lambda: clock.seconds() + ahead_s, clock.seconds),
             pool=self.writers,
+            inbox=inbox,
         )
         self.loop.components.probe.wait_s = LIMIT_S  # virtual time does not pass meanwhile
 
@@ -275,6 +285,11 @@ class Process:
             self.round()
             self.world.step()
         self.round()
+
+    def records(self, namespace: str = "ml") -> list[Record]:
+        """The records of a namespace, after the writer has written what was there."""
+        self.writer.round()
+        return record_log.read(self.world.api, namespace)
 
     def write_events(self) -> None:
         """Writes queued events; may be called once."""

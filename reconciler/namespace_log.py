@@ -1,0 +1,264 @@
+"""The decision log of one namespace, as objects in the API server: what to write, and what to delete. Pure.
+
+The history is a row of segments, of which the newest is written again until it is full; the oldest are
+deleted. Beside it, the newest decision about each job is kept in objects of its own, so that a job which
+has waited for days is known however much has happened since.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kube import decode, record_log
+from policy.records import Record
+
+SEGMENT_BYTES = 48_000
+"""Lines of one segment; a tenth of it is stored."""
+MAX_SEGMENTS = 48
+"""Of one namespace: about 10 000 records."""
+_MAX_UNWRITTEN = 4
+"""Full segments that the API server has not taken yet; newer records are dropped."""
+_CHUNK = 500
+"""Jobs of one object of current decisions."""
+_CURRENT_EVERY_S = 5.0
+"""Between two writes of the current decisions."""
+_FIGURES_EVERY_S = 60.0
+"""The same where only figures have changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """An object to create or to replace."""
+
+    name: str
+    fields: Mapping[str, Any]
+    log: str
+    """CURRENT or HISTORY of `kube.record_log`."""
+    lines: int
+    """How many lines it has."""
+    is_last: bool = True
+    """Whether all current decisions are written with this one."""
+
+
+@dataclass(slots=True)
+class _Segment:
+    """A segment that is not full, or not written yet."""
+
+    name: str
+    lines: list[bytes] = field(default_factory=list)
+    size: int = 0
+    first_s: float = 0.0
+    last_s: float = 0.0
+    written: int = 0
+    """Lines that the API server has."""
+
+    def add(self, record: Record, line: bytes) -> None:
+        self.first_s = self.first_s or record.at_s
+        self.last_s = record.at_s
+        self.lines.append(line)
+        self.size += len(line)
+
+
+class NamespaceLog:
+    """The records of one namespace; used on one thread."""
+
+    def __init__(self, prefix: str, stored: Mapping[str, Mapping[str, Any]]) -> None:
+        """Continues what is stored.
+
+        Args:
+            prefix: Begins the names of new segments; sorts after those of earlier writers.
+            stored: Name -> DecisionLog of the namespace.
+        """
+        self._prefix = prefix
+        self._count = 0
+        self._stored: deque[tuple[str, float]] = deque()
+        """(name, time of the newest record) of segments that are not written any more."""
+        self._open: deque[_Segment] = deque()
+        self._doomed: dict[str, None] = {}
+        """Names of objects to delete, in order."""
+        self.current: dict[str, Record] = {}
+        """Job key, or what the record is about, -> the newest decision about it."""
+        self._chunks = 0
+        """Objects of current decisions that exist."""
+        self._current_due_s = float("inf")
+        """When current decisions are written; infinite while nothing has changed."""
+        self._current_written_s = 0.0
+        self.dropped = 0
+        self._restore(stored)
+
+    def _restore(self, stored: Mapping[str, Mapping[str, Any]]) -> None:
+        history = {}
+        for name, segment in sorted(stored.items()):
+            if _log_of(segment) == record_log.CURRENT:
+                self._chunks += 1
+                for record in record_log.decode(segment):
+                    self.current[_key(record)] = record
+            else:
+                history[name] = segment
+                self._stored.append((name, decode.seconds(segment.get("last"))))
+        if history:
+            self._continue(history[max(history)])
+
+    def _continue(self, newest: Mapping[str, Any]) -> None:
+        """Goes on with the newest segment where it is not half full: leaders may change often."""
+        segment = _Segment(self._stored[-1][0])
+        for record in record_log.decode(newest):
+            segment.add(record, record_log.line(record))
+        if segment.lines and segment.size < SEGMENT_BYTES // 2:
+            segment.written = len(segment.lines)
+            self._stored.pop()
+            self._open.append(segment)
+
+    def add(self, record: Record) -> None:
+        """Adds what has happened."""
+        if not self._open or self._open[-1].size >= SEGMENT_BYTES:
+            if len(self._open) > _MAX_UNWRITTEN:
+                self.dropped += 1
+                return
+            self._count += 1
+            self._open.append(_Segment(f"{self._prefix}-{self._count:05}"))
+        self._open[-1].add(record, record_log.line(record))
+
+    def set_current(self, record: Record, now_s: float) -> None:
+        """Takes in the newest decision about a job; it is history, too, unless only figures differ."""
+        key = _key(record)
+        last = self.current.get(key)
+        every_s = _FIGURES_EVERY_S
+        if last is None or not _continues(last, record):
+            every_s = _CURRENT_EVERY_S
+            self.add(record)
+        elif last.figures == record.figures:
+            return
+        else:
+            record = _since(record, last.since_s)
+        self.current[key] = record
+        due_s = max(now_s, self._current_written_s + every_s)
+        self._current_due_s = min(self._current_due_s, due_s)
+
+    def forget(self, job: str, now_s: float) -> None:
+        """Drops the current decision about a job that is gone."""
+        if self.current.pop(job, None) is not None:
+            due_s = max(now_s, self._current_written_s + _CURRENT_EVERY_S)
+            self._current_due_s = min(self._current_due_s, due_s)
+
+    def writes(self, now_s: float) -> list[Write]:
+        """What is to be written now; `written` takes in what was."""
+        writes = [
+            Write(
+                segment.name,
+                record_log.encode(segment.lines, segment.first_s, segment.last_s),
+                record_log.HISTORY,
+                len(segment.lines),
+            )
+            for segment in self._open
+            if segment.written < len(segment.lines)
+        ]
+        if now_s >= self._current_due_s:
+            writes += self._current_writes()
+        return writes
+
+    def _current_writes(self) -> list[Write]:
+        records = [self.current[job] for job in sorted(self.current)]
+        chunks = [records[start : start + _CHUNK] for start in range(0, len(records), _CHUNK)]
+        self._doom(_chunk_name(index) for index in range(len(chunks), self._chunks))
+        return [
+            Write(
+                _chunk_name(index),
+                record_log.encode(
+                    [record_log.line(record) for record in chunk],
+                    min(record.at_s for record in chunk),
+                    max(record.at_s for record in chunk),
+                ),
+                record_log.CURRENT,
+                len(chunk),
+                is_last=chunk is chunks[-1],
+            )
+            for index, chunk in enumerate(chunks)
+        ]
+
+    def written(self, write: Write, now_s: float) -> int:
+        """Takes in that the API server has an object; returns how many records are new to it."""
+        if write.log == record_log.CURRENT:
+            if write.is_last:
+                self._current_due_s, self._current_written_s = float("inf"), now_s
+            self._chunks = max(self._chunks, int(write.name.rpartition("-")[2]) + 1)
+            return 0
+        segment = next(segment for segment in self._open if segment.name == write.name)
+        new = write.lines - segment.written
+        segment.written = write.lines
+        while self._open and self._is_closed(self._open[0]):
+            segment = self._open.popleft()
+            self._stored.append((segment.name, segment.last_s))
+        return new
+
+    @staticmethod
+    def _is_closed(segment: _Segment) -> bool:
+        return segment.size >= SEGMENT_BYTES and segment.written == len(segment.lines)
+
+    def deletions(self, oldest_s: float) -> list[str]:
+        """Names of objects to delete; call `deleted` for each.
+
+        Args:
+            oldest_s: Records before are not kept.
+        """
+        while self._stored and (len(self._stored) > MAX_SEGMENTS or self._stored[0][1] < oldest_s):
+            self.give_up_oldest()
+        if not self.current and self._chunks:
+            self._doom(_chunk_name(index) for index in range(self._chunks))
+        return list(self._doomed)
+
+    def deleted(self, name: str) -> None:
+        """Takes in that an object is gone."""
+        self._doomed.pop(name, None)
+        if name.startswith(_CHUNK_PREFIX):
+            self._chunks = min(self._chunks, int(name.rpartition("-")[2]))
+
+    @property
+    def oldest_s(self) -> float:
+        """The time of the oldest segment that can be given up; infinite where there is none."""
+        return self._stored[0][1] if self._stored else float("inf")
+
+    @property
+    def unwritten(self) -> int:
+        """Records that the API server does not have."""
+        return sum(len(segment.lines) - segment.written for segment in self._open)
+
+    @property
+    def segments(self) -> int:
+        """Segments of the history that are stored."""
+        return len(self._stored)
+
+    def give_up_oldest(self) -> None:
+        """Lets the oldest segment be deleted."""
+        self._doom([self._stored.popleft()[0]])
+
+    def _doom(self, names: Iterable[str]) -> None:
+        self._doomed.update(dict.fromkeys(names))
+
+
+_CHUNK_PREFIX = "edl-current-"
+
+
+def _chunk_name(index: int) -> str:
+    return f"{_CHUNK_PREFIX}{index}"
+
+
+def _log_of(stored: Mapping[str, Any]) -> str:
+    labels = stored.get("metadata", {}).get("labels") or {}
+    return str(labels.get(record_log.LABEL_LOG, record_log.HISTORY))
+
+
+def _key(record: Record) -> str:
+    return record.job or record.about
+
+
+def _continues(last: Record, record: Record) -> bool:
+    """Whether a decision says the same as the one before, but for figures."""
+    return (last.code, last.figures.get("target")) == (record.code, record.figures.get("target"))
+
+
+def _since(record: Record, since_s: float) -> Record:
+    return Record(
+        *(record.at_s, record.about, record.code, record.text, record.figures, record.job), since_s
+    )

@@ -1,0 +1,283 @@
+"""Bursts of services that take capacity of training: who asked, who gave, how long it took, what was lost. Pure.
+
+A burst lasts from the first service for which trainers are released or preempted until none such waits.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from policy.reasons import Reason
+from policy.records import CLUSTER, ELSEWHERE, Observation, Record
+from policy.snapshot import Pod
+from reconciler.losses import EVICTED, Loss
+from reconciler.service_starts import RECLAIMS, ServiceStart, ServiceWait
+
+_PROGRESS_EVERY_S = 30.0
+"""Between two records of a burst that goes on."""
+_SETTLE_S = 3.0
+"""After the last start: trainers that were preempted for it are still being reported."""
+_MAX_S = 600.0
+"""A longer burst is recorded in parts."""
+_MAX_LISTED = 20
+"""Groups of services, and jobs, that a record names; the others are one sum."""
+_MAX_NOMINATED = 2_000
+_NOMINATED_S = 10.0
+"""How long a node counts as nominated: its victims are reported before or after."""
+STAGES = ("decide", "free", "start")
+
+
+@dataclass(slots=True)
+class _Asked:
+    """Services of one owner."""
+
+    name: str
+    """namespace/name of the first pod, with `*` for what differs."""
+    count: int = 0
+    seconds: list[float] = field(default_factory=list)
+    stages: dict[str, list[float]] = field(default_factory=lambda: {s: [] for s in STAGES})
+
+
+@dataclass(slots=True)
+class _Given:
+    """Trainers of one job."""
+
+    count: int = 0
+    lost_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Burst:
+    """One burst."""
+
+    since_s: float
+    id: str
+    asked: dict[str, _Asked] = field(default_factory=dict)
+    given: dict[str, _Given] = field(default_factory=dict)
+    uids: set[str] = field(default_factory=set)
+    quiet_s: float = 0.0
+    """Since when no service of it waits; 0 while one does."""
+    told_s: float = 0.0
+    """When it was recorded last."""
+
+    def group(self, pod: Pod) -> _Asked:
+        """The services with the owner of a pod; their names differ behind the last dash."""
+        stem = pod.key.rpartition("-")[0]
+        name = f"{stem}-*" if stem and pod.owner_uid else pod.key
+        return self.asked.setdefault(pod.owner_uid or pod.uid, _Asked(name))
+
+    def give(self, job: str, lost_s: float) -> None:
+        """Counts a trainer of a job that leaves for it."""
+        given = self.given.setdefault(job, _Given())
+        given.count += 1
+        given.lost_s += lost_s
+
+
+class Reclaims:
+    """Follows bursts; used on one thread."""
+
+    def __init__(self) -> None:
+        self._burst: _Burst | None = None
+        self._nominated: dict[str, tuple[str, float]] = {}
+        """Node -> (service that kube-scheduler preempts for there, when that was seen last)."""
+        self._released: list[tuple[str, float, float]] = []
+        """(job, seconds lost, when) of trainers that EDL released for services, and no burst has yet."""
+        self._held: list[tuple[Loss, float]] = []
+        """Evicted trainers of which it is not clear yet whether they were preempted."""
+
+    def note_released(self, job: str, lost_s: float, now_s: float) -> None:
+        """Notes that a trainer of a job was released for a service, with the training that it loses."""
+        self._released.append((job, lost_s, now_s))
+
+    def observe(
+        self,
+        reclaiming: Mapping[str, ServiceWait],
+        starts: Iterable[ServiceStart],
+        losses: Iterable[Loss],
+        now_s: float,
+    ) -> list[tuple[str, Record]]:
+        """Takes in what a tick has seen.
+
+        Args:
+            reclaiming: uid -> service that waits for trainers to leave.
+            starts: Services that have begun to run.
+            losses: Trainers that have begun to leave.
+            now_s: Seconds since the epoch.
+
+        Returns:
+            (namespace, record) of each that is due.
+        """
+        for uid, wait in reclaiming.items():
+            self._ask(uid, wait, now_s)
+        for start in starts:
+            if start.cause in RECLAIMS:
+                group = self._ask(start.wait.pod.uid, start.wait, now_s)
+                group.seconds.append(start.seconds)
+                for stage, seconds in start.stages.items():
+                    group.stages[stage].append(seconds)
+        records = self._give(losses, now_s)
+        return records + self._report(bool(reclaiming), now_s)
+
+    def _ask(self, uid: str, wait: ServiceWait, now_s: float) -> _Asked:
+        pod = wait.pod
+        if pod.nominated:
+            self._nominated[pod.nominated] = (pod.key, now_s)
+        burst = self._burst
+        if burst is None:
+            created_s = min(pod.created_s or now_s, now_s)
+            burst = self._burst = _Burst(created_s, f"{int(now_s * 1000):x}", told_s=now_s)
+        group = burst.group(pod)
+        if uid not in burst.uids:
+            burst.uids.add(uid)
+            group.count += 1
+        return group
+
+    def _give(self, losses: Iterable[Loss], now_s: float) -> list[tuple[str, Record]]:
+        """Counts trainers that leave for services; records those that EDL has not released."""
+        released, self._released = self._released, []
+        for job, lost_s, since_s in released:
+            if self._burst is not None:
+                self._burst.give(job, lost_s)
+            elif now_s - since_s < _SETTLE_S:  # its service is seen with the next change
+                self._released.append((job, lost_s, since_s))
+        records = []
+        waiting, self._held = self._held, []
+        for loss, since_s in [*waiting, *((loss, now_s) for loss in losses)]:
+            if loss.cause == EVICTED and loss.pod.node in self._nominated:
+                self._released.append((_job_of(loss), loss.seconds, now_s))
+                service = self._nominated[loss.pod.node][0]
+                records += _preempted(loss, service, since_s)
+            elif loss.cause == EVICTED and now_s - since_s < _SETTLE_S:
+                self._held.append((loss, since_s))
+            elif loss.cause == EVICTED:
+                records += _ended(loss, Observation.EVICTED, since_s)
+            elif loss.cause not in _REASONS:
+                records += _ended(loss, Observation.TRAINER_FAILED, since_s)
+        self._forget_nominated(now_s)
+        return records
+
+    def _forget_nominated(self, now_s: float) -> None:
+        old = [node for node, (_, s) in self._nominated.items() if now_s - s > _NOMINATED_S]
+        for node in old[:_MAX_NOMINATED]:
+            del self._nominated[node]
+
+    def _report(self, anyone_waits: bool, now_s: float) -> list[tuple[str, Record]]:
+        burst = self._burst
+        if burst is None:
+            return []
+        if anyone_waits:
+            burst.quiet_s = 0.0
+        else:
+            burst.quiet_s = burst.quiet_s or now_s
+        over = bool(burst.quiet_s) and now_s - burst.quiet_s >= _SETTLE_S
+        if over or now_s - burst.since_s > _MAX_S:
+            self._burst = None
+            return _records(burst, Observation.RECLAIMED, now_s)
+        if now_s - burst.told_s >= _PROGRESS_EVERY_S:
+            burst.told_s = now_s
+            return _records(burst, Observation.RECLAIMING, now_s)
+        return []
+
+
+_REASONS = frozenset(str(reason) for reason in Reason)
+
+
+def _job_of(loss: Loss) -> str:
+    return f"{loss.pod.namespace}/{loss.pod.job or loss.pod.name}"
+
+
+def _preempted(loss: Loss, service: str, at_s: float) -> list[tuple[str, Record]]:
+    """The records of a trainer that kube-scheduler preempted: the job's namespace, and the cluster's."""
+    own = service if service.partition("/")[0] == loss.pod.namespace else ELSEWHERE
+    return [
+        (namespace, _of_trainer(loss, Observation.PREEMPTED, at_s, service=name))
+        for namespace, name in ((loss.pod.namespace, own), (CLUSTER, service))
+        if namespace != CLUSTER or own != service
+    ]
+
+
+def _ended(loss: Loss, code: Observation, at_s: float) -> list[tuple[str, Record]]:
+    figures = {}
+    if code is Observation.TRAINER_FAILED and loss.pod.exits:
+        figures["exit"] = ", ".join(str(code) for _, code in loss.pod.exits)
+    return [(loss.pod.namespace, _of_trainer(loss, code, at_s, **figures))]
+
+
+def _of_trainer(loss: Loss, code: Observation, at_s: float, **figures: Any) -> Record:
+    values = {"node": loss.pod.node, "lostSeconds": round(loss.seconds, 1), **figures}
+    texts = {
+        Observation.PREEMPTED: f"kube-scheduler preempted it for {figures.get('service')}",
+        Observation.EVICTED: "somebody else ended it: a drain, a user, or its node was lost",
+        Observation.TRAINER_FAILED: f"its program failed with exit code {figures.get('exit', '?')}",
+    }
+    about = f"pod {loss.pod.namespace}/{loss.pod.name}"
+    return Record(at_s, about, code, texts[code], values, _job_of(loss), at_s)
+
+
+def _records(burst: _Burst, code: Observation, now_s: float) -> list[tuple[str, Record]]:
+    """The record of a burst for the cluster, and what each namespace may see of it."""
+    names = {asked.name.partition("/")[0] for asked in burst.asked.values()}
+    names |= {job.partition("/")[0] for job in burst.given}
+    return [
+        (namespace, _record(burst, code, now_s, namespace))
+        for namespace in (CLUSTER, *sorted(names - {CLUSTER}))
+    ]
+
+
+def _record(burst: _Burst, code: Observation, now_s: float, namespace: str) -> Record:
+    def name(text: str) -> str:
+        mine = namespace in (CLUSTER, text.partition("/")[0])
+        return text if mine else ELSEWHERE
+
+    services: dict[str, dict[str, Any]] = {}
+    for asked in sorted(burst.asked.values(), key=lambda asked: -asked.count):
+        group = services.setdefault(
+            name(asked.name) if len(services) < _MAX_LISTED else "others",
+            {"count": 0, "running": 0, "worstSeconds": 0.0},
+        )
+        group["count"] += asked.count
+        group["running"] += len(asked.seconds)
+        worst = max([group["worstSeconds"], *asked.seconds])
+        group["worstSeconds"] = round(worst, 2)
+    trainers: dict[str, dict[str, Any]] = {}
+    for job, given in sorted(burst.given.items(), key=lambda item: -item[1].count):
+        group = trainers.setdefault(
+            name(job) if len(trainers) < _MAX_LISTED else "others", {"count": 0, "lostSeconds": 0.0}
+        )
+        group["count"] += given.count
+        group["lostSeconds"] = round(group["lostSeconds"] + given.lost_s, 1)
+    figures = {
+        "services": services,
+        "trainers": trainers,
+        "stages": _stages(burst),
+        "lostSeconds": round(sum(given.lost_s for given in burst.given.values()), 1),
+    }
+    about = f"reclaim {burst.id}"
+    return Record(now_s, about, code, _text(burst), figures, since_s=burst.since_s)
+
+
+def _stages(burst: _Burst) -> dict[str, dict[str, float]]:
+    """Median and longest seconds of each stage, and of all together."""
+    stages: dict[str, dict[str, float]] = {}
+    for stage in STAGES:
+        stages[stage] = _spread([s for asked in burst.asked.values() for s in asked.stages[stage]])
+    stages["total"] = _spread([s for asked in burst.asked.values() for s in asked.seconds])
+    return stages
+
+
+def _spread(seconds: list[float]) -> dict[str, float]:
+    if not seconds:
+        return {}
+    return {"median": round(median(seconds), 2), "max": round(max(seconds), 2)}
+
+
+def _text(burst: _Burst) -> str:
+    asked = sum(group.count for group in burst.asked.values())
+    running = sum(len(group.seconds) for group in burst.asked.values())
+    given = sum(group.count for group in burst.given.values())
+    worst = max((s for group in burst.asked.values() for s in group.seconds), default=0.0)
+    return (
+        f"{asked} services asked, {running} of them run, the last after {worst:.1f} s; "
+        f"{given} trainers of {len(burst.given)} jobs left"
+    )

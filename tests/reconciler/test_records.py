@@ -1,0 +1,331 @@
+"""Records of decisions and observations lie in the API server, bounded, and outlive their leader."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kube import errors, record_log, request
+from kube.request import Request
+from policy.records import CLUSTER, ELSEWHERE, Record
+from policy.snapshot import Phase
+from reconciler.namespace_log import MAX_SEGMENTS, SEGMENT_BYTES, NamespaceLog
+from reconciler.record_inbox import RecordInbox
+from reconciler.record_writer import MAX_WRITES, RecordWriter
+from tests.reconciler.world import Process, World
+
+
+def _of_log(api_request: Request) -> bool:
+    return "/decisionlogs" in api_request.path
+
+
+@pytest.fixture
+def world() -> World:
+    """Two nodes with room for three trainers each."""
+    return World(16, 16)
+
+
+def _codes(records: list[Record], kind: str) -> list[str]:
+    return [record.code for record in records if record.kind == kind]
+
+
+def test_what_a_leader_has_decided_is_known_after_its_death(world: World) -> None:
+    """The next one goes on with the same records: nothing is told twice, and since when is kept."""
+    first = Process(world)
+    world.add_job("net", 1, 9)
+    first.run(5)
+    before = first.records()
+    waits = [record for record in before if record.code == "NoRoom"]
+    world.clock.advance(500)
+    second = Process(world)
+    second.run(3)
+    after = second.records()
+
+    assert waits
+    assert [record for record in after if record.code == "NoRoom"][-1].since_s == waits[0].since_s
+    assert _codes(after, "job") == _codes(before, "job")
+    first.stop()
+    second.stop()
+
+
+def test_a_release_for_a_service_is_told_without_the_names_of_other_namespaces(
+    world: World, process: Process
+) -> None:
+    """The job's namespace has the release; who asked stands in the records of the cluster."""
+    world.add_job("net", 1, 6)
+    process.run(5)
+    process.records()
+    world.add_services(1, cpu=6)
+    process.run(8)
+    own = [r for r in process.records() if r.code == "ServicesFirst"]
+    full = [r for r in process.records(CLUSTER) if r.code == "ServicesFirst"]
+
+    assert own
+    assert {record.figures["service"] for record in own} == {ELSEWHERE}
+    assert all("shop" not in str(record.to_json()) for record in process.records())
+    assert {str(record.figures["service"]).partition("/")[0] for record in full} == {"shop"}
+    assert {(r.at_s, r.about) for r in own} == {(r.at_s, r.about) for r in full}
+
+
+def test_a_burst_is_one_record_with_stages(world: World, process: Process) -> None:
+    """Who asked, who gave, how long it took; each namespace sees its own part."""
+    world.add_job("net", 1, 6)
+    process.run(5)
+    world.add_services(2, cpu=6)
+    process.run(20)
+    (burst,) = [r for r in process.records(CLUSTER) if r.code == "Reclaimed"]
+    (of_job,) = [r for r in process.records("ml") if r.code == "Reclaimed"]
+    (of_services,) = [r for r in process.records("shop") if r.code == "Reclaimed"]
+
+    assert burst.figures["services"]["shop/web-*"]["count"] == 2
+    assert burst.figures["trainers"]["ml/net"]["count"] >= 1
+    assert set(burst.figures["stages"]) == {"decide", "free", "start", "total"}
+    assert set(of_job.figures["services"]) == {ELSEWHERE}
+    assert set(of_job.figures["trainers"]) == {"ml/net"}
+    assert set(of_services.figures["trainers"]) == {ELSEWHERE}
+    assert burst.about == of_job.about == of_services.about
+
+
+def test_figures_alone_make_no_history(world: World, process: Process) -> None:
+    """They are kept with the newest decision, once a minute."""
+    world.add_job("net", 1, 9)
+    process.run(5)
+    count = len([r for r in process.records() if r.code == "NoRoom"])
+    writes = len(world.api.writes)
+    for _ in range(30):
+        process.run(1)
+        process.records()
+
+    assert len([r for r in process.records() if r.code == "NoRoom"]) == count
+    assert [w for w in world.api.writes[writes:] if "decisionlogs" in w.path] == []
+
+
+def test_ends_of_jobs_are_kept(world: World, process: Process) -> None:
+    """Also of one that is deleted: its records remain, and it is no current job any more."""
+    world.add_job("net", 1, 2)
+    process.run(5)
+    process.records()
+    world.ask(request.delete(request.JOBS, "ml", "net"))
+    process.run(3)
+    process.records()
+    world.clock.advance(10)
+    process.writer.round()
+
+    assert _codes(process.records(), "job")[-1] == "JobDeleted"
+    assert record_log.read(world.api, "ml", only_current=True) == []
+
+
+def test_jobs_that_go_while_nobody_leads_are_no_current_jobs(world: World) -> None:
+    """The next leader drops them once it has made a plan."""
+    first = Process(world)
+    world.add_job("net", 1, 2)
+    world.add_job("old", 1, 2)
+    first.run(3)
+    first.records()
+    first.stop()
+    world.ask(request.delete(request.JOBS, "ml", "old"))
+    world.clock.advance(10)
+    second = Process(world)
+    for _ in range(3):
+        second.run(2)
+        second.records()
+        world.clock.advance(10)
+    second.stop()
+
+    current = record_log.read(world.api, "ml", only_current=True)
+    assert {record.job for record in current if record.job} == {"ml/net"}
+
+
+def test_who_does_not_lead_writes_nothing(world: World) -> None:
+    """And tells everything anew where it leads later."""
+    leads = [False]
+    process = Process(world, leads=lambda: leads[0])
+    world.add_job("net", 1, 9)
+    process.run(5)
+    assert process.records() == []
+    leads[0] = True
+    process.run(5)
+    assert _codes(process.records(), "job")
+    process.stop()
+
+
+def test_a_failing_api_server_costs_the_loop_nothing(world: World, process: Process) -> None:
+    """Records wait, and are written when it is well again."""
+    world.api.fake.faults.fail_next(errors.Unavailable("away", status=503), 999, match=_of_log)
+    world.add_job("net", 1, 9)
+    process.run(5)
+    process.writer.round()
+    assert process.writer.written == 0
+    world.api.fake.faults.clear()
+    assert record_log.read(world.api, "ml") == []
+    world.clock.advance(400)
+    process.writer.round()
+
+    assert "NoRoom" in _codes(process.records(), "job")
+
+
+def test_a_trainer_that_failed_has_a_record(world: World, process: Process) -> None:
+    """With its node and exit code."""
+    world.add_job("net", 1, 2)
+    process.run(5)
+    pod = world.pods("net")[0]
+    world.end(pod, Phase.FAILED)
+    process.run(2)
+    (record,) = [r for r in process.records() if r.code == "TrainerFailed"]
+
+    assert record.about == f"pod ml/{pod.name}"
+    assert record.job == "ml/net"
+    assert (record.figures["node"], record.figures["exit"]) == (pod.node, "1")
+
+
+def _record(number: int, text: str = "x") -> Record:
+    return Record(1000.0 + number, "job ml/net", f"Code{number}", text, job="ml/net")
+
+
+def _store(log: NamespaceLog, stored: dict[str, Any], now_s: float, oldest_s: float = 0.0) -> None:
+    for write in log.writes(now_s):
+        labels = {record_log.LABEL_LOG: write.log}
+        stored[write.name] = {"metadata": {"labels": labels}, **write.fields}
+        log.written(write, now_s)
+    for name in log.deletions(oldest_s):
+        stored.pop(name)
+        log.deleted(name)
+
+
+def test_a_namespace_has_a_bounded_number_of_segments() -> None:
+    """The oldest go; the newest decision about each job stays."""
+    log, stored = NamespaceLog("edl-1", {}), dict[str, Any]()
+    old = Record(1.0, "job ml/old", "NoRoom", job="ml/old", since_s=1.0)
+    log.set_current(old, 100.0)
+    for number in range(MAX_SEGMENTS + 20):
+        log.add(_record(number, "x" * SEGMENT_BYTES))
+        _store(log, stored, 1000.0 + number)
+    read = [record for segment in stored.values() for record in record_log.decode(segment)]
+
+    assert len(stored) <= MAX_SEGMENTS + 2
+    assert old in record_log.decode(stored["edl-current-0"])
+    assert max(record.at_s for record in read) == 1000.0 + MAX_SEGMENTS + 19
+    assert min(record.at_s for record in read if record != old) > 1000.0
+
+
+def test_old_segments_are_deleted() -> None:
+    """By the age of their newest record; one that is still written stays."""
+    log, stored = NamespaceLog("edl-1", {}), dict[str, Any]()
+    for number in range(3):
+        log.add(_record(number, "x" * SEGMENT_BYTES))
+    log.add(_record(3))
+    _store(log, stored, 1100.0, oldest_s=1001.5)
+
+    assert [record_log.decode(stored[name])[0].code for name in sorted(stored)] == [
+        "Code2",
+        "Code3",
+    ]
+
+
+def test_a_segment_that_is_not_half_full_is_continued() -> None:
+    """Leaders that change often make no more segments."""
+    stored = dict[str, Any]()
+    for leader in range(5):
+        log = NamespaceLog(f"edl-{leader}", stored)
+        log.add(_record(leader))
+        _store(log, stored, 1000.0)
+
+    (segment,) = stored.values()
+    assert [record.code for record in record_log.decode(segment)] == [
+        f"Code{leader}" for leader in range(5)
+    ]
+
+
+def test_records_that_cannot_be_written_are_dropped_in_the_end() -> None:
+    """And counted: memory is bounded."""
+    log = NamespaceLog("edl-1", {})
+    for number in range(50):
+        log.add(_record(number, "x" * SEGMENT_BYTES))
+
+    assert log.dropped
+    assert log.unwritten + log.dropped == 50
+
+
+def test_many_jobs_are_several_objects_of_current_decisions() -> None:
+    """That are deleted again when the jobs go."""
+    log, stored = NamespaceLog("edl-1", {}), dict[str, Any]()
+    for number in range(1001):
+        key = f"ml/job-{number}"
+        log.set_current(Record(1.0, f"job {key}", "NoRoom", job=key, since_s=1.0), 10.0)
+    _store(log, stored, 10.0)
+    current = [name for name in stored if name.startswith("edl-current-")]
+    restored = NamespaceLog("edl-2", stored)
+    for number in range(1000):
+        restored.forget(f"ml/job-{number}", 20.0)
+    _store(restored, stored, 100.0)
+
+    assert len(current) == 3
+    assert [name for name in stored if name.startswith("edl-current-")] == ["edl-current-0"]
+    assert [record.job for record in record_log.decode(stored["edl-current-0"])] == ["ml/job-1000"]
+    restored.forget("ml/job-1000", 200.0)
+    _store(restored, stored, 300.0)
+    assert "edl-current-0" not in stored
+
+
+def test_a_round_sends_a_bounded_number_of_requests(world: World) -> None:
+    """Namespaces take turns."""
+    inbox = RecordInbox()
+    writer = RecordWriter(world.api, inbox, lambda: True, epoch_s=world.clock.seconds)
+    writer.round()
+    for number in range(60):
+        inbox.put(f"team-{number}", _record(number))
+    counts = []
+    for _ in range(4):
+        before = len(world.api.writes)
+        writer.round()
+        counts.append(len([w for w in world.api.writes[before:] if w.method == "POST"]))
+
+    assert counts == [MAX_WRITES] * 3 + [0]
+    assert writer.written == 60
+
+
+def test_a_full_inbox_drops_and_counts() -> None:
+    """The loop never waits for the writer."""
+    inbox = RecordInbox(max_waiting=2)
+    for number in range(5):
+        inbox.put("ml", _record(number))
+
+    assert inbox.dropped == 3
+    assert [entry.record for entry in inbox.drain()] == [_record(0), _record(1)]
+
+
+def test_the_log_of_a_namespace_that_is_gone_is_given_up(world: World) -> None:
+    """Its records count as dropped; others are written."""
+    inbox = RecordInbox()
+    writer = RecordWriter(world.api, inbox, lambda: True, epoch_s=world.clock.seconds)
+    gone = errors.NotFound('namespaces "gone" not found', status=404)
+    world.api.fake.faults.fail_next(gone, 2, match=lambda r: "/namespaces/gone/" in r.path)
+    inbox.put("gone", _record(0))
+    inbox.put("ml", _record(1))
+    writer.round()
+
+    assert (writer.written, writer.dropped) == (1, 1)
+    assert record_log.read(world.api, "gone") == []
+
+
+def test_segments_of_all_namespaces_are_bounded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest of all goes first."""
+    monkeypatch.setattr("reconciler.record_writer.MAX_SEGMENTS", 5)
+    inbox = RecordInbox()
+    writer = RecordWriter(world.api, inbox, lambda: True, epoch_s=world.clock.seconds)
+    for number in range(12):
+        inbox.put(f"team-{number % 3}", _record(number, "x" * SEGMENT_BYTES))
+        writer.round()
+    writer.round()
+
+    assert len(record_log.read(world.api)) <= 8
+
+
+@pytest.fixture
+def process(world: World) -> Iterator[Process]:
+    """A reconciler there."""
+    reconciler = Process(world)
+    yield reconciler
+    reconciler.stop()
