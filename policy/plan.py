@@ -74,8 +74,8 @@ class History:
     """Job uid -> its back-off, as the previous plan returned it or after refusals since."""
     line: Line = Line()
     """As the previous plan returned it."""
-    placed: int = 0
-    """Trainers that kube-scheduler has placed within one second, the best of the last few."""
+    placeable: int = 0
+    """Trainers that may wait for kube-scheduler, by its pace between the last few plans."""
 
 
 @dataclass(frozen=True, slots=True)

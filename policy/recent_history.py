@@ -5,6 +5,7 @@ The reconciler and its simulation keep a `RecentHistory`; the extender needs `Co
 
 from collections import deque
 from collections.abc import Mapping
+from itertools import islice
 
 from policy.creation_backoff import CreationBackoff, refused
 from policy.plan import FailedMove, History, Line, MoveKey, Plan
@@ -15,6 +16,12 @@ from policy.stranding import TaintKey
 _KEEP_PLACED_S = 5.0
 _MAX_PLACED = 50
 """Plans are a tenth of a second apart at least."""
+_WINDOW_S = 0.5
+"""Of less time the pace says little: a plan may come in the midst of what another has created."""
+_MIN_INTERVAL_S, _MAX_INTERVAL_S = 0.3, 1.0
+"""Where plans come faster, pods are under way for longer than from one to the next; where they come
+more slowly, kube-scheduler gets no more: trainers that wait long take turns from services."""
+_AHEAD = 1.5
 _KEEP_RECLAIMED_S = 1800.0
 """Longer than the longest back-off of the services rule, so that its doubling is not lost."""
 _KEEP_RELIEF_S = 7200.0
@@ -43,30 +50,41 @@ class CoolDowns:
 
 
 class PlacementPace:
-    """How many trainers kube-scheduler has placed lately. Times are seconds on any one clock."""
+    """How many trainers kube-scheduler places between two plans. Times are seconds on any one clock."""
 
     def __init__(self) -> None:
         self._placed: deque[tuple[float, int]] = deque(maxlen=_MAX_PLACED)
+        """Of each plan, the oldest first: its time, and how many were placed since the one before."""
 
     def record(self, count: int, now_s: float) -> None:
-        """Counts trainers that have got a node since the last call."""
-        if count:
-            self._placed.append((now_s, count))
+        """Records, before a plan, how many trainers have got a node since the last call."""
+        self._placed.append((now_s, count))
 
-    def best_second(self, now_s: float) -> int:
-        """The most that were placed within one second of the last `_KEEP_PLACED_S`.
+    def until_next_plan(self, now_s: float) -> int:
+        """As many trainers as may be placed until the next plan, and half as many again.
 
-        The best, because a second without a plan, or without room, says nothing about the scheduler.
+        The half makes the number grow from plan to plan until kube-scheduler has always one to place. The
+        time until the next plan is taken for that since the last one. The pace is the best of
+        the last `_KEEP_PLACED_S`, because a time without a plan, or without room, says nothing about the scheduler.
         """
         while self._placed and not now_s - _KEEP_PLACED_S < self._placed[0][0] <= now_s:
             self._placed.popleft()
-        return max(
-            (
-                sum(count for at_s, count in self._placed if end_s - 1.0 < at_s <= end_s)
-                for end_s, _ in self._placed
-            ),
-            default=0,
-        )
+        if len(self._placed) < 2:  # noqa: PLR2004 - a time has two ends
+            return 0
+        interval_s = self._placed[-1][0] - self._placed[-2][0]
+        interval_s = min(max(interval_s, _MIN_INTERVAL_S), _MAX_INTERVAL_S)
+        return int(_AHEAD * self._best_pace() * interval_s)
+
+    def _best_pace(self) -> float:
+        """Trainers a second, in the best part that is no shorter than `_WINDOW_S`."""
+        best, first, count = 0.0, 0, 0
+        for end_s, placed in islice(self._placed, 1, None):
+            count += placed
+            while end_s - self._placed[first + 1][0] >= _WINDOW_S:
+                first += 1
+                count -= self._placed[first][1]
+            best = max(best, count / max(end_s - self._placed[first][0], _WINDOW_S))
+        return best
 
 
 class RecentHistory:
@@ -176,7 +194,7 @@ class RecentHistory:
             tainted_since=self._tainted_since,
             creation_backoffs=dict(self._creation_backoffs),
             line=self._line,
-            placed=self.pace.best_second(now_s),
+            placeable=self.pace.until_next_plan(now_s),
         )
 
     def _next_offer(self, owner: str, waiting: int, now_s: float) -> tuple[float, int]:

@@ -28,6 +28,8 @@ class SimulatedReconciler:
         self._free_s = 0.0
         """Time at which the writes of the last tick are done."""
         self._ids = 0
+        self._placed = 0
+        """Trainers that have got a node since the last tick."""
         self._history = RecentHistory()
         cluster.watch_pods(self._changed)
         cluster.watch_jobs(lambda _: self._wake())
@@ -39,7 +41,7 @@ class SimulatedReconciler:
             self._history.cool_downs.start(change.pod.node, change.at_s, cool_down_s)
         waited = change.old is not None and not change.old.node
         if waited and change.pod.node and change.pod.role is Role.TRAINER:
-            self._history.pace.record(1, change.at_s)
+            self._placed += 1
         self._wake()
 
     def _wake_regularly(self) -> None:
@@ -55,6 +57,8 @@ class SimulatedReconciler:
     def _tick(self) -> None:
         self._tick_due = False
         now_s = self._cluster.clock.now_s
+        self._history.pace.record(self._placed, now_s)
+        self._placed = 0
         new_plan = plan(self._cluster.state, self._policy, now_s, self._history.history(now_s))
         self._history.record(new_plan, now_s, self._policy.stability.cool_down_seconds)
         self._free_s = self._write(new_plan, now_s + self._timing.plan_s)

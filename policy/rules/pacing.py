@@ -20,12 +20,9 @@ from policy.snapshot import Constraints, Job, Resources
 
 _MIN_IN_FLIGHT = 8
 _IN_FLIGHT = 0.04
-"""Fraction of all target trainers that may wait for the scheduler at one time (at least 8)."""
-_PACE_S = 0.5
-"""Where kube-scheduler is faster, as many as it places in this time may wait.
+"""Fraction of all target trainers that may wait for the scheduler at one time (at least 8).
 
-None then waits much longer than that, and the number grows from plan to plan until kube-scheduler
-is always busy. A whole second of them had 7 to 11 % of the trainers of 133 nodes waiting at a time.
+Where kube-scheduler is faster, as many as it places until the next plan may wait (`PlacementPace`).
 """
 _LAST_ROUND = 8
 """The number of the last round of one plan; the first is 0."""
@@ -40,8 +37,8 @@ class Pacing:
 
     def __init__(self, state: CycleState) -> None:
         """Counts what waits for kube-scheduler already; begins the first round."""
-        pace = int(_PACE_S * state.history.placed)
-        self.budget = max(_MIN_IN_FLIGHT, int(_IN_FLIGHT * state.trainers), pace)
+        share = int(_IN_FLIGHT * state.trainers)
+        self.budget = max(_MIN_IN_FLIGHT, share, state.history.placeable)
         """Trainers of all jobs that may be under way."""
         self.waiting = 0
         """Trainers of all jobs that are."""

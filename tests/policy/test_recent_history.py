@@ -21,24 +21,51 @@ def test_a_node_cools_down_for_as_long_as_asked() -> None:
     assert cool_downs.cooling(NOW_S + 9) == {}
 
 
-def test_the_pace_is_the_best_second_of_the_last_five() -> None:
-    """A pause of a second says nothing about the scheduler; what is older does not count."""
+def _pace(*placed: tuple[float, int]) -> PlacementPace:
+    """Of plans at these seconds after `NOW_S`, and how many were placed since the one before."""
     pace = PlacementPace()
-    for after_s, count in ((0.0, 9), (0.5, 10), (0.9, 20), (1.0, 0), (1.6, 5), (3.0, 7)):
+    for after_s, count in placed:
         pace.record(count, NOW_S + after_s)
+    return pace
 
-    assert pace.best_second(NOW_S + 3.0) == 39
-    assert pace.best_second(NOW_S + 5.2) == 30
-    assert pace.best_second(NOW_S + 6.0) == 7
-    assert pace.best_second(NOW_S + 9.0) == 0
+
+def test_half_as_many_again_as_are_placed_until_the_next_plan() -> None:
+    """A second of plans 0.8 s apart has the placements of two of them: they count for 1.6 s."""
+    pace = _pace((0.0, 9), (0.8, 60), (1.6, 60))
+
+    assert pace.until_next_plan(NOW_S + 1.6) == 90
+
+
+def test_the_pace_is_the_best_of_the_last_five_seconds() -> None:
+    """A time without room says nothing about the scheduler; what is older does not count."""
+    pace = _pace((0.0, 0), (0.5, 50), (1.0, 0), (3.0, 20), (3.5, 1))
+
+    assert pace.until_next_plan(NOW_S + 3.5) == 75
+    assert pace.until_next_plan(NOW_S + 5.2) == 7
+    assert pace.until_next_plan(NOW_S + 9.0) == 0
+
+
+def test_the_number_grows_while_the_scheduler_places_all_of_it() -> None:
+    """From the usual eight on, by plans a third of a second apart."""
+    pace, number = PlacementPace(), 8
+    for index in range(20):
+        pace.record(number, NOW_S + index / 3)
+        number = max(8, pace.until_next_plan(NOW_S + index / 3))
+
+    assert number > 100
+
+
+def test_slow_and_fast_plans_have_bounds() -> None:
+    """Plans in a row get as much as 0.3 s lets through, and one after a long time no more than a second's."""
+    assert _pace((0.0, 0), (0.5, 10), (0.51, 0)).until_next_plan(NOW_S + 0.51) == 9
+    assert _pace((0.0, 0), (0.5, 10), (4.0, 0)).until_next_plan(NOW_S + 4.0) == 30
 
 
 def test_the_pace_starts_again_where_the_clock_goes_back() -> None:
     """What was counted in a future that did not come would otherwise stay for ever."""
-    pace = PlacementPace()
-    pace.record(50, NOW_S + 1000)
+    pace = _pace((999.0, 0), (1000.0, 50))
 
-    assert pace.best_second(NOW_S) == 0
+    assert pace.until_next_plan(NOW_S) == 0
 
 
 def test_our_own_releases_cool_only_for_services() -> None:

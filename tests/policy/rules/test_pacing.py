@@ -15,7 +15,7 @@ _FREE = Policy(reserve=Reserve(max_load={}))
 _TINY = job("tiny", 1, 10_000, cpu=0.1, namespace="other")
 _LARGE = job("large", 1, 50, cpu=5)
 _NODES = [node(f"n{i}", 50, pods=1000) for i in range(10)]
-_HISTORY = History(placed=40)  # so that 20 may be under way
+_HISTORY = History(placeable=20)
 
 
 def _plan(jobs: list[Job], nodes: list[Node] = _NODES, pods: tuple[Pod, ...] = ()) -> Plan:
