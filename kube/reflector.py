@@ -3,6 +3,11 @@
 Who calls: `kube.cache` and the webhook. Each reflector has its own thread; readers take the lock
 of `Changes`. After a 410, over HTTP or inside the stream, it lists again; after any other failure
 it resumes the watch from the last resource version, after a back-off.
+
+After `SILENT_S` without a message it lists again, too. A healthy API server may send no bookmark: only
+those with a newer version than the one that the watch began with (cacheWatcher.process). Of a
+resource that nobody changes, a watch cache learns newer versions from etcd's progress
+notifications, which come every ten minutes unless etcd has another --watch-progress-notify-interval.
 """
 
 import logging
@@ -36,6 +41,11 @@ _MAX_PAUSE_S = 5.0
 """Between two attempts: after an outage of seconds the cache must not stay stale for 30 s."""
 _RELIST_AFTER = 5
 """Failed watches in a row after which the resource version is no longer trusted."""
+SILENT_S = request.WATCH_TIMEOUT_S - 5.0
+"""Without a message for this long, the next step is a list."""
+_BOOKMARK_S = 63.0
+"""Within this time after its begin a watch has its first bookmark, if it gets any."""
+_SHORT_WATCH_S = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +175,7 @@ class Reflector(Generic[T]):
         The thread calls it in a loop; a caller with its own loop may do so instead.
         """
         try:
-            if not self._resume_version:
+            if not self._resume_version or self.age_s(self._clock_s()) >= SILENT_S:
                 self._list()
             if not self._stopping.is_set():
                 self._follow()
@@ -251,7 +261,7 @@ class Reflector(Generic[T]):
             self._resource,
             self._namespace,
             resource_version=self._resume_version,
-            timeout_s=self._random.randint(*_WATCH_S),
+            timeout_s=self._watch_s(),
             field_selector=self._fields,
             label_selector=self._labels,
         )
@@ -263,8 +273,23 @@ class Reflector(Generic[T]):
                     if self._stopping.is_set():
                         return
                     self._event(line, watch_request.line)
+            except errors.Unavailable:
+                if self.age_s(self._clock_s()) < SILENT_S:
+                    raise
+                log.info("watch silent", extra={"resource": self._resource.plural})
             finally:
                 self._stream = None
+
+    def _watch_s(self) -> int:
+        """How long the server is to keep the next watch, in seconds.
+
+        After an interruption it is a short one: two seconds before the end of a watch the server sends a
+        bookmark (cacheWatcher.nextBookmarkTime), which says earlier than the usual one that nothing was missed.
+        """
+        left_s = SILENT_S - self.age_s(self._clock_s())
+        if left_s >= _BOOKMARK_S:
+            return self._random.randint(*_WATCH_S)
+        return max(_SHORT_WATCH_S, int(left_s))
 
     def _event(self, line: bytes, request_line: str) -> None:
         try:

@@ -15,8 +15,8 @@ JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 SEND_TIMEOUT_S = 30.0
-WATCH_TIMEOUT_S = 90.0
-"""Above the interval of bookmarks (about a minute): a watch silent for longer is dead."""
+WATCH_TIMEOUT_S = 75.0
+"""Above the interval of bookmarks (about a minute): a watch silent for longer tells nothing any more."""
 PAGE = 500
 """Objects per page: parsing more at once blocks other threads (GIL) for too long."""
 

@@ -18,7 +18,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 CA_LIFE = timedelta(days=3650)
 LEAF_LIFE = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=90)
-_CLOCK_SKEW = timedelta(minutes=5)
+_CLOCK_SKEW = timedelta(days=1)
+"""How far the clock of an issuer may be ahead: by a wrong time zone, by hours."""
 
 
 @dataclass(frozen=True, slots=True)
