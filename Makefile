@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help docs install fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page reference policy-schema monitoring chart bench e2e e2e-autoscaler demo experiments scale lock sbom presubmit clean
+.PHONY: help docs install fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page reference policy-schema monitoring chart bench e2e faults e2e-autoscaler e2e-cert-manager demo experiments scale lock sbom presubmit clean
 
 help: ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ lint: install ## check format, lint, import contracts, and that the SDK runs on 
 types: install ## check types with strict mypy, also of tests
 	$(BIN)/mypy
 
-test soak properties cov e2e: export PYTHONDONTWRITEBYTECODE := # hundreds of processes share compiled byte code
+test soak properties cov e2e faults: export PYTHONDONTWRITEBYTECODE := # hundreds of processes share compiled byte code
 
 test: install ## run the tests that need no cluster, except those of soak (three minutes)
 	$(BIN)/python -m pytest -n auto --dist worksteal
@@ -109,11 +109,17 @@ e2e: install ## run the end-to-end tests on a real local Kubernetes (first run b
 	$(BIN)/python -m pytest e2e -m "e2e and not alone" -n 2 --dist loadfile
 	$(BIN)/python -m pytest e2e -m "e2e and alone"
 
+faults: install ## play the incidents of docs/operating.md on a real local Kubernetes (a quarter of an hour)
+	$(BIN)/python -m pytest e2e -m faults
+
 e2e-autoscaler: install ## run jobs on a pool of no nodes that a real Karpenter extends (first run builds it, about 10 minutes)
 	$(BIN)/python -m pytest e2e/test_autoscaler.py -m autoscaler
 
-demo: install ## show a burst of services, live, on a real local Kubernetes (SCHEDULING=without-extender|own-scheduler)
-	$(BIN)/python -m e2e.demo $(if $(SCHEDULING),--scheduling $(SCHEDULING))
+e2e-cert-manager: install ## have a real cert-manager issue and renew the extender's certificates (first run builds it, about 8 minutes)
+	$(BIN)/python -m pytest e2e/test_cert_manager.py -m cert_manager
+
+demo: install ## show a burst of services, live, on a real local Kubernetes (SCHEDULING=without-extender|own-scheduler IN_CLUSTER=1)
+	$(BIN)/python -m e2e.demo $(if $(SCHEDULING),--scheduling $(SCHEDULING)) $(if $(IN_CLUSTER),--in-cluster)
 
 experiments: install ## run the first experiment on a real local Kubernetes and in virtual time (10 minutes)
 	$(BIN)/python -m e2e.experiments first

@@ -16,7 +16,9 @@ own, that runs beside them.
 
 import contextlib
 import dataclasses
+import os
 import shutil
+import signal
 import ssl
 import sys
 import time
@@ -29,6 +31,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import orjson
+import yaml
 from edl.local.ports import free_ports
 
 from e2e import scheduling
@@ -127,6 +130,8 @@ class EdlControlPlane:
         self._own_program = Path(SCHEDULER)
         self._processes: dict[str, Process] = {}
         self._kubeconfigs: dict[str, Path] = {}
+        self.clock_offsets_s: dict[str, float] = {}
+        """Component -> how far its clock is ahead, from its next start on."""
         certificate_files = extender_tls.files(SYSTEM_NAMESPACE, (), clock.now())
         self._tls = self._directory / "extender-tls"
         certificates.write(self._tls, certificate_files)
@@ -135,6 +140,11 @@ class EdlControlPlane:
     def scheduler(self) -> dict[str, Any]:
         """The configuration of the cluster's own scheduler; {} for the defaults."""
         return scheduling.cluster_scheduler(self.mode, self.url("extender"), self._tls)
+
+    @property
+    def extender_tls(self) -> Path:
+        """The folder with the certificates between kube-scheduler and the extender, and their CA's key."""
+        return self._tls
 
     @property
     def pids(self) -> dict[str, int]:
@@ -183,6 +193,21 @@ class EdlControlPlane:
             self.stop()
             api.close()
 
+    def kubeconfig(self, name: str) -> Path:
+        """What a component reaches the API server with."""
+        return self._kubeconfigs[name]
+
+    def reach_through(self, name: str, url: str) -> None:
+        """Gives a component another URL of the API server, from its next start on."""
+        config = yaml.safe_load(self._kubeconfigs[name].read_text(encoding="utf-8"))
+        config["clusters"][0]["cluster"]["server"] = url
+        path = self._directory / f"{name}.kubeconfig"
+        self._kubeconfigs[name] = identity.write_secret(path, yaml.safe_dump(config))
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Sends a signal to all processes of a component."""
+        os.killpg(self._processes[name].pid, number)
+
     def start(self, name: str) -> None:
         """Starts one component; call `wait_ready` to wait until it serves."""
         words = self._scheduler_words() if name == OWN_SCHEDULER else self._server_words(name)
@@ -220,8 +245,10 @@ class EdlControlPlane:
             time.sleep(_POLL_S)
 
     def _server_words(self, name: str) -> list[str]:
+        offset_s = self.clock_offsets_s.get(name, 0.0)
+        wrapper = ("e2e.off_clock", str(offset_s)) if offset_s else ()
         return [
-            *(sys.executable, "-m", name),
+            *(sys.executable, "-m", *wrapper, name),
             *("--kubeconfig", str(self._kubeconfigs[name])),
             *("--listen", f"127.0.0.1:{self._ports[name]}"),
             *("--probe-listen", f"127.0.0.1:{self._probe_ports[name]}"),

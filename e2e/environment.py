@@ -131,6 +131,7 @@ def edl_environment(
     *,
     real_nodes: int = 0,
     images: Sequence[Path] = (),
+    apiserver_args: Sequence[str] = (),
 ) -> Iterator[Environment]:
     """Starts a cluster with EDL for the duration of the block.
 
@@ -139,10 +140,16 @@ def edl_environment(
         control_plane: EDL's components, not started yet.
         real_nodes: How many nodes run real containers; there are no others.
         images: Container images for them.
+        apiserver_args: More flags of kube-apiserver.
     """
-    scheduler = SchedulerOptions(control_plane.scheduler)
     with (
-        running(directory, scheduler=scheduler, real_nodes=real_nodes, images=images) as cluster,
+        running(
+            directory,
+            scheduler=SchedulerOptions(control_plane.scheduler),
+            apiserver_args=apiserver_args,
+            real_nodes=real_nodes,
+            images=images,
+        ) as cluster,
         control_plane.installed_in(cluster),
         contextlib.closing(Client(load(cluster.admin), user_agent="edl-e2e")) as api,
         PodHistory(api).following() as pods,
@@ -152,16 +159,19 @@ def edl_environment(
 
 @contextmanager
 def running_environment(
-    directory: Path, mode: SchedulingMode = SchedulingMode.EXTENDER
+    directory: Path,
+    mode: SchedulingMode = SchedulingMode.EXTENDER,
+    apiserver_args: Sequence[str] = (),
 ) -> Iterator[Environment]:
     """Starts `NODE_COUNT` played nodes with EDL; checks that no process is left at the end.
 
     Args:
         directory: Gets the cluster's files.
         mode: How training pods are scheduled.
+        apiserver_args: More flags of kube-apiserver.
     """
     control_plane = EdlControlPlane(directory, mode=mode)
-    with edl_environment(directory, control_plane) as environment:
+    with edl_environment(directory, control_plane, apiserver_args=apiserver_args) as environment:
         environment.send(request.create(request.PRIORITYCLASSES, None, workload.service_class()))
         for number in range(NODE_COUNT):
             environment.send(request.create(NODES, None, node(f"node-{number:03}")))

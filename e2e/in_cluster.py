@@ -10,6 +10,7 @@ kube-scheduler are processes in the host's network, as those of kubeadm are.
 import base64
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing import Any
 import orjson
 import yaml
 
-from e2e import commands, scheduling
+from e2e import commands, rights, scheduling
 from e2e.cluster import build
 from e2e.cluster.components import SchedulerOptions
 from e2e.cluster.local import Cluster, running
@@ -31,6 +32,7 @@ from e2e.real_nodes import skip_unless_able
 from kube import request
 from kube.client import Client
 from kube.config import load
+from kube.errors import KubeError
 from kube.request import NAMESPACES, SECRETS, SERVICES
 from policy.names import SYSTEM_NAMESPACE
 from runtime import extender_tls
@@ -56,7 +58,8 @@ IMAGES = {server_image.NAME: f"{REPOSITORY}:{TAG}"}
 _DNS_IMAGE = "edl.local/coredns:1"
 _DNS_MANIFEST = DEPLOYMENT_TOOLS / "coredns" / "dns.yaml"
 _COMMAND_S = 180.0
-_COMPONENTS = ("webhook", "extender", "reconciler")
+KWOK = CHART.parent / "overlays" / "kwok"
+COMPONENTS = ("webhook", "extender", "reconciler")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,18 @@ class BareCluster:
         words = ("--for=condition=Available", "deployment", "--all", f"--timeout={within_s:.0f}s")
         self.kubectl("-n", SYSTEM_NAMESPACE, "wait", *words)
 
+    def restart(self, *servers: str) -> None:
+        """Replaces the pods of servers as an admin would, all at a time; returns when the new ones are ready."""
+        names = [f"deployment/edl-{server}" for server in servers]
+        self.kubectl("-n", SYSTEM_NAMESPACE, "rollout", "restart", *names)
+        for name in names:
+            self.kubectl("-n", SYSTEM_NAMESPACE, "rollout", "status", name, "--timeout=170s")
+
+    def admin(self, *words: str) -> str:
+        """Runs `python -m admin` as an administrator; what it printed."""
+        command = [sys.executable, "-m", "admin", "--kubectl", str(self.cluster.kubectl), *words]
+        return self._run(command, "")
+
     def register_extender(self) -> None:
         """Restarts kube-scheduler with the extender's entries, as docs/install.md says for way (a)."""
         with contextlib.closing(Client(load(self.cluster.admin), user_agent="edl-e2e")) as api:
@@ -121,7 +136,7 @@ class BareCluster:
     def logs(self) -> str:
         """The end of every server's log, for a failed journey."""
         texts = [self.kubectl("-n", SYSTEM_NAMESPACE, "get", "pods", "-o", "wide")]
-        for component in _COMPONENTS:
+        for component in COMPONENTS:
             label = f"app.kubernetes.io/name=edl-{component}"
             words = ("logs", "-l", label, "--tail=15", "--prefix", "--ignore-errors")
             texts.append(self.kubectl("-n", SYSTEM_NAMESPACE, *words))
@@ -136,7 +151,10 @@ class BareCluster:
 
 @contextmanager
 def bare_cluster(directory: Path) -> Iterator[BareCluster]:
-    """One real node with the images of EDL, of a trainer and of a DNS that answers; no EDL."""
+    """One real node with the images of EDL, of a trainer and of a DNS that answers; no EDL.
+
+    The API server notes what EDL asks for (`e2e.rights`).
+    """
     skip_unless_able()
     plane = build.ensure(build.cache_root(os.environ))
     binaries = build.ensure(build.cache_root(os.environ), kit=DNS)
@@ -147,7 +165,13 @@ def bare_cluster(directory: Path) -> Iterator[BareCluster]:
         _program(directory / "scheduler.tar", SCHEDULER_IMAGE, plane.path("kube-scheduler")),
     ]
     try:
-        with running(directory / "cluster", real_nodes=1, images=images, dns=True) as cluster:
+        with running(
+            directory / "cluster",
+            apiserver_args=rights.audit_flags(directory),
+            real_nodes=1,
+            images=images,
+            dns=True,
+        ) as cluster:
             bare = BareCluster(cluster, directory)
             manifest = _DNS_MANIFEST.read_text().replace("ADDRESS", cluster.dns_address)
             bare.kubectl("apply", "-f", "-", text=manifest)
@@ -157,6 +181,30 @@ def bare_cluster(directory: Path) -> Iterator[BareCluster]:
     finally:
         for archive in images:
             archive.unlink()  # pytest keeps the directories of the last runs
+
+
+@contextmanager
+def edl_beside_played_nodes(directory: Path, *, real_nodes: int = 1) -> Iterator[BareCluster]:
+    """EDL in pods on real nodes, asked by kube-scheduler, in a cluster whose other nodes kwok plays.
+
+    So its servers are as in a cluster, and the load is that of hundreds of pods. Played nodes are the caller's.
+
+    Args:
+        directory: Gets the files.
+        real_nodes: For EDL; 2 for two replicas on different ones.
+    """
+    skip_unless_able()
+    archive = server_image.build(directory / "edl.tar", f"{REPOSITORY}:{TAG}")
+    try:
+        with running(directory / "cluster", real_nodes=real_nodes, images=[archive]) as cluster:
+            bare = BareCluster(cluster, directory)
+            bare.kubectl("apply", "-k", str(bare.overlay(KWOK)))
+            bare.wait_available()
+            bare.register_extender()
+            bare.restart("reconciler")  # it looks for the extender's entries at its start
+            yield bare
+    finally:
+        archive.unlink()
 
 
 @contextmanager
@@ -176,6 +224,17 @@ def installed(bare: BareCluster) -> Iterator[Environment]:
 def is_busy() -> bool:
     """Whether others use this machine, so that how long something takes says nothing."""
     return os.getloadavg()[0] > (os.cpu_count() or 1)
+
+
+def is_refused(environment: Environment, create: request.Request) -> bool:
+    """Whether admission refuses a Job whose minimum is above its maximum."""
+    try:
+        environment.send(create)
+    except KubeError as error:
+        if "min must not exceed max" not in str(error):
+            raise
+        return True
+    return False
 
 
 def elastic_job(name: str, low: int, high: int, cpu: str, program: str) -> Mapping[str, Any]:

@@ -9,34 +9,15 @@ import pytest
 from e2e.cluster.components import APISERVER
 from e2e.control_plane import EDL_COMPONENTS
 from e2e.environment import SLOTS, IsolatedNamespace
+from e2e.faults import authors, fill, live_ids
 from e2e.two_reconcilers import LEASE_S, pair
 from e2e.waiting import until
-from policy.snapshot import Pod
 from runtime import clock
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 RETRY_S = 1.0
 """A follower looks every 2/15 of the lease, and a little later by chance; then it must write."""
-
-
-def fill(namespace: IsolatedNamespace, *jobs: str) -> None:
-    """Jobs that share the whole cluster, each with 2 trainers at least."""
-    for job in jobs:
-        namespace.submit(job, low=2, high=SLOTS)
-    share = SLOTS // len(jobs)
-    until(
-        "the jobs share the cluster",
-        lambda: {job: namespace.running(job) for job in jobs},
-        lambda counts: sum(counts.values()) == SLOTS and min(counts.values()) >= share * 2 // 3,
-        20,
-    )
-
-
-def live_ids(namespace: IsolatedNamespace) -> list[tuple[str, int]]:
-    """(job, trainer id) of every trainer that is there."""
-    pods: list[Pod] = namespace.environment.pods.now(namespace.name)
-    return [(pod.job, pod.trainer_id) for pod in pods if pod.role and not pod.terminal]
 
 
 @pytest.mark.parametrize("component", EDL_COMPONENTS)
@@ -158,11 +139,6 @@ def test_bounds_spoiled_without_webhook(namespace: IsolatedNamespace) -> None:
     namespace.edit("mnist", {"metadata": {"annotations": {"edl.training/max-trainers": "8"}}})
     namespace.wait_running("mnist", 8, 6)
     namespace.wait_exact("mnist")
-
-
-def authors(namespace: IsolatedNamespace, job: str) -> set[str]:
-    """Which reconcilers made trainers of a job, by its events."""
-    return {event["source"]["component"] for event in namespace.events(job, "TrainersMade")}
 
 
 def test_second_reconciler_takes_over(namespace: IsolatedNamespace, tmp_path: Path) -> None:

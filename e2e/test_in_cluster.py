@@ -10,15 +10,19 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import timedelta
+from http import HTTPStatus
 from typing import Any
 
 import pytest
 import urllib3
 import yaml
 
+from e2e import rights, scheduling
 from e2e.cluster.components import SchedulerOptions
 from e2e.environment import Environment, IsolatedNamespace
 from e2e.in_cluster import (
+    COMPONENTS,
     FIRST_JOB_S,
     NAMESPACE,
     SCHEDULER_IMAGE,
@@ -31,16 +35,21 @@ from e2e.in_cluster import (
     elastic_job,
     installed,
     is_busy,
+    is_refused,
 )
-from e2e.scheduling import OWN, OWN_SCHEDULER
-from e2e.waiting import until
+from e2e.scheduling import OWN, OWN_SCHEDULER, SchedulingMode
+from e2e.waiting import until, until_true
 from kube import request
-from kube.errors import KubeError
-from kube.request import CONFIGMAPS, JOBS, PODS
+from kube.request import CONFIGMAPS, JOBS, PODS, SECRETS
 from policy.model import VERSION
 from policy.names import POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE, Tier
-from runtime import clock
+from runtime import certs, clock
+from webhook import certificates
+from webhook.certificates import CertificateSet
 
+READY_S = 3.0
+REQUESTED_MIB = {"webhook": 128, "extender": 256, "reconciler": 256}
+TESTED = {"edl-webhook", "edl-extender"}
 pytestmark = [pytest.mark.e2e, pytest.mark.alone, pytest.mark.timeout(900)]  # the first run builds
 
 
@@ -141,6 +150,17 @@ def test_the_job_grows_into_what_is_free(ml: IsolatedNamespace) -> None:
     assert ml.job("digits").managed
 
 
+def test_an_admin_sees_what_training_uses(bare: BareCluster) -> None:
+    """`doctor` asks each pod, and finds nothing wrong; it has the same line as the reconciler's log."""
+    report = bare.admin("doctor")
+    label = "app.kubernetes.io/name=edl-reconciler"
+    log = bare.kubectl("-n", SYSTEM_NAMESPACE, "logs", "-l", label, "--tail=-1")
+    assert "error " not in report, report
+    assert report.count("knows the cluster as of") == 5
+    assert re.search(r"cluster: 1 nodes; CPU \S+ cores \(training 0\.\d+", report), report
+    assert re.search(r'"cluster".*CPU \S+ cores \(training', log), log
+
+
 def test_a_mistake_is_refused_through_the_service(bare: BareCluster) -> None:
     """The API server finds the webhook by its Service, with the bundle that the webhook published."""
     with pytest.raises(AssertionError, match="min must not exceed max"):
@@ -152,9 +172,7 @@ def test_kube_scheduler_asks_the_extender_at_its_service(
 ) -> None:
     """By the address of the Service, with the certificates that the webhook made; EDL notices it."""
     bare.register_extender()
-    bare.kubectl("-n", SYSTEM_NAMESPACE, "rollout", "restart", "deployment", "edl-reconciler")
-    words = ("rollout", "status", "deployment", "edl-reconciler", "--timeout=90s")
-    bare.kubectl("-n", SYSTEM_NAMESPACE, *words)
+    bare.restart("reconciler")
     found = 'edl_reconciler_extender_registration\\{[^}]*state="registered"[^}]*\\}'
     until(
         "EDL knows it", lambda: _metric(environment, "reconciler", found), lambda n: n > 0, WAIT_S
@@ -221,49 +239,127 @@ def test_an_update_of_all_servers_misses_no_admission(
 ) -> None:
     """Jobs that are wrong are refused all the time, although the registrations fail open.
 
-    The servers' new pods have the priority to take the room of surplus; guaranteed trainers stay.
+    The webhook's certificate is due, too. The servers' new pods have the priority to take the room of surplus; guaranteed trainers stay.
     """
+    _age_certificate(environment)
     guaranteed = {pod.name for pod in ml.trainers("digits") if pod.tier is Tier.GUARANTEED}
     wrong = dict(elastic_job("wrong", 4, 2, "100m", SLEEP))
     create = replace(request.create(JOBS, NAMESPACE, wrong), query=(("dryRun", "All"),))
-    names = [f"deployment/edl-{server}" for server in ("webhook", "extender", "reconciler")]
     accepted, refused = 0, 0
     with ThreadPoolExecutor(1) as pool:
-        updating = pool.submit(_update, bare, names)
+        updating = pool.submit(bare.restart, *COMPONENTS)
         while not updating.done():
-            is_refused = _is_refused(environment, create)
-            refused += is_refused
-            accepted += not is_refused
+            was_refused = is_refused(environment, create)
+            refused += was_refused
+            accepted += not was_refused
             time.sleep(0.1)
         updating.result()
     report(f"{refused} reviews while all servers were replaced")
 
     assert accepted == 0
+    assert certs.expires(_certificates(environment).leaf.cert) > clock.now() + certs.RENEW_BEFORE
     assert {pod.name for pod in ml.trainers("digits") if pod.tier is Tier.GUARANTEED} == guaranteed
 
 
-def _is_refused(environment: Environment, create: request.Request) -> bool:
-    """Whether admission refuses an object for what is wrong with it."""
-    try:
-        environment.send(create)
-    except KubeError as error:
-        if "min must not exceed max" not in str(error):
-            raise
-        return True
+def _certificates(environment: Environment) -> CertificateSet:
+    """What the webhook's replicas share."""
+    secret = environment.send(request.get(SECRETS, SYSTEM_NAMESPACE, certificates.SECRET))
+    cert_set = certificates.read(secret)
+    assert cert_set is not None
+    return cert_set
+
+
+def _age_certificate(environment: Environment) -> None:
+    """The webhook's certificate has 65 days left."""
+    cert_set, hosts = _certificates(environment), certificates.names(SYSTEM_NAMESPACE, ())
+    issued = clock.now() - timedelta(days=300)
+    leaf = certs.issue(cert_set.ca, certificates.REGISTRATION, issued, hosts=hosts)
+    body = {"data": certificates.secret_data(replace(cert_set, leaf=leaf))}
+    patch = request.merge_patch(SECRETS, SYSTEM_NAMESPACE, certificates.SECRET, body)
+    environment.send(patch)
+
+
+def test_the_accounts_have_the_rights_that_they_use(
+    bare: BareCluster, refused_before: set[str]
+) -> None:
+    """In all of this file until here RBAC refused nothing, and webhook and extender have no right too many.
+
+    `test_rights.py` has the reconciler's.
+    """
+    audited = rights.read(rights.audit_log(bare.directory).read_text(encoding="utf-8"))
+    granted = rights.granted(scheduling.manifests(SchedulingMode.EXTENDER))
+    unused = {right for right in rights.unused(granted, audited) if right.account in TESTED}
+
+    assert _refusals(bare) == refused_before
+    assert {str(right) for right in rights.refused(audited)} == set()
+    assert {str(right) for right in unused} == set()
+
+
+_STARTED = (
+    "import time\n"
+    "up = float(open('/proc/uptime').read().split()[0])\n"
+    "ticks = int(open('/proc/1/stat').read().rpartition(')')[2].split()[19])\n"
+    "print(time.time() - up + ticks / 100)\n"
+)
+"""Prints when the first process of a container was started, in seconds since the epoch."""
+
+
+def _addresses(environment: Environment, server: str) -> dict[str, str]:
+    """Name -> address of a server's pods that have one and stay."""
+    page = environment.send(request.list_page(PODS, SYSTEM_NAMESPACE))
+    return {
+        pod["metadata"]["name"]: pod["status"]["podIP"]
+        for pod in page["items"]
+        if pod["metadata"]["labels"].get("app.kubernetes.io/name") == f"edl-{server}"
+        and pod["status"].get("podIP")
+        and not pod["metadata"].get("deletionTimestamp")
+    }
+
+
+def _is_ready(address: str) -> bool:
+    with contextlib.suppress(urllib3.exceptions.HTTPError):
+        url = f"http://{address}:8080/readyz"
+        return urllib3.request("GET", url, timeout=1.0, retries=False).status == HTTPStatus.OK
     return False
 
 
-def _update(bare: BareCluster, names: list[str]) -> None:
-    bare.kubectl("-n", SYSTEM_NAMESPACE, "rollout", "restart", *names)
-    for name in names:
-        bare.kubectl("-n", SYSTEM_NAMESPACE, "rollout", "status", name, "--timeout=170s")
-
-
-def test_nothing_that_edl_asked_for_was_refused(
-    bare: BareCluster, refused_before: set[str]
+@pytest.mark.parametrize("server", COMPONENTS)
+def test_a_new_pod_of_a_server_is_ready_soon(
+    bare: BareCluster, environment: Environment, server: str, report: Printer
 ) -> None:
-    """By RBAC, in all of this file until here: the accounts have what they use."""
-    assert _refusals(bare) == refused_before
+    """Within three seconds of its first instruction, on a machine that does nothing else."""
+    machine_is_busy = is_busy()
+    before = _addresses(environment, server)
+    words = ("delete", "pod", min(before), "--wait=false")
+    bare.kubectl("-n", SYSTEM_NAMESPACE, *words)
+    ((name, address),) = until(
+        "there is a new one",
+        lambda: [item for item in _addresses(environment, server).items() if item[0] not in before],
+        bool,
+        WAIT_S,
+    )
+    until_true(lambda: _is_ready(address), WAIT_S)
+    ready_s = clock.epoch_s()
+    started = bare.kubectl("-n", SYSTEM_NAMESPACE, "exec", name, "--", "python", "-c", _STARTED)
+    took_s = ready_s - float(started)
+    report(f"{server} is ready {took_s:.2f} s after its start")
+
+    assert took_s < READY_S or machine_is_busy
+
+
+def test_servers_use_less_than_they_request(bare: BareCluster, report: Printer) -> None:
+    """Of memory, as the kubelet has measured it after all that happened here."""
+    stats = yaml.safe_load(bare.kubectl("get", "--raw", "/api/v1/nodes/real-1/proxy/stats/summary"))
+    used_mib = {
+        pod["podRef"]["name"]: pod["memory"]["workingSetBytes"] / (1 << 20)
+        for pod in stats["pods"]
+        if pod["podRef"]["namespace"] == SYSTEM_NAMESPACE and "memory" in pod
+    }
+    report("; ".join(f"{name}: {mib:.0f} MiB" for name, mib in sorted(used_mib.items())))
+
+    assert len(used_mib) == 5
+    for name, mib in used_mib.items():
+        assert mib < REQUESTED_MIB[name.split("-")[1]], name
 
 
 def test_servers_need_little_and_write_nowhere(bare: BareCluster, environment: Environment) -> None:

@@ -104,6 +104,11 @@ class Cluster:
         return self._layout.kubeconfig(_ADMIN)
 
     @property
+    def serving(self) -> tuple[Path, Path]:
+        """The API server's certificate and its key."""
+        return self._layout.pki("serving.crt"), self._layout.pki("serving.key")
+
+    @property
     def kubectl(self) -> Path:
         """The kubectl that fits this cluster."""
         return self.binaries.path("kubectl")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 TOOLS = Path(__file__).with_name("tools")
 DEPLOYMENT_TOOLS = Path(__file__).with_name("deployment")
+CERT_MANAGER_TOOLS = Path(__file__).with_name("cert-manager")
 KARPENTER_TOOLS = Path(__file__).with_name("karpenter")
 PROMETHEUS_TOOLS = Path(__file__).with_name("prometheus")
 NODE_TOOLS = Path(__file__).with_name("machine") / "tools"
@@ -119,6 +120,14 @@ DNS = Toolchain(
     "coredns",
 )
 """The DNS of a cluster, for real nodes."""
+CERT_MANAGER = Toolchain(
+    "cert-manager",
+    {CERT_MANAGER_TOOLS: {"cert-manager-controllers": "./controllers"}},
+    "",
+    "2 to 8 minutes",
+    "cert-manager",
+)
+"""Those of its controllers that issue certificates of a CA."""
 
 _PINNED = re.compile(r"^\s*(?:require )?([\w./-]+) (v[\w.+-]+)$", re.MULTILINE)
 

@@ -14,11 +14,11 @@ from e2e.cluster import build
 from e2e.cluster.errors import ClusterError
 from e2e.control_plane import ControlPlaneError
 from e2e.demo import picture
-from e2e.demo.run import PLAIN, Run, play
+from e2e.demo.run import EDL_IN_CLUSTER, PLAIN, Run, play
 from e2e.demo.script import ScriptError
 from e2e.demo.view import view
 from e2e.measure import report
-from e2e.measure.criteria import Criterion, comparison, criteria
+from e2e.measure.criteria import Criterion, comparison, criteria, in_cluster_comparison
 from e2e.measure.processes import commit, machine
 from e2e.scheduling import SchedulingMode
 from e2e.workload import FULL, QUICK, Scenario
@@ -28,6 +28,8 @@ from runtime.command_line import Parser
 from runtime.signals import INTERRUPTED
 
 _ROOT = Path(__file__).parents[2]
+_KEYS = {PLAIN: "plain", EDL_IN_CLUSTER: "in_cluster"}
+"""Name of a run -> its key in the report; others are "edl"."""
 _DESCRIPTION = """Services and elastic training share a local Kubernetes of 133 simulated nodes.
 Six training jobs grow into the capacity that 400 services leave free; then services go down to
 100 and come back, 100 at a time, and trainers are evicted within seconds. Shows this live, then
@@ -41,7 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0; 1 for a run that failed, or for a missed criterion with STRICT=1; 130 when interrupted.
     """
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.in_cluster and arguments.scheduling != SchedulingMode.EXTENDER:
+        parser.error("--in-cluster is for --scheduling extender alone")
     console = Console()
     try:
         return _demo(arguments, console)
@@ -70,6 +75,12 @@ def _parser() -> Parser:
         action="store_true",
         help="run without EDL, then with it, and compare both (twice as long)",
     )
+    mode.add_argument(
+        "--in-cluster",
+        action="store_true",
+        help="run EDL as processes beside the cluster, then as pods in it, and compare both (twice as "
+        "long; needs root, and containers)",
+    )
     parser.add_argument(
         "--scheduling",
         choices=[mode.value for mode in SchedulingMode],
@@ -96,10 +107,10 @@ def _demo(arguments: argparse.Namespace, console: Console) -> int:
     binaries = build.ensure(build.cache_root(os.environ))
     begun_s = clock.monotonic_s()
     runs = []
-    for mode in _modes(arguments):
+    for mode, in_cluster in _modes(arguments):
         with view(console) as shown:
-            logs = output / ("plain" if mode is None else "edl")
-            runs.append(play(binaries, logs, scenario, shown, mode))
+            logs = output / ("plain" if mode is None else "in-cluster" if in_cluster else "edl")
+            runs.append(play(binaries, logs, scenario, shown, mode, in_cluster=in_cluster))
     runs.reverse()  # the run in question first, the one to compare with behind it
     _draw(output, scenario, runs)
     if len(runs) == 1:
@@ -108,12 +119,14 @@ def _demo(arguments: argparse.Namespace, console: Console) -> int:
     return _report(output, scenario, runs, console)
 
 
-def _modes(arguments: argparse.Namespace) -> tuple[SchedulingMode | None, ...]:
-    """What is played, in this order; None for plain Kubernetes."""
+def _modes(arguments: argparse.Namespace) -> tuple[tuple[SchedulingMode | None, bool], ...]:
+    """What is played, in this order: how, None for plain Kubernetes; and whether EDL is in the cluster."""
     if arguments.plain:
-        return (None,)
+        return ((None, False),)
+    if arguments.in_cluster:
+        return ((SchedulingMode.EXTENDER, False), (SchedulingMode.EXTENDER, True))
     mode = SchedulingMode(arguments.scheduling)
-    return (None, mode) if arguments.compare else (mode,)
+    return ((None, False), (mode, False)) if arguments.compare else ((mode, False),)
 
 
 def _draw(output: Path, scenario: Scenario, runs: Sequence[Run]) -> None:
@@ -128,10 +141,7 @@ def _report(output: Path, scenario: Scenario, runs: Sequence[Run], console: Cons
         machine=machine(),
         commit=commit(_ROOT),
         criteria=results,
-        runs={
-            "plain" if run.name == PLAIN else "edl": report.run(run.figures, run.curves)
-            for run in runs
-        },
+        runs={_KEYS.get(run.name, "edl"): report.run(run.figures, run.curves) for run in runs},
     )
     names = {"scenario": scenario.name, "mode": runs[0].name}
     report.write(output / "report.json", document | names)
@@ -151,7 +161,9 @@ def _report(output: Path, scenario: Scenario, runs: Sequence[Run], console: Cons
 def _criteria(runs: Sequence[Run], *, short: bool) -> tuple[Criterion, ...]:
     results = criteria(runs[0].figures, short=short)
     if len(runs) > 1:
-        results += comparison(runs[0].figures, runs[1].figures)
+        is_plain = runs[1].name == PLAIN
+        compare = comparison if is_plain else in_cluster_comparison
+        results += compare(runs[0].figures, runs[1].figures)
     return results
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from e2e.cluster.build import Binaries
 from e2e.cluster.components import COMPONENTS, SchedulerOptions
@@ -13,9 +14,11 @@ from e2e.cluster.nodes import node
 from e2e.control_plane import EdlControlPlane
 from e2e.demo.script import Script
 from e2e.demo.view import LiveView
+from e2e.in_cluster import edl_beside_played_nodes
 from e2e.kubelet import Admission
 from e2e.measure.criteria import Figures, measure
 from e2e.measure.curves import Curves
+from e2e.measure.pods import PodView
 from e2e.measure.pods import view as pod_view
 from e2e.measure.processes import busy_seconds, cpu_seconds, others_percent
 from e2e.measure.record import Recorder, Timeline
@@ -25,11 +28,13 @@ from kube import request
 from kube.client import Client
 from kube.config import load
 from kube.reflector import Reflector
+from policy.names import SYSTEM_NAMESPACE
 from runtime import clock
 
 _SYNC_S = 30.0
 PLAIN = "plain Kubernetes"
 EDL = "EDL"
+EDL_IN_CLUSTER = "EDL in the cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,8 @@ def play(
     scenario: Scenario,
     view: LiveView,
     mode: SchedulingMode | None,
+    *,
+    in_cluster: bool = False,
 ) -> Run:
     """Starts a cluster, plays the scenario, stops everything; `directory` keeps the logs.
 
@@ -56,6 +63,8 @@ def play(
         scenario: What to play.
         view: Where to show it.
         mode: How EDL stands beside kube-scheduler; None for plain Kubernetes, without EDL.
+        in_cluster: EDL's servers are pods on a real node, with the extender; what they use of the CPU is then
+            not told apart from what others use.
 
     Raises:
         ClusterError: the cluster did not start.
@@ -63,14 +72,13 @@ def play(
         ScriptError: the run could not continue.
     """
     begun_s, busy_s = clock.monotonic_s(), busy_seconds()
-    name = PLAIN if mode is None else _title(mode)
+    name = PLAIN if mode is None else EDL_IN_CLUSTER if in_cluster else _title(mode)
     view.say(f"{name}: starting the cluster")
-    control_plane = None if mode is None else EdlControlPlane(directory, mode=mode)
-    scheduler = SchedulerOptions({} if control_plane is None else control_plane.scheduler)
-    with running(directory, scheduler=scheduler, binaries=binaries) as cluster:
+    processes = None if mode is None or in_cluster else EdlControlPlane(directory, mode=mode)
+    with _cluster(binaries, directory, processes, in_cluster=in_cluster) as cluster:
         view.say(f"cluster ready after {clock.monotonic_s() - begun_s:.1f} s")
         try:
-            timeline, cpu_s = _measured(cluster, control_plane, scenario, view)
+            timeline, cpu_s = _measured(cluster, processes, scenario, view, plain=mode is None)
         finally:
             view.say(f"{name}: stopping everything")
     wall_s = clock.monotonic_s() - begun_s
@@ -80,10 +88,27 @@ def play(
         warm_up_s=scenario.warm_up_s,
         demo_s=wall_s,
         cpu_s=cpu_s,
-        edl=() if control_plane is None else control_plane.components,
+        edl=() if processes is None else processes.components,
         others_percent=others_percent(busy_seconds() - busy_s, sum(cpu_s.values()), wall_s),
     )
     return Run(name, Curves(timeline), figures)
+
+
+@contextmanager
+def _cluster(
+    binaries: Binaries, directory: Path, processes: EdlControlPlane | None, *, in_cluster: bool
+) -> Iterator[Cluster]:
+    """The cluster; EDL is in it already where it runs as pods, and no other pod gets to its node."""
+    if in_cluster:
+        directory.mkdir(parents=True, exist_ok=True)
+        with edl_beside_played_nodes(directory) as bare:
+            for name in bare.cluster.real_nodes:
+                bare.kubectl("cordon", name)
+            yield bare.cluster
+        return
+    scheduler = SchedulerOptions({} if processes is None else processes.scheduler)
+    with running(directory, scheduler=scheduler, binaries=binaries) as cluster:
+        yield cluster
 
 
 def _title(mode: SchedulingMode) -> str:
@@ -92,7 +117,12 @@ def _title(mode: SchedulingMode) -> str:
 
 
 def _measured(
-    cluster: Cluster, control_plane: EdlControlPlane | None, scenario: Scenario, view: LiveView
+    cluster: Cluster,
+    control_plane: EdlControlPlane | None,
+    scenario: Scenario,
+    view: LiveView,
+    *,
+    plain: bool,
 ) -> tuple[Timeline, dict[str, float]]:
     """What happened to every pod, and the CPU seconds of every process."""
     with (
@@ -104,7 +134,7 @@ def _measured(
             recorder,
             scenario,
             view,
-            plain=control_plane is None,
+            plain=plain,
             clock_s=clock.monotonic_s,
             sleep=time.sleep,
         )
@@ -121,7 +151,7 @@ def recorded(cluster: Cluster, cpu_millis: Mapping[str, int]) -> Iterator[tuple[
     """
     api = Client(load(cluster.admin), user_agent="edl-demo")
     recorder = Recorder(clock.monotonic_s)
-    pods = Reflector(api, request.PODS, pod_view)
+    pods = Reflector(api, request.PODS, _load)
     pods.listen(recorder.change)
     with Admission(api, cpu_millis).playing() as admission:
         pods.listen(admission.change)
@@ -134,6 +164,11 @@ def recorded(cluster: Cluster, cpu_millis: Mapping[str, int]) -> Iterator[tuple[
         finally:
             pods.stop()
             api.close()
+
+
+def _load(pod: Mapping[str, Any]) -> PodView | None:
+    """The view of a pod that belongs to the load, which EDL's own pods do not."""
+    return None if pod["metadata"]["namespace"] == SYSTEM_NAMESPACE else pod_view(pod)
 
 
 def _beside(

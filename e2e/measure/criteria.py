@@ -24,6 +24,8 @@ JAIN = 0.98
 KILLS_FACTOR = 1.2
 PENDING_PERCENT = 5.0
 DEMO_S = 300.0
+RUNS_FACTOR = 1.25
+"""How much worse than another run on the same machine a figure may be."""
 EDL_CPU_S = 60.0
 """experiments.md: all of EDL together, over the whole demo."""
 
@@ -212,19 +214,45 @@ def kills_limit(run_figures: Figures) -> float:
     return round(KILLS_FACTOR * sum(run_figures.needed_by_steps) + run_figures.needed_at_start, 1)
 
 
-def comparison(ours: Figures, plain: Figures) -> tuple[Criterion, ...]:
-    """The criteria of EDL relative to plain Kubernetes on the same machine."""
+def _reclaim_ratios(ours: Figures, others: Figures, over: str) -> tuple[Criterion, ...]:
+    """How much longer each reclaim takes than in another run, which the names call `over`."""
     ratios = [
         (
-            our_reclaim.seconds / plain_reclaim.seconds
-            if our_reclaim.seconds is not None and plain_reclaim.seconds
+            our_reclaim.seconds / other_reclaim.seconds
+            if our_reclaim.seconds is not None and other_reclaim.seconds
             else None
         )
-        for our_reclaim, plain_reclaim in zip(ours.reclaims, plain.reclaims, strict=True)
+        for our_reclaim, other_reclaim in zip(ours.reclaims, others.reclaims, strict=True)
     ]
-    names = [f"reclaim_{step.before}_to_{step.after}_over_plain" for step in ours.reclaims]
+    names = [f"reclaim_{step.before}_to_{step.after}_over_{over}" for step in ours.reclaims]
+    return tuple(
+        Criterion(name, ratio, "x", RUNS_FACTOR) for name, ratio in zip(names, ratios, strict=True)
+    )
+
+
+def in_cluster_comparison(inside: Figures, beside: Figures) -> tuple[Criterion, ...]:
+    """The criteria of EDL in the cluster relative to EDL as processes beside it, on the same machine."""
+    jain = min(inside.jain, default=0.0), min(beside.jain, default=0.0)
     return (
-        *(Criterion(name, ratio, "x", 1.25) for name, ratio in zip(names, ratios, strict=True)),
+        *_reclaim_ratios(inside, beside, "beside"),
+        Criterion("jain_beside_over_in_cluster", _ratio(jain[1], jain[0]), "x", RUNS_FACTOR),
+        Criterion(
+            "trainers_killed_over_beside",
+            _ratio(float(inside.killed), float(beside.killed)),
+            "x",
+            RUNS_FACTOR,
+        ),
+    )
+
+
+def _ratio(one: float, other: float) -> float | None:
+    return one / other if other else None
+
+
+def comparison(ours: Figures, plain: Figures) -> tuple[Criterion, ...]:
+    """The criteria of EDL relative to plain Kubernetes on the same machine."""
+    return (
+        *_reclaim_ratios(ours, plain, "plain"),
         Criterion(
             "cpu_in_use_mean_over_plain_points",
             ours.cpu_mean_percent - plain.cpu_mean_percent,
