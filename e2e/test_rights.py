@@ -16,9 +16,17 @@ from e2e.environment import Environment, IsolatedNamespace, running_environment
 from e2e.scheduling import SchedulingMode
 from e2e.waiting import until
 from e2e.workload import QUICK
-from kube import request
+from kube import record_log, request
 from kube.errors import NotFound
-from kube.request import CONFIGMAPS, EVENTS, JOBS, PODDISRUPTIONBUDGETS, PODS, TRAININGJOBS
+from kube.request import (
+    CONFIGMAPS,
+    DECISIONLOGS,
+    EVENTS,
+    JOBS,
+    PODDISRUPTIONBUDGETS,
+    PODS,
+    TRAININGJOBS,
+)
 from policy.names import (
     ANNOTATION_MASTER,
     ANNOTATION_SERVER_CPU,
@@ -135,6 +143,14 @@ def _restarted(environment: Environment) -> None:
     )
 
 
+def _old_records(environment: Environment, namespace: str) -> None:
+    """A segment of the decision log from long ago, which is older than any is kept."""
+    labels = {record_log.LABEL_LOG: record_log.HISTORY}
+    metadata = {"name": "edl-0000000000001-00000", "labels": labels}
+    body = {"metadata": metadata, **record_log.encode([b"{}"], 1.0, 2.0)}
+    environment.send(request.create(DECISIONLOGS, namespace, body))
+
+
 def _budgets(namespace: IsolatedNamespace) -> set[Any]:
     page = namespace.environment.send(request.list_page(PODDISRUPTIONBUDGETS, namespace.name))
     return {item["spec"].get("minAvailable") for item in page["items"]}
@@ -151,6 +167,8 @@ def test_the_reconciler_has_no_right_too_few_and_none_too_many(
     before = _budgets(namespace)
     namespace.edit("mnist", {"metadata": {"annotations": {"edl.training/min-trainers": "3"}}})
     until("its budget follows", lambda: _budgets(namespace), lambda now: now != before, _WAIT_S)
+    for name in (namespace.name, SYSTEM_NAMESPACE):
+        _old_records(environment, name)
     _restarted(environment)
     _training_job(namespace)
     _invalid_policy(environment)
