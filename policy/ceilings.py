@@ -9,9 +9,11 @@ from fnmatch import fnmatchcase
 from zoneinfo import ZoneInfo
 
 from policy import amounts, quantity
+from policy.borrowing import Borrowing
 from policy.cluster_state import ClusterState
 from policy.decisions import NONE, Figures
-from policy.model import WEEKDAYS, Policy, Quota, Window
+from policy.model import WEEKDAYS, Policy, Window
+from policy.queue_model import Quota
 from policy.quota_amounts import LIMITS, of_pod, of_pods, with_limits
 from policy.snapshot import Job, Pod, Resources
 
@@ -70,15 +72,23 @@ class Quotas:
         """Job key -> amounts of one trainer."""
         self._balances_by_job: dict[str, list[dict[str, int]]] = {}
         """Job key -> those of `_balances` whose quota covers the job."""
-        for job in cluster.jobs.values() if policy.quotas else ():
+        self.borrowing = Borrowing(policy.queues)
+        for job in cluster.jobs.values() if policy.quotas or self.borrowing else ():
             servers = cluster.counted_servers(job)
             self._add(job, cluster.trainer_amounts(job), -1)
             self._add(job, of_pods(job, servers), -1)
             self.reserve(job, 0, cluster.server_count(job) - len(servers))
+            live = 0 if job.stopped else len(cluster.trainers(job))
+            self.claim(job, min(live, job.min_trainers), cluster.server_count(job))
 
-    def scope(self, job: Job) -> tuple[int, ...]:
-        """Indices of the quotas that cover a job."""
-        return tuple(i for i, quota in enumerate(self._quotas) if _covers(quota, job))
+    def scope(self, job: Job) -> tuple[int | str, ...]:
+        """Indices of the quotas that cover a job, and its queue where that lends and borrows."""
+        scope = tuple(i for i, quota in enumerate(self._quotas) if _covers(quota, job))
+        return (*scope, job.queue) if self.borrowing.covers(job.queue) else scope
+
+    def _cover(self, job: Job) -> bool:
+        """Whether any quota covers a job."""
+        return bool(self._balances_for(job)) or self.borrowing.covers(job.queue)
 
     def _balances_for(self, job: Job) -> list[dict[str, int]]:
         if not self._quotas:
@@ -107,16 +117,46 @@ class Quotas:
 
     def allow(self, job: Job, count: int = 1, servers: int = 0) -> bool:
         """Whether this number of further pods of `job` stays inside every quota that covers it."""
-        balances = self._balances_for(job)
-        if not balances:
+        if not self._cover(job):
             return True
         amounts_needed = self._sum(job, count, servers)
-        return all(
+        return self.borrowing.allows(job.queue, amounts_needed) and all(
             amount <= balance[name]
-            for balance in balances
+            for balance in self._balances_for(job)
             for name, amount in amounts_needed.items()
             if name in balance
         )
+
+    def claim(self, job: Job, count: int, servers: int) -> None:
+        """Counts guaranteed trainers and parameter servers against their queue's nominal quota."""
+        if (count or servers) and self.borrowing.covers(job.queue):
+            self.borrowing.claim(job.queue, self._sum(job, count, servers))
+
+    def room_for_minimum(self, job: Job, count: int, servers: int) -> int:
+        """How many of `count` further guaranteed trainers its queue's nominal quota allows."""
+        if not self.borrowing.covers(job.queue):
+            return count
+        trainer, server = self._sum(job, 1, 0), self._sum(job, 0, servers)
+        return self.borrowing.room_for_minimum(job.queue, trainer, count, server)
+
+    def lack_for_minimum(self, job: Job, count: int, servers: int) -> Figures:
+        """The resource of which these guaranteed pods exceed that quota, and by how much."""
+        return self.borrowing.lack_for_minimum(job.queue, self._sum(job, count, servers))
+
+    def borrows(self, job: Job, count: int) -> bool:
+        """Whether `count` further trainers of a job would use more than their queue's own quota."""
+        if not self.borrowing.covers(job.queue):
+            return False
+        return not self.borrowing.owns(job.queue, self._sum(job, count, 0))
+
+    def lends(self, giver: Job, job: Job, freed: Resources) -> bool:
+        """Whether the queue of `giver` may give so much to a job of another one that would borrow it.
+
+        Only of what it borrows itself.
+        """
+        if giver.queue == job.queue or not self.borrowing.covers(giver.queue):
+            return True
+        return self.borrowing.keeps_nominal(giver.queue, job.requests, freed)
 
     def lack(self, job: Job, count: int, servers: int = 0) -> Figures:
         """The first quota that these further pods of `job` would exceed, and by how much.
@@ -129,11 +169,11 @@ class Quotas:
             for name, amount in amounts_needed.items() if _covers(quota, job) else ():
                 if name in balance and amount > balance[name]:
                     return _lack(quota, name, total[name], amount - balance[name])
-        return NONE
+        return self.borrowing.lack(job.queue, amounts_needed)
 
     def reserve(self, job: Job, count: int = 1, servers: int = 0) -> None:
         """Counts trainers and parameter servers to come of `job` in every quota that covers it."""
-        if self._balances_for(job):
+        if self._cover(job):
             self._add(job, self._sum(job, count, servers), -1)
 
     def unreserve(self, job: Job, count: int = 1, servers: int = 0) -> None:
@@ -142,18 +182,19 @@ class Quotas:
 
     def release(self, job: Job, pods: Iterable[Pod]) -> None:
         """Counts live trainers of `job` as gone."""
-        if self._balances_for(job):
+        if self._cover(job):
             self._add(job, of_pods(job, pods), 1)
 
     def restore(self, job: Job, pods: Iterable[Pod]) -> None:
         """Undoes `release`."""
-        if self._balances_for(job):
+        if self._cover(job):
             self._add(job, of_pods(job, pods), -1)
 
     def _add(self, job: Job, freed: Resources, sign: int) -> None:
         for balance in self._balances_for(job):
             for name in balance:
                 balance[name] += sign * freed.get(name, 0)
+        self.borrowing.count(job.queue, freed, -sign)
 
     def relieves(self, job: Job, count: int, giver: Job, servers: int = 0) -> bool:
         """Whether releasing a trainer of `giver` helps against a quota that stops pods of `job`.
@@ -161,9 +202,11 @@ class Quotas:
         Its trainers may have what new ones would not: admission gave it to them.
         """
         amounts_needed = self._sum(job, count, servers)
-        live, new = self._live_amounts(giver), self._per_trainer(giver)
+        freed = amounts.plus(self._live_amounts(giver), self._per_trainer(giver))
+        if self.borrowing.relieves(job.queue, amounts_needed, giver.queue, freed):
+            return True
         return any(
-            amount > balance.get(name, amount) and (new.get(name, 0) > 0 or live.get(name, 0) > 0)
+            amount > balance.get(name, amount) and freed.get(name, 0) > 0
             for balance in self._balances_for(job)
             if any(balance is shared_balance for shared_balance in self._balances_for(giver))
             for name, amount in amounts_needed.items()
@@ -188,7 +231,8 @@ class Quotas:
         )
 
     def _exceeded(self, job: Job) -> list[str]:
-        return [n for balance in self._balances_for(job) for n in balance if balance[n] < 0]
+        below = [n for balance in self._balances_for(job) for n in balance if balance[n] < 0]
+        return below + self.borrowing.exceeded(job.queue)
 
 
 def _covers(quota: Quota, job: Job) -> bool:

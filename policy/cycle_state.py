@@ -28,6 +28,7 @@ from policy.reasons import Reason
 from policy.snapshot import Job, Pod, Resources
 from policy.stranding import StrandingNodes, passing_taints
 
+_EQUAL = (False, 0)
 _REASON_OF = {Tier.GUARANTEED: Reason.GUARANTEED, Tier.SURPLUS: Reason.SURPLUS}
 
 
@@ -86,6 +87,8 @@ class CycleState:
         protected = {ns: self.policy.protects(ns) for ns in {job.namespace for job in jobs}}
         self.avoided_nodes = AvoidedNodes(self.cluster, self.policy.node_pools, self.now_s)
         stranding_nodes = StrandingNodes(self.cluster.nodes, self.now_s, self.history.tainted_since)
+        priorities = {queue.name: queue.priority for queue in self.policy.queues}
+        self._has_standings = bool(self.quotas.borrowing) or any(priorities.values())
         drafts = []
         for submitted in jobs:
             if protected[submitted.namespace]:
@@ -103,6 +106,7 @@ class CycleState:
                 server_count=self.cluster.server_count(job),
                 servers_measure=self._servers_measure(job),
             )
+            draft.priority = priorities.get(job.queue, 0)
             drafts.append(draft)
             for pod in draft.surplus if draft.excess or not job.managed else ():
                 if not job.managed or pod.uid in draft.excess:
@@ -142,6 +146,14 @@ class CycleState:
         if self.policy.fairness.by is FairnessBy.FULFILMENT:
             trainers -= draft.job.min_trainers
         return trainers * draft.trainer_measure + draft.servers_measure
+
+    def standing(self, draft: JobDraft) -> tuple[bool, int]:
+        """Sort key of jobs before their measure: own quota before borrowed one, then priority."""
+        if not self._has_standings:
+            return _EQUAL
+        expected_count = draft.count + draft.expected_count
+        step = ceilings.next_size(self.policy, draft.job, expected_count) - expected_count
+        return self.quotas.borrows(draft.job, max(1, step)), -draft.priority
 
     def expected_measure(self, draft: JobDraft, additional: int = 0) -> float:
         """The measure once the expected trainers, and `additional` ones, have started."""

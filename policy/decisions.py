@@ -38,6 +38,7 @@ SENTENCES: Mapping[Reason, tuple[str, ...]] = {
     Reason.GROWING: ("{waiting} trainers of all jobs are being scheduled, enough for now",),
     Reason.WAITING_FOR_ROOM: (
         "no room for {missing} guaranteed trainers ({needs} each); nodes are held until {until}",
+        "no room for {missing} guaranteed trainers ({needs} each); nodes are held from {held_from} on",
         "no room for {servers} parameter servers ({needs} each)",
         "no room for {missing} guaranteed trainers ({needs} each)",
     ),
@@ -80,6 +81,9 @@ SENTENCES: Mapping[Reason, tuple[str, ...]] = {
     Reason.RESERVE_RESTORED: ("{used} {resource} in use, {limit} allowed by the reserve",),
     Reason.FAIR_SHARE: (
         "{to} has {to_trainers} (share {to_share}), {of} has {of_trainers} (share {of_share})",
+    ),
+    Reason.SHARE_RETURNED: (
+        "{to} asks for its queue's share: queue {of_queue} uses {used} {resource}, {nominal} are its own",
     ),
     Reason.NOT_SCHEDULED: ("{why} for {waited_s} s",),
     Reason.NODES_NOT_ADDED: ("{pending} pods waited in vain for nodes, until {until}",),

@@ -87,7 +87,10 @@ TARGETS: Mapping[Reason, Explanation] = {
             "Its missing guaranteed trainers, with the parameter servers they start with, do "
             "not fit all together, even if all surplus left."
         ),
-        figures="`missing` trainers or `servers`, `needs`; `until` where nodes are held for it",
+        figures=(
+            "`missing` trainers or `servers`, `needs`; with `admission.order: strictFifo` "
+            "`held_from`, when nodes begin to be held for it, and then `until`"
+        ),
         way_out="Wait, or lower `edl.training/min-trainers` or what the servers ask for.",
     ),
     Reason.FITS_NO_NODE: Explanation(
@@ -180,6 +183,11 @@ RELEASES: Mapping[Reason, Explanation] = {
         "More is in use than the reserve allows.",
         figures="`resource`, `used`, `limit`",
         way_out="Raise `reserve.maxLoad`, or look at the time windows.",
+    ),
+    Reason.SHARE_RETURNED: Explanation(
+        "Its queue borrows, and a job of a queue that lends asks for that queue's own share.",
+        figures="`to` job that asks, `of_queue` that borrows, `resource`, `used`, `nominal`",
+        way_out="Raise `nominalQuota` of its queue, or the minimum of the job.",
     ),
     Reason.FAIR_SHARE: Explanation(
         "A job with less gets it.",

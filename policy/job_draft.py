@@ -21,6 +21,7 @@ class JobDraft:
     paused: bool = False  # whether it would get more trainers now, were it its turn
     awaits_nodes: bool = False  # whether pods of it wait, or will, for an autoscaler to add nodes
     has_turn: bool = False  # whether it may request nodes now
+    priority: int = 0  # of its queue; a higher one comes first
     closed: frozenset[str] = NOWHERE  # nodes held for an older job: it must not start there
 
     def __init__(

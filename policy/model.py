@@ -5,79 +5,22 @@ name. All components read it through the active `Policy` value and not as YAML.
 """
 
 import re
-from collections.abc import Mapping
 from datetime import time
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    field_validator,
-    model_validator,
-)
-from pydantic.alias_generators import to_camel
+from pydantic import Field, field_validator, model_validator
 
-from policy import quantity
+from policy.model_fields import Amount, Fraction, Model, Name, Seconds, Weight, labels_match
 from policy.names import DEFAULT_SCHEDULER, Role
+from policy.queue_model import Queue, Quota
 
 VERSION: Literal["edl.training/v1"] = "edl.training/v1"
 
-Weight = Annotated[int, Field(ge=1, le=1000)]
-Fraction = Annotated[float, Field(gt=0.0, le=1.0)]
-Name = Annotated[str, StringConstraints(min_length=1, max_length=253)]
-Seconds = Annotated[float, Field(ge=0.0, le=86_400.0)]
 
-
-def _check_amount(text: str) -> str:
-    """Validates a quantity, or a share of the cluster such as "5%"; raises ValueError."""
-    if text.endswith("%"):
-        share = text[:-1]
-        if not share.isdecimal() or int(share) > 100:  # noqa: PLR2004 - per cent
-            raise ValueError(f"{text!r} is not a share; write 0% to 100%")
-        return text
-    if quantity.parse("memory", text) < 0:
-        raise ValueError(f"{text!r} is negative")
-    return text
-
-
-def _check_quantity(text: str) -> str:
-    if text.endswith("%"):
-        raise ValueError(f"{text!r}: a quota is an amount such as 100 or 400Gi, not a share")
-    return _check_amount(text)
-
-
-Amount = Annotated[str, AfterValidator(_check_amount)]
-Quantity = Annotated[str, AfterValidator(_check_quantity)]
-
-
-class _Model(BaseModel):
-    """Base of all parts of the document: frozen, camelCase in YAML, without unknown fields."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        alias_generator=to_camel,
-        populate_by_name=True,
-        use_attribute_docstrings=True,
-        coerce_numbers_to_str=True,
-        allow_inf_nan=False,
-    )
-
-
-def labels_match(labels: Mapping[str, str], patterns: Mapping[str, str]) -> bool:
-    """Whether every label that has a pattern is present and matches it."""
-    return all(
-        name in labels and fnmatchcase(labels[name], pattern) for name, pattern in patterns.items()
-    )
-
-
-class Selector(_Model):
+class Selector(Model):
     """Selects pods by namespace and labels; both must match. `*` and `?` are wildcards."""
 
     namespaces: tuple[Name, ...] = ("*",)
@@ -108,7 +51,7 @@ class Training(Selector):
         return self
 
 
-class Tiers(_Model):
+class Tiers(Model):
     """Settings of the preemption of training pods."""
 
     grace_seconds: Annotated[int, Field(ge=1, le=600)] = 10
@@ -123,7 +66,7 @@ class ExtenderUse(StrEnum):
     NEVER = "never"
 
 
-class SchedulerSettings(_Model):
+class SchedulerSettings(Model):
     """Settings of the scheduler that training pods use."""
 
     extender: ExtenderUse = ExtenderUse.AUTO
@@ -131,7 +74,7 @@ class SchedulerSettings(_Model):
     """The `schedulerName` of training pods whose author has named none."""
 
 
-class Reserve(_Model):
+class Reserve(Model):
     """Capacity that training leaves free, so that small bursts need no reclaim."""
 
     max_load: dict[Name, Fraction] = Field(default_factory=lambda: {"cpu": 0.97})
@@ -147,7 +90,7 @@ class FairnessBy(StrEnum):
     FULFILMENT = "fulfilment"
 
 
-class Fairness(_Model):
+class Fairness(Model):
     """Settings of the sharing of surplus: weighted max-min fairness by one of two measures."""
 
     by: FairnessBy = FairnessBy.DOMINANT_SHARE
@@ -157,41 +100,7 @@ class Fairness(_Model):
     """The highest weight of a job; a larger one counts as this."""
 
 
-class Queue(_Model):
-    """A queue that only jobs of some namespaces may use. `*` and `?` are wildcards."""
-
-    name: Name
-    """What jobs write into `edl.training/queue`."""
-    namespaces: Annotated[tuple[Name, ...], Field(min_length=1)]
-    """Patterns of the namespaces whose jobs may use it."""
-    default: bool = False
-    """Whether jobs of these namespaces that name no queue are in this one."""
-    max_weight: Weight | None = None
-    """As `fairness.maxWeight`, for this queue."""
-
-
-class Quota(_Model):
-    """A ceiling on the total resources of the trainers of one namespace or queue."""
-
-    namespace: Name | None = None
-    """Whose trainers it limits: this or `queue`."""
-    queue: Name | None = None
-    """Whose trainers it limits: this or `namespace`."""
-    requests: dict[Name, Quantity] = Field(default_factory=dict)
-    """Resource -> ceiling on the sum of their requests."""
-    limits: dict[Name, Quantity] = Field(default_factory=dict)
-    """Resource -> ceiling on the sum of their limits; without a limit the request counts."""
-
-    @model_validator(mode="after")
-    def _one_scope(self) -> "Quota":
-        if (self.namespace is None) == (self.queue is None):
-            raise ValueError("name exactly one of namespace and queue")
-        if not (self.requests or self.limits):
-            raise ValueError("sets no ceiling; give requests, limits or both")
-        return self
-
-
-class Sizes(_Model):
+class Sizes(Model):
     """Allowed numbers of trainers, for frameworks that need even splits."""
 
     namespaces: tuple[Name, ...] = ("*",)
@@ -216,7 +125,7 @@ Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 WEEKDAYS: tuple[Weekday, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
-class Window(_Model):
+class Window(Model):
     """A daily period with load limits of its own, such as a night for training.
 
     A period whose end is not after its start runs past midnight and belongs to the day on which
@@ -256,7 +165,7 @@ class Window(_Model):
         return zone
 
 
-class Stability(_Model):
+class Stability(Model):
     """Limits on moving trainers between jobs."""
 
     gain_threshold: Annotated[float, Field(ge=0.0, le=10.0)] = 0.2
@@ -279,7 +188,7 @@ class NodeRequests(StrEnum):
     """Its guaranteed trainers are created without a node; autoscalers add nodes for pending pods."""
 
 
-class Autoscaling(_Model):
+class Autoscaling(Model):
     """Whether and when a job's minimum makes the cluster grow. Surplus never does."""
 
     mode: NodeRequests = NodeRequests.NONE
@@ -310,7 +219,7 @@ class AdmissionOrder(StrEnum):
     """After a while they do not start on nodes that the older one may use."""
 
 
-class Admission(_Model):
+class Admission(Model):
     """The order in which jobs start."""
 
     order: AdmissionOrder = AdmissionOrder.BEST_EFFORT
@@ -329,7 +238,7 @@ class ReclaimCause(StrEnum):
     PREEMPTED = "preempted"
 
 
-class ReclaimObjective(_Model):
+class ReclaimObjective(Model):
     """How soon services run that need capacity of training: a share of them within a time."""
 
     share: Annotated[float, Field(gt=0.0, lt=1.0)]
@@ -345,13 +254,13 @@ class ReclaimObjective(_Model):
     """Which services count: those that waited for this."""
 
 
-class Objectives(_Model):
+class Objectives(Model):
     """What EDL is measured by."""
 
     reclaim: ReclaimObjective | None = None
 
 
-class NodePool(_Model):
+class NodePool(Model):
     """A set of nodes that trainers may use. Without any pool they may use every node."""
 
     name: Name
@@ -360,7 +269,7 @@ class NodePool(_Model):
     """Label -> value; nodes with all of them belong to it."""
 
 
-class Policy(_Model):
+class Policy(Model):
     """The whole policy document."""
 
     api_version: Literal["edl.training/v1"] = VERSION
@@ -398,6 +307,14 @@ class Policy(_Model):
         names = [queue.name for queue in queues]
         if len(set(names)) < len(names):
             raise ValueError("a queue is listed twice; give it all its namespaces in one entry")
+        lenders = [queue for queue in queues if queue.nominal_quota]
+        for queue in lenders[1:]:
+            different = sorted(queue.nominal_quota.keys() ^ lenders[0].nominal_quota.keys())
+            if different:
+                raise ValueError(
+                    f"the nominalQuota of {lenders[0].name} or of {queue.name} lacks {different[0]}: "
+                    "queues that borrow from each other name the same resources, 0 for none"
+                )
         return queues
 
     def acts_in(self, namespace: str) -> bool:

@@ -12,6 +12,7 @@ from policy.model import Policy
 from policy.plan import History, Plan
 from policy.rules import (
     admission,
+    lending,
     limits,
     masters,
     scheduling,
@@ -53,8 +54,10 @@ def plan(
     admission.admit(state)
     # 6. Masters: give a job its master back.
     masters.restore_masters(state)
-    # 7. Sharing: add surplus trainers; rules 8 and 9 wait until no more can be added.
-    if sharing.grow(state):
+    # 7. Sharing: add surplus trainers; return borrowed shares. Rules 8 and 9 wait until no more can be added.
+    is_grown = sharing.grow(state)
+    lending.return_shares(state)
+    if is_grown:
         # 8. Allowed sizes: release trainers that are too few for the next size.
         limits.release_to_allowed_size(state)
         # 9. Stability: move trainers between jobs for a clear gain.

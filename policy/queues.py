@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from policy import job_spec
 from policy.errors import JobError
-from policy.model import Policy, Queue
+from policy.model import Policy
 from policy.names import ANNOTATION_QUEUE, ANNOTATION_WEIGHT
+from policy.queue_model import Queue
 from policy.snapshot import Job
 
 

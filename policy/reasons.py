@@ -33,6 +33,7 @@ class Reason(StrEnum):
     SERVICES_FIRST = "ServicesFirst"
     RESERVE_RESTORED = "ReserveRestored"
     FAIR_SHARE = "FairShare"
+    SHARE_RETURNED = "ShareReturned"
     NOT_SCHEDULED = "NotScheduled"
     NODES_NOT_ADDED = "NodesNotAdded"
     NODE_NOT_NEEDED = "NodeNotNeeded"
@@ -65,6 +66,6 @@ RELEASES = (
     *(Reason.ABOVE_MAX, Reason.ABOVE_MIN, Reason.SERVICES_FIRST, Reason.RESERVE_RESTORED),
     *(Reason.FAIR_SHARE, Reason.NOT_SCHEDULED, Reason.NODES_NOT_ADDED, Reason.NODE_NOT_NEEDED),
     *(Reason.START_REFUSED, Reason.JOB_STOPPED, Reason.MASTER_MOVES, Reason.SERVER_MOVES),
-    *(Reason.SCHEDULER_CHANGED, Reason.QUOTA_REACHED),
+    *(Reason.SCHEDULER_CHANGED, Reason.QUOTA_REACHED, Reason.SHARE_RETURNED),
 )
 """Why a trainer is released."""

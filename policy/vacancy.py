@@ -2,7 +2,8 @@
 
 from policy.cluster_state import ClusterState
 from policy.live_trainers import is_surplus
-from policy.model import Policy, labels_match
+from policy.model import Policy
+from policy.model_fields import labels_match
 from policy.plan import History
 from policy.snapshot import Pod
 

@@ -74,7 +74,7 @@ def admit(state: CycleState) -> None:
     creation_backoffs.take_back_partial_starts(state)
     node_requests.settle(state)
     admission_order.hold_nodes(state)
-    for draft in sorted(state.drafts, key=admission_order.age):
+    for draft in sorted(state.drafts, key=admission_order.turn):
         missing = admission_order.missing(draft)
         if not draft.grows or missing <= 0:
             continue
@@ -83,10 +83,14 @@ def admit(state: CycleState) -> None:
             if draft.reason is Reason.REFUSED:
                 quota_relief.relieve(state, draft, missing)
             continue
+        count, server_count = draft.count, draft.server_count
         nodes = _reserve_job(state, draft, missing)
         draft.add_creates(Tier.GUARANTEED, nodes)
         if len(nodes) < missing:
             node_requests.request(state, draft, missing - len(nodes))
+        low = draft.job.min_trainers
+        new_count = min(draft.count, low) - min(count, low)
+        state.quotas.claim(draft.job, new_count, draft.server_count - server_count)
     admission_order.record_line(state)
 
 
@@ -96,6 +100,11 @@ def _reserve_job(state: CycleState, draft: JobDraft, missing: int) -> list[str]:
     The parameter servers of a starting job are created with them. Surplus in the same quota
     counts as reclaimable too: it is released if all missing trainers then fit.
     """
+    lacking = _lacking_own_quota(state, draft)
+    if lacking and (lacking >= missing or not draft.live):
+        _explain_own_quota(state, draft, missing)
+        return []
+    missing -= lacking
     victims = _quota_victims(state, draft, missing)
     for donor, pod in victims:
         state.quotas.release(donor.job, [pod])
@@ -124,6 +133,21 @@ def _reserve_job(state: CycleState, draft: JobDraft, missing: int) -> list[str]:
     reservations.confirm(state, draft, trainer_reservations)
     servers.confirm_initial(state, draft, server_reservations or [])
     return [reservation.node for reservation in trainer_reservations]
+
+
+def _lacking_own_quota(state: CycleState, draft: JobDraft) -> int:
+    """How many of a job's missing trainers exceed its queue's nominal quota: minimums do not borrow.
+
+    Surplus that stands in for guaranteed trainers has its part of the quota already.
+    """
+    wanted, server_count = max(0, draft.job.min_trainers - draft.count), draft.servers_to_start
+    return wanted - state.quotas.room_for_minimum(draft.job, wanted, server_count)
+
+
+def _explain_own_quota(state: CycleState, draft: JobDraft, missing: int) -> None:
+    server_count = draft.servers_to_start
+    lack = state.quotas.lack_for_minimum(draft.job, missing, server_count)
+    draft.set_reason(Reason.QUOTA_REACHED, {**lack, "missing": missing})
 
 
 def _placeable(state: CycleState, draft: JobDraft, missing: int) -> int:
@@ -192,13 +216,16 @@ def _quota_victims(state: CycleState, draft: JobDraft, missing: int) -> list[tup
             if candidates[candidate.key]
             and state.quotas.relieves(job, missing, candidate.job, server_count)
         ]
+        if not donors:  # what is left of surplus is of queues that do not borrow
+            break
         victim_counts = Counter(donor.key for donor, _ in victims)
         donor = max(donors, key=lambda s: (state.measure(s, s.count - victim_counts[s.key]), s.key))
         victims.append((donor, candidates[donor.key].pop(0)))
         state.quotas.release(donor.job, [victims[-1][1]])
+    is_enough = state.quotas.allow(job, missing, server_count)
     for donor, pod in victims:
         state.quotas.restore(donor.job, [pod])
-    return victims
+    return victims if is_enough else []
 
 
 def _all_relieve(

@@ -25,9 +25,9 @@ _MAX_VAIN = 256
 _BLOCKED = (Reason.WAITING_FOR_ROOM, Reason.QUEUED)
 
 
-def age(draft: JobDraft) -> tuple[float, str]:
-    """Sort key of jobs, the oldest first."""
-    return draft.job.created_s, draft.key
+def turn(draft: JobDraft) -> tuple[int, float, str]:
+    """Sort key of jobs: those of the highest priority first, and of these the oldest."""
+    return -draft.priority, draft.job.created_s, draft.key
 
 
 def missing(draft: JobDraft) -> int:
@@ -51,9 +51,9 @@ def hold_nodes(state: CycleState) -> None:
         head, nodes = _next_head(state, blocked, vain)
     state.line = Line(before.blocked_since, head, vain)
     if head is not None:
-        oldest = age(blocked[head.uid])
+        first = turn(blocked[head.uid])
         for draft in blocked.values():
-            if age(draft) > oldest and not draft.live:
+            if turn(draft) > first and not draft.live:
                 draft.closed = nodes
 
 
@@ -117,7 +117,7 @@ def _ranked(
         key=lambda draft: (
             of_namespace[draft.job.namespace],
             vain.get(draft.key, (0, 0.0))[0],
-            age(draft),
+            turn(draft),
         ),
     )
 
@@ -157,7 +157,10 @@ def _room_without_jobs(state: CycleState) -> dict[str, dict[str, int]]:
 def explain(state: CycleState, draft: JobDraft) -> None:
     """Records for a job that lacks room what the order has to do with it."""
     line, policy = state.line, state.policy.admission
-    if line.head is None or draft.reason is not Reason.WAITING_FOR_ROOM:
+    if draft.reason is not Reason.WAITING_FOR_ROOM:
+        return
+    if line.head is None:
+        _explain_wait(state, draft)
         return
     until = time(line.head.since_s + policy.hold_seconds)
     if draft.closed:
@@ -165,6 +168,18 @@ def explain(state: CycleState, draft: JobDraft) -> None:
     elif draft.key == line.head.key:
         figures: dict[str, Figure] = {**draft.figures, "until": until}
         draft.set_reason(Reason.WAITING_FOR_ROOM, figures)
+
+
+def _explain_wait(state: CycleState, draft: JobDraft) -> None:
+    """Records from when on nodes are held for a job that waits, while that is ahead."""
+    policy, line = state.policy.admission, state.line
+    if policy.order is not AdmissionOrder.STRICT_FIFO:
+        return
+    since_s = line.blocked_since.get(draft.job.uid, state.now_s)
+    pause_s = max((until_s for _, until_s in line.vain.values()), default=0.0)
+    from_s = max(since_s + policy.after_seconds, pause_s)
+    if from_s > state.now_s:
+        draft.set_reason(draft.reason, {**draft.figures, "held_from": time(from_s)})
 
 
 def record_line(state: CycleState) -> None:

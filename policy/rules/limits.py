@@ -91,15 +91,20 @@ def restore_reserve(state: CycleState) -> None:
     if state.burst:
         return
     moves = state.moves if state.load.exceeded() else 0
-    richest = [
-        (-state.expected_measure(draft), position) for position, draft in enumerate(state.drafts)
-    ]
+    richest = [(*_richness(state, draft), position) for position, draft in enumerate(state.drafts)]
     heapify(richest)
     while moves > 0 and richest and (exceeded := state.load.exceeded()):
-        _, position = heappop(richest)
+        *_, position = heappop(richest)
         draft = state.drafts[position]
         if not (draft.spare and any(draft.job.requests.get(name, 0) > 0 for name in exceeded)):
             continue
         state.release(draft, draft.spare[0], Reason.RESERVE_RESTORED, state.load.excess())
-        heappush(richest, (-state.expected_measure(draft), position))
+        heappush(richest, (*_richness(state, draft), position))
         moves -= 1
+
+
+def _richness(state: CycleState, draft: JobDraft) -> tuple[bool, int, float]:
+    """Sort key of jobs that give: queues that borrow, the lowest priority, the largest share."""
+    queue = draft.job.queue
+    borrowed = state.quotas.borrowing.borrowed(queue, draft.job.requests)
+    return not borrowed, draft.priority, -state.expected_measure(draft)

@@ -37,6 +37,7 @@ class Pacing:
 
     def __init__(self, state: CycleState) -> None:
         """Counts what waits for kube-scheduler already; begins the first round."""
+        self._state = state
         share = int(_IN_FLIGHT * state.trainers)
         self.budget = max(_MIN_IN_FLIGHT, share, state.history.placeable)
         """Trainers of all jobs that may be under way."""
@@ -62,6 +63,8 @@ class Pacing:
         self._claims = _Claims(state)
         self.paused: list[JobDraft] = []
         """Jobs that wait for their next turn, in the order in which they came to it."""
+        self.owner_waits = False
+        """Whether one of them lacks part of its queue's own quota: until it has that, none borrows."""
         self.is_full = False
         """Whether no job gets further trainers in this plan."""
         self.holds_moves = False
@@ -91,6 +94,8 @@ class Pacing:
         """Lets a job wait for its next turn; its claim stands before richer jobs."""
         self.paused.append(draft)
         self._claims.add(draft)
+        lends = self._state.quotas.borrowing.covers(draft.job.queue)
+        self.owner_waits = self.owner_waits or (lends and not self._state.standing(draft)[0])
 
     def next_round(self) -> list[JobDraft]:
         """The paused jobs, where some of the number is unused: their parts of it are larger now.
@@ -109,6 +114,7 @@ class Pacing:
         self._limits = {namespace: self._used[namespace] + part for namespace in namespaces}
         self._before = self.waiting
         self._claims.clear()
+        self.owner_waits = False
         return drafts
 
 
@@ -145,6 +151,8 @@ class _Claims:
         self._drafts: list[JobDraft] = []
         self._level: int | None = None
         """The share up to which claims are added up, as a power of 2 ** (1 / _LEVELS)."""
+        self._priority = 0
+        """The priority from which on they are."""
         self._sum: dict[str, int] = {}
         """All claims."""
         self._counts = Counter[_Shape]()
@@ -173,8 +181,9 @@ class _Claims:
         if not self._drafts or measure <= 0:
             return True
         level = ceil(_LEVELS * log2(measure))
-        if level != self._level:
+        if (level, draft.priority) != (self._level, self._priority):
             self._level, self._sum, self._counts = level, {}, Counter()
+            self._priority = draft.priority
             for claimant in self._drafts:
                 self._add(claimant, level)
         requests = draft.job.requests
@@ -190,9 +199,10 @@ class _Claims:
         return self._taken.get(resource, 0) + requests.get(resource, 0) + claim <= room
 
     def _add(self, claimant: JobDraft, level: int) -> None:
+        """Adds what a job claims: all that it lacks before those of lower priority."""
         lacking = 2 ** (level / _LEVELS) - self._state.expected_measure(claimant)
         job, count = claimant.job, claimant.job.max_trainers - claimant.count
-        if claimant.trainer_measure > 0:
+        if claimant.trainer_measure > 0 and claimant.priority <= self._priority:
             count = min(count, max(0, ceil(lacking / claimant.trainer_measure)))
         if not any(job.requests.values()):
             return

@@ -91,8 +91,14 @@ def _grow_in_turn(state: CycleState, drafts: Sequence[JobDraft], pacing: Pacing)
     heap = [(*_rank(state, draft), position) for position, draft in enumerate(drafts)]
     heapify(heap)
     while heap:
-        *_, position = heappop(heap)
+        borrows, *_, position = heappop(heap)
         draft = drafts[position]
+        if not borrows and state.standing(draft)[0]:  # others of its queue have used the rest
+            heappush(heap, (*_rank(state, draft), position))
+            continue
+        if borrows and pacing.owner_waits and _next_step(state, draft):
+            pacing.pause(draft)
+            continue
         step = 0 if draft.expected_count else _next_step(state, draft)
         allowed = step and pacing.allows(draft, step)
         if pacing.is_full:
@@ -113,15 +119,15 @@ def _grow_in_turn(state: CycleState, drafts: Sequence[JobDraft], pacing: Pacing)
         heappush(heap, (*_rank(state, draft), position))
 
 
-def _rank(state: CycleState, draft: JobDraft) -> tuple[float, float, float, str]:
-    """Sort key of jobs: the least share first.
+def _rank(state: CycleState, draft: JobDraft) -> tuple[bool, int, float, float, float, str]:
+    """Sort key of jobs: the least share first, of those with the best standing.
 
     Among equals the job whose share rises most by one trainer, as lexicographic max-min demands;
     then the one with the smallest fraction of its own maximum, then the key.
     """
     fulfilment = (draft.count + draft.expected_count) / max(1, draft.job.max_trainers)
     measure = round(state.expected_measure(draft), _DIGITS)
-    return measure, -draft.trainer_measure, fulfilment, draft.key
+    return *state.standing(draft), measure, -draft.trainer_measure, fulfilment, draft.key
 
 
 def _next_step(state: CycleState, draft: JobDraft) -> int:

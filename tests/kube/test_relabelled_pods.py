@@ -8,9 +8,10 @@ import pytest
 from kube import decode
 from policy.ceilings import Quotas
 from policy.cluster_state import ClusterState
-from policy.model import Policy, Quota
+from policy.model import Policy
 from policy.names import LABEL_JOB, LABEL_MASTER, LABEL_ROLE, LABEL_TIER, Tier
 from policy.priority_classes import CLASS_OF, EDL_CLASSES
+from policy.queue_model import Quota
 from policy.snapshot import Job, Pod, Snapshot
 from policy.victims import Candidate, Shares, choose
 from reconciler.manifests import trainer as trainer_manifests

@@ -4,7 +4,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from policy import ceilings
-from policy.model import Policy, Quota, Reserve, Sizes, Window
+from policy.model import Policy, Reserve, Sizes, Window
+from policy.queue_model import Quota
 from policy.snapshot import Job
 from tests.support.builders import cluster_state, job, node, servers, service, shape, trainers
 

@@ -7,9 +7,10 @@ import pytest
 from policy import document
 from policy.cluster_state import ClusterState
 from policy.errors import DocumentError, JobError
-from policy.model import Fairness, Policy, Queue, Quota, Reserve
+from policy.model import Fairness, Policy, Reserve
 from policy.plan import Plan
 from policy.planner import plan
+from policy.queue_model import Queue, Quota
 from policy.queues import QueueRules
 from policy.reasons import Reason
 from policy.snapshot import Job

@@ -5,10 +5,11 @@ from typing import Any
 
 from policy import sidecar
 from policy.cluster_state import ClusterState
-from policy.model import Policy, Quota, Reserve
+from policy.model import Policy, Reserve
 from policy.names import Role, Tier
 from policy.plan import Plan
 from policy.planner import plan
+from policy.queue_model import Quota
 from policy.reasons import Reason
 from policy.snapshot import Job, Pod, ServerSpec
 from tests.support.builders import NOW_S, cluster_state, job, node, shape, trainer, trainers

@@ -11,10 +11,11 @@ from policy.ceilings import Quotas
 from policy.cluster_state import ClusterState
 from policy.cycle_state import CycleState
 from policy.free_capacity import FreeCapacity
-from policy.model import Policy, Quota, Reserve
+from policy.model import Policy, Reserve
 from policy.names import Tier
 from policy.plan import History
 from policy.planner import plan
+from policy.queue_model import Quota
 from policy.reasons import Reason
 from policy.rules import services
 from policy.snapshot import ANYWHERE, Constraints, Job, Requirement, Resources

@@ -114,6 +114,25 @@ def test_a_large_minimum_starts_among_small_jobs_where_jobs_start_in_order() -> 
     assert "big" not in first_run(Admission())
 
 
+def test_a_minimum_of_a_hundred_starts_among_small_jobs_after_a_bounded_wait() -> None:
+    """Within a minute and the time that the jobs run which were there when the hold began."""
+    small = [
+        Arrival(1.5 * number, job=job(f"small-{number}", 6, 6, cpu=1), runs_s=30.0)
+        for number in range(80)
+    ]
+    big = Arrival(10.0, job=job("big", 100, 100, cpu=1), runs_s=10.0)
+    nodes = tuple(node(f"n{number}", 11) for number in range(10))
+    in_order = Admission(order=AdmissionOrder.STRICT_FIFO, after_seconds=40.0)
+    policy = Policy(reserve=Reserve(max_load={}), admission=in_order)
+
+    changes = play(Workload(nodes, (*small, big), 95.0), policy)
+
+    ran = (change for change in changes if change.new and change.new.ready)
+    started = {change.pod.job: change.at_s for change in reversed(list(ran))}
+    assert started["small-20"] < 50.0  # younger, and before the hold
+    assert 50.0 <= started["big"] < 50.0 + 30.0 + 5.0
+
+
 def test_tiny_trainers_of_one_namespace_do_not_delay_the_growth_of_others() -> None:
     """Ten thousand are wanted, whose share is always the least; a job that comes later has its 40 soon."""
     tiny = Arrival(0.0, job=job("tiny", 1, 10_000, cpu=0.1, namespace="other"))

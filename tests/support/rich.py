@@ -8,18 +8,9 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
-from policy.model import (
-    Fairness,
-    FairnessBy,
-    NodePool,
-    Policy,
-    Quota,
-    Reserve,
-    Sizes,
-    Stability,
-    Window,
-)
+from policy.model import Fairness, FairnessBy, NodePool, Policy, Reserve, Sizes, Stability, Window
 from policy.names import Tier
+from policy.queue_model import Quota
 from policy.snapshot import (
     Constraints,
     Job,

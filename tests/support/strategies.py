@@ -6,8 +6,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from policy import amounts
-from policy.model import Fairness, FairnessBy, Policy, Quota, Reserve, Sizes, Stability
+from policy.model import Fairness, FairnessBy, Policy, Reserve, Sizes, Stability
 from policy.names import Tier
+from policy.queue_model import Queue, Quota
 from policy.snapshot import Job, Node, Pod, Snapshot
 from tests.support.builders import GI, job, node, service, shape, trainer
 
@@ -122,6 +123,28 @@ def cases(draw: st.DrawFn) -> Case:
             pod = trainer(owner, _TRAINERS_FROM + i, tier=tier)
             pods.append(somewhere(draw, room, pod))
     return Case(Snapshot(tuple(drawn_nodes), tuple(pods), tuple(drawn_jobs)), draw(policies()))
+
+
+@st.composite
+def lending_cases(draw: st.DrawFn) -> Case:
+    """As `cases`, with queues that lend to each other and of which some come first."""
+    case: Case = draw(cases())
+    queue_names = [draw(st.sampled_from(["a", "a", "b", "c", ""])) for _ in case.snapshot.jobs]
+    jobs = (replace(j, queue=q) for j, q in zip(case.snapshot.jobs, queue_names, strict=True))
+    queues = [
+        Queue(
+            name=name,
+            namespaces=("*",),
+            priority=draw(st.sampled_from([0, 0, 1])),
+            nominal_quota={"cpu": str(draw(st.integers(0, 20)))},
+            borrowing_limit=draw(st.sampled_from([{}, {}, {"cpu": "0"}, {"cpu": "6"}])),
+        )
+        for name in ("a", "b")
+    ]
+    queues.append(Queue(name="c", namespaces=("*",), priority=draw(st.integers(0, 2))))
+    policy = case.policy.model_copy(update={"queues": tuple(queues)})
+    snapshot = replace(case.snapshot, jobs=tuple(jobs))
+    return Case(snapshot, policy)
 
 
 def somewhere(draw: st.DrawFn, room: dict[str, dict[str, int]], pod: Pod) -> Pod:

@@ -4,8 +4,9 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from policy.model import Policy, Queue
+from policy.model import Policy
 from policy.priority_classes import EDL_CLASSES
+from policy.queue_model import Queue
 from tests.webhook.vectors import NAMES, request, thing
 from webhook import review
 from webhook.review import AdmissionContext

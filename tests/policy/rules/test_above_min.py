@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from policy.model import Policy, Quota, Reserve
+from policy.model import Policy, Reserve
 from policy.names import Tier
 from policy.plan import Plan
 from policy.planner import plan
+from policy.queue_model import Quota
 from policy.reasons import Reason
 from policy.snapshot import Constraints, Job, Node, Pod, Requirement
 from tests.support.builders import (

@@ -2,10 +2,11 @@ from dataclasses import replace
 
 import pytest
 
-from policy.model import NodePool, Policy, Quota, Reserve
+from policy.model import NodePool, Policy, Reserve
 from policy.names import Tier
 from policy.plan import History, Plan
 from policy.planner import plan
+from policy.queue_model import Quota
 from policy.reasons import Reason
 from policy.rules.admission import backoff_s
 from policy.snapshot import Job, Node, Pod, TrainerAccounting

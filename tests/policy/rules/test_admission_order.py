@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy.model import Admission, AdmissionOrder, Policy, Quota, Reserve
+from policy.model import Admission, AdmissionOrder, Policy, Reserve
 from policy.names import Tier
 from policy.plan import Head, History, Line, Plan
 from policy.planner import plan
+from policy.queue_model import Quota
 from policy.reasons import Reason
 from policy.recent_history import RecentHistory
 from policy.snapshot import Job, Node, Phase, Pod
@@ -97,6 +98,19 @@ def test_a_job_that_has_waited_shorter_holds_nothing() -> None:
     """Most minimums find room in minutes."""
     assert _started(_plan(_BIG, _SMALL, line=_line(waited_s=299.0))) == {"small"}
     assert _plan(_BIG, _SMALL, line=Line()).line.blocked_since == {_BIG.uid: NOW_S}
+
+
+def test_a_job_that_waits_is_told_from_when_on_nodes_are_held() -> None:
+    """Not before a pause after a hold in vain is over, and no time that has passed."""
+    held_from = "nodes are held from 1970-01-02T03:51:40Z on"
+
+    assert held_from in _detail(_plan(_BIG, line=Line()), "big")
+    assert held_from in _detail(_plan(_BIG, line=_line(0.0)), "big")
+    paused = replace(_line(600.0), vain={"ml/other": (1, NOW_S + 300.0)})
+    assert held_from in _detail(_plan(_BIG, line=paused), "big")
+    too_small = _plan(_BIG, nodes=[node("n0", 4)], pods=[service("web", 1, "n0")])
+    assert "held" not in _detail(too_small, "big")
+    assert "held" not in _detail(_plan(_BIG, policy=_BEST_EFFORT), "big")
 
 
 def test_older_jobs_start_before_the_head_of_the_line() -> None:

@@ -4,9 +4,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from policy.model import Policy, Quota, Reserve, Sizes
+from policy.model import Policy, Reserve, Sizes
 from policy.plan import Plan
 from policy.planner import plan
+from policy.queue_model import Quota
 from policy.snapshot import Job, Node, Phase, Pod, TrainerAccounting
 from tests.support.builders import NOW_S, cluster_state, job, node, service, trainer, trainers
 

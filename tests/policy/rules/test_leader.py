@@ -6,10 +6,11 @@ from itertools import permutations
 
 import pytest
 
-from policy.model import Policy, Quota, Reserve
+from policy.model import Policy, Reserve
 from policy.names import Tier
 from policy.plan import Plan
 from policy.planner import plan
+from policy.queue_model import Quota
 from policy.snapshot import Job, Node, Pod
 from policy.victims import Candidate, choose
 from tests.support.builders import (

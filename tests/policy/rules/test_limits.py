@@ -2,10 +2,11 @@ from dataclasses import replace
 
 import pytest
 
-from policy.model import Policy, Quota, Reserve, Sizes
+from policy.model import Policy, Reserve, Sizes
 from policy.names import Tier
 from policy.plan import Plan
 from policy.planner import plan
+from policy.queue_model import Quota
 from policy.reasons import Reason
 from policy.snapshot import Job, JobCondition, JobStatus, Node, Pod
 from tests.support.builders import (

@@ -1,9 +1,10 @@
 from dataclasses import replace
 
-from policy.model import Policy, Quota, Reserve
+from policy.model import Policy, Reserve
 from policy.names import Role, Tier
 from policy.plan import Plan
 from policy.planner import plan
+from policy.queue_model import Quota
 from policy.reasons import Reason
 from policy.snapshot import Job, Node, Phase, Pod, TrainerAccounting
 from tests.support.builders import NOW_S, cluster_state, job, node, service, shape, support, trainer

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from policy.model import Autoscaling, NodeRequests, Policy, Quota, Reserve
+from policy.model import Autoscaling, NodeRequests, Policy, Reserve
 from policy.names import NodeRequest, Tier
 from policy.plan import Create, History, Plan
 from policy.planner import plan
+from policy.queue_model import Quota
 from policy.reasons import Reason
 from policy.snapshot import Job, Node, Phase, Pod
 from tests.support.builders import (

@@ -1,0 +1,84 @@
+"""Rule 7, lending: surplus that a queue borrows is returned at once when the owner asks for it.
+
+The owner asks by a job that could grow within its queue's nominal quota and lacks room or quota. Neither
+the pace of moves nor the shares of jobs count here: in one plan all goes that the owner can use. A queue
+never gives below its own quota, but for the rest of the last trainer, and minimums never borrow
+(`policy.borrowing`), so none gives way. What was returned is not asked back: the queue that gave it would
+have to borrow again.
+"""
+
+from heapq import heapify, heappop, heappush
+
+from policy import amounts
+from policy.cycle_state import CycleState
+from policy.decisions import Figures
+from policy.job_draft import JobDraft
+from policy.reasons import Reason
+from policy.rules.moves import Donors, Move, lacking, may_receive, next_step, rank
+from policy.snapshot import Pod, Resources
+
+
+def return_shares(state: CycleState) -> None:
+    """Releases borrowed surplus for jobs that lack part of their own queue's quota.
+
+    Not while services reclaim capacity, because they decide how much is left to share.
+    """
+    if state.burst or not state.quotas.borrowing:
+        return
+    owners = [entry for entry in lacking(state) if _asks(state, entry[-1])]
+    heapify(owners)
+    donors = Donors(state)
+    while owners:
+        *_, owner = heappop(owners)
+        move = Move(state, owner, donors, _Return(state, owner), set())
+        if not move.possible:
+            continue
+        move.carry_out()
+        for donor in {draft.key: draft for draft, _ in move.victims}.values():
+            donors.changed(donor)
+        if may_receive(state, owner) and _asks(state, owner):
+            heappush(owners, (*rank(state, owner), owner))
+
+
+def _asks(state: CycleState, draft: JobDraft) -> bool:
+    """Whether a job's next size stays within its queue's own quota."""
+    step = next_step(state, draft)
+    lends = state.quotas.borrowing.covers(draft.job.queue)
+    return step > 0 and lends and not state.quotas.borrows(draft.job, step)
+
+
+class _Return:
+    """The terms of a return: queues give what they borrow, until they borrow nothing."""
+
+    gives_more = True
+
+    def __init__(self, state: CycleState, owner: JobDraft) -> None:
+        self._state = state
+        self._owner = owner
+
+    def donors(self, donors: Donors) -> dict[str, JobDraft]:
+        """The jobs of queues that borrow, the lowest priority first and then the largest share."""
+        borrowers = [draft for draft in donors.all() if self._borrowed(draft, {})]
+        return {draft.key: draft for draft in sorted(borrowers, key=lambda d: d.priority)}
+
+    def may_give(self, donor: JobDraft, given: int, freed: Resources) -> bool:  # noqa: ARG002
+        """Whether the donor's queue still borrows before the last of its trainers goes."""
+        before = dict(freed)
+        amounts.subtract(before, donor.job.requests)
+        return bool(self._borrowed(donor, before))
+
+    def may_leave(self, pod: Pod) -> bool:
+        """Any trainer that has a node: one that has none yet soon gets one or is withdrawn."""
+        return bool(pod.node)
+
+    def explain(self, donor: JobDraft) -> tuple[Reason, Figures]:
+        """What the queue that gives uses, and what it has."""
+        requests = self._owner.job.requests
+        figures = self._state.quotas.borrowing.figures(donor.job.queue, requests)
+        return Reason.SHARE_RETURNED, {**figures, "to": self._owner.key}
+
+    def _borrowed(self, donor: JobDraft, freed: Resources) -> list[str]:
+        requests, queue = self._owner.job.requests, donor.job.queue
+        if queue == self._owner.job.queue:
+            return []
+        return self._state.quotas.borrowing.borrowed(queue, requests, freed)
