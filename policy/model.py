@@ -13,14 +13,14 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, field_validator, model_validator
 
-from policy.model_fields import Amount, Fraction, Model, Name, Seconds, Weight, labels_match
+from policy.model_fields import Amount, Fraction, Name, PolicyPart, Seconds, Weight, labels_match
 from policy.names import DEFAULT_SCHEDULER, Role
 from policy.queue_model import Queue, Quota
 
 VERSION: Literal["edl.training/v1"] = "edl.training/v1"
 
 
-class Selector(Model):
+class Selector(PolicyPart):
     """Selects pods by namespace and labels; both must match. `*` and `?` are wildcards."""
 
     namespaces: tuple[Name, ...] = ("*",)
@@ -51,7 +51,7 @@ class Training(Selector):
         return self
 
 
-class Tiers(Model):
+class Tiers(PolicyPart):
     """Settings of the preemption of training pods."""
 
     grace_seconds: Annotated[int, Field(ge=1, le=600)] = 10
@@ -66,7 +66,7 @@ class ExtenderUse(StrEnum):
     NEVER = "never"
 
 
-class SchedulerSettings(Model):
+class SchedulerSettings(PolicyPart):
     """Settings of the scheduler that training pods use."""
 
     extender: ExtenderUse = ExtenderUse.AUTO
@@ -74,7 +74,7 @@ class SchedulerSettings(Model):
     """The `schedulerName` of training pods whose author has named none."""
 
 
-class Reserve(Model):
+class Reserve(PolicyPart):
     """Capacity that training leaves free, so that small bursts need no reclaim."""
 
     max_load: dict[Name, Fraction] = Field(default_factory=lambda: {"cpu": 0.97})
@@ -90,7 +90,7 @@ class FairnessBy(StrEnum):
     FULFILMENT = "fulfilment"
 
 
-class Fairness(Model):
+class Fairness(PolicyPart):
     """Settings of the sharing of surplus: weighted max-min fairness by one of two measures."""
 
     by: FairnessBy = FairnessBy.DOMINANT_SHARE
@@ -100,7 +100,7 @@ class Fairness(Model):
     """The highest weight of a job; a larger one counts as this."""
 
 
-class Sizes(Model):
+class Sizes(PolicyPart):
     """Allowed numbers of trainers, for frameworks that need even splits."""
 
     namespaces: tuple[Name, ...] = ("*",)
@@ -125,7 +125,7 @@ Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 WEEKDAYS: tuple[Weekday, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
-class Window(Model):
+class Window(PolicyPart):
     """A daily period with load limits of its own, such as a night for training.
 
     A period whose end is not after its start runs past midnight and belongs to the day on which
@@ -165,7 +165,7 @@ class Window(Model):
         return zone
 
 
-class Stability(Model):
+class Stability(PolicyPart):
     """Limits on moving trainers between jobs."""
 
     gain_threshold: Annotated[float, Field(ge=0.0, le=10.0)] = 0.2
@@ -188,7 +188,7 @@ class NodeRequests(StrEnum):
     """Its guaranteed trainers are created without a node; autoscalers add nodes for pending pods."""
 
 
-class Autoscaling(Model):
+class Autoscaling(PolicyPart):
     """Whether and when a job's minimum makes the cluster grow. Surplus never does."""
 
     mode: NodeRequests = NodeRequests.NONE
@@ -219,7 +219,7 @@ class AdmissionOrder(StrEnum):
     """After a while they do not start on nodes that the older one may use."""
 
 
-class Admission(Model):
+class Admission(PolicyPart):
     """The order in which jobs start."""
 
     order: AdmissionOrder = AdmissionOrder.BEST_EFFORT
@@ -238,7 +238,7 @@ class ReclaimCause(StrEnum):
     PREEMPTED = "preempted"
 
 
-class ReclaimObjective(Model):
+class ReclaimObjective(PolicyPart):
     """How soon services run that need capacity of training: a share of them within a time."""
 
     share: Annotated[float, Field(gt=0.0, lt=1.0)]
@@ -254,13 +254,13 @@ class ReclaimObjective(Model):
     """Which services count: those that waited for this."""
 
 
-class Objectives(Model):
+class Objectives(PolicyPart):
     """What EDL is measured by."""
 
     reclaim: ReclaimObjective | None = None
 
 
-class NodePool(Model):
+class NodePool(PolicyPart):
     """A set of nodes that trainers may use. Without any pool they may use every node."""
 
     name: Name
@@ -269,7 +269,7 @@ class NodePool(Model):
     """Label -> value; nodes with all of them belong to it."""
 
 
-class Policy(Model):
+class Policy(PolicyPart):
     """The whole policy document."""
 
     api_version: Literal["edl.training/v1"] = VERSION

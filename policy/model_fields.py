@@ -37,7 +37,7 @@ Amount = Annotated[str, AfterValidator(_check_amount)]
 Quantity = Annotated[str, AfterValidator(_check_quantity)]
 
 
-class Model(BaseModel):
+class PolicyPart(BaseModel):
     """Base of all parts of the document: frozen, camelCase in YAML, without unknown fields."""
 
     model_config = ConfigDict(

@@ -4,10 +4,10 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from policy.model_fields import Model, Name, Quantity, Weight
+from policy.model_fields import Name, PolicyPart, Quantity, Weight
 
 
-class Queue(Model):
+class Queue(PolicyPart):
     """A queue that only jobs of some namespaces may use. `*` and `?` are wildcards."""
 
     name: Name
@@ -36,7 +36,7 @@ class Queue(Model):
         return self
 
 
-class Quota(Model):
+class Quota(PolicyPart):
     """A ceiling on the total resources of the trainers of one namespace or queue."""
 
     namespace: Name | None = None
