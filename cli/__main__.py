@@ -16,6 +16,12 @@ from policy.nearest import advice
 
 COMMANDS = {
     "jobs": "jobs",
+    "describe": "describe",
+    "why": "why",
+    "reclaims": "reclaims",
+    "suspend": "suspend",
+    "resume": "suspend",
+    "scale": "scale",
 }
 """Command -> its module in `cli.commands`, which has a function of the command's name.
 

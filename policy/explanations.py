@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from policy.reasons import Reason
+from policy.records import Observation
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,5 +327,55 @@ NODES: Mapping[Reason, Explanation] = {
     ),
 }
 """Why a node is no place for a pod."""
+OBSERVATIONS: Mapping[Observation, Explanation] = {
+    Observation.PREEMPTED: Explanation(
+        "kube-scheduler preempted a trainer for a service.",
+        figures="`service`, `node`, `lostSeconds` of training",
+        way_out="None: this is what surplus is for. Raise the minimum for more that stay.",
+    ),
+    Observation.EVICTED: Explanation(
+        "Somebody else ended a trainer: a drain, a user, or its node was lost.",
+        figures="`node`, `lostSeconds`",
+        way_out="None needed: it is made again where there is room.",
+    ),
+    Observation.TRAINER_FAILED: Explanation(
+        "The program of a trainer failed.",
+        figures="`node`, `exit` code, `lostSeconds`",
+        way_out="See its log: `kubectl logs`.",
+    ),
+    Observation.JOB_COMPLETE: Explanation("The job is done.", figures="`seconds` since creation"),
+    Observation.JOB_FAILED: Explanation(
+        "The job has failed.",
+        figures="`seconds` since creation",
+        way_out="See the logs of its trainers and master, and `backoffLimit`.",
+    ),
+    Observation.JOB_DELETED: Explanation(
+        "The Job was deleted.", figures="`seconds` since creation"
+    ),
+    Observation.RECLAIMING: Explanation(
+        "Services wait for capacity of training.", figures="as `Reclaimed`, so far"
+    ),
+    Observation.RECLAIMED: Explanation(
+        "A burst of services that took capacity of training is over.",
+        figures=(
+            "`services` that asked and `trainers` that gave, with counts; `stages`, median and "
+            "longest: `decide` until trainers were chosen, `free` until the service had its node, "
+            "`start` until it ran; `lostSeconds`"
+        ),
+    ),
+    Observation.OBJECTIVE_MISSED: Explanation(
+        "A service took longer than `objectives.reclaim` allows.",
+        figures="`seconds`, `limit`, `cause`, `stages`",
+        way_out=(
+            "See which stage took longest: `free` is the trainers' grace period, `start` is image "
+            "and containers of the service."
+        ),
+    ),
+    Observation.OBJECTIVE: Explanation(
+        "How `objectives.reclaim` stands.",
+        figures="`kept`, `missed`, `budgetLeft`, `burn` by span",
+    ),
+}
+"""What was observed, beside decisions."""
 EXPLANATIONS: Mapping[Reason, Explanation] = {**TARGETS, **RELEASES, **CREATIONS, **NODES}
 """Of every reason."""

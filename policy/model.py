@@ -258,6 +258,7 @@ class Objectives(PolicyPart):
     """What EDL is measured by."""
 
     reclaim: ReclaimObjective | None = None
+    """How soon services run that take capacity of training; nothing is measured against it without one."""
 
 
 class NodePool(PolicyPart):

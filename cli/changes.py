@@ -1,0 +1,47 @@
+"""Changes of jobs, with the rights of the caller; of a Job that a TrainingJob owns, the TrainingJob is changed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from cli.errors import CliError
+from cli.frame import Frame, explained
+from kube import request
+from kube.errors import Invalid
+from kube.request import JOBS, TRAININGJOBS
+from policy.names import GROUP
+
+
+def key(obj: Mapping[str, Any]) -> str:
+    """namespace/name of an object."""
+    return f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+
+
+def send(
+    frame: Frame,
+    job: Mapping[str, Any],
+    job_patch: Mapping[str, Any],
+    training_job_patch: Mapping[str, Any],
+) -> None:
+    """Applies a merge patch to a Job, or another one to the TrainingJob that owns it.
+
+    Raises:
+        CliError: a right is missing, or the API server refuses the change.
+    """
+    owner = next(
+        (
+            reference["name"]
+            for reference in job["metadata"].get("ownerReferences") or ()
+            if reference.get("kind") == TRAININGJOBS.kind
+            and reference.get("apiVersion", "").startswith(f"{GROUP}/")
+        ),
+        "",
+    )
+    metadata = job["metadata"]
+    resource, name, patch = JOBS, metadata["name"], job_patch
+    if owner:
+        resource, name, patch = TRAININGJOBS, owner, training_job_patch
+    try:
+        with explained(resource, "patch", metadata["namespace"]):
+            frame.api.send(request.merge_patch(resource, metadata["namespace"], name, patch))
+    except Invalid as error:
+        raise CliError(f"{resource.kind} {name}: {error.message}") from error

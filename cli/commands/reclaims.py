@@ -1,0 +1,85 @@
+"""`reclaims`: each burst of services: who asked, who gave, how long it took, what was lost."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+from rich.console import Console
+
+from cli import records, terminal
+from cli.frame import Frame, command
+from cli.terminal import Column, age
+from policy.records import CLUSTER, Observation, Record
+
+_STAGES = ("decide", "free", "start", "total")
+
+
+@command("reclaims", listing=True)
+@click.option("--last", type=click.IntRange(1, 1000), default=20, show_default=True)
+def reclaims(frame: Frame, last: int) -> None:
+    """List the bursts of services that took capacity of training, the newest last.
+
+    Stages are the longest of a burst, in seconds: decide until trainers were chosen, free until the
+    service had its node, start until its containers ran. LOST is training that had to be repeated.
+    """
+    namespace = CLUSTER if frame.namespace is None else frame.namespace
+    known = records.of_namespace(frame, namespace)
+    bursts = newest_of_bursts(known)[-last:]
+    rows = [to_json(record) for record in bursts]
+    frame.show(rows, lambda console: print_bursts(frame, console, bursts))
+
+
+def newest_of_bursts(known: list[Record]) -> list[Record]:
+    """The newest record of each burst, in order of their beginnings."""
+    newest = {record.about: record for record in known if record.kind == "reclaim"}
+    return sorted(newest.values(), key=lambda record: record.since_s)
+
+
+def to_json(record: Record) -> dict[str, Any]:
+    """A burst for programs."""
+    return {
+        "id": record.name,
+        "over": record.code == Observation.RECLAIMED,
+        "since": record.since_s,
+        "until": record.at_s,
+        "text": record.text,
+        **record.figures,
+    }
+
+
+def print_bursts(frame: Frame, console: Console, bursts: list[Record]) -> None:
+    """Prints a table of bursts."""
+    if not bursts:
+        frame.say("No service has taken capacity of training in the time that records are kept.")
+        return
+    columns = [
+        Column("AGE", right=True),
+        Column("ASKED", wraps=True),
+        Column("GAVE", wraps=True),
+        *(Column(stage.upper(), optional=stage != "total", right=True) for stage in _STAGES),
+        Column("LOST", right=True),
+    ]
+    rows: list[list[object]] = [
+        [
+            age(frame.now_s - record.since_s),
+            _groups(record.figures.get("services")),
+            _groups(record.figures.get("trainers")) or "nobody",
+            *(_longest(record, stage) for stage in _STAGES),
+            terminal.short_seconds(float(record.figures.get("lostSeconds", 0.0))),
+        ]
+        for record in bursts
+    ]
+    console.print(terminal.table(columns, rows, console.width))
+
+
+def _groups(groups: object) -> str:
+    if not isinstance(groups, Mapping):
+        return ""
+    return ", ".join(f"{group.get('count', 0)} {name}" for name, group in groups.items())
+
+
+def _longest(record: Record, stage: str) -> str:
+    seconds = record.figures.get("stages", {}).get(stage, {}).get("max")
+    if seconds is None:
+        return "" if record.code == Observation.RECLAIMED else "..."
+    return f"{seconds:.1f}"

@@ -1,0 +1,41 @@
+"""`scale`: the least and the greatest number of trainers of a job."""
+
+import click
+
+from cli import changes, lookup
+from cli.errors import CliError, ExitCode
+from cli.frame import Frame, command
+from policy.errors import JobError
+from policy.job_spec import bounds
+from policy.names import ANNOTATION_MAX, ANNOTATION_MIN
+
+
+@command("scale", output=False)
+@click.argument("job")
+@click.option(
+    "--min", "low", type=click.IntRange(1), help="Trainers that it starts with and keeps."
+)
+@click.option("--max", "high", type=click.IntRange(1), help="Trainers that it has at most.")
+def scale(frame: Frame, job: str, low: int | None, high: int | None) -> None:
+    """Change the least and the greatest number of trainers of a job, while it runs."""
+    if low is None and high is None:
+        raise CliError("name a number: --min, --max or both", ExitCode.USAGE)
+    obj = lookup.elastic_job(frame, job)
+    annotations = dict(obj["metadata"].get("annotations", {}))
+    wanted = {
+        name: str(number)
+        for name, number in ((ANNOTATION_MIN, low), (ANNOTATION_MAX, high))
+        if number is not None
+    }
+    try:
+        new = bounds({**annotations, **wanted})
+    except JobError as error:
+        raise CliError(str(error), ExitCode.USAGE) from error
+    trainer = {"min": low, "max": high}
+    changes.send(
+        frame,
+        obj,
+        {"metadata": {"annotations": wanted}},
+        {"spec": {"trainer": {name: n for name, n in trainer.items() if n is not None}}},
+    )
+    frame.say(f"job {changes.key(obj)} has {new[0]} to {new[1]} trainers now")

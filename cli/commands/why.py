@@ -1,0 +1,82 @@
+"""`why`: why a job has what it has, why a pod waits, or what ended them."""
+
+from datetime import UTC, datetime
+
+import click
+from rich.console import Console
+
+from cli import lookup, records, story, terminal
+from cli.frame import Frame, command
+from cli.story import Story
+from cli.terminal import Column, age, printable
+
+_MAX_HISTORY = 10
+
+
+@command("why")
+@click.argument("name")
+@click.option(
+    *("--history", "count"),
+    type=click.IntRange(0, 1000),
+    default=_MAX_HISTORY,
+    show_default=True,
+    help="How many of the last things that happened to it to show.",
+)
+def why(frame: Frame, name: str, count: int) -> None:
+    """Say why a job has no more trainers, why a pod waits, or what ended it.
+
+    NAME is a job or a pod, also one that is gone: NAME, job/NAME or pod/NAME.
+    """
+    answer = ask(frame, name)
+    frame.show(answer.to_json(), lambda console: print_story(frame, console, answer, count))
+
+
+def ask(frame: Frame, text: str) -> Story:
+    """The answer about what a user names."""
+    name = lookup.parse(frame, text)
+    known = records.of_namespace(frame, name.namespace)
+    target = lookup.target(frame, name, known)
+    if target.kind == "job":
+        return story.of_job(target.key, target.job, known)
+    return story.of_pod(target.key, target.obj, known)
+
+
+def print_story(frame: Frame, console: Console, answer: Story, count: int) -> None:
+    """Prints an answer for people."""
+    since = f", for {age(frame.now_s - answer.since_s)}" if answer.since_s else ""
+    _line(console, f"{answer.about}: {answer.state}")
+    _line(console, f"  {answer.code}{since}: {answer.text}")
+    if answer.helps:
+        _line(console, f"  What helps: {answer.helps}")
+    old_s = frame.now_s - answer.as_of_s
+    if answer.as_of_s and old_s > 90:  # noqa: PLR2004 - figures are written once a minute
+        _line(console, f"  These figures are {age(old_s)} old: nothing has changed since.")
+    history = answer.history[len(answer.history) - min(count, len(answer.history)) :]
+    if history:
+        console.print()
+        rows = [
+            [
+                when(record.at_s),
+                f"{age(frame.now_s - record.at_s)} ago",
+                record.name.partition("/")[2] or record.name,
+                f"{record.code}: {record.text}" if record.text else record.code,
+            ]
+            for record in history
+        ]
+        columns = [
+            Column("TIME", optional=True),
+            Column("AGE"),
+            Column("OF", wraps=True, optional=True),
+            Column("WHAT HAPPENED", wraps=True),
+        ]
+        console.print(terminal.table(columns, rows, console.width))
+
+
+def when(epoch_s: float) -> str:
+    """A time in UTC, as Kubernetes writes it."""
+    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _line(console: Console, text: str) -> None:
+    indent = text[: len(text) - len(text.lstrip())]
+    console.print(f"{indent}{printable(text)}", overflow="fold")

@@ -1,0 +1,126 @@
+"""Finds the job or pod that a user names: in the cluster, and where it is gone, in the records."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from cli.errors import CliError, ExitCode
+from cli.frame import Frame, explained
+from kube import decode, request
+from kube.errors import Forbidden
+from kube.reading import find
+from policy.nearest import advice
+from policy.records import Record
+from policy.snapshot import Job, Pod
+
+KINDS = ("job", "pod")
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """What a user has written: `NAME`, `job/NAME`, `pod/NAME`, with the namespace of the flag."""
+
+    namespace: str
+    name: str
+    kinds: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A job or a pod; of one that is gone, `obj` is None."""
+
+    kind: str
+    key: str
+    obj: dict[str, Any] | None = None
+
+    @property
+    def job(self) -> Job | None:
+        """The elastic job, if it is one that exists."""
+        return decode.job(self.obj) if self.obj is not None and self.kind == "job" else None
+
+    @property
+    def pod(self) -> Pod | None:
+        """The pod, if it is one that exists."""
+        return decode.pod(self.obj) if self.obj is not None and self.kind == "pod" else None
+
+
+def parse(frame: Frame, text: str) -> Name:
+    """What the user has named.
+
+    Raises:
+        CliError: it can be no name.
+    """
+    kind, slash, name = text.partition("/")
+    if not slash:
+        kind, name = "", text
+    kind = kind.removesuffix("s").removesuffix(".batch")
+    if kind not in ("", *KINDS) or not name or "/" in name:
+        raise CliError(
+            f"{text[:80]!r}: write NAME, job/NAME or pod/NAME, and the namespace with -n",
+            ExitCode.USAGE,
+        )
+    return Name(frame.namespace or "default", name, (kind,) if kind else KINDS)
+
+
+def target(frame: Frame, name: Name, records: Iterable[Record]) -> Target:
+    """The job or pod of a name; an elastic job comes first.
+
+    Raises:
+        CliError: there is none, and there was none; the text has the nearest name. Or a right is missing.
+    """
+    if "job" in name.kinds:
+        obj = _get(frame, request.JOBS, name)
+        if obj is not None and decode.job(obj) is not None:
+            return Target("job", name.key, obj)
+        if obj is not None and name.kinds == ("job",):
+            raise CliError(f"job {name.key} is no elastic job: EDL leaves it alone")
+    if "pod" in name.kinds:
+        obj = _get(frame, request.PODS, name)
+        if obj is not None:
+            return Target("pod", name.key, obj)
+    names = {f"{record.kind} {record.name}" for record in records}
+    for kind in name.kinds:
+        if f"{kind} {name.key}" in names:
+            return Target(kind, name.key)
+    raise CliError(_unknown(frame, name, names), ExitCode.NOT_FOUND)
+
+
+def elastic_job(frame: Frame, text: str) -> dict[str, Any]:
+    """The Job that a user names.
+
+    Raises:
+        CliError: there is no such elastic job, or a right is missing.
+    """
+    name = parse(frame, text)
+    if "job" not in name.kinds:
+        raise CliError(f"{text[:80]}: only jobs can be changed", ExitCode.USAGE)
+    found = target(frame, Name(name.namespace, name.name, ("job",)), ())
+    assert found.obj is not None  # noqa: S101 - without records there is nothing else
+    return found.obj
+
+
+def _get(frame: Frame, resource: request.Resource, name: Name) -> dict[str, Any] | None:
+    with explained(resource, "get", name.namespace):
+        return find(frame.api, request.get(resource, name.namespace, name.name))
+
+
+def _unknown(frame: Frame, name: Name, recorded: Iterable[str]) -> str:
+    """The message about a name that nobody knows."""
+    prefix = f"{name.namespace}/"
+    known = {word.partition(" ")[2].removeprefix(prefix) for word in recorded if prefix in word}
+    for kind, resource in (("job", request.JOBS), ("pod", request.PODS)):
+        if kind in name.kinds:
+            try:
+                objects = frame.all(resource, name.namespace)
+            except (CliError, Forbidden):
+                continue
+            known |= {obj["metadata"]["name"] for obj in objects}
+    what = " or ".join(name.kinds)
+    near = advice(name.name[:100], sorted(known))
+    where = f"the namespace {name.namespace} has no {what} {name.name[:100]}"
+    return f"{where}{near}; `edl jobs -A` lists jobs of all namespaces"

@@ -1,0 +1,162 @@
+"""What became of a job or a pod, and what would help: judged from objects and records. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from policy.explanations import EXPLANATIONS, OBSERVATIONS
+from policy.records import Record
+from policy.snapshot import Job
+
+_NONE_NEEDED = "None"
+_BY_CODE = {
+    str(code): explanation
+    for explanations in (EXPLANATIONS, OBSERVATIONS)
+    for code, explanation in explanations.items()
+}
+FINISHED = ("Complete", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """The answer to `why`."""
+
+    about: str
+    """`job ml/digits`."""
+    state: str
+    """In a few words: `3 of 2 to 8 trainers`."""
+    code: str
+    text: str
+    since_s: float = 0.0
+    """Since when; 0 where that is not known."""
+    as_of_s: float = 0.0
+    """When the figures were taken; 0 for now."""
+    helps: str = ""
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    history: tuple[Record, ...] = ()
+    """What has happened, the oldest first."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "about": self.about,
+            "state": self.state,
+            "code": self.code,
+            "text": self.text,
+            "since": self.since_s,
+            "asOf": self.as_of_s,
+            "helps": self.helps,
+            "figures": dict(self.figures),
+            "history": [record.to_json() for record in self.history],
+        }
+
+
+def meaning(code: str) -> str:
+    """What a code means; "" for one that this version does not know."""
+    explanation = _BY_CODE.get(code)
+    return explanation.meaning.replace("`", "") if explanation else ""
+
+
+def way_out(code: str) -> str:
+    """What helps; "" where nothing does or is needed."""
+    explanation = _BY_CODE.get(code)
+    text = explanation.way_out.replace("`", "") if explanation else ""
+    return "" if text.startswith(f"{_NONE_NEEDED} needed.") else text
+
+
+def of_job(key: str, job: Job | None, records: Iterable[Record]) -> Story:
+    """Why a job has what it has, or how it ended.
+
+    Args:
+        key: namespace/name.
+        job: The job; None where it is gone.
+        records: Of its namespace, in order of time.
+    """
+    own = [record for record in records if record.job == key]
+    history = tuple(record for record in own if record.at_s == record.since_s)
+    decisions = [record for record in own if record.kind == "job"]
+    newest = decisions[-1] if decisions else None
+    about = f"job {key}"
+    if job is None:
+        text = newest.text if newest else ""
+        code = newest.code if newest else "JobDeleted"
+        at_s = newest.at_s if newest else 0.0
+        return Story(about, "it is gone", code, text or meaning(code), at_s, history=history)
+    end = next(
+        (c for c in job.status.conditions if c.type in FINISHED and c.status == "True"), None
+    )
+    if end is not None:
+        code = "JobComplete" if end.type == "Complete" else "JobFailed"
+        text = end.message or end.reason or meaning(code)
+        helps = way_out(code) if code == "JobFailed" else ""
+        return Story(about, end.type.lower(), code, text, end.time_s, helps=helps, history=history)
+    state = f"{job.status.active} trainers of {job.min_trainers} to {job.max_trainers}"
+    if job.error:
+        return Story(about, state, "Invalid", job.error, helps=way_out("Invalid"), history=history)
+    if newest is None:
+        text = "EDL has not decided about it yet; if that lasts, see `python -m admin doctor`"
+        return Story(about, state, "Unknown", text, history=history)
+    return Story(
+        *(about, state, newest.code, newest.text or meaning(newest.code), newest.since_s),
+        *(newest.at_s, way_out(newest.code), newest.figures, history),
+    )
+
+
+def of_pod(key: str, obj: Mapping[str, Any] | None, records: Iterable[Record]) -> Story:
+    """Why a pod waits, or why it ended.
+
+    Args:
+        key: namespace/name.
+        obj: The core/v1 Pod; None where it is gone.
+        records: Of its namespace, in order of time.
+    """
+    own = tuple(record for record in records if record.about == f"pod {key}")
+    about = f"pod {key}"
+    last = own[-1] if own else None
+    status = obj.get("status", {}) if obj is not None else {}
+    phase = str(status.get("phase", "")) or "gone"
+    unplaced = _condition(status, "PodScheduled")
+    if phase == "Pending" and unplaced.get("status") == "False":
+        return _unscheduled(about, unplaced, status, own)
+    if last is not None:
+        state = "it is gone" if obj is None else f"it is {phase}"
+        text = last.text or meaning(last.code)
+        return Story(
+            *(about, state, last.code, text, last.at_s, last.at_s),
+            *(way_out(last.code), last.figures, own),
+        )
+    disrupted = _condition(status, "DisruptionTarget")
+    if disrupted.get("status") == "True":
+        code = str(disrupted.get("reason", "DisruptionTarget"))
+        return Story(about, f"it is {phase}", code, str(disrupted.get("message", "")))
+    text = str(status.get("message", "")) or _waiting_container(status)
+    code = str(status.get("reason", "")) or phase
+    return Story(about, f"it is {phase}", code, text or "EDL has decided nothing about it")
+
+
+def _unscheduled(
+    about: str, condition: Mapping[str, Any], status: Mapping[str, Any], own: tuple[Record, ...]
+) -> Story:
+    nominated = status.get("nominatedNodeName")
+    helps = (
+        f"Wait: {nominated} is being freed for it."
+        if nominated
+        else "Lower its requests, widen where it may run, or add nodes; kube-scheduler's words say what lacks."
+    )
+    code = str(condition.get("reason", "Unschedulable"))
+    text = str(condition.get("message", "")) or "kube-scheduler has not tried it yet"
+    return Story(about, "it waits for a node", code, text, helps=helps, history=own)
+
+
+def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    conditions = status.get("conditions") or ()
+    return next((condition for condition in conditions if condition.get("type") == kind), {})
+
+
+def _waiting_container(status: Mapping[str, Any]) -> str:
+    for container in status.get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting")
+        if waiting:
+            name, why = container.get("name"), waiting.get("reason", "waiting")
+            return f"container {name}: {why} {waiting.get('message', '')}".rstrip()
+    return ""
