@@ -22,15 +22,17 @@ class Seats:
         """The arguments of `on_wait`, by rank."""
         self._pool = ThreadPoolExecutor(world_size)
 
-    def connect(self, rank: int, number: int = 1, key: bytes = KEY) -> Ring:
-        """Connects one member's ring."""
+    def connect(
+        self, rank: int, number: int = 1, key: bytes = KEY, interrupt: Interrupt | None = None
+    ) -> Ring:
+        """Connects one member's ring, with an interrupt of its own if one is given."""
         return Ring.connect(
             self.listeners[rank],
             self.addresses,
             rank,
             number=number,
             key=key,
-            interrupt=self.interrupts[rank],
+            interrupt=interrupt or self.interrupts[rank],
             on_wait=self.waits[rank].append,
         )
 

@@ -7,6 +7,7 @@ from typing import Any
 import edl
 import numpy as np
 from edl.sync import Micro, Replica, State
+from edl.sync.parts import ArrayGroup
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
@@ -26,7 +27,37 @@ def data(records: int = 512, name: str = "points") -> edl.Dataset:
     return edl.from_arrays(name, *points(records))
 
 
-class Softmax:
+class InParts:
+    """Base of replicas that newcomers can get in parts; see `edl.sync.parts.PartedReplica`."""
+
+    size: int
+
+    def state(self) -> State:
+        """As in `Replica`; the arrays are the replica's own."""
+        raise NotImplementedError
+
+    def groups(self) -> list[ArrayGroup]:
+        """As in `PartedReplica`."""
+        names = tuple(self.state().arrays)
+        return [ArrayGroup(names, self.size, 4 * len(names))]
+
+    def read_slice(self, name: str, start: int, stop: int) -> Floats:
+        """As in `PartedReplica`."""
+        return self.state().arrays[name].reshape(-1)[start:stop].copy()
+
+    def write_slice(self, name: str, start: int, elements: Floats) -> None:
+        """As in `PartedReplica`."""
+        self.state().arrays[name].reshape(-1)[start : start + len(elements)] = elements
+
+    def rest(self) -> State:
+        """As in `PartedReplica`."""
+        return State({}, {})
+
+    def load_rest(self, rest: State) -> None:
+        """As in `PartedReplica`."""
+
+
+class Softmax(InParts):
     """A replica that starts with random weights by `seed`, so that newcomers differ at first."""
 
     def __init__(self, seed: int = 0, rate: float = 0.2, features: int = FEATURES) -> None:
@@ -132,7 +163,7 @@ class Noting:
         self._replica.load(state)
 
 
-class Counting:
+class Counting(InParts):
     """A replica whose parameters count how often it was trained on each record of `numbers`."""
 
     def __init__(self, records: int) -> None:

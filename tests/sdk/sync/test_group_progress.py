@@ -116,6 +116,7 @@ def test_a_report_names_the_step_that_was_made_and_the_one_in_flight() -> None:
         "made": "p1",
         "flight": "p2",
         "before": 7,
+        "parts": False,
     }
 
 

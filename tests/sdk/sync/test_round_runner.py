@@ -130,7 +130,10 @@ class Desk:
         self.progress = self.group_member.progress
         self.calls, self.steps = self.group_member.calls, self.group_member.steps
         members = tuple(Member(name, f"{name}-1", "127.0.0.1:1") for name in NAMES[:world_size])
-        self.runner = RoundRunner(self.group_member, cast("Any", self.ring), Round(5, 0, members))
+        nothing: Any = None
+        self.runner = RoundRunner(
+            self.group_member, cast("Any", self.ring), Round(5, 0, members), nothing
+        )
 
     def _busy(self, *, now: bool, most_s: float = 0.0) -> None:
         self.busy.append((now, most_s, len(self.replica.parts)))

@@ -7,7 +7,9 @@ from edl.collective import Ring
 from edl.master.protocol import Member, Round
 from edl.sync import State
 from edl.sync.group_member import GroupMember, KeptStep
+from edl.sync.growth import Growth
 from edl.sync.options import SyncOptions
+from edl.sync.parts import ArrayGroup
 from edl.sync.round_start import RoundStart
 
 from tests.sdk.collective.rings import Seats, Take
@@ -26,6 +28,10 @@ class Counting(Softmax):
         """As in `Replica`."""
         self.reads += 1
         return super().state()
+
+    def groups(self) -> list[ArrayGroup]:
+        """As in `PartedReplica`: it is handed over at once."""
+        return []
 
     def load(self, state: State) -> None:
         """As in `Replica`."""
@@ -59,7 +65,7 @@ def _begin_step(member: GroupMember, *, makes_it: bool) -> None:
     progress.flight = plan("p1", (ONE, 0, 10))
     if not makes_it:
         return
-    member.buffer = np.arange(replica.size + 31, dtype=np.float32)
+    member.buffer = np.arange(replica.size + 34, dtype=np.float32)
     replica.write_gradient(member.buffer[: replica.size])
     replica.step(0.5)
     before = progress.lineage
@@ -70,10 +76,13 @@ def _begin_step(member: GroupMember, *, makes_it: bool) -> None:
 def _start(seats: Seats, members: list[GroupMember]) -> list[Any]:
     """All begin round 5; the model and the counts of each."""
     names = tuple(Member(f"trainer-{i}", "x", "h:1") for i in range(len(members)))
+    nothing: Any = None
 
     def act(ring: Ring) -> Any:
         member = members[ring.rank]
-        RoundStart(member, ring, Round(5, ring.rank, names)).synchronize_state()
+        round_ = Round(5, ring.rank, names)
+        growth = Growth(member, ring, round_, nothing)
+        RoundStart(member, ring, round_, growth).synchronize_state()
         replica: Any = member.replica
         progress = member.progress.step, member.progress.lineage, member.progress.last_plan
         return replica.weights.tobytes(), progress, (replica.reads, replica.loads)

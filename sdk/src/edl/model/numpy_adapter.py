@@ -29,6 +29,7 @@ from edl.model.parameters import MODEL_PREFIX, NUMPY_FILE, first_difference, mis
 from edl.model.seeding import seed_everything
 from edl.model.user_code import SMALLER_BATCH, UserCode
 from edl.servers.worker import Gradients, Table
+from edl.sync.parts import ArrayGroup
 from edl.sync.replica import Micro, State
 
 Arrays = dict[str, Any]
@@ -179,6 +180,39 @@ class NumpyReplica(NumpyModel):
         arrays = {MODEL_PREFIX + name: array for name, array in self._parameters.items()}
         arrays.update((_SLOTS + name, array) for name, array in self._optimizer.slots.items())
         return State(arrays, {"steps": self._optimizer.steps})
+
+    def groups(self) -> list[ArrayGroup]:
+        """As in `edl.sync.parts.PartedReplica`."""
+        arrays = self.state().arrays
+        if not all(array.flags.c_contiguous for array in arrays.values()):
+            return []  # a flat view of these would be a copy
+        groups = []
+        for name, array in self._parameters.items():
+            slots = [slot for slot in self._optimizer.slots if slot.partition("/")[2] == name]
+            names = (MODEL_PREFIX + name, *(_SLOTS + slot for slot in slots))
+            item_bytes = sum(arrays[key].itemsize for key in names)
+            groups.append(ArrayGroup(names, array.size, item_bytes))
+        return groups
+
+    def read_slice(self, name: str, start: int, stop: int) -> np.ndarray:
+        """As in `edl.sync.parts.PartedReplica`."""
+        return self._flat(name)[start:stop].copy()
+
+    def write_slice(self, name: str, start: int, elements: np.ndarray) -> None:
+        """As in `edl.sync.parts.PartedReplica`."""
+        self._flat(name)[start : start + len(elements)] = elements
+
+    def rest(self) -> State:
+        """As in `edl.sync.parts.PartedReplica`."""
+        return State({}, self.state().extra)
+
+    def load_rest(self, rest: State) -> None:
+        """As in `edl.sync.parts.PartedReplica`."""
+        self._optimizer.steps = int(rest.extra["steps"])
+
+    def _flat(self, name: str) -> np.ndarray:
+        array: np.ndarray = self.state().arrays[name]
+        return array.reshape(-1)
 
     def load(self, state: State) -> None:
         """As in `Replica`."""

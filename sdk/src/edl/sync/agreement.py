@@ -41,6 +41,8 @@ class StateReport:
     """Plan of the step that it began and could not complete."""
     before: int = 0
     """Its lineage before the newest step, as long as it has the gradient of that step; or 0."""
+    parts: bool = False
+    """Whether its state is large, and others can get it in parts."""
 
     def json(self) -> protocol.Json:
         """Returns it as it is sent."""
@@ -67,6 +69,8 @@ class Agreement:
     """What they need; all the same, the most that any of them needs."""
     initial: bool
     """Whether no member has a state yet: the source creates the first one."""
+    in_parts: bool = False
+    """Whether the receivers get the state while the others train, see `edl.sync.growth`."""
 
 
 def agree(reports: Sequence[StateReport]) -> Agreement:
@@ -89,7 +93,10 @@ def agree(reports: Sequence[StateReport]) -> Agreement:
     needs = Needs.STATE if lacking else Needs.PROGRESS
     if lacking and all(_lacks_only_gradient(report, holders) for report in lacking):
         needs = Needs.GRADIENT if len(lacking) == len(receivers) else Needs.STATE
-    return Agreement(source, receivers, needs, initial=False)
+    first = len(reports) - len(receivers)
+    are_last = receivers == frozenset(range(first, len(reports)))  # newcomers are
+    in_parts = needs is Needs.STATE and newest.parts and are_last
+    return Agreement(source, receivers, needs, initial=False, in_parts=in_parts)
 
 
 def _lacks_only_gradient(own: StateReport, holders: Sequence[StateReport]) -> bool:

@@ -20,6 +20,7 @@ from edl.master.rendezvous import Rendezvous
 from edl.master.session import Loop, Session, session
 from edl.sources.base import Dataset
 from edl.sync.group_member import GroupMember
+from edl.sync.growth import Streams
 from edl.sync.options import OnStep, SyncOptions, SyncResult
 from edl.sync.replica import Replica
 from edl.sync.round_runner import RoundRunner
@@ -131,6 +132,7 @@ class Engine(Loop):
         session: Session,
     ) -> None:
         self.interrupt = Interrupt()
+        self._stream_interrupt = Interrupt()
         self._training = False
         self._error: EdlError | None = None
         settings = session.settings
@@ -140,7 +142,7 @@ class Engine(Loop):
         code = shared_code(replica.size, dataset.name, description, options)
         # its own incarnation, not the session's: one that has left a rendezvous cannot join again
         self.rendezvous = Rendezvous(settings, secrets.token_hex(8), address, code)
-        self.rendezvous.on_void(self.interrupt.set)
+        self.rendezvous.on_void(self._interrupt_calls)
         self.member = GroupMember(
             replica,
             dataset,
@@ -161,7 +163,12 @@ class Engine(Loop):
         self.member.leaving.set()
         self.member.leave_rendezvous()
         if not self._training:
-            self.interrupt.set()
+            self._interrupt_calls()
+
+    def _interrupt_calls(self) -> None:
+        """Ends all collective calls; on any thread."""
+        self.interrupt.set()
+        self._stream_interrupt.set()
 
     # -- for the program ---------------------------------------------------------------------
 
@@ -182,6 +189,7 @@ class Engine(Loop):
                 break
             number, broken = round_.number, False
             self.interrupt.clear()
+            self._stream_interrupt.clear()
             if self.rendezvous.newer(number) and member.leaving.is_set():
                 break
             try:
@@ -204,6 +212,7 @@ class Engine(Loop):
         self.rendezvous.close()
         self._listener.close()
         self.interrupt.close()
+        self._stream_interrupt.close()
 
     def _next_round(self, after: int, *, broken: bool) -> Round | None:
         """Waits for the next round with this trainer; None if it is to leave meanwhile."""
@@ -218,18 +227,11 @@ class Engine(Loop):
         """Runs one round, from the first connection to its end."""
         member = self.member
         member.round_number = round_.number
-        addresses = [entry.address for entry in round_.members]
-        key = member.session.settings.token.encode()
-        ring = Ring.connect(
-            self._listener,
-            addresses,
-            round_.rank,
-            number=round_.number,
-            key=key,
-            interrupt=self.interrupt,
-            on_wait=self.rendezvous.waiting,
+        ring = self._connect(round_, self.interrupt)
+        streams = Streams(
+            self._stream_interrupt, lambda: self._connect(round_, self._stream_interrupt)
         )
-        runner = RoundRunner(member, ring, round_)
+        runner = RoundRunner(member, ring, round_, streams)
         try:
             runner.begin()
             member.result.rounds += 1
@@ -246,6 +248,18 @@ class Engine(Loop):
             self._training = False
             runner.close()
             ring.close()
+
+    def _connect(self, round_: Round, interrupt: Interrupt) -> Ring:
+        """Connects a ring of a round's members."""
+        return Ring.connect(
+            self._listener,
+            [entry.address for entry in round_.members],
+            round_.rank,
+            number=round_.number,
+            key=self.member.session.settings.token.encode(),
+            interrupt=interrupt,
+            on_wait=self.rendezvous.waiting,
+        )
 
     def _fill_result(self) -> None:
         progress, result = self.member.progress, self.member.result

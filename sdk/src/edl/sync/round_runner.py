@@ -21,6 +21,7 @@ from edl.master.protocol import Round
 from edl.sync import plan_message, step_flags
 from edl.sync.data_position import RENEWED_AT
 from edl.sync.group_member import GroupMember, KeptStep
+from edl.sync.growth import Growth, Streams
 from edl.sync.options import SyncStep
 from edl.sync.plans import Assignment, Plan, assigned_indices, micro_size, split
 from edl.sync.replica import Micro
@@ -37,7 +38,7 @@ _IDLE_S = 0.5
 _CLOSE_S = 1.0
 _MIN_PLANS = 4
 """Plans are requested when this many are left: their records are read meanwhile."""
-_STAYS, _CHANGES, _LEAVES = b"0", b"1", b"2"
+_STAYS, _CHANGES, _LEAVES, _LACKS = b"0", b"1", b"2", b"3"
 _MAX_SKIPPED = 20
 """Steps in a row: after that many the parameters themselves are probably not finite."""
 _SEED_STEP, _SEED_MICRO, _SEED_MODULUS = 1_000_003, 8_191, 1 << 31
@@ -46,11 +47,13 @@ _SEED_STEP, _SEED_MICRO, _SEED_MODULUS = 1_000_003, 8_191, 1 << 31
 class RoundRunner:
     """One member's part in one round: synchronizes the state, then trains until the round ends."""
 
-    def __init__(self, member: GroupMember, ring: Ring, round_: Round) -> None:
+    def __init__(self, member: GroupMember, ring: Ring, round_: Round, streams: Streams) -> None:
         self._member, self._ring, self._round = member, ring, round_
+        self._growth = Growth(member, ring, round_, streams)
         self._progress, self._replica = member.progress, member.replica
         self._options = member.options
-        self._plans: deque[Plan] = deque()
+        self._plans: deque[tuple[Plan, int]] = deque()
+        """The next steps, and how many members compute each."""
         self._min_plans = 0
         """Plans are requested when this many are left; the same in all members."""
         self._reader = StepReader(member.leased_records())
@@ -60,14 +63,15 @@ class RoundRunner:
         self._ended_s = clock.monotonic_s()
 
     def close(self) -> None:
-        """Ends the reader's thread."""
+        """Ends this member's threads of the round."""
         self._reader.close(_CLOSE_S)
+        self._growth.close()
 
     # -- the start of a round ----------------------------------------------------------------
 
     def begin(self) -> None:
         """Brings all members to the same state, and makes the member of rank 0 the leader."""
-        start = RoundStart(self._member, self._ring, self._round)
+        start = RoundStart(self._member, self._ring, self._round, self._growth)
         start.synchronize_state()
         self._metric_names = sorted(self._progress.metrics)
         start.begin_term()
@@ -80,8 +84,11 @@ class RoundRunner:
             if len(self._plans) <= self._min_plans and not self._receive_plans():
                 return
             self._member.confirm_leadership()
-            if self._plans and (flags := self._step(self._plans[0])).switch:
-                self._finish_round(last=flags.leaving >= self._round.world_size)
+            if self._plans and (flags := self._step(*self._plans[0])).switch:
+                are_left = (
+                    self._round.world_size - flags.lacking
+                )  # who lacks the state cannot go on
+                self._finish_round(last=flags.leaving >= are_left)
                 return
 
     def _receive_plans(self) -> bool:
@@ -94,7 +101,7 @@ class RoundRunner:
             for span in (span for plan in message.plans for span in plan.spans):
                 self._progress.lease_table.add(span.lease)
         for plan in message.plans:
-            self._plans.append(plan)
+            self._plans.append((plan, self._growth.workers))
             self._reader.request(plan, self._assigned(plan))
         if message.data is not None and self._member.leader is None:
             self._progress.data.load(message.data)
@@ -102,14 +109,15 @@ class RoundRunner:
         if self._plans:
             return True
         staying = _CHANGES if self._wants_new_round else _STAYS
+        staying = staying if self._growth.is_complete else _LACKS
         intents = self._timed(self._ring.gather, _LEAVES if self._is_leaving else staying)
         self._member.commit()
         self._member.result.whole = message.over
         if message.over:
             self._finish_training()
-        elif all(intent == _LEAVES for intent in intents):
+        elif all(intent in (_LEAVES, _LACKS) for intent in intents):
             self._save_last()
-        return not message.over and all(intent == _STAYS for intent in intents)
+        return not message.over and all(intent in (_STAYS, _LACKS) for intent in intents)
 
     @property
     def _is_leader(self) -> bool:
@@ -121,7 +129,8 @@ class RoundRunner:
 
     @property
     def _wants_new_round(self) -> bool:
-        return self._is_leaving or self._member.rendezvous.newer(self._round.number)
+        is_due = self._member.rendezvous.newer(self._round.number)
+        return self._is_leaving or (is_due and not self._growth.holds_round)
 
     def _next_plans(self) -> bytes:
         """Returns the leader's next plan message; nothing in any other member."""
@@ -133,7 +142,7 @@ class RoundRunner:
         if self._plans or self._progress.pending:
             wait_s = 0.0  # the next epoch may wait for the acknowledgement of that step
         constant = self._options.constant_batch
-        size = self._options.batch_size if constant else self._micro_size * self._round.world_size
+        size = self._options.batch_size if constant else self._micro_size * self._growth.workers
         if leader.replaced:
             raise RoundOver("another member leads by now")
         data = self._progress.data.dump() if self._member.renew_position(at=RENEWED_AT) else None
@@ -154,18 +163,23 @@ class RoundRunner:
     def _assigned(self, plan: Plan) -> Assignment:
         """Returns the micro-batches that this member computes."""
         micro_batches = split(plan.spans, self._micro_size)
-        indices = assigned_indices(len(micro_batches), self._round.rank, self._round.world_size)
+        workers = self._growth.workers
+        if self._round.rank >= workers:
+            return []
+        indices = assigned_indices(len(micro_batches), self._round.rank, workers)
         return [(index, micro_batches[index]) for index in indices]
 
-    def _step(self, plan: Plan) -> StepFlags:
+    def _step(self, plan: Plan, workers: int) -> StepFlags:
         """Does one step; returns the sums of all members' flags and metrics."""
         self._exchange_s = 0.0
         records = self._reader.wait_for(plan)
         self._progress.flight = plan
-        with self._member.computing():
+        with self._member.computing() if records else contextlib.nullcontext():
             flags, problem = self._compute(plan, records)
         flags.switch, flags.leaving = float(self._wants_new_round), float(self._is_leaving)
+        self._growth.write_flags(flags)
         self._sum_gradients(flags)
+        self._growth.read_flags(flags)
         if flags.unreadable:
             self._fail_unreadable_tasks(records)
         elif flags.nan:
@@ -173,7 +187,7 @@ class RoundRunner:
         elif not is_finite(self._gradient):
             self._skip_or_fail(self._gradient_problem())
         else:
-            self._apply()
+            self._apply(self._scale(workers))
             self._complete_step(flags, skipped=False)
         return flags
 
@@ -227,32 +241,32 @@ class RoundRunner:
         self._replica.read_gradient(own)
         return "" if is_finite(own) else "the loss is finite, but its gradient is NaN or infinite"
 
-    def _apply(self) -> None:
-        world_size = self._round.world_size
-        if world_size > 1:
+    def _apply(self, scale: float) -> None:
+        if not self._growth.applies:
+            return
+        if self._round.world_size > 1:
             self._replica.write_gradient(self._gradient)
-        self._replica.step(self._scale)
+        self._replica.step(scale)
 
-    @property
-    def _scale(self) -> float:
-        """What the learning rate of a step is multiplied by."""
-        if self._options.constant_batch:
-            return 1.0
-        return self._round.world_size / self._options.micro_batches
+    def _scale(self, workers: int) -> float:
+        """What the learning rate of a step that so many members compute is multiplied by."""
+        return 1.0 if self._options.constant_batch else workers / self._options.micro_batches
 
     def _complete_step(self, flags: StepFlags, *, skipped: bool) -> None:
         """Records that this member has made the step, and that all have made the one before."""
-        plan, progress = self._plans.popleft(), self._progress
+        (plan, workers), progress = self._plans.popleft(), self._progress
         self._member.commit()
         before = progress.lineage
         progress.advance(flags.metrics, round_number=self._round.number, skipped=skipped)
         if not skipped and self._round.world_size > 1:
-            self._member.kept_step = KeptStep(progress.lineage, before, self._scale)
+            self._member.kept_step = KeptStep(progress.lineage, before, self._scale(workers))
         now_s = clock.monotonic_s()
         seconds, self._ended_s = now_s - self._ended_s, now_s
         interval = self._options.checkpoint_steps
         if interval and self._is_leader and progress.step % interval == 0:
             self._member.save_checkpoint()
+        if not self._growth.is_complete:
+            return
         self._member.report_step(
             SyncStep(
                 step=progress.step,
@@ -335,6 +349,8 @@ class RoundRunner:
     def _finish_training(self) -> None:
         """Ends the training of all data; returns when all members have reached this point."""
         self._save_last()
+        if not self._growth.is_complete:
+            self._member.mark_late()
         self._member.leave_rendezvous()
         with contextlib.suppress(RoundOver):
             self._ring.barrier()

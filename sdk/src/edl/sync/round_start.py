@@ -15,6 +15,8 @@ from edl.master.protocol import Round
 from edl.sync.agreement import Agreement, Needs, StateReport, agree, is_one_step_behind
 from edl.sync.fallback import fall_back, load_newest_checkpoint, report_rollback
 from edl.sync.group_member import GroupMember
+from edl.sync.growth import Growth
+from edl.sync.parts import is_worth_parts
 from edl.sync.replica import State
 
 log = logging.getLogger("edl")
@@ -23,8 +25,9 @@ log = logging.getLogger("edl")
 class RoundStart:
     """One member's part in what precedes the first step of a round."""
 
-    def __init__(self, member: GroupMember, ring: Ring, round_: Round) -> None:
+    def __init__(self, member: GroupMember, ring: Ring, round_: Round, growth: Growth) -> None:
         self._member, self._ring, self._round = member, ring, round_
+        self._growth = growth
         self._progress, self._replica = member.progress, member.replica
 
     def synchronize_state(self) -> None:
@@ -40,12 +43,14 @@ class RoundStart:
             self._start_term()
         else:
             self._receive_term()
+        self._growth.start()
 
     def _agree_on_state(self) -> None:
         progress, name = self._progress, self._round.members[self._round.rank].trainer
         kept = self._member.kept_step
         is_kept = kept is not None and kept.lineage == progress.lineage
-        own = progress.state_report(name, kept.before if kept is not None and is_kept else 0)
+        before = kept.before if kept is not None and is_kept else 0
+        own = progress.state_report(name, before, parts=is_worth_parts(self._replica))
         payloads = self._ring.gather(encode_json(own.json()))
         reports = [StateReport.from_json(json.loads(payload)) for payload in payloads]
         agreement = agree(reports)
@@ -58,19 +63,22 @@ class RoundStart:
 
     def _transfer_state(self, agreement: Agreement, own: StateReport, chosen: StateReport) -> None:
         """Sends what the receivers need, each from the member before it; they load it."""
-        receivers = agreement.receivers
+        receivers, needs = agreement.receivers, agreement.needs
+        if agreement.in_parts:
+            self._growth.plan(receivers)
+            needs = Needs.PROGRESS
         is_receiver = self._round.rank in receivers
         arrays: list[np.ndarray] = []
         about: protocol.Json = {}
         if not is_receiver and (self._round.rank + 1) % self._round.world_size in receivers:
-            arrays, about = self._dump(agreement.needs)
+            arrays, about = self._dump(needs)
         raw, arrays = self._ring.hand_over(arrays, encode_json(about), receivers)
         if not is_receiver:
             return
         about = json.loads(raw)
-        if agreement.needs is Needs.STATE:
+        if needs is Needs.STATE:
             self._load_state(about, arrays)
-        elif agreement.needs is Needs.GRADIENT:
+        elif needs is Needs.GRADIENT:
             self._replica.write_gradient(arrays[0])
             self._replica.step(about["scale"])
         if self._member.leader is not None and is_one_step_behind(own, chosen):
@@ -81,7 +89,7 @@ class RoundStart:
             self._member.drop_leadership()
             self._progress.load(about)
         self._progress.term = chosen.term
-        what, step = agreement.needs.value, self._progress.step
+        what, step = needs.value, self._progress.step
         log.info("took the %s of step %d over, which %s has", what, step, chosen.trainer)
 
     def _start_term(self) -> None:
@@ -102,6 +110,8 @@ class RoundStart:
         member.renew_position()
         if self._round.world_size > 1:
             arrays, about = self._dump_state() if from_checkpoint else ([], {})
+            if from_checkpoint:
+                self._growth.cancel()
             about |= {"term": progress.term, "data": progress.data.dump()}
             self._ring.broadcast(arrays, encode_json(about), 0)
 
@@ -113,6 +123,7 @@ class RoundStart:
         if "names" in about:
             self._load_state(about, arrays)
             self._progress.load(about)
+            self._growth.cancel()
         self._progress.data.load(about["data"])
         self._progress.term = about["term"]
 

@@ -19,6 +19,8 @@ from edl.model.user_code import UserCode
 PREFIX = "optimizer/"
 _REFUSED = ("LBFGS",)
 """Optimizers that evaluate the loss several times a step."""
+_ELEMENTWISE = ("SGD", "Momentum", "Adagrad", "Adadelta", "RMSProp", "Adam", "AdamW", "Adamax")
+"""Optimizers of which each element advances by itself; Lamb and LARS use norms of parameters."""
 
 
 class OptimizerState:
@@ -34,6 +36,12 @@ class OptimizerState:
         self._optimizer = optimizer
         self._names = {parameter.name: name for name, parameter in layer.named_parameters()}
         self._created = False
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether each element of a parameter and its accumulators advances by itself."""
+        kind = type(self._optimizer)
+        return kind.__module__.startswith("paddle.") and kind.__name__ in _ELEMENTWISE
 
     @property
     def scheduler(self) -> Any:

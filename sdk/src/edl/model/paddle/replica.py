@@ -12,9 +12,11 @@ from edl.model.paddle.flat_buffer import FlatBuffer
 from edl.model.paddle.network import Network, set_tensors
 from edl.model.paddle.optimizer_state import OptimizerState
 from edl.model.paddle.running_statistics import RunningStatistics
+from edl.model.paddle.state_slices import StateSlices
 from edl.model.parameters import MODEL_PREFIX
 from edl.model.seeding import seed_everything
 from edl.model.user_code import UserCode
+from edl.sync.parts import ArrayGroup
 from edl.sync.replica import Micro, State
 
 
@@ -36,6 +38,12 @@ class PaddleReplica(Network):
         )
         self.size = self._flat.size + self._statistics.size
         self._checked = False
+        constant = [
+            name
+            for name, parameter in layer.named_parameters()
+            if parameter.stop_gradient and not self._statistics.has(parameter)
+        ]
+        self._slices = StateSlices(self._state_tensors, [*self.names, *constant])
 
     def backward(self, records: Any, weight: float, micro: Micro) -> dict[str, float]:
         """As in `Replica`."""
@@ -91,23 +99,45 @@ class PaddleReplica(Network):
 
     def state(self) -> State:
         """As in `Replica`."""
-        arrays = {
-            MODEL_PREFIX + name: tensor.numpy() for name, tensor in self.layer.state_dict().items()
-        }
-        arrays.update(
-            (name, tensor.numpy()) for name, tensor in self._optimizer_state.tensors().items()
-        )
+        arrays = {name: tensor.numpy() for name, tensor in self._state_tensors().items()}
         return State(arrays, self._optimizer_state.extra())
 
     def load(self, state: State) -> None:
         """As in `Replica`."""
-        parameters = {
-            MODEL_PREFIX + name: tensor for name, tensor in self.layer.state_dict().items()
-        }
-        set_tensors({**parameters, **self._optimizer_state.tensors()}, state.arrays, "the state")
+        set_tensors(self._state_tensors(), state.arrays, "the state")
         self._optimizer_state.load(state.extra)
         self._statistics.restart()
         self._clear_gradients()
+
+    def groups(self) -> list[ArrayGroup]:
+        """As in `edl.sync.parts.PartedReplica`."""
+        return self._slices.groups() if self._optimizer_state.is_elementwise else []
+
+    def read_slice(self, name: str, start: int, stop: int) -> np.ndarray:
+        """As in `edl.sync.parts.PartedReplica`; bytes."""
+        return self._slices.read(name, start, stop)
+
+    def write_slice(self, name: str, start: int, elements: np.ndarray) -> None:
+        """As in `edl.sync.parts.PartedReplica`."""
+        self._slices.write(name, start, elements)
+
+    def rest(self) -> State:
+        """As in `edl.sync.parts.PartedReplica`."""
+        self._statistics.restore_tensors()
+        return State(self._slices.rest(), self._optimizer_state.extra())
+
+    def load_rest(self, rest: State) -> None:
+        """As in `edl.sync.parts.PartedReplica`."""
+        tensors = self._slices.rest_tensors()
+        set_tensors(tensors, rest.arrays, "the state")
+        self._optimizer_state.load(rest.extra)
+        self._statistics.restart()
+
+    def _state_tensors(self) -> dict[str, Any]:
+        parameters = {
+            MODEL_PREFIX + name: tensor for name, tensor in self.layer.state_dict().items()
+        }
+        return {**parameters, **self._optimizer_state.tensors()}
 
     def _clear_gradients(self) -> None:
         for parameter in self.trained:

@@ -48,6 +48,10 @@ class RunningStatistics:
         """Whether the tensors differ from their values before the step."""
         self.restart()
 
+    def has(self, tensor: Any) -> bool:
+        """Whether a tensor is one of them."""
+        return any(tensor is own for own in self._tensors)
+
     def restart(self) -> None:
         """Starts a step from the current tensors, after they were loaded."""
         if self.size:
@@ -56,8 +60,7 @@ class RunningStatistics:
 
     def start_forward(self) -> None:
         """Prepares the forward pass of a micro-batch."""
-        if self._has_changed:
-            self._flat.write(self._before_step, self._tensors)
+        self.restore_tensors()
         self._has_changed = self.size > 0
 
     def finish_forward(self, weight: float) -> None:
@@ -65,6 +68,12 @@ class RunningStatistics:
         if self.size:
             self._flat.read(self._tensors, self._current)
             self._change += np.float32(weight) * (self._current - self._before_step)
+
+    def restore_tensors(self) -> None:
+        """Sets the tensors to their values before the step, whose change is kept."""
+        if self._has_changed:
+            self._flat.write(self._before_step, self._tensors)
+        self._has_changed = False
 
     def read(self, out: np.ndarray) -> None:
         """Copies the change of this member's micro-batches."""

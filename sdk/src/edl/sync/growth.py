@@ -1,0 +1,170 @@
+"""Growth of a round while it trains: who lacks the state computes nothing until it has all of it.
+
+Such a member takes part in each sum with zeros and applies each step, so every part of the state
+that it has received stays the newest. Decision 0048.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+import numpy as np
+
+from edl import clock
+from edl.collective import Interrupt, Ring
+from edl.master import protocol
+from edl.master.protocol import Round
+from edl.sync.group_member import GroupMember
+from edl.sync.parts import as_parted
+from edl.sync.replica import State
+from edl.sync.state_stream import StateReceiver, StateSender
+from edl.sync.step_flags import StepFlags
+
+log = logging.getLogger("edl")
+
+_HOLD_S = 20.0
+"""How long a later round with more newcomers waits for this one's; the master drops members that
+have not come to it after 60 s."""
+
+
+class Streams(NamedTuple):
+    """How members connect the ring that carries the parts."""
+
+    interrupt: Interrupt
+    """Ends its calls."""
+    connect: Callable[[], Ring]
+    """Called by all members of a round at the same point."""
+
+
+class _Before(NamedTuple):
+    """What a member had before a round in which it lacks the state."""
+
+    progress: protocol.Json
+    term: int
+
+
+class Growth:
+    """One member's part in the growth of one round; does nothing where no member lacks the state."""
+
+    def __init__(self, member: GroupMember, ring: Ring, round_: Round, streams: Streams) -> None:
+        self._member, self._ring, self._round = member, ring, round_
+        self._streams = streams
+        self.workers = round_.world_size
+        """The members of lower ranks compute; the same number in all members."""
+        self._receivers: frozenset[int] = frozenset()
+        self._stream: Ring | None = None
+        self._sender: StateSender | None = None
+        self._receiver: StateReceiver | None = None
+        self._before: _Before | None = None
+        self._saved_state: State | None = None
+        self._saving: threading.Thread | None = None
+        self._may_begin = False
+        """Whether all receivers have saved what they had."""
+        self._began_s = 0.0
+
+    # -- the start of a round ----------------------------------------------------------------
+
+    def plan(self, receivers: Collection[int]) -> None:
+        """Sets who gets the state during the round: the last ranks, before they load anything."""
+        self._receivers = frozenset(receivers)
+        self.workers = self._round.world_size - len(receivers)
+        if self._round.rank in receivers:
+            self._before = _Before(self._member.progress.dump(), self._member.progress.term)
+
+    def cancel(self) -> None:
+        """Sets that all members got a state in another way."""
+        self._receivers, self._before = frozenset(), None
+        self.workers = self._round.world_size
+
+    def start(self) -> None:
+        """Connects the members, and starts the threads of those that send or receive."""
+        replica = as_parted(self._member.replica)
+        if not self._receivers or replica is None:
+            return
+        self._stream, self._began_s = self._streams.connect(), clock.monotonic_s()
+        self._stream.on_wait = None  # its threads may wait, the program does not
+        if self._round.rank in self._receivers:
+            self._receiver = StateReceiver(replica, self._stream, self._receivers)
+            self._saving = threading.Thread(target=self._save, name="edl-state-saver", daemon=True)
+            self._saving.start()
+        elif self._round.rank == self.workers - 1:
+            self._sender = StateSender(replica, self._stream, self._receivers)
+
+    # -- each step ---------------------------------------------------------------------------
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether this member has the state."""
+        return self._receiver is None or self._receiver.is_complete
+
+    @property
+    def applies(self) -> bool:
+        """Whether this member applies steps: not before the first message has arrived."""
+        return self._receiver is None or self._receiver.has_begun
+
+    @property
+    def holds_round(self) -> bool:
+        """Whether a later round is to wait, so that this one's newcomers need not begin again."""
+        return self._stream is not None and clock.monotonic_s() - self._began_s < _HOLD_S
+
+    def write_flags(self, flags: StepFlags) -> None:
+        """Sets this member's flags before a sum; copies the next parts."""
+        if self._receiver is not None:
+            flags.lacking = float(not self._receiver.is_complete and not flags.leaving)
+            flags.saving = float(self._saving is not None and self._saving.is_alive())
+        if self._sender is not None and self._may_begin:
+            flags.parts = float(self._sender.offer())
+
+    def read_flags(self, flags: StepFlags) -> None:
+        """Writes the announced parts into the model, which is at the step that they are of.
+
+        Raises:
+            RoundOver: The member that sends them is gone.
+        """
+        if self._stream is None:
+            return
+        if self._receiver is not None:
+            waiting = self._member.rendezvous.waiting
+            self._receiver.take(int(flags.parts), self._ring.check, waiting)
+        self._may_begin = not flags.saving
+        if not flags.lacking:
+            seconds = clock.monotonic_s() - self._began_s
+            log.info("%d newcomers have the state after %.1f s", len(self._receivers), seconds)
+            self.workers = self._round.world_size
+            self._close_stream()
+            self._before = self._saved_state = None
+
+    # -- the end of a round ------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Ends the threads; a member that lacks parts of the state returns to what it had."""
+        self._close_stream()
+        before, self._before = self._before, None
+        if before is None or self._member.leaving.is_set():
+            return
+        if self._saved_state is not None:
+            self._member.replica.load(self._saved_state)
+        self._member.progress.load(before.progress)
+        self._member.progress.term = before.term
+
+    def _close_stream(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is None:
+            return
+        self._streams.interrupt.set()
+        for end in (self._sender, self._receiver):
+            if end is not None:
+                end.close()
+        if self._saving is not None:
+            self._saving.join()
+        stream.close()
+        self._sender = self._saving = None
+
+    def _save(self) -> None:
+        """Copies the state that this member has, for the case that the others are lost."""
+        state = self._member.replica.state()
+        arrays = {name: np.array(array) for name, array in state.arrays.items()}
+        self._saved_state = State(arrays, state.extra)

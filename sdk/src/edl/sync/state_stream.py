@@ -1,0 +1,179 @@
+"""The two ends of the hand-over of a state in parts, each with a thread (decision 0048).
+
+The thread that trains reads and writes the model; these threads only send and receive.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections.abc import Callable, Collection
+
+import numpy as np
+
+from edl import clock
+from edl.collective import Ring
+from edl.errors import RoundOver, one_line
+from edl.master import protocol
+from edl.sync.parts import PartedReplica, Slice, cut, state_bytes
+from edl.sync.replica import State
+
+_PART_BYTES = 4 << 20
+_SHARE, _LEAST_MOST, _MOST_MOST = 16, 32 << 20, 256 << 20
+"""At most 1/16 of a state is copied for the next step, within these bounds in bytes."""
+_POLL_S = 0.05
+_REPORT_AFTER_S = 0.25
+
+Message = tuple[bytes, "list[np.ndarray]"]
+
+
+class StateSender:
+    """The end of the member that has the state; the state stands still while a step is computed."""
+
+    part_bytes = _PART_BYTES
+    """About so many are one message."""
+
+    def __init__(self, replica: PartedReplica, stream: Ring, receivers: Collection[int]) -> None:
+        self._replica, self._stream, self._receivers = replica, stream, receivers
+        groups = replica.groups()
+        self._parts = cut(groups, self.part_bytes)
+        self._next: list[Slice] | None = next(self._parts, None)
+        self._most_bytes = min(_MOST_MOST, max(_LEAST_MOST, state_bytes(groups) // _SHARE))
+        self._allowed_bytes = self.part_bytes
+        self._count = 0
+        """Number of messages that are sent or to be sent."""
+        self._messages: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._unsent = 0
+        self._lock = threading.Lock()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="edl-state-sender", daemon=True)
+        self._thread.start()
+
+    def offer(self) -> int:
+        """Copies the next parts, if those before are sent; called between two steps.
+
+        Returns:
+            How many messages the receivers must have before their next step.
+
+        Raises:
+            RoundOver: A receiver is gone.
+        """
+        if self._error is not None:
+            raise RoundOver(f"the state cannot be handed over: {one_line(self._error)}")
+        if self._unsent:
+            self._allowed_bytes = max(self.part_bytes, self._allowed_bytes // 2)
+            return self._count
+        if not self._count:
+            self._send_rest()
+        copied_bytes = 0
+        while self._next is not None and copied_bytes < self._allowed_bytes:
+            copied_bytes += self._send_part(self._next)
+        self._allowed_bytes = min(self._most_bytes, 2 * self._allowed_bytes)
+        return self._count
+
+    def close(self) -> None:
+        """Waits for the thread, which ends when the stream is interrupted or all is sent."""
+        self._messages.put(None)
+        self._thread.join()
+
+    def _send_rest(self) -> None:
+        rest = self._replica.rest()
+        about = {"rest": list(rest.arrays), "extra": rest.extra, "last": self._next is None}
+        self._send(about, [np.array(array, order="C") for array in rest.arrays.values()])
+
+    def _send_part(self, part: list[Slice]) -> int:
+        """Copies a part; returns its bytes."""
+        arrays = [self._replica.read_slice(name, s.start, s.stop) for s in part for name in s.names]
+        self._next = next(self._parts, None)
+        self._send({"slices": part, "last": self._next is None}, arrays)
+        return sum(array.nbytes for array in arrays)
+
+    def _send(self, about: protocol.Json, arrays: list[np.ndarray]) -> None:
+        with self._lock:
+            self._unsent += 1
+        self._count += 1
+        self._messages.put((json.dumps(about).encode(), arrays))
+
+    def _run(self) -> None:
+        try:
+            for about, arrays in iter(self._messages.get, None):
+                self._stream.hand_over(arrays, about, self._receivers)
+                with self._lock:
+                    self._unsent -= 1
+        except Exception as error:  # noqa: BLE001 - raised by `offer`, on the thread that trains
+            self._error = error
+
+
+class StateReceiver:
+    """The end of a member that lacks the state."""
+
+    def __init__(self, replica: PartedReplica, stream: Ring, receivers: Collection[int]) -> None:
+        self._replica, self._stream, self._receivers = replica, stream, receivers
+        self._messages: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._error: Exception | None = None
+        self._count = 0
+        """Number of messages that were written into the replica."""
+        self.is_complete = False
+        """Whether the replica has all parts."""
+        self._thread = threading.Thread(target=self._run, name="edl-state-receiver", daemon=True)
+        self._thread.start()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the replica has what its steps depend on, though perhaps none of its arrays."""
+        return self._count > 0
+
+    def take(self, count: int, check: Callable[[], None], on_wait: Callable[..., None]) -> None:
+        """Writes messages into the replica until it has `count` of them.
+
+        Args:
+            count: As the sender's `offer` returned.
+            check: Raises if the round is over meanwhile.
+            on_wait: As in `Ring.connect`.
+
+        Raises:
+            RoundOver: The sender is gone.
+        """
+        since_s, is_reported = clock.monotonic_s(), False
+        while self._count < count:
+            try:
+                message = self._messages.get(timeout=_POLL_S)
+            except queue.Empty:
+                check()
+                if not is_reported and clock.monotonic_s() - since_s > _REPORT_AFTER_S:
+                    is_reported = True
+                    on_wait(since_s)
+                continue
+            if message is None:
+                reason = self._error or RoundOver("the round is over")
+                raise RoundOver(f"the state does not arrive: {one_line(reason)}")
+            self._write(*message)
+        if is_reported:
+            on_wait(None)
+
+    def close(self) -> None:
+        """Waits for the thread, which ends when the stream is interrupted or all has arrived."""
+        self._thread.join()
+
+    def _write(self, raw: bytes, arrays: list[np.ndarray]) -> None:
+        about = json.loads(raw)
+        if "rest" in about:
+            self._replica.load_rest(State(dict(zip(about["rest"], arrays)), about["extra"]))
+        remaining = iter(arrays)
+        for names, start, _ in about.get("slices", ()):
+            for name in names:
+                self._replica.write_slice(name, start, next(remaining))
+        self._count += 1
+        self.is_complete = about["last"]
+
+    def _run(self) -> None:
+        try:
+            last = False
+            while not last:
+                about, arrays = self._stream.hand_over(None, b"", self._receivers)
+                last = json.loads(about)["last"]
+                self._messages.put((about, arrays))
+        except Exception as error:  # noqa: BLE001 - raised by `take`, on the thread that trains
+            self._error = error
+            self._messages.put(None)
