@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
 from statistics import median
-from time import perf_counter, process_time
+from time import perf_counter, process_time, thread_time
 from typing import Any
 
 import edl
 import numpy as np
+from edl.data.batches import describe
 from edl.local import master, ports
 from edl.local.processes import Event, Process
+from edl.master.protocol import Lease
+from edl.sources.leased_records import LeasedRecords
 
 from bench.benchmark import Result, Setting
 from e2e.measure.criteria import Criterion
@@ -29,6 +32,9 @@ BATCHES_A_ROUND = 50
 _WIDTH = 256
 """A step multiplies matrices of this size: it takes some milliseconds without the GIL."""
 _STARTED_S = 60.0
+ORDER_PERCENT = 5.0
+"""The required limit: what the order of records costs a batch, of the SDK's overhead."""
+_ORDER_TURNS = 9
 
 
 def run(setting: Setting) -> Result:
@@ -46,14 +52,44 @@ def run(setting: Setting) -> Result:
     figures = {"elastic_batch_us": elastic.median_us, "plain_batch_us": plain.median_us}
     overhead_us = elastic.median_us - plain.median_us
     cpu_us = elastic.cpu_us - plain.cpu_us
+    setting.report_progress(f"sdk: {batches} batches in order and permuted")
+    costs = _order_costs(images)
+    order_us = costs["permuted_us"] - costs["in_order_us"]
     return Result(
         (
             Criterion("sdk_overhead_per_batch_us", overhead_us, "us", OVERHEAD_US),
             Criterion("sdk_cpu_per_batch_us", cpu_us, "us", None),
+            Criterion("record_order_per_batch_us", order_us, "us", None),
+            Criterion("record_order_percent", 100 * order_us / overhead_us, "%", ORDER_PERCENT),
         ),
         {name: [value] * len(setting.sizes) for name, value in figures.items()},
-        {"elastic": elastic.figures(), "plain": plain.figures()},
+        {"elastic": elastic.figures(), "plain": plain.figures(), "order": costs},
     )
+
+
+def _order_costs(images: Any) -> dict[str, float]:
+    """Measures how long the reader's thread takes for a batch, in order and permuted.
+
+    Tasks are taken in a random order, as the master leases them; both ways in alternating turns.
+
+    Returns:
+        Medians over the turns, in microseconds of CPU a batch.
+    """
+    data, task = edl.from_arrays("digits", images), 8 * BATCH
+    starts = np.random.default_rng(1).permutation(len(images) // task) * task
+    times: dict[str, list[float]] = {"in_order_us": [], "permuted_us": []}
+    for turn in range(_ORDER_TURNS):
+        for name, seed in (("in_order_us", None), ("permuted_us", turn)):
+            shape = describe(data, BATCH, epochs=1, shuffle_seed=seed, task_records=task)
+            records = LeasedRecords(data.source, shape)
+            begun_s = thread_time()
+            for start in starts.tolist():
+                lease = Lease("digits", 1, "training", "digits", 0, start, start + task, None, 9.0)
+                for first in range(start, start + task, BATCH):
+                    records.batch([records.read(lease, first, first + BATCH)])
+            seconds = thread_time() - begun_s
+            times[name].append(seconds * 1e6 / (len(starts) * task // BATCH))
+    return {name: median(values) for name, values in times.items()}
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Each epoch permutes the records, alike for all trainers, and differently from other epochs."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,11 @@ from edl.model.data import data as open_data
 from edl.sources import Dataset, from_arrays, from_csv, from_files, from_function, from_records
 from edl.sources.leased_records import LeasedRecords
 from edl.sources.record_order import RecordOrder
+
+from master.commands import Describe
+from master.fence import MOST_BYTES, pack
+from master.ledger import Ledger
+from master.protocol import DatasetDescription
 
 COUNT, TASK = 30, 4
 
@@ -93,7 +99,9 @@ def test_an_order_is_a_permutation(count: int, monkeypatch: pytest.MonkeyPatch) 
     fast = [int(number) for number in order.numbers(0, count)]
     assert sorted(fast) == list(range(count))
     monkeypatch.setitem(sys.modules, "numpy", None)
-    assert order.numbers(0, count) == fast
+    plain = RecordOrder(count, 7, 3)
+    assert plain.numbers(0, count) == fast
+    assert [plain.number_at(place) for place in range(count)] == fast
 
 
 def test_orders_are_uniform() -> None:
@@ -159,3 +167,56 @@ def test_a_bad_record_is_named_by_file_and_by_its_number_of_all(tmp_path: Path) 
     with pytest.raises(RecordError, match=r"record 3: record 1 of b.csv: 2 cells") as caught:
         source.pick([0, 3])
     assert caught.value.record == 3
+
+
+class Many:
+    """Ten records in each of very many files, which it reads at random."""
+
+    files = 100_000
+
+    def shape(self) -> dict[str, Any]:
+        """As in `Source`."""
+        return {"files": [{"name": f"part-{i:06}", "records": 10_000} for i in range(self.files)]}
+
+    def read(self, file: str | None, start: int, end: int) -> list[int]:
+        """As in `Source`; never used."""
+        raise AssertionError(file, start, end)
+
+    def pick(self, numbers: Any) -> list[int]:
+        """As in `RandomAccess`."""
+        return list(numbers)
+
+    def batch(self, blocks: Any) -> list[int]:
+        """As in `Source`."""
+        return [number for block in blocks for number in block]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"shuffle_seed": 1},
+        {"shuffle_seed": None},
+        {"shuffle_seed": 1, "shuffle": "tasks"},
+        {"shuffle_seed": None, "kind": "evaluation"},
+    ],
+    ids=["records", "kept", "tasks", "evaluation"],
+)
+def test_a_hundred_thousand_files_fit_a_snapshot_of_the_master(options: dict[str, Any]) -> None:
+    """With 10^9 records: their names are a digest, whether they are permuted or not."""
+    shape = describe(Dataset("train", Many()), 32, epochs=1, task_records=None, **options)
+
+    ledger = Ledger("digits")
+    ledger.execute(Describe("train", DatasetDescription(**shape).shape()))
+
+    assert shape["records"] == 10**9
+    assert len(json.dumps(shape)) < 300
+    assert len(pack(ledger.dump())) < MOST_BYTES / 100
+
+
+def test_records_of_many_files_are_read_in_order_where_no_seed_is_given() -> None:
+    """Place p is record p; predictions go on by file, as their outputs do."""
+    shape = describe(Dataset("train", Many()), 32, epochs=1, shuffle_seed=None, task_records=64)
+    reader = LeasedRecords(Many(), shape)
+    assert reader.read(_lease(128, 192), 150, 160) == list(range(150, 160))
+    options: Any = {"epochs": 1, "shuffle_seed": None, "task_records": 64}
+    assert "files" in describe(Dataset("train", Many()), 32, kind="prediction", **options)

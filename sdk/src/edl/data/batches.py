@@ -109,8 +109,9 @@ def describe(
     _at_least(0 if kind == "evaluation" else 1, epochs=epochs)
     if task_records is not None:
         _at_least(1, task_records=task_records)
+    seed = shuffle_seed if kind == "training" else None
     return {
-        **shuffled_shape(dataset.source, shuffle_seed if kind == "training" else None, shuffle),
+        **shuffled_shape(dataset.source, seed, shuffle, names_files=kind == "prediction"),
         "task_records": task_records or _task_records(dataset, batch_size),
         "epochs": epochs,
         "shuffle_seed": shuffle_seed,

@@ -39,6 +39,7 @@ class NpzSource:
                 _check_same(paths[0], next(iter(self._files.values())), path, arrays)
             if self._files.setdefault(path.name, arrays) is not arrays:
                 raise DataError(f"two files have the name {path.name!r}: records could be mixed up")
+        self._by_place = list(self._files.values())
         self._ends = np.cumsum([record_count(arrays) for arrays in self._files.values()])
 
     def shape(self) -> protocol.Json:
@@ -67,10 +68,10 @@ class NpzSource:
         first = next(iter(self._files.values()))
         shape = {name: (len(chosen), *array.shape[1:]) for name, array in first.items()}
         picked = {name: np.empty(shape[name], array.dtype) for name, array in first.items()}
-        for place, arrays in enumerate(self._files.values()):
+        for place in np.unique(places).tolist():
             mine = np.flatnonzero(places == place)
             within = chosen[mine] - (self._ends[place - 1] if place else 0)
-            for name, array in arrays.items():
+            for name, array in self._by_place[place].items():
                 picked[name][mine] = array[within]
         return picked
 

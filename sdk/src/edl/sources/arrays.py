@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from edl.errors import DataError
@@ -34,6 +35,7 @@ class ArraySource:
 
     def __init__(self, arrays: Sequence[Any]) -> None:
         self._arrays = tuple(arrays)
+        self._picks = [_picks(array) for array in arrays]
 
     def shape(self) -> protocol.Json:
         """As in `Source`."""
@@ -45,18 +47,31 @@ class ArraySource:
 
     def pick(self, numbers: Sequence[int]) -> tuple[Any, ...]:
         """As in `RandomAccess`; a copy."""
-        return tuple(_picked(array, numbers) for array in self._arrays)
+        return _Copied([picks(numbers) for picks in self._picks])
 
     def batch(self, blocks: Sequence[tuple[Any, ...]]) -> Any:
         """A copy, so that a program may change its batch and not the data."""
-        columns = tuple(_joined(column) for column in zip(*blocks))
+        first = blocks[0]
+        if len(blocks) == 1 and isinstance(first, _Copied):
+            columns: tuple[Any, ...] = first
+        else:
+            columns = tuple(_joined(column) for column in zip(*blocks))
         return columns if len(columns) > 1 else columns[0]
 
 
-def _picked(array: Any, numbers: Sequence[int]) -> Any:
+class _Copied(tuple[Any, ...]):
+    """A block that is a copy of records already: a batch of it alone needs no other."""
+
+    __slots__ = ()
+
+
+def _picks(array: Any) -> Callable[[Sequence[int]], Any]:
+    """Returns a function that returns a copy of the records of these numbers."""
     if _is_numpy(array):
-        return array.take(numbers, axis=0)  # twice as fast as an index
-    return _joined(tuple(array[int(number) : int(number) + 1] for number in numbers))
+        return partial(array.take, axis=0)  # twice as fast as an index
+    return lambda numbers: _joined(
+        tuple(array[int(number) : int(number) + 1] for number in numbers)
+    )
 
 
 def _is_numpy(array: Any) -> bool:

@@ -1,0 +1,123 @@
+"""A trainer of `bench.growth`: a model of a gigabyte that costs little to compute.
+
+Arguments: the file for its lines, as those of `tests.sdk.sync.program`, and options as JSON:
+`megabytes` of its state, `in_parts`, and how many `steps` it trains at most.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import edl
+import numpy as np
+from edl import clock
+from edl.sync import Micro, State, SyncStep
+from edl.sync.parts import ArrayGroup
+
+_BLOCK = 1 << 18
+_NAMES = ("parameters", "mean", "squares")
+
+
+class Large:
+    """A model with two accumulators for each parameter, as Adam has."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._arrays = {name: np.zeros(size, np.float32) for name in _NAMES}
+        self._gradient = np.zeros(size, np.float32)
+
+    def backward(self, records: Any, weight: float, micro: Micro) -> Mapping[str, float]:
+        """As in `Replica`."""
+        del micro
+        self._gradient += np.float32(weight * float(records.mean()))
+        return {"loss": 1.0}
+
+    def read_gradient(self, out: Any) -> None:
+        """As in `Replica`."""
+        out[:] = self._gradient
+
+    def write_gradient(self, flat: Any) -> None:
+        """As in `Replica`."""
+        self._gradient[:] = flat
+
+    def step(self, scale: float) -> None:
+        """As in `Replica`; in blocks, so that it needs no memory of its own."""
+        for start in range(0, self.size, _BLOCK):
+            block = slice(start, start + _BLOCK)
+            slope = self._gradient[block]
+            parameters, mean, squares = (self._arrays[name][block] for name in _NAMES)
+            mean += np.float32(0.1) * (slope - mean)
+            squares += np.float32(0.01) * (slope * slope - squares)
+            parameters -= np.float32(0.001 * scale) * mean / (np.sqrt(squares) + np.float32(1e-8))
+        self.clear()
+
+    def clear(self) -> None:
+        """As in `Replica`."""
+        self._gradient.fill(0)
+
+    def state(self) -> State:
+        """As in `Replica`."""
+        return State(dict(self._arrays), {})
+
+    def load(self, state: State) -> None:
+        """As in `Replica`."""
+        for name, array in self._arrays.items():
+            array[:] = state.arrays[name]
+
+
+class LargeInParts(Large):
+    """The same, which newcomers get while the others train; see `PartedReplica`."""
+
+    def groups(self) -> list[ArrayGroup]:
+        """As in `PartedReplica`."""
+        return [ArrayGroup(_NAMES, self.size, 4 * len(_NAMES))]
+
+    def read_slice(self, name: str, start: int, stop: int) -> Any:
+        """As in `PartedReplica`."""
+        return self._arrays[name][start:stop].copy()
+
+    def write_slice(self, name: str, start: int, elements: Any) -> None:
+        """As in `PartedReplica`."""
+        self._arrays[name][start : start + len(elements)] = elements
+
+    def rest(self) -> State:
+        """As in `PartedReplica`."""
+        return State({}, {})
+
+    def load_rest(self, rest: State) -> None:
+        """As in `PartedReplica`."""
+
+
+def main(path: str, text: str) -> None:
+    """Trains until it is killed, or to the end."""
+    options = json.loads(text)
+    size = options["megabytes"] * 1_000_000 // (4 * len(_NAMES))
+    replica = (LargeInParts if options["in_parts"] else Large)(size)
+    data = edl.from_arrays("numbers", np.ones(options["steps"] * 8, np.float32))
+    with Path(path).open("a", encoding="utf-8") as out:
+
+        def tell(line: Mapping[str, Any]) -> None:
+            out.write(json.dumps(line) + "\n")
+            out.flush()
+
+        def note(step: SyncStep) -> None:
+            place = {"step": step.step, "round": step.round, "rank": step.rank}
+            sums = float(replica.state().arrays["parameters"][::1009].sum())
+            times = {"world": step.world_size, "at_s": clock.monotonic_s(), "peak_mb": _peak_mb()}
+            tell({**place, **times, "sum": sums})
+
+        tell({"ready": True})
+        tell({"arrived_s": clock.monotonic_s()})
+        edl.sync.train(replica, data, 8, micro_batches=8, on_step=note)
+
+
+def _peak_mb() -> float:
+    """The peak of this program's memory since `bench.growth` has reset it."""
+    lines = Path("/proc/self/status").read_text("utf-8").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])
