@@ -24,7 +24,7 @@ _STEPS = 100_000
 _STEPS_MORE = 3
 _MEMORY_SHARE = 0.25
 _PAUSE_STEPS = 1.0
-_LIMIT_S = 240.0
+_LIMIT_S = 900.0
 
 
 def run(setting: Setting) -> Result:

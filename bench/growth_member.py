@@ -48,9 +48,9 @@ class Large:
             block = slice(start, start + _BLOCK)
             slope = self._gradient[block]
             parameters, mean, squares = (self._arrays[name][block] for name in _NAMES)
-            mean += np.float32(0.1) * (slope - mean)
-            squares += np.float32(0.01) * (slope * slope - squares)
-            parameters -= np.float32(0.001 * scale) * mean / (np.sqrt(squares) + np.float32(1e-8))
+            mean += slope
+            squares += mean
+            parameters -= np.float32(1e-6 * scale) * squares
         self.clear()
 
     def clear(self) -> None:

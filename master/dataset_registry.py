@@ -47,6 +47,15 @@ class DatasetRegistry:
         dataset = self.by_name.get(name)
         if dataset is None:
             dataset = self.by_name[name] = Dataset(name, shape)
+        order = dataset.shape.get("record_order")
+        if shape.get("record_order") != order:  # first: other fields differ because of it
+            raise RefusedError(
+                409,
+                f"the order of records of {name} cannot change within a job: it was described with "
+                f"record_order {order!r:.60}, this trainer has {shape.get('record_order')!r:.60}: use the "
+                "files and the release of EDL's SDK with which it began, or start another job",
+                "record_order",
+            )
         for key, value in dataset.shape.items():
             if shape.get(key) != value:
                 raise RefusedError(

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from master.dataset import Dataset
+from master.dataset_registry import DatasetRegistry
 from master.partitioning import MOST_RECORDS, Partitioning, Span
+from runtime.call_checks import RefusedError
 
 
 @pytest.mark.parametrize(
@@ -79,3 +81,20 @@ def test_a_stream_ends_where_numbers_do() -> None:
 
     assert [lease["end"] for lease in stream.lease("a", 0, 9)] == [MOST_RECORDS // 2, MOST_RECORDS]
     assert not stream.is_free("a")
+
+
+@pytest.mark.parametrize("first", [{"record_order": None}, {}], ids=["none", "of an older release"])
+def test_a_job_that_began_with_the_order_of_tasks_keeps_it(first: dict[str, Any]) -> None:
+    """A trainer whose SDK permutes records would train other records at the same places."""
+    shape = {"files": [{"name": "a", "records": 40}], "task_records": 10, "epochs": 1}
+    rest = {"kind": "training", "shuffle_seed": 1, "overlap": False}
+    registry = DatasetRegistry()
+    registry.describe("train", {**shape, **rest, **first})
+
+    newer = {"records": 40, "task_records": 10, "epochs": 1, "record_order": "feistel-2 f00d"}
+    with pytest.raises(RefusedError, match="the order of records of train cannot change") as caught:
+        registry.describe("train", {**newer, **rest})
+
+    assert caught.value.field == "record_order"
+    assert "\n" not in str(caught.value)
+    registry.describe("train", {**shape, **rest, "record_order": None})
