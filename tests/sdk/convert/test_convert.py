@@ -152,6 +152,23 @@ def test_a_command_of_paddlecloud_is_read() -> None:
     assert _about(losses) == ["-pservers"]
 
 
+@pytest.mark.parametrize(
+    ("flag", "most"),
+    [("-faulttolerant", 4), ("-faulttolerant=T", 4), ("-faulttolerant=false", 2), ("", 2)],
+)
+def test_a_boolean_flag_of_paddlecloud_takes_no_word(flag: str, most: int) -> None:
+    """As Go's flags: its value is behind a =, and the next word is the package."""
+    text = (
+        f"paddlecloud submit -jobname a -parallelism 2 -max_instance 4 {flag} -min_instance 1 ./job"
+    )
+
+    training_job, _ = convert(text, "submit.sh")
+    trainer = training_job["spec"]["trainer"]
+
+    assert trainer["max"] == most
+    assert "./job" in json.dumps(trainer["template"])
+
+
 @pytest.mark.parametrize("name", sorted(path.name for path in FILES.iterdir()))
 def test_what_comes_out_is_a_training_job(name: str) -> None:
     """Its fields are those of the CRD, and the YAML that is printed reads back as the same."""

@@ -83,6 +83,7 @@ def test_bad_fields_are_refused_by_name(
         ("apiVersion: v1\nkind: Pod\n", "is 'v1 Pod'"),
         ("paddlecloud submit -jobname a -cpuu 2", "did you mean cpu?"),
         ("paddlecloud submit -jobname a -cpu", "-cpu is ''"),
+        ("paddlecloud submit -jobname a -faulttolerant=yes", "-faulttolerant is 'yes'"),
         ("paddlecloud submit -jobname a -passes 0", "-passes is '0'"),
         ("paddlecloud submit -jobname 'a", "cannot be read"),
         ("paddlecloud submit -cpu 1", "-jobname is ''"),

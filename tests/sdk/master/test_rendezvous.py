@@ -4,6 +4,7 @@ import threading
 
 import pytest
 from edl import clock
+from edl.master.break_calls import BreakCalls
 from edl.master.protocol import Round
 
 from tests.sdk.conftest import Start
@@ -104,6 +105,46 @@ def test_callbacks_run_when_a_round_is_void_though_no_member_is_lost(
     peer.next(number, broken=True)
 
     assert news.wait(LIMIT_S)
+
+
+def test_a_program_that_breaks_its_collective_slowly_is_heard_meanwhile(
+    server: Server, start: Start
+) -> None:
+    """Its callback runs beside the calls to the master, once at a time."""
+    member, peer = start("a"), start("b")
+    began, goes_on, calls = threading.Event(), threading.Event(), []
+
+    def on_broken() -> None:
+        calls.append(threading.current_thread())
+        began.set()
+        goes_on.wait(LIMIT_S)
+
+    break_calls = BreakCalls(on_broken)
+    member.on_void(break_calls.start)
+    number = together(server, member, peer)
+    peer.next(number, broken=True)
+
+    assert began.wait(LIMIT_S)
+    probe(server)  # answered while the callback runs
+    break_calls.start()
+    assert len(calls) == 1
+    assert member.next(number).number > number
+    goes_on.set()
+    break_calls.wait()
+    assert not calls[0].is_alive()
+
+
+def test_a_callback_that_fails_ends_no_thread_of_edl(caplog: pytest.LogCaptureFixture) -> None:
+    """Its error is one line of the log; without a call there is nothing to wait for."""
+
+    def fail() -> None:
+        raise KeyError("group")
+
+    break_calls = BreakCalls(fail)
+    break_calls.wait()
+    break_calls.start()
+    break_calls.wait()
+    assert [record.message for record in caplog.records] == ["on_broken failed: KeyError: 'group'"]
 
 
 def test_growth_does_not_void_the_round(server: Server, start: Start) -> None:

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +13,6 @@ from edl.errors import CheckpointError
 from edl.model.protocols import ReplicaAdapter
 from edl.model.seeding import seed_everything
 from edl.model.user_code import UserCode
-from edl.sync.parts import PartedReplica, cut
 from edl.sync.replica import Micro, State
 
 from tests.sdk.conftest import Join
@@ -124,50 +123,6 @@ def test_newcomers_go_on_like_the_others(make: Make, settings: dict[str, Any]) -
 
     assert _far(old.state().arrays, new.state().arrays) == 0.0
     assert old.state().extra == new.state().extra == {"steps": 3}
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        *KINDS,
-        {"kind": "adam", "learning_rate": 0.01, "weight_decay": 0.01, "clip_norm": 0.5},
-        {"kind": "adam", "learning_rate": 0.01, "schedule": {"kind": "cosine", "versions": 9}},
-    ],
-    ids=[*NAMES, "clipped", "scheduled"],
-)
-def test_parts_of_different_steps_make_one_state(make: Make, settings: dict[str, Any]) -> None:
-    """A newcomer applies each step to what it has, so that each part stays the newest."""
-    pair = [models.replica(make(optimizer=_optimizer(settings)), seed=seed) for seed in (0, 9)]
-    old, new = (cast("PartedReplica", replica) for replica in pair)
-    gradient = np.empty(pair[0].size, np.float32)
-    _step(pair[0], 0)
-    new.load_rest(old.rest())
-
-    for number, part in enumerate(cut(old.groups(), 4_000), 1):
-        for piece in part:
-            for name in piece.names:
-                new.write_slice(name, piece.start, old.read_slice(name, piece.start, piece.stop))
-        pair[0].backward(_batch(seed=number), 1.0, Micro(number, 0, number))
-        pair[0].read_gradient(gradient)
-        pair[1].write_gradient(gradient)
-        for replica in pair:
-            replica.step(1.0)
-
-    assert number > 3
-    assert _far(pair[0].state().arrays, pair[1].state().arrays) == 0.0
-    assert pair[0].state().extra == pair[1].state().extra
-
-
-def test_arrays_that_are_not_in_one_piece_are_handed_over_at_once(make: Make) -> None:
-    """A flat view of such an array would be a copy, and what is written to it would be lost."""
-    turned = """def model():
-    network = Network()
-    network.parameters["w1"] = network.parameters["w1"].T
-    return network"""
-    replicas = models.replica(make(), seed=0), models.replica(make(model=turned), seed=0)
-    whole, parted = (cast("PartedReplica", replica).groups() for replica in replicas)
-    assert len(whole) == 4
-    assert parted == []
 
 
 def test_states_of_other_models_are_refused(make: Make) -> None:

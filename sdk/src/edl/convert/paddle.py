@@ -43,6 +43,9 @@ _FROM_COMMAND = {
     "faulttolerant": "false",
 }
 """Flags of `paddlecloud submit`, with their defaults."""
+_TRUE, _FALSE = ("1", "t", "T", "true", "TRUE", "True"), ("0", "f", "F", "false", "FALSE", "False")
+_BOOLEANS = {"faulttolerant": dict.fromkeys(_TRUE, True) | dict.fromkeys(_FALSE, False)}
+"""What the values of a boolean flag mean, as Go's `strconv.ParseBool` reads them."""
 
 
 def convert(fields: Fields, notes: Notes) -> Draft:
@@ -120,7 +123,9 @@ def from_command(text: str, notes: Notes) -> Draft:
         if name not in values:
             advice = nearest.advice(name, values)
             raise SettingError(f"-{name[:40]} is no flag of paddlecloud submit{advice}")
-        if not equals:
+        if not equals and name in _BOOLEANS:
+            value = "true"  # as Go's flags: a value is written with =, the next word is another one
+        elif not equals:
             index += 1
             value = words[index] if index < len(words) else ""
         values[name] = value
@@ -136,11 +141,11 @@ def _of_flags(values: Mapping[str, str], package: str, notes: Notes) -> Draft:
             *(("min_instance", 1), ("max_instance", 1)),
         )
     }
-    if values["faulttolerant"] not in ("true", "false"):
+    fault_tolerant = _BOOLEANS["faulttolerant"].get(values["faulttolerant"])
+    if fault_tolerant is None:
         raise SettingError(
-            f"-faulttolerant is {values['faulttolerant']!r:.40}: write true or false"
+            f"-faulttolerant is {values['faulttolerant']!r:.40}: write -faulttolerant, or =false"
         )
-    fault_tolerant = values["faulttolerant"] == "true"
     least, most = numbers["min_instance"], numbers["max_instance"]
     if not fault_tolerant or most == 1:
         least = most = numbers["parallelism"]

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 
 from edl.errors import EdlError, RoundOver, Unavailable
+from edl.master.break_calls import BreakCalls
 from edl.master.protocol import Round
 from edl.master.rendezvous import Rendezvous
 from edl.master.round_store import RoundStore
@@ -55,8 +56,10 @@ class Rounds(Loop):
             code: Values that must be equal in all members, by name, such as a version.
             extra: What all members of the next round receive with it, as `extra` of this one's
                 entry in `round.members`: at most 1 024 printable ASCII characters. `tell` changes it.
-            on_broken: Called on another thread when the current round cannot continue: it must end
-                a blocked collective, for example by closing its connections.
+            on_broken: Called when the current round cannot continue: it must end a blocked
+                collective, for example by closing its connections. It runs on a thread of its own,
+                may take its time, and is called again while the program stays in the round. The
+                next round is yielded once it has returned.
             member: This trainer's session; the process's by default.
         """
         self._member = session() if member is None else member
@@ -66,8 +69,9 @@ class Rounds(Loop):
         )
         self._client = self._member.client()
         self._store: RoundStore | None = None
-        if on_broken is not None:
-            self._rendezvous.on_void(on_broken)
+        self._break_calls = None if on_broken is None else BreakCalls(on_broken)
+        if self._break_calls is not None:
+            self._rendezvous.on_void(self._break_calls.start)
         self._leaving = threading.Event()
         self._finished = self._is_broken = False
         self._current_number = 0
@@ -99,6 +103,8 @@ class Rounds(Loop):
                 if self._leaving.is_set():
                     break
                 raise
+            if self._break_calls is not None:
+                self._break_calls.wait()
             self._current_number, self._is_broken = round_.number, False
             self._store = RoundStore(self._client, round_.number)
             yield round_
