@@ -6,7 +6,7 @@ Malformed quantities are read as 0; nothing here raises for them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from math import isfinite
@@ -15,17 +15,14 @@ from typing import Any
 
 import orjson
 
-from kube import pod_failure, podspec
+from kube import elastic_spec, pod_failure, podspec
 from policy import (
     failure_policy,
     job_spec,
     membership,
-    servers,
     sidecar,
-    template_limits,
     trainer_accounting,
 )
-from policy.errors import JobError
 from policy.membership import NO_CONTROLLER, Controller, Membership
 from policy.names import (
     ANNOTATION_BOOKS,
@@ -48,7 +45,6 @@ from policy.snapshot import (
     Node,
     Phase,
     Pod,
-    ServerSpec,
     Taint,
 )
 
@@ -168,23 +164,28 @@ def job(obj: Object) -> Job | None:
     spec = obj["spec"]
     template = spec.get("template") or {}
     requests = podspec.requests(template.get("spec") or {})
-    elastic_spec = _elastic_spec(annotations, spec, template)
+    elastic = elastic_spec.read(annotations, spec, template)
     books_text = annotations.get(ANNOTATION_BOOKS) or ""
     return Job(
         namespace=intern(meta["namespace"]),
         name=meta["name"],
         uid=meta["uid"],
-        min_trainers=elastic_spec.low,
-        max_trainers=elastic_spec.high,
+        min_trainers=elastic.low,
+        max_trainers=elastic.high,
         requests=requests,
         constraints=podspec.constraints(template.get("spec") or {}),
         limits=podspec.limits(template.get("spec") or {}),
-        weight=elastic_spec.weight,
-        queue=elastic_spec.queue,
-        master=elastic_spec.master,
-        master_settings=elastic_spec.master_settings,
-        token_generation=elastic_spec.token_generation,
-        servers=elastic_spec.servers,
+        weight=elastic.weight,
+        queue=elastic.queue,
+        master=elastic.master,
+        master_settings=elastic.master_settings,
+        master_requests=elastic.master_requests,
+        master_template_json=elastic.master_template_json,
+        token_generation=elastic.token_generation,
+        servers=elastic.servers,
+        sizes=elastic.sizes,
+        processes=elastic.processes,
+        environment=elastic.environment,
         account=(template.get("spec") or {}).get("serviceAccountName") or "default",
         scheduler=intern((template.get("spec") or {}).get("schedulerName") or DEFAULT_SCHEDULER),
         created_s=seconds(meta.get("creationTimestamp")),
@@ -200,8 +201,8 @@ def job(obj: Object) -> Job | None:
         accounting=trainer_accounting.parse(books_text),
         accounting_text=books_text,
         resource_version=meta.get("resourceVersion") or "",
-        template_json=b"{}" if elastic_spec.error else orjson.dumps(template),
-        error=elastic_spec.error or trainer_accounting.version_error(books_text),
+        template_json=b"{}" if elastic.error else orjson.dumps(template),
+        error=elastic.error or trainer_accounting.version_error(books_text),
     )
 
 
@@ -237,39 +238,6 @@ def seconds(text: str | None) -> float:
     except ValueError:
         return 0.0
     return time.timestamp() if time.tzinfo is not None else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class _ElasticSpec:
-    low: int = 0
-    high: int = 0
-    weight: int = 1
-    queue: str = ""
-    master: bool = False
-    master_settings: Mapping[str, str] = field(default_factory=dict)
-    token_generation: int = 1
-    servers: ServerSpec | None = None
-    error: str = ""
-
-
-def _elastic_spec(annotations: Mapping[str, str], spec: Object, template: Object) -> _ElasticSpec:
-    try:
-        template_limits.check(template)
-        job_spec.check_spec(spec)
-        job_spec.check_stored(spec)
-        low, high = job_spec.bounds(annotations)
-        return _ElasticSpec(
-            low,
-            high,
-            job_spec.weight(annotations),
-            job_spec.queue(annotations),
-            job_spec.master(annotations),
-            job_spec.master_settings(annotations),
-            job_spec.token_generation(annotations),
-            servers.requested(annotations),
-        )
-    except JobError as error:
-        return _ElasticSpec(error=str(error))
 
 
 def _or_default(number: int | None, default: int) -> int:

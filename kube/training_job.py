@@ -6,6 +6,15 @@ from typing import Any
 
 import orjson
 
+from kube.decode import seconds
+
+MAX_BYTES = 256 * 1024
+"""Of a record's text: the pod template of a Job may have half of it, those of other roles 64 KiB."""
+ENDED = ("Succeeded", "Failed")
+"""Phases that never change again."""
+_UNREAD = "kubectl.kubernetes.io/last-applied-configuration"
+"""An annotation that has the whole object once more."""
+
 
 @dataclass(frozen=True, slots=True)
 class TrainingJob:
@@ -16,6 +25,11 @@ class TrainingJob:
     uid: str
     text: bytes
     """The object as JSON, without managed fields: parsed, a thousand of them take ten times as much."""
+    generation: int = 0  # grows with each change of the spec
+    expires_s: float | None = None
+    """When it may be deleted; None while it has not ended, or where it may stay."""
+    size_bytes: int = 0
+    """Size of an object larger than `MAX_BYTES`, whose text has no spec; 0 for others."""
 
     @property
     def key(self) -> str:
@@ -32,5 +46,28 @@ class TrainingJob:
 def decode(obj: Mapping[str, Any]) -> TrainingJob:
     """Decodes a TrainingJob, or the Job of one."""
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
-    text = orjson.dumps({**obj, "metadata": metadata})
-    return TrainingJob(metadata["namespace"], metadata["name"], metadata["uid"], text)
+    if _UNREAD in (metadata.get("annotations") or {}):
+        annotations = metadata["annotations"].items()
+        metadata["annotations"] = {name: text for name, text in annotations if name != _UNREAD}
+    text, size_bytes = orjson.dumps({**obj, "metadata": metadata}), 0
+    if len(text) > MAX_BYTES:
+        size_bytes = len(text)
+        metadata = {name: metadata.get(name) for name in ("name", "namespace", "uid", "generation")}
+        text = orjson.dumps({"metadata": metadata, "spec": {}, "status": obj.get("status") or {}})
+    return TrainingJob(
+        metadata["namespace"],
+        metadata["name"],
+        metadata["uid"],
+        text,
+        generation=metadata.get("generation") or 0,
+        expires_s=_expires_s(obj),
+        size_bytes=size_bytes,
+    )
+
+
+def _expires_s(obj: Mapping[str, Any]) -> float | None:
+    status = obj.get("status") or {}
+    ttl_s = (obj.get("spec") or {}).get("ttlSecondsAfterFinished")
+    ended_s = seconds(status.get("completionTime"))
+    has_ended = status.get("phase") in ENDED and ended_s > 0
+    return ended_s + ttl_s if has_ended and isinstance(ttl_s, int) else None

@@ -110,8 +110,8 @@ class Quotas:
         """Amounts of `count` trainers and `servers` parameter servers."""
         amounts_needed = {name: amount * count for name, amount in self._per_trainer(job).items()}
         if servers and job.servers is not None:
-            # Parameter servers have their memory request as limit, and no limit of CPU.
-            for name, amount in with_limits(job.servers.requests, NOTHING).items():
+            # EDL's own have their memory request as limit, and no limit of CPU.
+            for name, amount in with_limits(job.servers.requests, job.servers.limits).items():
                 amounts_needed[name] = amounts_needed.get(name, 0) + amount * servers
         return amounts_needed
 
@@ -273,7 +273,20 @@ def floor_size(policy: Policy, job: Job, trainers: int) -> int:
 
 
 def _sizes(policy: Policy, job: Job) -> tuple[int, ...] | None:
-    """The allowed sizes of a job, ascending and with min among them, or None for all."""
+    """The allowed sizes of a job, ascending and with min among them, or None for all.
+
+    Where job and policy restrict them, those that both allow.
+    """
+    allowed = _allowed_by_policy(policy, job)
+    if not job.sizes:
+        return allowed
+    low, upper = job.min_trainers, job.max_trainers
+    own = {low} | {size for size in job.sizes if low < size <= upper}
+    return tuple(sorted(own if allowed is None else own.intersection(allowed)))
+
+
+def _allowed_by_policy(policy: Policy, job: Job) -> tuple[int, ...] | None:
+    """The sizes that the policy allows a job, its minimum among them, or None for all."""
     for rule in policy.sizes:
         if not any(fnmatchcase(job.namespace, pattern) for pattern in rule.namespaces):
             continue

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 
 from policy import unstructured
 from policy.errors import JobError
-from policy.snapshot import FailureAction, FailureRule, Pod
+from policy.failure_rules import FailureAction, FailureRule
+from policy.snapshot import Pod
 
 _ACTIONS = {str(action): action for action in FailureAction}
 _DISRUPTED = "DisruptionTarget"

@@ -138,7 +138,7 @@ class JobDraft:
         if not (first and self.masterless):
             return self.job.requests
         with_master = dict(self.job.requests)
-        amounts.add(with_master, sidecar.REQUESTS)
+        amounts.add(with_master, sidecar.requests_of(self.job))
         return with_master
 
     @property

@@ -14,6 +14,7 @@ from policy.names import (
     ANNOTATION_MASTER_HEARTBEAT,
     ANNOTATION_MASTER_STEPS,
     ANNOTATION_MASTER_STUCK,
+    ANNOTATION_MASTER_TEMPLATE,
     ANNOTATION_MAX,
     ANNOTATION_MIN,
     ANNOTATION_QUEUE,
@@ -40,6 +41,8 @@ _SECONDS_RANGES = {
     ANNOTATION_MASTER_STUCK: (1.0, 86_400.0),
 }
 """Annotations in seconds, with the least and the greatest value that a master accepts."""
+MASTER_SETTINGS = (ANNOTATION_MASTER_STEPS, *_SECONDS_RANGES)
+"""Annotations with settings of EDL's master."""
 _MAX_NAME_CHARS = 63
 _PREFIX = f"{GROUP}/"
 
@@ -222,9 +225,10 @@ def check_template(spec: Mapping[str, object], annotations: Mapping[str, str]) -
             "would create trainers that no node can run; request an extended resource such as "
             "nvidia.com/gpu instead"
         )
-    if pod_spec.get("hostNetwork") is True and master(annotations):
+    has_edl_master = master(annotations) and ANNOTATION_MASTER_TEMPLATE not in annotations
+    if pod_spec.get("hostNetwork") is True and has_edl_master:
         raise JobError(
-            "spec.template.spec.hostNetwork: master and trainers of a job with a master listen on "
+            "spec.template.spec.hostNetwork: EDL's master and the trainers of its job listen on "
             "fixed ports, so two of them on one node would collide: leave it out"
         )
 

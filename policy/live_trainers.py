@@ -107,7 +107,7 @@ def live_trainers(job: Job, pods: Iterable[Pod]) -> LiveTrainers:
         ),
         failed_at_start=tuple(pod for pod in own if job.managed and failed_at_start(pod)),
         succeeded=job.managed
-        and not job.master
+        and not job.edl_master
         and (job.accounting.succeeded > 0 or any(pod.succeeded for pod in own)),
     )
 

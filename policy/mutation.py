@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from policy import (
     environment,
     failure_policy,
+    job_options,
     job_spec,
     servers,
     sidecar,
@@ -169,6 +170,7 @@ def check_job(annotations: Mapping[str, str], spec: Mapping[str, object]) -> tup
     job_spec.master_settings(annotations)
     job_spec.token_generation(annotations)
     servers.requested(annotations)
+    job_options.check(annotations)
     job_spec.check_spec(spec)
     template_limits.check(unstructured.mapping(spec, "template"))
     job_spec.check_template(spec, annotations)
@@ -285,7 +287,8 @@ def _drop_drain_blocks(patch: Patch, pod: Mapping[str, object]) -> None:
 def _put_master(patch: Patch, pod: Mapping[str, object], namespace: str, image: str) -> list[str]:
     """Adds what only admission has: the master's sidecar, the image of parameter servers."""
     labels = unstructured.labels(pod)
-    master, server = sidecar.is_master_host(labels), servers.is_server(labels)
+    master = sidecar.is_master_host(labels) and not sidecar.has_sidecar(pod)
+    server = servers.is_server(labels) and servers.lacks_image(pod)
     if (master or server) and not image:
         return [NO_IMAGE]
     if master:

@@ -43,8 +43,15 @@ a master."""
 ANNOTATION_TOKEN_GENERATION = "edl.training/token-generation"  # noqa: S105 - a name
 """A whole number, 1 by default: another one gives pods that are created from then on another token
 (docs/install.md). Needs a master."""
+ANNOTATION_MASTER_CPU = "edl.training/master-cpu"
+"""CPU that EDL's master requests; 100m by default. Needs a master."""
+ANNOTATION_MASTER_MEMORY = "edl.training/master-memory"
+"""Memory that EDL's master requests; 128Mi by default, 64Mi at least. Needs a master."""
+ANNOTATION_MASTER_TEMPLATE = "edl.training/master-template"
+"""JSON of a pod template with one container and its volumes, at most 32 KiB: a program of yours in place of
+EDL's master (docs/training-job.md). Needs `edl.training/master`."""
 ANNOTATION_SERVERS = "edl.training/parameter-servers"
-"""The number of the job's parameter servers, 1 to 64. Needs a master."""
+"""The number of the job's parameter servers, 1 to 64. EDL's own need a master."""
 ANNOTATION_SERVER_CPU = "edl.training/parameter-server-cpu"
 """CPU that each parameter server requests; 500m by default."""
 ANNOTATION_SERVER_MEMORY = "edl.training/parameter-server-memory"
@@ -52,6 +59,18 @@ ANNOTATION_SERVER_MEMORY = "edl.training/parameter-server-memory"
 ANNOTATION_CLAIM = "edl.training/checkpoint-claim"
 """The PersistentVolumeClaim for the checkpoints of the parameter servers. Without one each server has a
 folder of four times its memory, enough for the three checkpoints that are kept by default."""
+ANNOTATION_SERVER_TEMPLATE = "edl.training/parameter-server-template"
+"""JSON of a pod template, at most 32 KiB: with containers a program of yours in place of EDL's parameter
+servers, without containers where EDL's own run: `nodeSelector`, `tolerations`, `affinity`,
+`imagePullSecrets` (docs/training-job.md)."""
+ANNOTATION_SIZES = "edl.training/sizes"
+"""The allowed numbers of trainers with commas, such as `2,4,8`; the minimum is always allowed. Where the
+policy has `sizes` too, those that both allow."""
+ANNOTATION_PROCESSES = "edl.training/processes"
+"""How many processes a trainer starts, 1 to 128; only variables say so (docs/training-job.md)."""
+ANNOTATION_ENVIRONMENT = "edl.training/environment"
+"""`paddle`, `torch` or both with a comma: frameworks whose variables all pods of the job get
+(docs/training-job.md). `torch` needs a master."""
 ANNOTATION_SERVER_ADDRESSES = "edl.training/parameter-server-addresses"
 """On a trainer: addresses of the job's parameter servers in order of index, separated by commas."""
 ANNOTATION_MASTER_ADDRESS = "edl.training/master-address"
@@ -92,10 +111,17 @@ JOB_ANNOTATIONS = (
     ANNOTATION_MASTER_HEARTBEAT,
     ANNOTATION_MASTER_STUCK,
     ANNOTATION_TOKEN_GENERATION,
+    ANNOTATION_MASTER_CPU,
+    ANNOTATION_MASTER_MEMORY,
+    ANNOTATION_MASTER_TEMPLATE,
     ANNOTATION_SERVERS,
     ANNOTATION_SERVER_CPU,
     ANNOTATION_SERVER_MEMORY,
     ANNOTATION_CLAIM,
+    ANNOTATION_SERVER_TEMPLATE,
+    ANNOTATION_SIZES,
+    ANNOTATION_PROCESSES,
+    ANNOTATION_ENVIRONMENT,
     ANNOTATION_TEMPLATE_HASH,
     ANNOTATION_BOOKS,
 )

@@ -21,7 +21,7 @@ def of_pod(job: Job, pod: Pod) -> Resources:
     if not pod.master:
         return with_limits(pod.requests, pod.limits)
     requests = dict(pod.requests)
-    amounts.subtract(requests, sidecar.REQUESTS)
+    amounts.subtract(requests, sidecar.requests_of(job))
     return with_limits(requests, job.limits)
 
 

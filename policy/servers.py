@@ -8,12 +8,15 @@ pod without one, so none can start in a cluster whose webhook is down. Pure. Cal
 import re
 from collections.abc import Mapping
 
-from policy import job_spec, quantity, unstructured
+import orjson
+
+from policy import job_spec, quantity, role_templates, unstructured
 from policy.errors import JobError, QuantityError
 from policy.names import (
     ANNOTATION_CLAIM,
     ANNOTATION_SERVER_CPU,
     ANNOTATION_SERVER_MEMORY,
+    ANNOTATION_SERVER_TEMPLATE,
     ANNOTATION_SERVERS,
     LABEL_JOB,
     LABEL_SERVER,
@@ -30,7 +33,9 @@ MIN_MEMORY = "128Mi"
 """Memory of an empty server; it also catches "512m", which is half a byte."""
 _DEFAULT_CPU = "500m"
 _DEFAULT_MEMORY = "1Gi"
-_DETAILS = (ANNOTATION_SERVER_CPU, ANNOTATION_SERVER_MEMORY, ANNOTATION_CLAIM)
+_OF_EDL = (ANNOTATION_SERVER_CPU, ANNOTATION_SERVER_MEMORY, ANNOTATION_CLAIM)
+"""Annotations about EDL's own program."""
+_DETAILS = (*_OF_EDL, ANNOTATION_SERVER_TEMPLATE)
 ANNOTATIONS = (ANNOTATION_SERVERS, *_DETAILS)
 """All annotations of a Job about its parameter servers."""
 _MAX_CLAIM_CHARS = 253
@@ -40,6 +45,8 @@ _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 
 def requested(annotations: Mapping[str, str]) -> ServerSpec | None:
     """The parameter servers that a Job requests; None where it requests none.
+
+    Those of a program of the user's have no requests yet: they are those of its template.
 
     Raises:
         JobError: an annotation is invalid; the message names it and what would be valid.
@@ -52,6 +59,17 @@ def requested(annotations: Mapping[str, str]) -> ServerSpec | None:
                     f'write {ANNOTATION_SERVERS}: "2" or the like, or leave it out'
                 )
         return None
+    count = job_spec.number(annotations, ANNOTATION_SERVERS, MAX_SERVERS)
+    template = role_templates.of_servers(annotations)
+    text = b"" if template is None else orjson.dumps(template)
+    if template is not None and (ports := role_templates.ports(template)):
+        for name in _OF_EDL:
+            if name in annotations:
+                raise JobError(
+                    f"{name} applies to EDL's own parameter servers, and "
+                    f"{ANNOTATION_SERVER_TEMPLATE} has a program of yours: write it there"
+                )
+        return ServerSpec(count, {"pods": 1}, template_json=text, ports=ports)
     job_spec.need_master(annotations, ANNOTATION_SERVERS)
     requests = {
         "cpu": _amount(annotations, ANNOTATION_SERVER_CPU, "cpu", _DEFAULT_CPU, "1m"),
@@ -60,8 +78,7 @@ def requested(annotations: Mapping[str, str]) -> ServerSpec | None:
         ),
         "pods": 1,
     }
-    count = job_spec.number(annotations, ANNOTATION_SERVERS, MAX_SERVERS)
-    return ServerSpec(count, requests, _claim(annotations))
+    return ServerSpec(count, requests, _claim(annotations), template_json=text)
 
 
 def _amount(
@@ -97,6 +114,12 @@ def name_of(job: str, number: int) -> str:
 def is_server(labels: Mapping[str, str]) -> bool:
     """Whether a pod is a parameter server that EDL created."""
     return bool(labels.get(LABEL_SERVER)) and bool(labels.get(LABEL_JOB))
+
+
+def lacks_image(pod: Mapping[str, object]) -> bool:
+    """Whether a pod has EDL's server without an image; a program of the user's has its own."""
+    containers = unstructured.objects(unstructured.mapping(pod, "spec"), "containers")
+    return any(c.get("name") == SERVER_CONTAINER and not c.get("image") for c in containers)
 
 
 def add_image(patch: Patch, pod: Mapping[str, object], image: str) -> None:

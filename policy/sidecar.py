@@ -10,7 +10,9 @@ from collections.abc import Mapping
 
 from policy import environment, names, quantity, unstructured
 from policy.names import (
+    ANNOTATION_MASTER_CPU,
     ANNOTATION_MASTER_HEARTBEAT,
+    ANNOTATION_MASTER_MEMORY,
     ANNOTATION_MASTER_STEPS,
     ANNOTATION_MASTER_STUCK,
     ANNOTATION_SNAPSHOT,
@@ -20,7 +22,7 @@ from policy.names import (
     MASTER_PORT,
 )
 from policy.patch import Patch
-from policy.snapshot import Resources
+from policy.snapshot import Job, Resources
 
 CPU_REQUEST = "100m"
 MEMORY_REQUEST = "128Mi"
@@ -56,6 +58,11 @@ _FLAGS = {
     ANNOTATION_MASTER_HEARTBEAT: "--heartbeat-seconds",
     ANNOTATION_MASTER_STUCK: "--stuck-seconds",
 }
+
+
+def requests_of(job: Job) -> Resources:
+    """Requests of the sidecar of a job, EDL's or the user's program."""
+    return job.master_requests or REQUESTS
 
 
 def object_name(job: str) -> str:
@@ -98,7 +105,7 @@ def add_master(patch: Patch, pod: Mapping[str, object], namespace: str, image: s
     snapshot = annotations.get(ANNOTATION_SNAPSHOT) or object_name(job)
     flags = [f"--snapshot-configmap={namespace}/{snapshot}", *_flags(annotations)]
     spec = unstructured.mapping(pod, "spec")
-    container = _container(job, image, flags, cpu_limited=limits_cpu(spec))
+    container = _container(job, image, flags, _resources(annotations, spec))
     patch.push(("spec", "initContainers"), container, first=True)
     volumes = unstructured.objects(unstructured.mapping(pod, "spec"), "volumes")
     token_volume = environment.token_volume(environment.token_secret(job, annotations))
@@ -126,9 +133,24 @@ def limits_cpu(spec: Mapping[str, object]) -> bool:
     )
 
 
-def _container(job: str, image: str, flags: list[str], *, cpu_limited: bool) -> dict[str, object]:
+def _resources(annotations: Mapping[str, str], spec: Mapping[str, object]) -> dict[str, object]:
+    """Requests and limits; `job_options.master_requests` has validated those of the Job."""
+    cpu = annotations.get(ANNOTATION_MASTER_CPU, CPU_REQUEST)
+    memory = annotations.get(ANNOTATION_MASTER_MEMORY, MEMORY_REQUEST)
+    limits = {"memory": _larger("memory", memory, _MEMORY_LIMIT)}
+    if limits_cpu(spec):
+        limits["cpu"] = _larger("cpu", cpu, _CPU_LIMIT)
+    return {"requests": {"cpu": cpu, "memory": memory}, "limits": limits}
+
+
+def _larger(resource: str, *texts: str) -> str:
+    return max(texts, key=lambda text: quantity.parse(resource, text))
+
+
+def _container(
+    job: str, image: str, flags: list[str], resources: dict[str, object]
+) -> dict[str, object]:
     """core/v1 Container of the master, with the same restrictions as EDL's own servers."""
-    limits = {"memory": _MEMORY_LIMIT} | ({"cpu": _CPU_LIMIT} if cpu_limited else {})
     health = {"path": "/healthz", "port": MASTER_PORT}
     return {
         "name": MASTER_CONTAINER,
@@ -142,10 +164,7 @@ def _container(job: str, image: str, flags: list[str], *, cpu_limited: bool) -> 
         ],
         "env": environment.of_server(job),
         "ports": [{"name": "edl-master", "containerPort": MASTER_PORT, "protocol": "TCP"}],
-        "resources": {
-            "requests": {"cpu": CPU_REQUEST, "memory": MEMORY_REQUEST},
-            "limits": limits,
-        },
+        "resources": resources,
         "startupProbe": {"httpGet": health, "periodSeconds": 1, "failureThreshold": 120},
         "livenessProbe": {"httpGet": health, "periodSeconds": 10, "timeoutSeconds": 3},
         "securityContext": dict(STRICT),

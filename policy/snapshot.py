@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from policy.failure_rules import FailureRule
 from policy.horizon import Horizon
 from policy.names import DEFAULT_SCHEDULER, NODE_NAME, NodeRequest, Role, Tier
 
@@ -124,28 +125,6 @@ class Node:
         """
         unready = self.unready_s > 0 and now_s - self.unready_s >= restart_s
         return not self.ready and (self.silent or unready)
-
-
-class FailureAction(StrEnum):
-    """What a rule of `podFailurePolicy` does about a failed trainer."""
-
-    IGNORE = "Ignore"
-    COUNT = "Count"
-    FAIL_JOB = "FailJob"
-
-
-@dataclass(frozen=True, slots=True)
-class FailureRule:
-    """batch/v1 `PodFailurePolicyRule`: it has either exit codes or conditions."""
-
-    action: FailureAction
-    container: str = ""
-    """The container whose exit code counts; "" for any."""
-    codes: frozenset[int] = frozenset()
-    others: bool = False
-    """Whether it matches the exit codes that are not in `codes` (NotIn), but never 0."""
-    conditions: tuple[tuple[str, str], ...] = ()
-    """(type, status) of pod conditions, of which one must hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +280,13 @@ class ServerSpec:
     requests: Resources  # of one server, including "pods"
     claim: str = ""
     """PersistentVolumeClaim for their checkpoints; "" for a local directory of each server."""
+    limits: Resources = field(default_factory=dict)  # of a program of the user's
+    constraints: Constraints | None = None
+    """Where they may run; None for where trainers may."""
+    template_json: bytes = b""
+    """The user's pod template for them, "" for EDL's program (`policy.role_templates`)."""
+    ports: tuple[int, ...] = ()
+    """Those of a program of the user's, the first one is its address; empty for EDL's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,8 +312,14 @@ class Job:
     """Whether it requests a master: annotation `edl.training/master`."""
     master_settings: Mapping[str, str] = field(default_factory=dict)
     """Annotations with settings of its master."""
+    master_requests: Resources = field(default_factory=dict)  # empty for the default
+    master_template_json: bytes = b""
+    """Pod template of a program of the user's in place of EDL's master; "" for EDL's."""
     token_generation: int = 1  # another one gives later pods another token
     servers: ServerSpec | None = None  # the parameter servers that it requests
+    sizes: tuple[int, ...] = ()  # its allowed numbers of trainers, besides its minimum; () for any
+    processes: int = 1  # that each trainer starts
+    environment: tuple[str, ...] = ()  # frameworks whose variables its pods get
     account: str = "default"  # service account of its pods
     scheduler: str = DEFAULT_SCHEDULER
     created_s: float = 0.0
@@ -364,6 +356,17 @@ class Job:
         """The pod template; parsed with each call."""
         template: Mapping[str, object] = json.loads(self.template_json)
         return template
+
+    @property
+    def server_constraints(self) -> Constraints:
+        """Where its parameter servers may run."""
+        own = self.servers.constraints if self.servers is not None else None
+        return self.constraints if own is None else own
+
+    @property
+    def edl_master(self) -> bool:
+        """Whether EDL's own master leases its data, and reports when the work is done."""
+        return self.master and not self.master_template_json
 
     @property
     def over(self) -> bool:

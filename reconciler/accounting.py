@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import Protocol
 
 from policy import failure_policy
+from policy.failure_rules import FailureAction, FailureRule
 from policy.live_trainers import failed_at_start
 from policy.node_failures import Blame
-from policy.snapshot import FailureAction, FailureRule, Pod, TrainerAccounting
+from policy.snapshot import Pod, TrainerAccounting
 
 FORGET_FAILURES_S = 600.0
 """Failures further apart than this are not "in a row"."""

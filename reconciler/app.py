@@ -54,14 +54,6 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
     )
     _add_drop_metrics(metrics, decision_log, recorder)
     _add_record_metrics(metrics, writer)
-    training_jobs = TrainingJobController(
-        LeaderOnlyApi(api, lambda: elector.is_leader),
-        EventRecorder(api, identity),
-        lambda: elector.is_leader,
-        watch_api=api,
-    )
-    add_watch_metrics(metrics, {**cache.reflectors, **training_jobs.reflectors})
-    add_policy_metric(metrics, policy)
     loop = Reconciler(
         api,
         settings,
@@ -73,6 +65,15 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
         metrics=ReconcilerMetrics(metrics, settings.named_jobs),
         inbox=inbox,
     )
+    training_jobs = TrainingJobController(
+        LeaderOnlyApi(api, lambda: elector.is_leader),
+        EventRecorder(api, identity),
+        lambda: elector.is_leader,
+        watch_api=api,
+        role_counts=loop.role_counts,
+    )
+    add_watch_metrics(metrics, {**cache.reflectors, **training_jobs.reflectors})
+    add_policy_metric(metrics, policy)
     _add_watchdog_metrics(metrics, loop.watchdog)
     app = web.application(
         settings.component,

@@ -8,6 +8,7 @@ that find the queue full are dropped and counted. Each job and reason gets at mo
 import logging
 import queue
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -61,8 +62,9 @@ class EventRecorder:
         self._component = component
         self._wall = wall
         self._queue: queue.Queue[Event | None] = queue.Queue(_MAX_WAITING)
-        self._last: dict[tuple[str, str], float] = {}
-        self._repeats: dict[tuple[str, str], int] = {}
+        self._last: dict[str, dict[str, float]] = {}
+        """uid -> reason -> when the last event was."""
+        self._repeats: dict[str, Counter[str]] = {}
         self.dropped = 0
         """Events that found the queue full."""
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
@@ -82,12 +84,13 @@ class EventRecorder:
 
     def record(self, event: Event, now_s: float) -> None:
         """Queues an event; never waits."""
-        key = (event.about.uid, event.reason)
-        if now_s - self._last.get(key, -SPAN_S) < SPAN_S:
-            self._repeats[key] = self._repeats.get(key, 0) + 1
+        last = self._last.setdefault(event.about.uid, {})
+        counts = self._repeats.setdefault(event.about.uid, Counter())
+        if now_s - last.get(event.reason, -SPAN_S) < SPAN_S:
+            counts[event.reason] += 1
             return
-        self._last[key] = now_s
-        repeats = self._repeats.pop(key, 0)
+        last[event.reason] = now_s
+        repeats = counts.pop(event.reason, 0)
         if repeats:
             text = f"{event.message} (and {repeats} more times since the last such event)"
             event = Event(event.about, event.reason, text, event.warning)
@@ -98,9 +101,12 @@ class EventRecorder:
 
     def forget(self, job: Job) -> None:
         """Drops the state of a deleted job."""
-        for memory in (self._last, self._repeats):
-            for key in [key for key in memory if key[0] == job.uid]:
-                del memory[key]
+        self.forget_uid(job.uid)
+
+    def forget_uid(self, uid: str) -> None:
+        """Drops the state of a deleted object."""
+        self._last.pop(uid, None)
+        self._repeats.pop(uid, None)
 
     def _run(self) -> None:
         while (event := self._queue.get()) is not None:

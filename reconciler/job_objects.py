@@ -24,7 +24,8 @@ from kube.request import (
     Resource,
 )
 from policy import sidecar
-from policy.names import MASTER_PORT, SERVER_PORT
+from policy.frameworks import RoleMember
+from policy.names import MASTER_PORT, SERVER_PORT, Role
 from policy.snapshot import Job
 from reconciler.events import Event
 from reconciler.manifests import master as master_manifests
@@ -38,6 +39,7 @@ from runtime.logs import keys
 
 log = logging.getLogger(__name__)
 
+_SCHEME = "http://"
 _CHECK_EVERY_S = 300.0
 """Deleted objects are created again within this time."""
 _FIRST_BACKOFF_S = 1.0
@@ -63,6 +65,13 @@ class JobEndpoints:
     """Name of the Secret with the token."""
     servers: tuple[str, ...] = ()
     """URLs of the parameter servers' Services, in order of index."""
+    master: str = ""
+    """host:port of the master's Service, of EDL's master or the user's."""
+
+    def member(self, role: Role, number: int = 0) -> RoleMember:
+        """What a pod of the job is told: who it is, and whom it reaches."""
+        hosts = tuple(url.removeprefix(_SCHEME) for url in self.servers)
+        return RoleMember(role, number, self.master, hosts)
 
     def __repr__(self) -> str:
         """The text without the token, which must not appear in logs."""
@@ -145,7 +154,7 @@ class JobObjects:
     def _is_renewed(self, job: Job, now_s: float) -> bool:
         """Whether the job asks for another token than the one it has, and may have it now."""
         endpoints = self._endpoints.get(job.uid)
-        if endpoints is None or self._renewals.is_waiting(job.uid, now_s):
+        if endpoints is None or not job.edl_master or self._renewals.is_waiting(job.uid, now_s):
             return False
         return endpoints.secret != master_manifests.secret_name(job, endpoints.name)
 
@@ -156,6 +165,8 @@ class JobObjects:
     def _create_missing(self, job: Job, age_s: float) -> JobEndpoints | str:
         """The endpoints of a job, or one line that says which object is missing. On any thread."""
         try:
+            if not job.edl_master:
+                return self._create_services(job)
             name, is_known = self._find_name(job)
             key = self._key.read()
             secret = master_manifests.secret(job, name, key)
@@ -167,15 +178,35 @@ class JobObjects:
                 network_policy = master_manifests.network_policy(job, name, self._namespace)
                 self._ensure(job, NETWORKPOLICIES, network_policy)
             service = self._ensure(job, SERVICES, master_manifests.service(job, name))
+            address = _url(service, MASTER_PORT)
             return JobEndpoints(
-                _url(service, MASTER_PORT),
+                address,
                 master_manifests.token(job, key),
                 name,
                 secret["metadata"]["name"],
                 self._servers(job),
+                address.removeprefix(_SCHEME),
             )
         except (_ObjectError, TokenKeyError) as error:
             return str(error)
+
+    def _create_services(self, job: Job) -> JobEndpoints:
+        """The endpoints of a job without EDL's master: only programs of the user's know them.
+
+        Raises:
+            KubeError: as `_ensure`.
+            _ObjectError: as `_ensure`.
+        """
+        name = sidecar.object_name(job.name)
+        if self._isolates():
+            network_policy = master_manifests.network_policy(job, name, self._namespace)
+            self._ensure(job, NETWORKPOLICIES, network_policy)
+        if not job.master:
+            return JobEndpoints("", "", name, servers=self._servers(job))
+        service = self._ensure(job, SERVICES, master_manifests.service(job, name))
+        port = service["spec"]["ports"][0]["port"]
+        host = _url(service, port).removeprefix(_SCHEME)
+        return JobEndpoints("", "", name, servers=self._servers(job), master=host)
 
     def _find_name(self, job: Job) -> tuple[str, bool]:
         """The name of a job's objects, and whether its Secret was created: its ConfigMap comes later.
@@ -229,12 +260,14 @@ class JobObjects:
             KubeError: as `_ensure`.
             _ObjectError: as `_ensure`, or a Service without an address.
         """
-        count = job.servers.count if job.servers is not None else 0
+        if job.servers is None:
+            return ()
         services = (
             self._ensure(job, SERVICES, server_manifests.service(job, number))
-            for number in range(count)
+            for number in range(job.servers.count)
         )
-        return tuple(_url(service, SERVER_PORT) for service in services)
+        port = job.servers.ports[0] if job.servers.ports else SERVER_PORT
+        return tuple(_url(service, port) for service in services)
 
     def _ensure(self, job: Job, resource: Resource, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """The object as the API server has it, created if it was missing.

@@ -139,7 +139,7 @@ class JobTracker:
         self, job: Job, now_s: float, planned: JobPlan | None, unused: Collection[int]
     ) -> JobUpdate | None:
         """The update to write to a job; remembers where there is none."""
-        over = job.master and not job.over and self._is_final(job)
+        over = job.edl_master and not job.over and self._is_final(job)
         is_same = self._is_clean(job) and not (over or unused)
         if is_same and status.waiting(job, planned, now_s) is None:
             return None
@@ -232,7 +232,7 @@ class JobTracker:
             deleted_pods=deleted_pods,
             released=self._expectations,
             pending_ids=self._reserved.pending_ids(job),
-            master=job.master,
+            master=job.edl_master,
             rules=job.failure_rules,
             min_trainers=job.min_trainers,
             ended_s=partial(self._cluster.first_seen.ended_s, now_s=now_s),

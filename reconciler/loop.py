@@ -33,6 +33,7 @@ from reconciler.metrics import ReconcilerMetrics
 from reconciler.observer import Observer
 from reconciler.plan_isolation import plan_without_culprits
 from reconciler.record_inbox import RecordInbox
+from reconciler.role_counts import RoleCounts
 from reconciler.settings import ReconcilerSettings
 from reconciler.trainer_controller import CreationResult
 from reconciler.watchdog import Watchdog
@@ -102,6 +103,7 @@ class Reconciler:
             namespace=settings.namespace,
             policy=lambda: policy.current.policy,
         )
+        self.role_counts = RoleCounts()  # what `reconciler.training_jobs` reads of each plan
         self._quarantine = self.components.quarantine
         inbox = inbox or RecordInbox()
         self._decisions = DecisionRecorder(decision_log, self._quarantine, inbox)
@@ -113,8 +115,7 @@ class Reconciler:
         self._planned: frozenset[str] = frozenset()  # uids of the jobs in the plan before
         self._policy_error = ""  # the one that was reported last
         self._avoided: Mapping[str, Mapping[str, float]] = {}  # `Plan.avoided` of the plan before
-        self._idle = True
-        """Whether the last tick left nothing to write or plan: the next waits for a change."""
+        self._idle = True  # whether the last tick left nothing to do: the next waits for a change
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reconcile", daemon=True)
 
@@ -206,6 +207,7 @@ class Reconciler:
         self._idle = written and not (new_plan.deferred or behind)
 
         # 5. Record decisions and events.
+        self.role_counts.update(cluster, done_plan)
         self._decisions.record(done_plan, cluster, policy.node_pools, now_s)
         self._report_plan(done_plan, now_s)
         return new_plan

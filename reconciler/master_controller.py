@@ -95,7 +95,7 @@ class MasterController:
 
     def endpoints(self, job: Job) -> JobEndpoints | None:
         """Addresses of a job's master and servers; None until its objects exist."""
-        return self._job_objects.endpoints(job) if job.master else _NO_MASTER
+        return self._job_objects.endpoints(job) if _has_objects(job) else _NO_MASTER
 
     def report(self, job: Job) -> MasterReport | None:
         """The newest report of a job's master."""
@@ -108,8 +108,9 @@ class MasterController:
 
     def reconcile(self, now_s: float, pool: Executor) -> list[Event]:
         """Runs one tick: creates missing objects, takes in reports; returns events about both."""
-        jobs = [job for job in self._cluster.jobs.values() if _needs_master(job)]
-        events = self._job_objects.ensure(jobs, now_s, pool)
+        active = [job for job in self._cluster.jobs.values() if _is_active(job)]
+        events = self._job_objects.ensure(filter(_has_objects, active), now_s, pool)
+        jobs = [job for job in active if job.edl_master]
         self._poller.set_targets({job.uid: target for job in jobs if (target := self._target(job))})
         self._reports = self._poller.reports()
         self._annotator.write(jobs, self._cluster, self._reports, now_s, pool)
@@ -187,5 +188,10 @@ def _begun_silence_s(
     return silent_s if silent and not was_silent and not is_over else 0.0
 
 
-def _needs_master(job: Job) -> bool:
-    return job.master and job.managed and not (job.error or job.over or job.deleting)
+def _is_active(job: Job) -> bool:
+    return job.managed and not (job.error or job.over or job.deleting)
+
+
+def _has_objects(job: Job) -> bool:
+    """Whether a job has Services and the like: a master, or parameter servers."""
+    return job.master or job.servers is not None

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 from kube import errors, request
 from policy import servers
-from policy.names import SERVER_CONTAINER
+from policy.names import SERVER_CONTAINER, Role
 from policy.plan import Plan, ReleaseServer
 from policy.snapshot import Job, Pod, ServerSpec
 from reconciler.controller_context import ControllerContext
 from reconciler.events import Event
 from reconciler.expectations import PATIENCE_S
+from reconciler.job_objects import JobEndpoints
 from reconciler.manifests import server as server_manifests
 from reconciler.quarantine import attempt
 from runtime.backoff import Backoffs
@@ -42,8 +43,7 @@ class _ServerRequest:
     spec: ServerSpec
     number: int
     node: str
-    secret: str
-    """Name of the Secret with the job's token."""
+    endpoints: JobEndpoints
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class ServerController:
         self._release(plan.server_releases)
         now_s = self._clock_s()
         due = [
-            _ServerRequest(job, job.servers, number, node, endpoints.secret)
+            _ServerRequest(job, job.servers, number, node, endpoints)
             for create in plan.server_creates
             if (job := self._cluster.jobs[create.job]).servers is not None
             and (endpoints := self._context.endpoints(job)) is not None
@@ -154,7 +154,8 @@ class ServerController:
             server.number,
             server.node,
             grace_s,
-            secret=server.secret,
+            secret=server.endpoints.secret,
+            member=server.endpoints.member(Role.PSERVER),
             scheduling=self._context.scheduling(),
         )
         try:

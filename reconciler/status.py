@@ -143,11 +143,11 @@ def _end_condition(
     for condition in new.conditions:
         if condition.type in ("SuccessCriteriaMet", "FailureTarget") and condition.status == "True":
             return condition
-    if job.master and master_report is not None and master_report.final:
+    if job.edl_master and master_report is not None and master_report.final:
         return _end_by_report(master_report, new, now_s)
     if failures.fatal:
         return JobCondition("FailureTarget", "True", "PodFailurePolicy", failures.fatal, now_s)
-    if new.succeeded and not job.master:
+    if new.succeeded and not job.edl_master:
         return _end_by_success(new, now_s)
     return _end_by_failures(job, new, now_s, failures) or _end_by_deadline(job, new, now_s)
 

@@ -18,7 +18,7 @@ from kube import decode, errors, request
 from policy import sidecar, trainer_accounting
 from policy.live_trainers import is_surplus
 from policy.model import NodePool
-from policy.names import Tier
+from policy.names import Role, Tier
 from policy.plan import Create, Release
 from policy.reasons import Reason
 from policy.snapshot import Job, Pod, TrainerAccounting
@@ -197,6 +197,7 @@ class TrainerController:
                 job, endpoints.address, endpoints.servers, endpoints.secret
             ),
             snapshot=endpoints.name if endpoints is not None and create.master and first else "",
+            member=None if endpoints is None else endpoints.member(Role.TRAINER, trainer_id),
             node_request=create.node_request,
             scheduling=self._context.scheduling(),
             avoided_nodes=create.avoided_nodes,

@@ -14,15 +14,16 @@ import orjson
 from kube import errors, request
 from kube.api import Api
 from kube.changes import Changes
-from kube.decode import seconds
+from kube.reading import find
 from kube.reflector import Reflector
 from kube.request import JOBS, TRAININGJOBS
-from kube.training_job import TrainingJob, decode
+from kube.training_job import ENDED, MAX_BYTES, TrainingJob, decode
 from policy.names import ANNOTATION_TEMPLATE_HASH, LABEL_TRAINING_JOB
 from reconciler import status, training_status
 from reconciler.events import Event, EventRecorder
 from reconciler.manifests import owned
 from reconciler.manifests import training_job as manifests
+from reconciler.role_counts import JobRoles, RoleCounts
 from reconciler.training_status import Acceptance
 from reconciler.turns import in_turns
 from runtime import clock
@@ -52,6 +53,7 @@ class TrainingJobController:
         leads: Callable[[], bool],
         *,
         watch_api: Api,
+        role_counts: RoleCounts | None = None,
         epoch_s: Callable[[], float] = clock.epoch_s,
     ) -> None:
         """Starts nothing.
@@ -61,6 +63,7 @@ class TrainingJobController:
             recorder: Writes events.
             leads: Whether this process is the leader now.
             watch_api: Receives the watches, on every replica.
+            role_counts: What the control loop counts.
             epoch_s: The own clock, in seconds since the epoch.
         """
         self.changes = Changes()
@@ -70,9 +73,13 @@ class TrainingJobController:
         )
         self._api, self._watch_api = api, watch_api
         self._recorder, self._leads = recorder, leads
+        self._role_counts = role_counts or RoleCounts()
+        self._role_counts.on_change = self.changes.bump
         self._epoch_s = epoch_s
-        self._done: dict[str, tuple[bytes, bytes]] = {}
-        """uid -> texts of the TrainingJob and its Job that needed no more writes."""
+        self._done: dict[str, tuple[bytes, bytes, JobRoles | None]] = {}
+        """uid -> texts of the TrainingJob and its Job, and its roles, that needed no more writes."""
+        self._failed: dict[str, tuple[int, str]] = {}
+        """uid -> generation and uid of the Job of the last try that failed: others need no pause."""
         self._passes: dict[str, int] = {}
         """uid -> number of the last pass that handled it: the next pass begins with the others."""
         self._pass = 0
@@ -124,8 +131,8 @@ class TrainingJobController:
         """Why the API server does not show TrainingJobs to this account; "" where it does."""
         try:
             self._watch_api.send(request.list_page(TRAININGJOBS, limit=1))
-        except errors.KubeError as error:
-            return str(error)
+        except Exception as error:  # noqa: BLE001 - the thread must not end of it
+            return str(error) or type(error).__name__
         return ""
 
     def run_pass(self) -> bool:
@@ -135,6 +142,7 @@ class TrainingJobController:
         with self.changes.condition:
             training_jobs, jobs = self.training_jobs.records(), self.jobs.records()
         job_of = {job.key: job for job in jobs}
+        self._role_counts.job_uids = frozenset(job.uid for job in jobs)
         self._forget(training_jobs)
         self._pass += 1
         count = 0
@@ -154,24 +162,30 @@ class TrainingJobController:
         for uid in [uid for uid in self._passes if uid not in uids]:
             del self._passes[uid]
             self._done.pop(uid, None)
+            self._failed.pop(uid, None)
             self._backoffs.end(uid)
+            self._recorder.forget_uid(uid)
 
     def _bring_up_to_date(self, training_job: TrainingJob, job: TrainingJob | None) -> bool:
         """Handles one TrainingJob where it has changed; returns whether it took a request."""
         uid, now_s = training_job.uid, self._epoch_s()
-        texts = (training_job.text, b"" if job is None else job.text)
-        is_expired = self._is_expired(training_job, now_s)
-        if (self._done.get(uid) == texts and not is_expired) or self._backoffs.is_waiting(
-            uid, now_s
-        ):
+        job_uid, job_text = ("", b"") if job is None else (job.uid, job.text)
+        roles = self._role_counts.of_job.get(job_uid)
+        inputs = (training_job.text, job_text, roles)
+        is_expired = training_job.expires_s is not None and now_s >= training_job.expires_s
+        if self._done.get(uid) == inputs and not is_expired:
             return False
+        attempt = (training_job.generation, job_uid)
+        if self._backoffs.is_waiting(uid, now_s) and self._failed.get(uid) == attempt:
+            return False
+        self._failed[uid] = attempt
         try:
             if is_expired:
                 self._delete(training_job)
-            elif not self._write(training_job, job):
+            elif not self._write(training_job, job, roles):
                 self._backoffs.begin(uid, now_s)
                 return True
-            self._done[uid] = texts
+            self._done[uid] = inputs
             self._backoffs.end(uid)
         except errors.KubeError as error:
             self._backoffs.begin(uid, now_s)
@@ -183,7 +197,9 @@ class TrainingJobController:
             log.exception("TrainingJob not handled", extra=keys(job=training_job.key))
         return True
 
-    def _write(self, training_job: TrainingJob, job: TrainingJob | None) -> bool:
+    def _write(
+        self, training_job: TrainingJob, job: TrainingJob | None, roles: JobRoles | None
+    ) -> bool:
         """Writes the Job, then the status; False where the Job is not as it should be.
 
         Raises:
@@ -191,20 +207,23 @@ class TrainingJobController:
         """
         fields = training_job.fields
         old_status = fields.get("status") or {}
-        has_ended = old_status.get("phase") in training_status.ENDED
+        has_ended = old_status.get("phase") in ENDED
         if has_ended or fields["metadata"].get("deletionTimestamp"):
             return True
         own_job = None if job is None else job.fields
-        if own_job is not None and not owned.is_own(training_job, own_job):
+        if training_job.size_bytes:
+            acceptance = Acceptance("Refused", _too_large(training_job), is_accepted=False)
+        elif own_job is not None and not owned.is_own(training_job, own_job):
             own_job = None
             acceptance = Acceptance("NameTaken", _name_taken(training_job), is_accepted=False)
         else:
             own_job, acceptance = self._ensure_job(training_job, fields, own_job)
         now = status.timestamp(self._epoch_s())
-        new_status = training_status.status(fields, own_job, acceptance, now)
+        new_status = training_status.status(fields, own_job, acceptance, now, roles)
         if new_status != old_status:
             self._write_status(training_job, old_status, new_status)
             self._report(training_job, old_status, acceptance)
+            self._report_scale(training_job, old_status, new_status, roles)
         return acceptance.is_accepted
 
     def _ensure_job(
@@ -214,15 +233,12 @@ class TrainingJobController:
         at = (JOBS, training_job.namespace)
         try:
             if job is None:
-                body = manifests.job(fields)
-                return orjson.loads(self._api.send(request.create(*at, body))), Acceptance()
+                return self._create_job(training_job, fields)
             patch = manifests.changes(fields, job)
             if patch:
                 patch.setdefault("metadata", {})["uid"] = job["metadata"]["uid"]
                 patch_request = request.merge_patch(*at, training_job.name, patch)
                 job = orjson.loads(self._api.send(patch_request))
-        except errors.AlreadyExists:
-            return None, Acceptance("NameTaken", _name_taken(training_job), is_accepted=False)
         except (errors.Invalid, errors.Forbidden) as error:
             return job, Acceptance("Refused", error.message[:1000], is_accepted=False)
         template_hash = job["metadata"].get("annotations", {}).get(ANNOTATION_TEMPLATE_HASH)
@@ -230,6 +246,35 @@ class TrainingJobController:
             text = "trainer.template has changed, and a Job's cannot: its trainers keep the first"
             return job, Acceptance("TemplateChanged", text, is_accepted=False)
         return job, Acceptance()
+
+    def _create_job(
+        self, training_job: TrainingJob, fields: dict[str, Any]
+    ) -> tuple[dict[str, Any] | None, Acceptance]:
+        """Creates the Job, unless the TrainingJob is gone: the watch of them may be behind.
+
+        Raises:
+            KubeError: a request failed.
+        """
+        where = (training_job.namespace, training_job.name)
+        current = find(self._api, request.get(TRAININGJOBS, *where))
+        metadata = {} if current is None else current["metadata"]
+        if metadata.get("uid") != training_job.uid or "deletionTimestamp" in metadata:
+            raise errors.NotFound(f"TrainingJob {training_job.key} is gone")
+        try:
+            body = manifests.job(fields)
+            created = self._api.send(request.create(JOBS, training_job.namespace, body))
+            return orjson.loads(created), Acceptance()
+        except errors.AlreadyExists:
+            existing = find(self._api, request.get(JOBS, *where))
+        if existing is None:
+            raise errors.NotFound(f"Job {training_job.key} existed and is gone: it is tried again")
+        if not owned.is_own(training_job, existing):
+            return None, Acceptance("NameTaken", _name_taken(training_job), is_accepted=False)
+        labels = existing["metadata"].get("labels") or {}
+        if labels.get(LABEL_TRAINING_JOB) == training_job.name:
+            return existing, Acceptance()  # the watch of Jobs is behind
+        text = f"its Job has lost the label {LABEL_TRAINING_JOB}={training_job.name}: put it back"
+        return existing, Acceptance("LabelMissing", text, is_accepted=False)
 
     def _write_status(
         self, training_job: TrainingJob, old: Mapping[str, Any], new: Mapping[str, Any]
@@ -255,16 +300,17 @@ class TrainingJobController:
             )
             self._recorder.record(event, self._epoch_s())
 
-    def _is_expired(self, training_job: TrainingJob, now_s: float) -> bool:
-        """Whether it ended longer ago than it may stay."""
-        if b'"ttlSecondsAfterFinished"' not in training_job.text:
-            return False
-        fields = training_job.fields
-        status = fields.get("status") or {}
-        ttl_s = fields["spec"].get("ttlSecondsAfterFinished")
-        ended_s = seconds(status.get("completionTime"))
-        has_ended = status.get("phase") in training_status.ENDED and ended_s > 0
-        return ttl_s is not None and has_ended and now_s >= ended_s + ttl_s
+    def _report_scale(
+        self,
+        training_job: TrainingJob,
+        old: Mapping[str, Any],
+        new: Mapping[str, Any],
+        roles: JobRoles | None,
+    ) -> None:
+        """Writes an event where the plan wants another number of trainers than before."""
+        scale = training_status.scale(old, new, "" if roles is None else roles.reason)
+        if scale is not None:
+            self._recorder.record(Event(training_job, *scale), self._epoch_s())
 
     def _delete(self, training_job: TrainingJob) -> None:
         where = (training_job.namespace, training_job.name)
@@ -278,4 +324,11 @@ def _name_taken(training_job: TrainingJob) -> str:
     return (
         f"the Job {training_job.name} exists and belongs to another: delete it, or give this "
         "TrainingJob another name"
+    )
+
+
+def _too_large(training_job: TrainingJob) -> str:
+    return (
+        f"it has {training_job.size_bytes} bytes, and at most {MAX_BYTES} are allowed: put scripts and "
+        "data into a ConfigMap, and mount it"
     )

@@ -5,17 +5,17 @@ TrainingJob describes it; `Waiting`, `Suspended`, `Running`, `Succeeded` and `Fa
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from kube.training_job import ENDED
 from policy import unstructured
 from policy.names import LABEL_JOB, LABEL_ROLE, Role
+from reconciler.role_counts import JobRoles, RoleCount
 from reconciler.status import WAITING
 
 PENDING, RUNNING, SUSPENDED = "Pending", "Running", "Suspended"
 SUCCEEDED, FAILED = "Succeeded", "Failed"
-ENDED = (SUCCEEDED, FAILED)
-"""Phases that never change again."""
 _COUNTS = ("active", "ready", "terminating", "succeeded", "failed")
 _MAX_MESSAGE_CHARS = 1000
 
@@ -34,6 +34,7 @@ def status(
     job: Mapping[str, Any] | None,
     acceptance: Acceptance,
     now: str,
+    roles: JobRoles | None = None,
 ) -> dict[str, Any]:
     """The status that a TrainingJob should have.
 
@@ -42,6 +43,7 @@ def status(
         job: Its Job; None where there is none.
         acceptance: What came of the newest try to bring the Job up to date.
         now: The time, as RFC 3339; of conditions that change.
+        roles: What the control loop has counted; None where it has not yet.
     """
     metadata = training_job["metadata"]
     old = unstructured.mapping(training_job, "status")
@@ -69,6 +71,7 @@ def status(
         "reason": reason if acceptance.is_accepted else acceptance.reason,
         "selector": f"{LABEL_JOB}={metadata['name']},{LABEL_ROLE}={Role.TRAINER}",
         "trainers": {name: job_status.get(name) or 0 for name in _COUNTS},
+        "roles": _roles(job_status, roles, unstructured.mapping(old, "roles"), phase),
         "startTime": job_status.get("startTime"),
         "completionTime": end.get("lastTransitionTime"),
         "conditions": [
@@ -76,7 +79,42 @@ def status(
             for type_, values in values_of_type.items()
         ],
     }
-    return {name: value for name, value in new.items() if value not in (None, "")}
+    return {name: value for name, value in new.items() if value not in (None, "", {})}
+
+
+def scale(old: Mapping[str, Any], new: Mapping[str, Any], why: str) -> tuple[str, str] | None:
+    """Reason and message of an event about another number of trainers; None where it is the same.
+
+    Args:
+        old: The status before.
+        new: The status now.
+        why: Why the plan wants no more trainers.
+    """
+    before, after = (_desired(status) for status in (old, new))
+    if after is None or before == after or new.get("phase") in ENDED:
+        return None
+    reason = "ScaledUp" if after > (before or 0) else "ScaledDown"
+    text = f"from {before or 0} to {after} trainers"
+    return reason, f"{text}: {why}" if why else text
+
+
+def _desired(status: Mapping[str, Any]) -> int | None:
+    trainer = unstructured.mapping(unstructured.mapping(status, "roles"), "trainer")
+    value = trainer.get("desired")
+    return value if isinstance(value, int) else None
+
+
+def _roles(
+    job_status: Mapping[str, Any], roles: JobRoles | None, old: Mapping[str, Any], phase: str
+) -> dict[str, Any]:
+    """Pods by role; the counts of the loop stay as they were while it has none."""
+    if phase in ENDED:
+        return {name: {**count, "desired": 0, "ready": 0} for name, count in old.items()}
+    if roles is None:
+        return dict(old)
+    trainer = RoleCount(roles.trainers, job_status.get("ready") or 0, job_status.get("failed") or 0)
+    counts = {"trainer": trainer, "parameterServers": roles.servers, "master": roles.master}
+    return {name: asdict(count) for name, count in counts.items() if count is not None}
 
 
 def _phase(

@@ -8,18 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from policy import document, job_spec, mutation, servers, unstructured
+from policy import document, job_options, job_spec, mutation, servers, unstructured
 from policy.errors import DocumentError, JobError
 from policy.model import Policy
 from policy.mutation import Mutation
 from policy.names import (
     ANNOTATION_MASTER,
-    ANNOTATION_MASTER_HEARTBEAT,
-    ANNOTATION_MASTER_STEPS,
-    ANNOTATION_MASTER_STUCK,
+    ANNOTATION_MASTER_TEMPLATE,
     ANNOTATION_MAX,
     ANNOTATION_MIN,
     ANNOTATION_QUEUE,
+    ANNOTATION_SIZES,
     ANNOTATION_TOKEN_GENERATION,
     ANNOTATION_WEIGHT,
     MANAGER,
@@ -37,13 +36,13 @@ _CHECKED_ANNOTATIONS = (
     ANNOTATION_MAX,
     ANNOTATION_WEIGHT,
     ANNOTATION_QUEUE,
+    ANNOTATION_SIZES,
     ANNOTATION_TOKEN_GENERATION,
 )
 _IMMUTABLE_ANNOTATIONS = (
     ANNOTATION_MASTER,
-    ANNOTATION_MASTER_STEPS,
-    ANNOTATION_MASTER_HEARTBEAT,
-    ANNOTATION_MASTER_STUCK,
+    *job_spec.MASTER_SETTINGS,
+    *job_options.IMMUTABLE,
     *servers.ANNOTATIONS,
 )
 """Annotations that cannot change, because existing pods would not follow."""
@@ -143,7 +142,7 @@ def _check_job(
     if old is None or not job_spec.is_elastic(unstructured.annotations(old)):
         mutation.check_job(annotations, spec)
         QueueRules.of(context.policy).check(request.namespace, annotations)
-        if job_spec.master(annotations) and not context.master_image:
+        if _needs_image(annotations) and not context.master_image:
             raise JobError(mutation.NO_IMAGE)
         return
     _check_immutable(annotations, unstructured.annotations(old))
@@ -154,10 +153,16 @@ def _check_job(
         job_spec.bounds(annotations)
         QueueRules.of(context.policy).check(request.namespace, annotations)
         job_spec.token_generation(annotations)
+        job_options.sizes(annotations)
     if _pick(spec, _CHECKED_SPEC_FIELDS) != _pick(
         unstructured.mapping(old, "spec"), _CHECKED_SPEC_FIELDS
     ):
         job_spec.check_spec(spec)
+
+
+def _needs_image(annotations: Mapping[str, str]) -> bool:
+    """Whether pods of a Job run EDL's own master."""
+    return job_spec.master(annotations) and ANNOTATION_MASTER_TEMPLATE not in annotations
 
 
 def _check_immutable(new: Mapping[str, str], old: Mapping[str, str]) -> None:

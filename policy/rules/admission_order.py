@@ -129,14 +129,18 @@ def _nodes_for(state: CycleState, draft: JobDraft) -> frozenset[str]:
     too small.
     """
     spec, servers = draft.job.servers, draft.servers_to_start
-    constraints = state.cluster.jobs[draft.key].constraints
+    job, capacity = state.cluster.jobs[draft.key], state.capacity
     held, trainers = set[str](), 0
     room = _room_without_jobs(state)
-    pooled = state.capacity.open_nodes(constraints, pooled=True)
-    for name in state.capacity.open_nodes(constraints, pooled=False):
-        fitting = amounts.times(draft.job.requests, room[name]) if name in pooled else 0
+    for_trainers = capacity.open_nodes(job.constraints, pooled=True)
+    for_servers = capacity.open_nodes(job.server_constraints, pooled=False) if servers else ()
+    for name in {*for_trainers, *for_servers}:
+        fitting = amounts.times(draft.job.requests, room[name]) if name in for_trainers else 0
         trainers += fitting
-        fitting_servers = amounts.times(spec.requests, room[name]) if spec and servers else 0
+        open_to_servers = bool(servers) and name in for_servers
+        fitting_servers = (
+            amounts.times(spec.requests, room[name]) if spec and open_to_servers else 0
+        )
         servers -= min(servers, fitting_servers)
         if fitting or fitting_servers:
             held.add(name)

@@ -81,7 +81,7 @@ def _reserve(state: CycleState, draft: JobDraft, spec: ServerSpec) -> Reservatio
 
 def _constraints(state: CycleState, draft: JobDraft) -> Constraints:
     """Where servers may run: also on nodes that trainers avoid."""
-    return state.cluster.jobs[draft.key].constraints
+    return state.cluster.jobs[draft.key].server_constraints
 
 
 def _release_all(state: CycleState, draft: JobDraft, pods: list[Pod]) -> None:

@@ -7,6 +7,7 @@ import base64
 import hmac
 from typing import Any
 
+from policy import frameworks
 from policy.names import (
     EXCHANGE_PORT,
     LABEL_JOB,
@@ -15,7 +16,7 @@ from policy.names import (
     MASTER_TOKEN_KEY,
 )
 from policy.snapshot import Job
-from reconciler.manifests import owned
+from reconciler.manifests import owned, role_pods
 
 
 def config_map(job: Job, name: str) -> dict[str, Any]:
@@ -85,7 +86,9 @@ def network_policy(job: Job, name: str, edl_namespace: str) -> dict[str, Any]:
         edl_namespace: Where the reconciler runs, which polls the master.
     """
     of_job = {"matchLabels": {LABEL_JOB: job.name}}
-    ports = [{"port": MASTER_PORT, "endPort": EXCHANGE_PORT, "protocol": "TCP"}]
+    among: dict[str, Any] = {"from": [{"podSelector": of_job}]}
+    if not frameworks.has_variables(job):  # programs that listen where EDL does not know
+        among["ports"] = [{"port": MASTER_PORT, "endPort": EXCHANGE_PORT, "protocol": "TCP"}]
     reconciler = {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": edl_namespace}},
         "podSelector": {"matchLabels": {"app.kubernetes.io/name": "edl-reconciler"}},
@@ -97,7 +100,7 @@ def network_policy(job: Job, name: str, edl_namespace: str) -> dict[str, Any]:
             "podSelector": of_job,
             "policyTypes": ["Ingress"],
             "ingress": [
-                {"from": [{"podSelector": of_job}], "ports": ports},
+                among,
                 {"from": [reconciler], "ports": master_port},
             ],
         },
@@ -106,4 +109,4 @@ def network_policy(job: Job, name: str, edl_namespace: str) -> dict[str, Any]:
 
 def service(job: Job, name: str) -> dict[str, Any]:
     """The Service in front of the pod that hosts the master, ready or not: trainers join early."""
-    return owned.service(job, name, {LABEL_MASTER: "true"}, "edl-master", MASTER_PORT)
+    return owned.service(job, name, {LABEL_MASTER: "true"}, role_pods.master_ports(job))

@@ -51,15 +51,25 @@ def is_own(owner: Job | TrainingJob, api_object: Mapping[str, Any]) -> bool:
 
 
 def service(
-    job: Job, name: str, selector: Mapping[str, str], port_name: str, port: int
+    job: Job, name: str, selector: Mapping[str, str], ports: Mapping[str, int]
 ) -> dict[str, Any]:
-    """A Service of the job's pods with these labels, whether or not they are ready."""
+    """A Service of the job's pods with these labels, whether or not they are ready.
+
+    Args:
+        job: The owner.
+        name: Name of the Service.
+        selector: Labels of the pods besides that of the job.
+        ports: Name of a port -> its number.
+    """
     return {
         "metadata": metadata(job, name),
         "spec": {
             "selector": {LABEL_JOB: job.name, **selector},
             "publishNotReadyAddresses": True,
-            "ports": [{"name": port_name, "port": port, "targetPort": port}],
+            "ports": [
+                {"name": port_name, "port": port, "targetPort": port}
+                for port_name, port in ports.items()
+            ],
         },
     }
 

@@ -5,9 +5,13 @@ objects (docs/decisions/0013). Pure. Called by `reconciler.job_objects` and
 `reconciler.server_controller`.
 """
 
+from dataclasses import replace
 from typing import Any
 
+import orjson
+
 from policy import environment, quantity, servers, sidecar, unstructured
+from policy.frameworks import RoleMember
 from policy.names import (
     CLASS_SUPPORT,
     LABEL_PREEMPTIBLE,
@@ -23,7 +27,7 @@ from policy.names import (
 from policy.scheduling import UNMARKED, Scheduling
 from policy.sidecar import STRICT, USER
 from policy.snapshot import Job, ServerSpec
-from reconciler.manifests import owned, scheduler
+from reconciler.manifests import owned, role_pods, scheduler
 from reconciler.manifests import trainer as trainer_manifests
 
 _MOUNT_PATH = "/var/lib/edl-pserver"
@@ -41,7 +45,9 @@ _START_S = 600
 def service(job: Job, number: int) -> dict[str, Any]:
     """The Service of one server, ready or not: one that starts answers that it is not ready."""
     name = servers.name_of(job.name, number)
-    return owned.service(job, name, {LABEL_SERVER: str(number)}, SERVER_CONTAINER, SERVER_PORT)
+    own_ports = job.servers.ports if job.servers is not None else ()
+    ports = role_pods.port_names(own_ports) or {SERVER_CONTAINER: SERVER_PORT}
+    return owned.service(job, name, {LABEL_SERVER: str(number)}, ports)
 
 
 def pod(
@@ -52,6 +58,7 @@ def pod(
     grace_s: int,
     *,
     secret: str,
+    member: RoleMember | None = None,
     scheduling: Scheduling = UNMARKED,
 ) -> dict[str, Any]:
     """A v1 Pod of one server, without its image.
@@ -64,6 +71,7 @@ def pod(
             one, and does not ask for the extender's resource.
         grace_s: The policy's termination grace, for a last checkpoint.
         secret: Name of the Secret with the job's token.
+        member: Whom a program of the user's reaches, for its variables.
         scheduling: How training pods ask for a scheduler now.
     """
     metadata = owned.metadata(job, servers.name_of(job.name, number), blocks=True)
@@ -75,10 +83,27 @@ def pod(
     }
     node_request = None if node else NodeRequest.START
     metadata["annotations"] = trainer_manifests.node_annotations(node, node_request)
-    spec: dict[str, Any] = {
-        **_placement(job),
+    if server_spec.ports:
+        server = replace(member or RoleMember(Role.PSERVER), role=Role.PSERVER, number=number)
+        spec = role_pods.server_spec(job, server_spec.template_json, server)
+        spec["terminationGracePeriodSeconds"] = min(
+            grace_s, spec.get("terminationGracePeriodSeconds", grace_s)
+        )
+    else:
+        spec = _edl_spec(job, server_spec, number, grace_s, secret)
+    spec["priorityClassName"] = CLASS_SUPPORT
+    in_force = scheduling if node_request is None else scheduling.unmarked
+    metadata["annotations"] |= scheduler.address(spec, in_force, node)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _edl_spec(
+    job: Job, server_spec: ServerSpec, number: int, grace_s: int, secret: str
+) -> dict[str, Any]:
+    """The pod spec of EDL's own program."""
+    return {
+        **_placement(job, server_spec),
         "restartPolicy": "Always",
-        "priorityClassName": CLASS_SUPPORT,
         "terminationGracePeriodSeconds": grace_s,
         "serviceAccountName": job.account,
         "automountServiceAccountToken": False,
@@ -87,13 +112,13 @@ def pod(
         "containers": [_container(job, server_spec, number)],
         "volumes": [_volume(server_spec), environment.token_volume(secret)],
     }
-    in_force = scheduling if node_request is None else scheduling.unmarked
-    metadata["annotations"] |= scheduler.address(spec, in_force, node)
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _placement(job: Job) -> dict[str, Any]:
-    """Node selection, tolerations and image pull secrets of the trainers' template."""
+def _placement(job: Job, server_spec: ServerSpec) -> dict[str, Any]:
+    """Where servers may run: what their template says, or where trainers may."""
+    if server_spec.template_json:
+        placement: dict[str, Any] = orjson.loads(server_spec.template_json)["spec"]
+        return placement
     template = unstructured.mapping(job.template, "spec")
     spec = {name: template[name] for name in _COPIED_FIELDS if template.get(name)}
     affinity = unstructured.mapping(template, "affinity").get("nodeAffinity")

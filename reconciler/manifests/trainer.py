@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
+from policy.frameworks import RoleMember
 from policy.model import NodePool
 from policy.names import (
     ANNOTATION_MASTER_ADDRESS,
@@ -34,7 +35,7 @@ from policy.names import (
 from policy.priority_classes import CLASS_OF
 from policy.scheduling import UNMARKED, Scheduling
 from policy.snapshot import Job
-from reconciler.manifests import affinity, owned, scheduler
+from reconciler.manifests import affinity, owned, role_pods, scheduler
 
 
 def pod_name(job: Job, trainer_id: int) -> str:
@@ -51,6 +52,7 @@ def pod(
     *,
     endpoints: Mapping[str, str] | None = None,
     snapshot: str = "",
+    member: RoleMember | None = None,
     node_request: NodeRequest | None = None,
     scheduling: Scheduling = UNMARKED,
     avoided_nodes: Collection[str] = (),
@@ -66,29 +68,29 @@ def pod(
         grace_s: The policy's cap on the termination grace.
         endpoints: Annotations with the addresses of the job's master and servers; None for a job
             without a master.
-        snapshot: Name of the master's ConfigMap on the pod that hosts it: the webhook then adds the
-            master. "" on other pods.
+        snapshot: Name of the master's ConfigMap on the pod that hosts it: the webhook then adds
+            EDL's master. "" on other pods.
+        member: Whom the trainer reaches, for the variables of its frameworks.
         node_request: Why it is created without a planned node. Such a pod does not ask for the
             extender's resource: no node that an autoscaler can add has it.
         scheduling: How training pods ask for a scheduler now.
         avoided_nodes: Nodes on which it must not run.
-        pools: The policy's node pools. The extender keeps marked trainers there; one without the
-            marker requires their labels by itself.
+        pools: The policy's node pools, which one without the marker requires by itself.
     """
     template: Mapping[str, Any] = job.template
     user_metadata = template.get("metadata") or {}
     metadata = owned.metadata(job, pod_name(job, trainer_id), blocks=True)
-    labels = {**(user_metadata.get("labels") or {}), **metadata["labels"]}
+    labels = _user_labels(user_metadata) | metadata["labels"]
     labels |= _labels(job, trainer_id, tier)
     annotations = _kept_annotations(user_metadata.get("annotations") or {}, tier)
     annotations |= node_annotations(node, node_request)
-    for label in (LABEL_MASTER, LABEL_SERVER):
-        labels.pop(label, None)  # one in the template would be on every pod
     annotations |= endpoints or {}
+    spec = _preemptible_spec(template.get("spec") or {}, tier, grace_s)
+    if member is not None:
+        role_pods.add_roles(job, spec, member, hosts_master=bool(snapshot))
     if snapshot:
         labels[LABEL_MASTER] = "true"
-        annotations |= {**job.master_settings, ANNOTATION_SNAPSHOT: snapshot}
-    spec = _preemptible_spec(template.get("spec") or {}, tier, grace_s)
+        annotations |= _master_annotations(job, snapshot)
     if node_request is not None:
         scheduling = scheduling.unmarked
     annotations |= scheduler.address(spec, scheduling, node)
@@ -115,6 +117,20 @@ def _labels(job: Job, trainer_id: int, tier: Tier) -> dict[str, str]:
         LABEL_TIER: tier.value,
         LABEL_PREEMPTIBLE: "true",
     }
+
+
+def _user_labels(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """The template's labels, without those that would make each pod the master or a server."""
+    labels = metadata.get("labels") or {}
+    unwanted = (LABEL_MASTER, LABEL_SERVER)
+    return {name: text for name, text in labels.items() if name not in unwanted}
+
+
+def _master_annotations(job: Job, snapshot: str) -> dict[str, str]:
+    """What the webhook needs to add EDL's master."""
+    if job.master_template_json:
+        return {}
+    return {**job.master_settings, ANNOTATION_SNAPSHOT: snapshot}
 
 
 def _kept_annotations(annotations: Mapping[str, str], tier: Tier) -> dict[str, str]:

@@ -14,16 +14,23 @@ from kube.request import TRAININGJOBS
 from policy import unstructured
 from policy.names import (
     ANNOTATION_CLAIM,
+    ANNOTATION_ENVIRONMENT,
     ANNOTATION_MASTER,
+    ANNOTATION_MASTER_CPU,
     ANNOTATION_MASTER_HEARTBEAT,
+    ANNOTATION_MASTER_MEMORY,
     ANNOTATION_MASTER_STEPS,
     ANNOTATION_MASTER_STUCK,
+    ANNOTATION_MASTER_TEMPLATE,
     ANNOTATION_MAX,
     ANNOTATION_MIN,
+    ANNOTATION_PROCESSES,
     ANNOTATION_QUEUE,
     ANNOTATION_SERVER_CPU,
     ANNOTATION_SERVER_MEMORY,
+    ANNOTATION_SERVER_TEMPLATE,
     ANNOTATION_SERVERS,
+    ANNOTATION_SIZES,
     ANNOTATION_TEMPLATE_HASH,
     ANNOTATION_TOKEN_GENERATION,
     ANNOTATION_WEIGHT,
@@ -37,12 +44,15 @@ _OF_TRAINER = {
     "max": ANNOTATION_MAX,
     "weight": ANNOTATION_WEIGHT,
     "queue": ANNOTATION_QUEUE,
+    "processes": ANNOTATION_PROCESSES,
 }
 _OF_MASTER = {
     "maxSteps": ANNOTATION_MASTER_STEPS,
     "heartbeatSeconds": ANNOTATION_MASTER_HEARTBEAT,
     "stuckSeconds": ANNOTATION_MASTER_STUCK,
     "tokenGeneration": ANNOTATION_TOKEN_GENERATION,
+    "cpu": ANNOTATION_MASTER_CPU,
+    "memory": ANNOTATION_MASTER_MEMORY,
 }
 _OF_SERVERS = {
     "replicas": ANNOTATION_SERVERS,
@@ -55,9 +65,17 @@ _ANNOTATIONS = (
     ANNOTATION_MASTER,
     *_OF_MASTER.values(),
     *_OF_SERVERS.values(),
+    ANNOTATION_SIZES,
+    ANNOTATION_ENVIRONMENT,
+    ANNOTATION_MASTER_TEMPLATE,
+    ANNOTATION_SERVER_TEMPLATE,
 )
+_VOLUMES = ("volumes", "volumeMounts")
+"""Fields of the spec that the pods of all roles get."""
 _SPEC = ("suspend", "backoffLimit", "activeDeadlineSeconds")
 """Fields of the spec that a Job has, too, and that may change."""
+_FIXED = ("podFailurePolicy",)
+"""Fields that a Job has, too, and that cannot change there."""
 _DEFAULTS = {"suspend": False, "backoffLimit": 6}
 """What the API server writes into a Job where they are missing."""
 
@@ -65,7 +83,7 @@ _DEFAULTS = {"suspend": False, "backoffLimit": 6}
 def job(training_job: Mapping[str, Any]) -> dict[str, Any]:
     """The batch/v1 Job of a TrainingJob, to be created."""
     metadata, spec = training_job["metadata"], training_job["spec"]
-    template = spec["trainer"]["template"]
+    template = _trainer_template(spec)
     pod_spec = {"restartPolicy": "Never", **template["spec"]}
     labels = unstructured.mapping(metadata, "labels")
     return {
@@ -82,7 +100,7 @@ def job(training_job: Mapping[str, Any]) -> dict[str, Any]:
             "managedBy": MANAGER,
             "parallelism": spec["trainer"]["min"],
             "template": {**template, "spec": pod_spec},
-            **{name: spec[name] for name in _SPEC if name in spec},
+            **{name: spec[name] for name in (*_SPEC, *_FIXED) if name in spec},
         },
     }
 
@@ -90,19 +108,75 @@ def job(training_job: Mapping[str, Any]) -> dict[str, Any]:
 def annotations(spec: Mapping[str, Any]) -> dict[str, str]:
     """The annotations of the Job, by name."""
     trainer = spec["trainer"]
+    master: Mapping[str, Any] = unstructured.mapping(spec, "master")
+    servers: Mapping[str, Any] = unstructured.mapping(spec, "parameterServers")
+    texts = _texts(trainer, _OF_TRAINER) | _texts(servers, _OF_SERVERS)
+    if has_master(spec):
+        texts |= {ANNOTATION_MASTER: "true", **_texts(master, _OF_MASTER)}
+        if "template" in master:
+            texts[ANNOTATION_MASTER_TEMPLATE] = _template_text(master["template"], spec)
+    if "template" in servers:
+        texts[ANNOTATION_SERVER_TEMPLATE] = _template_text(servers["template"], spec)
+    for name, values in ((ANNOTATION_SIZES, trainer.get("sizes")), _environment(spec)):
+        if values:
+            texts[name] = ",".join(map(str, values))
+    return texts
+
+
+def has_master(spec: Mapping[str, Any]) -> bool:
+    """Whether a TrainingJob has a master: EDL's own parameter servers need one."""
     master = unstructured.mapping(spec, "master")
     servers = unstructured.mapping(spec, "parameterServers")
-    has_master = bool(servers) or ("master" in spec and master.get("enabled") is not False)
-    texts = _texts(trainer, _OF_TRAINER)
-    if has_master:
-        texts[ANNOTATION_MASTER] = "true"
-        texts |= _texts(master, _OF_MASTER) | _texts(servers, _OF_SERVERS)
-    return texts
+    own_servers = bool(_containers(unstructured.mapping(servers, "template")))
+    is_asked_for = "master" in spec and master.get("enabled") is not False
+    return is_asked_for or (bool(servers) and not own_servers)
+
+
+def _environment(spec: Mapping[str, Any]) -> tuple[str, Any]:
+    return ANNOTATION_ENVIRONMENT, spec.get("environment")
+
+
+def _template_text(template: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
+    """A role's template as an annotation: the same text for the same template."""
+    return orjson.dumps(_with_volumes(template, spec), option=orjson.OPT_SORT_KEYS).decode()
+
+
+def _trainer_template(spec: Mapping[str, Any]) -> dict[str, Any]:
+    return _with_volumes(spec["trainer"]["template"], spec)
+
+
+def _with_volumes(template: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A template with the job's volumes, mounted in each of its containers.
+
+    What the template has itself of the same name, or at the same path, stays.
+    """
+    containers = _containers(template)
+    volumes, mounts = (spec.get(name) or [] for name in _VOLUMES)
+    if not containers or not (volumes or mounts):
+        return dict(template)
+    pod_spec = {**template["spec"], "containers": [_mounted(c, mounts) for c in containers]}
+    pod_spec["volumes"] = _joined(pod_spec.get("volumes") or [], volumes, "name")
+    return {**template, "spec": pod_spec}
+
+
+def _mounted(container: Mapping[str, Any], mounts: list[Any]) -> dict[str, Any]:
+    present = container.get("volumeMounts") or []
+    return {**container, "volumeMounts": _joined(present, mounts, "mountPath")}
+
+
+def _joined(present: list[Any], further: list[Any], key: str) -> list[Any]:
+    names = {entry.get(key) for entry in present}
+    return [*present, *(entry for entry in further if entry.get(key) not in names)]
+
+
+def _containers(template: Mapping[str, Any]) -> list[Any]:
+    containers: list[Any] = unstructured.mapping(template, "spec").get("containers") or []  # type: ignore[assignment]
+    return containers
 
 
 def template_hash(spec: Mapping[str, Any]) -> str:
     """Identifies the pod template; 16 hexadecimal digits."""
-    text = orjson.dumps(spec["trainer"]["template"], option=orjson.OPT_SORT_KEYS)
+    text = orjson.dumps(_trainer_template(spec), option=orjson.OPT_SORT_KEYS)
     return sha256(text).hexdigest()[:16]
 
 

@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from kube import decode
+from policy.failure_rules import FailureAction
 from policy.names import MASTER_CONTAINER
-from policy.snapshot import FailureAction
 from tests.reconciler import objects
 
 

@@ -4,8 +4,9 @@ import pytest
 
 from policy import failure_policy, mutation
 from policy.errors import JobError
+from policy.failure_rules import FailureAction
 from policy.names import ANNOTATION_MAX, ANNOTATION_MIN
-from policy.snapshot import FailureAction, Phase
+from policy.snapshot import Phase
 from tests.support.builders import job, trainer
 
 _FAILED = replace(

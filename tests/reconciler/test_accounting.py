@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy import trainer_accounting as ledger
-from policy.snapshot import FailureAction, FailureRule, Phase, Pod, TrainerAccounting
+from policy.failure_rules import FailureAction, FailureRule
+from policy.snapshot import Phase, Pod, TrainerAccounting
 from reconciler import accounting
 from tests.support.builders import NOW_S, job, trainer
 from tests.support.strategies import CALM

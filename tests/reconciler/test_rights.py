@@ -95,9 +95,13 @@ def _keep_records(world: World, process: Process) -> None:
 
 
 def _use_training_jobs(world: World, account: rbac.Account) -> None:
-    """One that is created, ends, and goes."""
+    """One that finds its name taken by a Job that no watch shows, is created, ends, and goes."""
     training = training_jobs.Controller(world, account)
+    world.add_job("digits", 1, 1)
     training_jobs.add_training_job(world, training_jobs.new_training_job(ttlSecondsAfterFinished=0))
+    training.settle()
+    world.ask(request.delete(request.JOBS, "ml", "digits"))
+    world.clock.advance(60)
     training.settle()
     training_jobs.end_job(world, "Complete", "CompletionsReached")
     training.settle()

@@ -12,10 +12,12 @@ import pytest
 import yaml
 
 from policy import document
+from policy.mutation import check_job
 from policy.names import JOB_ANNOTATIONS
 from policy.trainer_accounting import parse
 from reconciler.manifests import training_job
 
+CRD = Path(__file__).parents[2] / "deploy/base/training-job-crd.yaml"
 VERSIONS = sorted((Path(__file__).parents[1] / "vectors").glob("v*"))
 
 
@@ -43,21 +45,52 @@ def test_a_policy_means_what_it_did(folder: Path) -> None:
 
 @pytest.mark.parametrize("folder", VERSIONS, ids=lambda folder: folder.name)
 def test_a_training_job_becomes_the_same_job(folder: Path) -> None:
-    """Another would be taken for a change of the user's."""
-    stored = yaml.safe_load((folder / "training-job.yaml").read_text())
+    """Another would be taken for a change of the user's. Each of them is a valid Job."""
+    files = sorted(folder.glob("training-job*.yaml"))
+    assert files
+    for file in files:
+        job = training_job.job(yaml.safe_load(file.read_text()))
 
-    assert training_job.job(stored) == json.loads((folder / "training-job.json").read_text())
+        assert job == json.loads(file.with_suffix(".json").read_text())
+        assert check_job(job["metadata"]["annotations"], job["spec"])
 
 
 def test_the_newest_version_has_every_field() -> None:
     """Of the policy, and of Jobs: a field that is added is put into the newest folder."""
     newest = json.loads((VERSIONS[-1] / "policy.json").read_text())
-    job = json.loads((VERSIONS[-1] / "training-job.json").read_text())
-    annotations = set(job["metadata"]["annotations"])
+    jobs = [json.loads(file.read_text()) for file in VERSIONS[-1].glob("training-job*.json")]
+    annotations = {name for job in jobs for name in job["metadata"]["annotations"]}
     current = document.parse("").model_dump(mode="json", by_alias=True)
 
     assert current.keys() == newest.keys()
     assert annotations | {"edl.training/books"} == set(JOB_ANNOTATIONS)
+
+
+def test_the_newest_version_has_every_field_of_a_training_job() -> None:
+    """A field that is added to the CRD is put into its files."""
+    files = VERSIONS[-1].glob("training-job*.yaml")
+    specs = [yaml.safe_load(file.read_text())["spec"] for file in files]
+    crd = next(iter(yaml.safe_load_all(CRD.read_text())))  # its roles follow
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    missing = [path for path in _paths(schema) if not any(_has(spec, path) for spec in specs)]
+
+    assert missing == []
+
+
+def _paths(schema: dict[str, Any], path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """Fields that the schema names, but for those of core types."""
+    if schema.get("x-kubernetes-preserve-unknown-fields"):
+        return [path]
+    inner = schema.get("properties", {})
+    return [p for name in inner for p in _paths(inner[name], (*path, name))] or [path]
+
+
+def _has(value: Any, path: tuple[str, ...]) -> bool:
+    for name in path:
+        if not isinstance(value, dict) or name not in value:
+            return False
+        value = value[name]
+    return True
 
 
 @pytest.mark.parametrize("folder", VERSIONS, ids=lambda folder: folder.name)

@@ -5,6 +5,7 @@ from typing import Any
 from kube import request
 from kube.request import JOBS, TRAININGJOBS
 from reconciler.events import EventRecorder
+from reconciler.role_counts import RoleCounts
 from reconciler.training_jobs import TrainingJobController
 from tests.reconciler import objects
 from tests.reconciler.world import World
@@ -25,7 +26,12 @@ def new_training_job(
 class Controller:
     """A controller on a world, without its threads, with the rights that deploy/base grants it."""
 
-    def __init__(self, world: World, account: rbac.Account | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        account: rbac.Account | None = None,
+        role_counts: RoleCounts | None = None,
+    ) -> None:
         self.world = world
         self.account = account or rbac.account("edl-reconciler")
         api = RestrictedApi(world.api, self.account)
@@ -35,6 +41,7 @@ class Controller:
             self.recorder,
             lambda: True,
             watch_api=api,
+            role_counts=role_counts,
             epoch_s=world.clock.seconds,
         )
 

@@ -1,0 +1,140 @@
+"""The environment variables by which programs of other frameworks find their peers. Pure.
+
+`paddle`: those of PaddlePaddle's jobs on Kubernetes (PaddlePaddle/edl `pkg/jobparser.go`, and
+`python/paddle/distributed`, role makers). `torch`: the arguments of torchrun as PET_... (torch
+`distributed/argparse_util.py`, `elastic/rendezvous/c10d_rendezvous_backend.py`). What would count the
+trainers of an elastic job (RANK, WORLD_SIZE, lists of trainers) is left to the framework.
+Called by `reconciler.manifests`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from policy.names import Role
+from policy.snapshot import Job
+
+PADDLE, TORCH = "paddle", "torch"
+NAMES = (PADDLE, TORCH)
+STORE_PORT = 29_400
+"""Of torch's store at the trainer that hosts EDL's master: torchrun's own default."""
+PADDLE_PORT = 7164
+"""Of a trainer or server that names none: Paddle's default."""
+_RESTARTS = 1_000_000
+"""torchrun stops after so many failures of its processes; `backoffLimit` counts those of trainers."""
+Variable = dict[str, object]
+"""core/v1 EnvVar."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleMember:
+    """A pod of a job, or the container of its master, and whom it reaches."""
+
+    role: Role
+    number: int = 0
+    """The trainer's id, or the server's index."""
+    master: str = ""
+    """host:port of the master; "" for a job without one."""
+    servers: tuple[str, ...] = ()
+    """host:port of each parameter server, in order of index."""
+    hosts_master: bool = False
+
+
+def has_variables(job: Job) -> bool:
+    """Whether pods of a job get variables: it names a framework, or has programs of the user's."""
+    own_servers = job.servers is not None and bool(job.servers.ports)
+    return bool(job.environment or job.master_template_json) or own_servers
+
+
+def variables(job: Job, member: RoleMember) -> list[Variable]:
+    """The variables of a member: EDL's, and those of the frameworks that its job names.
+
+    The address of the pod comes first, because later ones refer to it.
+    """
+    if not has_variables(job):
+        return []
+    own = {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}
+    namespace = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
+    texts = _edl(job, member)
+    for name in job.environment:
+        texts |= _OF_FRAMEWORK[name](job, member)
+    given: list[Variable] = [{"name": name, "value": value} for name, value in texts.items()]
+    return [
+        {"name": "POD_IP", "valueFrom": own},
+        {"name": "NAMESPACE", "valueFrom": namespace},
+        *given,
+    ]
+
+
+def _edl(job: Job, member: RoleMember) -> dict[str, str]:
+    texts = {
+        "EDL_JOB": job.name,
+        "EDL_ROLE": member.role.value,
+        "EDL_INDEX": str(member.number),
+        "EDL_PROCESSES": str(job.processes),
+        "EDL_MASTER_HOST": member.master,
+        "EDL_SERVER_HOSTS": ",".join(member.servers),
+    }
+    return {name: text for name, text in texts.items() if text}
+
+
+def _paddle(job: Job, member: RoleMember) -> dict[str, str]:
+    hosts = ",".join(address.rpartition(":")[0] for address in member.servers)
+    ports = job.servers.ports if job.servers is not None else ()
+    port = str(ports[0] if ports else PADDLE_PORT)
+    texts = {
+        "PADDLE_JOB_NAME": job.name,
+        "PADDLE_JOB_ID": job.uid,
+        "TRAINERS": str(job.min_trainers),
+        "PSERVERS": str(len(member.servers)),
+        "PADDLE_INIT_NUM_GRADIENT_SERVERS": str(job.min_trainers),
+        "PADDLE_INIT_PORT": port,
+        "PADDLE_PORT": port,
+        "PADDLE_TRAINERS_NUM": str(job.min_trainers),
+        "PADDLE_NNODES": f"{job.min_trainers}:{job.max_trainers}",
+        "PADDLE_NPROC_PER_NODE": str(job.processes),
+        "TRAINING_ROLE": _PADDLE_ROLES[member.role],
+        "PADDLE_CURRENT_ENDPOINT": f"$(POD_IP):{port}",
+    }
+    if member.role is Role.TRAINER:
+        texts |= {
+            "PADDLE_TRAINER_ID": str(member.number),
+            "PADDLE_INIT_TRAINER_ID": str(member.number),
+        }
+    if member.role is Role.PSERVER:
+        texts["PADDLE_PSERVER_ID"] = str(member.number)
+    if member.servers:
+        texts |= {
+            "PADDLE_INIT_PSERVERS": hosts,
+            "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(member.servers),
+        }
+    if member.master:
+        texts |= {"PADDLE_MASTER": member.master, "MASTER_IP": member.master.rpartition(":")[0]}
+    return texts
+
+
+def _torch(job: Job, member: RoleMember) -> dict[str, str]:
+    """Of trainers alone: torchrun starts there."""
+    if member.role is not Role.TRAINER or not member.master:
+        return {}
+    host, _, port = member.master.rpartition(":")
+    if job.edl_master:
+        port = str(STORE_PORT)
+    is_host = job.edl_master and member.hosts_master
+    return {
+        "PET_NNODES": f"{job.min_trainers}:{job.max_trainers}",
+        "PET_NPROC_PER_NODE": str(job.processes),
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ENDPOINT": f"{host}:{port}",
+        "PET_RDZV_ID": job.uid,
+        "PET_RDZV_CONF": f"is_host={int(is_host)}",
+        "PET_MAX_RESTARTS": str(_RESTARTS),
+        "MASTER_ADDR": host.strip("[]"),
+        "MASTER_PORT": port,
+    }
+
+
+_OF_FRAMEWORK: dict[str, Callable[[Job, RoleMember], dict[str, str]]] = {
+    PADDLE: _paddle,
+    TORCH: _torch,
+}
+_PADDLE_ROLES = {Role.TRAINER: "TRAINER", Role.PSERVER: "PSERVER", Role.MASTER: "MASTER"}

@@ -1,0 +1,79 @@
+"""Programs of the user's in place of EDL's master and parameter servers, and what all roles are told.
+
+Pure. Called by the manifests of trainers, servers and masters.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from policy import frameworks
+from policy.frameworks import RoleMember
+from policy.names import MASTER_CONTAINER, MASTER_PORT, Role
+from policy.role_templates import ports
+from policy.snapshot import Job
+
+_EDL, _STORE = "edl-master", "torch-store"
+
+
+def master_ports(job: Job) -> dict[str, int]:
+    """Name -> port of the Service in front of a job's master; the first is its address."""
+    if job.master_template_json:
+        return port_names(ports(orjson.loads(job.master_template_json)))
+    store = {_STORE: frameworks.STORE_PORT} if frameworks.TORCH in job.environment else {}
+    return {_EDL: MASTER_PORT, **store}
+
+
+def port_names(numbers: Sequence[int]) -> dict[str, int]:
+    """Name -> port of a Service in front of a program of the user's."""
+    return {f"port-{number}": number for number in numbers}
+
+
+def add_roles(job: Job, spec: dict[str, Any], member: RoleMember, *, hosts_master: bool) -> None:
+    """Adds to a trainer's pod the variables, and the user's master where it hosts that."""
+    add_variables(job, spec, replace(member, hosts_master=hosts_master))
+    if hosts_master and job.master_template_json:
+        add_master(job, spec, replace(member, role=Role.MASTER, number=0))
+
+
+def add_variables(job: Job, spec: dict[str, Any], member: RoleMember) -> None:
+    """Adds the variables of the job's frameworks to a pod's containers; those that it sets stay.
+
+    They come first, so that those of the user may refer to them.
+    """
+    if frameworks.has_variables(job):
+        for container in spec.get("containers") or ():
+            container["env"] = _environment(job, container, member)
+
+
+def add_master(job: Job, spec: dict[str, Any], member: RoleMember) -> None:
+    """Adds the user's master to the pod of the trainer that hosts it, as a native sidecar.
+
+    Its volumes come with it; one that the trainer has under the same name is used as it is.
+    """
+    template = orjson.loads(job.master_template_json)["spec"]
+    container = {**template["containers"][0], "name": MASTER_CONTAINER, "restartPolicy": "Always"}
+    container["env"] = _environment(job, container, member)
+    spec["initContainers"] = [container, *(spec.get("initContainers") or ())]
+    present = {volume.get("name") for volume in spec.get("volumes") or ()}
+    volumes = [v for v in template.get("volumes") or () if v.get("name") not in present]
+    if volumes:
+        spec["volumes"] = [*(spec.get("volumes") or ()), *volumes]
+
+
+def server_spec(job: Job, template_json: bytes, member: RoleMember) -> dict[str, Any]:
+    """The pod spec of a parameter server with a program of the user's."""
+    spec: dict[str, Any] = orjson.loads(template_json)["spec"]
+    add_variables(job, spec, member)
+    return {**spec, "restartPolicy": "Always"}
+
+
+def _environment(
+    job: Job, container: Mapping[str, Any], member: RoleMember
+) -> list[dict[str, Any]]:
+    present = container.get("env") or []
+    names = {variable.get("name") for variable in present}
+    added = [v for v in frameworks.variables(job, member) if v["name"] not in names]
+    return [*added, *present]

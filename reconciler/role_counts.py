@@ -1,0 +1,82 @@
+"""Pods of TrainingJobs by role, as the newest plan wants them and as they are.
+
+The control loop counts, on its thread; `reconciler.training_jobs` reads, on another: each tick puts
+new values in place of the old ones, and changes none.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from policy.cluster_state import ClusterState
+from policy.plan import JobPlan, Plan
+from policy.snapshot import Job
+
+
+@dataclass(frozen=True, slots=True)
+class RoleCount:
+    """Pods of one role: how many there should be, are ready, and have ended without another."""
+
+    desired: int
+    ready: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobRoles:
+    """The roles of one job. The Job's own status has what its trainers are."""
+
+    trainers: int
+    """How many the newest plan wants."""
+    reason: str = ""
+    """Why it wants no more, in words."""
+    servers: RoleCount | None = None
+    master: RoleCount | None = None
+
+
+class RoleCounts:
+    """The roles of the jobs that somebody reads."""
+
+    def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
+        """Counts nothing yet.
+
+        Args:
+            on_change: Called on the loop's thread where values have changed.
+        """
+        self.on_change = on_change
+        self.job_uids: Collection[str] = frozenset()
+        """uids of the Jobs whose roles are read; replaced by the reader."""
+        self.of_job: Mapping[str, JobRoles] = {}
+        """Job uid -> its roles."""
+
+    def update(self, cluster: ClusterState, plan: Plan) -> None:
+        """Counts once more; on the loop's thread."""
+        job_uids = self.job_uids
+        of_job = {
+            job.uid: _roles(cluster, job, job_plan)
+            for job_plan in (plan.jobs if job_uids else ())
+            if (job := cluster.jobs.get(job_plan.key)) is not None and job.uid in job_uids
+        }
+        if of_job != self.of_job:
+            self.of_job = of_job
+            self.on_change()
+
+
+def _roles(cluster: ClusterState, job: Job, job_plan: JobPlan) -> JobRoles:
+    return JobRoles(job_plan.target, job_plan.detail, _servers(cluster, job), _master(cluster, job))
+
+
+def _servers(cluster: ClusterState, job: Job) -> RoleCount | None:
+    if job.servers is None:
+        return None
+    pods = cluster.servers_of(job)
+    ready = sum(1 for pod in pods if pod.ready and not (pod.deleting or pod.terminal))
+    return RoleCount(cluster.server_count(job), ready, sum(1 for pod in pods if pod.terminal))
+
+
+def _master(cluster: ClusterState, job: Job) -> RoleCount | None:
+    if not job.master:
+        return None
+    host = cluster.master_host(job)
+    ready = host is not None and host.ready and not host.terminal
+    has_failed = host is not None and host.terminal
+    return RoleCount(int(not job.stopped), int(ready), int(has_failed))

@@ -1,0 +1,273 @@
+"""Sizes, processes, environment, and programs of the user's in place of EDL's."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from policy import ceilings, job_options, role_templates, servers, sidecar
+from policy.errors import JobError
+from policy.frameworks import RoleMember, variables
+from policy.model import Policy
+from policy.mutation import check_job, pod_patch
+from policy.names import (
+    ANNOTATION_ENVIRONMENT,
+    ANNOTATION_MASTER,
+    ANNOTATION_MASTER_CPU,
+    ANNOTATION_MASTER_MEMORY,
+    ANNOTATION_MASTER_STEPS,
+    ANNOTATION_MASTER_TEMPLATE,
+    ANNOTATION_MAX,
+    ANNOTATION_MIN,
+    ANNOTATION_PROCESSES,
+    ANNOTATION_SERVER_CPU,
+    ANNOTATION_SERVER_TEMPLATE,
+    ANNOTATION_SERVERS,
+    ANNOTATION_SIZES,
+    LABEL_JOB,
+    LABEL_MASTER,
+    LABEL_SERVER,
+    Role,
+)
+from policy.priority_classes import EDL_CLASSES
+from policy.snapshot import Job, ServerSpec
+from tests.support import builders
+
+PROGRAM: dict[str, Any] = {
+    "name": "own",
+    "image": "example/own:1",
+    "ports": [{"containerPort": 7164}],
+    "resources": {"requests": {"cpu": "2", "memory": "1Gi"}},
+}
+
+
+def _text(spec: Mapping[str, Any] | None = None, **container: Any) -> str:
+    return json.dumps({"spec": spec if spec is not None else {"containers": [PROGRAM | container]}})
+
+
+def _job(**fields: Any) -> Job:
+    return Job("ml", "net", "uid-net", 2, 8, builders.shape(1), **fields)
+
+
+REFUSED: list[tuple[dict[str, str], str]] = [
+    ({ANNOTATION_SIZES: "1,two"}, "'two': write a whole number"),
+    ({ANNOTATION_SIZES: ""}, "write a whole number"),
+    ({ANNOTATION_SIZES: ",".join(["3"] * 200)}, "more than 100 numbers"),
+    ({ANNOTATION_PROCESSES: "0"}, "from 1 to 128"),
+    ({ANNOTATION_ENVIRONMENT: "padle"}, "did you mean paddle?"),
+    ({ANNOTATION_ENVIRONMENT: "torch"}, "needs a master"),
+    ({ANNOTATION_MASTER_CPU: "1", ANNOTATION_MASTER: "false"}, "needs a master"),
+    ({ANNOTATION_MASTER_CPU: "1Mi?"}, "is not a quantity"),
+    ({ANNOTATION_MASTER_MEMORY: "8Mi"}, "at least 64Mi"),
+    ({ANNOTATION_MASTER_TEMPLATE: "{"}, "is no JSON"),
+    ({ANNOTATION_MASTER_TEMPLATE: "[]"}, "write a pod template"),
+    ({ANNOTATION_MASTER_TEMPLATE: _text()}, "needs a master"),
+    ({ANNOTATION_MASTER_TEMPLATE: '"' + "x" * 40_000 + '"'}, "more than 32768 bytes"),
+    (
+        {ANNOTATION_MASTER_TEMPLATE: _text({"containers": [PROGRAM], "nodeSelector": {}})},
+        "spec.nodeSelector is not read: the master is a container in the pod of a trainer",
+    ),
+    ({ANNOTATION_MASTER_TEMPLATE: _text({"containers": [PROGRAM] * 2})}, "write one container"),
+    (
+        {
+            ANNOTATION_MASTER: "true",
+            ANNOTATION_MASTER_TEMPLATE: _text(),
+            ANNOTATION_MASTER_STEPS: "9",
+        },
+        "leave one of them out",
+    ),
+    (
+        {
+            ANNOTATION_MASTER: "true",
+            ANNOTATION_MASTER_TEMPLATE: _text(),
+            ANNOTATION_SERVERS: "2",
+        },
+        "EDL's parameter servers need EDL's master",
+    ),
+]
+
+
+@pytest.mark.parametrize(("annotations", "text"), REFUSED)
+def test_what_contradicts_itself_is_refused_by_name(annotations: dict[str, str], text: str) -> None:
+    """Each with what would be right, in one line."""
+    with pytest.raises(JobError) as refused:
+        job_options.check(annotations)
+
+    assert text in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+REFUSED_SERVERS: list[tuple[str, str]] = [
+    (_text({"containers": []}), "containers is empty"),
+    (_text({"containers": [{"image": "a"}]}), "containers[0].name is missing"),
+    (_text(image=""), "containers[0].image is missing"),
+    (_text(name="edl-pserver"), "name yours otherwise"),
+    (_text(ports=[]), "has no containerPort"),
+    (_text(ports=[{"containerPort": "http"}]), "has no containerPort"),
+    (_text(imge="a"), "containers[0].imge is not read (did you mean image?)"),
+    (_text(resources={"requests": {"cpu": "250Mi?"}}), "resources.requests: cpu"),
+    (_text({"containers": [PROGRAM], "volums": []}), "did you mean volumes?"),
+    (_text({"containers": [PROGRAM], "restartPolicy": "Never"}), "leave it out"),
+    (_text({"volumes": []}), "places EDL's own servers"),
+    (
+        _text({"containers": [PROGRAM], "initContainers": [{"name": "a"}]}),
+        "initContainers[0].image",
+    ),
+]
+
+
+@pytest.mark.parametrize(("template", "text"), REFUSED_SERVERS)
+def test_a_template_of_servers_is_checked_field_by_field(template: str, text: str) -> None:
+    """The API server sees it only when the first pod is created: that would be too late."""
+    with pytest.raises(JobError) as refused:
+        servers.requested({ANNOTATION_SERVERS: "2", ANNOTATION_SERVER_TEMPLATE: template})
+
+    assert text in str(refused.value)
+
+
+def test_servers_with_a_program_of_their_own_need_no_master() -> None:
+    """Their requests are those of the template, and amounts for EDL's are refused."""
+    annotations = {ANNOTATION_SERVERS: "3", ANNOTATION_SERVER_TEMPLATE: _text()}
+    spec = servers.requested(annotations)
+
+    assert spec is not None
+    assert (spec.count, spec.ports, spec.claim) == (3, (7164,), "")
+    with pytest.raises(JobError, match="has a program of yours: write it there"):
+        servers.requested({**annotations, ANNOTATION_SERVER_CPU: "1"})
+
+
+def test_a_template_without_containers_places_edls_own_servers() -> None:
+    """They need EDL's master, as ever."""
+    text = _text({"nodeSelector": {"disk": "ssd"}})
+    annotations = {ANNOTATION_SERVERS: "2", ANNOTATION_SERVER_TEMPLATE: text}
+    spec = servers.requested({**annotations, ANNOTATION_MASTER: "true"})
+
+    assert spec is not None
+    assert (spec.ports, json.loads(spec.template_json)) == ((), json.loads(text))
+    with pytest.raises(JobError, match="needs a master"):
+        servers.requested(annotations)
+
+
+def test_the_ports_of_a_template_are_those_of_its_first_container() -> None:
+    """Without containers it has none."""
+    assert role_templates.ports(json.loads(_text())) == (7164,)
+    assert role_templates.ports({"spec": {}}) == ()
+
+
+def test_a_job_allows_the_sizes_that_it_names() -> None:
+    """And its minimum; where the policy restricts sizes too, those that both allow."""
+    job = _job(sizes=(1, 4, 6, 8, 90))
+    policy = Policy.model_validate({"sizes": [{"powersOfTwo": True}]})
+
+    assert job_options.sizes({ANNOTATION_SIZES: "8, 4,4"}) == (4, 8)
+    assert [ceilings.next_size(Policy(), job, n) for n in (2, 4, 6, 8)] == [4, 6, 8, 8]
+    assert [ceilings.floor_size(Policy(), job, n) for n in (2, 3, 5, 7, 9)] == [2, 2, 4, 6, 8]
+    assert [ceilings.next_size(policy, job, n) for n in (2, 4)] == [4, 8]
+
+
+def test_a_master_gets_what_its_job_asks_for() -> None:
+    """Its limits grow with it, and it counts with it in the plan."""
+    annotations = {ANNOTATION_MASTER_CPU: "2", ANNOTATION_MASTER_MEMORY: "1Gi"}
+    labels = {LABEL_JOB: "net", LABEL_MASTER: "true"}
+    container = {"name": "trainer", "resources": {"limits": {"cpu": "1"}}}
+    pod = {
+        "metadata": {"labels": labels, "annotations": annotations},
+        "spec": {"containers": [container]},
+    }
+    operations = pod_patch(pod, "ml", Policy(), EDL_CLASSES, "edl:1").operations
+    (added,) = jsonpatch.apply_patch(pod, operations)["spec"]["initContainers"]
+
+    assert added["resources"] == {
+        "requests": {"cpu": "2", "memory": "1Gi"},
+        "limits": {"cpu": "2", "memory": "1Gi"},
+    }
+    requests = job_options.master_requests({ANNOTATION_MASTER: "true", **annotations})
+    assert requests == {"cpu": 2000, "memory": builders.GI}
+    assert sidecar.requests_of(_job(master_requests=requests)) == requests
+    assert sidecar.requests_of(_job()) == sidecar.REQUESTS
+
+
+@pytest.mark.parametrize("label", [LABEL_MASTER, LABEL_SERVER])
+def test_admission_adds_nothing_to_programs_of_the_users(label: str) -> None:
+    """They have an image, so EDL needs none."""
+    containers = [{"name": "edl-master", "image": "own"}]
+    spec = {"containers": [PROGRAM], "initContainers": containers}
+    pod = {"metadata": {"labels": {LABEL_JOB: "net", label: "true"}}, "spec": spec}
+    mutation = pod_patch(pod, "ml", Policy(), EDL_CLASSES, "")
+
+    assert mutation.warnings == ()
+    patched = jsonpatch.apply_patch(pod, mutation.operations)["spec"]
+    assert (patched["containers"], patched["initContainers"]) == ([PROGRAM], containers)
+
+
+def _names(job: Job, member: RoleMember) -> dict[str, str]:
+    return {str(v["name"]): str(v.get("value")) for v in variables(job, member)}
+
+
+def test_a_job_that_names_nothing_gets_no_variables() -> None:
+    """Its pods are as they always were."""
+    assert variables(_job(), RoleMember(Role.TRAINER, 3)) == []
+
+
+def test_paddles_programs_find_their_peers() -> None:
+    """By the names of the original, for each role; the pod's own address is referred to."""
+    spec = ServerSpec(2, builders.shape(1), ports=(7164,), template_json=b"{}")
+    job = _job(servers=spec, environment=("paddle",), processes=4)
+    member = RoleMember(Role.TRAINER, 3, servers=("10.0.0.1:7164", "10.0.0.2:7164"))
+    trainer = _names(job, member)
+    server = _names(job, RoleMember(Role.PSERVER, 1, "10.0.0.9:8080", member.servers))
+
+    assert next(iter(trainer)) == "POD_IP"
+    assert (trainer["PADDLE_TRAINER_ID"], trainer["TRAINERS"], trainer["PSERVERS"]) == (
+        *("3", "2", "2"),
+    )
+    assert trainer["PADDLE_PSERVERS_IP_PORT_LIST"] == "10.0.0.1:7164,10.0.0.2:7164"
+    assert trainer["PADDLE_INIT_PSERVERS"] == "10.0.0.1,10.0.0.2"
+    assert (trainer["PADDLE_NNODES"], trainer["PADDLE_NPROC_PER_NODE"]) == ("2:8", "4")
+    assert trainer["PADDLE_CURRENT_ENDPOINT"] == "$(POD_IP):7164"
+    assert (trainer["EDL_ROLE"], trainer["EDL_INDEX"]) == ("trainer", "3")
+    assert (server["TRAINING_ROLE"], server["PADDLE_PSERVER_ID"]) == ("PSERVER", "1")
+    assert (server["PADDLE_MASTER"], server["MASTER_IP"]) == ("10.0.0.9:8080", "10.0.0.9")
+    assert "PADDLE_TRAINER_ID" not in server
+    assert "PADDLE_MASTER" not in trainer
+
+
+def test_torchruns_agents_meet_at_the_master() -> None:
+    """At its host, where EDL's master is; at the user's store, which is not one of them."""
+    member = RoleMember(Role.TRAINER, 3, "[fd00::1]:8790")
+    job = _job(master=True, environment=("torch",), processes=8)
+    at_host = _names(job, RoleMember(Role.TRAINER, 0, member.master, hosts_master=True))
+    own = _names(
+        _job(master=True, environment=("torch",), master_template_json=b"{}"),
+        RoleMember(Role.TRAINER, 3, "10.0.0.9:29400", hosts_master=True),
+    )
+
+    assert _names(job, member)["PET_RDZV_CONF"] == "is_host=0"
+    assert at_host["PET_RDZV_CONF"] == "is_host=1"
+    assert at_host["PET_RDZV_ENDPOINT"] == "[fd00::1]:29400"
+    assert (at_host["MASTER_ADDR"], at_host["MASTER_PORT"]) == ("fd00::1", "29400")
+    assert (at_host["PET_NNODES"], at_host["PET_NPROC_PER_NODE"]) == ("2:8", "8")
+    assert (own["PET_RDZV_ENDPOINT"], own["PET_RDZV_CONF"]) == ("10.0.0.9:29400", "is_host=0")
+    assert not {"RANK", "WORLD_SIZE"} & at_host.keys()
+    assert not [name for name in _names(job, RoleMember(Role.PSERVER)) if name.startswith("PET_")]
+
+
+def test_a_job_may_say_all_of_it() -> None:
+    """Programs of its own for both roles, sizes, processes and two frameworks."""
+    annotations = {
+        ANNOTATION_MIN: "2",
+        ANNOTATION_MAX: "8",
+        ANNOTATION_MASTER: "true",
+        ANNOTATION_MASTER_TEMPLATE: _text(),
+        ANNOTATION_SERVERS: "2",
+        ANNOTATION_SERVER_TEMPLATE: _text(),
+        ANNOTATION_SIZES: "2,4,8",
+        ANNOTATION_PROCESSES: "8",
+        ANNOTATION_ENVIRONMENT: "paddle, torch",
+    }
+    spec = {"template": {"spec": {"hostNetwork": True, "containers": [{"name": "t"}]}}}
+
+    assert check_job(annotations, spec) == (2, 8)
+    assert job_options.environment(annotations) == ("paddle", "torch")
