@@ -10,10 +10,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
+from kube import podspec
 from kube.cache import ClusterCache
 from kube.object_change import ObjectChange
+from policy import overcommit, unstructured
 from policy.cluster_state import ClusterState
 from policy.model import Policy
+from policy.queue_model import Overcommit
 from policy.queues import QueueRules
 from policy.snapshot import Job, Node, Pod
 from runtime import clock
@@ -40,6 +43,8 @@ class ClusterStateFeed:
         self.cluster = ClusterState()
         self._cache = cache
         self._epoch_s = epoch_s
+        self._overcommit: tuple[Overcommit, ...] = ()
+        """The policy's rules of requests below limits."""
         self._listed = True
         """Whether the next drain may have records from before the start of this process."""
         self._lock = cache.changes.condition
@@ -51,14 +56,16 @@ class ClusterStateFeed:
         cache.jobs.listen(self._job_changed)
 
     def follow(self, policy: Policy) -> None:
-        """Applies what a policy says about records: ignored resources, and queues of jobs.
+        """Applies what a policy says about records: ignored resources, queues of jobs, overcommit.
 
         A change costs one update of each pod and job.
         """
         resources, queues = frozenset(policy.ignored_resources), QueueRules.of(policy)
-        if (resources, queues) == (self.cluster.ignored, self.cluster.queues):
+        before = self.cluster.ignored, self.cluster.queues, self._overcommit
+        if (resources, queues, policy.overcommit) == before:
             return
         self.cluster.ignored, self.cluster.queues = resources, queues
+        self._overcommit = policy.overcommit
         for pod in self._cache.pods.records():
             if pod.uid in self.cluster.pods:
                 self.cluster.put_pod(replace(self.cluster.pods[pod.uid], requests=pod.requests))
@@ -66,7 +73,8 @@ class ClusterStateFeed:
             current = self.cluster.jobs.get(job.key)
             if current is not None and current.uid == job.uid:
                 as_written = replace(current, queue=job.queue, weight=job.weight, error=job.error)
-                self.cluster.put_job(replace(as_written, requests=job.requests))
+                amounts = replace(as_written, requests=job.requests, limits=job.limits)
+                self._put_job(replace(amounts, template_json=job.template_json))
 
     def drain(self) -> tuple[dict[str, ObjectChange[Pod]], dict[str, ObjectChange[Job]]]:
         """Applies the queued changes; returns those of pods and of jobs, by uid.
@@ -114,11 +122,23 @@ class ClusterStateFeed:
     def _enter_job(self, job: ObjectChange[Job]) -> None:
         """Applies a job's change; a deletion must not drop a new Job of the same name."""
         if job.new is not None:
-            self.cluster.put_job(job.new)
+            self._put_job(job.new)
         elif job.last is not None:
             current = self.cluster.jobs.get(job.last.key)
             if current is not None and current.uid == job.last.uid:
                 self.cluster.drop_job(job.last.key)
+
+    def _put_job(self, job: Job) -> None:
+        """Puts a job with the pod template of which its trainers are made."""
+        queue = self.cluster.queues.applied(job).queue
+        lowered = overcommit.lowered(
+            job, overcommit.ratios_of(self._overcommit, job.namespace, queue)
+        )
+        if lowered is not job:
+            spec = unstructured.mapping(lowered.template, "spec")
+            requests, limits = podspec.requests(spec), podspec.limits(spec)
+            lowered = replace(lowered, requests=requests, limits=limits)
+        self.cluster.put_job(lowered)
 
     # Called on the watch threads, with the lock held.
 

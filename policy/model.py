@@ -15,7 +15,7 @@ from pydantic import Field, field_validator, model_validator
 
 from policy.model_fields import Amount, Fraction, Name, PolicyPart, Seconds, Weight, labels_match
 from policy.names import DEFAULT_SCHEDULER, Role
-from policy.queue_model import Queue, Quota
+from policy.queue_model import Overcommit, Queue, Quota
 
 VERSION: Literal["edl.training/v1"] = "edl.training/v1"
 
@@ -285,6 +285,8 @@ class Policy(PolicyPart):
     queues: tuple[Queue, ...] = ()
     """All queues that jobs may name; without any, jobs may name every queue."""
     quotas: tuple[Quota, ...] = ()
+    overcommit: tuple[Overcommit, ...] = ()
+    """Rules of which the first that selects a job lowers the requests of its trainers."""
     sizes: tuple[Sizes, ...] = ()
     windows: tuple[Window, ...] = ()
     stability: Stability = Stability()

@@ -1,6 +1,6 @@
-"""The parts of the policy document about queues and quotas."""
+"""The parts of the policy document about queues, quotas and overcommit."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -55,3 +55,17 @@ class Quota(PolicyPart):
         if not (self.requests or self.limits):
             raise ValueError("sets no ceiling; give requests, limits or both")
         return self
+
+
+Ratio = Annotated[float, Field(ge=1.0, le=10.0)]
+
+
+class Overcommit(PolicyPart):
+    """How far trainers of some namespaces and queues may use more than they request."""
+
+    namespaces: tuple[Name, ...] = ("*",)
+    """Patterns of their namespaces."""
+    queues: Annotated[tuple[str, ...], Field(min_length=1)] = ("*",)
+    """Patterns of their queues; `*` includes jobs of no queue."""
+    trainers: Annotated[dict[Literal["cpu", "memory"], Ratio], Field(min_length=1)]
+    """Resource -> limit of a trainer divided by its request, 1 for no overcommit."""

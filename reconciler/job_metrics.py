@@ -31,6 +31,7 @@ class _ClusterFigures:
     nodes: Samples = field(default_factory=dict)
     cores: Samples = field(default_factory=dict)
     memory: Samples = field(default_factory=dict)
+    limits: Samples = field(default_factory=dict)
     devices: Samples = field(default_factory=dict)
 
 
@@ -123,6 +124,12 @@ class ClusterMetrics:
             lambda: self._figures.memory,
         )
         metrics.values(
+            "training_limits",
+            "CPU cores and bytes of memory that bound training pods may use: their limits, or requests.",
+            ["resource"],
+            lambda: self._figures.limits,
+        )
+        metrics.values(
             "devices",
             "Other resources of nodes, at most 8, and requests for them.",
             ["resource", "use"],
@@ -136,6 +143,10 @@ class ClusterMetrics:
             {(): len(cluster.nodes)},
             {(use,): of.get(CPU, 0) / MILLI for use, of in amounts.items()},
             {(use,): of.get(MEMORY, 0) for use, of in amounts.items()},
+            {
+                (CPU,): cluster.usage.training_limits.get(CPU, 0) / MILLI,
+                (MEMORY,): cluster.usage.training_limits.get(MEMORY, 0),
+            },
             {(name, use): of.get(name, 0) for use, of in amounts.items() for name in names},
         )
 

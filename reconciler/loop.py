@@ -114,6 +114,7 @@ class Reconciler:
         """Job key -> the reason in the plan before."""
         self._planned: frozenset[str] = frozenset()  # uids of the jobs in the plan before
         self._policy_error = ""  # the one that was reported last
+        self._policy_version = ""  # the one that was in force with the last tick
         self._avoided: Mapping[str, Mapping[str, float]] = {}  # `Plan.avoided` of the plan before
         self._idle = True  # whether the last tick left nothing to do: the next waits for a change
         self._stopping = threading.Event()
@@ -267,8 +268,13 @@ class Reconciler:
         return self._policy.current.usable and self.watchdog.may_lead(leads=leads)
 
     def _report_policy(self, now_s: float) -> None:
-        """Writes one event about each error of the policy's document."""
-        error = self._policy.current.error
+        """Writes one event about each error of the policy's document, and each change of version."""
+        error, version = self._policy.current.error, self._policy.current.version
+        if version != self._policy_version and self._cache.config is not None:
+            for config_map in self._cache.config.records() if self._policy_version else ():
+                text = f"version {version} is in force, before {self._policy_version}"
+                self._recorder.record(Event(config_map, "PolicyInForce", text), now_s)
+            self._policy_version = version
         if error != self._policy_error and self._cache.config is not None:
             self._policy_error = error
             for config_map in self._cache.config.records() if error else ():

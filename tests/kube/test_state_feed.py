@@ -10,7 +10,7 @@ from kube.object_change import ObjectChange
 from kube.request import JOBS, NODES, PODS
 from kube.state_feed import ClusterStateFeed
 from policy.model import Policy
-from policy.queue_model import Queue
+from policy.queue_model import Overcommit, Queue
 from tests.reconciler import objects
 from tests.reconciler.server import Clock, Instant, look
 
@@ -216,6 +216,30 @@ def test_jobs_follow_the_queues_of_the_policy(cluster: Followed) -> None:
         queues.append([job.queue for job in cluster.feed.cluster.jobs.values()])
 
     assert queues == [["own"], [""]]
+
+
+def test_trainers_request_less_where_the_policy_overcommits(cluster: Followed) -> None:
+    """Jobs that are there already follow, and their pod template, of which trainers are made."""
+    cluster.make(JOBS, objects.job("net", cpu=3))
+    look(cluster.cache)
+    cluster.feed.drain()
+    plain = cluster.feed.cluster.jobs["ml/net"]
+    rule = Overcommit(queues=("own",), trainers={"cpu": 1.5})
+    queue = Queue(name="own", namespaces=("*",), default=True)
+
+    cluster.feed.follow(Policy(queues=(queue,), overcommit=(rule,)))
+    lowered = cluster.feed.cluster.jobs["ml/net"]
+    cluster.make(JOBS, objects.job("later", cpu=6))
+    look(cluster.cache)
+    cluster.feed.drain()
+    later = cluster.feed.cluster.jobs["ml/later"]
+    cluster.feed.follow(Policy())
+
+    assert (lowered.requests["cpu"], lowered.limits) == (2000, {"cpu": 3000})
+    assert b'"requests":{"cpu":"2"},"limits":{"cpu":"3' in lowered.template_json
+    assert (later.requests["cpu"], later.limits) == (4000, {"cpu": 6000})
+    assert cluster.feed.cluster.jobs["ml/net"] == plain
+    assert cluster.feed.cluster.jobs["ml/net"].template_json == plain.template_json
 
 
 def _with_memory_of_gpu(body: dict[str, Any]) -> dict[str, Any]:

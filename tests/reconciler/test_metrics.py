@@ -10,7 +10,7 @@ from policy.snapshot import Phase
 from reconciler.metrics import ReconcilerMetrics
 from reconciler.trainer_controller import CreationResult
 from runtime.metrics import Metrics
-from tests.support.builders import NOW_S, cluster_state, job, node, service
+from tests.support.builders import NOW_S, cluster_state, job, node, service, shape, trainer
 
 _NAMED = "of the oldest jobs by name, of the others as one job named other."
 MEANING = {
@@ -39,6 +39,8 @@ MEANING = {
     "nodes": "Nodes of the cluster.",
     "cpu_cores": "CPU that nodes have, and that bound pods request.",
     "memory_bytes": "Memory that nodes have, and that bound pods request.",
+    "training_limits": "CPU cores and bytes of memory that bound training pods may use: their limits, "
+    "or requests.",
     "devices": "Other resources of nodes, at most 8, and requests for them.",
     "lost_seconds_total": "Seconds of training that were lost with trainers, as far as masters report "
     "them.",
@@ -152,7 +154,8 @@ def test_who_does_not_lead_has_no_figures_of_plans() -> None:
     metrics = Metrics("reconciler")
     figures = ReconcilerMetrics(metrics)
     owner = job("a")
-    cluster = cluster_state([node("n0")], [owner])
+    overcommitted = trainer(owner, 0, "n0", requests=shape(2), limits=shape(3))
+    cluster = cluster_state([node("n0")], [owner], [overcommitted])
     figures.set_state(leads=True, age_s=0.0)
     figures.set_plan(Plan(jobs=(JobPlan("ml/a", 0, 3, Reason.AT_MAX, {}, 0.5),)), cluster, NOW_S)
     before = _lines(metrics)
@@ -160,9 +163,11 @@ def test_who_does_not_lead_has_no_figures_of_plans() -> None:
 
     assert 'edl_reconciler_job_share_ratio{job="a",namespace="ml"} 0.5' in before
     assert 'edl_reconciler_cpu_cores{use="allocatable"} 18.0' in before
+    assert 'edl_reconciler_cpu_cores{use="training"} 2.0' in before
+    assert 'edl_reconciler_training_limits{resource="cpu"} 3.0' in before
     after = [line for line in _lines(metrics) if not line.startswith("#")]
     assert "edl_reconciler_trainers 0.0" in after
-    for name in ("jobs{", "job_share", "nodes ", "cpu_cores", "memory_bytes"):
+    for name in ("jobs{", "job_share", "nodes ", "cpu_cores", "memory_bytes", "training_limits"):
         assert not [line for line in after if line.startswith(f"edl_reconciler_{name}")]
 
 

@@ -2,6 +2,7 @@
 
 from kube import request
 from kube.request import CONFIGMAPS
+from policy import document
 from policy.names import POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE
 from tests.reconciler.world import Process, World
 
@@ -49,6 +50,20 @@ def test_a_process_that_knows_no_valid_policy_does_nothing(world: World) -> None
     assert len(world.running("net")) == 2
     assert process.loop.may_lead(leads=False)
     assert len(world.events("PolicyInvalid")) == 1
+
+
+def test_a_new_version_is_told_once(world: World) -> None:
+    """By an event of the ConfigMap, with the version that metrics and /readyz have."""
+    _store(world, QUOTA)
+    process = Process(world)
+    process.run(2)
+    _store(world, "")
+    process.run(4)
+    process.stop()
+    process.write_events()
+
+    old, new = document.fingerprint(QUOTA), document.fingerprint("")
+    assert world.events("PolicyInForce") == [f"version {new} is in force, before {old}"]
 
 
 def test_without_a_configmap_the_defaults_apply(world: World) -> None:
