@@ -22,6 +22,10 @@ COMMANDS = {
     "suspend": "suspend",
     "resume": "suspend",
     "scale": "scale",
+    "when": "when",
+    "plan": "plan",
+    "snapshot": "snapshot",
+    "policy": "policy",
 }
 """Command -> its module in `cli.commands`, which has a function of the command's name.
 

@@ -13,7 +13,7 @@ from policy import amounts
 from policy.first_seen import FirstSeen
 from policy.fits import Fits, Prices
 from policy.live_trainers import LiveTrainers, is_surplus, live_trainers
-from policy.model import NodePool
+from policy.model import NodePool, Policy
 from policy.names import Role
 from policy.placement import Packing, admits
 from policy.queues import QueueRules
@@ -68,9 +68,7 @@ class ClusterState:
         self.usage = Usage()
         self.first_seen = FirstSeen()
         """When changes of the pods and nodes were seen, by the clock that decides."""
-        # Job uid -> its live trainers, until one of its pods changes.
-        self._live_trainers: dict[str, LiveTrainers] = {}
-        # Job uid -> its live trainers, and their sum for quotas.
+        self._live_trainers: dict[str, LiveTrainers] = {}  # by job uid; kept until a pod changes
         self._trainer_amounts: dict[str, tuple[LiveTrainers, Resources]] = {}
         self._prices = Prices(self.nodes, self.available)
         self._usable = UsableCapacity(self.nodes, self.used)
@@ -78,9 +76,12 @@ class ClusterState:
         self._shapes_changed = False
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> "ClusterState":
-        """The state of a whole snapshot."""
+    def of(cls, snapshot: Snapshot, policy: Policy | None = None) -> "ClusterState":
+        """The state of a whole snapshot, as a policy counts it where there is one."""
         cluster = cls()
+        if policy is not None:
+            cluster.ignored = frozenset(policy.ignored_resources)
+            cluster.queues = QueueRules.of(policy)
         for node in snapshot.nodes:
             cluster.put_node(node)
         for job in snapshot.jobs:

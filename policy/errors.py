@@ -4,7 +4,8 @@
 PolicyError(ValueError)
 ├── QuantityError   an invalid resource quantity
 ├── DocumentError   an invalid policy document; names the field
-└── JobError        annotations or a spec that contradict elasticity; names the field
+├── JobError        annotations or a spec that contradict elasticity; names the field
+└── SnapshotError   a file that is no snapshot of the cluster
 ```
 """
 
@@ -23,3 +24,7 @@ class DocumentError(PolicyError):
 
 class JobError(PolicyError):
     """A Job with annotations or a spec that contradict elasticity."""
+
+
+class SnapshotError(PolicyError):
+    """A file that is no snapshot, or one of another version, cut or damaged."""

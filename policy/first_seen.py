@@ -5,6 +5,7 @@ compared with the own clock they make durations wrong by the difference of the c
 of seconds decide what is released. So such durations begin when this process first saw the change.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from policy.snapshot import Node, Pod
@@ -15,7 +16,7 @@ are known. Durations come out too short rather than too long, by at most twice a
 
 
 @dataclass(slots=True)
-class _Times:
+class OwnTimes:
     """Own times of one pod's changes, 0 for those that were not seen yet."""
 
     created_s: float
@@ -32,10 +33,24 @@ class FirstSeen:
     """
 
     def __init__(self) -> None:
-        self._pods: dict[str, _Times] = {}
+        self._pods: dict[str, OwnTimes] = {}
         self._nodes: dict[str, tuple[float, float]] = {}
         """Node -> (timestamp of the newest change of its readiness, own time of that)."""
         self._used = False
+
+    @classmethod
+    def of(cls, times: Mapping[str, OwnTimes] | None) -> "FirstSeen":
+        """That of a recording: pod uid -> its times; None where nothing had been put."""
+        first_seen = cls()
+        if times is not None:
+            first_seen._pods.update(times)
+            first_seen._used = True
+        return first_seen
+
+    @property
+    def times(self) -> Mapping[str, OwnTimes] | None:
+        """As for `of`: a copy."""
+        return {uid: replace(times) for uid, times in self._pods.items()} if self._used else None
 
     def put_pod(self, pod: Pod, at_s: float, *, listed: bool) -> Pod:
         """Notes what a pod shows; returns it with the end of its grace period by the own clock.
@@ -48,7 +63,7 @@ class FirstSeen:
         self._used = True
         times = self._pods.get(pod.uid)
         if times is None:
-            times = self._pods[pod.uid] = _Times(_own_s(pod.created_s, at_s, listed=listed))
+            times = self._pods[pod.uid] = OwnTimes(_own_s(pod.created_s, at_s, listed=listed))
         if pod.started_s and not times.started_s:
             times.started_s = _own_s(pod.started_s, at_s, listed=listed)
         if pod.terminal and not times.ended_s:

@@ -1,17 +1,33 @@
 """The types of a plan: its history as input, and its decisions as output."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from policy.creation_backoff import CreationBackoff
 from policy.decisions import Figures, sentence
 from policy.names import NodeRequest, Tier
 from policy.reasons import Reason
 from policy.scheduling import UNMARKED, Scheduling
+from policy.snapshot import Constraints
 from policy.stranding import TaintKey
 
-MoveKey = Hashable
-"""Identifies moves between jobs that succeed or fail together; only compared for equality."""
+
+class MoveKey(NamedTuple):
+    """Identifies moves between jobs that succeed or fail together; only compared for equality."""
+
+    shape: tuple[tuple[str, int], ...]
+    """(resource, amount) of one trainer of the receiver."""
+    constraints: Constraints
+    reason: Reason
+    step: int
+    """Number of trainers that the move gives."""
+    measure: float
+    """Fairness measure of one trainer."""
+    scope: tuple[int | str, ...]
+    """The quotas that cover the receiver, by index, and the queue that owns one."""
+    priority: int
+    """Of the receiver's queue."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,25 @@ class RecentHistory:
         self._creation_backoffs: dict[str, CreationBackoff] = {}
         self._line = Line()
 
+    @classmethod
+    def of(cls, history: History) -> "RecentHistory":
+        """One that continues from what an earlier one gave; the pace of placements starts anew."""
+        recent = cls()
+        for node, until_s in history.cooling.items():
+            recent.cool_downs.start(node, until_s, 0.0)
+        recent._reclaimed_for = dict(history.reclaimed_for)
+        recent._failed_moves, recent._moved = history.failed_moves, history.moved
+        recent._offered = dict(history.offered)
+        recent._quota_reliefs = dict(history.quota_reliefs)
+        recent._short_since = dict(history.short_since)
+        recent._vain_requests = dict(history.vain_requests)
+        recent._unneeded_since = dict(history.unneeded_since)
+        tainted = history.tainted_since
+        recent._tainted_since = None if tainted is None else dict(tainted)
+        recent._creation_backoffs = dict(history.creation_backoffs)
+        recent._line = history.line
+        return recent
+
     def record(self, plan: Plan, now_s: float, cool_down_s: float) -> None:
         """Records a plan that is about to be executed.
 

@@ -35,6 +35,7 @@ from reconciler.plan_isolation import plan_without_culprits
 from reconciler.record_inbox import RecordInbox
 from reconciler.role_counts import RoleCounts
 from reconciler.settings import ReconcilerSettings
+from reconciler.tick_snapshots import TickSnapshots
 from reconciler.trainer_controller import CreationResult
 from reconciler.watchdog import Watchdog
 from runtime.backoff import Backoff
@@ -112,6 +113,7 @@ class Reconciler:
         """All components whose state of a job is dropped when the job is deleted."""
         self._reasons: dict[str, Reason] = {}
         """Job key -> the reason in the plan before."""
+        self._snapshots = TickSnapshots.of(settings)
         self._planned: frozenset[str] = frozenset()  # uids of the jobs in the plan before
         self._policy_error = ""  # the one that was reported last
         self._policy_version = ""  # the one that was in force with the last tick
@@ -230,6 +232,9 @@ class Reconciler:
                 for culprit, error in isolated.culprits:
                     self._quarantine.blame(culprit, error)
                 new_plan = isolated.plan
+            else:
+                if self._snapshots is not None:
+                    self._snapshots.record(cluster, policy, now_s, history, new_plan)
         self._planned = frozenset(cluster.jobs[job_plan.key].uid for job_plan in new_plan.jobs)
         return new_plan
 

@@ -35,3 +35,7 @@ class ReconcilerSettings(ServeSettings):
     """Without a message from the API server for this long, the reconciler does not act."""
     named_jobs: Annotated[int, Field(ge=0, le=1000)] = 50
     """Jobs that metrics name, the oldest; the others are summed as "other", and all are for 0."""
+    snapshot_folder: Path | None = None
+    """Folder for what each plan is made of, with the plan, one file a tick; none writes none."""
+    snapshots_kept: Annotated[int, Field(ge=1, le=100_000)] = 1000
+    """Files in that folder; the newest replaces the oldest."""

@@ -3,11 +3,13 @@
 Moves that a plan defers wait here for the next change or tick.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 from policy.model import Policy
 from policy.names import Role, Tier
 from policy.plan import Plan
+from policy.plan_input import PlanInput
 from policy.planner import plan
 from policy.priority_classes import CLASS_OF, EDL_CLASSES
 from policy.recent_history import RecentHistory
@@ -15,11 +17,21 @@ from policy.snapshot import Job, Pod
 from simulator.cluster import DisruptionReason, PodChange, SimulatedCluster
 from simulator.timing import Timing
 
+Observer = Callable[[PlanInput, Plan], None]
+"""Receives what each plan was made of, and the plan."""
+
 
 class SimulatedReconciler:
     """The loop around the planner; a tick starts only after the writes of the previous one."""
 
-    def __init__(self, cluster: SimulatedCluster, policy: Policy, timing: Timing) -> None:
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        policy: Policy,
+        timing: Timing,
+        observe: Observer | None = None,
+    ) -> None:
+        self._observe = observe
         self._cluster = cluster
         self._policy = policy
         self._timing = timing
@@ -34,6 +46,11 @@ class SimulatedReconciler:
         cluster.watch_pods(self._changed)
         cluster.watch_jobs(lambda _: self._wake())
         cluster.clock.after(timing.tick_s, self._wake_regularly)
+
+    def follow(self, policy: Policy) -> None:
+        """Follows another policy from now on."""
+        self._policy = policy
+        self._wake()
 
     def _changed(self, change: PodChange) -> None:
         if change.disruption is DisruptionReason.PREEMPTED and change.pod.node:
@@ -59,7 +76,10 @@ class SimulatedReconciler:
         now_s = self._cluster.clock.now_s
         self._history.pace.record(self._placed, now_s)
         self._placed = 0
-        new_plan = plan(self._cluster.state, self._policy, now_s, self._history.history(now_s))
+        history = self._history.history(now_s)
+        new_plan = plan(self._cluster.state, self._policy, now_s, history)
+        if self._observe is not None:
+            self._observe(PlanInput.of(self._cluster.state, self._policy, now_s, history), new_plan)
         self._history.record(new_plan, now_s, self._policy.stability.cool_down_seconds)
         self._free_s = self._write(new_plan, now_s + self._timing.plan_s)
 

@@ -8,7 +8,7 @@ from policy.snapshot import Phase
 from simulator.clock import Clock
 from simulator.cluster import PodChange, SimulatedCluster
 from simulator.kubelet import SimulatedKubelets
-from simulator.reconcile import SimulatedReconciler
+from simulator.reconcile import Observer, SimulatedReconciler
 from simulator.scheduler import SimulatedScheduler
 from simulator.timing import Timing
 from simulator.workload import Arrival, Workload
@@ -18,7 +18,10 @@ _EPOCH_S = 1_767_225_600.0
 
 
 def play(
-    workload: Workload, policy: Policy | None = None, timing: Timing | None = None
+    workload: Workload,
+    policy: Policy | None = None,
+    timing: Timing | None = None,
+    observe: Observer | None = None,
 ) -> tuple[PodChange, ...]:
     """Every change of every pod of a workload, in order; times in seconds from the start.
 
@@ -26,6 +29,7 @@ def play(
         workload: Nodes, and arrivals with their times.
         policy: The active policy.
         timing: Durations of the simulated operations.
+        observe: Receives what each plan is made of, and the plan.
     """
     policy, timing = policy or Policy(), timing or Timing()
     clock = Clock(_EPOCH_S)
@@ -33,10 +37,14 @@ def play(
     changes: list[PodChange] = []
     cluster.watch_pods(lambda change: changes.append(replace(change, at_s=change.at_s - _EPOCH_S)))
     SimulatedKubelets(cluster, timing)
-    SimulatedScheduler(cluster, policy, timing)
-    SimulatedReconciler(cluster, policy, timing)
+    scheduler = SimulatedScheduler(cluster, policy, timing)
+    reconciler = SimulatedReconciler(cluster, policy, timing, observe)
     for arrival in workload.arrivals:
         _schedule(cluster, timing, arrival)
+        if arrival.policy is not None:
+            at_s = _EPOCH_S + arrival.at_s
+            clock.at(at_s, partial(scheduler.follow, arrival.policy))
+            clock.at(at_s, partial(reconciler.follow, arrival.policy))
     clock.run(_EPOCH_S + workload.end_s)
     return tuple(changes)
 

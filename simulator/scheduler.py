@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from zlib import crc32
 
+from policy import preemption
 from policy.backoff import pause_s
 from policy.live_trainers import is_surplus
 from policy.model import Policy
@@ -16,7 +17,6 @@ from policy.placement import CHEAPEST, score
 from policy.recent_history import CoolDowns
 from policy.snapshot import Pod
 from policy.victims import choose
-from simulator import preemption
 from simulator.cluster import DisruptionReason, PodChange, SimulatedCluster
 from simulator.timing import Timing
 
@@ -47,6 +47,10 @@ class SimulatedScheduler:
         self._cool_downs = CoolDowns()
         """Of nodes that surplus avoids after a preemption."""
         cluster.watch_pods(self._changed)
+
+    def follow(self, policy: Policy) -> None:
+        """Follows another policy from now on."""
+        self._policy = policy
 
     def _changed(self, change: PodChange) -> None:
         pod = change.pod

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from policy.model import Policy
 from policy.snapshot import Job, Node, Pod
 
 
@@ -15,6 +16,8 @@ class Arrival:
     """Pods without a node, created one after another: parameter servers, masters, services."""
     job: Job | None = None
     """A job, whose trainers the reconciler creates."""
+    policy: Policy | None = None
+    """A policy, which takes the place of the one before."""
     runs_s: float = 0.0
     """How long after the start of its first trainer the job ends; 0 for not at all."""
 

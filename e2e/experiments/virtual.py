@@ -31,7 +31,7 @@ def play(
 
     Services are not played: no scenario in virtual time has any yet.
     """
-    changes = simulate(_workload(scenario), policy, timing)
+    changes = simulate(workload_of(scenario), policy, timing)
     tape = _Tape()
     recorder = Recorder(lambda: tape.now_s)
     recorder.begin()
@@ -52,7 +52,8 @@ class _Tape:
     now_s = 0.0
 
 
-def _workload(scenario: Scenario) -> Workload:
+def workload_of(scenario: Scenario) -> Workload:
+    """The objects of a scenario, but for its services, as arrivals of a simulation."""
     system = [
         pod for manifest in workload.system(scenario) for pod in _pods(manifest, _SYSTEM_PRIORITY)
     ]

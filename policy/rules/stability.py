@@ -100,7 +100,8 @@ def _move_key(state: CycleState, receiver: JobDraft) -> MoveKey:
     shape = tuple(sorted(job.requests.items()))
     scope = state.quotas.scope(job)
     step, measure = next_step(state, receiver), receiver.trainer_measure
-    return shape, job.constraints, receiver.reason, step, measure, scope, receiver.priority
+    reason, priority = receiver.reason, receiver.priority
+    return MoveKey(shape, job.constraints, reason, step, measure, scope, priority)
 
 
 class _FairShare:

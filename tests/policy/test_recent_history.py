@@ -4,6 +4,7 @@ from policy.creation_backoff import CreationBackoff
 from policy.plan import FailedMove, MoveKey, Plan, Release
 from policy.reasons import Reason
 from policy.recent_history import CoolDowns, PlacementPace, RecentHistory
+from policy.snapshot import ANYWHERE
 from tests.support.builders import NOW_S, job
 
 JOB = job("net")
@@ -101,7 +102,8 @@ def test_capacity_is_offered_from_the_first_plan_on_that_reserves_it() -> None:
 def test_a_move_that_failed_is_remembered_for_the_next_plan() -> None:
     """Else every plan would look at every node again for a job that cannot be helped."""
     recent = RecentHistory()
-    failed: dict[MoveKey, FailedMove] = {(JOB.requests["cpu"],): FailedMove(NOW_S, 7)}
+    key = MoveKey((("cpu", JOB.requests["cpu"]),), ANYWHERE, Reason.NO_ROOM, 1, 0.1, (), 0)
+    failed = {key: FailedMove(NOW_S, 7)}
     recent.record(Plan(failed_moves=failed), NOW_S, 5.0)
 
     assert recent.history(NOW_S).failed_moves == failed

@@ -231,6 +231,8 @@ class Process:
         writers: int = 8,
         account: rbac.Account | None = None,
         ahead_s: float = 0.0,
+        *,
+        settings: ReconcilerSettings | None = None,
     ) -> None:
         """Its clock is `ahead_s` ahead of the API server's."""
         self.world = world
@@ -255,7 +257,7 @@ class Process:
         )
         self.loop = Reconciler(
             api,
-            ReconcilerSettings(),
+            settings or ReconcilerSettings(),
             cache=self.cache,
             policy=policy,
             leads=leads,

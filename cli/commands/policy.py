@@ -1,0 +1,106 @@
+"""`policy`: checks a policy file, shows the cluster's policy, and compares both."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+from rich.console import Console
+
+from cli import snapshots
+from cli.errors import CODES, CliError
+from cli.frame import Frame, command
+from policy.document import parse
+from policy.errors import DocumentError
+from policy.model import Policy
+
+_ABSENT = "(not set)"
+
+
+@click.group("policy", epilog=CODES)
+def policy() -> None:
+    """Check a policy file, show the cluster's policy, or compare both."""
+
+
+@command("check")
+@click.argument("file", type=click.Path(path_type=Path))
+def check(frame: Frame, file: Path) -> None:
+    """Check the policy in FILE as the webhook does; needs no cluster."""
+    fields = _fields(snapshots.read_policy(file))
+    result = {"file": str(file), "valid": True, "fields": fields}
+    summary = f"sets {', '.join(fields)}" if fields else "is the default policy"
+    frame.show(result, lambda _: frame.say(f"{file} is a valid policy: it {summary}."))
+
+
+@command("show")
+def show(frame: Frame) -> None:
+    """Show the cluster's policy: what it sets beside the defaults."""
+    text = snapshots.policy_text(frame)
+    try:
+        fields, error = _fields(parse(text)), ""
+    except DocumentError as problem:
+        fields, error = {}, str(problem)
+    result: dict[str, Any] = {"source": "configmap" if text else "default", "policy": fields}
+    if error:
+        raise CliError(f"the cluster's policy is invalid, the one before is in force: {error}")
+    frame.show(result, lambda console: _print_policy(console, frame, result))
+
+
+@command("diff")
+@click.argument("file", type=click.Path(path_type=Path))
+def diff(frame: Frame, file: Path) -> None:
+    """Compare the policy in FILE with the cluster's; `plan --policy FILE` says what comes of it."""
+    new = flat(_fields(snapshots.read_policy(file)))
+    old = flat(_fields(snapshots.policy_in_force(frame)))
+    changes = [
+        {"field": name, "cluster": old.get(name), "file": new.get(name)}
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
+    ]
+    frame.show(changes, lambda _: _print_changes(frame, changes))
+
+
+for _command in (check, show, diff):
+    policy.add_command(_command)
+
+
+def flat(value: object, prefix: str = "") -> dict[str, object]:
+    """`{"reserve": {"maxLoad": {"cpu": 0.9}}}` as `{"reserve.maxLoad.cpu": 0.9}`; lists by index."""
+    if isinstance(value, dict):
+        items = [(str(name), part) for name, part in value.items()]
+    elif isinstance(value, list):
+        items = [(str(_name_of(part, index)), part) for index, part in enumerate(value)]
+    else:
+        return {prefix: value}
+    return {
+        name: leaf
+        for key, part in items
+        for name, leaf in flat(part, f"{prefix}.{key}" if prefix else key).items()
+    }
+
+
+def _name_of(part: object, index: int) -> object:
+    """How an element of a list is called: by its name where it has one."""
+    return part.get("name", index) if isinstance(part, dict) else index
+
+
+def _fields(policy: Policy) -> dict[str, Any]:
+    """What a policy sets beside the defaults, as in the document."""
+    fields: dict[str, Any] = policy.model_dump(mode="json", exclude_defaults=True, by_alias=True)
+    return fields
+
+
+def _print_policy(console: Console, frame: Frame, result: dict[str, Any]) -> None:
+    if not result["policy"]:
+        frame.say("The default policy is in force.")
+        return
+    text = yaml.safe_dump(result["policy"], sort_keys=False, allow_unicode=True)
+    console.out(text, end="", highlight=False)
+
+
+def _print_changes(frame: Frame, changes: list[dict[str, Any]]) -> None:
+    if not changes:
+        frame.say("Both are the same.")
+    for change in changes:
+        old, new = (_ABSENT if change[k] is None else change[k] for k in ("cluster", "file"))
+        frame.say(f"{change['field']}: {old} -> {new}")

@@ -1,0 +1,85 @@
+"""`snapshot`: what a plan reads from the cluster, as a file that can be planned again elsewhere."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Event
+
+import click
+
+from cli import snapshots
+from cli.errors import CliError, ExitCode
+from cli.frame import Frame, command
+from cli.terminal import printable
+from kube.errors import KubeError
+from policy.snapshot import Snapshot
+
+_PREFIX = "edl-"
+_ENDING = ".json.gz"
+_KIB = 1024
+_pause = Event().wait
+
+
+@command("snapshot", output=False)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--anonymous", is_flag=True, help="Write aliases for all names.")
+@click.option("--record", is_flag=True, help="Write one after another into the folder FILE.")
+@click.option(
+    "--every",
+    type=click.FloatRange(1, 86_400),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Between two of a recording.",
+)
+@click.option(
+    "--keep",
+    type=click.IntRange(1, 100_000),
+    default=1440,
+    show_default=True,
+    metavar="NUMBER",
+    help="Of a recording the newest: by default those of a day.",
+)
+def snapshot(
+    frame: Frame, file: Path, *, anonymous: bool, record: bool, every: float, keep: int
+) -> None:
+    """Write what a plan is made of into FILE: nodes, pods, jobs and the policy.
+
+    `plan` and `when` take such files, on any machine. Pod templates are left out. A FILE that ends in
+    .gz is compressed. --record goes on until Ctrl-C.
+    """
+    if not record:
+        if file.is_dir():
+            raise CliError(f"{file} is a folder: name a file, or --record", ExitCode.USAGE)
+        file_content = snapshots.of_cluster(frame)
+        size = snapshots.write(file, file_content, without_names=anonymous)
+        frame.say(f"{file}: {_contents(file_content.input.snapshot)}, {size // _KIB + 1} KiB")
+        return
+    if file.exists() and not file.is_dir():
+        raise CliError(f"{file} is no folder: a recording needs one", ExitCode.USAGE)
+    file.mkdir(parents=True, exist_ok=True)
+    while True:
+        _record_one(frame, file, anonymous=anonymous, keep=keep)
+        _pause(every)
+
+
+def _record_one(frame: Frame, folder: Path, *, anonymous: bool, keep: int) -> None:
+    """Writes the next snapshot of a recording, and deletes the oldest beyond `keep`.
+
+    While the API server does not answer, that is told and the recording goes on; a missing right ends it.
+    """
+    try:
+        file_content = snapshots.of_cluster(Frame(frame.flags, frame.console))  # at the time of now
+    except KubeError as error:
+        click.echo(f"edl: no snapshot now: {printable(error)}", err=True)
+        return
+    at = datetime.fromtimestamp(file_content.input.at_s, UTC).strftime("%Y%m%dT%H%M%SZ")
+    path = folder / f"{_PREFIX}{at}{_ENDING}"
+    snapshots.write(path, file_content, without_names=anonymous)
+    frame.say(f"{path}: {_contents(file_content.input.snapshot)}")
+    for old in sorted(folder.glob(f"{_PREFIX}*{_ENDING}"))[:-keep]:
+        old.unlink(missing_ok=True)
+
+
+def _contents(records: Snapshot) -> str:
+    numbers = (("nodes", records.nodes), ("pods", records.pods), ("jobs", records.jobs))
+    return ", ".join(f"{len(records)} {name}" for name, records in numbers)

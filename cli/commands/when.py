@@ -1,0 +1,146 @@
+"""`when`: a waiting job's place, what it waits for, and what must leave before it starts."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from cli import snapshots
+from cli.errors import CliError, ExitCode
+from cli.frame import Frame, command
+from policy import quantity
+from policy.must_leave import must_leave
+from policy.nearest import advice
+from policy.plan import JobPlan
+from policy.plan_input import PlanInput
+from policy.snapshot import Job
+from policy.waiting_line import Place, line
+
+_MOST_NAMED = 5
+
+
+@command("when")
+@click.argument("job")
+@click.option(
+    "--snapshot", "path", type=click.Path(path_type=Path), help="Ask this file of `snapshot`."
+)
+def when(frame: Frame, job: str, path: Path | None) -> None:
+    """Show where JOB stands in the line, what it waits for and what must leave.
+
+    Nobody knows how long jobs run. So a place is a range: only what holds in whatever order the
+    running jobs end is said. It may take a minute on a cluster of thousands of nodes.
+    """
+    file = snapshots.read(path) if path is not None else snapshots.of_cluster(frame)
+    plan_input = file.input
+    key = job if "/" in job else f"{frame.namespace or 'default'}/{job}"
+    jobs = {candidate.key: candidate for candidate in plan_input.snapshot.jobs}
+    if key not in jobs:
+        near = advice(key, jobs, prefix=f"{key.partition('/')[0]}/")
+        raise CliError(f"there is no elastic job {key}{near}", ExitCode.NOT_FOUND)
+    result = _document(plan_input, jobs[key])
+    frame.show(result, lambda console: _print(console, frame, result))
+
+
+def _document(plan_input: PlanInput, job: Job) -> dict[str, Any]:
+    """The result for programs."""
+    places = line(plan_input)
+    place = next((entry for entry in places if entry.plan.key == job.key), None)
+    if place is not None:
+        return _waiting(plan_input, job, place, len(places))
+    job_plan = next((entry for entry in plan_input.plan().jobs if entry.key == job.key), None)
+    return {
+        "job": job.key,
+        "waits": False,
+        "trainers": job_plan.live if job_plan is not None else 0,
+        "next": job_plan.target if job_plan is not None else 0,
+        "min": job.min_trainers,
+        **_why(job_plan),
+    }
+
+
+def _why(job_plan: JobPlan | None) -> dict[str, str]:
+    if job_plan is None:
+        return {"code": "", "text": "its namespace is protected: EDL does not act there"}
+    return {"code": str(job_plan.reason), "text": job_plan.detail}
+
+
+def _waiting(plan_input: PlanInput, job: Job, place: Place, waiting: int) -> dict[str, Any]:
+    cluster = plan_input.cluster()
+    lacking = must_leave(cluster, plan_input.policy, job, place.missing)
+    needs = {
+        name: quantity.show(name, amount)
+        for name, amount in cluster.jobs[job.key].requests.items()
+        if name != "pods"
+    }
+    return {
+        "job": job.key,
+        "waits": True,
+        "missing": place.missing,
+        "first": place.first,
+        "last": place.last,
+        "waiting": waiting,
+        "ahead": list(place.ahead),
+        "ends": place.ends,
+        **_why(place.plan),
+        "mustLeave": {
+            "trainers": lacking.trainers,
+            "each": needs,
+            "anyOf": list(lacking.any_of),
+            "allOf": list(lacking.all_of),
+            "services": lacking.services,
+        },
+    }
+
+
+def _print(console: Console, frame: Frame, result: dict[str, Any]) -> None:
+    for text in _lines(result) if result["waits"] else _not_waiting(result):
+        frame.say(text)
+    del console
+
+
+def _not_waiting(result: dict[str, Any]) -> list[str]:
+    head = f"{result['job']} does not wait: it has {_count(result['trainers'], 'trainer')}"
+    if result["trainers"] < result["min"]:
+        head = f"{result['job']} waits for nothing that others hold"
+    target = f"; the next plan gives it {result['next']}" if result["next"] else ""
+    return [f"{head}{target}.", f"Why no more: {result['code']}: {result['text']}"]
+
+
+def _lines(result: dict[str, Any]) -> list[str]:
+    first, last, waiting = result["first"], result["last"], result["waiting"]
+    place = str(first) if first == last else f"{first} to {last}"
+    lines = [
+        f"{result['job']} waits for {_count(result['missing'], 'trainer')} of its minimum.",
+        f"Place: {place} of {waiting}{_ahead(result['ahead'])}",
+        f"Why: {result['code']}: {result['text']}",
+    ]
+    lacking = result["mustLeave"]
+    needs = ", ".join(f"{amount} {name}" for name, amount in lacking["each"].items())
+    if lacking["anyOf"]:
+        lines.append(f"Fits when one of these ends: {_some(lacking['anyOf'])}")
+    elif lacking["allOf"]:
+        lines.append(f"Fits when these end: {_some(lacking['allOf'])}")
+    elif lacking["services"]:
+        room = f"{_count(lacking['trainers'], 'trainer')} ({needs} each)"
+        lines.append(f"No job's end is enough: services must leave room for {room}, or nodes come")
+    if result["ends"]:
+        lines.append(
+            f"With those ahead of it: when about {_count(result['ends'], 'running job')} more ended"
+        )
+    elif result["ends"] == 0:
+        lines.append("It starts with the next plans.")
+    return lines
+
+
+def _ahead(keys: list[str]) -> str:
+    return f"; before it: {_some(keys)}" if keys else ""
+
+
+def _some(names: list[str]) -> str:
+    others = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {others} more" if others > 0 else "")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,135 @@
+"""Snapshots for commands: taken of a cluster with the caller's rights, and read from files.
+
+Files whose name ends in .gz are compressed. Nothing is ever written to the cluster.
+"""
+
+import gzip
+import zlib
+from pathlib import Path
+
+from cli.errors import CliError, ExitCode
+from cli.frame import Frame, explained
+from kube import decode, request
+from kube.reading import find
+from policy import document, snapshot_file
+from policy.anonymous import anonymous
+from policy.cluster_state import ClusterState
+from policy.errors import DocumentError, SnapshotError
+from policy.model import Policy
+from policy.names import POLICY_CONFIGMAP, POLICY_KEY, SCHEDULING_CONFIGMAP, SYSTEM_NAMESPACE
+from policy.plan import History
+from policy.plan_input import PlanInput
+from policy.scheduling import SchedulerCheck, in_force
+from policy.snapshot import Snapshot
+from policy.snapshot_file import SnapshotFile
+
+_COMPRESSED = ".gz"
+
+
+def of_cluster(frame: Frame) -> SnapshotFile:
+    """What a plan reads from the API server; what the reconciler remembers is not there.
+
+    Raises:
+        CliError: the caller may not read it, or the cluster's policy is invalid.
+    """
+    policy = policy_in_force(frame)
+    pods = [decode.pod(obj) for obj in frame.all(request.PODS)]
+    jobs = [decode.job(obj) for obj in frame.all(request.JOBS)]
+    nodes = [decode.node(obj) for obj in frame.all(request.NODES)]
+    cluster = ClusterState.of(
+        Snapshot(
+            tuple(nodes),
+            tuple(pod for pod in pods if pod.job or not pod.terminal),
+            tuple(job for job in jobs if job is not None),
+        ),
+        policy,
+    )
+    check = SchedulerCheck.from_data(_config_map(frame, SCHEDULING_CONFIGMAP))
+    history = History(scheduling=in_force(policy, check))
+    return SnapshotFile(PlanInput.of(cluster, policy, frame.now_s, history), complete=False)
+
+
+def policy_in_force(frame: Frame) -> Policy:
+    """The cluster's policy; the default one where there is no ConfigMap.
+
+    Raises:
+        CliError: the caller may not read it, or it is invalid.
+    """
+    try:
+        return document.parse(policy_text(frame))
+    except DocumentError as error:
+        raise CliError(f"ConfigMap {SYSTEM_NAMESPACE}/{POLICY_CONFIGMAP}: {error}") from error
+
+
+def policy_text(frame: Frame) -> str:
+    """The text of the cluster's policy, "" where there is none."""
+    return _config_map(frame, POLICY_CONFIGMAP).get(POLICY_KEY, "")
+
+
+def _config_map(frame: Frame, name: str) -> dict[str, str]:
+    with explained(request.CONFIGMAPS, "get", SYSTEM_NAMESPACE):
+        config_map = find(frame.api, request.get(request.CONFIGMAPS, SYSTEM_NAMESPACE, name))
+    return dict(decode.configmap(config_map).data) if config_map is not None else {}
+
+
+def read_policy(path: Path) -> Policy:
+    """The policy in a file.
+
+    Raises:
+        CliError: there is no such file, or no policy in it.
+    """
+    try:
+        return document.parse(_read(path, document.MAX_BYTES).decode())
+    except (DocumentError, UnicodeDecodeError) as error:
+        raise CliError(f"{path}: {error}", ExitCode.USAGE) from error
+
+
+def read(path: Path) -> SnapshotFile:
+    """The snapshot in a file.
+
+    Raises:
+        CliError: there is no such file, or no snapshot of this version in it.
+    """
+    try:
+        return snapshot_file.loads(_read(path, snapshot_file.MAX_BYTES))
+    except SnapshotError as error:
+        raise CliError(f"{path}: {error}", ExitCode.USAGE) from error
+
+
+def write(path: Path, file: SnapshotFile, *, without_names: bool) -> int:
+    """Writes a snapshot; under its name there is always a whole file. Returns its length in bytes.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if without_names:
+        file = SnapshotFile(anonymous(file.input), complete=file.complete)
+    text = snapshot_file.dumps(file)
+    if path.suffix == _COMPRESSED:
+        text = gzip.compress(text, 6, mtime=0)
+    beside = path.with_name(f".{path.name}.part")
+    try:
+        beside.touch(0o600)
+        beside.write_bytes(text)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    return len(text)
+
+
+def _read(path: Path, most_bytes: int) -> bytes:
+    """A file, decompressed where its name says so, of at most so many bytes."""
+    try:
+        with path.open("rb") as file:
+            if path.suffix == _COMPRESSED:
+                with gzip.open(file) as unpacked:
+                    text = unpacked.read(most_bytes + 1)
+            else:
+                text = file.read(most_bytes + 1)
+    except FileNotFoundError as error:
+        raise CliError(f"there is no file {path}", ExitCode.NOT_FOUND) from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise CliError(f"{path} cannot be read: {error}", ExitCode.USAGE) from error
+    if len(text) > most_bytes:
+        raise CliError(f"{path} is larger than {most_bytes} bytes", ExitCode.USAGE)
+    return text
