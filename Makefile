@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help docs install fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page reference policy-schema monitoring chart bench e2e faults e2e-autoscaler e2e-cert-manager demo experiments scale lock sbom presubmit clean
+.PHONY: help docs install fmt lint types test soak properties paddle torch cov covered mutants fuzz house metrics-page reference policy-schema monitoring chart bench e2e faults e2e-autoscaler e2e-cert-manager demo experiments scale lock sbom presubmit clean
 
 help: ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,16 @@ build/paddle/.installed:
 	@echo "installing PaddlePaddle into build/paddle (about a minute)"
 	@$(PYTHON) -m venv build/paddle
 	@build/paddle/bin/pip install --quiet paddlepaddle==3.3.1 scikit-learn -e sdk
+	@touch $@
+
+torch: build/torch/.installed ## install torch into build/torch, for the tests that need it (0.5 GB to load, 1.1 GB on disk)
+
+build/torch/.installed: tests/support/torch_stubs.py requirements.lock | $(STAMP)
+	@echo "installing torch into build/torch (about a minute)"
+	@rm -rf build/torch
+	@$(BIN)/pip install --quiet --no-deps --target build/torch torch==2.15.0 filelock fsspec jinja2 markupsafe mpmath networkx sympy typing-extensions
+	@$(BIN)/python -m tests.support.torch_stubs build/torch
+	@PYTHONPATH=build/torch $(BIN)/python -c "import torch"
 	@touch $@
 
 cov: install ## run the tests with branch coverage; policy/ must have 100 %

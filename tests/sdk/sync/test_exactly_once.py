@@ -154,7 +154,7 @@ def test_a_position_is_renewed_while_a_round_lasts(
     master: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does not grow with the tasks that are trained, and all members have the same."""
-    monkeypatch.setattr("edl.sync.round_runner.RENEWED_AT", 4)
+    monkeypatch.setattr("edl.sync.group_round.RENEWED_AT", 4)
     crew = _counted(master, checkpoints=tmp_path / "kept", checkpoint_steps=1, task_records=8)
     first = crew.add(replica=Counting(RECORDS))
     assert first.began.wait(20)

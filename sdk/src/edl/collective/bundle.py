@@ -85,6 +85,25 @@ class ReceivedBroadcast:
             yield from _forwarded(_raw(array), out, last=last)
 
 
+def decode_header(raw: bytes) -> tuple[bytes, list[Array]]:
+    """Reads a header and the bytes behind it; returns these, and new arrays for what follows.
+
+    Args:
+        raw: What `encode_header` returned, and `meta`.
+
+    Raises:
+        RoundOver: It is something else, or the memory is too small for the arrays.
+    """
+    if len(raw) < _HEAD.size:
+        raise RoundOver(f"a broadcast begins with {len(raw)} bytes")
+    spec_bytes, meta_bytes = _HEAD.unpack_from(raw)
+    if _HEAD.size + spec_bytes + meta_bytes != len(raw):
+        raise RoundOver(f"a broadcast of {spec_bytes} and {meta_bytes} bytes came as {len(raw)}")
+    end = _HEAD.size + spec_bytes
+    arrays = [_empty(kind, shape) for kind, shape in _parse_spec(raw[_HEAD.size : end])]
+    return raw[end:], arrays
+
+
 def _parse_spec(raw: bytes) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
     """Reads types and shapes of the arrays that follow.
 

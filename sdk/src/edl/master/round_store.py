@@ -43,6 +43,16 @@ class RoundStore:
         if keys:
             self._values(keys, timeout_s)
 
+    def get_all(self, keys: Sequence[str], timeout_s: float = TIMEOUT_S) -> dict[str, bytes]:
+        """Waits until all of these keys are set, and returns their values."""
+        return self._values(keys, timeout_s) if keys else {}
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Whether all of these keys are set."""
+        body = {"keys": list(keys), "wait_s": 0.0}
+        values = self._call("get", body, clock.monotonic_s() + TIMEOUT_S)["values"] if keys else {}
+        return all(key in values for key in keys)
+
     def add(self, key: str, amount: int) -> int:
         """Adds to a counter, which begins at 0, once; returns the sum."""
         with self._adding:

@@ -42,7 +42,9 @@ def load_newest_checkpoint(member: GroupMember, after: int = -1) -> bool:
     """
     folder = member.options.checkpoints
     try:
-        checkpoint = None if folder is None else newest(folder, after, member.session.job)
+        checkpoint = (
+            None if folder is None else newest(folder, member.files, after, member.session.job)
+        )
         if checkpoint is None:
             return False
         state, about = checkpoint

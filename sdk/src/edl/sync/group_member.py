@@ -21,8 +21,8 @@ from edl.sync.group_progress import GroupProgress
 from edl.sync.group_session import CheckpointPermit
 from edl.sync.leader import Leader, is_behind
 from edl.sync.options import SyncOptions, SyncResult, SyncStep
-from edl.sync.replica import Replica
-from edl.sync.saving import CheckpointWriter
+from edl.sync.replica import GroupModel
+from edl.sync.saving import CheckpointWriter, NpzFiles, StateFiles
 
 log = logging.getLogger("edl")
 
@@ -48,7 +48,7 @@ class GroupMember:
 
     def __init__(
         self,
-        replica: Replica,
+        replica: GroupModel,
         dataset: Dataset,
         description: protocol.Json,
         options: SyncOptions,
@@ -56,6 +56,7 @@ class GroupMember:
         session: Session,
         rendezvous: Rendezvous,
         on_stop: Callable[[], None],
+        files: StateFiles | None = None,
     ) -> None:
         """Makes no call yet.
 
@@ -67,7 +68,9 @@ class GroupMember:
             session: This trainer's own; the leader has another one in the group's name.
             rendezvous: The source of rounds.
             on_stop: Called on any thread when the master stops the job.
+            files: Of checkpoints; those of numpy by default.
         """
+        self.files: StateFiles = NpzFiles() if files is None else files
         self.replica, self.dataset, self.options = replica, dataset, options
         self.session, self.rendezvous = session, rendezvous
         self.progress = GroupProgress()
@@ -89,7 +92,7 @@ class GroupMember:
         """Tasks in the position below which it is not renewed: the master could not, last time."""
         self._description, self._on_stop = description, on_stop
         folder = options.checkpoints
-        self._checkpoint_writer = None if folder is None else CheckpointWriter(folder)
+        self._checkpoint_writer = None if folder is None else CheckpointWriter(folder, self.files)
 
     def leased_records(self) -> LeasedRecords:
         """Reads records of the data set, for one reader."""

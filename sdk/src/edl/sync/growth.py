@@ -18,6 +18,7 @@ from edl.collective import Interrupt, Ring
 from edl.master import protocol
 from edl.master.protocol import Round
 from edl.sync.group_member import GroupMember
+from edl.sync.link import Link
 from edl.sync.parts import as_parted
 from edl.sync.replica import State
 from edl.sync.state_stream import StateReceiver, StateSender
@@ -49,7 +50,9 @@ class _Before(NamedTuple):
 class Growth:
     """One member's part in the growth of one round; does nothing where no member lacks the state."""
 
-    def __init__(self, member: GroupMember, ring: Ring, round_: Round, streams: Streams) -> None:
+    def __init__(
+        self, member: GroupMember, ring: Link, round_: Round, streams: Streams | None
+    ) -> None:
         self._member, self._ring, self._round = member, ring, round_
         self._streams = streams
         self.workers = round_.world_size
@@ -82,7 +85,7 @@ class Growth:
     def start(self) -> None:
         """Connects the members, and starts the threads of those that send or receive."""
         replica = as_parted(self._member.replica)
-        if not self._receivers or replica is None:
+        if not self._receivers or replica is None or self._streams is None:
             return
         self._stream, self._began_s = self._streams.connect(), clock.monotonic_s()
         self._stream.on_wait = None  # its threads may wait, the program does not
@@ -152,7 +155,7 @@ class Growth:
 
     def _close_stream(self) -> None:
         stream, self._stream = self._stream, None
-        if stream is None:
+        if stream is None or self._streams is None:
             return
         self._streams.interrupt.set()
         for end in (self._sender, self._receiver):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 if TYPE_CHECKING:
     import numpy as np
 
-    from edl.sync.replica import Replica, State
+    from edl.sync.replica import GroupModel, State
 
 LEAST_BYTES = 32 << 20
 """A smaller state is handed over at once, which takes some hundredths of a second."""
@@ -62,7 +62,7 @@ class Slice(NamedTuple):
     stop: int
 
 
-def as_parted(replica: Replica) -> PartedReplica | None:
+def as_parted(replica: GroupModel) -> PartedReplica | None:
     """Returns a replica as one that can be cut; None if it cannot."""
     parted = cast("PartedReplica", replica)
     return parted if hasattr(replica, "groups") and parted.groups() else None
@@ -73,7 +73,7 @@ def state_bytes(groups: Iterable[ArrayGroup]) -> int:
     return sum(group.size * group.item_bytes for group in groups)
 
 
-def is_worth_parts(replica: Replica) -> bool:
+def is_worth_parts(replica: GroupModel) -> bool:
     """Whether a replica can be cut, and is so large that a hand-over at once would be noticed."""
     parted = as_parted(replica)
     return parted is not None and state_bytes(parted.groups()) >= LEAST_BYTES

@@ -35,28 +35,11 @@ class State(NamedTuple):
     """Everything that is not an array, such as the step of a learning-rate schedule; JSON."""
 
 
-class Replica(Protocol):
-    """One trainer's copy of the model. Called by one thread at a time."""
+class GroupModel(Protocol):
+    """One trainer's copy of the model, as rounds need it. Called by one thread at a time."""
 
     size: int
-    """Number of float32 values of the gradient, the same in all trainers."""
-
-    def backward(self, records: Any, weight: float, micro: Micro) -> Mapping[str, float]:
-        """Adds `weight` times the gradient of the mean loss over these records.
-
-        Args:
-            records: A batch, as the data set returns it.
-            weight: Share of these records in the step's; the weights of a step sum up to 1.
-            micro: Which micro-batch it is.
-
-        Returns:
-            Means over the records, "loss" among them.
-        """
-        ...
-
-    def read_gradient(self, out: np.ndarray) -> None:
-        """Copies the gradient into an array of `size` float32 numbers; zeros if there is none."""
-        ...
+    """Number of values of the gradient, the same in all trainers."""
 
     def write_gradient(self, flat: np.ndarray) -> None:
         """Replaces the gradient by an array of `size` float32 numbers."""
@@ -80,4 +63,25 @@ class Replica(Protocol):
         Raises:
             CheckpointError: It is of another model; the text names the array that differs.
         """
+        ...
+
+
+class Replica(GroupModel, Protocol):
+    """A model whose gradient members sum as an array of float32 numbers, over `edl.collective`."""
+
+    def backward(self, records: Any, weight: float, micro: Micro) -> Mapping[str, float]:
+        """Adds `weight` times the gradient of the mean loss over these records.
+
+        Args:
+            records: A batch, as the data set returns it.
+            weight: Share of these records in the step's; the weights of a step sum up to 1.
+            micro: Which micro-batch it is.
+
+        Returns:
+            Means over the records, "loss" among them.
+        """
+        ...
+
+    def read_gradient(self, out: np.ndarray) -> None:
+        """Copies the gradient into an array of `size` float32 numbers; zeros if there is none."""
         ...

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edl.collective import Ring
 from edl.errors import RoundOver
 from edl.master import protocol
 from edl.master.protocol import Round
@@ -16,6 +15,7 @@ from edl.sync.agreement import Agreement, Needs, StateReport, agree, is_one_step
 from edl.sync.fallback import fall_back, load_newest_checkpoint, report_rollback
 from edl.sync.group_member import GroupMember
 from edl.sync.growth import Growth
+from edl.sync.link import Link
 from edl.sync.parts import is_worth_parts
 from edl.sync.replica import State
 
@@ -25,7 +25,7 @@ log = logging.getLogger("edl")
 class RoundStart:
     """One member's part in what precedes the first step of a round."""
 
-    def __init__(self, member: GroupMember, ring: Ring, round_: Round, growth: Growth) -> None:
+    def __init__(self, member: GroupMember, ring: Link, round_: Round, growth: Growth) -> None:
         self._member, self._ring, self._round = member, ring, round_
         self._growth = growth
         self._progress, self._replica = member.progress, member.replica

@@ -9,7 +9,7 @@ import json
 import logging
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -26,11 +26,41 @@ log = logging.getLogger("edl")
 _ARRAYS, _ABOUT = "arrays.npz", "training.json"
 
 
+class StateFiles(Protocol):
+    """The files of a checkpoint in which a state's arrays are."""
+
+    def write(self, folder: Path, state: State) -> None:
+        """Writes the arrays of a state."""
+        ...
+
+    def read(self, checkpoint: Checkpoint, extra: dict[str, Any]) -> State:
+        """Reads the arrays, for a state with this `extra`.
+
+        Raises:
+            CheckpointError: They cannot be read.
+        """
+        ...
+
+
+class NpzFiles:
+    """One archive of numpy."""
+
+    def write(self, folder: Path, state: State) -> None:
+        """As in `StateFiles`."""
+        # no keyword `allow_pickle`: numpy before 2.1 saved it as an array
+        arrays: dict[str, Any] = state.arrays
+        np.savez(folder / _ARRAYS, **arrays)
+
+    def read(self, checkpoint: Checkpoint, extra: dict[str, Any]) -> State:
+        """As in `StateFiles`."""
+        return State(checkpoint.arrays(), extra)
+
+
 class CheckpointWriter:
     """Writes one checkpoint at a time, in a thread; skips those that come during a write."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, files: StateFiles) -> None:
+        self._folder, self._files = folder, files
         self._thread: threading.Thread | None = None
 
     def save(
@@ -67,9 +97,7 @@ class CheckpointWriter:
 
     def _write(self, state: State, about: protocol.Json, permit: CheckpointPermit) -> None:
         def into(folder: Path) -> None:
-            # no keyword `allow_pickle`: numpy before 2.1 saved it as an array
-            arrays: dict[str, Any] = state.arrays
-            np.savez(folder / _ARRAYS, **arrays)
+            self._files.write(folder, state)
             text = json.dumps({**about, "extra": state.extra})
             (folder / _ABOUT).write_text(text, encoding="utf-8")
 
@@ -81,11 +109,14 @@ class CheckpointWriter:
             permit.close()
 
 
-def newest(folder: Path, after: int = -1, job: str = "") -> tuple[State, protocol.Json] | None:
+def newest(
+    folder: Path, files: StateFiles, after: int = -1, job: str = ""
+) -> tuple[State, protocol.Json] | None:
     """Reads the newest complete checkpoint of a folder: the state and the group's progress.
 
     Args:
         folder: Of checkpoints.
+        files: As which it was written.
         after: Only checkpoints of a later step count.
         job: The name of this job: the position in the data of another job's does not count.
 
@@ -95,15 +126,15 @@ def newest(folder: Path, after: int = -1, job: str = "") -> tuple[State, protoco
     checkpoint = latest_checkpoint(folder)
     if checkpoint is None or checkpoint.step <= after:
         return None
-    state, about = _read(checkpoint)
+    state, about = _read(checkpoint, files)
     return state, about if checkpoint.job == job else {**about, "data": None}
 
 
-def _read(checkpoint: Checkpoint) -> tuple[State, protocol.Json]:
+def _read(checkpoint: Checkpoint, files: StateFiles) -> tuple[State, protocol.Json]:
     try:
         about = json.loads((checkpoint.path / _ABOUT).read_bytes())
         GroupProgress().load({**about, "book": LeaseTable().dump()})  # names what is damaged
-        return State(checkpoint.arrays(), about.pop("extra")), about
+        return files.read(checkpoint, about.pop("extra")), about
     except (OSError, ValueError, LookupError, TypeError, RecursionError, AttributeError) as error:
         raise CheckpointError(
             f"{checkpoint.path} is not a checkpoint of a synchronous job ({one_line(error)}): name "

@@ -1,0 +1,173 @@
+"""Gradients in buckets, which are summed over all members while backward still runs.
+
+As in torch's DistributedDataParallel (Li et al. 2020, "PyTorch Distributed"), but its buckets depend
+on the steps that a process has made, so that those of a newcomer would not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from edl.errors import RoundOver, TrainingError
+
+_FIRST_BYTES, _BUCKET_BYTES = 1 << 20, 25 << 20
+"""Those of DistributedDataParallel: the first is small, so that the exchange begins early."""
+
+Sum = Callable[[Any], Any]
+"""Begins the sum of a tensor over all members, in place; returns a `torch.distributed.Work`."""
+
+
+class _Bucket:
+    """Parameters whose gradients are views of one tensor."""
+
+    def __init__(self, parameters: Sequence[Any], tail: int) -> None:
+        first = parameters[0]
+        size = sum(parameter.numel() for parameter in parameters)
+        self.flat = torch.zeros(size + tail, dtype=first.dtype, device=first.device)
+        self.views: dict[Any, Any] = {}
+        offset = 0
+        for parameter in parameters:
+            end = offset + parameter.numel()
+            self.views[parameter] = self.flat[offset:end].view_as(parameter)
+            offset = end
+        self.gradient = self.flat[:size]
+        self.tail = self.flat[size:]
+        self.missing: set[Any] = set()
+        self.began = False
+
+
+class GradientBuckets:
+    """The gradients of a model; used by one thread, and by autograd's during backward."""
+
+    def __init__(self, named_parameters: Iterable[tuple[str, Any]], tail: int) -> None:
+        """Makes the gradients of these parameters views of the buckets.
+
+        Args:
+            named_parameters: All that are trained.
+            tail: How many float32 numbers are summed behind the last gradient.
+
+        Raises:
+            TrainingError: None of them is trained.
+        """
+        names = {parameter: name for name, parameter in named_parameters if parameter.requires_grad}
+        if not names:
+            raise TrainingError("the model has no parameter that is trained (requires_grad)")
+        self._names = names
+        groups = list(_groups(list(names)))
+        self._buckets = [_Bucket(group, 0) for group in groups[:-1]]
+        has_float_end = groups[-1][0].dtype == torch.float32
+        self._buckets.append(_Bucket(groups[-1], tail if has_float_end else 0))
+        self.tail = self._buckets[-1].tail
+        if not has_float_end:
+            self.tail = torch.zeros(tail, dtype=torch.float32, device=groups[-1][0].device)
+        self._is_tail_apart = not has_float_end
+        self._bucket_of = {p: bucket for bucket in self._buckets for p in bucket.views}
+        self._begin: Sum | None = None
+        self._works: list[Any] = []
+        self._error: RoundOver | None = None
+        self._hooks = [p.register_post_accumulate_grad_hook(self._accumulated) for p in names]
+        self.clear()
+
+    @property
+    def size(self) -> int:
+        """Number of values of the gradient."""
+        return sum(bucket.gradient.numel() for bucket in self._buckets)
+
+    def clear(self) -> None:
+        """Sets the gradient to zeros; ends what was begun."""
+        self._begin, self._works, self._error = None, [], None
+        for bucket in self._buckets:
+            bucket.flat.zero_()
+            bucket.began = False
+            for parameter, view in bucket.views.items():
+                if parameter.grad is not view:
+                    parameter.grad = view
+
+    def begin(self, add: Sum) -> None:
+        """Sums each bucket as soon as the backward that comes next has filled it."""
+        self._begin = add
+        for bucket in self._buckets:
+            bucket.missing = set(bucket.views)
+
+    def finish(self, add: Sum) -> list[Any]:
+        """Begins the sums that are left, the last of them with `tail`; returns all works, in order.
+
+        Raises:
+            RoundOver: A member is lost.
+        """
+        self._begin = None
+        if self._error is not None:
+            raise self._error
+        for bucket in self._buckets:
+            self._start(bucket, add)
+        if self._is_tail_apart:
+            self._works.append(add(self.tail))
+        return self._works
+
+    def gradients(self) -> list[Any]:
+        """Flat tensors that hold the whole gradient."""
+        return [bucket.gradient for bucket in self._buckets]
+
+    def is_finite(self) -> bool:
+        """Whether all values are finite."""
+        sums = [gradient.sum(dtype=torch.float32) for gradient in self.gradients()]
+        if bool(torch.isfinite(torch.stack([total.to(sums[0].device) for total in sums])).all()):
+            return True
+        return all(bool(torch.isfinite(gradient).all()) for gradient in self.gradients())
+
+    def close(self) -> None:
+        """Removes the hooks."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def _accumulated(self, parameter: Any) -> None:
+        """Is called by autograd when a parameter's gradient is complete."""
+        bucket = self._bucket_of[parameter]
+        view = bucket.views[parameter]
+        if parameter.grad is not view:  # zero_grad(set_to_none=True) of the program
+            view.add_(parameter.grad)
+            parameter.grad = view
+        if self._begin is None:
+            return
+        if bucket.began:
+            name = self._names[parameter]
+            raise TrainingError(
+                f"the gradient of {name} came twice in one backward: use checkpoints of activations "
+                "with use_reentrant=False, and one backward for each micro-batch"
+            )
+        bucket.missing.discard(parameter)
+        try:
+            self._start_complete(self._begin)
+        except RoundOver as error:  # `finish` raises it, where the program does not see it
+            self._begin, self._error = None, error
+
+    def _start_complete(self, add: Sum) -> None:
+        """Begins the next buckets, in the order that all members have, as far as they are full."""
+        for bucket in self._buckets[:-1]:  # the last one goes with the tail
+            if bucket.missing:
+                return
+            self._start(bucket, add)
+
+    def _start(self, bucket: _Bucket, add: Sum) -> None:
+        if not bucket.began:
+            bucket.began = True
+            self._works.append(add(bucket.flat))
+
+
+def _groups(parameters: list[Any]) -> Iterable[list[Any]]:
+    """Cuts parameters into buckets: about in the order in which backward reaches them."""
+    group: list[Any] = []
+    used, limit = 0, _FIRST_BYTES
+    for parameter in reversed(parameters):
+        size = parameter.numel() * parameter.element_size()
+        last = group[-1] if group else parameter
+        is_other = (parameter.dtype, parameter.device) != (last.dtype, last.device)
+        if group and (is_other or used + size > limit):
+            yield group
+            group, used, limit = [], 0, _BUCKET_BYTES
+        group.append(parameter)
+        used += size
+    yield group

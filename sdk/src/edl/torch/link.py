@@ -1,0 +1,194 @@
+"""The exchange of one round over a process group of torch, which never blocks in it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from edl.collective import bundle
+from edl.errors import RoundOver, one_line
+from edl.torch.waiting import Waiting
+
+T = TypeVar("T")
+
+_LENGTH = struct.Struct("!Q")
+_BLOCK_BYTES = 4_096
+"""Payloads up to this length need one call."""
+
+
+class GroupLink:
+    """A `edl.sync.link.Link`; used by one thread. Members call the same in the same order."""
+
+    def __init__(self, group: Any, rank: int, world_size: int, waiting: Waiting) -> None:
+        """Makes no call.
+
+        Args:
+            group: Has `allreduce`, `allgather`, `broadcast`, `send` and `recv` of torch; None for one member.
+            rank: This member's.
+            world_size: Number of members.
+            waiting: Ends with the round.
+        """
+        self._group, self._rank, self._world_size = group, rank, world_size
+        self._waiting = waiting
+        self._is_over = False
+        self.works: list[Any] = []
+        """Begun, and perhaps under way when the round ends: their tensors must live as long."""
+
+    def begin_sum(self, tensor: Any) -> Any:
+        """Begins to sum a tensor over all members, in place; returns the work.
+
+        Raises:
+            RoundOver: A member is lost.
+        """
+        return self._guard(lambda: self._begin(lambda group: group.allreduce([tensor]), tensor))
+
+    def wait_for(self, works: Sequence[Any]) -> None:
+        """Waits until works are done.
+
+        Raises:
+            RoundOver: A member is lost.
+        """
+        for work in works:
+            self._guard(partial(self._waiting.wait_for, work))
+        self.works.clear()
+
+    def gather(self, payload: bytes) -> list[bytes]:
+        """As in `edl.collective.Ring`."""
+        block = _LENGTH.pack(len(payload)) + payload[:_BLOCK_BYTES]
+        blocks = self._gather_blocks(block, _LENGTH.size + _BLOCK_BYTES)
+        lengths = [_LENGTH.unpack_from(raw)[0] for raw in blocks]
+        if max(lengths) > _BLOCK_BYTES:
+            blocks = self._gather_blocks(payload, max(lengths))
+            return [raw[:length] for raw, length in zip(blocks, lengths)]
+        return [raw[_LENGTH.size :][:length] for raw, length in zip(blocks, lengths)]
+
+    def barrier(self) -> None:
+        """As in `edl.collective.Ring`."""
+        if self._world_size > 1:
+            tensor = torch.zeros(1)
+            self._run(lambda group: group.allreduce([tensor]), tensor)
+        self.check()
+
+    def broadcast(
+        self, arrays: Sequence[Any] | None, meta: bytes, source: int
+    ) -> tuple[bytes, list[Any]]:
+        """As in `edl.collective.Ring`."""
+        is_source = source == self._rank
+        own = list(arrays or ())
+        if self._world_size == 1:
+            self.check()
+            return meta, own
+
+        def move(tensor: Any) -> None:
+            self._run(lambda group: group.broadcast(tensor, source), tensor)
+
+        return self._move(own, meta, move, sends=is_source)
+
+    def receive(self, source: int) -> tuple[bytes, list[Any]]:
+        """As in `edl.collective.Ring`."""
+        return self.broadcast(None, b"", source)
+
+    def hand_over(
+        self, arrays: Sequence[Any] | None, meta: bytes, receivers: Collection[int]
+    ) -> tuple[bytes, list[Any]]:
+        """As in `edl.collective.Ring`; the member before a row of receivers sends to all of them."""
+        if self._rank in receivers:
+            source = self._rank
+            while source in receivers:
+                source = (source - 1) % self._world_size
+
+            def take(tensor: Any) -> None:
+                self._run_apart(lambda group: group.recv([tensor], source, 0), tensor)
+
+            return self._move([], b"", take, sends=False)
+        target = (self._rank + 1) % self._world_size
+        while target in receivers:
+
+            def give(tensor: Any, target: int = target) -> None:
+                self._run_apart(lambda group: group.send([tensor], target, 0), tensor)
+
+            self._move(list(arrays or ()), meta, give, sends=True)
+            target = (target + 1) % self._world_size
+        return b"", []
+
+    def check(self) -> None:
+        """As in `edl.collective.Ring`."""
+        if self._is_over:
+            raise RoundOver("this round is over")
+        self._waiting.check()
+
+    def close(self) -> None:
+        """Ends it, and its connections with the group; later calls raise `RoundOver`."""
+        self._is_over, self._group = True, None
+
+    def _move(
+        self, arrays: list[Any], meta: bytes, move: Callable[[Any], None], *, sends: bool
+    ) -> tuple[bytes, list[Any]]:
+        """Sends or receives a length, a header with bytes, and arrays."""
+        header = bundle.encode_header(meta, arrays) + meta if sends else b""
+        length = torch.tensor([len(header)], dtype=torch.int64)
+        move(length)
+        text = _tensor(header) if sends else torch.empty(int(length[0]), dtype=torch.uint8)
+        move(text)
+        if not sends:
+            meta, arrays = bundle.decode_header(text.numpy().tobytes())
+        for array in arrays:
+            if array.size:
+                flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+                move(torch.from_numpy(flat))
+        return meta, arrays
+
+    def _gather_blocks(self, payload: bytes, size: int) -> list[bytes]:
+        if self._world_size == 1:
+            self.check()
+            return [payload]
+        own = _tensor(payload.ljust(size, b"\0"))
+        all_blocks = [torch.empty(size, dtype=torch.uint8) for _ in range(self._world_size)]
+        self._run(lambda group: group.allgather([all_blocks], [own]), (own, all_blocks))
+        return [block.numpy().tobytes() for block in all_blocks]
+
+    def _run(self, begin: Callable[[Any], Any], tensors: Any) -> None:
+        """Begins an operation, and waits until it is done."""
+        self._guard(lambda: self._waiting.wait_for(self._begin(begin, tensors)))
+        self.works.clear()
+
+    def _run_apart(self, begin: Callable[[Any], Any], tensors: Any) -> None:
+        """As `_run`, for works whose wait cannot be repeated: gloo's send and recv."""
+        self._guard(lambda: self._waiting.call(lambda: self._begin(begin, tensors).wait()))
+        self.works.clear()
+
+    def _begin(self, begin: Callable[[Any], Any], tensors: Any) -> Any:
+        self.check()
+        work = begin(self._group)
+        self.works.append(_KeptWork(work, tensors))
+        return work
+
+    def _guard(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except RoundOver:
+            self._is_over = True
+            raise
+        except RuntimeError as error:
+            self._is_over = True
+            raise RoundOver(one_line(error)) from error
+
+
+class _KeptWork:
+    """A work and the tensors that it reads and writes."""
+
+    def __init__(self, work: Any, tensors: Any) -> None:
+        self._work, self._tensors = work, tensors
+
+    def is_completed(self) -> bool:
+        """Whether it has ended."""
+        return bool(self._work.is_completed())
+
+
+def _tensor(payload: bytes) -> Any:
+    return torch.from_numpy(np.frombuffer(payload, np.uint8).copy())

@@ -1,0 +1,54 @@
+"""Running statistics of batch normalisation: the same in all members after each step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+class RunningStatistics:
+    """The buffers that normalisation updates in forward; a step makes them the members' mean."""
+
+    def __init__(self, model: Any) -> None:
+        """Finds them; other buffers of a model must not change in training."""
+        kind = torch.nn.modules.batchnorm._NormBase  # noqa: SLF001 - the base of all that have such
+        layers = [layer for layer in model.modules() if isinstance(layer, kind)]
+        self._buffers = [buffer for layer in layers for buffer in layer.buffers()]
+        self._saved: list[Any] = []
+        self.flat = torch.zeros(sum(b.numel() for b in self._buffers), dtype=torch.float64)
+
+    def __bool__(self) -> bool:
+        """Whether the model has any."""
+        return bool(self._buffers)
+
+    def save(self) -> None:
+        """Keeps them as they are before a step."""
+        self._saved = [buffer.clone() for buffer in self._buffers]
+
+    def restore(self) -> None:
+        """Sets them as they were before the step, which is done again or left out."""
+        for buffer, saved in zip(self._buffers, self._saved):
+            buffer.copy_(saved)
+        self.forget()
+
+    def forget(self) -> None:
+        """Drops what `save` has kept: the step is made."""
+        self._saved = []
+
+    def write(self, weight: float) -> None:
+        """Writes this member's, times its share of the step's records, into `flat`."""
+        offset = 0
+        for buffer in self._buffers:
+            part = self.flat[offset : offset + buffer.numel()]
+            part.copy_(buffer.reshape(-1)).mul_(weight)
+            offset += buffer.numel()
+
+    def read(self) -> None:
+        """Sets them to the sum of all members' in `flat`."""
+        offset = 0
+        for buffer in self._buffers:
+            part = self.flat[offset : offset + buffer.numel()]
+            values = part if buffer.is_floating_point() else part.round()
+            buffer.copy_(values.view_as(buffer))
+            offset += buffer.numel()

@@ -1,0 +1,98 @@
+"""The batch sampler of a `DataLoader`: the indices of this member's next micro-batches (pure)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from edl.errors import DataError
+from edl.master import protocol
+from edl.sources.leased_records import LeasedRecords
+from edl.sync.plans import Assignment, Plan, Span
+
+
+class Indices:
+    """A source of EDL whose records are their own numbers: the `DataLoader` reads the data."""
+
+    def __init__(self, count: Any) -> None:
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise DataError(
+                f"records is {count!r:.40}: it is the number of records, such as len(train_set)"
+            )
+        self._count: int = count
+
+    def shape(self) -> protocol.Json:
+        """As in `edl.sources.base.Source`."""
+        return {"records": self._count}
+
+    def read(self, file: str | None, start: int, end: int) -> Sequence[int]:  # noqa: ARG002 - of the interface
+        """As in `edl.sources.base.Source`."""
+        return range(start, end)
+
+    def pick(self, numbers: Sequence[int]) -> Sequence[int]:
+        """As in `edl.sources.base.RandomAccess`."""
+        return numbers
+
+    def batch(self, blocks: Sequence[Sequence[int]]) -> list[int]:
+        """As in `edl.sources.base.Source`."""
+        return [int(number) for block in blocks for number in block]
+
+
+class LeasedSampler:
+    """Yields lists of indices, as `batch_sampler` of a `DataLoader`.
+
+    An iterator that has none at the moment ends, and has more later: a `DataLoader` then goes on.
+    """
+
+    def __init__(self) -> None:
+        self._batches: deque[list[int]] = deque()
+
+    def __iter__(self) -> LeasedSampler:
+        return self
+
+    def __next__(self) -> list[int]:
+        """Returns the next micro-batch that is planned."""
+        if not self._batches:
+            raise StopIteration
+        return self._batches.popleft()
+
+    def __len__(self) -> int:
+        """Returns how many micro-batches wait; `DataLoader` asks for nothing else."""
+        return len(self._batches)
+
+    def extend(self, batches: Iterable[list[int]]) -> None:
+        """Adds micro-batches, after all others."""
+        self._batches.extend(batches)
+
+    def clear(self) -> None:
+        """Drops all that wait."""
+        self._batches.clear()
+
+
+class IndexReader:
+    """Hands the indices of planned steps to the sampler; see `edl.sync.group_round.Reader`."""
+
+    def __init__(self, records: LeasedRecords, sampler: LeasedSampler) -> None:
+        self._records, self._sampler = records, sampler
+        self._assignments: dict[str, Assignment] = {}
+
+    def request(self, plan: Plan, micro_batches: Assignment) -> None:
+        """Adds this member's micro-batches of a step."""
+        self._assignments[plan.name] = micro_batches
+        self._sampler.extend(self._indices(spans) for _, spans in micro_batches)
+
+    def take(self, plan: Plan) -> Assignment:
+        """Returns this member's micro-batches of a step that was requested, once."""
+        return self._assignments.pop(plan.name)
+
+    def close(self, join_s: float) -> None:  # noqa: ARG002 - it has no thread
+        """Drops what was requested."""
+        self._assignments.clear()
+        self._sampler.clear()
+
+    def _indices(self, spans: Iterable[Span]) -> list[int]:
+        read = self._records.read
+        blocks = [read(span.lease, span.start, span.start + span.count) for span in spans]
+        indices: list[int] = self._records.batch(blocks)
+        return indices

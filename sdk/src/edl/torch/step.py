@@ -1,0 +1,123 @@
+"""One step as the program sees it: this member's micro-batches, and their backward."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from edl.errors import DataError, is_transient, one_line
+from edl.sync.plans import Assignment, Plan, Span
+from edl.sync.replica import Micro
+from edl.sync.step_flags import StepFlags
+from edl.sync.step_reader import UnreadableTask
+
+
+class Step:
+    """This member's part of a step; iterate over it once, and call `backward` for each batch.
+
+    It may have no batch, where there are more members than micro-batches. A step in which a member
+    is lost comes a second time, perhaps with other batches.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        assignment: Assignment,
+        next_batch: Callable[[], Any],
+        micro: Callable[[int], Micro],
+        before_last: Callable[[], None],
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            plan: Of all members' records.
+            assignment: This member's micro-batches.
+            next_batch: Returns the next of them, as the `DataLoader` made it.
+            micro: Returns the identity of the one of an index.
+            before_last: Called before the last backward.
+        """
+        self._plan, self._assignment = plan, assignment
+        self._next_batch, self._micro, self._before_last = next_batch, micro, before_last
+        self._current: tuple[int, int] | None = None
+        self._trained = 0
+        self.flags = StepFlags()
+        self.problem = ""
+        self.unreadable: UnreadableTask | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch, from 0."""
+        return self._plan.spans[0].lease.epoch
+
+    @property
+    def share(self) -> float:
+        """This member's share of the step's records."""
+        return sum(_size(spans) for _, spans in self._assignment) / self._plan.size
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yields this member's micro-batches; random numbers are seeded for each."""
+        for index, spans in self._assignment:
+            self._check_trained()
+            try:
+                batch = self._next_batch()
+            except DataError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the program's own data set may raise anything
+                lease, reason = spans[0].lease, one_line(error)
+                self.unreadable = UnreadableTask(lease, reason, None, is_transient(error))
+                self.flags.unreadable = 1.0
+                return
+            self._current = index, _size(spans)
+            torch.manual_seed(self._micro(index).seed)
+            yield batch
+        self._check_trained()
+
+    def backward(self, loss: Any, **metrics: float) -> None:
+        """Adds the gradient of a micro-batch, weighted by its share of the step's records.
+
+        Args:
+            loss: The mean over the micro-batch, a tensor of one number.
+            metrics: Other means over it, for the job's status.
+
+        Raises:
+            DataError: There is no micro-batch that awaits it.
+        """
+        if self._current is None:
+            raise DataError("step.backward was called twice for a batch, or before the first one")
+        (index, size), self._current = self._current, None
+        weight = size / self._plan.size
+        value = float(loss.detach())
+        self.flags.add({**metrics, "loss": value}, weight)
+        if not math.isfinite(value):
+            self.flags.nan, self.problem = 1.0, f"loss is {value} in micro-batch {index}"
+        self._trained += 1
+        if self._trained == len(self._assignment):
+            self._before_last()
+        (loss * weight).backward()
+
+    def end(self) -> UnreadableTask | None:
+        """Checks that the program has trained all; returns what could not be read.
+
+        Raises:
+            DataError: The program has left out a micro-batch.
+        """
+        self._check_trained()
+        if self.unreadable is None and self._trained < len(self._assignment):
+            raise DataError(
+                f"the program has trained {self._trained} of {len(self._assignment)} micro-batches of a "
+                "step: iterate over all of it, and call step.backward(loss) for each"
+            )
+        return self.unreadable
+
+    def _check_trained(self) -> None:
+        if self._current is not None:
+            raise DataError(
+                "step.backward(loss) was not called for a micro-batch: its gradient is lost"
+            )
+
+
+def _size(spans: tuple[Span, ...]) -> int:
+    return sum(span.count for span in spans)

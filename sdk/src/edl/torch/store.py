@@ -1,0 +1,82 @@
+"""A store of torch.distributed over the master's keys of a round: no port, and it outlives rank 0."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from edl.errors import EdlError
+from edl.master.round_store import TIMEOUT_S, RoundStore
+
+
+class MasterStore(dist.Store):  # type: ignore[misc]  # torch has no types here
+    """The keys that the members of one round share, as torch.distributed asks for them.
+
+    All calls raise `RoundOver` once the round is over. Of the interface it lacks `append`, `compare_set`
+    and queues, which no process group of torch needs. Keep a reference as long as torch uses it: torch's
+    own does not keep what Python adds.
+    """
+
+    def __init__(self, keys: RoundStore) -> None:
+        """Makes no call yet.
+
+        Args:
+            keys: Of the round, such as `edl.Rounds.store`.
+        """
+        super().__init__()
+        self._keys = keys
+        self._timeout_s = TIMEOUT_S
+
+    @property
+    def timeout(self) -> timedelta:
+        """How long a call waits for a key."""
+        return timedelta(seconds=self._timeout_s)
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Sets how long a call waits for a key."""
+        self._timeout_s = timeout.total_seconds()
+
+    def set(self, key: str, value: Any) -> None:
+        """Sets a key to bytes, or to a text."""
+        self._keys.set(key, value.encode() if isinstance(value, str) else bytes(value))
+
+    def get(self, key: str) -> bytes:
+        """Waits until a key is set, and returns its value."""
+        return self._keys.get(key, self._timeout_s)
+
+    def add(self, key: str, amount: int) -> int:
+        """Adds to a counter; returns the sum."""
+        return self._keys.add(key, amount)
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        """Waits until all of these keys are set."""
+        self._keys.wait(keys, self._timeout_s if timeout is None else timeout.total_seconds())
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Whether all of these keys are set."""
+        return self._keys.check(keys)
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        """Waits until all of these keys are set, and returns their values, in one call."""
+        values = self._keys.get_all(keys, self._timeout_s)
+        return [values[key] for key in keys]
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[Any]) -> None:
+        """Sets several keys."""
+        for key, value in zip(keys, values):
+            self.set(key, value)
+
+    def has_extended_api(self) -> bool:
+        """Whether `multi_get` and `multi_set` exist: gloo then needs one call for all addresses."""
+        return True
+
+    def append(self, key: str, value: Any) -> None:  # noqa: ARG002 - of the interface
+        """Does not exist here."""
+        raise EdlError(f"the master's keys have no append (key {key!r:.80}): use set or add")
+
+    def delete_key(self, key: str) -> bool:  # noqa: ARG002 - of the interface
+        """Returns False: keys end with their round."""
+        return False

@@ -1,0 +1,126 @@
+"""One round over a process group of torch, in which the program computes the steps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from edl.errors import DataError
+from edl.master.protocol import Round
+from edl.sync import step_flags
+from edl.sync.group_member import GroupMember
+from edl.sync.group_round import GroupRound
+from edl.sync.round_start import encode_json
+from edl.sync.step_flags import StepFlags
+from edl.torch.link import GroupLink
+from edl.torch.replica import TorchReplica
+from edl.torch.sampler import IndexReader, LeasedSampler
+from edl.torch.step import Step
+
+
+class Batches:
+    """Takes batches from a `DataLoader`, begun anew where it has run out of planned ones."""
+
+    def __init__(self, loader: Any, sampler: LeasedSampler) -> None:
+        self._loader, self.sampler = loader, sampler
+        self._iterator: Iterator[Any] | None = None
+
+    def restart(self) -> None:
+        """Drops what is read ahead."""
+        self._iterator = None
+
+    def next(self) -> Any:
+        """Returns the next batch; raises what the program's data set raises."""
+        for _ in range(2):
+            if self._iterator is None:
+                self._iterator = iter(self._loader)
+            try:
+                return next(self._iterator)
+            except StopIteration:
+                self._iterator = None
+        raise DataError(
+            "the DataLoader has no batch left: nothing else may take batches from training.sampler"
+        )
+
+
+class TorchRound(GroupRound):
+    """A round of a `Training`; `steps` yields one step after the other."""
+
+    keeps_gradient = False
+    min_plans = 24  # a `DataLoader` reads some batches ahead
+
+    def __init__(
+        self,
+        member: GroupMember,
+        link: GroupLink,
+        round_: Round,
+        replica: TorchReplica,
+        batches: Batches,
+    ) -> None:
+        self._sums, self._model, self._batches = link, replica, batches
+        self._share = 0.0
+        super().__init__(member, link, round_, None)
+
+    def _new_reader(self) -> IndexReader:
+        self._batches.restart()
+        self._indices = IndexReader(self._member.leased_records(), self._batches.sampler)
+        return self._indices
+
+    def steps(self) -> Iterator[Step]:
+        """Yields steps until all data is trained, or until all members change to a later round."""
+        while self._has_plans():
+            if not self._plans:
+                continue
+            step = self._begin_step()
+            with self._member.computing():
+                yield step
+            self._share = step.share
+            self._metric_names = sorted(step.flags.metrics) or self._metric_names
+            self._finish_step(step.flags, step.problem, step.end())
+            if self._ends_with(step.flags):
+                return
+
+    def _begin_step(self) -> Step:
+        plan, _ = self._plans[0]
+        self._exchange_s = 0.0
+        self._progress.flight = plan
+        self._model.statistics.save()
+        assignment = self._indices.take(plan)
+        return Step(plan, assignment, self._batches.next, self._micro, self._begin_sums)
+
+    def _begin_sums(self) -> None:
+        """Lets the last backward of a step begin sums as soon as their gradients are complete."""
+        if self._round.world_size > 1:
+            self._model.buckets.begin(self._sums.begin_sum)
+
+    def _sum_gradients(self, flags: StepFlags) -> None:
+        if self._round.world_size == 1:
+            return
+        buckets, statistics = self._model.buckets, self._model.statistics
+        tail = np.empty(step_flags.SIZE, np.float32)
+        flags.write(tail)
+        buckets.tail.copy_(torch.from_numpy(tail))
+        works = buckets.finish(self._sums.begin_sum)
+        if statistics:
+            statistics.write(self._share)
+            works = [*works, self._sums.begin_sum(statistics.flat)]
+        self._timed(self._sums.wait_for, works)
+        if statistics and not flags.unreadable:
+            statistics.read()
+        flags.read(buckets.tail.cpu().numpy(), self._metric_names)
+        if not flags.same_names:
+            payloads = self._timed(self._ring.gather, encode_json(flags.metrics))
+            flags.metrics = step_flags.sum_by_name(map(json.loads, payloads))
+
+    def _is_finite(self) -> bool:
+        return self._model.buckets.is_finite()
+
+    def _gradient_problem(self) -> str:
+        return ""
+
+    def _apply(self, scale: float) -> None:
+        self._model.step(scale)

@@ -1,0 +1,45 @@
+"""Workers of a `DataLoader` end with their trainer: forked ones share its sockets.
+
+As long as a worker lives, the others would not see that the connections of a killed trainer have
+ended. torch's workers look for their parent every 5 s.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+
+
+class EndWithParent:
+    """A `worker_init_fn` that has the kernel end the worker with its parent, then calls another."""
+
+    def __init__(self, then: Callable[[int], Any] | None, parent: int) -> None:
+        """Does nothing yet.
+
+        Args:
+            then: The program's own `worker_init_fn`.
+            parent: Process id of the trainer.
+        """
+        self._then, self._parent = then, parent
+
+    def __call__(self, worker: int) -> None:
+        """Is called in a worker when it starts."""
+        if sys.platform == "linux" and os.getppid() == self._parent:
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+            if os.getppid() != self._parent:  # it ended just before
+                os._exit(1)
+        if self._then is not None:
+            self._then(worker)
+
+
+def end_with_parent(loader: Any) -> None:
+    """Has the workers of a `DataLoader` end with this process; no worker may run yet."""
+    then = loader.worker_init_fn
+    if loader.num_workers and not isinstance(then, EndWithParent):
+        loader.worker_init_fn = EndWithParent(then, os.getpid())
