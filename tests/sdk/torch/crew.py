@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from edl import Session, Settings
 from edl.sync import SyncResult, SyncStep
-from edl.torch.step import Step
+from edl.torch.step import MemberStep
 from edl.torch.training import Training
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
@@ -51,7 +51,7 @@ class Trainer:
         self.member = Session(Settings(url, TOKEN, name, grace_s=5.0, patience_s=20.0))
         self._options = {**crew.options, **changes}
         self._data: Dataset[Any] = self._options.pop("data", None) or points()
-        self._body: Callable[[Any, Step], None] = self._options.pop("body", train)
+        self._body: Callable[[Any, MemberStep], None] = self._options.pop("body", train)
         self.steps: list[SyncStep] = []
         self.training: Training | None = None
         self.began = threading.Event()
@@ -105,7 +105,7 @@ class Trainer:
             self._act(self, step)
 
 
-def train(model: Any, step: Step) -> None:
+def train(model: Any, step: MemberStep) -> None:
     """The body of a program's loop."""
     for inputs, targets in step:
         step.backward(loss_of(model, inputs, targets))
@@ -138,7 +138,7 @@ class Crew:
         return int(self.master.service.status()["datasets"]["train"]["done_records"])
 
     def losses(self) -> dict[int, float]:
-        """Step -> loss, which all trainers must agree on."""
+        """MemberStep -> loss, which all trainers must agree on."""
         losses: dict[int, float] = {}
         for trainer in self.trainers:
             for step in trainer.steps:

@@ -12,7 +12,7 @@ import edl
 import pytest
 import torch
 from edl.sync import SyncStep
-from edl.torch.step import Step
+from edl.torch.step import MemberStep
 from torch.utils.data import DataLoader, Dataset
 
 from tests.sdk.model.paddle_facts import check
@@ -68,7 +68,7 @@ def one_member_is_as_plain_torch() -> None:
     """The same losses and parameters as a loop without EDL over the same records."""
     batches: list[Any] = []
 
-    def body(model: Any, step: Step) -> None:
+    def body(model: Any, step: MemberStep) -> None:
         for inputs, targets in step:
             batches.append((inputs, targets))
             step.backward(loss_of(model, inputs, targets))
@@ -133,7 +133,7 @@ def a_lost_member_is_gone_without() -> None:
     with job() as crew:
         act, reached = gate(3, 3)
 
-        def fall_silent(model: Any, step: Step) -> None:
+        def fall_silent(model: Any, step: MemberStep) -> None:
             for inputs, targets in step:
                 if reached.is_set() and len(crew.trainers[2].steps) > 6:
                     raise KeyboardInterrupt
@@ -186,7 +186,7 @@ def unreadable_records_are_left_out() -> None:
 def losses_that_are_no_number_end_the_job() -> None:
     """With the micro-batch, or the step is left out if the program says so."""
 
-    def body(model: Any, step: Step) -> None:
+    def body(model: Any, step: MemberStep) -> None:
         for index, (inputs, targets) in enumerate(step):
             loss = loss_of(model, inputs, targets)
             step.backward(loss * float("nan") if index == 1 else loss)
@@ -195,7 +195,7 @@ def losses_that_are_no_number_end_the_job() -> None:
         assert "loss is nan in micro-batch 1" in crew.add().error_of()
     steps = []
 
-    def sometimes(model: Any, step: Step) -> None:
+    def sometimes(model: Any, step: MemberStep) -> None:
         steps.append(step)
         (body if len(steps) == 3 else train)(model, step)
 
@@ -251,7 +251,7 @@ def mistakes_of_programs_are_named() -> None:
         assert "step.backward(loss) was not called" in trainer.error_of()
     with job() as crew:
 
-        def twice(model: Any, step: Step) -> None:
+        def twice(model: Any, step: MemberStep) -> None:
             for inputs, targets in step:
                 step.backward(loss_of(model, inputs, targets))
                 step.backward(loss_of(model, inputs, targets))

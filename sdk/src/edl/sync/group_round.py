@@ -42,7 +42,7 @@ _MAX_SKIPPED = 20
 _SEED_STEP, _SEED_MICRO, _SEED_MODULUS = 1_000_003, 8_191, 1 << 31
 
 
-class Reader(Protocol):
+class PlanReader(Protocol):
     """What gets a member's part of each planned step."""
 
     def request(self, plan: Plan, micro_batches: Assignment) -> None:
@@ -80,7 +80,7 @@ class GroupRound(ABC):
         self._ended_s = clock.monotonic_s()
 
     @abstractmethod
-    def _new_reader(self) -> Reader:
+    def _new_reader(self) -> PlanReader:
         """Returns a reader of nothing yet."""
 
     @abstractmethod

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from edl.torch.requirement import require_torch
 
 if TYPE_CHECKING:
-    from edl.torch.step import Step
+    from edl.torch.step import MemberStep
     from edl.torch.store import MasterStore
     from edl.torch.training import Training
 
-__all__ = ["MasterStore", "Step", "Training"]
+__all__ = ["MasterStore", "MemberStep", "Training"]
 
-_MODULES = {"MasterStore": "store", "Step": "step", "Training": "training"}
+_MODULES = {"MasterStore": "store", "MemberStep": "step", "Training": "training"}
 
 
 def __getattr__(name: str) -> Any:

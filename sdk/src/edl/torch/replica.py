@@ -15,7 +15,7 @@ from edl.data.checkpoints import Checkpoint
 from edl.errors import CheckpointError, DataError, one_line
 from edl.sync.replica import State
 from edl.torch.buckets import GradientBuckets
-from edl.torch.running_statistics import RunningStatistics
+from edl.torch.norm_statistics import NormStatistics
 
 _FILE = "state.pt"
 _MODEL, _OPTIMIZER = "model", "optimizer"
@@ -48,7 +48,7 @@ class TorchReplica:
         self._check_optimizer()
         self.buckets = GradientBuckets(model.named_parameters(), tail)
         self.size = self.buckets.size
-        self.statistics = RunningStatistics(model)
+        self.statistics = NormStatistics(model)
 
     def signature(self) -> str:
         """Digest of names, types and shapes: models with another one cannot train together."""

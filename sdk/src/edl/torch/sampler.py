@@ -71,7 +71,7 @@ class LeasedSampler:
 
 
 class IndexReader:
-    """Hands the indices of planned steps to the sampler; see `edl.sync.group_round.Reader`."""
+    """Hands the indices of planned steps to the sampler; see `edl.sync.group_round.PlanReader`."""
 
     def __init__(self, records: LeasedRecords, sampler: LeasedSampler) -> None:
         self._records, self._sampler = records, sampler

@@ -15,7 +15,7 @@ from edl.sync.step_flags import StepFlags
 from edl.sync.step_reader import UnreadableTask
 
 
-class Step:
+class MemberStep:
     """This member's part of a step; iterate over it once, and call `backward` for each batch.
 
     It may have no batch, where there are more members than micro-batches. A step in which a member

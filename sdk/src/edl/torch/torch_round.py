@@ -19,10 +19,10 @@ from edl.sync.step_flags import StepFlags
 from edl.torch.link import GroupLink
 from edl.torch.replica import TorchReplica
 from edl.torch.sampler import IndexReader, LeasedSampler
-from edl.torch.step import Step
+from edl.torch.step import MemberStep
 
 
-class Batches:
+class LoaderBatches:
     """Takes batches from a `DataLoader`, begun anew where it has run out of planned ones."""
 
     def __init__(self, loader: Any, sampler: LeasedSampler) -> None:
@@ -59,7 +59,7 @@ class TorchRound(GroupRound):
         link: GroupLink,
         round_: Round,
         replica: TorchReplica,
-        batches: Batches,
+        batches: LoaderBatches,
     ) -> None:
         self._sums, self._model, self._batches = link, replica, batches
         self._share = 0.0
@@ -70,7 +70,7 @@ class TorchRound(GroupRound):
         self._indices = IndexReader(self._member.leased_records(), self._batches.sampler)
         return self._indices
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[MemberStep]:
         """Yields steps until all data is trained, or until all members change to a later round."""
         while self._has_plans():
             if not self._plans:
@@ -84,13 +84,13 @@ class TorchRound(GroupRound):
             if self._ends_with(step.flags):
                 return
 
-    def _begin_step(self) -> Step:
+    def _begin_step(self) -> MemberStep:
         plan, _ = self._plans[0]
         self._exchange_s = 0.0
         self._progress.flight = plan
         self._model.statistics.save()
         assignment = self._indices.take(plan)
-        return Step(plan, assignment, self._batches.next, self._micro, self._begin_sums)
+        return MemberStep(plan, assignment, self._batches.next, self._micro, self._begin_sums)
 
     def _begin_sums(self) -> None:
         """Lets the last backward of a step begin sums as soon as their gradients are complete."""

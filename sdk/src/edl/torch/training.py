@@ -28,9 +28,9 @@ from edl.torch.groups import FreshGroups, Groups
 from edl.torch.link import GroupLink
 from edl.torch.replica import TorchFiles, TorchReplica
 from edl.torch.sampler import Indices, LeasedSampler
-from edl.torch.step import Step
+from edl.torch.step import MemberStep
 from edl.torch.store import MasterStore
-from edl.torch.torch_round import Batches, TorchRound
+from edl.torch.torch_round import LoaderBatches, TorchRound
 from edl.torch.waiting import Waiting
 from edl.torch.workers import end_with_parent
 
@@ -50,6 +50,33 @@ class Training(Loop):
 
     The model is not wrapped. When `steps` asks for the next step, gradients are summed, and the
     optimizer has made its step. All members hold the same model after each step.
+
+    Args:
+        model: A `torch.nn.Module`, on the device on which it is trained.
+        optimizer: Of its parameters; `steps` calls it.
+        records: Number of records of the data set, such as `len(train_set)`.
+        batch_size: Records of a step, of all members together.
+        name: Of the data set, at the master.
+        micro_batches: Parts of a step; the most trainers that can share it. A `DataLoader` makes
+            batches of batch_size / micro_batches records.
+        epochs: How often each record is trained on.
+        shuffle_seed: Orders records differently in each epoch; None keeps their order.
+        task_records: Records that are leased and acknowledged together.
+        constant_batch: If False, each member computes one micro-batch per step, and the learning
+            rate is multiplied by members / micro_batches.
+        scheduler: A `torch.optim.lr_scheduler`; `steps` calls it after each step.
+        before_step: Called before the optimizer, for example to clip the gradient.
+        code: Entries that must be the same in all trainers, by name.
+        checkpoints: Folder for checkpoints, the same for all trainers.
+        checkpoint_steps: Number of steps between two checkpoints; one is written at the end, too.
+        on_nan: What to do if a loss or gradient is not finite: "fail" the job, or "skip" the step.
+        seed: Seed of everything random in a step, such as dropout.
+        on_step: Called after each step with its metrics.
+        member: This trainer's session; the process's by default.
+
+    Raises:
+        DataError: An argument is out of its range.
+        TrainingError: The model has nothing to train.
     """
 
     def __init__(
@@ -75,49 +102,15 @@ class Training(Loop):
         on_step: OnStep = None,
         member: Session | None = None,
     ) -> None:
-        """Makes no call yet.
-
-        Args:
-            model: A `torch.nn.Module`, on the device on which it is trained.
-            optimizer: Of its parameters; `steps` calls it.
-            records: Number of records of the data set, such as `len(train_set)`.
-            batch_size: Records of a step, of all members together.
-            name: Of the data set, at the master.
-            micro_batches: Parts of a step; the most trainers that can share it. A `DataLoader` makes
-                batches of batch_size / micro_batches records.
-            epochs: How often each record is trained on.
-            shuffle_seed: Orders records differently in each epoch; None keeps their order.
-            task_records: Records that are leased and acknowledged together.
-            constant_batch: If False, each member computes one micro-batch per step, and the learning
-                rate is multiplied by members / micro_batches.
-            scheduler: A `torch.optim.lr_scheduler`; `steps` calls it after each step.
-            before_step: Called before the optimizer, for example to clip the gradient.
-            code: Entries that must be the same in all trainers, by name.
-            checkpoints: Folder for checkpoints, the same for all trainers.
-            checkpoint_steps: Number of steps between two checkpoints; one is written at the end, too.
-            on_nan: What to do if a loss or gradient is not finite: "fail" the job, or "skip" the step.
-            seed: Seed of everything random in a step, such as dropout.
-            on_step: Called after each step with its metrics.
-            member: This trainer's session; the process's by default.
-
-        Raises:
-            DataError: An argument is out of its range.
-            TrainingError: The model has nothing to train.
-        """
+        """Makes no call yet."""
         folder = None if checkpoints is None else Path(checkpoints)
         batches = (batch_size, micro_batches, constant_batch)
         options = SyncOptions(
             *batches, dict(code or {}), folder, checkpoint_steps, on_nan, seed, on_step, None
         )
         dataset = Dataset(name, Indices(records))
-        description = describe(
-            dataset,
-            batch_size,
-            epochs=epochs,
-            shuffle_seed=shuffle_seed,
-            task_records=task_records,
-            overlap=True,
-        )
+        schedule = {"epochs": epochs, "shuffle_seed": shuffle_seed, "task_records": task_records}
+        description = describe(dataset, batch_size, overlap=True, **schedule)  # type: ignore[arg-type]
         self.sampler = LeasedSampler()
         """The `batch_sampler` of the `DataLoader`."""
         self._replica = TorchReplica(model, optimizer, scheduler, before_step, step_flags.SIZE)
@@ -127,7 +120,7 @@ class Training(Loop):
         self._interrupt = Interrupt()
         self._incarnation = secrets.token_hex(8)
         self._is_training = False
-        self._current: Generator[Step, None, None] | None = None
+        self._current: Generator[MemberStep, None, None] | None = None
         self._error: EdlError | None = None
         own_code = shared_code(self._replica.size, name, description, options)
         own_code |= {"torch": _version(), "model": self._replica.signature()}
@@ -154,7 +147,7 @@ class Training(Loop):
         result.skipped, result.metrics = progress.skipped, dict(progress.metrics)
         return result
 
-    def steps(self, loader: Any) -> Iterator[Step]:
+    def steps(self, loader: Any) -> Iterator[MemberStep]:
         """Yields one step after the other, until all data is trained.
 
         Args:
@@ -176,7 +169,7 @@ class Training(Loop):
         end_with_parent(loader)
         member = self._member
         if self._begin():
-            self._current = self._rounds(Batches(loader, self.sampler))
+            self._current = self._rounds(LoaderBatches(loader, self.sampler))
             yield from self._current
         if self._error is not None:
             raise self._error
@@ -222,7 +215,7 @@ class Training(Loop):
         self._rendezvous.start()
         return True
 
-    def _rounds(self, batches: Batches) -> Generator[Step, None, None]:
+    def _rounds(self, batches: LoaderBatches) -> Generator[MemberStep, None, None]:
         """Takes part in rounds until all data is trained, or until this trainer leaves."""
         member, number, broken = self._member, 0, False
         while not (member.leaving.is_set() or member.result.whole):
@@ -249,7 +242,7 @@ class Training(Loop):
                 return None
             raise
 
-    def _run_round(self, round_: Round, batches: Batches) -> Iterator[Step]:
+    def _run_round(self, round_: Round, batches: LoaderBatches) -> Iterator[MemberStep]:
         """Runs one round, from the first connection to its end."""
         member, settings = self._member, self._session.settings
         member.round_number = round_.number

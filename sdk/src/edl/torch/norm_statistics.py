@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 
-class RunningStatistics:
+class NormStatistics:
     """The buffers that normalisation updates in forward; a step makes them the members' mean."""
 
     def __init__(self, model: Any) -> None:
