@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from e2e import commands
-from e2e.environment import IsolatedNamespace
+from e2e.environment import NODE_COUNT, IsolatedNamespace
 from e2e.waiting import until
 from kube import request
 from kube.request import JOBS, PODS
@@ -16,6 +16,9 @@ from kube.request import JOBS, PODS
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 EXAMPLE = Path(__file__).parents[1] / "examples/training-job.yaml"
+ALL_SLOTS = 6 * NODE_COUNT
+"""Services of 3 CPU that take every node of 18."""
+IP = "jsonpath={.spec.clusterIP}"
 PADDLE_FILE = Path(__file__).parents[1] / "tests/sdk/convert/files/examplejob.yaml"
 
 
@@ -149,15 +152,163 @@ def test_kubectl_explains_and_compares_it(namespace: IsolatedNamespace) -> None:
     assert _kubectl(namespace, "delete", "tj", "digits")[0] == 0
 
 
-def test_a_file_of_paddle_edl_is_converted_and_runs(namespace: IsolatedNamespace) -> None:
-    """Unchanged: trainers grow to its maximum beside its parameter servers, and all of it goes."""
+def _count(namespace: IsolatedNamespace, job: str) -> int:
+    return len([pod for pod in namespace.trainers(job) if pod.trainer_id >= 0])
+
+
+def _wait_for(namespace: IsolatedNamespace, job: str, count: int, within_s: float = 60) -> None:
+    until(f"{count} trainers", lambda: _count(namespace, job), lambda n: n == count, within_s)
+
+
+def test_a_file_of_paddle_edl_lives_its_whole_life(namespace: IsolatedNamespace) -> None:
+    """Unchanged: it grows to its maximum, gives way, comes back, is scaled, suspended, and leaves nothing."""
     cluster, words = namespace.environment.cluster, ("--apply", "--accept-losses")
     done = commands.edl(cluster, namespace.name, "convert", str(PADDLE_FILE), *words)
     assert done.returncode == 0, done.stderr
     assert "trainingjob example is created, with 2 to 6 trainers" in done.stdout
-    until("6 trainers exist", lambda: len(namespace.trainers("example")), lambda n: n == 8, 40)
+    _wait_for(namespace, "example", 6)
+
+    namespace.services(ALL_SLOTS)
+    namespace.wait_services(ALL_SLOTS, 60)
+    assert _count(namespace, "example") < 6
+    namespace.services(0)
+    _wait_for(namespace, "example", 6, 90)
+
+    assert _kubectl(namespace, "scale", "tj/example", "--replicas=3")[0] == 0
+    _wait_for(namespace, "example", 3)
+    patch = ("patch", "tj/example", "--type=merge", "-p")
+    assert _kubectl(namespace, *patch, '{"spec": {"suspend": true}}')[0] == 0
+    until("no pods", lambda: namespace.trainers("example"), lambda pods: not pods, 60)
+    assert _kubectl(namespace, *patch, '{"spec": {"suspend": false}}')[0] == 0
+    _wait_for(namespace, "example", 3)
+
     assert _kubectl(namespace, "delete", "tj", "example", "--timeout=60s")[0] == 0
-    until("its pods go", lambda: namespace.trainers("example"), lambda pods: not pods, 40)
+    api = namespace.environment
+    for kind in (JOBS, PODS, request.SECRETS, request.SERVICES):
+        until(
+            f"no {kind.plural} are left",
+            lambda kind=kind: [  # type: ignore[misc]
+                api_object["metadata"]["name"]
+                for api_object in api.send(request.list_page(kind, namespace.name))["items"]
+                if api_object["metadata"]["name"].startswith("example")
+            ],
+            lambda names: not names,
+            40,
+        )
+
+
+def _role(port: int) -> dict[str, Any]:
+    """A program of the user's for a role."""
+    container = {
+        "name": "own",
+        "image": "example/own:1",
+        "ports": [{"containerPort": port}],
+        "resources": {"requests": {"cpu": "1", "memory": "1Gi"}},
+    }
+    return {"template": {"spec": {"containers": [container]}}}
+
+
+def test_programs_of_ones_own_in_all_roles(namespace: IsolatedNamespace) -> None:
+    """`describe` shows counts by role and the history of its scale; all pods know their peers."""
+    body = _training_job(
+        2,
+        6,
+        parameterServers={"replicas": 2, **_role(7164)},
+        master=_role(8080),
+        environment=["paddle", "torch"],
+        volumes=[{"name": "data", "emptyDir": {}}],
+        volumeMounts=[{"name": "data", "mountPath": "/data"}],
+    )
+    body["spec"]["trainer"] |= {"sizes": [2, 4, 6], "processes": 4}
+    code, text = _apply(namespace, body, "--server-side")
+    assert code == 0, text
+    _wait_for(namespace, "digits", 6)
+    words = ("get", "tj/digits", "-o", "jsonpath={.status.roles}")
+    until(
+        "all roles are ready",
+        lambda: json.loads(_kubectl(namespace, *words)[1] or "{}"),
+        lambda roles: (
+            roles
+            == {
+                "trainer": {"desired": 6, "ready": 6, "failed": 0},
+                "parameterServers": {"desired": 2, "ready": 2, "failed": 0},
+                "master": {"desired": 1, "ready": 1, "failed": 0},
+            }
+        ),
+        20,
+    )
+    until(
+        "the history is told",
+        lambda: _kubectl(namespace, "describe", "tj/digits")[1],
+        lambda text: "ScaledUp" in text and "JobCreated" in text,
+        20,
+    )
+    pod = json.loads(_kubectl(namespace, "get", "pod", "digits-ps-0", "-o", "json")[1])
+    (container,) = pod["spec"]["containers"]
+    variables = {entry["name"]: entry.get("value", "") for entry in container["env"]}
+    address = _kubectl(namespace, "get", "service", "digits-ps-0", "-o", IP)[1]
+    assert variables["PADDLE_PSERVERS_IP_PORT_LIST"].startswith(f"{address}:7164,")
+    assert variables["TRAINING_ROLE"] == "PSERVER"
+    assert container["volumeMounts"][0]["mountPath"] == "/data"
+
+    assert _kubectl(namespace, "scale", "tj/digits", "--replicas=5")[0] == 0
+    _wait_for(namespace, "digits", 4)  # 5 is no allowed size
+    assert _kubectl(namespace, "delete", "tj", "digits", "--timeout=60s")[0] == 0
+    until("its pods go", lambda: namespace.trainers("digits"), lambda pods: not pods, 40)
+
+
+def test_the_same_job_with_annotations_behaves_alike(namespace: IsolatedNamespace) -> None:
+    """Pod by pod: the Job that EDL has written, submitted by a user, gets the same pods."""
+    body = _training_job(2, 3, environment=["paddle"], parameterServers={"replicas": 1, **_role(1)})
+    assert _apply(namespace, body)[0] == 0
+    _wait_for(namespace, "digits", 3)
+    job = json.loads(_kubectl(namespace, "get", "job/digits", "-o", "json")[1])
+    ours = _specs(namespace)
+    assert _kubectl(namespace, "delete", "tj", "digits", "--cascade=foreground")[0] == 0
+    until("its pods go", lambda: namespace.trainers("digits"), lambda pods: not pods, 40)
+    kept = ("edl.training/books", "edl.training/template-hash")
+    annotations = {n: t for n, t in job["metadata"]["annotations"].items() if n not in kept}
+    plain: dict[str, Any] = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "digits", "annotations": annotations},
+        "spec": {"template": {"spec": body["spec"]["trainer"]["template"]["spec"]}},
+    }
+    plain["spec"]["template"]["spec"]["restartPolicy"] = "Never"
+    code, text = _apply(namespace, plain)
+    assert code == 0, text
+    _wait_for(namespace, "digits", 3)
+
+    assert _specs(namespace) == ours
+    assert _kubectl(namespace, "delete", "job", "digits", "--timeout=60s")[0] == 0
+
+
+def _specs(namespace: IsolatedNamespace) -> dict[str, Any]:
+    """Name -> labels and containers of each pod, without what differs between any two."""
+    pods = json.loads(_kubectl(namespace, "get", "pods", "-o", "json")[1])["items"]
+    job_uid = pods[0]["metadata"]["ownerReferences"][0]["uid"]
+    addresses = [
+        service["spec"]["clusterIP"]
+        for service in json.loads(_kubectl(namespace, "get", "services", "-o", "json")[1])["items"]
+    ]
+    text = json.dumps(
+        {
+            pod["metadata"]["name"]: [
+                pod["metadata"]["labels"],
+                [
+                    {name: value for name, value in c.items() if name != "volumeMounts"}
+                    for c in pod["spec"]["containers"]
+                ],
+                {n: pod["spec"].get(n) for n in ("priorityClassName", "restartPolicy")},
+            ]
+            for pod in pods
+        },
+        sort_keys=True,
+    )
+    for name in (job_uid, *addresses):
+        text = text.replace(name, "X")
+    specs: dict[str, Any] = json.loads(text)
+    return specs
 
 
 def test_who_may_edit_a_namespace_may_edit_training_jobs(namespace: IsolatedNamespace) -> None:

@@ -38,6 +38,7 @@ def test_a_job_of_paddle_edl_keeps_its_meaning() -> None:
     variables = {entry["name"]: entry.get("value") for entry in container["env"]}
 
     assert (spec["trainer"]["min"], spec["trainer"]["max"]) == (2, 6)
+    assert (spec["environment"], spec["backoffLimit"]) == (["paddle"], 2)
     assert spec["parameterServers"] == {"replicas": 2, "cpu": "500m", "memory": "600Mi"}
     assert spec["master"] == {"enabled": True}
     assert container["command"] == ["sh", "-c", "python train.py"]
@@ -106,7 +107,10 @@ def test_a_pytorch_job_becomes_trainers_of_the_workers_template() -> None:
         "spec.pytorchReplicaSpecs.Master.template",
         "spec.elasticPolicy.metrics",
     ]
-    assert any("MASTER_ADDR" in line for line in hints)
+    assert spec["environment"] == ["torch"]
+    (store,) = spec["master"]["template"]["spec"]["containers"]
+    assert (store["image"], store["ports"]) == ("torch", [{"containerPort": 29400}])
+    assert any("torchrun" in line for line in hints)
 
 
 def test_a_train_job_becomes_trainers_of_its_nodes() -> None:
@@ -122,14 +126,15 @@ def test_a_train_job_becomes_trainers_of_its_nodes() -> None:
 
 
 def test_a_hyperpod_job_keeps_bounds_grace_and_queue() -> None:
-    """Steps of its size are in the policy here."""
+    """Steps of its size are sizes."""
     training_job, hints, losses = _convert("hyperpod.yaml")
     spec = training_job["spec"]
 
     assert (spec["trainer"]["min"], spec["trainer"]["max"]) == (2, 6)
     assert spec["trainer"]["queue"] == "team-a"
     assert spec["trainer"]["template"]["spec"]["terminationGracePeriodSeconds"] == 180
-    assert "spec.elasticPolicy.replicaIncrementStep" in _about(hints)
+    assert (spec["trainer"]["sizes"], spec["trainer"]["processes"]) == ([2, 4, 6], 8)
+    assert "spec.elasticPolicy.scalingTimeoutInSeconds" in _about(hints)
     assert _about(losses) == ["spec.runPolicy.jobMaxRetryCount"]
 
 
@@ -292,6 +297,8 @@ SILENT = [
     "paddle.yaml: spec.port",
     "paddle.yaml: spec.ports_num",
     "paddle.yaml: spec.ports_num_for_sparse",
+    "pytorchjob.yaml: spec.nprocPerNode",
+    "pytorchjob.yaml: spec.elasticPolicy.nProcPerNode",
     "pytorchjob.yaml: spec.pytorchReplicaSpecs.Master.replicas",
     "pytorchjob.yaml: spec.pytorchReplicaSpecs.Worker.replicas",
     "trainjob.yaml: spec.suspend",

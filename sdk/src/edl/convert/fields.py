@@ -144,7 +144,7 @@ class Fields:
         """
         for name in self._value:
             if name not in self._read:
-                advice = nearest.advice(str(name), {*self._read, *known})
+                advice = nearest.advice(str(name), sorted({*self._read, *known}))
                 raise SettingError(f"{self.at(str(name)[:_MAX_SHOWN])} does not exist{advice}")
 
     def _take(self, name: str) -> Any:

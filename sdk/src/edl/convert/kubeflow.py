@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from edl.convert.fields import Fields, Notes, first, without_empty
+from edl.convert.fields import Fields, Notes, first, whole_number, without_empty
 from edl.convert.training_job import TORCH_HINT, Draft, clean_template, metadata
 from edl.errors import SettingError
 
-_PROCESSES = "one pod is one trainer: start the processes of a pod in its command"
-_SIZES = "allowed numbers of trainers are in the policy: sizes of docs/policy.md"
+_PROCESSES = "it depends on the machine: write spec.trainer.processes"
+_MOST_PROCESSES, _MOST_SIZES = 128, 100
 _RENDEZVOUS = ("rdzvBackend", "rdzvHost", "rdzvPort", "rdzvId", "rdzvConf", "standalone")
 _BY_ADMIN = "left out: who runs a job is decided by the admin of the cluster"
 
@@ -47,7 +47,9 @@ def pytorch_job(fields: Fields, notes: Notes) -> Draft:
     least = elastic.number("minReplicas", total, 1) or total
     most = elastic.number("maxReplicas", total, 1) or total
     retries = elastic.number("maxRestarts")
-    _read_torch(spec, elastic)
+    own_processes = _processes(spec, "nprocPerNode")
+    processes = first(_processes(elastic, "nProcPerNode"), own_processes)
+    _read_torch(elastic)
     notes.hints.append(f"{fields.at('kind')}: {TORCH_HINT}")
     values, queue = _run_policy(spec.sub("runPolicy"))
     elastic.check_rest()
@@ -58,6 +60,7 @@ def pytorch_job(fields: Fields, notes: Notes) -> Draft:
         template,
         *(least, most, elastic.at("minReplicas")),
         queue=queue,
+        **_torch(processes),
         spec=without_empty({**values, "backoffLimit": first(values.get("backoffLimit"), retries)}),
     )
 
@@ -86,7 +89,7 @@ def train_job(fields: Fields, notes: Notes) -> Draft:
         "env": trainer.raw("env", list),
         "resources": trainer.raw("resourcesPerNode", dict),
     }
-    trainer.note("numProcPerNode", _PROCESSES)
+    processes = _processes(trainer, "numProcPerNode")
     trainer.check_rest()
     spec.lose(
         "runtimeRef", "left out: what the runtime adds to pods (volumes, commands) is not read"
@@ -109,6 +112,7 @@ def train_job(fields: Fields, notes: Notes) -> Draft:
         own_metadata,
         template,
         *(count, count, trainer.at("numNodes")),
+        **_torch(processes),
         spec=without_empty(values),
     )
 
@@ -137,15 +141,14 @@ def hyperpod(fields: Fields, notes: Notes) -> Draft:
     elastic = spec.sub("elasticPolicy")
     least = elastic.number("minReplicas", count, 1) or count
     most = elastic.number("maxReplicas", highest, 1) or highest
-    elastic.note("replicaIncrementStep", _SIZES)
-    elastic.note("replicaDiscreteValues", _SIZES)
+    sizes = _sizes(elastic, least, most)
     grace_s = elastic.number("gracefulShutdownTimeoutInSeconds")
     elastic.note("scalingTimeoutInSeconds", "left out: nobody waits for a time-out here")
     elastic.note("faultyScaleDownTimeoutInSeconds", "left out: nobody waits for a time-out here")
     elastic.check_rest()
     if grace_s is not None:
         template["spec"].setdefault("terminationGracePeriodSeconds", grace_s)
-    spec.note("nprocPerNode", _PROCESSES)
+    processes = _processes(spec, "nprocPerNode")
     values, own_queue = _run_policy(spec.sub("runPolicy"))
     spec.check_rest()
     fields.raw("status")
@@ -155,15 +158,45 @@ def hyperpod(fields: Fields, notes: Notes) -> Draft:
         template,
         *(least, most, elastic.at("minReplicas")),
         queue=own_queue or queue,
+        sizes=sizes,
+        **_torch(processes),
         spec=without_empty(values),
     )
 
 
-def _read_torch(spec: Fields, elastic: Fields) -> None:
-    spec.note("nprocPerNode", _PROCESSES)
-    elastic.note("nProcPerNode", _PROCESSES)
+def _torch(processes: int | None) -> dict[str, Any]:
+    """What torchrun's trainers need of a `Draft`."""
+    return {"has_store": True, "environment": ("torch",), "processes": processes}
+
+
+def _processes(fields: Fields, name: str) -> int | None:
+    """The number of processes of a pod; `auto`, `cpu` and `gpu` are named."""
+    text = fields.text(name)
+    if text in ("auto", "cpu", "gpu"):
+        fields.note(name, f"left out: {_PROCESSES}")
+        return None
+    number = fields.number(name, None, 1)
+    if number is not None and number > _MOST_PROCESSES:
+        raise SettingError(f"{fields.at(name)} is {number}: write at most {_MOST_PROCESSES}")
+    return number
+
+
+def _sizes(elastic: Fields, least: int, most: int) -> tuple[int, ...]:
+    """The allowed numbers of trainers, as a list."""
+    at = elastic.at("replicaDiscreteValues")
+    values = elastic.raw("replicaDiscreteValues", list) or []
+    step = elastic.number("replicaIncrementStep", None, 1)
+    sizes = {whole_number(at, value, 1) for value in values}
+    if not sizes and step is not None and step > 1:
+        sizes = set(range(least, most + 1, step))
+    if len(sizes) > _MOST_SIZES:
+        raise SettingError(f"{at} has more than {_MOST_SIZES} sizes: write fewer, or a larger step")
+    return tuple(sorted(sizes))
+
+
+def _read_torch(elastic: Fields) -> None:
     for name in _RENDEZVOUS:
-        elastic.note(name, "left out: trainers find each other through EDL's master")
+        elastic.note(name, "left out: trainers meet at a store of their own, by c10d")
     elastic.lose("metrics", "left out: EDL grows into free capacity, not by the metrics of an HPA")
 
 

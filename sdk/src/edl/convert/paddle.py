@@ -90,6 +90,7 @@ def convert(fields: Fields, notes: Notes) -> Draft:
         "hostNetwork": _host_network(spec, has_master=fault_tolerant or servers is not None),
     }
     for part in (trainer, pserver, master, spec):
+        part.note("replicaSpec", "left out: the original wrote it itself")
         part.check_rest()
     fields.raw("status")
     return Draft(
@@ -100,6 +101,8 @@ def convert(fields: Fields, notes: Notes) -> Draft:
         trainer.at("min-instance"),
         servers=servers,
         has_master=fault_tolerant or servers is not None,
+        environment=("paddle",),
+        spec={"backoffLimit": _failures(least, fault_tolerant=fault_tolerant)},
     )
 
 
@@ -188,7 +191,14 @@ def _of_flags(values: Mapping[str, str], package: str, notes: Notes) -> Draft:
         *(least, most, "-min_instance"),
         servers=servers,
         has_master=has_master,
+        environment=("paddle",),
+        spec={"backoffLimit": _failures(least, fault_tolerant=fault_tolerant)},
     )
+
+
+def _failures(least: int, *, fault_tolerant: bool) -> int:
+    """How many trainers may fail: as many as the job starts with, or none, as in the original."""
+    return least if fault_tolerant else 0
 
 
 def _passes(spec: Fields, trainer: Fields) -> int:
@@ -218,14 +228,14 @@ def _read_master(master: Fields) -> None:
 
 def _host_network(spec: Fields, *, has_master: bool) -> bool | None:
     names = ("hostNetwork", "host_network", "HostNetwork")
-    for name in names:
-        if name in spec and spec.flag(name):
-            if not has_master:
-                return True
-            spec.lose(
-                name,
-                "left out: two masters on one node would collide, so EDL refuses it for jobs with one",
-            )
+    chosen = [name for name in names if spec.flag(name)]
+    if not chosen or not has_master:
+        return True if chosen else None
+    for name in chosen:
+        spec.lose(
+            name,
+            "left out: two masters on one node would collide, so EDL refuses it for jobs with one",
+        )
     return None
 
 

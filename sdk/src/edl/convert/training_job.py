@@ -12,8 +12,13 @@ from edl.submit import checks
 
 API_VERSION, KIND = "edl.training/v1", "TrainingJob"
 TORCH_HINT = (
-    "EDL sets EDL_MASTER and the like, not MASTER_ADDR, RANK and WORLD_SIZE: docs/frameworks.md says "
-    "how a torch program finds its peers"
+    "start the trainers with torchrun: its PET_... variables are set, RANK and WORLD_SIZE are torchrun's; "
+    "the store of the rendezvous runs beside one trainer, from the trainers' image"
+)
+_STORE_PORT = 29400
+_STORE = (
+    "import time, torch.distributed as d; "
+    f"s = d.TCPStore('0.0.0.0', {_STORE_PORT}, is_master=True, wait_for_workers=False); time.sleep(1e9)"
 )
 _METADATA = ("name", "namespace", "labels", "annotations")
 _OF_SERVER = (
@@ -41,6 +46,14 @@ class Draft:
     queue: str = ""
     servers: dict[str, Any] | None = None
     has_master: bool = False
+    has_store: bool = False
+    """Whether its trainers are torchrun's, whose agents meet at a store."""
+    processes: int | None = None
+    """Of each trainer."""
+    sizes: tuple[int, ...] = ()
+    """Allowed numbers of trainers."""
+    environment: tuple[str, ...] = ()
+    """Frameworks whose variables its pods get."""
     spec: dict[str, Any] = field(default_factory=dict)
     """Further fields of the spec."""
 
@@ -78,14 +91,37 @@ def build(draft: Draft) -> dict[str, Any]:
             f"{draft.at_bounds}: the minimum of trainers is {draft.least} and the maximum {draft.most}: "
             f"write 1 <= min <= max <= {checks.MOST_TRAINERS}"
         )
-    trainer = {"min": draft.least, "max": draft.most, "weight": draft.weight, "queue": draft.queue}
+    trainer = {
+        "min": draft.least,
+        "max": draft.most,
+        "weight": draft.weight,
+        "queue": draft.queue,
+        "processes": draft.processes,
+        "sizes": list(draft.sizes),
+    }
     spec: dict[str, Any] = {"trainer": {**without_empty(trainer), "template": draft.template}}
     if draft.servers is not None:
         spec["parameterServers"] = draft.servers
     if draft.has_master:
         spec["master"] = {"enabled": True}
+    if draft.has_store:
+        spec["master"] = {"template": _store(draft.template)}
+    if draft.environment:
+        spec["environment"] = list(draft.environment)
     spec |= draft.spec
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": draft.metadata, "spec": spec}
+
+
+def _store(template: Mapping[str, Any]) -> dict[str, Any]:
+    """The pod template of the store at which torchrun's agents meet."""
+    container = {
+        "name": "store",
+        "image": template["spec"]["containers"][0].get("image", ""),
+        "command": ["python", "-c", _STORE],
+        "ports": [{"containerPort": _STORE_PORT}],
+        "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}},
+    }
+    return {"spec": {"containers": [container]}}
 
 
 def clean_template(fields: Fields, name: str) -> dict[str, Any]:
