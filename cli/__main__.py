@@ -19,6 +19,7 @@ COMMANDS = {
     "describe": "describe",
     "why": "why",
     "reclaims": "reclaims",
+    "top": "top",
     "suspend": "suspend",
     "resume": "suspend",
     "scale": "scale",
@@ -26,6 +27,7 @@ COMMANDS = {
     "plan": "plan",
     "snapshot": "snapshot",
     "policy": "policy",
+    "completion": "completion",
 }
 """Command -> its module in `cli.commands`, which has a function of the command's name.
 

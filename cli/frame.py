@@ -69,24 +69,30 @@ class Frame:
             return self.flags.namespace
         return default_namespace(self.flags)
 
-    @cached_property
+    @property
     def now_s(self) -> float:
         """The API server's time, so that ages are right where this machine's clock is not."""
+        return clock.epoch_s() + self._ahead_s
+
+    @cached_property
+    def _ahead_s(self) -> float:
+        """How much the API server's clock is ahead of this machine's; 0 where it does not say."""
         try:
-            return reading.server_time_s(self.api) or clock.epoch_s()
+            server_s = reading.server_time_s(self.api)
         except KubeError:
-            return clock.epoch_s()
+            return 0.0
+        return server_s - clock.epoch_s() if server_s else 0.0
 
     def all(
-        self, resource: Resource, namespace: str | None = None, *, labels: str = ""
+        self, resource: Resource, namespace: str | None = None, *, fields: str = ""
     ) -> list[dict[str, Any]]:
-        """All objects of a kind that the caller may see.
+        """All objects of a kind that a field selector selects.
 
         Raises:
             CliError: a right is missing, or the cluster does not have the kind.
         """
         with explained(resource, "list", namespace):
-            return reading.list_all(self.api, resource, namespace, labels=labels)
+            return reading.list_all(self.api, resource, namespace, fields=fields)
 
     def show(self, document: object, print_text: Callable[[Console], None]) -> None:
         """Prints the result in the format that was asked for.

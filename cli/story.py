@@ -8,7 +8,6 @@ from policy.explanations import EXPLANATIONS, OBSERVATIONS
 from policy.records import Record
 from policy.snapshot import Job
 
-_NONE_NEEDED = "None"
 _BY_CODE = {
     str(code): explanation
     for explanations in (EXPLANATIONS, OBSERVATIONS)
@@ -28,7 +27,9 @@ class Story:
     code: str
     text: str
     since_s: float = 0.0
-    """Since when; 0 where that is not known."""
+    """Since when, or when it happened; 0 where that is not known."""
+    is_past: bool = False
+    """Whether it is what happened last, instead of what is the case."""
     as_of_s: float = 0.0
     """When the figures were taken; 0 for now."""
     helps: str = ""
@@ -61,7 +62,10 @@ def way_out(code: str) -> str:
     """What helps; "" where nothing does or is needed."""
     explanation = _BY_CODE.get(code)
     text = explanation.way_out.replace("`", "") if explanation else ""
-    return "" if text.startswith(f"{_NONE_NEEDED} needed.") else text
+    if text.startswith("None needed."):
+        return ""
+    text = text.removeprefix("None: ")
+    return text[:1].upper() + text[1:]
 
 
 def of_job(key: str, job: Job | None, records: Iterable[Record]) -> Story:
@@ -81,7 +85,8 @@ def of_job(key: str, job: Job | None, records: Iterable[Record]) -> Story:
         text = newest.text if newest else ""
         code = newest.code if newest else "JobDeleted"
         at_s = newest.at_s if newest else 0.0
-        return Story(about, "it is gone", code, text or meaning(code), at_s, history=history)
+        text = text or meaning(code)
+        return Story(about, "it is gone", code, text, at_s, is_past=True, history=history)
     end = next(
         (c for c in job.status.conditions if c.type in FINISHED and c.status == "True"), None
     )
@@ -89,7 +94,10 @@ def of_job(key: str, job: Job | None, records: Iterable[Record]) -> Story:
         code = "JobComplete" if end.type == "Complete" else "JobFailed"
         text = end.message or end.reason or meaning(code)
         helps = way_out(code) if code == "JobFailed" else ""
-        return Story(about, end.type.lower(), code, text, end.time_s, helps=helps, history=history)
+        return Story(
+            *(about, end.type.lower(), code, text, end.time_s),
+            *(True, 0.0, helps, {}, history),
+        )
     state = f"{job.status.active} trainers of {job.min_trainers} to {job.max_trainers}"
     if job.error:
         return Story(about, state, "Invalid", job.error, helps=way_out("Invalid"), history=history)
@@ -98,7 +106,7 @@ def of_job(key: str, job: Job | None, records: Iterable[Record]) -> Story:
         return Story(about, state, "Unknown", text, history=history)
     return Story(
         *(about, state, newest.code, newest.text or meaning(newest.code), newest.since_s),
-        *(newest.at_s, way_out(newest.code), newest.figures, history),
+        *(False, newest.at_s, way_out(newest.code), newest.figures, history),
     )
 
 
@@ -122,7 +130,7 @@ def of_pod(key: str, obj: Mapping[str, Any] | None, records: Iterable[Record]) -
         state = "it is gone" if obj is None else f"it is {phase}"
         text = last.text or meaning(last.code)
         return Story(
-            *(about, state, last.code, text, last.at_s, last.at_s),
+            *(about, state, last.code, text, last.at_s, True, 0.0),
             *(way_out(last.code), last.figures, own),
         )
     disrupted = _condition(status, "DisruptionTarget")

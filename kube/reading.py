@@ -28,7 +28,12 @@ def find(api: Api, get_request: Request) -> dict[str, Any] | None:
 
 
 def list_all(
-    api: Api, resource: Resource, namespace: str | None = None, *, labels: str = ""
+    api: Api,
+    resource: Resource,
+    namespace: str | None = None,
+    *,
+    labels: str = "",
+    fields: str = "",
 ) -> list[dict[str, Any]]:
     """All objects of a kind, page by page.
 
@@ -37,6 +42,7 @@ def list_all(
         resource: The kind.
         namespace: None for all namespaces.
         labels: A label selector.
+        fields: A field selector.
 
     Raises:
         KubeError: a request failed.
@@ -44,9 +50,10 @@ def list_all(
     objects: list[dict[str, Any]] = []
     token = ""
     while True:
-        page = orjson.loads(
-            api.send(request.list_page(resource, namespace, token=token, label_selector=labels))
+        page_request = request.list_page(
+            resource, namespace, token=token, label_selector=labels, field_selector=fields
         )
+        page = orjson.loads(api.send(page_request))
         objects += page["items"]
         token = page["metadata"].get("continue", "")
         if not token:

@@ -278,6 +278,10 @@ def _text(burst: _Burst) -> str:
     given = sum(group.count for group in burst.given.values())
     worst = max((s for group in burst.asked.values() for s in group.seconds), default=0.0)
     return (
-        f"{asked} services asked, {running} of them run, the last after {worst:.1f} s; "
-        f"{given} trainers of {len(burst.given)} jobs left"
+        f"{_counted(asked, 'service')} asked, {running} of them run, the last after {worst:.1f} s; "
+        f"{_counted(given, 'trainer')} of {_counted(len(burst.given), 'job')} left"
     )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

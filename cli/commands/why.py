@@ -43,7 +43,10 @@ def ask(frame: Frame, text: str) -> Story:
 
 def print_story(frame: Frame, console: Console, answer: Story, count: int) -> None:
     """Prints an answer for people."""
-    since = f", for {age(frame.now_s - answer.since_s)}" if answer.since_s else ""
+    since = ""
+    if answer.since_s:
+        span = age(frame.now_s - answer.since_s)
+        since = f", {span} ago" if answer.is_past else f", for {span}"
     _line(console, f"{answer.about}: {answer.state}")
     _line(console, f"  {answer.code}{since}: {answer.text}")
     if answer.helps:

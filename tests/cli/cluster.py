@@ -34,6 +34,7 @@ class CliCluster(FakeApi):
         super().__init__(wall=lambda: NOW)
         self.forbidden: set[tuple[str, str | None]] = set()
         """(plural, namespace or None for all) that the caller has no rights on."""
+        self.forbidden_writes = False
         self.has_edl = True
         self.writes: list[Request] = []
         self.segments = 0
@@ -48,6 +49,8 @@ class CliCluster(FakeApi):
                 raise Forbidden("you may not", status=403, request=request.line)
         if "/decisionlogs" in request.path and not self.has_edl:
             raise NotFound("no such resource", status=404, request=request.line)
+        if request.method != "GET" and self.forbidden_writes:
+            raise Forbidden("you may not", status=403, request=request.line)
         if request.method != "GET":
             self.writes.append(request)
         return super().send(request)
@@ -130,6 +133,7 @@ def make_cli(monkeypatch: pytest.MonkeyPatch) -> Cli:
     real = terminal.console
     monkeypatch.setattr(terminal, "console", lambda file: real(file, columns[0]))
     monkeypatch.setattr(sys, "argv", ["edl"])
+    monkeypatch.setattr("runtime.clock.epoch_s", lambda: NOW_S + 5000)  # this machine's is off
 
     def run_main(words: Sequence[str]) -> Run:
         out, err = io.StringIO(), io.StringIO()

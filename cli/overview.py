@@ -1,0 +1,143 @@
+"""What `top` shows: services that wait, jobs with shares and trainers, the newest burst, the objective."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cli import records
+from cli.commands.jobs import state
+from cli.commands.reclaims import newest_of_bursts, to_json
+from cli.errors import CliError
+from cli.frame import Frame
+from kube import decode, request
+from policy import amounts
+from policy.records import CLUSTER, Observation, Record
+from policy.snapshot import Job, Pod
+
+_WAITING = "spec.nodeName=,status.phase=Pending"
+_MAX_JOBS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """One look at the cluster, or at a namespace."""
+
+    scope: str
+    now_s: float
+    waiting: int
+    """Services without a node."""
+    oldest_s: float
+    """The wait of the oldest of them."""
+    trainers: int
+    jobs: tuple[dict[str, Any], ...]
+    """The largest, with shares where the caller may see nodes."""
+    job_count: int
+    burst: Record | None
+    """The newest."""
+    objective: Record | None
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        objective = dict(self.objective.figures) if self.objective else None
+        if objective is not None:
+            objective.pop("buckets", None)
+        return {
+            "scope": self.scope,
+            "at": self.now_s,
+            "servicesWaiting": self.waiting,
+            "oldestWaitSeconds": round(self.oldest_s, 1),
+            "trainers": self.trainers,
+            "jobs": list(self.jobs),
+            "jobCount": self.job_count,
+            "newestReclaim": to_json(self.burst) if self.burst else None,
+            "objective": objective,
+        }
+
+
+class Looker:
+    """Looks again and again; what changes seldom is read once."""
+
+    def __init__(self, frame: Frame) -> None:
+        """Reads nothing yet."""
+        self._frame = frame
+        self._total: Mapping[str, int] | None = None
+
+    def look(self) -> Overview:
+        """One look.
+
+        Raises:
+            CliError: a right on Jobs or DecisionLogs is missing.
+        """
+        frame = self._frame
+        namespace = frame.namespace
+        known = records.of_namespace(frame, namespace)
+        newest = records.newest_of_jobs(known)
+        elastic = [
+            job
+            for obj in frame.all(request.JOBS, namespace)
+            if (job := decode.job(obj)) is not None and not job.finished
+        ]
+        elastic.sort(key=lambda job: (-job.status.active, job.key))
+        now_s = frame.now_s
+        waiting = _services(frame, namespace)
+        bursts = newest_of_bursts(known)
+        return Overview(
+            f"namespace {namespace}" if namespace else "all namespaces",
+            now_s,
+            len(waiting),
+            max((now_s - pod.created_s for pod in waiting), default=0.0),
+            sum(job.status.active for job in elastic),
+            tuple(self._row(job, newest.get(job.key)) for job in elastic[:_MAX_JOBS]),
+            len(elastic),
+            bursts[-1] if bursts else None,
+            self._objective(known),
+        )
+
+    def _row(self, job: Job, record: Record | None) -> dict[str, Any]:
+        code, text = state(job, record)
+        total = self._allocatable()
+        share = job.status.active * amounts.dominant(job.requests, total)
+        return {
+            "namespace": job.namespace,
+            "name": job.name,
+            "trainers": job.status.active,
+            "min": job.min_trainers,
+            "max": job.max_trainers,
+            "share": round(share, 4) if total else None,
+            "code": code,
+            "text": text,
+        }
+
+    def _allocatable(self) -> Mapping[str, int]:
+        """What the nodes have together; empty for whoever may not see them."""
+        if self._total is None:
+            try:
+                nodes = [decode.node(obj) for obj in self._frame.all(request.NODES)]
+            except CliError:
+                nodes = []
+            total: dict[str, int] = {}
+            for node in nodes:
+                for name, amount in node.allocatable.items():
+                    total[name] = total.get(name, 0) + amount
+            self._total = total
+        return self._total
+
+    def _objective(self, known: Iterable[Record]) -> Record | None:
+        own = [record for record in known if record.code == Observation.OBJECTIVE]
+        if not own and self._frame.namespace not in (None, CLUSTER):
+            own = [
+                record
+                for record in records.of_cluster(self._frame, only_current=True)
+                if record.code == Observation.OBJECTIVE
+            ]
+        return own[-1] if own else None
+
+
+def _services(frame: Frame, namespace: str | None) -> list[Pod]:
+    """Services without a node that nothing but room keeps waiting; none where pods may not be seen."""
+    try:
+        objects = frame.all(request.PODS, namespace, fields=_WAITING)
+    except CliError:
+        return []
+    pods = (decode.pod(obj) for obj in objects)
+    return [pod for pod in pods if not (pod.is_training or pod.gated or pod.deleting)]
