@@ -5,7 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help docs install fmt lint types test soak properties paddle torch cov covered mutants fuzz house metrics-page reference policy-schema monitoring chart bench e2e faults e2e-autoscaler e2e-cert-manager demo experiments scale lock sbom presubmit clean
+PLATFORM ?= $(shell uname -s | tr A-Z a-z)-$(shell uname -m | sed -e s/x86_64/amd64/ -e s/aarch64/arm64/)
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+.PHONY: help docs install fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page reference policy-schema monitoring chart bench e2e faults e2e-autoscaler e2e-cert-manager demo experiments scale lock sbom kubectl-edl presubmit clean
 
 help: ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -144,8 +146,24 @@ lock: install ## write the lock files from pyproject.toml, with the newest versi
 	  --no-header --no-annotate pyproject.toml -c requirements.lock -o deploy/runtime.lock
 	$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 \
 	  --no-header --no-annotate --group docs -o docs.lock
+	printf '%s\n' click kubernetes orjson pydantic pyyaml rich | $(BIN)/uv pip compile --quiet --generate-hashes \
+	  --universal --python-version 3.11 --no-header --no-annotate - -c requirements.lock -o deploy/cli.lock
 	echo setuptools | $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 \
 	  --no-header --no-annotate - -c requirements.lock -o deploy/build.lock
+
+kubectl-edl: install ## build `kubectl edl` as one file for this platform, and its manifest for krew (URI= of the archive)
+	@rm -rf build/cli build/krew && mkdir -p build/krew
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target build/cli --require-hashes -r deploy/cli.lock
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target build/cli --no-deps --no-build-isolation .
+	@$(BIN)/shiv --site-packages build/cli --entry-point cli.__main__:main --python "/usr/bin/env python3" \
+	  --root "~/.cache/kubectl-edl" --compressed --reproducible --output-file build/kubectl-edl
+	@cp deploy/krew/kubectl_complete-edl LICENSE build/krew/ && cp build/kubectl-edl build/krew/
+	@tar -C build/krew -czf build/kubectl-edl-$(PLATFORM).tar.gz kubectl-edl kubectl_complete-edl LICENSE
+	@sed -e "s|@VERSION@|$(VERSION)|" -e "s|@OS@|$(firstword $(subst -, ,$(PLATFORM)))|" -e "s|@ARCH@|$(lastword $(subst -, ,$(PLATFORM)))|" \
+	  -e "s|@URI@|$(or $(URI),https://registry.invalid/kubectl-edl-$(PLATFORM).tar.gz)|" \
+	  -e "s|@SHA256@|$$(sha256sum build/kubectl-edl-$(PLATFORM).tar.gz | cut -d' ' -f1)|" deploy/krew/edl.yaml > build/krew/edl.yaml
+	@cp deploy/krew/kubectl_complete-edl build/
+	@echo "build/kubectl-edl and build/kubectl_complete-edl are for the PATH, build/krew/edl.yaml is for a krew index"
 
 sbom: install ## write build/sbom.json: the packages of the image with their hashes, as SPDX
 	$(BIN)/python -m bench.sbom build/sbom.json

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from cli import completion
 from cli.errors import CODES, CliError, ExitCode
 from cli.terminal import printable
 from kube.errors import ConfigError, Forbidden, KubeError, Unauthorized
@@ -27,7 +28,6 @@ COMMANDS = {
     "plan": "plan",
     "snapshot": "snapshot",
     "policy": "policy",
-    "completion": "completion",
 }
 """Command -> its module in `cli.commands`, which has a function of the command's name.
 
@@ -68,6 +68,10 @@ def _version() -> str:
         return "unknown"
 
 
+COMPLETE = "__complete"
+"""The first word by which kubectl_complete-edl asks for completions."""
+
+
 @click.group(cls=_Commands, epilog=CODES, no_args_is_help=False, invoke_without_command=True)
 @click.version_option(_version(), prog_name="edl")
 @click.pass_context
@@ -102,6 +106,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str]) -> int:
     """Parses and runs; unlike `click.Group.main` it leaves a closed pipe to the caller."""
+    if words[:1] == [COMPLETE]:
+        return completion.complete(edl, words[1:])
     try:
         with edl.make_context(program(), words) as context:
             return int(edl.invoke(context) or 0)

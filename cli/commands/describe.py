@@ -6,7 +6,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from cli import lookup, records, story, terminal
+from cli import completion, lookup, records, story, terminal
 from cli.commands.why import print_story, when
 from cli.frame import Frame, command
 from cli.terminal import Column, age, printable
@@ -17,7 +17,7 @@ from policy.snapshot import Job, Pod
 
 
 @command("describe")
-@click.argument("job")
+@click.argument("job", shell_complete=completion.jobs)
 def describe(frame: Frame, job: str) -> None:
     """Show a job: its bounds, trainers, nodes, parameter servers, and why it has no more."""
     obj = lookup.elastic_job(frame, job)

@@ -2,7 +2,7 @@
 
 import click
 
-from cli import changes, lookup
+from cli import changes, completion, lookup
 from cli.errors import CliError, ExitCode
 from cli.frame import Frame, command
 from policy.errors import JobError
@@ -11,7 +11,7 @@ from policy.names import ANNOTATION_MAX, ANNOTATION_MIN
 
 
 @command("scale", output=False)
-@click.argument("job")
+@click.argument("job", shell_complete=completion.jobs)
 @click.option(
     "--min", "low", type=click.IntRange(1), help="Trainers that it starts with and keeps."
 )

@@ -2,19 +2,19 @@
 
 import click
 
-from cli import changes, lookup
+from cli import changes, completion, lookup
 from cli.frame import Frame, command
 
 
 @command("suspend", output=False)
-@click.argument("job")
+@click.argument("job", shell_complete=completion.jobs)
 def suspend(frame: Frame, job: str) -> None:
     """Stop all trainers of a job; it keeps its place, and `resume` starts it again."""
     _set(frame, job, suspended=True)
 
 
 @command("resume", output=False)
-@click.argument("job")
+@click.argument("job", shell_complete=completion.jobs)
 def resume(frame: Frame, job: str) -> None:
     """Let a suspended job run again."""
     _set(frame, job, suspended=False)

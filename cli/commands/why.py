@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import click
 from rich.console import Console
 
-from cli import lookup, records, story, terminal
+from cli import completion, lookup, records, story, terminal
 from cli.frame import Frame, command
 from cli.story import Story
 from cli.terminal import Column, age, printable
@@ -14,7 +14,7 @@ _MAX_HISTORY = 10
 
 
 @command("why")
-@click.argument("name")
+@click.argument("name", shell_complete=completion.jobs)
 @click.option(
     *("--history", "count"),
     type=click.IntRange(0, 1000),

@@ -1,10 +1,13 @@
 """`why`, `describe`, `reclaims` and `top`: what they say of jobs and pods, and to whom."""
 
 import json
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cli.__main__ import COMMANDS
 from cli.errors import ExitCode
 from kube import request
 from kube.request import PODS
@@ -12,6 +15,7 @@ from policy.names import MANAGER
 from policy.records import CLUSTER, ELSEWHERE, Record
 from tests.cli.cluster import NOW_S, Cli, check_snapshot
 
+ROOT = Path(__file__).parents[2]
 KEY = "ml/digits"
 NEEDS = {"cpu": "1", "memory": "1Gi"}
 NO_ROOM = Record(
@@ -352,7 +356,24 @@ def test_a_change_without_rights_is_one_line(digits: Cli) -> None:
     )
 
 
-def test_completion_is_a_script(edl: Cli) -> None:
-    """For three shells."""
-    for shell in ("bash", "zsh", "fish"):
-        assert "_EDL_COMPLETE" in edl("completion", shell).out
+def test_kubectl_completes_commands_flags_and_jobs(digits: Cli) -> None:
+    """In the form that kubectl reads: candidates, and that file names are none."""
+    assert digits("__complete", "sus").out.splitlines()[0].startswith("suspend\t")
+    assert "--namespace" in digits("__complete", "why", "--name").out
+    assert digits("__complete", "why", "di").out == "digits\n:4\n"
+    assert digits("__complete", "scale", "-n", "shop", "").out == ":4\n"
+
+
+def test_a_completion_without_a_cluster_is_silent(digits: Cli) -> None:
+    """And no error."""
+    digits.cluster.forbidden = {("jobs", "ml")}
+    run = digits("__complete", "why", "di")
+
+    assert (run.code, run.out, run.err) == (0, ":4\n", "")
+
+
+def test_the_command_of_the_sdk_has_all_commands() -> None:
+    """By entry points, as the SDK imports no other room."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert set(project["entry-points"]["edl.commands"]) == set(COMMANDS)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from edl.commands import convert, predict, run, submit, train
+from edl.commands import convert, plugins, predict, run, submit, train
 from edl.errors import EdlError
 from edl.jobs import flags
 from edl.master.variables import report_unknown
@@ -15,7 +15,11 @@ from edl.master.variables import report_unknown
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses the command line and runs the command; returns the exit code."""
-    args = _parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    plugin_code = plugins.run(words)
+    if plugin_code is not None:
+        return plugin_code
+    args = _parser().parse_args(words)
     logging.basicConfig(format="%(asctime)s edl %(message)s", datefmt="%H:%M:%S")
     report_unknown()
     live = sys.stdout.isatty()
@@ -29,7 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> flags.Parser:
-    parser = flags.Parser(prog="edl", description="Elastic training.", epilog=flags.CODES)
+    epilog = f"{plugins.epilog()}{flags.CODES}"
+    parser = flags.Parser(prog="edl", description="Elastic training.", epilog=epilog)
     parser.add_argument("--version", action="version", version=f"edl {version('edl-sdk')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for subcommand in (train, predict, submit, convert, run):

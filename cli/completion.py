@@ -1,0 +1,37 @@
+"""Completions of `kubectl edl`, as kubectl asks for them: candidates, one a line, then a directive.
+
+The form is that of `kubectl __complete` (cobra's `ShellCompDirective`): 4 is "no file names".
+"""
+
+from collections.abc import Sequence
+
+import click
+from click.shell_completion import CompletionItem, ShellComplete
+
+_NO_FILES = ":4"
+
+
+def complete(group: click.Group, words: Sequence[str]) -> int:
+    """Prints what may stand in place of the last word; returns the exit code 0."""
+    *before, incomplete = words or [""]
+    completer = ShellComplete(group, {}, "edl", "_EDL_COMPLETE")
+    for item in completer.get_completions(list(before), incomplete):
+        click.echo(f"{item.value}\t{item.help}" if item.help else item.value)
+    click.echo(_NO_FILES)
+    return 0
+
+
+def jobs(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The names of elastic jobs in the namespace of the words so far; none where that fails."""
+    from cli.frame import Flags, Frame  # noqa: PLC0415 - no cluster for the words before a job
+    from kube import decode, request  # noqa: PLC0415 - as above
+
+    given = context.params
+    flags = Flags(given.get("kubeconfig"), given.get("context"), given.get("namespace"))
+    try:
+        frame = Frame(flags)
+        objects = frame.all(request.JOBS, frame.namespace)
+    except Exception:  # noqa: BLE001 - whatever fails, a completion is silent
+        return []
+    elastic = [job.name for obj in objects if (job := decode.job(obj)) is not None]
+    return [CompletionItem(name) for name in sorted(elastic) if name.startswith(incomplete)]
