@@ -8,7 +8,15 @@ import pytest
 from rich.console import Console
 
 from e2e.measure import report
-from e2e.measure.criteria import Criterion, Figures, comparison, criteria, kills_limit, measure
+from e2e.measure.criteria import (
+    Criterion,
+    Figures,
+    comparison,
+    criteria,
+    in_cluster_comparison,
+    kills_limit,
+    measure,
+)
 from e2e.measure.curves import Curves
 from e2e.measure.figures import Reclaim
 from e2e.measure.pods import Kind
@@ -123,6 +131,18 @@ def test_comparison_holds_edl_to_plain_kubernetes() -> None:
     assert (ratio.value, ratio.holds, mean.holds) == (1.5, False, True)
     assert not comparison(never, ours)[0].holds
     assert not comparison(ours, never)[0].holds
+
+
+def test_comparison_holds_pods_to_processes() -> None:
+    """Reclaims and kills as ratios, fairness the other way round; without kills there is no ratio to hold."""
+    beside = replace(_figures(), killed=10, jain=(1.0, 0.9))
+    fair = in_cluster_comparison(replace(beside, killed=12), beside)
+    unfair = in_cluster_comparison(replace(beside, killed=13, jain=(1.0, 0.6)), beside)
+
+    assert [criterion.value for criterion in fair] == [1.0, 1.0, 1.2]
+    assert all(criterion.holds for criterion in fair)
+    assert [criterion.holds for criterion in unfair] == [True, False, False]
+    assert in_cluster_comparison(beside, replace(beside, killed=0))[-1].value is None
 
 
 def test_a_job_that_never_starts_leaves_no_mean() -> None:
