@@ -122,13 +122,13 @@ e2e: install ## run the end-to-end tests on a real local Kubernetes (first run b
 	$(BIN)/python -m pytest e2e -m "e2e and alone"
 
 faults: install ## play the incidents of docs/operating.md on a real local Kubernetes (a quarter of an hour)
-	$(BIN)/python -m pytest e2e -m faults
+	$(BIN)/python -m pytest e2e -m faults -o faulthandler_timeout=2000
 
 e2e-autoscaler: install ## run jobs on a pool of no nodes that a real Karpenter extends (first run builds it, about 10 minutes)
 	$(BIN)/python -m pytest e2e/test_autoscaler.py -m autoscaler
 
 e2e-cert-manager: install ## have a real cert-manager issue and renew the extender's certificates (first run builds it, about 8 minutes)
-	$(BIN)/python -m pytest e2e/test_cert_manager.py -m cert_manager
+	$(BIN)/python -m pytest e2e/test_cert_manager.py -m cert_manager -o faulthandler_timeout=2000
 
 demo: install ## show a burst of services, live, on a real local Kubernetes (SCHEDULING=without-extender|own-scheduler IN_CLUSTER=1)
 	$(BIN)/python -m e2e.demo $(if $(SCHEDULING),--scheduling $(SCHEDULING)) $(if $(IN_CLUSTER),--in-cluster)

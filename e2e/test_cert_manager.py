@@ -36,6 +36,7 @@ from kube.errors import KubeError
 from kube.request import SECRETS, Resource
 from policy.names import SYSTEM_NAMESPACE
 from runtime import clock, extender_tls
+from webhook import extender_secret
 
 pytestmark = [pytest.mark.cert_manager, pytest.mark.timeout(1800)]  # the first run builds
 
@@ -114,17 +115,7 @@ def issued(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Issued]:
         words = ("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
         assert commands.kubectl(cluster, *words, timeout_s=90).returncode == 0
         _apply(cluster, "-k", str(overlay))
-        stored = {
-            name: pem.decode()
-            for name, pem in extender_tls.files(SYSTEM_NAMESPACE, (), clock.now()).items()
-            if name != "ca.key"
-        }
-        body = {
-            "metadata": {"name": extender_tls.SECRET},
-            "type": "kubernetes.io/tls",
-            "stringData": stored,
-        }
-        api.send(request.create(SECRETS, SYSTEM_NAMESPACE, body))
+        extender_secret.ensure(api, SYSTEM_NAMESPACE, clock.now())
         program = str(binaries.path("cert-manager-controllers"))
         log = directory / "cert-manager.log"
         process = Process("cert-manager", [program, f"--kubeconfig={cluster.admin}"], log)

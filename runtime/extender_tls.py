@@ -19,7 +19,7 @@ def names(namespace: str, extra_hosts: tuple[str, ...] = ()) -> tuple[str, ...]:
 
 def files(namespace: str, extra_hosts: tuple[str, ...], now: datetime) -> dict[str, bytes]:
     """File name -> PEM: ca.crt, ca.key, tls.crt and tls.key of the server, client.crt, client.key."""
-    ca = certs.new_ca(SERVICE, now)
+    ca = certs.new_ca(f"{SERVICE}-ca", now)  # OpenSSL takes a leaf of its name for self-signed
     return {"ca.key": ca.key, **issued(ca, names(namespace, extra_hosts), now)}
 
 

@@ -24,6 +24,8 @@ from runtime.logs import keys
 log = logging.getLogger(__name__)
 
 _NO_ADDRESS = ("", "None")
+_ANOTHER_ISSUER = {"cert-manager.io/issuer-name": "edl-webhook"}
+"""cert-manager takes a Secret without it for its own, and renews it when it ends: in ten years (its SecretIssuerAnnotationsMatch)."""
 
 
 def ensure(api: Api, namespace: str, now: datetime) -> None:
@@ -44,7 +46,8 @@ def ensure(api: Api, namespace: str, now: datetime) -> None:
     del files["ca.key"]
     data = {name: base64.b64encode(pem).decode() for name, pem in files.items()}
     labels = {"app.kubernetes.io/part-of": "edl"}
-    body = {"metadata": {"name": SECRET, "labels": labels}, "type": "Opaque", "data": data}
+    metadata = {"name": SECRET, "labels": labels, "annotations": _ANOTHER_ISSUER}
+    body = {"metadata": metadata, "type": "Opaque", "data": data}
     with suppress(AlreadyExists):  # another replica's
         api.send(request.create(SECRETS, namespace, body))
         log.info("certificates written", extra=keys(secret=SECRET, step="first"))

@@ -106,7 +106,7 @@ def test_certificates_name_both_sides() -> None:
         "scheduler.example",
     ]
     subjects = [_common(certificate.subject) for certificate in (ca, leaf, client)]
-    assert subjects == ["edl-extender", "edl-extender", "kube-scheduler"]
+    assert subjects == ["edl-extender-ca", "edl-extender", "kube-scheduler"]
     assert leaf.issuer == client.issuer == ca.subject
     assert ca.not_valid_after_utc >= leaf.not_valid_after_utc
 

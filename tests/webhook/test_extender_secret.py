@@ -47,6 +47,14 @@ def test_both_sides_get_certificates_of_a_ca_whose_key_nobody_keeps(api: FakeApi
         assert certs.expires(files[f"{side}.crt"]) == NOW + certs.CA_LIFE
 
 
+def test_cert_manager_takes_it_for_anothers(api: FakeApi) -> None:
+    """One without the annotation it would keep, and renew when it ends (e2e/test_cert_manager.py)."""
+    extender_secret.ensure(api, SYSTEM_NAMESPACE, NOW)
+    metadata = read(api, request.SECRETS, SECRET, SYSTEM_NAMESPACE)["metadata"]
+
+    assert metadata["annotations"] == {"cert-manager.io/issuer-name": "edl-webhook"}
+
+
 def test_an_admins_own_secret_stays_as_it_is(api: FakeApi) -> None:
     """One with the server's files alone, too."""
     body: dict[str, Any] = {"metadata": {"name": SECRET}, "data": {"tls.crt": "eA=="}}
