@@ -35,7 +35,12 @@ from kube.errors import KubeError, NotFound
 from kube.reflector import Reflector
 from kube.request import CONFIGMAPS, DEPLOYMENTS, EVENTS, JOBS, NAMESPACES, NODES, PODS, Request
 from policy import trainer_accounting
-from policy.names import ANNOTATION_MASTER, SCHEDULING_CONFIGMAP, SYSTEM_NAMESPACE
+from policy.names import (
+    ANNOTATION_MASTER,
+    ANNOTATION_QUEUE,
+    SCHEDULING_CONFIGMAP,
+    SYSTEM_NAMESPACE,
+)
 from policy.snapshot import Job, Phase, Pod
 from runtime import clock
 
@@ -212,6 +217,7 @@ class IsolatedNamespace:
         spec: Mapping[str, Any] | None = None,
         pod_annotations: Mapping[str, str] | None = None,
         master: str = "",
+        queue: str = "",
     ) -> None:
         """Creates an elastic Job as a user would.
 
@@ -223,6 +229,7 @@ class IsolatedNamespace:
             spec: More fields of the Job's spec.
             pod_annotations: Annotations of the trainers that control when kwok ends them.
             master: "true" asks for a master.
+            queue: The queue that it names.
         """
         scenario = replace(QUICK, min_trainers=low, max_trainers=high)
         manifest = workload.elastic_job(scenario, name)
@@ -233,6 +240,8 @@ class IsolatedNamespace:
         manifest["metadata"]["namespace"] = self.name
         if master:
             manifest["metadata"]["annotations"][ANNOTATION_MASTER] = master
+        if queue:
+            manifest["metadata"]["annotations"][ANNOTATION_QUEUE] = queue
         self.environment.send(request.create(JOBS, self.name, manifest))
 
     def services(self, count: int) -> None:

@@ -6,8 +6,9 @@ watch, and the queue is bounded by the number of objects.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from kube import podspec
@@ -66,6 +67,7 @@ class ClusterStateFeed:
             return
         self.cluster.ignored, self.cluster.queues = resources, queues
         self._overcommit = policy.overcommit
+        self.cluster.overcommit = partial(_overcommitted, policy.overcommit)
         for pod in self._cache.pods.records():
             if pod.uid in self.cluster.pods:
                 self.cluster.put_pod(replace(self.cluster.pods[pod.uid], requests=pod.requests))
@@ -74,7 +76,7 @@ class ClusterStateFeed:
             if current is not None and current.uid == job.uid:
                 as_written = replace(current, queue=job.queue, weight=job.weight, error=job.error)
                 amounts = replace(as_written, requests=job.requests, limits=job.limits)
-                self._put_job(replace(amounts, template_json=job.template_json))
+                self.cluster.put_job(replace(amounts, template_json=job.template_json))
 
     def drain(self) -> tuple[dict[str, ObjectChange[Pod]], dict[str, ObjectChange[Job]]]:
         """Applies the queued changes; returns those of pods and of jobs, by uid.
@@ -122,23 +124,11 @@ class ClusterStateFeed:
     def _enter_job(self, job: ObjectChange[Job]) -> None:
         """Applies a job's change; a deletion must not drop a new Job of the same name."""
         if job.new is not None:
-            self._put_job(job.new)
+            self.cluster.put_job(job.new)
         elif job.last is not None:
             current = self.cluster.jobs.get(job.last.key)
             if current is not None and current.uid == job.last.uid:
                 self.cluster.drop_job(job.last.key)
-
-    def _put_job(self, job: Job) -> None:
-        """Puts a job with the pod template of which its trainers are made."""
-        queue = self.cluster.queues.applied(job).queue
-        lowered = overcommit.lowered(
-            job, overcommit.ratios_of(self._overcommit, job.namespace, queue)
-        )
-        if lowered is not job:
-            spec = unstructured.mapping(lowered.template, "spec")
-            requests, limits = podspec.requests(spec), podspec.limits(spec)
-            lowered = replace(lowered, requests=requests, limits=limits)
-        self.cluster.put_job(lowered)
 
     # Called on the watch threads, with the lock held.
 
@@ -156,3 +146,12 @@ class ClusterStateFeed:
         record = new or old
         if record is not None:
             self._jobs[record.uid] = ObjectChange(old, new, self._epoch_s())
+
+
+def _overcommitted(rules: Iterable[Overcommit], job: Job) -> Job:
+    """A job with the pod template of which its trainers are made, and the amounts of that."""
+    lowered = overcommit.lowered(job, overcommit.ratios_of(rules, job.namespace, job.queue))
+    if lowered is job:
+        return job
+    spec = unstructured.mapping(lowered.template, "spec")
+    return replace(lowered, requests=podspec.requests(spec), limits=podspec.limits(spec))

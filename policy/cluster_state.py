@@ -5,7 +5,7 @@ not a recount. Extender and reconciler each keep one; a plan reads it and never 
 Not thread-safe: its owner locks.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from math import inf
 
@@ -15,6 +15,7 @@ from policy.fits import Fits, Prices
 from policy.live_trainers import LiveTrainers, is_surplus, live_trainers
 from policy.model import NodePool, Policy
 from policy.names import Role
+from policy.overcommit import as_written
 from policy.placement import Packing, admits
 from policy.queues import QueueRules
 from policy.quota_amounts import of_pods
@@ -30,6 +31,8 @@ class ClusterState:
 
     queues = QueueRules()
     """By which jobs that are put from now on are in queues."""
+    overcommit: Callable[[Job], Job] = staticmethod(as_written)
+    """What the policy's overcommit makes of such jobs; done twice it is as done once."""
     ignored: frozenset[str] = frozenset()
     """Resources that are left out of the requests of pods and jobs that are put from now on."""
 
@@ -48,8 +51,7 @@ class ClusterState:
         """Node -> requests of the surplus trainers there that are not being deleted."""
         self.bound: dict[str, dict[str, Pod]] = {}
         """Node -> uid -> the pods bound there that have not ended."""
-        self.waiting: dict[str, Pod] = {}
-        """uid -> pods that wait for a node."""
+        self.waiting: dict[str, Pod] = {}  # by uid: those that wait for a node
         self.leaving: dict[str, Pod] = {}
         """uid -> bound pods that are being deleted."""
         self.resizing: dict[str, Pod] = {}
@@ -61,10 +63,8 @@ class ClusterState:
         self.servers: dict[str, dict[str, Pod]] = {}
         """Job key -> uid -> the job's parameter servers that EDL created, in any state."""
         self.owned: dict[str, dict[str, Pod]] = {}
-        """namespace/controller uid -> uid -> its pods that EDL did not create, whatever their labels:
-        those of Jobs that EDL does not manage are among them."""
-        self.allocatable: dict[str, int] = {}
-        """Sum over all nodes."""
+        """namespace/controller uid -> uid -> its pods that EDL did not create; labels do not count."""
+        self.allocatable: dict[str, int] = {}  # sum over all nodes
         self.usage = Usage()
         self.first_seen = FirstSeen()
         """When changes of the pods and nodes were seen, by the clock that decides."""
@@ -117,7 +117,7 @@ class ClusterState:
     def put_job(self, job: Job) -> None:
         """Adds or replaces a job."""
         self.drop_job(job.key)
-        job = self.queues.applied(job)
+        job = self.overcommit(self.queues.applied(job))
         if not self.ignored.isdisjoint(job.requests):
             job = replace(job, requests=self.counted(job.requests))
         self.jobs[job.key] = job

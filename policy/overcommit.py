@@ -32,6 +32,11 @@ def ratios_of(rules: Iterable[Overcommit], namespace: str, queue: str) -> Ratios
     return {}
 
 
+def as_written(job: Job) -> Job:
+    """The job itself: no policy is known."""
+    return job
+
+
 def lowered(job: Job, ratios: Ratios) -> Job:
     """The job with lower requests in its pod template; the same job where nothing changes.
 

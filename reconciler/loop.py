@@ -274,15 +274,18 @@ class Reconciler:
 
     def _report_policy(self, now_s: float) -> None:
         """Writes one event about each error of the policy's document, and each change of version."""
-        error, version = self._policy.current.error, self._policy.current.version
-        if version != self._policy_version and self._cache.config is not None:
-            for config_map in self._cache.config.records() if self._policy_version else ():
-                text = f"version {version} is in force, before {self._policy_version}"
+        loaded, config, before = self._policy.current, self._cache.config, self._policy_version
+        if config is None:
+            return
+        if loaded.version != before and loaded.source == "configmap":
+            self._policy_version = loaded.version
+            text = f"version {loaded.version} is in force, before {before}"
+            for config_map in config.records() if before else ():
                 self._recorder.record(Event(config_map, "PolicyInForce", text), now_s)
-            self._policy_version = version
-        if error != self._policy_error and self._cache.config is not None:
+        error = loaded.error
+        if error != self._policy_error:
             self._policy_error = error
-            for config_map in self._cache.config.records() if error else ():
+            for config_map in config.records() if error else ():
                 self._recorder.record(
                     Event(config_map, "PolicyInvalid", error, warning=True), now_s
                 )

@@ -265,3 +265,13 @@ def test_placed_pods_are_counted_among_those_that_waited() -> None:
     cluster = cluster_state([node("n0")], pods=[placed, waiting])
 
     assert cluster.count_placed([placed.uid, waiting.uid, "gone"]) == 1
+
+
+def test_jobs_that_are_put_follow_the_overcommit_of_the_policy() -> None:
+    """Whoever puts them: the watch, or a writer with what the API server answered."""
+    cluster = cluster_state()
+    cluster.overcommit = lambda owner: replace(owner, requests=shape(2))
+
+    cluster.put_job(job("a", cpu=3))
+
+    assert cluster.jobs["ml/a"].requests == shape(2)

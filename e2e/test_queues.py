@@ -1,0 +1,150 @@
+"""Queues that lend, and trainers that are overcommitted, on a real control plane with EDL beside it."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
+
+import pytest
+
+from e2e.control_plane import EDL_COMPONENTS
+from e2e.environment import NODE_COUNT, SLOTS, Environment, IsolatedNamespace, readiness
+from e2e.waiting import until
+from kube import request
+from kube.request import CONFIGMAPS, EVENTS
+from policy import document
+from policy.names import POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE
+from runtime import clock
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+TRAINER_CPU = 5
+OWN_CPU = SLOTS * TRAINER_CPU // 2
+"""Each of two queues owns half of what trainers can have."""
+
+
+def set_policy(environment: Environment, text: str) -> None:
+    """Writes the policy as an admin would."""
+    body = {"data": {POLICY_KEY: text}}
+    environment.send(request.merge_patch(CONFIGMAPS, SYSTEM_NAMESPACE, POLICY_CONFIGMAP, body))
+
+
+@pytest.fixture
+def policy(environment: Environment) -> Iterator[str]:
+    """The policy's text; it is in force again after the test."""
+    stored = environment.send(request.get(CONFIGMAPS, SYSTEM_NAMESPACE, POLICY_CONFIGMAP))
+    text = str(stored["data"][POLICY_KEY])
+    yield text
+    set_policy(environment, text)
+
+
+def in_force(environment: Environment, text: str, within_s: float) -> float:
+    """Seconds until every server reports this version of the policy."""
+    begun_s = clock.monotonic_s()
+    version = document.fingerprint(text)
+
+    def versions() -> set[str]:
+        urls = map(environment.control_plane.probe_url, EDL_COMPONENTS)
+        return {str(readiness(url)["policy"]["version"]) for url in urls}
+
+    until("the policy is in force", versions, lambda now: now == {version}, within_s)
+    return clock.monotonic_s() - begun_s
+
+
+def metrics(environment: Environment, component: str) -> dict[str, str]:
+    """Name with labels -> value, of one component."""
+    parts = urlsplit(environment.control_plane.probe_url(component))
+    with contextlib.closing(HTTPConnection(parts.netloc, timeout=5.0)) as connection:
+        connection.request("GET", "/metrics")
+        lines = connection.getresponse().read().decode().splitlines()
+    pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+    return {name: value for name, _, value in pairs}
+
+
+def test_a_new_policy_is_in_force_within_two_seconds(
+    environment: Environment, policy: str, report: Callable[[str], None]
+) -> None:
+    """On each server, by /readyz and metrics; an event of the ConfigMap has the version too."""
+    text = policy + "# another version\n"
+    set_policy(environment, text)
+    took_s = in_force(environment, text, 2.0)
+
+    version = document.fingerprint(text)
+    for component in EDL_COMPONENTS:
+        names = metrics(environment, component)
+        assert any("_policy_info{" in name and version in name for name in names)
+
+    def messages() -> list[str]:
+        page = environment.send(request.list_page(EVENTS, SYSTEM_NAMESPACE))
+        return [str(e["message"]) for e in page["items"] if e["reason"] == "PolicyInForce"]
+
+    until("the event is there", messages, lambda texts: any(version in text for text in texts), 10)
+    report(f"a new policy is in force on all servers after {took_s:.1f} s")
+
+
+def test_an_owner_has_its_share_within_five_seconds(
+    namespace: IsolatedNamespace, policy: str, report: Callable[[str], None]
+) -> None:
+    """The other queue has the whole cluster; its minimum and its own share stay."""
+    environment = namespace.environment
+    queues = "\n".join(
+        f'- {{name: {name}, namespaces: ["*"], nominalQuota: {{cpu: "{OWN_CPU}"}}}}'
+        for name in ("research", "production")
+    )
+    text = f"{policy}\nqueues:\n{queues}\n"
+    set_policy(environment, text)
+    in_force(environment, text, 5.0)
+    namespace.submit("borrower", low=2, high=SLOTS, queue="research")
+    namespace.wait_running("borrower", SLOTS, 15)
+    begun_s = clock.monotonic_s()
+    namespace.submit("owner", low=2, high=SLOTS, queue="production")
+
+    owned = OWN_CPU // TRAINER_CPU
+    until("the owner has its share", lambda: namespace.running("owner"), lambda n: n >= owned, 10)
+    took_s = clock.monotonic_s() - begun_s
+
+    namespace.wait_running("borrower", SLOTS - owned, 5)
+    assert namespace.running("owner") == owned
+    namespace.wait_exact("owner")
+    namespace.wait_exact("borrower")
+    report(f"{owned} trainers of the owner run after {took_s:.1f} s")
+    assert took_s <= 5.0
+
+
+def test_overcommitted_trainers_request_less_and_give_way_alike(
+    namespace: IsolatedNamespace, policy: str, report: Callable[[str], None]
+) -> None:
+    """Half as many again run where the ratio is 1.5; limits and their quotas stay, and so do reclaims.
+
+    A node of 18 CPU takes two trainers of 8.4 CPU, and three that request 5.6.
+    """
+    environment = namespace.environment
+    overcommit = f"{policy}\novercommit: [{{trainers: {{cpu: 1.5}}}}]\n"
+    quota = f"quotas: [{{namespace: {namespace.name}, limits: {{cpu: 252}}}}]\n"
+    set_policy(environment, overcommit + quota)
+    in_force(environment, overcommit + quota, 5.0)
+    namespace.submit("mnist", low=2, high=4 * SLOTS, cpu="8400m")
+    namespace.wait_running("mnist", 30, 15)
+    namespace.wait_exact("mnist")
+    within_quota = len(namespace.trainers("mnist"))
+    set_policy(environment, overcommit)
+    namespace.wait_running("mnist", 3 * NODE_COUNT, 15)
+
+    def figures() -> tuple[float, float]:
+        values = metrics(environment, "reconciler")
+        requests = values['edl_reconciler_cpu_cores{use="training"}']
+        return float(requests), float(values['edl_reconciler_training_limits{resource="cpu"}'])
+
+    full = (NODE_COUNT * 3 * 5.6, NODE_COUNT * 3 * 8.4)
+    until("the metrics say so", figures, lambda now: now == pytest.approx(full), 10)
+    pods = namespace.trainers("mnist")
+    namespace.services(40)
+    took_s = namespace.wait_services(40, 15)
+
+    assert within_quota == 30  # 252 CPU of limits
+    assert {(pod.requests["cpu"], pod.limits["cpu"]) for pod in pods} == {(5600, 8400)}
+    assert took_s <= 6.0  # as without overcommit
+    report(
+        f"{len(pods)} trainers run, {2 * NODE_COUNT} would without overcommit; 40 services run "
+        f"after {took_s:.1f} s"
+    )
