@@ -11,6 +11,7 @@ from bench import (
     odd,
     plan,
     pserver,
+    records,
     rounds,
     rows,
     sdk,
@@ -35,4 +36,5 @@ BENCHMARKS: dict[str, Benchmark] = {
     "pserver": pserver.run,
     "rows": rows.run,
     "strangers": strangers.run,
+    "records": records.run,
 }

@@ -1,0 +1,118 @@
+"""Bursts of services: who asked, who gave, and which trainers kube-scheduler preempted."""
+
+from dataclasses import replace
+
+from policy.records import CLUSTER, ELSEWHERE, Record
+from reconciler.losses import EVICTED, FAILED, Loss
+from reconciler.reclaims import Reclaims
+from reconciler.service_starts import Cause, ServiceStart, ServiceWait
+from tests.support.builders import NOW_S, job, service, trainer
+
+WEB = replace(service("web-5d-abc", created_s=NOW_S - 2, nominated="n0"), owner_uid="web")
+TRAINER = replace(trainer(job("net"), 3, "n0"), uncommitted_s=7.0)
+
+
+def _codes(records: list[tuple[str, Record]]) -> list[tuple[str, str]]:
+    return [(namespace, record.code) for namespace, record in records]
+
+
+def test_a_trainer_on_a_nominated_node_was_preempted() -> None:
+    """Its namespace does not learn for whom; the cluster's records say it."""
+    reclaims = Reclaims()
+    wait = ServiceWait(WEB, Cause.PREEMPTED, NOW_S)
+    records = reclaims.observe({WEB.uid: wait}, [], [Loss(TRAINER, EVICTED)], NOW_S)
+
+    assert _codes(records) == [("ml", "Preempted"), (CLUSTER, "Preempted")]
+    assert records[0][1].figures["service"] == ELSEWHERE
+    assert records[1][1].figures["service"] == WEB.key
+    assert records[0][1].figures["lostSeconds"] == 7.0
+
+
+def test_a_victim_may_be_seen_before_the_nomination() -> None:
+    """It is held for a moment; who is on no nominated node then was evicted by somebody else."""
+    reclaims = Reclaims()
+    other = replace(TRAINER, uid="other", node="n9")
+    first = reclaims.observe({}, [], [Loss(TRAINER, EVICTED), Loss(other, EVICTED)], NOW_S)
+    wait = ServiceWait(WEB, Cause.PREEMPTED, NOW_S + 1)
+    second = reclaims.observe({WEB.uid: wait}, [], [], NOW_S + 1)
+    third = reclaims.observe({WEB.uid: wait}, [], [], NOW_S + 4)
+
+    assert first == []
+    assert _codes(second) == [("ml", "Preempted"), (CLUSTER, "Preempted")]
+    assert _codes(third) == [("ml", "Evicted")]
+
+
+def test_a_trainer_that_fails_is_recorded_at_once() -> None:
+    """With its exit code; a release of EDL has a record of its own."""
+    failed = replace(TRAINER, exits=(("main", 137),))
+    records = Reclaims().observe({}, [], [Loss(failed, FAILED), Loss(TRAINER, "FairShare")], NOW_S)
+    ((namespace, record),) = records
+
+    assert (namespace, record.code, record.figures["exit"]) == ("ml", "TrainerFailed", "137")
+
+
+def test_a_burst_ends_when_no_service_of_it_waits() -> None:
+    """Work lost and trainers are those that left for it; a long one is told now and then."""
+    reclaims = Reclaims()
+    wait = ServiceWait(WEB, Cause.RELEASED, NOW_S)
+    reclaims.note_released("ml/net", 12.0, NOW_S - 0.1)
+    assert reclaims.observe({WEB.uid: wait}, [], [], NOW_S) == []
+    assert _codes(reclaims.observe({WEB.uid: wait}, [], [], NOW_S + 31))[0] == (
+        CLUSTER,
+        "Reclaiming",
+    )
+    wait.bound_s = NOW_S + 39
+    start = ServiceStart(wait, 42.0)
+    assert reclaims.observe({}, [start], [], NOW_S + 40) == []
+    records = reclaims.observe({}, [], [], NOW_S + 44)
+    whole = records[0][1]
+
+    assert _codes(records) == [
+        (CLUSTER, "Reclaimed"),
+        ("ml", "Reclaimed"),
+        (WEB.namespace, "Reclaimed"),
+    ]
+    assert whole.figures["trainers"] == {"ml/net": {"count": 1, "lostSeconds": 12.0}}
+    assert whole.figures["stages"]["decide"] == {"median": 2.0, "max": 2.0}
+    assert whole.figures["stages"]["free"] == {"median": 39.0, "max": 39.0}
+    assert whole.figures["stages"]["total"] == {"median": 42.0, "max": 42.0}
+    assert whole.text == (
+        "1 service asked, 1 of them run, the last after 42.0 s; 1 trainer of 1 job left"
+    )
+    assert reclaims.observe({}, [], [], NOW_S + 100) == []
+
+
+def test_a_release_without_a_service_that_waits_is_no_burst() -> None:
+    """The service was gone before it was seen."""
+    reclaims = Reclaims()
+    reclaims.note_released("ml/net", 12.0, NOW_S)
+
+    assert reclaims.observe({}, [], [], NOW_S) == []
+    assert reclaims.observe({}, [], [], NOW_S + 60) == []
+    wait = ServiceWait(WEB, Cause.RELEASED, NOW_S + 61)
+    reclaims.observe({WEB.uid: wait}, [], [], NOW_S + 61)
+    (record, *_) = reclaims.observe({}, [], [], NOW_S + 70) or reclaims.observe(
+        {}, [], [], NOW_S + 80
+    )
+    assert record[1].figures["trainers"] == {}
+
+
+def test_a_record_names_a_bounded_number_of_services_and_jobs() -> None:
+    """The rest is one sum."""
+    reclaims = Reclaims()
+    waits = {
+        f"uid-{n}": ServiceWait(
+            replace(WEB, name=f"s{n}-x", uid=f"uid-{n}", owner_uid=f"o{n}"), Cause.RELEASED, NOW_S
+        )
+        for n in range(100)
+    }
+    for n in range(100):
+        reclaims.note_released(f"ml/job-{n}", 0.0, NOW_S)
+    reclaims.observe(waits, [], [], NOW_S)
+    reclaims.observe({}, [], [], NOW_S + 1)
+    records = reclaims.observe({}, [], [], NOW_S + 10)
+    figures = records[0][1].figures
+
+    assert len(figures["services"]) == len(figures["trainers"]) == 21
+    assert sum(group["count"] for group in figures["services"].values()) == 100
+    assert sum(group["count"] for group in figures["trainers"].values()) == 100
