@@ -89,6 +89,27 @@ def test_a_training_job_from_apply_to_delete(namespace: IsolatedNamespace) -> No
         )
 
 
+def test_one_that_is_replaced_by_force_starts_again(namespace: IsolatedNamespace) -> None:
+    """Deleted and created in the same second: its new Job comes as soon as the old one is gone."""
+    assert _apply(namespace, _training_job())[0] == 0
+    namespace.wait_running("digits", 6, 30)
+    owner = ("get", "job/digits", "-o", "jsonpath={.metadata.ownerReferences[0].uid}")
+    before = _kubectl(namespace, *owner)[1]
+    words = ("replace", "--force", "--grace-period=0", "-f", "-")
+    code, text = _kubectl(namespace, *words, text=json.dumps(_training_job()))
+    assert code == 0, text
+    uid = _kubectl(namespace, "get", "tj/digits", "-o", "jsonpath={.metadata.uid}")[1]
+    assert uid != before
+    until("it has a Job", lambda: _kubectl(namespace, *owner)[1], lambda text: text == uid, 60)
+    words = ("get", "tj", "-w", "--output-watch-events", "--request-timeout=6s")
+    rows = _kubectl(namespace, *words)[1]
+    assert "ADDED" in rows
+    namespace.wait_running("digits", 6, 60)
+    code, text = _kubectl(namespace, "wait", "tj/digits", "--for=condition=Running")
+    assert code == 0, text
+    assert _kubectl(namespace, "delete", "tj", "digits", "--timeout=60s")[0] == 0
+
+
 def test_its_end_is_that_of_its_job(namespace: IsolatedNamespace) -> None:
     """A trainer that ends with 0 ends it; `kubectl wait` sees it, and its time to live removes it."""
     body = _training_job(1, 2, ttlSecondsAfterFinished=20)
@@ -333,4 +354,17 @@ def test_a_refusal_of_its_job_is_seen_at_the_training_job(namespace: IsolatedNam
     assert _apply(namespace, body)[0] == 0
     words = ("get", "tj/digits", "-o", "jsonpath={.status.reason}")
     until("it says so", lambda: _kubectl(namespace, *words)[1], lambda text: text == "Refused", 20)
+    assert _kubectl(namespace, "delete", "tj", "digits")[0] == 0
+
+    servers = {"replicas": 1, **_role(7164)}
+    servers["template"]["spec"]["containers"][0]["imge"] = "a"
+    assert _apply(namespace, _training_job(parameterServers=servers))[0] == 0
+    message = ("get", "tj/digits", "-o", "jsonpath={.status.conditions[0].message}")
+    until(
+        "it names the field",
+        lambda: _kubectl(namespace, *message)[1],
+        lambda text: "containers[0].imge is not read (did you mean image?)" in text,
+        20,
+    )
+    assert namespace.trainers("digits") == []
     assert _kubectl(namespace, "delete", "tj", "digits")[0] == 0

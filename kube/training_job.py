@@ -8,8 +8,11 @@ import orjson
 
 from kube.decode import seconds
 
-MAX_BYTES = 256 * 1024
-"""Of a record's text: the pod template of a Job may have half of it, those of other roles 64 KiB."""
+MAX_BYTES = 384 * 1024
+"""Of a record's text: the pod template of a Job may have a third of it, those of other roles 64 KiB, and
+its accounting as much."""
+_HEAD = ("name", "namespace", "uid", "generation", "deletionTimestamp")
+"""What is kept of the metadata of a larger object."""
 ENDED = ("Succeeded", "Failed")
 """Phases that never change again."""
 _UNREAD = "kubectl.kubernetes.io/last-applied-configuration"
@@ -52,7 +55,7 @@ def decode(obj: Mapping[str, Any]) -> TrainingJob:
     text, size_bytes = orjson.dumps({**obj, "metadata": metadata}), 0
     if len(text) > MAX_BYTES:
         size_bytes = len(text)
-        metadata = {name: metadata.get(name) for name in ("name", "namespace", "uid", "generation")}
+        metadata = {name: metadata[name] for name in _HEAD if name in metadata}
         text = orjson.dumps({"metadata": metadata, "spec": {}, "status": obj.get("status") or {}})
     return TrainingJob(
         metadata["namespace"],

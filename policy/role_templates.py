@@ -50,6 +50,7 @@ def of_servers(annotations: Mapping[str, str]) -> Json | None:
     template = _parse(annotations, ANNOTATION_SERVER_TEMPLATE)
     if template is None:
         return None
+    _check_known(ANNOTATION_SERVER_TEMPLATE, template, ("metadata", "spec"))
     spec = unstructured.mapping(template, "spec")
     at = f"{ANNOTATION_SERVER_TEMPLATE}: spec"
     if "containers" not in spec:
@@ -74,6 +75,7 @@ def of_master(annotations: Mapping[str, str]) -> Json | None:
     spec = unstructured.mapping(template, "spec")
     at = f"{ANNOTATION_MASTER_TEMPLATE}: spec"
     reason = "the master is a container in the pod of a trainer, whose template has the rest"
+    _check_known(ANNOTATION_MASTER_TEMPLATE, template, ("spec",), reason)
     _check_known(at, spec, _MASTER_FIELDS, reason)
     if len(unstructured.objects(spec, "containers")) != 1:
         raise JobError(f"{at}.containers: write one container: {reason}")

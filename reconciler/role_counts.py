@@ -5,7 +5,7 @@ new values in place of the old ones, and changes none.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from policy.cluster_state import ClusterState
 from policy.plan import JobPlan, Plan
@@ -27,10 +27,15 @@ class JobRoles:
 
     trainers: int
     """How many the newest plan wants."""
-    reason: str = ""
-    """Why it wants no more, in words."""
     servers: RoleCount | None = None
     master: RoleCount | None = None
+    plan: JobPlan | None = field(default=None, compare=False)
+    """Its part of that plan: new figures of the same number are no change."""
+
+    @property
+    def reason(self) -> str:
+        """Why the plan wants no more trainers, in words."""
+        return "" if self.plan is None else self.plan.detail
 
 
 class RoleCounts:
@@ -62,7 +67,7 @@ class RoleCounts:
 
 
 def _roles(cluster: ClusterState, job: Job, job_plan: JobPlan) -> JobRoles:
-    return JobRoles(job_plan.target, job_plan.detail, _servers(cluster, job), _master(cluster, job))
+    return JobRoles(job_plan.target, _servers(cluster, job), _master(cluster, job), job_plan)
 
 
 def _servers(cluster: ClusterState, job: Job) -> RoleCount | None:

@@ -200,7 +200,7 @@ class TrainingJobController:
     def _write(
         self, training_job: TrainingJob, job: TrainingJob | None, roles: JobRoles | None
     ) -> bool:
-        """Writes the Job, then the status; False where the Job is not as it should be.
+        """Writes the Job, then the status; False where it has to be tried again.
 
         Raises:
             KubeError: a request failed, except for a refusal, which the status shows.
@@ -224,7 +224,7 @@ class TrainingJobController:
             self._write_status(training_job, old_status, new_status)
             self._report(training_job, old_status, acceptance)
             self._report_scale(training_job, old_status, new_status, roles)
-        return acceptance.is_accepted
+        return acceptance.is_accepted or not acceptance.may_be_tried
 
     def _ensure_job(
         self, training_job: TrainingJob, fields: dict[str, Any], job: dict[str, Any] | None
@@ -244,7 +244,7 @@ class TrainingJobController:
         template_hash = job["metadata"].get("annotations", {}).get(ANNOTATION_TEMPLATE_HASH)
         if template_hash != manifests.template_hash(fields["spec"]):
             text = "trainer.template has changed, and a Job's cannot: its trainers keep the first"
-            return job, Acceptance("TemplateChanged", text, is_accepted=False)
+            return job, Acceptance("TemplateChanged", text, is_accepted=False, may_be_tried=False)
         return job, Acceptance()
 
     def _create_job(

@@ -27,6 +27,8 @@ class Acceptance:
     reason: str = "JobCreated"
     message: str = "its Job exists"
     is_accepted: bool = True
+    may_be_tried: bool = True
+    """Whether another try could have another outcome while nothing changes."""
 
 
 def status(

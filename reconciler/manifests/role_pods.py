@@ -11,10 +11,11 @@ import orjson
 
 from policy import frameworks
 from policy.frameworks import RoleMember
-from policy.names import MASTER_CONTAINER, MASTER_PORT, Role
+from policy.names import GROUP, MASTER_CONTAINER, MASTER_PORT, Role
 from policy.role_templates import ports
 from policy.snapshot import Job
 
+_PREFIX = f"{GROUP}/"
 _EDL, _STORE = "edl-master", "torch-store"
 
 
@@ -61,6 +62,15 @@ def add_master(job: Job, spec: dict[str, Any], member: RoleMember) -> None:
     volumes = [v for v in template.get("volumes") or () if v.get("name") not in present]
     if volumes:
         spec["volumes"] = [*(spec.get("volumes") or ()), *volumes]
+
+
+def user_metadata(template_json: bytes) -> dict[str, dict[str, str]]:
+    """Labels and annotations of a template of the user's; names of EDL are EDL's to write."""
+    metadata = orjson.loads(template_json).get("metadata") or {}
+    return {
+        field: {n: t for n, t in (metadata.get(field) or {}).items() if not n.startswith(_PREFIX)}
+        for field in ("labels", "annotations")
+    }
 
 
 def server_spec(job: Job, template_json: bytes, member: RoleMember) -> dict[str, Any]:

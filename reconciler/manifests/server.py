@@ -83,6 +83,9 @@ def pod(
     }
     node_request = None if node else NodeRequest.START
     metadata["annotations"] = trainer_manifests.node_annotations(node, node_request)
+    if server_spec.template_json:
+        user = role_pods.user_metadata(server_spec.template_json)
+        metadata |= {field: user[field] | metadata[field] for field in user}
     if server_spec.ports:
         server = replace(member or RoleMember(Role.PSERVER), role=Role.PSERVER, number=number)
         spec = role_pods.server_spec(job, server_spec.template_json, server)

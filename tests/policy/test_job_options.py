@@ -71,6 +71,10 @@ REFUSED: list[tuple[dict[str, str], str]] = [
     ),
     ({ANNOTATION_MASTER_TEMPLATE: _text({"containers": [PROGRAM] * 2})}, "write one container"),
     (
+        {ANNOTATION_MASTER_TEMPLATE: '{"spec": {}, "metadata": {}}'},
+        "metadata is not read: the master",
+    ),
+    (
         {
             ANNOTATION_MASTER: "true",
             ANNOTATION_MASTER_TEMPLATE: _text(),
@@ -100,6 +104,7 @@ def test_what_contradicts_itself_is_refused_by_name(annotations: dict[str, str],
 
 
 REFUSED_SERVERS: list[tuple[str, str]] = [
+    ('{"spec": {}, "metdata": {}}', "metdata is not read (did you mean metadata?)"),
     (_text({"containers": []}), "containers is empty"),
     (_text({"containers": [{"image": "a"}]}), "containers[0].name is missing"),
     (_text(image=""), "containers[0].image is missing"),

@@ -18,6 +18,8 @@ from policy.names import (
 from policy.snapshot import Phase
 from tests.reconciler.world import Process, World, posted
 
+_SERVER_PORT = 7164
+
 
 @pytest.fixture
 def world() -> World:
@@ -38,13 +40,17 @@ def _template(port: int, cpu: str = "4", **spec: Any) -> str:
     ports = [{"containerPort": port}, {"containerPort": port + 1}]
     container = {"name": "own", "image": "own:1", "ports": ports, "resources": resources}
     container["env"] = [{"name": "PADDLE_PORT", "value": "9"}, {"name": "MINE", "value": "1"}]
-    return orjson.dumps({"spec": {"containers": [container], **spec}}).decode()
+    template: dict[str, Any] = {"spec": {"containers": [container], **spec}}
+    if port == _SERVER_PORT:
+        labels = {"app": "own", "edl.training/role": "trainer"}
+        template["metadata"] = {"labels": labels, "annotations": {"team": "a"}}
+    return orjson.dumps(template).decode()
 
 
 def _submit(world: World, *, master: bool = False, **spec: Any) -> None:
     annotations = {
         ANNOTATION_SERVERS: "2",
-        ANNOTATION_SERVER_TEMPLATE: _template(7164, **spec),
+        ANNOTATION_SERVER_TEMPLATE: _template(_SERVER_PORT, **spec),
         ANNOTATION_ENVIRONMENT: "paddle",
     }
     if master:
@@ -73,6 +79,9 @@ def test_servers_run_the_users_program_behind_stable_addresses(
     assert [pod.ready for pod in world.servers("net")] == [True, True]
     assert (container["image"], server["spec"]["restartPolicy"]) == ("own:1", "Always")
     assert server["spec"]["priorityClassName"] == "edl-support"
+    assert server["metadata"]["labels"]["app"] == "own"
+    assert server["metadata"]["labels"]["edl.training/role"] == "pserver"
+    assert server["metadata"]["annotations"]["team"] == "a"
     assert _variables(container)["PADDLE_PORT"] == "9"
     assert _variables(container)["PADDLE_PSERVERS_IP_PORT_LIST"] == addresses
     environment = _variables(trainer["spec"]["containers"][0])

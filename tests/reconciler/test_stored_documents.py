@@ -18,6 +18,8 @@ from policy.trainer_accounting import parse
 from reconciler.manifests import training_job
 
 CRD = Path(__file__).parents[2] / "deploy/base/training-job-crd.yaml"
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("training-job*.yaml"))
+_WHERE = {"namespace": "ml", "uid": "u"}
 VERSIONS = sorted((Path(__file__).parents[1] / "vectors").glob("v*"))
 
 
@@ -53,6 +55,15 @@ def test_a_training_job_becomes_the_same_job(folder: Path) -> None:
 
         assert job == json.loads(file.with_suffix(".json").read_text())
         assert check_job(job["metadata"]["annotations"], job["spec"])
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_examples_become_valid_jobs(path: Path) -> None:
+    """As admission checks them."""
+    training = yaml.safe_load(path.read_text())
+    job = training_job.job({**training, "metadata": {**training["metadata"], **_WHERE}})
+
+    assert check_job(job["metadata"]["annotations"], job["spec"])
 
 
 def test_the_newest_version_has_every_field() -> None:

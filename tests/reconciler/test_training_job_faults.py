@@ -144,6 +144,22 @@ def test_an_api_server_that_fails_costs_a_try_for_each_pause() -> None:
     assert len(world.api.all(JOBS)) == 20
 
 
+def test_one_whose_template_has_changed_is_still_followed() -> None:
+    """There is nothing to try again, so there is no pause: its end is seen at once."""
+    world = World(8)
+    add_training_job(world, new_training_job())
+    training = Controller(world)
+    training.settle()
+    template = {"spec": {"containers": [{"name": "other", "image": "none"}]}}
+    change_training_job(world, {"trainer": {"template": template}})
+    training.settle()
+    assert _reason(world) == "TemplateChanged"
+    end_job(world, "Complete", "CompletionsReached")
+    training.settle()
+
+    assert find_status(world)["phase"] == "Succeeded"
+
+
 def test_a_huge_one_is_refused_and_kept_small() -> None:
     """It is named with its size; no Job is created, and memory has its head alone."""
     world = World(8)
@@ -157,7 +173,7 @@ def test_a_huge_one_is_refused_and_kept_small() -> None:
     condition = find_status(world)["conditions"][0]
 
     assert (condition["reason"], condition["status"]) == ("Refused", "False")
-    assert "at most 262144 are allowed" in condition["message"]
+    assert "at most 393216 are allowed" in condition["message"]
     assert len(record.text) < 4096
     assert world.api.all(JOBS) == []
 

@@ -8,6 +8,8 @@ import pytest
 
 from kube import request
 from kube.request import EVENTS, JOBS, PODS, TRAININGJOBS
+from policy.plan import JobPlan
+from policy.reasons import Reason
 from reconciler import training_status
 from reconciler.manifests import training_job as manifests
 from reconciler.role_counts import JobRoles, RoleCount
@@ -145,6 +147,17 @@ def test_counts_stay_while_nobody_counts() -> None:
         "trainer": {"desired": 5, "ready": 0, "failed": 0},
         "master": {"desired": 1, "ready": 0, "failed": 0},
     }
+
+
+def test_new_figures_of_the_same_number_are_no_change() -> None:
+    """A plan has other figures each second: TrainingJobs are not looked at for that."""
+    before, after = (
+        JobPlan("ml/digits", 2, 4, Reason.WAITING_FOR_ROOM, {"short": text}, 0.1)
+        for text in ("1", "2")
+    )
+
+    assert JobRoles(4, plan=before) == JobRoles(4, plan=after)
+    assert JobRoles(4, plan=before) != JobRoles(5, plan=before)
 
 
 def test_volumes_reach_every_role() -> None:
