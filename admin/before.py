@@ -200,18 +200,21 @@ def webhooks(registrations: Iterable[Mapping[str, Any]]) -> Finding:
     return note("webhooks", text + "API server reaches EDL's, on port 8443 of its pods")
 
 
-def admission(namespace: str, what: str, refusal: str) -> Finding:
-    """Of a dry run of a pod as EDL makes it.
+def admission(namespace: str, what: str, refusals: Mapping[str, str]) -> list[Finding]:
+    """Of dry runs of a pod as EDL makes it, and of the objects beside it.
 
     Args:
         namespace: Where.
         what: Which pod.
-        refusal: The API server's words; "" where it admits the pod.
+        refusals: Kind -> the API server's words; "" where it admits the object.
     """
     subject = f"namespace {namespace}"
-    if refusal:
-        return error(subject, f"{what} would be refused: {refusal}")
-    return ok(subject, f"admits {what}")
+    texts = [
+        f"{what if kind == 'Pod' else f'a {kind} of {what}'} would be refused: {words}"
+        for kind, words in refusals.items()
+        if words
+    ]
+    return [error(subject, text) for text in texts] or [ok(subject, f"admits {what}")]
 
 
 def _some(names: list[str]) -> str:

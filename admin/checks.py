@@ -5,16 +5,16 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from admin import after, before, removal
+from admin import after, before, probes, removal
+from admin import image as images
 from admin.findings import Finding, error, note, ok, warning
+from admin.image import ImageReference, Presence, RegistryAnswer
 from admin.reader import KINDS, Reader
 from admin.servers import UnreachableError
 from kube import decode, request
 from kube.errors import KubeError
 from policy.cluster_state import ClusterState
 from policy.names import (
-    ANNOTATION_MAX,
-    ANNOTATION_MIN,
     MANAGER,
     POLICY_CONFIGMAP,
     SCHEDULING_CONFIGMAP,
@@ -25,20 +25,28 @@ from policy.usage_report import usage_line
 
 SERVERS = ("webhook", "extender", "reconciler")
 _PART_OF = "app.kubernetes.io/part-of=edl"
-_PROBE = "edl-admin-probe"
 _RENEW = "replace it (docs/install.md, Certificates)"
 Ask = Callable[[str], Mapping[str, Any]]
 """Name of a pod of EDL -> what it answers to /readyz."""
+AskRegistry = Callable[[ImageReference], RegistryAnswer]
 Check = Callable[[], Iterable[Finding]]
 
 
-def check(reader: Reader, now: datetime, namespaces: Iterable[str]) -> list[Finding]:
+def check(
+    reader: Reader,
+    now: datetime,
+    namespaces: Iterable[str],
+    image: str,
+    ask_registry: AskRegistry,
+) -> list[Finding]:
     """Whether the cluster is ready for EDL.
 
     Args:
         reader: The cluster.
         now: This machine's time, aware.
         namespaces: Where elastic Jobs will be.
+        image: EDL's image; "" where the admin names none.
+        ask_registry: Asks the image's registry.
     """
     checks: dict[str, Check] = {
         "Kubernetes": lambda: [before.version(reader.version())],
@@ -49,6 +57,7 @@ def check(reader: Reader, now: datetime, namespaces: Iterable[str]) -> list[Find
         "scheduler": lambda: [before.schedulers(reader.all(request.PODS, "kube-system"))],
         "webhooks": lambda: [before.webhooks(_registrations(reader))],
         "namespaces": partial(_namespaces, reader, tuple(namespaces)),
+        "image": partial(_image, reader, image, ask_registry),
     }
     return _run(checks)
 
@@ -66,7 +75,7 @@ def doctor(reader: Reader, now: datetime, ask: Ask) -> list[Finding]:
         "servers": partial(_servers, reader, ask),
         "leader": partial(_leader, reader, now),
         "admission": lambda: [
-            after.webhook_called(reader.dry_run(request.JOBS, "default", _job()))
+            after.webhook_called(reader.dry_run(request.JOBS, "default", probes.job()))
         ],
         "policy": lambda: [
             after.policy(reader.get(request.CONFIGMAPS, namespace, POLICY_CONFIGMAP))
@@ -111,44 +120,8 @@ def _run(checks: Mapping[str, Check]) -> list[Finding]:
     return findings
 
 
-def _job(manager: str = "") -> dict[str, Any]:
-    """A Job that is only tried: an elastic one, or one that names its manager."""
-    spec: dict[str, Any] = {
-        "parallelism": 1,
-        "template": {"spec": {"restartPolicy": "Never", "containers": [_container()]}},
-    }
-    if manager:
-        return {"metadata": {"name": _PROBE}, "spec": {**spec, "managedBy": manager}}
-    annotations = {ANNOTATION_MIN: "1", ANNOTATION_MAX: "1"}
-    return {"metadata": {"name": _PROBE, "annotations": annotations}, "spec": spec}
-
-
-def _container() -> dict[str, Any]:
-    return {
-        "name": "main",
-        "image": "edl",
-        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
-    }
-
-
-def _pod() -> dict[str, Any]:
-    """A pod as EDL makes its own and the masters of jobs."""
-    security = {
-        "runAsNonRoot": True,
-        "runAsUser": 65532,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    spec = {"securityContext": security, "restartPolicy": "Never", "containers": [_container()]}
-    return {"metadata": {"name": _PROBE}, "spec": spec}
-
-
 def _job_and_clocks(reader: Reader, now: datetime) -> Iterator[Finding]:
-    job = reader.dry_run(request.JOBS, "default", _job(MANAGER))
+    job = reader.dry_run(request.JOBS, "default", probes.job(MANAGER))
     yield before.managed_by(job)
     api_s = decode.seconds(job["metadata"].get("creationTimestamp"))
     yield before.clock(api_s, now.timestamp())
@@ -175,8 +148,31 @@ def _namespaces(reader: Reader, namespaces: tuple[str, ...]) -> Iterator[Finding
             text = "does not exist yet: what it will admit is not known"
             yield note(f"namespace {namespace}", text)
             continue
-        what = "EDL's servers" if namespace == SYSTEM_NAMESPACE else "masters of jobs"
-        yield before.admission(namespace, what, reader.refusal(request.PODS, namespace, _pod()))
+        is_own = namespace == SYSTEM_NAMESPACE
+        objects = {} if is_own else probes.master_objects(namespace)
+        refusals = {
+            kind.kind: reader.refusal(kind, namespace, body)
+            for kind, body in ((request.PODS, probes.pod()), *objects.items())
+        }
+        what = "EDL's servers" if is_own else "masters of jobs"
+        yield from before.admission(namespace, what, refusals)
+
+
+def _image(reader: Reader, image: str, ask_registry: AskRegistry) -> Iterator[Finding]:
+    if not image:
+        yield images.not_named()
+        return
+    try:
+        reference = images.parse(image)
+    except images.ImageError as fault:
+        yield error("image", str(fault))
+        return
+    nodes = reader.all(request.NODES)
+    present = len(images.nodes_with(reference, nodes))
+    answer = RegistryAnswer(Presence.UNKNOWN)
+    if not nodes or present < len(nodes):
+        answer = ask_registry(reference)
+    yield images.judge(reference, present, len(nodes), answer)
 
 
 def _servers(reader: Reader, ask: Ask) -> Iterator[Finding]:

@@ -28,7 +28,7 @@ class AdminCluster(FakeApi):
         self.forbidden: set[str] = set()
         """Plurals that the caller may not create or read."""
         self.refusals: dict[str, str] = {}
-        """Namespace -> why pods are refused there."""
+        """Path of a collection -> why objects are refused there."""
         self.webhook = True
         """Whether EDL's webhook is called."""
         self.drops_managed_by = False
@@ -49,9 +49,9 @@ class AdminCluster(FakeApi):
         return super().send(request)
 
     def _admitted(self, api_request: Request) -> bytes:
-        for namespace, words in self.refusals.items():
-            if api_request.path == f"/api/v1/namespaces/{namespace}/pods":
-                raise Invalid(words, status=403, request=api_request.line)
+        words = self.refusals.get(api_request.path)
+        if words is not None:
+            raise Invalid(words, status=403, request=api_request.line)
         stored = orjson.loads(super().send(api_request))
         if stored["kind"] == "Job":
             if self.webhook and "edl.training/min-trainers" in stored["metadata"].get(

@@ -8,6 +8,7 @@ import pytest
 
 from admin import before, checks
 from admin.findings import Finding, Level, failed
+from admin.image import Presence, RegistryAnswer
 from admin.reader import Reader
 from kube import request
 from tests.admin.cluster import NOW, AdminCluster
@@ -24,8 +25,14 @@ def cluster() -> AdminCluster:
     return api
 
 
-def _check(api: AdminCluster, ahead_s: float = 0.0) -> list[Finding]:
-    return checks.check(Reader(api), NOW + timedelta(seconds=ahead_s), ["ml"])
+def _check(
+    api: AdminCluster,
+    ahead_s: float = 0.0,
+    image: str = "",
+    answer: RegistryAnswer = RegistryAnswer(Presence.MISSING),  # noqa: B008 - a value
+) -> list[Finding]:
+    now = NOW + timedelta(seconds=ahead_s)
+    return checks.check(Reader(api), now, ["ml"], image, lambda _: answer)
 
 
 def _bad(findings: list[Finding]) -> list[str]:
@@ -85,7 +92,11 @@ def _second_by_webhook(api: AdminCluster) -> None:
 
 
 def _forbidding(api: AdminCluster) -> None:
-    api.refusals = {"ml": 'violates PodSecurity "restricted:latest"'}
+    api.refusals = {"/api/v1/namespaces/ml/pods": 'violates PodSecurity "restricted:latest"'}
+
+
+def _without_services(api: AdminCluster) -> None:
+    api.refusals = {"/api/v1/namespaces/ml/services": "exceeded quota: count/services"}
 
 
 @pytest.mark.parametrize(
@@ -105,6 +116,7 @@ def _forbidding(api: AdminCluster) -> None:
             _forbidding,
             "namespace ml: masters of jobs would be refused: POST /api/v1/namespaces/ml/pods: 403: ",
         ),
+        (_without_services, "namespace ml: a Service of masters of jobs would be refused: "),
     ],
 )
 def test_what_is_wrong_is_one_line_with_the_way_out(
@@ -177,3 +189,19 @@ def test_an_installation_makes_it_an_upgrade(cluster: AdminCluster) -> None:
     texts = {finding.subject: finding.text for finding in findings}
     assert texts["another EDL"] == "installed in edl-system: this would be an upgrade"
     assert texts["webhooks"] == "others are served from the cluster (mesh)"
+
+
+def test_the_image_is_looked_for_before_anything_is_installed(cluster: AdminCluster) -> None:
+    """A registry is asked only where a node lacks it."""
+    image = "registry.example/edl:0.1.0"
+    for name in ("n0", "n1"):
+        node = {"metadata": {"name": name}, "status": {"images": [{"names": [image]}]}}
+        cluster.put(request.NODES, node)
+
+    assert not failed(_check(cluster, image=image))
+    (missing,) = _bad(_check(cluster, image="registry.example/edl:0.2.0"))
+    assert missing.startswith("image: registry.example/edl:0.2.0: 0 of 2 nodes have it, and")
+    (wrong,) = _bad(_check(cluster, image="registry.example/EDL"))
+    assert "is no reference to an image" in wrong
+    found = _check(cluster, image="x.example/edl:1", answer=RegistryAnswer(Presence.FOUND))
+    assert not failed(found)
