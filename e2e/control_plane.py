@@ -20,10 +20,12 @@ import os
 import shutil
 import signal
 import ssl
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
@@ -51,11 +53,11 @@ from runtime import clock, extender_tls
 from webhook.registration import by_url
 
 EDL_COMPONENTS = ("webhook", "extender", "reconciler")
-_ROOT = Path(__file__).parents[1]
 _READY_S = 30.0
 _STOP_S = 8.0
 _POLL_S = 0.1
 _PROBE_S = 2.0
+_APPLY_S = 60.0
 _MASTER_IMAGE = "registry.invalid/edl"
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 _RBAC = "rbac.authorization.k8s.io"
@@ -80,6 +82,15 @@ _ELSEWHERE = frozenset({"Deployment", "Service", "PodDisruptionBudget"})
 """Kinds that run the components in a real cluster; here they are processes."""
 
 
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A tree of EDL, whose servers and manifests are used."""
+
+    root: Path = Path(__file__).parents[1]
+    has_probe_port: bool = True
+    """Whether probes and metrics have a port of their own; else they are served with the API."""
+
+
 class ControlPlaneError(Exception):
     """A component does not start; the one-line message names its log."""
 
@@ -90,6 +101,10 @@ class ClusterAccess(Protocol):
     @property
     def scheduler_program(self) -> Path:
         """The kube-scheduler that fits the cluster."""
+
+    @property
+    def kubectl(self) -> Path:
+        """The kubectl that fits the cluster."""
 
     @property
     def admin(self) -> Path:
@@ -107,6 +122,7 @@ class EdlControlPlane:
         directory: Path,
         master_image: str = _MASTER_IMAGE,
         mode: SchedulingMode = SchedulingMode.EXTENDER,
+        release: Release = Release(),
     ) -> None:
         """Chooses addresses and makes the extender's certificates: configurations name both.
 
@@ -114,7 +130,9 @@ class EdlControlPlane:
             directory: Logs and certificates go to its `edl/`, which is emptied first.
             master_image: Image of the jobs' masters; simulated nodes run nothing.
             mode: How training pods are scheduled.
+            release: Which EDL runs; `upgrade` replaces it.
         """
+        self._release = release
         self._master_image = master_image
         self.mode = mode
         is_own = mode is SchedulingMode.OWN_SCHEDULER
@@ -158,7 +176,7 @@ class EdlControlPlane:
 
     def probe_url(self, name: str) -> str:
         """The URL of a component's probes; of EDL's own, also of metrics and decisions."""
-        if name == OWN_SCHEDULER:
+        if name == OWN_SCHEDULER or not self._release.has_probe_port:
             return self.url(name)
         return f"http://127.0.0.1:{self._probe_ports[name]}"
 
@@ -182,7 +200,10 @@ class EdlControlPlane:
             )
         api = Client(load(cluster.admin), user_agent="edl-e2e")
         try:
-            self._install(api)
+            if self._release == Release():
+                self._install(api)
+            else:
+                self._apply(cluster)  # it will be upgraded
             for name in self.components:
                 self.start(name)
             for name in self.components:
@@ -211,7 +232,39 @@ class EdlControlPlane:
     def start(self, name: str) -> None:
         """Starts one component; call `wait_ready` to wait until it serves."""
         words = self._scheduler_words() if name == OWN_SCHEDULER else self._server_words(name)
-        self._processes[name] = Process(name, words, self.log(name), cwd=_ROOT)
+        self._processes[name] = Process(name, words, self.log(name), cwd=self._release.root)
+
+    def upgrade(
+        self, cluster: ClusterAccess, release: Release, replaced: Callable[[str], None]
+    ) -> None:
+        """Installs another release over the one that runs, and replaces the servers one by one.
+
+        As Deployments do: manifests first, then each new server is ready before the old one is
+        asked to leave. But the extender: kube-scheduler knows one address here.
+
+        Args:
+            cluster: Where EDL runs.
+            release: What follows.
+            replaced: Called with each component that has been replaced.
+
+        Raises:
+            ControlPlaneError: a component did not get ready.
+        """
+        self._release = release
+        self._apply(cluster)
+        for name in self.components:
+            old = self._processes.pop(name)
+            if name == "extender":
+                _end(old)
+            else:
+                self._ports[name], self._probe_ports[name] = free_ports(2)
+            self.start(name)
+            self.wait_ready(name)
+            if name == "webhook":
+                self._apply(cluster)  # its new address
+            if name != "extender":
+                _end(old)
+            replaced(name)
 
     def kill(self, name: str) -> None:
         """Kills one component with its worker, with SIGKILL."""
@@ -220,12 +273,7 @@ class EdlControlPlane:
     def stop(self) -> None:
         """Stops all components, with SIGKILL after a time limit."""
         processes, self._processes = self._processes, {}
-        for process in processes.values():
-            process.terminate()
-        deadline_s = clock.monotonic_s() + _STOP_S
-        for process in processes.values():
-            if not process.wait(max(0.1, deadline_s - clock.monotonic_s())):
-                process.kill()
+        _end(*processes.values())
 
     def wait_ready(self, name: str, timeout_s: float = _READY_S) -> None:
         """Waits until a component is ready.
@@ -247,11 +295,12 @@ class EdlControlPlane:
     def _server_words(self, name: str) -> list[str]:
         offset_s = self.clock_offsets_s.get(name, 0.0)
         wrapper = ("e2e.off_clock", str(offset_s)) if offset_s else ()
+        probes = ("--probe-listen", f"127.0.0.1:{self._probe_ports[name]}")
         return [
             *(sys.executable, "-m", *wrapper, name),
             *("--kubeconfig", str(self._kubeconfigs[name])),
             *("--listen", f"127.0.0.1:{self._ports[name]}"),
-            *("--probe-listen", f"127.0.0.1:{self._probe_ports[name]}"),
+            *(probes if self._release.has_probe_port else ()),
             *("--drain-seconds", "0", "--log-format", "json"),
             *self._own_flags(name),
         ]
@@ -270,7 +319,7 @@ class EdlControlPlane:
 
     def _own_flags(self, name: str) -> tuple[str, ...]:
         if name == "webhook":
-            place = self._directory / "webhook-certificate"
+            place = self._directory / f"webhook-certificate-{self._ports[name]}"
             image = ("--master-image", self._master_image)
             return ("--hosts", "127.0.0.1", "--certificate-dir", str(place), *image)
         if name == "extender":
@@ -284,28 +333,48 @@ class EdlControlPlane:
         return ()
 
     def _install(self, api: Api) -> None:
-        """Creates everything of `deploy/` but the components' own workloads."""
-        documents = [
-            document
-            for document in scheduling.manifests(self.mode)
-            if document["kind"] in RESOURCES and document["kind"] not in _ELSEWHERE
-        ]
-        for document in documents:
-            if (
-                document["metadata"]["name"] == POLICY_CONFIGMAP
-                and self.mode is SchedulingMode.OWN_SCHEDULER
-            ):
-                document = scheduling.with_own_scheduler(document)  # noqa: PLW2901 - the same, set up
-            if document["kind"].endswith("WebhookConfiguration"):
-                document = by_url(document, self.url("webhook"))  # noqa: PLW2901 - the same, readdressed
+        """Creates the objects, faster than kubectl does."""
+        for document in self._documents():
             resource = RESOURCES[document["kind"]]
             api.send(request.create(resource, document["metadata"].get("namespace"), document))
 
+    def _apply(self, cluster: ClusterAccess) -> None:
+        """Has kubectl apply the objects, over those of another release.
+
+        Raises:
+            ControlPlaneError: it does not.
+        """
+        text = orjson.dumps({"apiVersion": "v1", "kind": "List", "items": self._documents()})
+        words = [str(cluster.kubectl), "--kubeconfig", str(cluster.admin), "apply", "-f", "-"]
+        applied = subprocess.run(
+            words, input=text, capture_output=True, timeout=_APPLY_S, check=False
+        )
+        if applied.returncode:
+            raise ControlPlaneError(f"kubectl apply: {applied.stderr.decode().strip()}")
+
+    def _documents(self) -> list[dict[str, Any]]:
+        """Everything of `deploy/` but the components' own workloads."""
+        base = self._release.root / "deploy" / "base"
+        return [
+            self._addressed(document)
+            for document in scheduling.manifests(self.mode, base)
+            if document["kind"] in RESOURCES and document["kind"] not in _ELSEWHERE
+        ]
+
+    def _addressed(self, document: dict[str, Any]) -> dict[str, Any]:
+        """An object as it is beside a cluster."""
+        is_policy = document["metadata"]["name"] == POLICY_CONFIGMAP
+        if is_policy and self.mode is SchedulingMode.OWN_SCHEDULER:
+            return scheduling.with_own_scheduler(document)
+        if document["kind"].endswith("WebhookConfiguration"):
+            return by_url(document, self.url("webhook"))
+        return document
+
     def _ready(self, name: str) -> bool:
         """Probes like a kubelet: without certificate check, by status code only."""
-        host = urlsplit(self.probe_url(name)).netloc
+        scheme, host, *_ = urlsplit(self.probe_url(name))
         connection: HTTPConnection = HTTPConnection(host, timeout=_PROBE_S)
-        if name == OWN_SCHEDULER:
+        if scheme == "https":
             context = ssl.create_default_context()
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -343,3 +412,13 @@ class EdlControlPlane:
 
     def _last_words(self, name: str) -> str:
         return f"{self._processes[name].last_lines()} (its log: {self.log(name)})"
+
+
+def _end(*processes: Process) -> None:
+    """Stops processes, with SIGKILL after a time limit."""
+    for process in processes:
+        process.terminate()
+    deadline_s = clock.monotonic_s() + _STOP_S
+    for process in processes:
+        if not process.wait(max(0.1, deadline_s - clock.monotonic_s())):
+            process.kill()

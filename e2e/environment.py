@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from e2e import workload
+from e2e.cluster.build import Binaries
 from e2e.cluster.components import SchedulerOptions
 from e2e.cluster.local import Cluster, running
 from e2e.cluster.nodes import node
@@ -137,6 +138,7 @@ def edl_environment(
     real_nodes: int = 0,
     images: Sequence[Path] = (),
     apiserver_args: Sequence[str] = (),
+    binaries: Binaries | None = None,
 ) -> Iterator[Environment]:
     """Starts a cluster with EDL for the duration of the block.
 
@@ -146,6 +148,7 @@ def edl_environment(
         real_nodes: How many nodes run real containers; there are no others.
         images: Container images for them.
         apiserver_args: More flags of kube-apiserver.
+        binaries: Kubernetes; None for the version that all journeys have.
     """
     with (
         running(
@@ -154,6 +157,7 @@ def edl_environment(
             apiserver_args=apiserver_args,
             real_nodes=real_nodes,
             images=images,
+            binaries=binaries,
         ) as cluster,
         control_plane.installed_in(cluster),
         contextlib.closing(Client(load(cluster.admin), user_agent="edl-e2e")) as api,
@@ -167,6 +171,8 @@ def running_environment(
     directory: Path,
     mode: SchedulingMode = SchedulingMode.EXTENDER,
     apiserver_args: Sequence[str] = (),
+    *,
+    binaries: Binaries | None = None,
 ) -> Iterator[Environment]:
     """Starts `NODE_COUNT` played nodes with EDL; checks that no process is left at the end.
 
@@ -174,13 +180,13 @@ def running_environment(
         directory: Gets the cluster's files.
         mode: How training pods are scheduled.
         apiserver_args: More flags of kube-apiserver.
+        binaries: Kubernetes; None for the version that all journeys have.
     """
     control_plane = EdlControlPlane(directory, mode=mode)
-    with edl_environment(directory, control_plane, apiserver_args=apiserver_args) as environment:
-        environment.send(request.create(request.PRIORITYCLASSES, None, workload.service_class()))
-        for number in range(NODE_COUNT):
-            environment.send(request.create(NODES, None, node(f"node-{number:03}")))
-        until("nodes ready", lambda: _ready_nodes(environment), lambda n: n == NODE_COUNT, _START_S)
+    with edl_environment(
+        directory, control_plane, apiserver_args=apiserver_args, binaries=binaries
+    ) as environment:
+        create_nodes(environment)
         expected = "missing" if mode is SchedulingMode.WITHOUT_EXTENDER else "registered"
         until(
             "EDL knows its scheduler",
@@ -198,6 +204,14 @@ def running_environment(
         lambda command_lines: not command_lines,
         _LEAVE_S,
     )
+
+
+def create_nodes(environment: Environment) -> None:
+    """Creates `NODE_COUNT` played nodes and the class of services; returns when nodes are ready."""
+    environment.send(request.create(request.PRIORITYCLASSES, None, workload.service_class()))
+    for number in range(NODE_COUNT):
+        environment.send(request.create(NODES, None, node(f"node-{number:03}")))
+    until("nodes ready", lambda: _ready_nodes(environment), lambda n: n == NODE_COUNT, _START_S)
 
 
 class IsolatedNamespace:

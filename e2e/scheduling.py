@@ -59,9 +59,14 @@ def own_flags() -> list[str]:
     return [word for word in container["command"][1:] if not word.startswith("--config=")]
 
 
-def manifests(mode: SchedulingMode) -> list[dict[str, Any]]:
-    """Every object of `deploy/` that this way needs, the namespace first."""
-    paths = sorted(BASE.glob("*.yaml"), key=lambda path: path.name != "namespace.yaml")
+def manifests(mode: SchedulingMode, base: Path = BASE) -> list[dict[str, Any]]:
+    """Every object of `deploy/` that this way needs, the namespace first.
+
+    Args:
+        mode: The way.
+        base: `deploy/base`, of this tree or another.
+    """
+    paths = sorted(base.glob("*.yaml"), key=lambda path: path.name != "namespace.yaml")
     if mode is SchedulingMode.OWN_SCHEDULER:
         paths += [OWN / "rbac.yaml", OWN / "scheduler.yaml"]
     return [document for path in paths for document in documents(path)]

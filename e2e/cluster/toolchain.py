@@ -4,6 +4,7 @@ Every cluster needs the control plane. Real nodes are optional and have separate
 change of theirs does not rebuild Kubernetes.
 """
 
+import dataclasses
 import hashlib
 import platform
 import re
@@ -57,6 +58,25 @@ class Toolchain:
 
 
 CONTROL_PLANE = Toolchain("Kubernetes", {TOOLS: PACKAGES}, "", "5 to 10 minutes", "kubernetes")
+_AROUND = ("etcd", "kwok")
+"""What is the same for all versions of Kubernetes, of the module of the control plane."""
+_VERSIONS = Path(__file__).with_name("versions")
+
+
+def _version(minor: str) -> Toolchain:
+    around = {name: PACKAGES[name] for name in _AROUND}
+    of_version = {name: PACKAGES[name] for name in PACKAGES if name not in _AROUND}
+    modules = {TOOLS: around, _VERSIONS / minor: of_version}  # the last names the version
+    return dataclasses.replace(CONTROL_PLANE, modules=modules)
+
+
+KUBERNETES: Mapping[str, Toolchain] = {
+    "1.35": _version("1.35"),
+    "1.36": CONTROL_PLANE,
+    "1.37": _version("1.37"),
+}
+"""Minor version -> the control plane of it; `make matrix` tries each."""
+
 NODE = Toolchain(
     "real nodes for Kubernetes",
     {
