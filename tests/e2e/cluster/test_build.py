@@ -102,6 +102,24 @@ def test_every_binary_is_a_tool_of_the_module() -> None:
     assert set(toolchain.PACKAGES.values()) == set(tools.strip(" )\n").split())
 
 
+@pytest.mark.parametrize("minor", toolchain.KUBERNETES)
+def test_each_version_of_kubernetes_is_pinned_whole(minor: str) -> None:
+    """With its staging modules and its binaries; etcd and kwok are the same for all."""
+    kit = toolchain.KUBERNETES[minor]
+    *around, module = kit.modules
+    text = (module / "go.mod").read_text()
+    tools = text.partition("tool (")[2].strip(" )\n").split()
+    staging = f"v0.{toolchain.recipe(kit).kubernetes.removeprefix('v1.')}"
+    replaced = [line.split() for line in text.splitlines() if "=>" in line]
+
+    assert toolchain.recipe(kit).kubernetes.startswith(f"v{minor}.")
+    assert set(kit.packages) == set(toolchain.PACKAGES)
+    assert set(kit.modules[module].values()) <= set(tools)
+    assert around in ([], [toolchain.TOOLS])
+    assert replaced
+    assert {words[-1] for words in replaced if words[0].startswith("k8s.io/")} == {staging}
+
+
 def test_nodes_are_built_from_modules_of_their_own() -> None:
     """Their tools too; the control plane's key knows nothing of them, nor they of it."""
     for module, packages in toolchain.NODE.modules.items():
