@@ -41,7 +41,8 @@ NAMESPACE = "ml"
 """Of the jobs."""
 WAIT_S = 90.0
 Printer = Callable[[str], None]
-CHART = Path(__file__).parents[1] / "deploy" / "chart"
+_ROOT = Path(__file__).parents[1]
+CHART = _ROOT / "deploy" / "chart"
 REPOSITORY, TAG = "edl.local/edl", "1"
 TRAINER_IMAGE = "edl.local/trainer:1"
 FIRST_JOB_S = 60.0

@@ -14,11 +14,12 @@ from datetime import timedelta
 from http import HTTPStatus
 from typing import Any
 
+import orjson
 import pytest
 import urllib3
 import yaml
 
-from e2e import rights, scheduling
+from e2e import documented, rights, scheduling
 from e2e.cluster.components import SchedulerOptions
 from e2e.environment import Environment, IsolatedNamespace
 from e2e.in_cluster import (
@@ -37,6 +38,7 @@ from e2e.in_cluster import (
     is_busy,
     is_refused,
 )
+from e2e.reader import failed_commands
 from e2e.scheduling import OWN, OWN_SCHEDULER, SchedulingMode
 from e2e.waiting import until, until_true
 from kube import request
@@ -360,6 +362,22 @@ def test_servers_use_less_than_they_request(bare: BareCluster, report: Printer) 
     assert len(used_mib) == 5
     for name, mib in used_mib.items():
         assert mib < REQUESTED_MIB[name.split("-")[1]], name
+
+
+def test_the_commands_of_the_documents_work(bare: BareCluster) -> None:
+    """Each block as it is printed; `doctor`, which is among them, finds no error."""
+    job = orjson.dumps(elastic_job("digits", 2, 20, "100m", SLEEP)).decode()
+    blocks = documented.run_by("e2e/test_in_cluster.py")
+    failed = {
+        f"{block.page}:{block.line}": lines
+        for block in blocks
+        if (lines := failed_commands(bare, block.text, {"digits.yaml": job}))
+    }
+    binding = scheduling.BASE.parent / "components" / "namespaces" / "rolebinding.yaml"
+    bare.kubectl("-n", NAMESPACE, "delete", "-f", str(binding))
+
+    assert len(blocks) > 10
+    assert failed == {}
 
 
 def test_servers_need_little_and_write_nowhere(bare: BareCluster, environment: Environment) -> None:

@@ -1,13 +1,14 @@
 """TrainingJobs as users handle them, with the cluster's own kubectl."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from e2e import commands
+from e2e import commands, documented
 from e2e.environment import NODE_COUNT, IsolatedNamespace
 from e2e.waiting import until
 from kube import request
@@ -125,6 +126,24 @@ def test_its_end_is_that_of_its_job(namespace: IsolatedNamespace) -> None:
     assert code == 0, text
     code, text = _kubectl(namespace, "wait", "tj/digits", "--for=delete", "--timeout=60s")
     assert code == 0, text
+
+
+def test_the_commands_of_the_page_work(namespace: IsolatedNamespace, tmp_path: Path) -> None:
+    """Those of docs/training-job.md, on a job with pods of this cluster's size."""
+    cluster = namespace.environment.cluster
+    config = tmp_path / "kubeconfig"
+    config.write_bytes(cluster.admin.read_bytes())
+    (tmp_path / "training-job.yaml").write_text(yaml.safe_dump(_training_job(2, 3)))
+    path = f"{cluster.kubectl.parent}:{os.environ['PATH']}"
+    environ = {"PATH": path, "KUBECONFIG": str(config)}
+    context = f"kubectl config set-context --current --namespace={namespace.name}"
+    blocks = documented.run_by("e2e/test_training_jobs.py")
+    for block in blocks:
+        script = f"set -e\ncd {tmp_path}\n{context}\n{block.text}"
+        done = commands.run(cluster, ["bash", "-c", script], environ=environ)
+
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert len(blocks) == 1
 
 
 def _succeed(namespace: IsolatedNamespace, pod: str) -> None:
