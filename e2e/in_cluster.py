@@ -255,6 +255,24 @@ def elastic_job(name: str, low: int, high: int, cpu: str, program: str) -> Mappi
     }
 
 
+def services(count: int) -> dict[str, Any]:
+    """A Deployment of services that take a trainer and a half each."""
+    container = {
+        "name": "main",
+        "image": TRAINER_IMAGE,
+        "command": ["python", "-c", SLEEP],
+        "resources": {"requests": {"cpu": "150m", "memory": "32Mi"}},
+    }
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}}
+    selector = {"matchLabels": {"app": "web"}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {"replicas": count, "selector": selector, "template": template},
+    }
+
+
 def _program(target: Path, name: str, binary: Path) -> Path:
     """An image of one static program."""
     entries = [

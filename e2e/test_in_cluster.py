@@ -28,7 +28,6 @@ from e2e.in_cluster import (
     NAMESPACE,
     SCHEDULER_IMAGE,
     SLEEP,
-    TRAINER_IMAGE,
     WAIT_S,
     BareCluster,
     Printer,
@@ -37,6 +36,7 @@ from e2e.in_cluster import (
     installed,
     is_busy,
     is_refused,
+    services,
 )
 from e2e.reader import failed_commands
 from e2e.scheduling import OWN, OWN_SCHEDULER, SchedulingMode
@@ -73,24 +73,6 @@ def environment(bare: BareCluster) -> Iterator[Environment]:
 def ml(environment: Environment) -> IsolatedNamespace:
     """The namespace of the jobs."""
     return IsolatedNamespace(environment, NAMESPACE)
-
-
-def _services(count: int) -> dict[str, Any]:
-    """A Deployment of services that take a trainer and a half each."""
-    container = {
-        "name": "main",
-        "image": TRAINER_IMAGE,
-        "command": ["python", "-c", SLEEP],
-        "resources": {"requests": {"cpu": "150m", "memory": "32Mi"}},
-    }
-    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}}
-    selector = {"matchLabels": {"app": "web"}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "web"},
-        "spec": {"replicas": count, "selector": selector, "template": template},
-    }
 
 
 def _refusals(bare: BareCluster) -> set[str]:
@@ -226,7 +208,7 @@ def test_a_burst_of_services_takes_its_room_from_trainers(
 ) -> None:
     """All of them run at once; the guaranteed trainers stay, and the surplus comes back afterwards."""
     before = until("it has grown", lambda: ml.running("digits"), lambda n: n >= 6, WAIT_S)
-    bare.apply(_services(4))
+    bare.apply(services(4))
     took_s = ml.wait_services(4, WAIT_S)
     during = ml.running("digits")
     report(f"four services run after {took_s:.1f} s; trainers went from {before} to {during}")
