@@ -23,7 +23,7 @@ _INTRODUCTION = """# Commands
 
 `edl` is of the distribution `edl-sdk`, for users; the others are of `edl-control-plane`. Each flag of a server is also a variable (`env`), which
 counts where the flag is not given; the chart has them as `settings`. An unknown flag is refused, with the nearest one, and flags cannot be
-abbreviated. Exit codes: 0, 1 after an error, which is one line, 2 for arguments that cannot be used.
+abbreviated. [cli.md](cli.md) has the commands of `kubectl edl`. Exit codes: 0, 1 after an error, which is one line, 2 for arguments that cannot be used.
 """
 Main = Callable[[], object]
 COMMANDS: Mapping[str, Main] = {

@@ -22,6 +22,7 @@ from e2e.in_cluster import (
     installed,
     services,
 )
+from e2e.reader import failed_commands
 from e2e.waiting import until
 from kube import request
 from kube.request import SECRETS
@@ -94,7 +95,7 @@ def test_apply_over_the_last_release_in_a_burst(
     bare.kubectl("-n", NAMESPACE, "delete", "deployment", "web")
     until("it grows back", lambda: ml.running("digits"), lambda n: n >= before - 1, WAIT_S)
     job = ml.wait_exact("digits", WAIT_S)
-    failed = bare.failed_commands(".venv/bin/python -m admin doctor", {})
+    failed = failed_commands(bare, ".venv/bin/python -m admin doctor", {})
 
     assert guaranteed <= during, bare.logs()
     assert job.accounting_text.startswith(f'{{"version":{VERSION},')

@@ -38,7 +38,7 @@ unsaid
 def _program(command: str) -> str:
     """What a command runs: the module of a Python, else its first word."""
     module = re.search(r"\bpython -m (\w+)", command)
-    return module[1] if module else command.split()[0]
+    return module[1] if module else command.split(maxsplit=1)[0]
 
 
 def _of(block: Block) -> str:
