@@ -36,9 +36,9 @@ unsaid
 
 
 def _program(command: str) -> str:
-    """What a command runs: the module of a Python, else its first word."""
-    module = re.search(r"\bpython -m (\w+)", command)
-    return module[1] if module else command.split(maxsplit=1)[0]
+    """What a command runs: the module of a Python, a command of `kubectl edl`, else its first word."""
+    module = re.search(r"\bpython -m (\w+)|\bkubectl edl (\w+)", command)
+    return module[1] or module[2] if module else command.split(maxsplit=1)[0]
 
 
 def _of(block: Block) -> str:
