@@ -28,9 +28,12 @@ def return_shares(state: CycleState) -> None:
     owners = [entry for entry in lacking(state) if _asks(state, entry[-1])]
     heapify(owners)
     donors = Donors(state)
+    ruled_out_nodes: dict[tuple[object, ...], set[str]] = {}
     while owners:
         *_, owner = heappop(owners)
-        move = Move(state, owner, donors, _Return(state, owner), set())
+        key = tuple(sorted(owner.job.requests.items())), owner.job.constraints, owner.reason
+        nodes = ruled_out_nodes.setdefault(key, set())
+        move = Move(state, owner, donors, _Return(state, owner), nodes)
         if not move.possible:
             continue
         move.carry_out()

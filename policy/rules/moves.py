@@ -3,7 +3,7 @@
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterator
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Protocol
 
 from policy import amounts, ceilings
@@ -178,26 +178,25 @@ class Move:
     def _victim_groups(self, donor: JobDraft) -> Iterator[list[Pod]]:
         """Groups of trainers that a donor may release together: single ones, or whole steps."""
         ruled_out_nodes = self._ruled_out_nodes
-        old_enough = [
+        old_enough = (
             pod
             for pod in donor.spare
             if pod.node not in ruled_out_nodes
             and self._is_suitable(pod.node)
             and self._terms.may_leave(pod)
-        ]
+        )
         while True:
             remaining = donor.count - self._victim_counts[donor.key]
             step = remaining - ceilings.floor_size(self._state.policy, donor.job, remaining - 1)
             if step < 1 or not self._may_give(donor, step):
                 return
             if step == 1:
-                candidates = [pod for pod in old_enough if not self._is_victim(pod)]
-                yield from ([pod] for pod in candidates)
+                yield from ([pod] for pod in old_enough if not self._is_victim(pod))
                 return
-            if len(old_enough) < step:
+            group = list(islice(old_enough, step))
+            if len(group) < step:
                 return
-            yield old_enough[:step]
-            old_enough = old_enough[step:]
+            yield group
 
     def _is_suitable(self, node: str) -> bool:
         """Whether the receiver would fit on a node if donors released all they may there.
