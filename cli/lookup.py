@@ -6,6 +6,7 @@ from typing import Any
 
 from cli.errors import CliError, ExitCode
 from cli.frame import Frame, explained
+from cli.records import of_namespace
 from kube import decode, request
 from kube.errors import Forbidden
 from kube.reading import find
@@ -87,7 +88,7 @@ def target(frame: Frame, name: Name, records: Iterable[Record]) -> Target:
     for kind in name.kinds:
         if f"{kind} {name.key}" in names:
             return Target(kind, name.key)
-    raise CliError(_unknown(frame, name, names), ExitCode.NOT_FOUND)
+    raise CliError(_unknown(frame, name), ExitCode.NOT_FOUND)
 
 
 def elastic_job(frame: Frame, text: str) -> dict[str, Any]:
@@ -109,10 +110,13 @@ def _get(frame: Frame, resource: request.Resource, name: Name) -> dict[str, Any]
         return find(frame.api, request.get(resource, name.namespace, name.name))
 
 
-def _unknown(frame: Frame, name: Name, recorded: Iterable[str]) -> str:
-    """The message about a name that nobody knows."""
-    prefix = f"{name.namespace}/"
-    known = {word.partition(" ")[2].removeprefix(prefix) for word in recorded if prefix in word}
+def _unknown(frame: Frame, name: Name) -> str:
+    """The message about a name that nobody knows, with the nearest that there is or was."""
+    known = {
+        record.name.rpartition("/")[2]
+        for record in of_namespace(frame, name.namespace)
+        if record.kind in name.kinds
+    }
     for kind, resource in (("job", request.JOBS), ("pod", request.PODS)):
         if kind in name.kinds:
             try:

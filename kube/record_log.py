@@ -50,8 +50,13 @@ def encode(lines: Sequence[bytes], first_s: float, last_s: float) -> dict[str, A
     }
 
 
-def decode(segment: Mapping[str, Any]) -> list[Record]:
-    """The records of a DecisionLog; what is no record is left out."""
+def decode(segment: Mapping[str, Any], containing: str = "") -> list[Record]:
+    """The records of a DecisionLog; what is no record is left out.
+
+    Args:
+        segment: The object.
+        containing: Only records with this text are parsed: a job's among thousands.
+    """
     if segment.get("version") != VERSION:
         return []
     try:
@@ -59,7 +64,8 @@ def decode(segment: Mapping[str, Any]) -> list[Record]:
         lines = zlib.decompressobj(wbits=31).decompress(packed, _MAX_BYTES)
     except (binascii.Error, ValueError, zlib.error):
         return []
-    return list(_parsed(lines.split(b"\n")))
+    needle = containing.encode()
+    return list(_parsed(line for line in lines.split(b"\n") if needle in line))
 
 
 def _parsed(lines: Iterable[bytes]) -> Iterable[Record]:
@@ -70,13 +76,20 @@ def _parsed(lines: Iterable[bytes]) -> Iterable[Record]:
             continue
 
 
-def read(api: Api, namespace: str | None = None, *, only_current: bool = False) -> list[Record]:
+def read(
+    api: Api,
+    namespace: str | None = None,
+    *,
+    only_current: bool = False,
+    containing: str = "",
+) -> list[Record]:
     """The records of a namespace, or with None of all, in order of time.
 
     Args:
         api: The API server.
         namespace: None for all namespaces.
         only_current: Whether the newest decision about each job is enough.
+        containing: Only records with this text.
 
     Raises:
         NotFound: the API server does not have the kind: there is no EDL.
@@ -85,7 +98,7 @@ def read(api: Api, namespace: str | None = None, *, only_current: bool = False) 
     """
     labels = f"{LABEL_LOG}={CURRENT}" if only_current else ""
     segments = reading.list_all(api, DECISIONLOGS, namespace, labels=labels)
-    return records.merged(record for segment in segments for record in decode(segment))
+    return records.merged(record for segment in segments for record in decode(segment, containing))
 
 
 def _time(epoch_s: float) -> str:

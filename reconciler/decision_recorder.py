@@ -78,9 +78,9 @@ class DecisionRecorder:
 
     def forget(self, job: Job) -> None:
         """Drops the state and the records of a deleted job: its name may be used for another."""
-        self._plans.pop(job.key, None)
         self._decision_log.forget(job.key)
-        self._inbox.put_gone(job.key)
+        if self._plans.pop(job.key, None) is not None:  # else another process records it
+            self._inbox.put_gone(job.key)
 
     def stand_by(self) -> None:
         """Forgets what was recorded last: another process records now."""

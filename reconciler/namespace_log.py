@@ -15,9 +15,9 @@ from policy.records import Record
 
 SEGMENT_BYTES = 48_000
 """Lines of one segment; a tenth of it is stored."""
-MAX_SEGMENTS = 48
-"""Of one namespace: about 10 000 records."""
-_MAX_UNWRITTEN = 4
+MAX_SEGMENTS = 120
+"""Of one namespace: about 20 000 records."""
+_MAX_UNWRITTEN = 20
 """Full segments that the API server has not taken yet; newer records are dropped."""
 _CHUNK = 500
 """Jobs of one object of current decisions."""

@@ -101,10 +101,13 @@ class RecordInbox:
 def _entries(
     namespace: str, job: str, content: Decision | Record | None, is_current: bool
 ) -> list[Entry]:
-    if content is None or isinstance(content, Record):
+    if isinstance(content, Record):
         return [Entry(namespace, job, content, is_current)]
+    if content is None:
+        return [Entry(place, job, None, is_current) for place in (namespace, CLUSTER)]
     masked = records.for_namespace(content, namespace)
     entries = [Entry(namespace, job, records.of_decision(masked, job, masked.at_s), is_current)]
     if masked is not content:
-        entries.append(Entry(CLUSTER, job, records.of_decision(content, job, content.at_s)))
+        whole = records.of_decision(content, job, content.at_s)
+        entries.append(Entry(CLUSTER, job, whole, is_current))
     return entries

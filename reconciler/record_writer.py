@@ -29,8 +29,8 @@ EVERY_S = 2.0
 """Between two rounds of writes."""
 MAX_WRITES = 20
 """Of one round: the log is at most ten requests a second for the API server."""
-MAX_SEGMENTS = 1_500
-"""Of all namespaces: some 10 MB."""
+MAX_SEGMENTS = 3_000
+"""Of all namespaces: some 15 MB."""
 KEEP_S = 7 * 86_400.0
 """Older segments are deleted."""
 _FIRST_PAUSE_S, _MAX_PAUSE_S, _CALM_S = 2.0, 300.0, 600.0
@@ -121,6 +121,7 @@ class RecordWriter:
         """Writes what is due, at most `MAX_WRITES` objects."""
         if not self._leads():
             if self._logs is not None:
+                self._dropped += sum(log.dropped + log.unwritten for log in self._logs.values())
                 self._logs = None
                 self._inbox.restart()
             return
@@ -213,7 +214,7 @@ class RecordWriter:
                 namespace_log.deleted(name)
             self._backoffs.end(namespace)
         except NotFound:  # the namespace is gone, and its log with it
-            self._dropped += namespace_log.unwritten
+            self._dropped += namespace_log.dropped + namespace_log.unwritten
             self._order.remove(namespace)
             del logs[namespace]
         except KubeError as error:

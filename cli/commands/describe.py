@@ -23,7 +23,7 @@ def describe(frame: Frame, job: str) -> None:
     obj = lookup.elastic_job(frame, job)
     elastic = decode.job(obj)
     assert elastic is not None  # noqa: S101 - `elastic_job` finds no others
-    known = records.of_namespace(frame, elastic.namespace)
+    known = records.of_namespace(frame, elastic.namespace, elastic.key)
     answer = story.of_job(elastic.key, elastic, known)
     pods = [
         pod

@@ -20,7 +20,7 @@ def jobs(frame: Frame) -> None:
     """
     objects = frame.all(request.JOBS, frame.namespace)
     elastic = [job for obj in objects if (job := decode.job(obj)) is not None]
-    newest = records.newest_of_jobs(records.of_namespace(frame, frame.namespace))
+    newest = records.newest_of_jobs(records.current(frame, frame.namespace))
     elastic.sort(key=lambda job: job.key)
     rows = [_row(frame, job, newest.get(job.key)) for job in elastic]
     frame.show(rows, lambda console: _print(frame, console, rows))

@@ -34,7 +34,7 @@ def why(frame: Frame, name: str, count: int) -> None:
 def ask(frame: Frame, text: str) -> Story:
     """The answer about what a user names."""
     name = lookup.parse(frame, text)
-    known = records.of_namespace(frame, name.namespace)
+    known = records.of_namespace(frame, name.namespace, name.key)
     target = lookup.target(frame, name, known)
     if target.kind == "job":
         return story.of_job(target.key, target.job, known)

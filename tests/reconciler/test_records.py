@@ -1,6 +1,7 @@
 """Records of decisions and observations lie in the API server, bounded, and outlive their leader."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -306,6 +307,33 @@ def test_the_log_of_a_namespace_that_is_gone_is_given_up(world: World) -> None:
 
     assert (writer.written, writer.dropped) == (1, 1)
     assert record_log.read(world.api, "gone") == []
+
+
+def test_only_records_with_a_text_are_parsed() -> None:
+    """Of thousands of jobs one is asked for."""
+    lines = [record_log.line(_record(number, f"text-{number}")) for number in range(20)]
+    segment = record_log.encode(lines, 1000.0, 1019.0)
+
+    assert [record.code for record in record_log.decode(segment, "text-1")] == [
+        f"Code{number}" for number in (1, *range(10, 20))
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2},
+        {"records": "no base64!"},
+        {"records": "bm8gZ3ppcA=="},
+        {"records": None},
+    ],
+)
+def test_what_is_no_segment_has_no_records(change: dict[str, Any]) -> None:
+    """Of another version, or written by somebody else; a part that is cut off is left out."""
+    segment = record_log.encode([record_log.line(_record(1)), b"{}", b"[", b"3"], 1.0, 2.0)
+
+    assert record_log.decode(segment) == [replace(_record(1), since_s=_record(1).at_s)]
+    assert record_log.decode({**segment, **change}) == []
 
 
 def test_segments_of_all_namespaces_are_bounded(
