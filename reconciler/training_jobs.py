@@ -211,11 +211,11 @@ class TrainingJobController:
         if has_ended or fields["metadata"].get("deletionTimestamp"):
             return True
         own_job = None if job is None else job.fields
-        if training_job.size_bytes:
-            acceptance = Acceptance("Refused", _too_large(training_job), is_accepted=False)
-        elif own_job is not None and not owned.is_own(training_job, own_job):
+        if own_job is not None and not owned.is_own(training_job, own_job):
             own_job = None
             acceptance = Acceptance("NameTaken", _name_taken(training_job), is_accepted=False)
+        elif training_job.size_bytes:
+            acceptance = Acceptance("Refused", _too_large(training_job), is_accepted=False)
         else:
             own_job, acceptance = self._ensure_job(training_job, fields, own_job)
         now = status.timestamp(self._epoch_s())

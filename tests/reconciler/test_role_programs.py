@@ -1,6 +1,7 @@
 """Programs of the user's as parameter servers and master, from a cluster in memory."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -15,7 +16,8 @@ from policy.names import (
     ANNOTATION_SERVERS,
     LABEL_MASTER,
 )
-from policy.snapshot import Phase
+from policy.snapshot import Job, Phase
+from reconciler.manifests import master as master_manifests
 from tests.reconciler.world import Process, World, posted
 
 _SERVER_PORT = 7164
@@ -148,3 +150,27 @@ def test_another_trainer_hosts_the_users_master_when_its_host_is_lost(
     (successor,) = [pod for pod in world.running("net") if pod.master]
 
     assert successor.name != host.name
+
+
+def test_the_store_of_torch_has_a_port_beside_edls_master() -> None:
+    """Behind the same Service, whose first port stays the master's."""
+    job = Job("ml", "net", "u", 1, 2, {}, master=True, environment=("torch",))
+    ports = master_manifests.service(job, "net-edl-master")["spec"]["ports"]
+
+    assert [(port["name"], port["port"]) for port in ports] == [
+        ("edl-master", 8790),
+        ("torch-store", 29400),
+    ]
+
+
+def test_programs_that_choose_their_ports_reach_each_other() -> None:
+    """Within the job: its NetworkPolicy names ports only where all of them are EDL's."""
+    job = Job("ml", "net", "u", 1, 2, {}, master=True)
+    own = replace(job, environment=("torch",))
+    among = [
+        master_manifests.network_policy(each, "net", "edl-system")["spec"]["ingress"][0]
+        for each in (job, own)
+    ]
+
+    assert among[0]["ports"] == [{"port": 8790, "endPort": 8792, "protocol": "TCP"}]
+    assert among[1] == {"from": among[0]["from"]}
