@@ -1,4 +1,4 @@
-"""A thousand trainers of one job: what their calls cost the master, and when a kill is known.
+"""A thousand trainers of one job: what their calls cost the master, and when losses are known.
 
 A real master runs in its own process. The members are simulated by one asyncio program: each has a
 connection for polls and one for heartbeats, and calls as the SDK does, at the pace of the answers.
@@ -8,6 +8,7 @@ Processor time is the master's own, so other load matters little.
 import asyncio
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -23,8 +24,11 @@ from e2e.measure.criteria import Criterion
 MEMBERS, QUICK_MEMBERS = 1_000, 50
 GROUP = 24
 """Of a thousand, each new round is 100 kB for each member, which one program cannot read in time."""
-CORE, KILL_S = 0.2, 0.4
-"""The required limits: cores for polls and heartbeats, and seconds from a kill to the news."""
+CORE, KILL_S, FREEZE_S = 0.2, 0.4, 1.5
+"""The required limits: cores for polls and heartbeats, and seconds from a loss to the news."""
+_SUSPICIOUS_S = 0.5
+"""As `edl.master.rendezvous.SUSPICIOUS_S`: a program that waits for the frozen one reports it."""
+_BETWEEN_PROBES_S = 2.5
 _QUICK_ROUNDS = 10
 _SETTLES_S = 12.0
 _MEASURED_S = 30.0
@@ -50,7 +54,9 @@ def run(setting: Setting) -> Result:
         Criterion("crowd_calls_per_second", raw["calls_per_s"], "/s"),
         Criterion("crowd_round_forms_cpu_s", raw["forming_cpu_s"], "s"),
         Criterion("crowd_kill_to_news_s", median(raw["group"]["kills_s"]), "s", KILL_S),
+        Criterion("crowd_freeze_to_news_s", median(raw["group"]["freezes_s"]), "s", FREEZE_S),
         Criterion("crowd_kill_of_a_thousand_s", raw["kills_s"][0], "s"),
+        Criterion("crowd_freeze_of_a_thousand_s", raw["freezes_s"][0], "s"),
     )
     return Result(criteria, {}, raw)
 
@@ -74,7 +80,11 @@ async def _measure(home: Path, count: int, seconds: float, kills: int) -> Json:
                 "calls_per_s": (sum(member.calls for member in members) - calls) / took_s,
                 "forming_cpu_s": forming_cpu_s,
             }
-            raw["kills_s"] = [await _kill(members) for _ in range(kills)]
+            raw["kills_s"] = [await _lose(members, _Member.kill) for _ in range(kills)]
+            raw["freezes_s"] = []
+            for _ in range(kills):
+                await asyncio.sleep(_pause_s(len(members)))
+                raw["freezes_s"].append(await _lose(members, _Member.freeze))
             return raw
         finally:
             for task in tasks:
@@ -82,13 +92,27 @@ async def _measure(home: Path, count: int, seconds: float, kills: int) -> Json:
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _kill(members: list["_Member"]) -> float:
-    """Kills a member: its connections are closed. Seconds until half of the others know."""
+async def _lose(members: list["_Member"], loss: Callable[["_Member"], None]) -> float:
+    """Kills or freezes a member. Seconds until half of the others know.
+
+    The others wait for a frozen one in a sum, and report that; connections of a killed one are closed.
+    """
     victim = members.pop()
     begun_s = perf_counter()
-    victim.kill()
-    await _until(members, lambda member: member.formed and member.round_size == len(members))
+    loss(victim)
+    reports = [asyncio.create_task(member.report_wait()) for member in members]
+    try:
+        await _until(members, lambda member: member.formed and member.round_size == len(members))
+    finally:
+        for task in reports:
+            task.cancel()
+        await asyncio.gather(*reports, return_exceptions=True)
     return sorted(member.learnt_s for member in members)[len(members) // 2] - begun_s
+
+
+def _pause_s(members: int) -> float:
+    """Steps go on for so long between two losses: probes for waiting alone have pauses."""
+    return max(_BETWEEN_PROBES_S, members / 150)
 
 
 async def _until(members: list["_Member"], holds: Any) -> None:
@@ -130,6 +154,22 @@ class _Member:
             task.cancel()
         for writer in self._writers:
             writer.transport.abort()
+
+    def freeze(self) -> None:
+        """Calls nothing more; its connections stay."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def report_wait(self) -> None:
+        """Reports that its program waits for others, unless there is news before that."""
+        known = self._round
+        await asyncio.sleep(_SUSPICIOUS_S)
+        if self._round != known:
+            return
+        reader, writer = await self._connect()
+        body: Json = {"address": f"{self.name}:1", "code": {}, "seen": known, "at": known}
+        body |= {"ready": True, "known": True, "probe": self._probe, "wait_s": 0.0}
+        await self._exchange(reader, writer, "/v1/rendezvous", {**body, "waiting_s": _SUSPICIOUS_S})
 
     async def _poll(self) -> None:
         reader, writer = await self._connect()

@@ -122,22 +122,26 @@ class DurableLedger:
         self._pending_lines = []
         self.ledger = self._replay(self._journal.read())
 
-    def compact(self) -> None:
+    def compact(self) -> str | None:
         """Replaces a long journal by a snapshot, which includes the commands that wait.
 
         Where that fails, the journal continues to grow, and this is tried again once it has grown
         by as much again.
+
+        Returns:
+            None where it is short; else what failed, or "".
         """
         if self._journal.size <= self._compact_at:
-            return
+            return None
         try:
             self._journal.replace(self.ledger.dump())
         except JournalError as error:
             self._compact_at = self._journal.size + journal.MOST_BYTES
             log.warning("%s: the journal continues to grow", error)
-        else:
-            self._compact_at = journal.MOST_BYTES
-            self._pending_lines = []
+            return str(error)
+        self._compact_at = journal.MOST_BYTES
+        self._pending_lines = []
+        return ""
 
     def close(self) -> None:
         """Tries to write the commands that wait, and releases the journal."""

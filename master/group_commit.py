@@ -11,6 +11,9 @@ from master.threads import run_in_thread
 
 log = logging.getLogger(__name__)
 
+_JOURNAL = "calls are refused, trainers try again"
+_SHORTER = "the journal grows"
+
 
 class GroupCommit:
     """The calls whose commands are not on the disk yet, and the loop that writes them."""
@@ -59,6 +62,7 @@ class GroupCommit:
                 if lines:
                     await run_in_thread(self._durable_ledger.write, lines)
                     self._counters.writes += 1
+                    self._counters.note_write(_JOURNAL)
             except JournalError as error:
                 self._unwritten = waiting + self._unwritten
                 self._undo(error)
@@ -66,7 +70,13 @@ class GroupCommit:
             for written in waiting:
                 if not written.done():
                     written.set_result(None)
-            self._durable_ledger.compact()
+            self._compact()
+
+    def _compact(self) -> None:
+        error = self._durable_ledger.compact()
+        if error is not None:
+            self._counters.failed_writes += bool(error)
+            self._counters.note_write(_SHORTER, error)
 
     def refuse(self, reason: str) -> None:
         """Refuses all calls that wait."""
@@ -78,6 +88,8 @@ class GroupCommit:
     def _undo(self, error: JournalError) -> None:
         """Returns to the ledger on the disk, and refuses all calls that wait."""
         log.error("%s: calls are refused until it can be written", error)
+        self._counters.failed_writes += 1
+        self._counters.note_write(_JOURNAL, str(error))
         try:
             self._durable_ledger.reload()
         except JournalError as reload_error:

@@ -9,6 +9,8 @@ _TOTALS = {
     "trained_again_records_total": "Records that two trainers acknowledged.",
     "rollbacks_total": "Rollbacks of the model's state.",
     "redone_records_total": "Records that are trained again after rollbacks.",
+    "journal_failures_total": "Writes to the journal that failed: calls were refused, or it grows.",
+    "snapshot_failures_total": "Snapshots that could not be stored in the cluster.",
 }
 """Counters that the status has as one number: their meaning by name."""
 _RECORDS = "Records by their tasks' outcome; those that are trained again count again."
@@ -59,5 +61,7 @@ class MasterMetrics:
             "trained_again_records_total": status["trained_again_records"],
             "rollbacks_total": rollbacks["count"],
             "redone_records_total": redone,
+            "journal_failures_total": status["counts"]["failed_writes"],
+            "snapshot_failures_total": status["counts"]["failed_snapshots"],
         }
         return self.metrics.text()

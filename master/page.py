@@ -36,6 +36,7 @@ def render(status: Json) -> str:
 
 def _reason(status: Json) -> str:
     texts = [status["reason"]] if status["reason"] else []
+    texts += status["storage_errors"]
     for name, dataset in status["datasets"].items():
         if dataset["outage"]:
             texts.append(f"{name} cannot be read, trainers wait: {dataset['outage']}")

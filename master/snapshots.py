@@ -15,6 +15,7 @@ from runtime.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
+_SNAPSHOT = "a master on another node would not know the newest state"
 _SNAPSHOT_S = 1.0
 _LEAST_PAUSE_S = 0.05
 _COVER_S = 2.0
@@ -105,6 +106,8 @@ class Snapshots:
                 backoff.reset()
             except JournalError as error:
                 log.warning("%s: trying again", error)
+                self._counters.failed_snapshots += 1
+                self._counters.note_write(_SNAPSHOT, str(error))
                 self._changed.set()
                 pause_s = backoff.next_s()
             await asyncio.sleep(_LEAST_PAUSE_S)
@@ -129,6 +132,7 @@ class Snapshots:
         self._stored.set()
         self._stored.clear()
         self._counters.snapshots += 1
+        self._counters.note_write(_SNAPSHOT)
 
 
 def _calls(ledger: Ledger) -> dict[MemberId, int]:

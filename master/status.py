@@ -1,6 +1,6 @@
 """The status of the job for users, the reconciler and Prometheus. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from master import rewinds
 from master.ledger import Ledger
@@ -19,6 +19,23 @@ class ServiceCounters:
     """Reports that came too late, or of unknown tasks."""
     writes: int = 0
     snapshots: int = 0
+    failed_writes: int = 0
+    """Writes to the journal that failed, and attempts to shorten it; nothing of them was answered."""
+    failed_snapshots: int = 0
+    storage_errors: dict[str, str] = field(default_factory=dict)
+    """What cannot be written now -> why; empty while all is well."""
+
+    def note_write(self, what: str, error: str = "") -> None:
+        """Notes that something was written, or why it could not be.
+
+        Args:
+            what: What is written, for users.
+            error: "" where it was written.
+        """
+        if error:
+            self.storage_errors[what] = error
+        else:
+            self.storage_errors.pop(what, None)
 
 
 LEADER_COST_S = 10.0
@@ -58,6 +75,9 @@ def report(
         "lost_records": ledger.lost_records,
         "trained_again_records": ledger.trained_again_records,
         "datasets": {name: dataset.progress() for name, dataset in ledger.datasets.items()},
+        "storage_errors": [
+            f"{what}: {error}" for what, error in sorted(counters.storage_errors.items())
+        ],
         "dropped": ledger.dropped,
         "failures": ledger.failures,
         "trainers": trainers,
@@ -75,6 +95,8 @@ def report(
             "stale": counters.stale,
             "journal_writes": counters.writes,
             "snapshots": counters.snapshots,
+            "failed_writes": counters.failed_writes,
+            "failed_snapshots": counters.failed_snapshots,
         },
     }
 

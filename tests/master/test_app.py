@@ -225,11 +225,28 @@ def test_a_full_disk_refuses_and_loses_nothing(
     with full_disk(5, tmp_path / "journal" / "journal-1.log"):
         status, answer = trainer.say("POST", "/v1/work", **order)
         healthy = _raw(served, "GET", "/healthz")[0]
+        full = served.service.status()
+        page = _raw(served, "GET", "/")[1].decode()
     tasks = trainer.ok("POST", "/v1/work", **order)["tasks"]
+    report = trainer.order(0, done=[{**ref(tasks[0]), "steps": 1}])
+    with full_disk(5, tmp_path / "journal" / "journal-1.log"):
+        refused, _ = trainer.say("POST", "/v1/work", **report)
+        unacknowledged = served.service.status()["datasets"]["train"]["done_records"]
+    results = trainer.ok("POST", "/v1/work", **report)["results"]
+    after = served.service.status()
 
-    assert (status, healthy) == (507, 200)
+    assert (status, healthy, refused) == (507, 200, 507)
     assert "cannot write the journal" in answer["error"]["message"]
     assert [lease["attempt"] for lease in tasks] == [1, 1]
+    (error,) = full["storage_errors"]
+    assert error.startswith("calls are refused, trainers try again: cannot write the journal")
+    assert error.split(":")[0] in page
+    assert (unacknowledged, results) == (0, ["accepted"])
+    assert after["datasets"]["train"]["done_records"] == 10
+    assert after["storage_errors"] == []
+    assert (full["counts"]["failed_writes"], after["counts"]["failed_writes"]) == (1, 2)
+    scraped = _raw(served, "GET", "/metrics")[1].decode()
+    assert "edl_master_journal_failures_total 2.0" in scraped
 
 
 def test_a_call_waits_until_something_is_free(served: Served, master: Master) -> None:

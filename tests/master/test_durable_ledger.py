@@ -314,7 +314,7 @@ def test_a_compaction_that_fails_refuses_nothing(
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
     try:
-        durable_ledger.compact()
+        error = durable_ledger.compact()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     durable_ledger.execute(from_json({"do": "work", **who("a"), "done": [ref(lease)], "call": 2}))
@@ -324,6 +324,8 @@ def test_a_compaction_that_fails_refuses_nothing(
     durable_ledger.close()
 
     assert done == 1
+    assert error is not None
+    assert "cannot write" in error
 
 
 def test_a_journal_that_does_not_fit_its_snapshot_is_named(

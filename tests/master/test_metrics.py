@@ -16,6 +16,7 @@ STATUS: dict[str, Any] = {
     "lost_records": 11,
     "trained_again_records": 12,
     "rendezvous": {"members": [{}], "round": 8},
+    "counts": {"failed_writes": 6, "failed_snapshots": 7},
     "setbacks": {"count": 2, "steps": 40, "records": 1280},
 }
 
@@ -39,6 +40,8 @@ def test_a_scrape_has_the_numbers_of_the_status() -> None:
         "rendezvous_round 8.0",
         "rollbacks_total 2.0",
         "redone_records_total 5.0",
+        "journal_failures_total 6.0",
+        "snapshot_failures_total 7.0",
         "rollback_lost_steps 40.0",
         "rollback_lost_records 1280.0",
     ):

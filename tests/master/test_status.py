@@ -62,3 +62,19 @@ def test_the_outcome_is_set_once_there_is_one() -> None:
     failed.execute(Fail(**who("a"), reason="the loss is nan"))
 
     assert outcome(failed) == "failed: a: the loss is nan"
+
+
+def test_what_cannot_be_written_is_in_the_status_until_it_is() -> None:
+    """One line for each of journal and snapshot; the numbers stay."""
+    counters = ServiceCounters(failed_snapshots=3)
+    counters.note_write("no snapshot", "the disk is full")
+    counters.note_write("no journal", "the disk is full")
+    counters.note_write("no journal")
+    ledger = opened("a")
+
+    shown = report(ledger, Liveness(5.0), counters, _ALONE, 0.0)
+
+    assert shown["storage_errors"] == ["no snapshot: the disk is full"]
+    assert shown["counts"]["failed_snapshots"] == 3
+    counters.note_write("no snapshot")
+    assert report(ledger, Liveness(5.0), counters, _ALONE, 0.0)["storage_errors"] == []
