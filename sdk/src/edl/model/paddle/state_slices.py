@@ -66,10 +66,12 @@ class StateSlices:
 
     def rest(self) -> dict[str, np.ndarray]:
         """Returns copies of the tensors that are in no group."""
-        return {name: tensor.numpy() for name, tensor in self._rest.items()}
+        return {name: tensor.numpy() for name, tensor in self.rest_tensors().items()}
 
     def rest_tensors(self) -> Tensors:
         """Returns these tensors."""
+        if not self._grouped:
+            self.groups()
         return self._rest
 
 
