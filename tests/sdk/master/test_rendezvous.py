@@ -144,7 +144,7 @@ def test_a_callback_that_fails_ends_no_thread_of_edl(caplog: pytest.LogCaptureFi
     break_calls.wait()
     break_calls.start()
     break_calls.wait()
-    assert [record.message for record in caplog.records] == ["on_broken failed: KeyError: 'group'"]
+    assert [record.message for record in caplog.records] == ["on_broken failed"]
 
 
 def test_growth_does_not_void_the_round(server: Server, start: Start) -> None:

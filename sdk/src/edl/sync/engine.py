@@ -11,6 +11,8 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+
 from edl.collective import Interrupt, Listener, Ring
 from edl.data.batches import describe
 from edl.errors import EdlError, Mismatch, RoundOver, Unavailable
@@ -19,6 +21,7 @@ from edl.master.protocol import Round
 from edl.master.rendezvous import Rendezvous
 from edl.master.session import Loop, Session, session
 from edl.sources.base import Dataset
+from edl.sync import step_flags
 from edl.sync.group_member import GroupMember
 from edl.sync.growth import Streams
 from edl.sync.options import OnStep, SyncOptions, SyncResult
@@ -152,6 +155,8 @@ class Engine(Loop):
             rendezvous=self.rendezvous,
             on_stop=lambda: self.wake(None),
         )
+        # its pages are in memory before others wait for the first sum of this member
+        self.member.buffer = np.full(replica.size + step_flags.SIZE, 0, np.float32)
 
     # -- for the session ---------------------------------------------------------------------
 
