@@ -57,6 +57,8 @@ def test_an_element_larger_than_a_part_is_a_part_and_empty_arrays_are_none() -> 
 def test_only_the_last_ranks_get_a_large_state_in_parts() -> None:
     """Where a member between others lacks it, or the state cannot be cut, all wait for it."""
     newest, newcomer = StateReport("a", 4, 9, 7, parts=True), StateReport("b", parts=True)
+    assert not agree([newest, newcomer, newcomer]).in_parts, "most would wait for one to train"
+    assert not agree([newest, StateReport("b")]).in_parts
     assert agree([newest, newest, newcomer, newcomer]).in_parts
     assert not agree([newest, newcomer, newest]).in_parts
     assert not agree([StateReport("a", 4, 9, 7), newcomer]).in_parts

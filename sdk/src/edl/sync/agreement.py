@@ -95,7 +95,10 @@ def agree(reports: Sequence[StateReport]) -> Agreement:
         needs = Needs.GRADIENT if len(lacking) == len(receivers) else Needs.STATE
     first = len(reports) - len(receivers)
     are_last = receivers == frozenset(range(first, len(reports)))  # newcomers are
-    in_parts = needs is Needs.STATE and newest.parts and are_last
+    # where most would wait for few to train alone, all are sooner if all wait
+    are_few = 2 * len(receivers) <= len(reports)
+    can_be_cut = all(report.parts for report in reports)
+    in_parts = needs is Needs.STATE and can_be_cut and are_last and are_few
     return Agreement(source, receivers, needs, initial=False, in_parts=in_parts)
 
 

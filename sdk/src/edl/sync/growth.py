@@ -15,6 +15,7 @@ import numpy as np
 
 from edl import clock
 from edl.collective import Interrupt, Ring
+from edl.errors import CheckpointError, one_line
 from edl.master import protocol
 from edl.master.protocol import Round
 from edl.sync.group_member import GroupMember
@@ -64,6 +65,7 @@ class Growth:
         self._before: _Before | None = None
         self._saved_state: State | None = None
         self._saving: threading.Thread | None = None
+        self._error: Exception | None = None
         self._may_begin = False
         """Whether all receivers have saved what they had."""
         self._began_s = 0.0
@@ -114,7 +116,17 @@ class Growth:
         return self._stream is not None and clock.monotonic_s() - self._began_s < _HOLD_S
 
     def write_flags(self, flags: StepFlags) -> None:
-        """Sets this member's flags before a sum; copies the next parts."""
+        """Sets this member's flags before a sum; copies the next parts.
+
+        Raises:
+            CheckpointError: This trainer has no memory for what it had.
+            RoundOver: A receiver is gone.
+        """
+        if self._error is not None:
+            raise CheckpointError(
+                "this trainer cannot keep its own state while it gets that of the others: "
+                f"{one_line(self._error)}: it needs memory for both"
+            ) from self._error
         if self._receiver is not None:
             flags.lacking = float(not self._receiver.is_complete and not flags.leaving)
             flags.saving = float(self._saving is not None and self._saving.is_alive())
@@ -168,6 +180,9 @@ class Growth:
 
     def _save(self) -> None:
         """Copies the state that this member has, for the case that the others are lost."""
-        state = self._member.replica.state()
-        arrays = {name: np.array(array) for name, array in state.arrays.items()}
-        self._saved_state = State(arrays, state.extra)
+        try:
+            state = self._member.replica.state()
+            arrays = {name: np.array(array) for name, array in state.arrays.items()}
+            self._saved_state = State(arrays, state.extra)
+        except Exception as error:  # noqa: BLE001 - raised on the thread that trains
+            self._error = error
