@@ -40,7 +40,7 @@ from runtime import clock
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 SERVICES = 40
-IN_TIME_S = 30.0
+IN_TIME_S = 60.0
 BACK_S = 90.0
 LEADS_S = 60.0
 SLOWER = 1.5
@@ -123,8 +123,9 @@ def test_all_servers_are_replaced_in_a_burst(
 
 
 def _leader(environment: Environment) -> str:
+    """The name of the pod that leads; its identity has a few letters more."""
     lease = environment.send(request.get(LEASES, SYSTEM_NAMESPACE, LEASE))
-    return str(lease["spec"]["holderIdentity"])
+    return str(lease["spec"]["holderIdentity"]).rpartition("-")[0]
 
 
 def test_the_leaders_node_is_lost_in_a_burst(
