@@ -58,7 +58,7 @@ IMAGES = {server_image.NAME: f"{REPOSITORY}:{TAG}"}
 """Name in `deploy/base` -> image here."""
 _DNS_IMAGE = "edl.local/coredns:1"
 _DNS_MANIFEST = DEPLOYMENT_TOOLS / "coredns" / "dns.yaml"
-_COMMAND_S = 180.0
+_COMMAND_S = 420.0
 KWOK = CHART.parent / "overlays" / "kwok"
 COMPONENTS = ("webhook", "extender", "reconciler")
 
@@ -111,7 +111,7 @@ class BareCluster:
         names = [f"deployment/edl-{server}" for server in servers]
         self.kubectl("-n", SYSTEM_NAMESPACE, "rollout", "restart", *names)
         for name in names:
-            self.kubectl("-n", SYSTEM_NAMESPACE, "rollout", "status", name, "--timeout=170s")
+            self.kubectl("-n", SYSTEM_NAMESPACE, "rollout", "status", name, "--timeout=400s")
 
     def admin(self, *words: str) -> str:
         """Runs `python -m admin` as an administrator; what it printed."""
