@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from edl.commands import convert, plugins, predict, run, submit, train
+from edl.commands import agent, convert, plugins, predict, run, submit, train
 from edl.errors import EdlError
 from edl.jobs import flags
 from edl.master.variables import report_unknown
@@ -37,7 +37,7 @@ def _parser() -> flags.Parser:
     parser = flags.Parser(prog="edl", description="Elastic training.", epilog=epilog)
     parser.add_argument("--version", action="version", version=f"edl {version('edl-sdk')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for subcommand in (train, predict, submit, convert, run):
+    for subcommand in (train, predict, submit, convert, run, agent):
         about = f"{subcommand.HELP[0].upper()}{subcommand.HELP[1:]}."
         command = commands.add_parser(
             subcommand.NAME, help=subcommand.HELP, description=about, epilog=flags.CODES

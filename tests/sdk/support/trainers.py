@@ -120,7 +120,7 @@ class Job:
     def __init__(self, folder: Path, *, heartbeat_s: float = 5.0) -> None:
         folder.mkdir(exist_ok=True)
         self.served = Served(folder / "journal", heartbeat_s=heartbeat_s)
-        self._folder = folder
+        self.folder = folder
         self._trainers: list[Trainer] = []
         self._sessions: list[edl.Session] = []
 
@@ -141,7 +141,7 @@ class Job:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            cwd=self._folder,
+            cwd=self.folder,
             env={**os.environ, **self.told(name), "PYTHONUNBUFFERED": "1"},
         )
         self._trainers.append(Trainer(process))

@@ -1,0 +1,177 @@
+"""`edl agent`: one member of the rendezvous for all processes of a pod, in torchrun's place.
+
+In each round it starts the processes with the environment of torchrun. When members change it ends
+them and starts them anew; the script continues from its own checkpoint, as under torchrun.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Sequence
+
+from edl.agent.environment import Place, sizes_of, worker_environment
+from edl.agent.workers import Workers
+from edl.data.batches import batches
+from edl.errors import MasterError, RoundOver
+from edl.local.ports import free_ports
+from edl.master.protocol import Round
+from edl.master.rounds import Rounds
+from edl.master.session import Session, session
+from edl.sources.function import from_function
+
+log = logging.getLogger("edl")
+
+_POLL_S = 0.05
+_STOP_S = 10.0
+"""How long processes may take to end when members change."""
+_GRACE_SHARE = 0.6
+"""Of the time from SIGTERM to exit: the rest is for the report to the master."""
+_RUN = "run"
+"""Name of the data set of one record that stands for the run: the job is done with it."""
+_MOST_COMMAND = 300
+FAILED = 1
+
+
+class Agent:
+    """Starts and ends the processes of one pod, round after round."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        processes: int,
+        max_restarts: int,
+        member: Session | None = None,
+    ) -> None:
+        """Makes no call yet.
+
+        Args:
+            command: An absolute path, and arguments.
+            processes: How many to start.
+            max_restarts: How often processes that failed are started again.
+            member: This agent's session; that of the process by default.
+        """
+        self._command, self._processes, self._max_restarts = list(command), processes, max_restarts
+        self._session = session() if member is None else member
+        self._starts = self._failures = 0
+        self._failed_with: frozenset[str] | None = None
+        """The incarnations of the round in which a process failed last."""
+
+    def run(self) -> int:
+        """Takes part in rounds until all processes have finished; returns the exit code.
+
+        Raises:
+            Refused: The other agents run another command.
+            Unavailable: The master was away for too long.
+            SystemExit: SIGTERM came, and the processes have ended; the exit code is 143.
+        """
+        code = {"agent": " ".join(self._command)[:_MOST_COMMAND]}
+        with Rounds(extra=str(self._processes), code=code, member=self._session) as rounds:
+            for round_ in rounds:
+                if self._has_failed_too_often(round_):
+                    return FAILED
+                try:
+                    place = Place(
+                        round_.rank,
+                        sizes_of([member.extra for member in round_.members]),
+                        round_.number,
+                    )
+                    is_over = self._run_round(round_, place, rounds)
+                except RoundOver as error:
+                    log.info("round %d is over: %s", round_.number, error)
+                    rounds.broken()
+                    continue
+                if is_over:
+                    rounds.finish()
+                    if round_.rank == 0:
+                        self._finish_job()
+        return 0
+
+    def _run_round(self, round_: Round, place: Place, rounds: Rounds) -> bool:
+        """Runs the processes in one round; returns whether they, and all others, have finished.
+
+        Raises:
+            RoundOver: A process has failed, or the round is over.
+        """
+        store = rounds.store
+        if round_.rank == 0:
+            address = f"{self._session.settings.address}:{free_ports(1)[0]}"
+            store.set("address", address.encode())
+        address = store.get("address").decode()
+        workers = Workers(self._command, self._environments(place, address))
+        self._starts += 1
+        rounds.ready()
+        log.info("round %d: processes %d to %d of %d", *_numbers(place))
+        try:
+            while not rounds.changed:
+                workers.wait(_POLL_S)
+                failure = workers.failure
+                if failure:
+                    self._failed_with = _incarnations(round_)
+                    raise RoundOver(failure)
+                if workers.have_finished:
+                    return self._wait_for_others(round_, rounds)
+            return False
+        finally:
+            stopping = self._session.stopping
+            grace_s = self._session.settings.grace_s * _GRACE_SHARE
+            workers.stop(grace_s if stopping else _STOP_S)
+
+    def _wait_for_others(self, round_: Round, rounds: Rounds) -> bool:
+        """Waits for the processes of all agents; False if members change before these have finished."""
+        rounds.store.set(f"finished/{round_.rank}", b"1")
+        keys = [f"finished/{rank}" for rank in range(round_.world_size)]
+        while not rounds.store.check(keys):
+            if rounds.changed:
+                return False
+            threading.Event().wait(_POLL_S)
+        return True
+
+    def _environments(self, place: Place, address: str) -> list[dict[str, str]]:
+        return [
+            worker_environment(
+                place,
+                local_rank,
+                address,
+                run_id=self._session.job or "edl",
+                restarts=self._starts,
+                max_restarts=self._max_restarts,
+                environ={**os.environ, "EDL_TRAINER": self._session.settings.trainer},
+            )
+            for local_rank in range(self._processes)
+        ]
+
+    def _has_failed_too_often(self, round_: Round) -> bool:
+        """Counts a failure, unless a member was lost in it; whether there were too many."""
+        failed_with, self._failed_with = self._failed_with, None
+        if failed_with is None or not failed_with <= _incarnations(round_):
+            return False
+        self._failures += 1
+        if self._failures <= self._max_restarts:
+            return False
+        text = (
+            f"processes of {self._session.settings.trainer} have failed {self._failures} times "
+            f"(--max-restarts {self._max_restarts}): see their last lines above"
+        )
+        log.error("%s", text)
+        try:
+            self._session.control().fail(text)
+        except MasterError as error:
+            log.warning("the failure could not be reported to the master: %s", error)
+        return True
+
+    def _finish_job(self) -> None:
+        """Reports to the master that the run is done, as the only record of a data set."""
+        run = from_function(_RUN, lambda number: number, 1)
+        for _ in batches(run, 1, member=self._session):
+            pass
+
+
+def _incarnations(round_: Round) -> frozenset[str]:
+    return frozenset(member.incarnation for member in round_.members)
+
+
+def _numbers(place: Place) -> tuple[int, int, int, int]:
+    first = place.first_rank
+    return place.number, first, first + place.sizes[place.rank] - 1, place.world_size

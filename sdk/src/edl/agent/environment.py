@@ -1,0 +1,94 @@
+"""The environment of a worker process, as torchrun sets it (pure).
+
+https://docs.pytorch.org/docs/stable/elastic/run.html, "Environment Variables"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from edl.errors import RoundOver
+
+
+@dataclass(frozen=True)
+class Place:
+    """An agent's place in a round."""
+
+    rank: int
+    """Of the agent: GROUP_RANK."""
+    sizes: tuple[int, ...]
+    """Processes of each agent, in order of rank."""
+    number: int
+    """Of the round."""
+
+    @property
+    def first_rank(self) -> int:
+        """RANK of this agent's first process."""
+        return sum(self.sizes[: self.rank])
+
+    @property
+    def world_size(self) -> int:
+        """Processes of all agents."""
+        return sum(self.sizes)
+
+
+def sizes_of(extras: Sequence[str]) -> tuple[int, ...]:
+    """Reads the numbers of processes that agents announce to each other.
+
+    Raises:
+        RoundOver: A member is not an agent.
+    """
+    if not all(extra.isascii() and extra.isdecimal() and int(extra) > 0 for extra in extras):
+        raise RoundOver(f"a member of this round is no agent: it announces {extras!r:.200}")
+    return tuple(map(int, extras))
+
+
+def worker_environment(
+    place: Place,
+    local_rank: int,
+    address: str,
+    *,
+    run_id: str,
+    restarts: int,
+    max_restarts: int,
+    environ: Mapping[str, str],
+) -> dict[str, str]:
+    """Returns the whole environment of one process.
+
+    Args:
+        place: The agent's.
+        local_rank: The process's number at this agent.
+        address: `host:port` of the process of rank 0.
+        run_id: The job's name.
+        restarts: How often this agent has started its processes again.
+        max_restarts: How often it does after failures.
+        environ: The agent's own environment.
+    """
+    host, _, port = address.rpartition(":")
+    size, rank = place.sizes[place.rank], place.first_rank + local_rank
+    trainer = (
+        {"EDL_TRAINER": f"{environ['EDL_TRAINER']}:{local_rank}"}
+        if environ.get("EDL_TRAINER")
+        else {}
+    )
+    threads = {} if size == 1 or "OMP_NUM_THREADS" in environ else {"OMP_NUM_THREADS": "1"}
+    return {
+        **environ,
+        **trainer,
+        **threads,
+        "LOCAL_RANK": str(local_rank),
+        "RANK": str(rank),
+        "GROUP_RANK": str(place.rank),
+        "ROLE_RANK": str(rank),
+        "ROLE_NAME": "default",
+        "LOCAL_WORLD_SIZE": str(size),
+        "WORLD_SIZE": str(place.world_size),
+        "GROUP_WORLD_SIZE": str(len(place.sizes)),
+        "ROLE_WORLD_SIZE": str(place.world_size),
+        "MASTER_ADDR": host,
+        "MASTER_PORT": port,
+        "TORCHELASTIC_RESTART_COUNT": str(restarts),
+        "TORCHELASTIC_MAX_RESTARTS": str(max_restarts),
+        "TORCHELASTIC_RUN_ID": run_id,
+    }

@@ -1,0 +1,132 @@
+"""`edl agent` with scripts that read what torchrun would tell them, and a real master."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from edl.__main__ import main
+
+from tests.sdk.support.trainers import Job, Trainer
+
+HEAD = """
+import os, pathlib, signal, sys, time
+e = os.environ
+me = f"{e['RANK']}/{e['WORLD_SIZE']} local {e['LOCAL_RANK']} at {e['MASTER_PORT']}"
+def until(name):
+    while not pathlib.Path(name).exists():
+        time.sleep(0.01)
+print("runs", me, flush=True)
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    """A master, and agents that end with the test."""
+    running = Job(tmp_path / "job", heartbeat_s=0.5)
+    yield running
+    running.close()
+
+
+def agent(job: Job, number: int, script: str, *flags: str) -> Trainer:
+    """Starts an agent of two processes with a script."""
+    path = Path(job.folder, "train.py")
+    path.write_text(HEAD + script, encoding="utf-8")
+    command = ["-m", "edl", "agent", "--nproc", "2", *flags, "--", sys.executable, str(path)]
+    return job.start(f"trainer-{number}", *command)
+
+
+def test_processes_of_all_agents_are_one_world(job: Job) -> None:
+    """Each has its rank, all the same address; the job is done when all have finished."""
+    agents = [agent(job, number, "until('go')") for number in range(2)]
+    for ranks, trainer in zip(((0, 1), (2, 3)), _by_rank(agents), strict=True):
+        for local, rank in enumerate(ranks):
+            trainer.says(f"runs {rank}/4 local {local}")
+    ports = {
+        line.split(" at ")[1] for t in agents for line in t.text.splitlines() if "/4 local" in line
+    }
+    assert len(ports) == 1
+    Path(job.folder, "go").touch()
+    assert [trainer.ends() for trainer in agents] == [0, 0]
+    assert job.status["state"] == "done"
+
+
+def test_a_process_that_dies_is_started_again(job: Job) -> None:
+    """At once, with the others of its agent, in a new round."""
+    script = """
+if e["RANK"] == "1" and not pathlib.Path("died").exists():
+    pathlib.Path("died").touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+if e["TORCHELASTIC_RESTART_COUNT"] == "0":
+    time.sleep(100)
+"""
+    trainer = agent(job, 0, script)
+    assert trainer.ends() == 0
+    assert "is over: process 1 was ended by SIGKILL" in trainer.text
+
+
+def test_failures_have_an_end(job: Job) -> None:
+    """Then the job fails, with a line that says where to look."""
+    trainer = agent(job, 0, "sys.exit(3)", "--max-restarts", "1")
+    assert trainer.ends() == 1
+    assert (
+        trainer.text.count("process 0 ended with code 3") + trainer.text.count("process 1 ended")
+        == 2
+    )
+    assert "have failed 2 times (--max-restarts 1)" in trainer.text
+    assert job.status["state"] == "failed"
+
+
+def test_a_lost_agent_is_gone_without(job: Job) -> None:
+    """Its processes end with it; the others' are started again in a smaller world."""
+    agents = [agent(job, number, "until('go')") for number in range(2)]
+    oldest, youngest = _by_rank(agents)
+    youngest.says("runs 3/4")
+    youngest.process.kill()
+    oldest.says("runs 1/2")
+    Path(job.folder, "go").touch()
+    assert oldest.ends() == 0
+    assert "failed" not in oldest.text
+
+
+def test_sigterm_is_passed_on(job: Job) -> None:
+    """A process has the time to save; the agent leaves with 143."""
+    script = """
+def save(*_):
+    print("saves", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("ready", flush=True)
+time.sleep(100)
+"""
+    trainer = agent(job, 0, script)
+    trainer.says("ready")
+    trainer.process.send_signal(signal.SIGTERM)
+    assert trainer.ends() == 143
+    assert "saves" in trainer.text
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ([], "no command: write it behind two dashes"),
+        (["--nproc", "0", "--", "true"], "--nproc is 0: write 1 to 1024"),
+        (["--max-restarts", "-1", "--", "true"], "--max-restarts is -1"),
+        (["--", "no-such-program"], "'no-such-program' is no program that can be run"),
+    ],
+)
+def test_mistakes_are_named(
+    words: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one line, with exit code 2."""
+    assert main(["agent", *words]) == 2
+    assert text in capsys.readouterr().err
+
+
+def _by_rank(agents: list[Trainer]) -> list[Trainer]:
+    """The agents in the order of their ranks in the round of both."""
+    for trainer in agents:
+        trainer.says("/4 local 0")
+        trainer.says("/4 local 1")
+    return sorted(agents, key=lambda trainer: "runs 0/4" not in trainer.text)
