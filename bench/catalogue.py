@@ -17,6 +17,7 @@ from bench import (
     sdk,
     steps,
     strangers,
+    torch_changes,
 )
 from bench.benchmark import Benchmark
 
@@ -37,4 +38,5 @@ BENCHMARKS: dict[str, Benchmark] = {
     "rows": rows.run,
     "strangers": strangers.run,
     "records": records.run,
+    "torch": torch_changes.run,
 }

@@ -14,7 +14,7 @@ from tests.sdk.support.trainers import Job
 
 ROOT = Path(__file__).parents[3]
 TORCH = Path(os.environ.get("EDL_TORCH_PATH") or ROOT / "build/torch")
-DIGITS = ROOT / "examples/torch_digits/train.py"
+DIGITS = ROOT / "examples/torch_digits/train_torch.py"
 TRAINED, EPOCHS = 1437, 12
 LINE = re.compile(r"step (\d+): loss ([\d.]+), (\d+) trainers")
 LAST = re.compile(r"test accuracy (\d\.\d+) after (\d+) steps")

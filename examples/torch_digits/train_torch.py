@@ -1,7 +1,7 @@
 """A classifier of handwritten digits in PyTorch; trainers come and go while it trains.
 
     pip install torch numpy edl-sdk
-    edl run -n 4 --schedule "30%:kill, 60%:+1" examples/torch_digits/train.py --out build/torch-digits
+    edl run -n 4 --schedule "30%:kill, 60%:+1" examples/torch_digits/train_torch.py --out build/torch-digits
 
 The loop is that of any program in PyTorch. All trainers make each step together, on gradients of the
 same batch however many there are, so the loss curve does not depend on who comes and goes. After
