@@ -84,7 +84,7 @@ def test_all_roles_find_each_other_on_a_real_node(environment: Environment) -> N
             180,
         )
         assert text.startswith("Succeeded"), text
-        words = ("logs", "-l", "edl.training/role=trainer", "-c", "own", "--tail=-1")
-        log = commands.kubectl(cluster, *where, *words)
+        of_trainers = ("logs", "-l", "edl.training/role=trainer", "-c", "own", "--tail=-1")
+        log = commands.kubectl(cluster, *where, *of_trainers)
         assert log.stdout.count("reached") == 8, log.stderr  # four addresses for each trainer
         assert "own address $(POD_IP)" not in log.stdout
