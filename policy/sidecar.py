@@ -88,7 +88,7 @@ def has_sidecar(pod: Mapping[str, object]) -> bool:
 
 
 def add_master(patch: Patch, pod: Mapping[str, object], namespace: str, image: str) -> None:
-    """Adds the sidecar and its volumes; nothing where the pod has the sidecar already.
+    """Adds the sidecar and its volumes to a pod that has no sidecar yet.
 
     It comes before the user's init containers, so that none of them can delay the master.
 
@@ -98,8 +98,6 @@ def add_master(patch: Patch, pod: Mapping[str, object], namespace: str, image: s
         namespace: Namespace of the request.
         image: Image of the sidecar.
     """
-    if has_sidecar(pod):
-        return
     job = unstructured.labels(pod)[LABEL_JOB]
     annotations = unstructured.annotations(pod)
     snapshot = annotations.get(ANNOTATION_SNAPSHOT) or object_name(job)

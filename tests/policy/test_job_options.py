@@ -239,6 +239,16 @@ def test_paddles_programs_find_their_peers() -> None:
     assert "PADDLE_MASTER" not in trainer
 
 
+def test_a_master_of_a_job_without_servers_is_told_who_it_is() -> None:
+    """It has no number of trainers or servers, and port 7164."""
+    master = _names(_job(environment=("paddle",)), RoleMember(Role.MASTER))
+
+    assert (master["TRAINING_ROLE"], master["PSERVERS"], master["PADDLE_PORT"]) == (
+        *("MASTER", "0", "7164"),
+    )
+    assert not {"PADDLE_TRAINER_ID", "PADDLE_PSERVER_ID", "PADDLE_INIT_PSERVERS"} & master.keys()
+
+
 def test_torchruns_agents_meet_at_the_master() -> None:
     """At its host, where EDL's master is; at the user's store, which is not one of them."""
     member = RoleMember(Role.TRAINER, 3, "[fd00::1]:8790")
