@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -179,6 +180,23 @@ def test_a_master_needs_an_image() -> None:
     assert review.validate(request("job-create-elastic", object=job), able).allowed
 
 
+def test_a_master_of_the_users_needs_no_image_of_edl() -> None:
+    """It has its own."""
+    container = {"name": "own", "image": "own:1", "ports": [{"containerPort": 1}]}
+    template = json.dumps({"spec": {"containers": [container]}})
+
+    assert _refusal(_job(master="true", master_template=template)) == ""
+    assert "is no JSON" in _refusal(_job(master="true", master_template="{"))
+
+
+def test_sizes_may_change() -> None:
+    """Trainers come and go by them; a wrong one is refused then, too."""
+    old = _job(sizes="2,4")
+
+    assert _refusal(_job(sizes="2,8"), old) == ""
+    assert "edl.training/sizes is 'x'" in _refusal(_job(sizes="2,x"), old)
+
+
 def test_a_master_neither_comes_nor_goes() -> None:
     """Living pods could not follow."""
     assert "edl.training/master cannot change" in _refusal(_job(master="true"), _job())
@@ -215,6 +233,8 @@ def test_wrong_wishes_for_servers_are_refused(changes: dict[str, Any], expected:
     [
         *("parameter_servers", "parameter_server_cpu", "parameter_server_memory"),
         *("checkpoint_claim", "master_max_steps", "master_heartbeat_seconds"),
+        *("parameter_server_template", "master_template", "master_cpu", "master_memory"),
+        *("processes", "environment"),
     ],
 )
 def test_what_pods_could_not_follow_does_not_change(name: str) -> None:
