@@ -202,11 +202,13 @@ class Quotas:
         Its trainers may have what new ones would not: admission gave it to them.
         """
         amounts_needed = self._sum(job, count, servers)
-        freed = amounts.plus(self._live_amounts(giver), self._per_trainer(giver))
-        if self.borrowing.relieves(job.queue, amounts_needed, giver.queue, freed):
+        live, new = self._live_amounts(giver), self._per_trainer(giver)
+        if self.borrowing and self.borrowing.relieves(
+            job.queue, amounts_needed, giver.queue, amounts.plus(live, new)
+        ):
             return True
         return any(
-            amount > balance.get(name, amount) and freed.get(name, 0) > 0
+            amount > balance.get(name, amount) and (new.get(name, 0) > 0 or live.get(name, 0) > 0)
             for balance in self._balances_for(job)
             if any(balance is shared_balance for shared_balance in self._balances_for(giver))
             for name, amount in amounts_needed.items()

@@ -31,7 +31,8 @@ def return_shares(state: CycleState) -> None:
     ruled_out_nodes: dict[tuple[object, ...], set[str]] = {}
     while owners:
         *_, owner = heappop(owners)
-        key = tuple(sorted(owner.job.requests.items())), owner.job.constraints, owner.reason
+        job = owner.job
+        key = tuple(sorted(job.requests.items())), job.constraints, owner.reason, job.queue
         nodes = ruled_out_nodes.setdefault(key, set())
         move = Move(state, owner, donors, _Return(state, owner), nodes)
         if not move.possible:
