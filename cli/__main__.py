@@ -131,8 +131,10 @@ def _fail(error: Exception) -> ExitCode:
 def _usage_text(error: click.ClickException) -> str:
     """One line for wrong arguments, with the nearest flag that exists."""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
-        known = [name for param in error.ctx.command.params for name in param.opts]
-        near = advice(error.option_name, [name for name in known if name.startswith("--")], "--")
+        flag_names = [name for param in error.ctx.command.params for name in param.opts]
+        near = advice(
+            error.option_name, [name for name in flag_names if name.startswith("--")], "--"
+        )
         return f"there is no flag {error.option_name}{near}; --help lists all"
     return error.format_message()
 

@@ -26,8 +26,10 @@ def jobs(context: click.Context, _: click.Parameter, incomplete: str) -> list[Co
     from cli.frame import Flags, Frame  # noqa: PLC0415 - no cluster for the words before a job
     from kube import decode, request  # noqa: PLC0415 - as above
 
-    given = context.params
-    flags = Flags(given.get("kubeconfig"), given.get("context"), given.get("namespace"))
+    flag_values = context.params
+    flags = Flags(
+        flag_values.get("kubeconfig"), flag_values.get("context"), flag_values.get("namespace")
+    )
     try:
         frame = Frame(flags)
         objects = frame.all(request.JOBS, frame.namespace)

@@ -1,4 +1,12 @@
-"""Errors of the commands: each is one line for people, and an exit code for scripts."""
+"""Errors of the commands: each is one line for people, and an exit code for scripts.
+
+```
+Exception
+└── CliError   a command cannot do what is asked; the text names the way out
+IntEnum
+└── ExitCode   what it returns then
+```
+"""
 
 from enum import IntEnum
 

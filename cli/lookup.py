@@ -100,9 +100,9 @@ def elastic_job(frame: Frame, text: str) -> dict[str, Any]:
     name = parse(frame, text)
     if "job" not in name.kinds:
         raise CliError(f"{text[:80]}: only jobs can be changed", ExitCode.USAGE)
-    found = target(frame, Name(name.namespace, name.name, ("job",)), ())
-    assert found.obj is not None  # noqa: S101 - without records there is nothing else
-    return found.obj
+    job_target = target(frame, Name(name.namespace, name.name, ("job",)), ())
+    assert job_target.obj is not None  # noqa: S101 - without records there is nothing else
+    return job_target.obj
 
 
 def _get(frame: Frame, resource: request.Resource, name: Name) -> dict[str, Any] | None:
@@ -112,7 +112,7 @@ def _get(frame: Frame, resource: request.Resource, name: Name) -> dict[str, Any]
 
 def _unknown(frame: Frame, name: Name) -> str:
     """The message about a name that nobody knows, with the nearest that there is or was."""
-    known = {
+    names = {
         record.name.rpartition("/")[2]
         for record in of_namespace(frame, name.namespace)
         if record.kind in name.kinds
@@ -123,8 +123,8 @@ def _unknown(frame: Frame, name: Name) -> str:
                 objects = frame.all(resource, name.namespace)
             except (CliError, Forbidden):
                 continue
-            known |= {obj["metadata"]["name"] for obj in objects}
-    what = " or ".join(name.kinds)
-    near = advice(name.name[:100], sorted(known))
-    where = f"the namespace {name.namespace} has no {what} {name.name[:100]}"
+            names |= {obj["metadata"]["name"] for obj in objects}
+    kinds = " or ".join(name.kinds)
+    near = advice(name.name[:100], sorted(names))
+    where = f"the namespace {name.namespace} has no {kinds} {name.name[:100]}"
     return f"{where}{near}; `edl jobs -A` lists jobs of all namespaces"

@@ -70,8 +70,8 @@ class Looker:
         """
         frame = self._frame
         namespace = frame.namespace
-        known = records.of_namespace(frame, namespace)
-        newest = records.newest_of_jobs(known)
+        log_records = records.of_namespace(frame, namespace)
+        newest = records.newest_of_jobs(log_records)
         elastic = [
             job
             for obj in frame.all(request.JOBS, namespace)
@@ -80,7 +80,7 @@ class Looker:
         elastic.sort(key=lambda job: (-job.status.active, job.key))
         now_s = frame.now_s
         waiting = _services(frame, namespace)
-        bursts = newest_of_bursts(known)
+        bursts = newest_of_bursts(log_records)
         return Overview(
             f"namespace {namespace}" if namespace else "all namespaces",
             now_s,
@@ -90,7 +90,7 @@ class Looker:
             tuple(self._row(job, newest.get(job.key)) for job in elastic[:_MAX_JOBS]),
             len(elastic),
             bursts[-1] if bursts else None,
-            self._objective(known),
+            self._objective(log_records),
         )
 
     def _row(self, job: Job, record: Record | None) -> dict[str, Any]:
@@ -122,8 +122,8 @@ class Looker:
             self._total = total
         return self._total
 
-    def _objective(self, known: Iterable[Record]) -> Record | None:
-        own = [record for record in known if record.code == Observation.OBJECTIVE]
+    def _objective(self, log_records: Iterable[Record]) -> Record | None:
+        own = [record for record in log_records if record.code == Observation.OBJECTIVE]
         if not own and self._frame.namespace not in (None, CLUSTER):
             own = [
                 record

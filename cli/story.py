@@ -165,6 +165,6 @@ def _waiting_container(status: Mapping[str, Any]) -> str:
     for container in status.get("containerStatuses") or ():
         waiting = (container.get("state") or {}).get("waiting")
         if waiting:
-            name, why = container.get("name"), waiting.get("reason", "waiting")
-            return f"container {name}: {why} {waiting.get('message', '')}".rstrip()
+            name, reason = container.get("name"), waiting.get("reason", "waiting")
+            return f"container {name}: {reason} {waiting.get('message', '')}".rstrip()
     return ""

@@ -68,9 +68,9 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], width: in
         max(cell_len(text) for text in (column.title, *(row[index] for row in cells)))
         for index, column in enumerate(columns)
     ]
-    kept = _fitting(columns, widths, width)
+    shown = _fitting(columns, widths, width)
     result = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, show_edge=False)
-    for index in kept:
+    for index in shown:
         column = columns[index]
         result.add_column(
             column.title,
@@ -81,27 +81,27 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], width: in
             header_style="bold",
         )
     for row in cells:
-        result.add_row(*(Text(row[index]) for index in kept))
+        result.add_row(*(Text(row[index]) for index in shown))
     return result
 
 
 def _fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
     """The indexes of the columns that fit; optional ones go from the right."""
-    kept = list(range(len(columns)))
+    shown = list(range(len(columns)))
 
     def used() -> int:
         least = (
             min(widths[index], _WRAPS_FROM) if columns[index].wraps else widths[index]
-            for index in kept
+            for index in shown
         )
-        return sum(least) + _GAP * len(kept)
+        return sum(least) + _GAP * len(shown)
 
     while used() > width:
-        optional = [index for index in kept if columns[index].optional]
+        optional = [index for index in shown if columns[index].optional]
         if not optional:
             break
-        kept.remove(optional[-1])
-    return kept
+        shown.remove(optional[-1])
+    return shown
 
 
 def age(seconds: float) -> str:
@@ -113,9 +113,13 @@ def age(seconds: float) -> str:
         (_MINUTE, "m", 1, "s"),
     ):
         if whole >= unit:
-            count, rest = divmod(whole, unit)
-            more = rest // smaller if count < _FEW else 0
-            return f"{count}{letter}{more}{smaller_letter}" if more else f"{count}{letter}"
+            count, remainder = divmod(whole, unit)
+            smaller_count = remainder // smaller if count < _FEW else 0
+            return (
+                f"{count}{letter}{smaller_count}{smaller_letter}"
+                if smaller_count
+                else f"{count}{letter}"
+            )
     return f"{whole}s"
 
 

@@ -20,6 +20,7 @@ from reconciler.loop import Reconciler
 from reconciler.metrics import ReconcilerMetrics
 from reconciler.record_inbox import RecordInbox
 from reconciler.record_writer import RecordWriter
+from reconciler.role_counts import RoleCounts
 from reconciler.settings import ReconcilerSettings
 from reconciler.training_jobs import TrainingJobController
 from reconciler.watchdog import Watchdog
@@ -46,14 +47,8 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
     recorder = EventRecorder(api, identity)
     decision_log = DecisionLog()
     inbox = RecordInbox()
-    writer = RecordWriter(
-        LeaderOnlyApi(api, lambda: elector.is_leader),
-        inbox,
-        lambda: elector.is_leader,
-        policy=lambda: policy.current.policy,
-    )
+    writer = _record_writer(api, inbox, elector, policy, metrics)
     _add_drop_metrics(metrics, decision_log, recorder)
-    _add_record_metrics(metrics, writer)
     loop = Reconciler(
         api,
         settings,
@@ -65,13 +60,7 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
         metrics=ReconcilerMetrics(metrics, settings.named_jobs),
         inbox=inbox,
     )
-    training_jobs = TrainingJobController(
-        LeaderOnlyApi(api, lambda: elector.is_leader),
-        EventRecorder(api, identity),
-        lambda: elector.is_leader,
-        watch_api=api,
-        role_counts=loop.role_counts,
-    )
+    training_jobs = _training_jobs(api, identity, elector, loop.role_counts)
     add_watch_metrics(metrics, {**cache.reflectors, **training_jobs.reflectors})
     add_policy_metric(metrics, policy)
     _add_watchdog_metrics(metrics, loop.watchdog)
@@ -118,7 +107,28 @@ def _add_drop_metrics(metrics: Metrics, decision_log: DecisionLog, recorder: Eve
     )
 
 
-def _add_record_metrics(metrics: Metrics, writer: RecordWriter) -> None:
+def _training_jobs(
+    api: Client, identity: str, elector: Elector, role_counts: RoleCounts
+) -> TrainingJobController:
+    return TrainingJobController(
+        LeaderOnlyApi(api, lambda: elector.is_leader),
+        EventRecorder(api, identity),
+        lambda: elector.is_leader,
+        watch_api=api,
+        role_counts=role_counts,
+    )
+
+
+def _record_writer(
+    api: Client, inbox: RecordInbox, elector: Elector, policy: ActivePolicy, metrics: Metrics
+) -> RecordWriter:
+    """The writer of the decision log, with its metrics."""
+    writer = RecordWriter(
+        LeaderOnlyApi(api, lambda: elector.is_leader),
+        inbox,
+        lambda: elector.is_leader,
+        policy=lambda: policy.current.policy,
+    )
     metrics.total(
         "records_written_total",
         "Records of decisions and observations that the API server has taken.",
@@ -132,6 +142,7 @@ def _add_record_metrics(metrics: Metrics, writer: RecordWriter) -> None:
     metrics.total(
         "record_bytes_total", "Bytes of DecisionLogs that were sent.", lambda: writer.bytes_written
     )
+    return writer
 
 
 def _add_watchdog_metrics(metrics: Metrics, watchdog: Watchdog) -> None:

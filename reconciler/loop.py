@@ -24,7 +24,7 @@ from policy.recent_history import RecentHistory
 from policy.snapshot import Job, Pod
 from policy.usage_report import usage_line
 from reconciler import creation_history, plan_reports, unmanaged_jobs
-from reconciler.components import Clocks, connect
+from reconciler.components import Clocks, Components, connect
 from reconciler.decision_recorder import DecisionRecorder
 from reconciler.events import Event, EventRecorder
 from reconciler.job_tracker import WRITE_EVERY_S
@@ -97,13 +97,7 @@ class Reconciler:
         """Knows whether ticks fail or hang."""
         self._pool = pool or ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
         self._history = RecentHistory()
-        self.components = connect(
-            LeaderOnlyApi(api, leads, on_end=self.watchdog.progress),
-            *(self._state_feed.cluster, self._pool, self._clocks, cache.changes.bump),
-            poll_api=LeaderOnlyApi(api, leads),  # a poll is no progress of the tick
-            namespace=settings.namespace,
-            policy=lambda: policy.current.policy,
-        )
+        self.components = self._connect(api, settings.namespace)
         self.role_counts = RoleCounts()  # what `reconciler.training_jobs` reads of each plan
         self._quarantine = self.components.quarantine
         inbox = inbox or RecordInbox()
@@ -121,6 +115,16 @@ class Reconciler:
         self._idle = True  # whether the last tick left nothing to do: the next waits for a change
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reconcile", daemon=True)
+
+    def _connect(self, api: Api, namespace: str) -> Components:
+        """The components that act on jobs; they send while this process leads."""
+        return connect(
+            LeaderOnlyApi(api, self._leads, on_end=self.watchdog.progress),
+            *(self._state_feed.cluster, self._pool, self._clocks, self._cache.changes.bump),
+            poll_api=LeaderOnlyApi(api, self._leads),  # a poll is no progress of the tick
+            namespace=namespace,
+            policy=lambda: self._policy.current.policy,
+        )
 
     def start(self) -> None:
         """Starts the threads; may be called once."""

@@ -23,23 +23,23 @@ class Standing:
 
     Attributes:
         objective: The policy's.
-        kept: Services within the time, in the window.
-        missed: Those that took longer.
+        kept_count: Services within the time, in the window.
+        missed_count: Those that took longer.
         burn: Label of a span -> burn rate there: 1 uses the budget up in just the window.
     """
 
     objective: ReclaimObjective
-    kept: int
-    missed: int
+    kept_count: int
+    missed_count: int
     burn: Mapping[str, float]
 
     @property
     def budget_left(self) -> float:
         """The part of the budget that is left, 1 at most; below 0 the objective is missed."""
-        allowed = (1.0 - self.objective.share) * (self.kept + self.missed)
-        if not self.missed:
+        allowed = (1.0 - self.objective.share) * (self.kept_count + self.missed_count)
+        if not self.missed_count:
             return 1.0
-        return 1.0 - self.missed / allowed
+        return 1.0 - self.missed_count / allowed
 
     def record(self, now_s: float, buckets: Iterable[tuple[float, int, int]]) -> Record:
         """The record of it, with which another leader goes on."""
@@ -48,14 +48,14 @@ class Standing:
             "share": share,
             "seconds": seconds,
             "windowHours": self.objective.window_hours,
-            "kept": self.kept,
-            "missed": self.missed,
+            "kept": self.kept_count,
+            "missed": self.missed_count,
             "budgetLeft": round(self.budget_left, 4),
             "burn": {span: round(rate, 3) for span, rate in self.burn.items()},
             "buckets": [list(bucket) for bucket in buckets],
         }
         text = (
-            f"{self.kept} of {self.kept + self.missed} services within {seconds:g} s "
+            f"{self.kept_count} of {self.kept_count + self.missed_count} services within {seconds:g} s "
             f"(objective {share:.4g}), {self.budget_left:.0%} of the budget left"
         )
         return Record(now_s, ABOUT, Observation.OBJECTIVE, text, figures, since_s=now_s)
@@ -93,13 +93,13 @@ class ObjectiveCounter:
     def standing(self, objective: ReclaimObjective, now_s: float) -> Standing:
         """How the objective stands."""
         window_s = objective.window_hours * 3600.0
-        kept, missed = self._sums(now_s - window_s)
+        kept_count, missed_count = self._sums(now_s - window_s)
         burn = {}
         for label, span_s in BURN_SPANS_S.items():
             span_kept, span_missed = self._sums(now_s - span_s)
             total = span_kept + span_missed
             burn[label] = span_missed / total / (1.0 - objective.share) if total else 0.0
-        return Standing(objective, kept, missed, burn)
+        return Standing(objective, kept_count, missed_count, burn)
 
     def _sums(self, since_s: float) -> tuple[int, int]:
         recent = [bucket for bucket in self._buckets if bucket[0] + _BUCKET_S > since_s]
@@ -109,8 +109,8 @@ class ObjectiveCounter:
         """The spans of the window, for a record."""
         since_s = now_s - objective.window_hours * 3600.0
         return [
-            (start_s, int(kept), int(missed))
-            for start_s, kept, missed in self._buckets
+            (start_s, int(good), int(bad))
+            for start_s, good, bad in self._buckets
             if start_s + _BUCKET_S > since_s
         ]
 
@@ -118,8 +118,8 @@ class ObjectiveCounter:
         """Takes over what another process has counted before this one saw its first service."""
         first_s = self._buckets[0][0] if self._buckets else float("inf")
         earlier = [
-            [float(start_s), int(kept), int(missed)]
-            for start_s, kept, missed in record.figures.get("buckets", ())
+            [float(start_s), int(good), int(bad)]
+            for start_s, good, bad in record.figures.get("buckets", ())
             if float(start_s) < first_s
         ]
         own = list(self._buckets)

@@ -107,7 +107,7 @@ class Observer:
         self._metrics.count_objective(counted - len(missed), len(missed))
         for start in missed[:_MAX_MISSES]:
             self._record_miss(objective, start, now_s)
-        sums = standing.kept, standing.missed
+        sums = standing.kept_count, standing.missed_count
         if self._recorded[1:] != sums and now_s - self._recorded[0] >= _STANDING_EVERY_S:
             self._recorded = (now_s, *sums)
             record = standing.record(now_s, self._counter.buckets(objective, now_s))

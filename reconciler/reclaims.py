@@ -53,8 +53,8 @@ class _Burst:
 
     since_s: float
     id: str
-    asked: dict[str, _Asked] = field(default_factory=dict)
-    given: dict[str, _Given] = field(default_factory=dict)
+    askers: dict[str, _Asked] = field(default_factory=dict)
+    givers: dict[str, _Given] = field(default_factory=dict)
     uids: set[str] = field(default_factory=set)
     quiet_s: float = 0.0
     """Since when no service of it waits; 0 while one does."""
@@ -65,13 +65,13 @@ class _Burst:
         """The services with the owner of a pod; their names differ behind the last dash."""
         stem = pod.key.rpartition("-")[0]
         name = f"{stem}-*" if stem and pod.owner_uid else pod.key
-        return self.asked.setdefault(pod.owner_uid or pod.uid, _Asked(name))
+        return self.askers.setdefault(pod.owner_uid or pod.uid, _Asked(name))
 
     def give(self, job: str, lost_s: float) -> None:
         """Counts a trainer of a job that leaves for it."""
-        given = self.given.setdefault(job, _Given())
-        given.count += 1
-        given.lost_s += lost_s
+        giver = self.givers.setdefault(job, _Given())
+        giver.count += 1
+        giver.lost_s += lost_s
 
 
 class Reclaims:
@@ -83,7 +83,7 @@ class Reclaims:
         """Node -> (service that kube-scheduler preempts for there, when that was seen last)."""
         self._released: list[tuple[str, float, float]] = []
         """(job, seconds lost, when) of trainers that EDL released for services, and no burst has yet."""
-        self._held: list[tuple[Loss, float]] = []
+        self._unclear: list[tuple[Loss, float]] = []
         """Evicted trainers of which it is not clear yet whether they were preempted."""
 
     def note_released(self, job: str, lost_s: float, now_s: float) -> None:
@@ -142,14 +142,14 @@ class Reclaims:
             elif now_s - since_s < _SETTLE_S:  # its service is seen with the next change
                 self._released.append((job, lost_s, since_s))
         records = []
-        waiting, self._held = self._held, []
+        waiting, self._unclear = self._unclear, []
         for loss, since_s in [*waiting, *((loss, now_s) for loss in losses)]:
             if loss.cause == EVICTED and loss.pod.node in self._nominated:
                 self._released.append((_job_of(loss), loss.seconds, now_s))
                 service = self._nominated[loss.pod.node][0]
                 records += _preempted(loss, service, since_s)
             elif loss.cause == EVICTED and now_s - since_s < _SETTLE_S:
-                self._held.append((loss, since_s))
+                self._unclear.append((loss, since_s))
             elif loss.cause == EVICTED:
                 records += _ended(loss, Observation.EVICTED, since_s)
             elif loss.cause not in _REASONS:
@@ -217,8 +217,8 @@ def _of_trainer(loss: Loss, code: Observation, at_s: float, **figures: Any) -> R
 
 def _records(burst: _Burst, code: Observation, now_s: float) -> list[tuple[str, Record]]:
     """The record of a burst for the cluster, and what each namespace may see of it."""
-    names = {asked.name.partition("/")[0] for asked in burst.asked.values()}
-    names |= {job.partition("/")[0] for job in burst.given}
+    names = {asker.name.partition("/")[0] for asker in burst.askers.values()}
+    names |= {job.partition("/")[0] for job in burst.givers}
     return [
         (namespace, _record(burst, code, now_s, namespace))
         for namespace in (CLUSTER, *sorted(names - {CLUSTER}))
@@ -227,31 +227,31 @@ def _records(burst: _Burst, code: Observation, now_s: float) -> list[tuple[str, 
 
 def _record(burst: _Burst, code: Observation, now_s: float, namespace: str) -> Record:
     def name(text: str) -> str:
-        mine = namespace in (CLUSTER, text.partition("/")[0])
-        return text if mine else ELSEWHERE
+        is_own = namespace in (CLUSTER, text.partition("/")[0])
+        return text if is_own else ELSEWHERE
 
     services: dict[str, dict[str, Any]] = {}
-    for asked in sorted(burst.asked.values(), key=lambda asked: -asked.count):
+    for asker in sorted(burst.askers.values(), key=lambda asker: -asker.count):
         group = services.setdefault(
-            name(asked.name) if len(services) < _MAX_LISTED else "others",
+            name(asker.name) if len(services) < _MAX_LISTED else "others",
             {"count": 0, "running": 0, "worstSeconds": 0.0},
         )
-        group["count"] += asked.count
-        group["running"] += len(asked.seconds)
-        worst = max([group["worstSeconds"], *asked.seconds])
+        group["count"] += asker.count
+        group["running"] += len(asker.seconds)
+        worst = max([group["worstSeconds"], *asker.seconds])
         group["worstSeconds"] = round(worst, 2)
     trainers: dict[str, dict[str, Any]] = {}
-    for job, given in sorted(burst.given.items(), key=lambda item: -item[1].count):
+    for job, giver in sorted(burst.givers.items(), key=lambda item: -item[1].count):
         group = trainers.setdefault(
             name(job) if len(trainers) < _MAX_LISTED else "others", {"count": 0, "lostSeconds": 0.0}
         )
-        group["count"] += given.count
-        group["lostSeconds"] = round(group["lostSeconds"] + given.lost_s, 1)
+        group["count"] += giver.count
+        group["lostSeconds"] = round(group["lostSeconds"] + giver.lost_s, 1)
     figures = {
         "services": services,
         "trainers": trainers,
         "stages": _stages(burst),
-        "lostSeconds": round(sum(given.lost_s for given in burst.given.values()), 1),
+        "lostSeconds": round(sum(giver.lost_s for giver in burst.givers.values()), 1),
     }
     about = f"reclaim {burst.id}"
     return Record(now_s, about, code, _text(burst), figures, since_s=burst.since_s)
@@ -261,8 +261,8 @@ def _stages(burst: _Burst) -> dict[str, dict[str, float]]:
     """Median and longest seconds of each stage, and of all together."""
     stages: dict[str, dict[str, float]] = {}
     for stage in STAGES:
-        stages[stage] = _spread([s for asked in burst.asked.values() for s in asked.stages[stage]])
-    stages["total"] = _spread([s for asked in burst.asked.values() for s in asked.seconds])
+        stages[stage] = _spread([s for asker in burst.askers.values() for s in asker.stages[stage]])
+    stages["total"] = _spread([s for asker in burst.askers.values() for s in asker.seconds])
     return stages
 
 
@@ -273,13 +273,13 @@ def _spread(seconds: list[float]) -> dict[str, float]:
 
 
 def _text(burst: _Burst) -> str:
-    asked = sum(group.count for group in burst.asked.values())
-    running = sum(len(group.seconds) for group in burst.asked.values())
-    given = sum(group.count for group in burst.given.values())
-    worst = max((s for group in burst.asked.values() for s in group.seconds), default=0.0)
+    service_count = sum(group.count for group in burst.askers.values())
+    running = sum(len(group.seconds) for group in burst.askers.values())
+    trainer_count = sum(group.count for group in burst.givers.values())
+    worst = max((s for group in burst.askers.values() for s in group.seconds), default=0.0)
     return (
-        f"{_counted(asked, 'service')} asked, {running} of them run, the last after {worst:.1f} s; "
-        f"{_counted(given, 'trainer')} of {_counted(len(burst.given), 'job')} left"
+        f"{_counted(service_count, 'service')} asked, {running} of them run, the last after {worst:.1f} s; "
+        f"{_counted(trainer_count, 'trainer')} of {_counted(len(burst.givers), 'job')} left"
     )
 
 

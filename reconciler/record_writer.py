@@ -132,14 +132,14 @@ class RecordWriter:
         self._forget_unknown(logs, now_s)
         for entry in self._inbox.drain():
             self._take_in(entry, logs, now_s)
-        left = MAX_WRITES
+        budget = MAX_WRITES
         for namespace in list(self._order):
-            if left <= 0:
+            if budget <= 0:
                 break
             if not self._backoffs.is_waiting(namespace, now_s):
                 self._order.remove(namespace)
                 self._order.append(namespace)
-                left -= self._write(namespace, logs, now_s)
+                budget -= self._write(namespace, logs, now_s)
         self._limit(logs)
 
     def _load(self, now_s: float) -> dict[str, NamespaceLog] | None:
@@ -171,12 +171,12 @@ class RecordWriter:
 
     def _forget_unknown(self, logs: dict[str, NamespaceLog], now_s: float) -> None:
         """Drops the current decisions about jobs that went while no process led."""
-        known, self._inbox.jobs = self._inbox.jobs, frozenset()
-        if not known:
-            self._inbox.jobs = known
+        planned, self._inbox.jobs = self._inbox.jobs, frozenset()
+        if not planned:
+            self._inbox.jobs = planned
             return
         for namespace_log in logs.values():
-            for job in [job for job in namespace_log.current if "/" in job and job not in known]:
+            for job in [job for job in namespace_log.current if "/" in job and job not in planned]:
                 namespace_log.forget(job, now_s)
 
     def _take_in(self, entry: Entry, logs: dict[str, NamespaceLog], now_s: float) -> None:

@@ -23,8 +23,8 @@ def describe(frame: Frame, job: str) -> None:
     obj = lookup.elastic_job(frame, job)
     elastic = decode.job(obj)
     assert elastic is not None  # noqa: S101 - `elastic_job` finds no others
-    known = records.of_namespace(frame, elastic.namespace, elastic.key)
-    answer = story.of_job(elastic.key, elastic, known)
+    log_records = records.of_namespace(frame, elastic.namespace, elastic.key)
+    answer = story.of_job(elastic.key, elastic, log_records)
     pods = [
         pod
         for pod in map(decode.pod, frame.all(request.PODS, elastic.namespace))

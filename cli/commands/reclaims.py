@@ -23,15 +23,15 @@ def reclaims(frame: Frame, last: int) -> None:
     service had its node, start until its containers ran. LOST is training that had to be repeated.
     """
     namespace = CLUSTER if frame.namespace is None else frame.namespace
-    known = records.of_namespace(frame, namespace)
-    bursts = newest_of_bursts(known)[-last:]
+    log_records = records.of_namespace(frame, namespace)
+    bursts = newest_of_bursts(log_records)[-last:]
     rows = [to_json(record) for record in bursts]
     frame.show(rows, lambda console: print_bursts(frame, console, bursts))
 
 
-def newest_of_bursts(known: list[Record]) -> list[Record]:
+def newest_of_bursts(log_records: list[Record]) -> list[Record]:
     """The newest record of each burst, in order of their beginnings."""
-    newest = {record.about: record for record in known if record.kind == "reclaim"}
+    newest = {record.about: record for record in log_records if record.kind == "reclaim"}
     return sorted(newest.values(), key=lambda record: record.since_s)
 
 

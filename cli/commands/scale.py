@@ -22,20 +22,20 @@ def scale(frame: Frame, job: str, low: int | None, high: int | None) -> None:
         raise CliError("name a number: --min, --max or both", ExitCode.USAGE)
     obj = lookup.elastic_job(frame, job)
     annotations = dict(obj["metadata"].get("annotations", {}))
-    wanted = {
+    changed_bounds = {
         name: str(number)
         for name, number in ((ANNOTATION_MIN, low), (ANNOTATION_MAX, high))
         if number is not None
     }
     try:
-        new = bounds({**annotations, **wanted})
+        new = bounds({**annotations, **changed_bounds})
     except JobError as error:
         raise CliError(str(error), ExitCode.USAGE) from error
     trainer = {"min": low, "max": high}
     changes.send(
         frame,
         obj,
-        {"metadata": {"annotations": wanted}},
+        {"metadata": {"annotations": changed_bounds}},
         {"spec": {"trainer": {name: n for name, n in trainer.items() if n is not None}}},
     )
     frame.say(f"job {changes.key(obj)} has {new[0]} to {new[1]} trainers now")

@@ -34,11 +34,11 @@ def why(frame: Frame, name: str, count: int) -> None:
 def ask(frame: Frame, text: str) -> Story:
     """The answer about what a user names."""
     name = lookup.parse(frame, text)
-    known = records.of_namespace(frame, name.namespace, name.key)
-    target = lookup.target(frame, name, known)
+    log_records = records.of_namespace(frame, name.namespace, name.key)
+    target = lookup.target(frame, name, log_records)
     if target.kind == "job":
-        return story.of_job(target.key, target.job, known)
-    return story.of_pod(target.key, target.obj, known)
+        return story.of_job(target.key, target.job, log_records)
+    return story.of_pod(target.key, target.obj, log_records)
 
 
 def print_story(frame: Frame, console: Console, answer: Story, count: int) -> None:

@@ -35,7 +35,7 @@ def test_services_within_the_time_keep_it() -> None:
     assert [start.seconds for start in missed] == [6.0]
     assert [start.seconds for start in waited] == [6.0, 60.0]
     standing = counter.standing(OBJECTIVE, NOW_S)
-    assert (standing.kept, standing.missed) == (2, 1)
+    assert (standing.kept_count, standing.missed_count) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_the_window_moves() -> None:
     later = counter.standing(OBJECTIVE, NOW_S + 2 * 3600)
 
     assert now.burn["1h"] == pytest.approx(15 / 15 * 2 / 15 / 0.1)
-    assert (later.kept, later.missed, later.burn["1h"]) == (5, 0, 0.0)
+    assert (later.kept_count, later.missed_count, later.burn["1h"]) == (5, 0, 0.0)
     assert later.burn["6h"] > 0
 
 
