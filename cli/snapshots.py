@@ -5,12 +5,14 @@ Files whose name ends in .gz are compressed. Nothing is ever written to the clus
 
 import gzip
 import zlib
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cli.errors import CliError, ExitCode
 from cli.frame import Frame, explained
 from kube import decode, request
 from kube.reading import find
+from kube.state_feed import overcommitted
 from policy import document, snapshot_file
 from policy.anonymous import anonymous
 from policy.cluster_state import ClusterState
@@ -19,6 +21,7 @@ from policy.model import Policy
 from policy.names import POLICY_CONFIGMAP, POLICY_KEY, SCHEDULING_CONFIGMAP, SYSTEM_NAMESPACE
 from policy.plan import History
 from policy.plan_input import PlanInput
+from policy.queues import QueueRules
 from policy.scheduling import SchedulerCheck, in_force
 from policy.snapshot import Snapshot
 from policy.snapshot_file import SnapshotFile
@@ -26,27 +29,51 @@ from policy.snapshot_file import SnapshotFile
 _COMPRESSED = ".gz"
 
 
-def of_cluster(frame: Frame) -> SnapshotFile:
-    """What a plan reads from the API server; what the reconciler remembers is not there.
+@dataclass(frozen=True, slots=True)
+class LiveCluster:
+    """The records of a cluster as the API server has them, before a policy counts them."""
+
+    at_s: float
+    records: Snapshot
+    check: SchedulerCheck
+
+    def under(self, policy: Policy) -> PlanInput:
+        """What a plan by this policy is made of."""
+        queues = QueueRules.of(policy)
+        jobs = (overcommitted(policy.overcommit, queues.applied(job)) for job in self.records.jobs)
+        cluster = ClusterState.of(replace(self.records, jobs=tuple(jobs)), policy)
+        history = History(scheduling=in_force(policy, self.check))
+        return PlanInput.of(cluster, policy, self.at_s, history)
+
+
+def read_cluster(frame: Frame) -> LiveCluster:
+    """The records of the cluster.
 
     Raises:
-        CliError: the caller may not read it, or the cluster's policy is invalid.
+        CliError: the caller may not read them.
     """
-    policy = policy_in_force(frame)
-    pods = [decode.pod(obj) for obj in frame.all(request.PODS)]
-    jobs = [decode.job(obj) for obj in frame.all(request.JOBS)]
-    nodes = [decode.node(obj) for obj in frame.all(request.NODES)]
-    cluster = ClusterState.of(
+    pods = [decode.pod(pod) for pod in frame.all(request.PODS)]
+    jobs = [decode.job(job) for job in frame.all(request.JOBS)]
+    nodes = [decode.node(node) for node in frame.all(request.NODES)]
+    return LiveCluster(
+        frame.now_s,
         Snapshot(
             tuple(nodes),
             tuple(pod for pod in pods if pod.job or not pod.terminal),
             tuple(job for job in jobs if job is not None),
         ),
-        policy,
+        SchedulerCheck.from_data(_config_map(frame, SCHEDULING_CONFIGMAP)),
     )
-    check = SchedulerCheck.from_data(_config_map(frame, SCHEDULING_CONFIGMAP))
-    history = History(scheduling=in_force(policy, check))
-    return SnapshotFile(PlanInput.of(cluster, policy, frame.now_s, history), complete=False)
+
+
+def of_cluster(frame: Frame) -> SnapshotFile:
+    """What a plan is made of now, but for what the reconciler remembers.
+
+    Raises:
+        CliError: the caller may not read it, or the cluster's policy is invalid.
+    """
+    policy = policy_in_force(frame)
+    return SnapshotFile(read_cluster(frame).under(policy), complete=False)
 
 
 def policy_in_force(frame: Frame) -> Policy:

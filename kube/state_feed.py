@@ -67,7 +67,7 @@ class ClusterStateFeed:
             return
         self.cluster.ignored, self.cluster.queues = resources, queues
         self._overcommit = policy.overcommit
-        self.cluster.overcommit = partial(_overcommitted, policy.overcommit)
+        self.cluster.overcommit = partial(overcommitted, policy.overcommit)
         for pod in self._cache.pods.records():
             if pod.uid in self.cluster.pods:
                 self.cluster.put_pod(replace(self.cluster.pods[pod.uid], requests=pod.requests))
@@ -148,7 +148,7 @@ class ClusterStateFeed:
             self._jobs[record.uid] = ObjectChange(old, new, self._epoch_s())
 
 
-def _overcommitted(rules: Iterable[Overcommit], job: Job) -> Job:
+def overcommitted(rules: Iterable[Overcommit], job: Job) -> Job:
     """A job with the pod template of which its trainers are made, and the amounts of that."""
     lowered = overcommit.lowered(job, overcommit.ratios_of(rules, job.namespace, job.queue))
     if lowered is job:

@@ -11,11 +11,12 @@ from typing import TypeVar
 from policy import quota_refusal
 from policy.aliases import AliasesOf, is_number
 from policy.failure_rules import FailureRule
-from policy.model import Policy
+from policy.model import NodePool, Policy
 from policy.model_fields import labels_match
 from policy.names import NODE_NAME
 from policy.plan import FailedMove, Head, History, MoveKey
 from policy.plan_input import PlanInput, without_templates
+from policy.queue_model import Queue, Quota
 from policy.snapshot import (
     Constraints,
     Job,
@@ -208,55 +209,41 @@ class _Anonymous:
         modes = {queues(name): mode for name, mode in autoscaling.queues.items()}
         vacate = {_VACATE: "true"} if autoscaling.vacate else {}
         scheduler = self._aliases.schedulers(scheduling.scheduler_name)
-        return policy.model_copy(
-            update={
-                "training": (),  # roles are decided in the records
-                "scheduling": scheduling.model_copy(update={"scheduler_name": scheduler}),
-                "fairness": fairness.model_copy(update={"queue_weights": weights}),
-                "autoscaling": autoscaling.model_copy(update={"queues": modes, "vacate": vacate}),
-                "queues": tuple(
-                    queue.model_copy(
-                        update={
-                            "name": queues(queue.name),
-                            "namespaces": self._matching(queue.namespaces),
-                        }
-                    )
-                    for queue in policy.queues
-                ),
-                "quotas": tuple(
-                    quota.model_copy(
-                        update={
-                            "queue": quota.queue and queues(quota.queue),
-                            "namespace": quota.namespace
-                            and self._aliases.namespace(quota.namespace),
-                        }
-                    )
-                    for quota in policy.quotas
-                ),
-                "sizes": tuple(
-                    rule.model_copy(update={"namespaces": self._matching(rule.namespaces)})
-                    for rule in policy.sizes
-                ),
-                "windows": tuple(
-                    window.model_copy(update={"name": f"window-{number}"})
-                    for number, window in enumerate(policy.windows)
-                ),
-                "node_pools": tuple(
-                    pool.model_copy(
-                        update={
-                            "name": f"pool-{number}",
-                            "labels": {
-                                self._aliases.keys(key): self._aliases.values(value)
-                                for key, value in pool.labels.items()
-                            },
-                        }
-                    )
-                    for number, pool in enumerate(policy.node_pools)
-                ),
-                "namespaces": self._matching(policy.namespaces),
-                "protected_namespaces": self._matching(policy.protected_namespaces),
-            }
-        )
+        changed = {
+            "training": (),  # roles are decided in the records
+            "overcommit": (),  # and so are requests
+            "scheduling": scheduling.model_copy(update={"scheduler_name": scheduler}),
+            "fairness": fairness.model_copy(update={"queue_weights": weights}),
+            "autoscaling": autoscaling.model_copy(update={"queues": modes, "vacate": vacate}),
+            "queues": tuple(map(self._queue, policy.queues)),
+            "quotas": tuple(map(self._quota, policy.quotas)),
+            "sizes": tuple(
+                rule.model_copy(update={"namespaces": self._matching(rule.namespaces)})
+                for rule in policy.sizes
+            ),
+            "windows": tuple(
+                window.model_copy(update={"name": f"window-{number}"})
+                for number, window in enumerate(policy.windows)
+            ),
+            "node_pools": tuple(map(self._pool, range(len(policy.node_pools)), policy.node_pools)),
+            "namespaces": self._matching(policy.namespaces),
+            "protected_namespaces": self._matching(policy.protected_namespaces),
+        }
+        return policy.model_copy(update=changed)
+
+    def _queue(self, queue: Queue) -> Queue:
+        name, namespaces = self._aliases.queues(queue.name), self._matching(queue.namespaces)
+        return queue.model_copy(update={"name": name, "namespaces": namespaces})
+
+    def _quota(self, quota: Quota) -> Quota:
+        queue = quota.queue and self._aliases.queues(quota.queue)
+        namespace = quota.namespace and self._aliases.namespace(quota.namespace)
+        return quota.model_copy(update={"queue": queue, "namespace": namespace})
+
+    def _pool(self, number: int, pool: NodePool) -> NodePool:
+        keys, values = self._aliases.keys, self._aliases.values
+        labels = {keys(key): values(value) for key, value in pool.labels.items()}
+        return pool.model_copy(update={"name": f"pool-{number}", "labels": labels})
 
     def _matching(self, patterns: tuple[str, ...]) -> tuple[str, ...]:
         """The namespaces that match one of the patterns, by their aliases."""

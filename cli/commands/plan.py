@@ -1,5 +1,6 @@
 """`plan`: what the planner would do now, and what would come of another policy."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from cli.frame import Frame, command
 from cli.terminal import Column
 from policy.forecast import Forecast
 from policy.plan import Plan
+from policy.plan_input import PlanInput
 from policy.snapshot_file import SnapshotFile, comparable
 
 _MOST_ACTIONS = 20
@@ -38,16 +40,24 @@ def plan(frame: Frame, path: Path | None, policy_path: Path | None, *, no_foreca
     and nodes that just gave room back.
     """
     other = None if policy_path is None else snapshots.read_policy(policy_path)
-    file = snapshots.read(path) if path is not None else snapshots.of_cluster(frame)
+    if path is not None:
+        file = snapshots.read(path)
+        with_other = replace(file.input, policy=other) if other is not None else None
+    else:
+        policy = snapshots.policy_in_force(frame)
+        cluster = snapshots.read_cluster(frame)
+        file = SnapshotFile(cluster.under(policy), complete=False)
+        with_other = cluster.under(other) if other is not None else None
     new_plan = file.input.plan()
-    settled = None if no_forecast and other is None else _settled(Forecast(file.input))
-    with_other = None if other is None else _settled(Forecast(file.input, other))
-    result = _document(file, new_plan, settled, with_other)
+    settled = None if no_forecast and other is None else _settled(file.input)
+    settled_with_other = _settled(with_other) if with_other is not None else None
+    result = _document(file, new_plan, settled, settled_with_other)
     frame.show(result, lambda console: _print(console, frame, result))
 
 
-def _settled(forecast: Forecast) -> dict[str, Any]:
+def _settled(plan_input: PlanInput) -> dict[str, Any]:
     """Job key -> trainers in the end, and why no more; and trainers stopped on the way."""
+    forecast = Forecast(plan_input)
     last = forecast.settle()
     return {
         job_plan.key: {

@@ -11,6 +11,7 @@ from policy.anonymous import anonymous
 from policy.cluster_state import ClusterState
 from policy.document import parse
 from policy.failure_rules import FailureAction, FailureRule
+from policy.model import Policy
 from policy.plan import Plan
 from policy.plan_input import PlanInput
 from policy.snapshot import (
@@ -99,6 +100,7 @@ _JOB = job(
 )
 _POLICY = parse(
     """
+overcommit: [{namespaces: [SECRET-*], queues: [SECRET-*], trainers: {cpu: 2.0}}]
 training: [{name: SECRET-operator, labels: {SECRET: "*"}}]
 scheduling: {schedulerName: SECRET-scheduler}
 queues: [{name: SECRET-queue, namespaces: [SECRET-*]}]
@@ -172,3 +174,16 @@ _TEXTS: dict[type, set[str]] = {
     ServerSpec: {"claim", "template_json"},
 }
 """All of them are replaced."""
+
+
+def test_every_part_of_a_policy_is_known() -> None:
+    """A new part that may hold a name is either replaced or named here."""
+    without_names = {
+        *("api_version", "kind", "tiers", "reserve", "stability", "admission"),
+        *("ignored_resources", "network_policies", "objectives"),
+    }
+    replaced = {
+        *("scheduling", "training", "overcommit", "fairness", "queues", "quotas", "sizes"),
+        *("windows", "node_pools", "autoscaling", "namespaces", "protected_namespaces"),
+    }
+    assert Policy.model_fields.keys() == without_names | replaced
