@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 from kubernetes.config import incluster_config, kube_config
 
 from kube import config
@@ -68,3 +69,23 @@ def test_outside_of_a_cluster_the_default_kubeconfig_counts(
     kubeconfig(tmp_path / "k", 4, CA)
 
     assert config.load().host == "https://127.0.0.1:4"
+
+
+def test_the_namespace_is_that_of_the_context(tmp_path: Path) -> None:
+    """As kubectl takes it; `default` where the context names none."""
+    path = kubeconfig(tmp_path / "k", 4, CA)
+    assert config.namespace(path) == "default"
+    document = yaml.safe_load(path.read_text())
+    document["contexts"][0]["context"]["namespace"] = "ml"
+    path.write_text(yaml.safe_dump(document))
+
+    assert config.namespace(path) == "ml"
+    assert config.namespace(path, "test") == "ml"
+
+
+def test_a_namespace_of_no_context_is_refused(tmp_path: Path) -> None:
+    """The error names the context, or the file."""
+    with pytest.raises(ConfigError, match="no context nope"):
+        config.namespace(kubeconfig(tmp_path / "k", 4, CA), "nope")
+    with pytest.raises(ConfigError, match="/none: no usable"):
+        config.namespace(tmp_path / "none")
