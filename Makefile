@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
 PLATFORM ?= $(shell uname -s | tr A-Z a-z)-$(shell uname -m | sed -e s/x86_64/amd64/ -e s/aarch64/arm64/)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-.PHONY: help docs install fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page reference policy-schema monitoring chart bench e2e matrix upgrade faults e2e-autoscaler e2e-cert-manager demo experiments scale lock sbom kubectl-edl presubmit clean
+.PHONY: help docs install fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page pictures reference policy-schema monitoring chart bench e2e matrix upgrade faults e2e-autoscaler e2e-cert-manager demo experiments scale lock sbom kubectl-edl presubmit clean
 
 help: ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,6 +102,9 @@ reference: install ## write the pages of docs/ that come from the code: annotati
 	$(BIN)/python -m bench.policy_page
 	$(BIN)/python -m bench.metrics_page
 	$(BIN)/python -m bench.reasons_page
+
+pictures: install ## write the pictures of commands in a terminal into docs/pictures
+	$(BIN)/python -m bench.terminal_pictures
 
 monitoring: install ## write dashboards and the operator's form of the alerts in deploy/monitoring
 	$(BIN)/python -m bench.monitoring

@@ -5,6 +5,8 @@ Files whose name ends in .gz are compressed. Nothing is ever written to the clus
 
 import gzip
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -121,6 +123,22 @@ def read(path: Path) -> SnapshotFile:
         return snapshot_file.loads(_read(path, snapshot_file.MAX_BYTES))
     except SnapshotError as error:
         raise CliError(f"{path}: {error}", ExitCode.USAGE) from error
+
+
+@contextmanager
+def planning(path: Path | None) -> Iterator[None]:
+    """Turns errors of a planner that a file's content has led to into one line; those of a cluster are bugs.
+
+    Raises:
+        CliError: the planner failed on the file.
+    """
+    try:
+        yield
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        if path is None:
+            raise
+        text = f"{path}: no plan can be made of it: {type(error).__name__}: {error}"
+        raise CliError(text) from error
 
 
 def write(path: Path, file: SnapshotFile, *, without_names: bool) -> int:

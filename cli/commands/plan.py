@@ -48,9 +48,10 @@ def plan(frame: Frame, path: Path | None, policy_path: Path | None, *, no_foreca
         cluster = snapshots.read_cluster(frame)
         file = SnapshotFile(cluster.under(policy), complete=False)
         with_other = cluster.under(other) if other is not None else None
-    new_plan = file.input.plan()
-    settled = None if no_forecast and other is None else _settled(file.input)
-    settled_with_other = _settled(with_other) if with_other is not None else None
+    with snapshots.planning(path):
+        new_plan = file.input.plan()
+        settled = None if no_forecast and other is None else _settled(file.input)
+        settled_with_other = _settled(with_other) if with_other is not None else None
     result = _document(file, new_plan, settled, settled_with_other)
     frame.show(result, lambda console: _print(console, frame, result))
 

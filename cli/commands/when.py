@@ -28,17 +28,19 @@ _MOST_NAMED = 5
 def when(frame: Frame, job: str, path: Path | None) -> None:
     """Show where JOB stands in the line, what it waits for and what must leave.
 
-    Nobody knows how long jobs run. So a place is a range: only what holds in whatever order the
+    JOB is NAME, or NAMESPACE/NAME as `plan` prints it. Nobody knows how long jobs run. So a place is a range: only what holds in whatever order the
     running jobs end is said. It may take a minute on a cluster of thousands of nodes.
     """
     file = snapshots.read(path) if path is not None else snapshots.of_cluster(frame)
     plan_input = file.input
-    key = job if "/" in job else f"{frame.namespace or 'default'}/{job}"
+    name = job.removeprefix("job/")
+    key = name if "/" in name else f"{frame.namespace or 'default'}/{name}"
     jobs = {candidate.key: candidate for candidate in plan_input.snapshot.jobs}
     if key not in jobs:
         near = advice(key, jobs, prefix=f"{key.partition('/')[0]}/")
         raise CliError(f"there is no elastic job {key}{near}", ExitCode.NOT_FOUND)
-    result = _document(plan_input, jobs[key])
+    with snapshots.planning(path):
+        result = _document(plan_input, jobs[key])
     frame.show(result, lambda console: _print(console, frame, result))
 
 
@@ -125,9 +127,8 @@ def _lines(result: dict[str, Any]) -> list[str]:
         room = f"{_count(lacking['trainers'], 'trainer')} ({needs} each)"
         lines.append(f"No job's end is enough: services must leave room for {room}, or nodes come")
     if result["ends"]:
-        lines.append(
-            f"With those ahead of it: when about {_count(result['ends'], 'running job')} more ended"
-        )
+        jobs = "job has" if result["ends"] == 1 else "jobs have"
+        lines.append(f"Starts after about {result['ends']} running {jobs} ended.")
     elif result["ends"] == 0:
         lines.append("It starts with the next plans.")
     return lines

@@ -158,6 +158,7 @@ def test_when_says_what_must_leave(cluster: Cli) -> None:
     """Of a job that waits, and of one that does not."""
     check_snapshot("when-waits", cluster("when", "words").out)
     check_snapshot("when-runs", cluster("when", "ml/digits").out)
+    assert cluster("when", "job/digits").out == cluster("when", "digits", "-n", "ml").out
     result = json.loads(cluster("when", "words", "-o", "json").out)
     assert (result["first"], result["missing"]) == (2, 16)
     assert result["mustLeave"]["trainers"] == 6
@@ -193,6 +194,20 @@ def test_a_broken_snapshot_is_one_line(
         run = cluster(*command, "--snapshot", str(path))
         assert (run.code, run.out) == (ExitCode.USAGE, "")
         assert run.err.startswith(f"edl: {path}: {complaint}")
+        assert run.err.count("\n") == 1
+
+
+def test_a_snapshot_that_makes_no_sense_is_one_line(cluster: Cli, tmp_path: Path) -> None:
+    """Every field is right by itself, and the planner fails nevertheless."""
+    path = tmp_path / "x.json"
+    cluster("snapshot", str(path))
+    fields = json.loads(path.read_bytes())
+    fields["at_s"] = 1e300
+    path.write_text(json.dumps(fields))
+    for command in (["plan"], ["when", "words"]):
+        run = cluster(*command, "--snapshot", str(path))
+        assert (run.code, run.out) == (ExitCode.FAILED, "")
+        assert run.err.startswith(f"edl: {path}: no plan can be made of it: ")
         assert run.err.count("\n") == 1
 
 

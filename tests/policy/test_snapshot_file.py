@@ -1,10 +1,12 @@
 """A snapshot is read as it was written, and nothing else is taken for one."""
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from policy import snapshot_file
 from policy.cluster_state import ClusterState
@@ -93,3 +95,25 @@ def test_many_problems_are_counted() -> None:
     broken = _changed(pods=[{"name": "x"}] * 9)
     with pytest.raises(SnapshotError, match=r"; and \d+ more$"):
         snapshot_file.loads(broken)
+
+
+@CALM
+@given(st.data())
+def test_anything_else_is_refused_or_read(data: st.DataObject) -> None:
+    """Files of strangers end in a snapshot or in one line, whatever stands in the fields."""
+    fields = json.loads(_TEXT)
+    path = data.draw(
+        st.sampled_from(["at_s", "policy", "nodes", "pods", "jobs", "decided", "history"])
+    )
+    fields[path] = data.draw(_JSON)
+    with suppress(SnapshotError):
+        snapshot_file.loads(json.dumps(fields).encode())
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
