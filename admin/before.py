@@ -200,21 +200,21 @@ def webhooks(registrations: Iterable[Mapping[str, Any]]) -> Finding:
     return note("webhooks", text + "API server reaches EDL's, on port 8443 of its pods")
 
 
-def admission(namespace: str, what: str, refusals: Mapping[str, str]) -> list[Finding]:
+def admission(namespace: str, purpose: str, refusals: Mapping[str, str]) -> list[Finding]:
     """Of dry runs of a pod as EDL makes it, and of the objects beside it.
 
     Args:
         namespace: Where.
-        what: Which pod.
+        purpose: What the pod is for.
         refusals: Kind -> the API server's words; "" where it admits the object.
     """
     subject = f"namespace {namespace}"
     texts = [
-        f"{what if kind == 'Pod' else f'a {kind} of {what}'} would be refused: {words}"
+        f"{purpose if kind == 'Pod' else f'a {kind} of {purpose}'} would be refused: {words}"
         for kind, words in refusals.items()
         if words
     ]
-    return [error(subject, text) for text in texts] or [ok(subject, f"admits {what}")]
+    return [error(subject, text) for text in texts] or [ok(subject, f"admits {purpose}")]
 
 
 def _some(names: list[str]) -> str:

@@ -154,8 +154,8 @@ def _namespaces(reader: Reader, namespaces: tuple[str, ...]) -> Iterator[Finding
             kind.kind: reader.refusal(kind, namespace, body)
             for kind, body in ((request.PODS, probes.pod()), *objects.items())
         }
-        what = "EDL's servers" if is_own else "masters of jobs"
-        yield from before.admission(namespace, what, refusals)
+        purpose = "EDL's servers" if is_own else "masters of jobs"
+        yield from before.admission(namespace, purpose, refusals)
 
 
 def _image(reader: Reader, image: str, ask_registry: AskRegistry) -> Iterator[Finding]:

@@ -83,9 +83,9 @@ def parse(text: str) -> ImageReference:
     Raises:
         ImageError: it is none.
     """
-    first, slash, rest = text.partition("/")
+    first, slash, path = text.partition("/")
     has_host = bool(slash) and (first == "localhost" or any(mark in first for mark in ".:["))
-    host, name = (first, rest) if has_host else (_DEFAULT_HOST, text)
+    host, name = (first, path) if has_host else (_DEFAULT_HOST, text)
     match = _REFERENCE.fullmatch(name)
     if match is None or not _HOST.fullmatch(host):
         raise ImageError(

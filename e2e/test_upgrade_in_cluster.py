@@ -6,6 +6,7 @@ Deployments replace the pods as they do for users: old and new servers run side 
 from collections.abc import Iterator
 
 import pytest
+import yaml
 
 from e2e import releases
 from e2e.cluster.machine import server_image
@@ -34,6 +35,9 @@ from runtime import clock, extender_tls
 pytestmark = [pytest.mark.upgrade, pytest.mark.timeout(1500)]  # the first run builds
 
 _OLD_IMAGE = f"{REPOSITORY}:0"
+_PROBE = "/spec/template/spec/containers/0/livenessProbe"
+_TIME_TO_START = [{"op": "add", "path": f"{_PROBE}/initialDelaySeconds", "value": 120}]
+"""On a busy machine the last release restarts its servers before they serve."""
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +66,13 @@ def _install(bare: BareCluster, environment: Environment, old: Release) -> None:
     bare.cluster.load(server_image.build(archive, _OLD_IMAGE, old.root))
     archive.unlink()
     base = old.root / "deploy" / "base"
-    bare.kubectl("apply", "-k", str(bare.overlay(base, {server_image.NAME: _OLD_IMAGE}, "old")))
+    overlay = bare.overlay(base, {server_image.NAME: _OLD_IMAGE}, "old")
+    kustomization = yaml.safe_load((overlay / "kustomization.yaml").read_text())
+    patch = {"target": {"kind": "Deployment"}, "patch": yaml.safe_dump(_TIME_TO_START)}
+    (overlay / "kustomization.yaml").write_text(
+        yaml.safe_dump({**kustomization, "patches": [patch]})
+    )
+    bare.kubectl("apply", "-k", str(overlay))
     get = request.get(SERVICE, SYSTEM_NAMESPACE, extender_tls.SERVICE)
     address = str(environment.send(get)["spec"]["clusterIP"])
     files = extender_tls.files(SYSTEM_NAMESPACE, (address,), clock.now())
