@@ -82,7 +82,6 @@ class _Return:
         return Reason.SHARE_RETURNED, {**figures, "to": self._owner.key}
 
     def _borrowed(self, donor: JobDraft, freed: Resources) -> list[str]:
+        """What the donor's queue borrows; the owner's borrows nothing, or it would not ask."""
         requests, queue = self._owner.job.requests, donor.job.queue
-        if queue == self._owner.job.queue:
-            return []
         return self._state.quotas.borrowing.borrowed(queue, requests, freed)

@@ -1,6 +1,6 @@
 """Moves of trainers between jobs while others grow, and those that are under way already."""
 
-from policy.model import Policy, Reserve
+from policy.model import Policy, Reserve, Sizes, Stability
 from policy.plan import History, Plan
 from policy.planner import plan
 from policy.reasons import Reason
@@ -55,3 +55,18 @@ def test_moves_are_remembered_while_their_trainers_exist() -> None:
 
     assert new_plan.moved == {"a-004", "b-000"}
     assert len(new_plan.releases) == 2
+
+
+def test_a_donor_that_would_give_too_much_for_a_whole_step_gives_nothing() -> None:
+    """One trainer would leave it at the receiver's share, and the step needs two."""
+    stepwise = Policy(
+        reserve=Reserve(max_load={}),
+        sizes=(Sizes(namespaces=("ml",), step=2),),
+        stability=Stability(max_moves=1.0),
+    )
+    receiver, donor = job("a", 2, 8, cpu=1), job("b", 1, 9, cpu=1, namespace="other")
+    pods = [*trainers(receiver, ["n0"] * 2), *trainers(donor, ["n0"] * 5)]
+
+    state = cluster_state([node("n0", 7)], [receiver, donor], pods)
+
+    assert plan(state, stepwise, NOW_S).releases == ()
