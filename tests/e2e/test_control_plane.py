@@ -25,7 +25,7 @@ def test_the_scheduler_asks_the_extender_here(tmp_path: Path) -> None:
     for entry in entries:
         assert entry["urlPrefix"] == control_plane.url("extender")
         assert entry["ignorable"] is True
-        assert _subject(entry, "caData") == "CN=edl-extender"
+        assert _subject(entry, "caData") == "CN=edl-extender-ca"
         assert _subject(entry, "certData") == "CN=kube-scheduler"
     assert configuration["kind"] == "KubeSchedulerConfiguration"
 
