@@ -40,7 +40,7 @@ def test_a_job_of_paddle_edl_keeps_its_meaning() -> None:
     assert (spec["trainer"]["min"], spec["trainer"]["max"]) == (2, 6)
     assert (spec["environment"], spec["backoffLimit"]) == (["paddle"], 2)
     assert spec["parameterServers"] == {"replicas": 2, "cpu": "500m", "memory": "600Mi"}
-    assert spec["master"] == {"enabled": True}
+    assert spec["master"] == {"enabled": True, "cpu": "500m", "memory": "600Mi"}
     assert container["command"] == ["sh", "-c", "python train.py"]
     assert container["workingDir"] == "/home/job-1"
     assert container["volumeMounts"] == [{"name": "data", "mountPath": "/data"}]
@@ -63,7 +63,6 @@ def test_what_paddle_edl_has_and_edl_has_not_is_named() -> None:
     assert _about(hints) == [
         "spec.pserver.max-instance",
         "spec.trainer.etcd-endpoint",
-        "spec.master.resources",
         "spec.master.etcd-endpoint",
     ]
     assert _about(losses) == ["spec.pserver", "spec.hostNetwork"]

@@ -48,6 +48,20 @@ REFUSED: list[tuple[str, tuple[str, ...], Any, str]] = [
     ("volcano.yaml", ("spec", "minAvailabel"), 1, "did you mean minAvailable?"),
     ("pytorchjob.yaml", ("spec", "elasticPolicy", "minReplicas"), 9, "minimum of trainers is 9"),
     ("pytorchjob.yaml", ("spec", "pytorchReplicaSpecs"), {}, "neither Master nor Worker"),
+    (
+        "hyperpod.yaml",
+        ("spec", "replicaSpecs", "0", "template"),
+        {"spec": {"containers": [{"name": "a"}]}},
+        "containers.0 has no image",
+    ),
+    ("pytorchjob.yaml", ("spec", "nprocPerNode"), "ato", "write a whole number from 1"),
+    ("pytorchjob.yaml", ("spec", "nprocPerNode"), 999, "write at most 128"),
+    (
+        "hyperpod.yaml",
+        ("spec", "elasticPolicy", "replicaDiscreteValues"),
+        ["2", "x"],
+        "replicaDiscreteValues is 'x'",
+    ),
     ("trainjob.yaml", ("spec", "trainer", "image"), "", "the runtime has it"),
     ("hyperpod.yaml", ("spec", "replicaSpecs"), [], "replicaSpecs is empty"),
 ]

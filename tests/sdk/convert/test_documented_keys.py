@@ -78,6 +78,8 @@ CONVERTED: list[tuple[tuple[str, ...], Any, Converted, Any]] = [
     (("trainer", "resources"), _AMOUNTS, _of_container("resources"), _AMOUNTS),
     (("pserver", "min-instance"), 1, _of("parameterServers", "replicas"), 1),
     (("pserver", "resources"), _AMOUNTS, _of("parameterServers", "cpu"), "2"),
+    (("master", "resources"), _AMOUNTS, _of("master", "memory"), "1Gi"),
+    (("master", "resources"), {"limits": {"cpu": "1"}}, _of("master", "cpu"), "1"),
 ]
 """Path of a key in `spec`, its value, and where the TrainingJob has it."""
 NAMED: list[tuple[tuple[str, ...], Any, bool]] = [
@@ -90,7 +92,6 @@ NAMED: list[tuple[tuple[str, ...], Any, bool]] = [
     (("master", "replicaSpec"), {"a": 1}, False),
     (("pserver", "max-instance"), 4, False),
     (("master", "etcd-endpoint"), "http://etcd", False),
-    (("master", "resources"), {"limits": {"cpu": "1"}}, False),
 ]
 """Path of a key without counterpart, its value, and whether its meaning is lost."""
 
@@ -168,6 +169,7 @@ def test_bounds_of_paddlecloud_count_where_it_is_fault_tolerant() -> None:
         (("trainer", "resources"), {"requests": {"cpu": "250Mi"}}, "write CPUs"),
         (("trainer", "resources"), {"requests": {"gpu": "1"}}, "requests.gpu does not exist"),
         (("trainer", "resources"), {"request": {}}, "did you mean requests?"),
+        (("master", "resources"), {"limits": {"memory": "8Mi"}}, "memory"),
         (("pserver", "min_instance"), 2, "did you mean min-instance?"),
         (("hostNetwrok",), True, "did you mean hostNetwork?"),
         (("fault-tolerant",), True, "did you mean fault_tolerant?"),

@@ -19,11 +19,14 @@ from edl.submit import checks, quantity
 _IMAGE = "paddlepaddle/paddlecloud-job"
 _GPU, _OLD_GPU = "nvidia.com/gpu", "alpha.kubernetes.io/nvidia-gpu"
 _PORT, _PORTS = 7164, 1
+_LEAST_MASTER_MIB = 64
+"""The limit of EDL's admission."""
 _SERVERS = (
     "EDL's own parameter servers take the place of the pserver pods, and the program uses them through "
     "edl.servers or `edl train --async`; Paddle's own client of the old pservers finds none"
 )
-_MASTER = "EDL's master is a sidecar of a trainer, with requests of its own and without etcd"
+_NO_ETCD = "left out: EDL's master is a sidecar of a trainer, and needs no etcd"
+_NO_MASTER = "left out: the job has neither fault_tolerant nor parameter servers, and so no master"
 _FROM_COMMAND = {
     "jobname": "",
     "parallelism": "1",
@@ -80,14 +83,15 @@ def convert(fields: Fields, notes: Notes) -> Draft:
         "sparse_ports": spec.number("ports_num_for_sparse", _PORTS) or 0,
     }
     trainer.note("etcd-endpoint", "left out: trainers find each other through EDL's master")
-    _read_master(master)
+    has_master = fault_tolerant or servers is not None
+    master_amounts = _master_amounts(master, has_master=has_master)
     pod = {
         "restartPolicy": "Never",
         "containers": [_container(spec.text("image", _IMAGE), values, resources, spec)],
         "volumes": spec.raw("volumes", list),
         "imagePullSecrets": spec.raw("imagePullSecrets", list),
         "nodeSelector": spec.raw("NodeSelector", dict) or spec.raw("nodeSelector", dict),
-        "hostNetwork": _host_network(spec, has_master=fault_tolerant or servers is not None),
+        "hostNetwork": _host_network(spec, has_master=has_master),
     }
     for part in (trainer, pserver, master, spec):
         part.note("replicaSpec", "left out: the original wrote it itself")
@@ -100,7 +104,8 @@ def convert(fields: Fields, notes: Notes) -> Draft:
         most,
         trainer.at("min-instance"),
         servers=servers,
-        has_master=fault_tolerant or servers is not None,
+        has_master=has_master,
+        master_amounts=master_amounts,
         environment=("paddle",),
         spec={"backoffLimit": _failures(least, fault_tolerant=fault_tolerant)},
     )
@@ -221,9 +226,19 @@ def _servers(pserver: Fields, notes: Notes) -> tuple[dict[str, Any] | None, int]
     return {"replicas": count, **without_empty(chosen)}, count
 
 
-def _read_master(master: Fields) -> None:
-    for name in ("resources", "etcd-endpoint"):
-        master.note(name, f"left out: {_MASTER}")
+def _master_amounts(master: Fields, *, has_master: bool) -> dict[str, str]:
+    """CPU and memory of the master; EDL's has requests, which the original's limits are where it has none."""
+    master.note("etcd-endpoint", _NO_ETCD)
+    if not has_master:
+        master.note("resources", _NO_MASTER)
+        return {}
+    resources = _resources(master.sub("resources"))
+    amounts = resources.get("requests") or resources.get("limits") or {}
+    chosen = {name: amounts[name] for name in ("cpu", "memory") if name in amounts}
+    if "memory" in chosen:
+        at = master.sub("resources").at()
+        quantity.check_memory(at, chosen["memory"], _LEAST_MASTER_MIB)
+    return chosen
 
 
 def _host_network(spec: Fields, *, has_master: bool) -> bool | None:

@@ -46,6 +46,8 @@ class Draft:
     queue: str = ""
     servers: dict[str, Any] | None = None
     has_master: bool = False
+    master_amounts: dict[str, str] = field(default_factory=dict)
+    """CPU and memory of EDL's master."""
     has_store: bool = False
     """Whether its trainers are torchrun's, whose agents meet at a store."""
     processes: int | None = None
@@ -103,7 +105,7 @@ def build(draft: Draft) -> dict[str, Any]:
     if draft.servers is not None:
         spec["parameterServers"] = draft.servers
     if draft.has_master:
-        spec["master"] = {"enabled": True}
+        spec["master"] = {"enabled": True, **draft.master_amounts}
     if draft.has_store:
         spec["master"] = {"template": _store(draft.template)}
     if draft.environment:
@@ -139,6 +141,9 @@ def clean_template(fields: Fields, name: str) -> dict[str, Any]:
     if not isinstance(pod, Mapping) or not pod.get("containers"):
         raise SettingError(f"{fields.at(name)} has no spec.containers: write a pod template")
     notes = fields.sub(name).sub("spec")
+    for container in notes.subs("containers"):
+        if not container.text("image"):
+            raise SettingError(f"{container.at()} has no image: write the program's image")
     pod = dict(pod)
     if pod.pop("schedulerName", None):
         notes.note("schedulerName", "left out: trainers use the scheduler that EDL's policy names")
