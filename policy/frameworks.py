@@ -57,11 +57,11 @@ def variables(job: Job, member: RoleMember) -> list[Variable]:
     texts = _edl(job, member)
     for name in job.environment:
         texts |= _OF_FRAMEWORK[name](job, member)
-    given: list[Variable] = [{"name": name, "value": value} for name, value in texts.items()]
+    constants: list[Variable] = [{"name": name, "value": value} for name, value in texts.items()]
     return [
         {"name": "POD_IP", "valueFrom": own},
         {"name": "NAMESPACE", "valueFrom": namespace},
-        *given,
+        *constants,
     ]
 
 

@@ -107,11 +107,11 @@ def _parse(annotations: Mapping[str, str], name: str) -> Json | None:
     return template
 
 
-def _check_known(at: str, owner: Json, known: tuple[str, ...], reason: str = "") -> None:
+def _check_known(at: str, owner: Json, fields: tuple[str, ...], reason: str = "") -> None:
     for field in owner:
-        if field not in known:
-            why = f": {reason}" if reason else advice(field, known)
-            raise JobError(f"{at}.{field[:40]} is not read{why}")
+        if field not in fields:
+            hint = f": {reason}" if reason else advice(field, fields)
+            raise JobError(f"{at}.{field[:40]} is not read{hint}")
 
 
 def _check_containers(at: str, spec: Json) -> None:

@@ -84,20 +84,20 @@ def status(
     return {name: value for name, value in new.items() if value not in (None, "", {})}
 
 
-def scale(old: Mapping[str, Any], new: Mapping[str, Any], why: str) -> tuple[str, str] | None:
+def scale(old: Mapping[str, Any], new: Mapping[str, Any], cause: str) -> tuple[str, str] | None:
     """Reason and message of an event about another number of trainers; None where it is the same.
 
     Args:
         old: The status before.
         new: The status now.
-        why: Why the plan wants no more trainers.
+        cause: Why the plan wants no more trainers.
     """
     before, after = (_desired(status) for status in (old, new))
     if after is None or before == after or new.get("phase") in ENDED:
         return None
     reason = "ScaledUp" if after > (before or 0) else "ScaledDown"
     text = f"from {before or 0} to {after} trainers"
-    return reason, f"{text}: {why}" if why else text
+    return reason, f"{text}: {cause}" if cause else text
 
 
 def _desired(status: Mapping[str, Any]) -> int | None:
