@@ -21,7 +21,7 @@ CURED_BY_MOVE = (Reason.NO_ROOM, Reason.RESERVE_HELD, Reason.QUOTA_REACHED)
 """Reasons that another job's release can remove."""
 
 
-class Terms(Protocol):
+class MoveTerms(Protocol):
     """On which terms other jobs give trainers to one job."""
 
     gives_more: bool
@@ -126,7 +126,7 @@ class Move:
         state: CycleState,
         receiver: JobDraft,
         donors: Donors,
-        terms: Terms,
+        terms: MoveTerms,
         ruled_out_nodes: set[str],
     ) -> None:
         """Searches for the trainers to release.
