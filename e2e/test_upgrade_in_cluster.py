@@ -35,6 +35,8 @@ from runtime import clock, extender_tls
 pytestmark = [pytest.mark.upgrade, pytest.mark.timeout(1500)]  # the first run builds
 
 _OLD_IMAGE = f"{REPOSITORY}:0"
+_PROGRAM = SLEEP.replace("sys.exit(0)", "sys.exit(143)")
+"""The last release takes a trainer that is evicted and ends with 0 for one that has finished the work."""
 _PROBE = "/spec/template/spec/containers/0/livenessProbe"
 _TIME_TO_START = [{"op": "add", "path": f"{_PROBE}/initialDelaySeconds", "value": 120}]
 """On a busy machine the last release restarts its servers before they serve."""
@@ -89,7 +91,7 @@ def test_apply_over_the_last_release_in_a_burst(
     """No guaranteed trainer ends, services run, ids and counts go on, and `doctor` finds no error."""
     ml = IsolatedNamespace(environment, NAMESPACE)
     _install(bare, environment, old)
-    bare.apply(elastic_job("digits", 2, 20, "100m", SLEEP))
+    bare.apply(elastic_job("digits", 2, 20, "100m", _PROGRAM))
     before = until("it has grown", lambda: ml.running("digits"), lambda n: n >= 5, WAIT_S)
     guaranteed = {pod.name for pod in ml.trainers("digits") if pod.tier is Tier.GUARANTEED}
     assert "version" not in ml.job("digits").accounting_text
