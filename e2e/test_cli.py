@@ -75,7 +75,7 @@ def test_why_is_true_after_the_leader_was_killed(
         trainer = next(
             record["about"].partition("/")[2]
             for record in before["history"]
-            if record["about"].startswith("pod ")
+            if record["code"] in ("ServicesFirst", "Preempted")
         )
         gone = _why(environment, namespace.name, f"pod/{trainer}")
         environment.control_plane.start("reconciler")
