@@ -25,8 +25,9 @@ class Large:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._arrays = {name: np.zeros(size, np.float32) for name in _NAMES}
-        self._gradient = np.zeros(size, np.float32)
+        # as frameworks do: with pages in memory, which `np.zeros` leaves for the first write
+        self._arrays = {name: np.full(size, 0, np.float32) for name in _NAMES}
+        self._gradient = np.full(size, 0, np.float32)
 
     def backward(self, records: Any, weight: float, micro: Micro) -> Mapping[str, float]:
         """As in `Replica`."""
