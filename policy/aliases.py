@@ -17,17 +17,17 @@ _WELL_KNOWN = ("kubernetes.io/", "k8s.io/", "edl.training/", *KNOWN_TAINTS)
 
 
 class Aliases:
-    """The aliases of one kind of name; "" stays "", and so do the names that are kept."""
+    """The aliases of one kind of name; "" stays "", and so do the unchanged names."""
 
-    def __init__(self, kind: str, names: Iterable[str], kept: Iterable[str] = ()) -> None:
+    def __init__(self, kind: str, names: Iterable[str], unchanged: Iterable[str] = ()) -> None:
         """Names the names.
 
         Args:
             kind: What all aliases begin with.
             names: All names of this kind, in any order.
-            kept: Those that are their own alias.
+            unchanged: Those that are their own alias.
         """
-        self._aliases = {"": "", **{name: name for name in kept}}
+        self._aliases = {"": "", **{name: name for name in unchanged}}
         new = sorted(set(names) - self._aliases.keys())
         width = len(str(len(new)))
         self._aliases |= {name: f"{kind}-{i:0{width}}" for i, name in enumerate(new)}

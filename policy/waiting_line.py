@@ -21,8 +21,8 @@ MOST_ENDS = 60
 """Jobs that end in one scenario; of more, several end at one time."""
 _LARGE = 500
 """On clusters of more nodes fewer scenarios of fewer ends are planned, to answer within a minute."""
-_LARGE_SCENARIOS, _LARGE_ENDS = 3, 12
-_CATCH_UP = 3
+_LARGE_SCENARIOS, _LARGE_ENDS = 2, 8
+_CATCH_UP, _LARGE_CATCH_UP = 3, 1
 """Steps in which what ended is replaced."""
 _SPREAD = 2.0
 """How much longer than others a job may run, in ages of the oldest one."""
@@ -104,6 +104,7 @@ class _Scenario:
         self._forecast = Forecast(plan_input)
         self._waiting = waiting
         self._salt = salt
+        self._large = len(plan_input.snapshot.nodes) > _LARGE
         self._start_s = self._forecast.now_s
         self._starts: dict[str, float] = {}
         self._priorities = {queue.name: queue.priority for queue in plan_input.policy.queues}
@@ -123,7 +124,7 @@ class _Scenario:
     def _run(self, ends: int) -> None:
         """Replaces what has ended, and notes which waiting jobs have started."""
         jobs = self._forecast.cluster.jobs
-        for _ in range(_CATCH_UP):
+        for _ in range(_LARGE_CATCH_UP if self._large else _CATCH_UP):
             _, changed = self._forecast.step()
             if not changed:
                 break

@@ -143,5 +143,5 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:_MOST_NAMED]) + (f" and {others} more" if others > 0 else "")
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
