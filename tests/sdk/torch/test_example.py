@@ -10,7 +10,7 @@ from pathlib import Path
 import edl
 import pytest
 
-from tests.sdk.support.trainers import Job
+from tests.sdk.support.trainers import Job, Trainer
 
 ROOT = Path(__file__).parents[3]
 TORCH = Path(os.environ.get("EDL_TORCH_PATH") or ROOT / "build/torch")
@@ -49,18 +49,38 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     running.close()
 
 
+LOADED = """
+import pathlib, runpy, sys, time
+import edl.torch, torch.utils.data
+print("loaded", flush=True)
+_, go, *sys.argv = sys.argv
+while not pathlib.Path(go).exists():
+    time.sleep(0.01)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs a program once a file exists: torch is loaded before, which takes as long as the job."""
+
+
 def test_the_curve_is_that_of_fixed_members(job: Job, tmp_path: Path) -> None:
-    """One is killed with its workers, one frozen, one comes, one leaves: as one trainer alone.
+    """One is killed with its worker, one frozen, one comes, one leaves: as one trainer alone.
 
     The books are exact, and the model has learned.
     """
     words = (DIGITS, "--epochs", str(EPOCHS), "--workers", "1", "--out")
-    alone = Job(tmp_path / "alone")
-    one = alone.start("trainer-0", *words, tmp_path / "one")
-    assert one.ends() == 0, one.text
-    alone.close()
 
-    trainers = [job.start(f"trainer-{i}", *words, tmp_path / "out") for i in range(3)]
+    def spare(of: Job, name: str, go: str, out: str) -> Trainer:
+        trainer = of.start(name, "-c", LOADED, tmp_path / go, *words, tmp_path / out)
+        trainer.says("loaded")
+        return trainer
+
+    alone = Job(tmp_path / "alone")
+    one = spare(alone, "trainer-0", "go", "one")
+    (tmp_path / "go").touch()
+    one.says("left job")
+    alone.close()
+    trainers = [spare(job, f"trainer-{i}", "all", "out") for i in range(3)]
+    newcomer = spare(job, "trainer-9", "late", "out")
+    (tmp_path / "all").touch()
     for trainer in trainers:
         trainer.says(", 3 trainers")
     first, frozen, killed = sorted(trainers, key=lambda trainer: "leading" not in trainer.text)
@@ -68,7 +88,7 @@ def test_the_curve_is_that_of_fixed_members(job: Job, tmp_path: Path) -> None:
     first.says(", 2 trainers")
     frozen.process.send_signal(signal.SIGSTOP)
     first.says(", 1 trainers")
-    newcomer = job.start("trainer-9", *words, tmp_path / "out")
+    (tmp_path / "late").touch()
     newcomer.says(", 2 trainers")
     first.process.terminate()
     assert newcomer.ends() == 0, newcomer.text
