@@ -286,3 +286,4 @@ def test_a_job_may_say_all_of_it() -> None:
 
     assert check_job(annotations, spec) == (2, 8)
     assert job_options.environment(annotations) == ("paddle", "torch")
+    assert job_options.environment({ANNOTATION_ENVIRONMENT: "paddle"}) == ("paddle",)
