@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
 PLATFORM ?= $(shell uname -s | tr A-Z a-z)-$(shell uname -m | sed -e s/x86_64/amd64/ -e s/aarch64/arm64/)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-.PHONY: help docs install fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page pictures reference policy-schema monitoring chart bench e2e matrix upgrade faults e2e-autoscaler e2e-cert-manager demo experiments scale lock sbom kubectl-edl presubmit clean
+.PHONY: help docs install fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page pictures reference policy-schema monitoring chart bench e2e matrix faults e2e-autoscaler e2e-cert-manager demo experiments scale lock sbom kubectl-edl presubmit clean
 
 help: ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -130,9 +130,6 @@ faults: install ## play the incidents of docs/operating.md on a real local Kuber
 matrix: install ## try each supported version of Kubernetes: the demo's burst, a job's life (first run builds two more, 10 minutes)
 	$(BIN)/python -m pytest e2e/test_matrix.py -m matrix -o faulthandler_timeout=5000
 	$(BIN)/python -m e2e.support
-
-upgrade: install ## upgrade from the last release in a burst, beside a cluster and in it (some minutes; needs root, like make e2e)
-	$(BIN)/python -m pytest e2e/test_upgrade.py e2e/test_upgrade_in_cluster.py -m "e2e or upgrade" -o faulthandler_timeout=2000
 
 e2e-autoscaler: install ## run jobs on a pool of no nodes that a real Karpenter extends (first run builds it, about 10 minutes)
 	$(BIN)/python -m pytest e2e/test_autoscaler.py -m autoscaler
