@@ -22,7 +22,7 @@ RELATIVE, ACCURACY_POINTS, ASYNCHRONOUS_POINTS = 1e-3, 0.5, 1.0
 _PICTURE = Path("build/bench/curves.png")
 _SEEDS, _QUICK = 5, 10
 _EPOCHS, _PAUSE_S = 12, 0.1
-_MOST_STALE = 1
+_MAX_STALE = 1
 """Without a bound a momentum of 0.9 diverges with four trainers: see docs/training.md."""
 _SERVERS, _SLOW_S, _END_S = 2, 0.05, 240.0
 
@@ -80,7 +80,7 @@ def _asynchronous(flavour: Flavour, folder: Path, seed: int) -> float:
     steps = _EPOCHS * STEPS_AN_EPOCH
     options = {**flavour.options, "seed": seed, "shuffle_seed": seed, "epochs": _EPOCHS}
     options |= {"test": str(folder.parents[1] / "digits-test.npz"), "pause_s": _SLOW_S}
-    options["max_staleness"] = _MOST_STALE
+    options["max_staleness"] = _MAX_STALE
     member = "bench.servers_member"
     with Fleet(
         folder, options, python=flavour.python, program=member, parameter_servers=_SERVERS

@@ -32,7 +32,7 @@ _COLD_TIMEOUT_S = 300
 _SETTLING_ROUNDS = 20
 _FULL_PLANS = 3
 _FEWEST_CHANGES = 6
-_MOST_MS = 30_000.0
+_MAX_MS = 30_000.0
 """Total time of plans after changes; no more changes are measured after it."""
 
 
@@ -121,7 +121,7 @@ def _one_by_one(
     executor.plan(rules)
     changes = _changes(state, executor)
     for number in range(setting.rounds):
-        if number >= _FEWEST_CHANGES and sum(times["changed"].values) > _MOST_MS:
+        if number >= _FEWEST_CHANGES and sum(times["changed"].values) > _MAX_MS:
             break
         name, change = next(changes)
 

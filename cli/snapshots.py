@@ -162,19 +162,19 @@ def write(path: Path, file: SnapshotFile, *, without_names: bool) -> int:
     return len(text)
 
 
-def _read(path: Path, most_bytes: int) -> bytes:
+def _read(path: Path, max_bytes: int) -> bytes:
     """A file, decompressed where its name says so, of at most so many bytes."""
     try:
         with path.open("rb") as file:
             if path.suffix == _COMPRESSED:
                 with gzip.open(file) as unpacked:
-                    text = unpacked.read(most_bytes + 1)
+                    text = unpacked.read(max_bytes + 1)
             else:
-                text = file.read(most_bytes + 1)
+                text = file.read(max_bytes + 1)
     except FileNotFoundError as error:
         raise CliError(f"there is no file {path}", ExitCode.NOT_FOUND) from error
     except (OSError, EOFError, zlib.error) as error:
         raise CliError(f"{path} cannot be read: {error}", ExitCode.USAGE) from error
-    if len(text) > most_bytes:
-        raise CliError(f"{path} is larger than {most_bytes} bytes", ExitCode.USAGE)
+    if len(text) > max_bytes:
+        raise CliError(f"{path} is larger than {max_bytes} bytes", ExitCode.USAGE)
     return text

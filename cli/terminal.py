@@ -18,7 +18,7 @@ _GAP = 3
 """Spaces between columns."""
 _PIPE_COLUMNS = 10_000
 """Lines that a program reads are not wrapped."""
-_LEAST_COLUMNS = 30
+_MIN_COLUMNS = 30
 _WRAPS_FROM = 16
 """A column that wraps has at least as many characters."""
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
@@ -45,7 +45,7 @@ def console(file: TextIO, columns: int | None = None) -> Console:
     if width is None and not file.isatty():
         width = _PIPE_COLUMNS
     if width is not None:
-        width = max(width, _LEAST_COLUMNS)
+        width = max(width, _MIN_COLUMNS)
     return Console(file=file, width=width, highlight=False, markup=False, emoji=False)
 
 

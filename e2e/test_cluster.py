@@ -149,11 +149,11 @@ def test_a_running_pod_looks_like_one_of_a_kubelet(api: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "stop_time", "grace_s", "least_s", "exit_code"),
+    ("name", "stop_time", "grace_s", "min_s", "exit_code"),
     [("stops", "700ms", 30, 0.6, 143), ("hangs", "1m", 1, 0.9, 137)],
 )
 def test_a_deleted_pod_fails_before_it_goes(
-    *, api: Client, name: str, stop_time: str, grace_s: int, least_s: float, exit_code: int
+    *, api: Client, name: str, stop_time: str, grace_s: int, min_s: float, exit_code: int
 ) -> None:
     """After its stop time, or killed after its grace: phase Failed is the last that is seen."""
     manifest = pod(name, {"edl.training/kwok-stop-time": stop_time})
@@ -173,7 +173,7 @@ def test_a_deleted_pod_fails_before_it_goes(
     with api.stream(watch) as stream:
         events = [orjson.loads(line) for line in stream]
 
-    assert least_s <= took_s <= 5.0
+    assert min_s <= took_s <= 5.0
     last = next(event["object"] for event in events if event["type"] == "DELETED")
     assert last["status"]["phase"] == "Failed"
     ended = last["status"]["containerStatuses"][0]["state"]["terminated"]

@@ -62,7 +62,7 @@ def make(service: MasterService, token: str, metrics: MasterMetrics) -> web.Appl
         name="the master",
         token=token,
         calls=metrics.calls,
-        max_bytes=protocol.MOST_BYTES,
+        max_bytes=protocol.MAX_BYTES,
         temporary={UnavailableError: 507},
         hint=": see /openapi.json for the calls that exist",
     )

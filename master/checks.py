@@ -3,7 +3,7 @@
 Commands of a journal are not checked: they were answered, perhaps by a master without these limits.
 """
 
-from master.bounds import MOST_AHEAD, MOST_EVALUATIONS, check_assigned
+from master.bounds import MAX_AHEAD, MAX_EVALUATIONS, check_assigned
 from master.commands import Command, Evaluate, Join, Lead, Save, Term
 from master.ledger import Ledger
 from runtime.call_checks import RefusedError
@@ -23,7 +23,7 @@ def check(ledger: Ledger, command: Command) -> None:
         case Term():
             _check_term(ledger, command, "term")
         case Save():
-            check_assigned("newest", command.newest, ledger.versions + MOST_AHEAD)
+            check_assigned("newest", command.newest, ledger.versions + MAX_AHEAD)
         case _:
             pass
 
@@ -32,7 +32,7 @@ def _check_term(ledger: Ledger, lead: Lead | Term, name: str) -> None:
     """Refuses a term that is far beyond the newest of the data set."""
     dataset = ledger.datasets.get(lead.dataset)
     if dataset is not None:
-        check_assigned(name, lead.term, dataset.terms.newest + MOST_AHEAD)
+        check_assigned(name, lead.term, dataset.terms.newest + MAX_AHEAD)
 
 
 def _check_evaluations(ledger: Ledger, command: Evaluate) -> None:
@@ -41,6 +41,6 @@ def _check_evaluations(ledger: Ledger, command: Evaluate) -> None:
     if dataset is not None and dataset.evaluations_full:
         raise RefusedError(
             409,
-            f"{dataset.name} has {MOST_EVALUATIONS} pending evaluations: ask again when some are done",
+            f"{dataset.name} has {MAX_EVALUATIONS} pending evaluations: ask again when some are done",
             "dataset",
         )

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from master.bounds import MOST_EVALUATIONS, capped
+from master.bounds import MAX_EVALUATIONS, capped
 from master.epoch import Epoch
 from master.evaluation import Evaluation
 from master.failure_wave import FailureWave
-from master.failures import most_dropped
+from master.failures import max_dropped
 from master.partitioning import Partitioning, Span
 from master.rewind_log import RewindLog
 from master.shuffle import TaskOrder
@@ -20,17 +20,17 @@ FAILURE_BUDGET = 3
 PATIENT_BUDGET = 8
 """As above, of failures of the storage, and of other errors while many tasks fail alike, which may
 be failures of a storage's own client. Their pauses last a minute and a half together."""
-_MOST_FAILING = 16
+_MAX_FAILING = 16
 """In an outage, tasks that were never leased wait while so many others fail."""
-_MOST_FAILING_EVER = 1_024
+_MAX_FAILING_EVER = 1_024
 """As above without an outage: a trainer that can read nothing may fail tasks by the thousand, while
 all others go on. Those train the failed ones then."""
-_MOST_OPEN = 8
+_MAX_OPEN = 8
 """Epochs that may overlap, where the description allows it."""
-_MOST_ADOPTED = 256
+_MAX_ADOPTED = 256
 """Epochs that another master may have begun beyond the oldest open one, after its last snapshot.
 Evaluations hold metrics, and run one after the other: of these, as many as may overlap."""
-_MOST_KEPT_METRICS = 8_000
+_MAX_KEPT_METRICS = 8_000
 """Metrics of all evaluations of a data set together; beyond it the oldest evaluations are removed."""
 
 
@@ -92,7 +92,7 @@ class Dataset:
     def evaluations_full(self) -> bool:
         """Whether no more evaluations are accepted until some pending ones are complete."""
         pending = sum(not evaluation.complete for evaluation in self.evaluations)
-        return pending >= MOST_EVALUATIONS
+        return pending >= MAX_EVALUATIONS
 
     def lease(self, trainer: str, base: int, want: int) -> list[Json]:
         """Leases the next tasks, all of one epoch; a task must be free.
@@ -154,7 +154,7 @@ class Dataset:
 
         Else an outage, or one broken trainer, could leave a million of failed tasks to remember.
         """
-        most = _MOST_FAILING if self.outage else _MOST_FAILING_EVER
+        most = _MAX_FAILING if self.outage else _MAX_FAILING_EVER
         return sum(epoch.failing for epoch in self.open.values()) < most
 
     @property
@@ -273,11 +273,11 @@ class Dataset:
         """Why no job can succeed with this data set; "" while it can.
 
         Args:
-            max_dropped_share: As in `most_dropped`.
+            max_dropped_share: As in `max_dropped`.
         """
         count = self.partitioning.count
         dropped = self.totals.dropped_tasks if count is None else len(self.dropped)
-        if dropped > most_dropped(count, self.totals.tasks, max_dropped_share):
+        if dropped > max_dropped(count, self.totals.tasks, max_dropped_share):
             of = "" if count is None else f" of {count}"
             return f"{dropped}{of} tasks of {self.name} were dropped"
         none_done = self.totals.dropped_tasks and not self.totals.tasks
@@ -299,7 +299,7 @@ class Dataset:
 
     def ensure_open(self, number: int) -> Epoch | None:
         """An open epoch; begins it if another master can have begun it after its last snapshot."""
-        most = _MOST_OPEN if self.kind == EVALUATION else _MOST_ADOPTED
+        most = _MAX_OPEN if self.kind == EVALUATION else _MAX_ADOPTED
         if number >= min(self.open, default=self.opened) + most:
             return None
         while self.opened <= number < self.epochs:
@@ -320,7 +320,7 @@ class Dataset:
         """Removes the oldest complete evaluations while there are too many, or too many metrics."""
         metrics = sum(len(evaluation.sums) for evaluation in self.evaluations)
         while self.evaluations[0].complete and (
-            len(self.evaluations) > MOST_EVALUATIONS or metrics > _MOST_KEPT_METRICS
+            len(self.evaluations) > MAX_EVALUATIONS or metrics > _MAX_KEPT_METRICS
         ):
             metrics -= len(self.evaluations.pop(0).sums)
 
@@ -332,7 +332,7 @@ class Dataset:
         if not self.open:
             return True
         exhausted = all(epoch.exhausted for epoch in self.open.values())
-        return bool(self.shape["overlap"]) and exhausted and len(self.open) < _MOST_OPEN
+        return bool(self.shape["overlap"]) and exhausted and len(self.open) < _MAX_OPEN
 
     def _epoch(self, number: int) -> Epoch:
         return Epoch(number, self.partitioning.bound, self.order_of(number))

@@ -40,7 +40,7 @@ class DurableLedger:
         self._empty = empty
         self._journal = Journal(directory)
         self._pending_lines: list[bytes] = []
-        self._compact_at = journal.MOST_BYTES
+        self._compact_at = journal.MAX_BYTES
         try:
             self.ledger = self._replay(self._journal.read())
             self._journal.replace(self.ledger.dump())
@@ -136,10 +136,10 @@ class DurableLedger:
         try:
             self._journal.replace(self.ledger.dump())
         except JournalError as error:
-            self._compact_at = self._journal.size + journal.MOST_BYTES
+            self._compact_at = self._journal.size + journal.MAX_BYTES
             log.warning("%s: the journal continues to grow", error)
             return str(error)
-        self._compact_at = journal.MOST_BYTES
+        self._compact_at = journal.MAX_BYTES
         self._pending_lines = []
         return ""
 

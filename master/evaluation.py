@@ -9,7 +9,7 @@ from master.types import Json
 
 _MODEL_GONE = "left"
 """The metric that the SDK reports for records whose version of the model it had no longer."""
-_MOST_METRICS = 640
+_MAX_METRICS = 640
 """Metrics of one evaluation: its tasks may report different ones."""
 
 
@@ -29,7 +29,7 @@ class Evaluation:
         """Adds a task's means, weighted by its records; None is a mean that was not finite."""
         self.records += records
         for name, value in metrics.items():
-            if name not in self.sums and len(self.sums) >= _MOST_METRICS:
+            if name not in self.sums and len(self.sums) >= _MAX_METRICS:
                 continue
             before = self.sums.get(name, 0.0)
             total = None if value is None or before is None else before + value * records

@@ -5,7 +5,7 @@ from typing import Any
 
 OUTAGE_TASKS = 3
 """So many tasks that fail with one kind of error, and none done in between, are an outage."""
-_MOST_TASKS = 16
+_MAX_TASKS = 16
 """So many tasks fail the job where none was ever done: its program or its data is wrong."""
 
 
@@ -32,7 +32,7 @@ class FailureWave:
         if not (transient and self.transient) and _kind(error) != _kind(self.error):
             self.tasks = []
         self.error, self.transient = error, transient
-        if task not in self.tasks and len(self.tasks) < _MOST_TASKS:
+        if task not in self.tasks and len(self.tasks) < _MAX_TASKS:
             self.tasks.append(task)
 
     def drop(self, task: str) -> None:
@@ -47,7 +47,7 @@ class FailureWave:
     @property
     def full(self) -> bool:
         """Whether as many tasks failed as a wave counts."""
-        return len(self.tasks) >= _MOST_TASKS
+        return len(self.tasks) >= _MAX_TASKS
 
     def is_outage(self, *, any_done: bool) -> bool:
         """Whether the tasks fail for a cause that may pass, and not for their own data.

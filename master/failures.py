@@ -2,14 +2,14 @@
 
 from master.types import Json
 
-_MOST_NEWEST = 20
-_MOST_DROPPED = 16_384
+_MAX_NEWEST = 20
+_MAX_DROPPED = 16_384
 """Tasks that may be dropped, whatever share they are: a snapshot has their numbers."""
 _DROPPED_OF_STREAM = 16
 """Tasks of a stream that may be dropped, whatever share of it they are."""
 
 
-def most_dropped(count: int | None, done: int, share: float) -> int:
+def max_dropped(count: int | None, done: int, share: float) -> int:
     """How many tasks of a data set may be dropped, in all epochs together.
 
     Args:
@@ -20,7 +20,7 @@ def most_dropped(count: int | None, done: int, share: float) -> int:
     if count is None:
         least, most = _DROPPED_OF_STREAM, int(share * done)
     else:
-        least, most = 1, min(_MOST_DROPPED, int(share * count))
+        least, most = 1, min(_MAX_DROPPED, int(share * count))
     return max(most, least) if share else 0
 
 
@@ -38,9 +38,9 @@ class Failures:
     def add(self, task: str, trainer: str, error: str, *, dropped: bool) -> None:
         """Adds the failure of a task."""
         failure = {"task": task, "by": trainer, "error": error}
-        self.newest = [*self.newest[1 - _MOST_NEWEST :], failure]
+        self.newest = [*self.newest[1 - _MAX_NEWEST :], failure]
         if dropped:
-            self.dropped = [*self.dropped[1 - _MOST_NEWEST :], failure]
+            self.dropped = [*self.dropped[1 - _MAX_NEWEST :], failure]
 
     def fail_job(self, reason: str) -> None:
         """Fails the job."""

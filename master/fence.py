@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 SNAPSHOT, GENERATION, HOLDER, OUTCOME = "snapshot", "generation", "holder", "outcome"
 MAX_STATE_BYTES = 256 << 20
 """Limit of a snapshot after decompression: a thousand times what a ConfigMap holds is no snapshot."""
-MOST_BYTES = 900 << 10
+MAX_BYTES = 900 << 10
 """Bytes of a snapshot; a ConfigMap holds 1 MiB."""
 
 
@@ -107,7 +107,7 @@ class ConfigMapFence:
     def write(self, generation: int, state: Json, outcome: str) -> None:
         """See `Fence.write`."""
         text = pack(state)
-        if len(text) > MOST_BYTES:
+        if len(text) > MAX_BYTES:
             raise JournalError(f"the snapshot is too large for a ConfigMap: {len(text)} bytes")
         data = {SNAPSHOT: text, GENERATION: str(generation), HOLDER: self._holder}
         if outcome:

@@ -21,7 +21,7 @@ from runtime.logs import keys
 
 log = logging.getLogger(__name__)
 
-MOST_BYTES = 2 << 20
+MAX_BYTES = 2 << 20
 """A longer journal is replaced by a snapshot. Replaying its commands takes 0.3 to 0.4 s for each MiB,
 and a master that was killed is to serve again within 3 s."""
 _KEPT_PAIRS = 2

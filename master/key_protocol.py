@@ -6,12 +6,12 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from master.protocol import MOST_WAIT_S, Positive, ProcessRequest, RoundNumber
+from master.protocol import MAX_WAIT_S, Positive, ProcessRequest, RoundNumber
 
-MOST_VALUE_BYTES = 1 << 20
-_MOST_TEXT = (MOST_VALUE_BYTES + 2) // 3 * 4
-_MOST_KEYS = 4096
-_MOST_AMOUNT = 1 << 31
+MAX_VALUE_BYTES = 1 << 20
+_MAX_TEXT = (MAX_VALUE_BYTES + 2) // 3 * 4
+_MAX_KEYS = 4096
+_MAX_AMOUNT = 1 << 31
 
 
 def _base64(text: str) -> str:
@@ -24,7 +24,7 @@ def _base64(text: str) -> str:
 
 
 Key = Annotated[str, Field(min_length=1, max_length=250)]
-Value = Annotated[str, Field(max_length=_MOST_TEXT), AfterValidator(_base64)]
+Value = Annotated[str, Field(max_length=_MAX_TEXT), AfterValidator(_base64)]
 
 
 class _KeyRequest(ProcessRequest):
@@ -44,7 +44,7 @@ class KeyAdd(_KeyRequest):
     """Adds to a key of a round, a counter whose value is a decimal number; 0 where it is missing."""
 
     key: Key
-    amount: Annotated[int, Field(ge=-_MOST_AMOUNT, le=_MOST_AMOUNT)]
+    amount: Annotated[int, Field(ge=-_MAX_AMOUNT, le=_MAX_AMOUNT)]
     call: Positive
     """Number of the call, one more than before; the same one again gets the same answer."""
 
@@ -52,6 +52,6 @@ class KeyAdd(_KeyRequest):
 class KeyGet(_KeyRequest):
     """Reads keys of a round, and waits until all of them are set."""
 
-    keys: Annotated[list[Key], Field(min_length=1, max_length=_MOST_KEYS)]
-    wait_s: Annotated[float, Field(ge=0, le=MOST_WAIT_S)] = 0.0
+    keys: Annotated[list[Key], Field(min_length=1, max_length=_MAX_KEYS)]
+    wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = 0.0
     """How long to wait; the answer then has the keys that are set."""

@@ -7,7 +7,7 @@ from master.bounds import capped
 from master.commands import Acknowledgement, LeaseEntry, More, Retry, TaskFailure, Work
 from master.dataset import Dataset
 from master.dataset_registry import DatasetRegistry, TaskPlace
-from master.failures import Failures, most_dropped
+from master.failures import Failures, max_dropped
 from master.task_queue import TaskQueue
 from master.trainers import Trainer, TrainerRegistry
 from master.types import Json
@@ -130,7 +130,7 @@ class Leases:
         failing = [(epoch, i) for epoch in epochs for i in (*epoch.paused, *epoch.retries)]
         error, share = dataset.wave.error, self._max_dropped_share
         dropped = {*dataset.dropped, *(dataset.dropped_key(index, None) for _, index in failing)}
-        most = most_dropped(dataset.partitioning.count, dataset.totals.tasks, share)
+        most = max_dropped(dataset.partitioning.count, dataset.totals.tasks, share)
         if not all(e.exhausted for e in epochs) or len(dropped) > most:
             text = f"no task of {dataset.name} could be read for {lasted_s} s: {error}"
             self._failures.fail_job(text)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from master.bounds import capped
 from master.commands import Expire
 
-_LEAST_PACE_S = 0.25
+_MIN_PACE_S = 0.25
 _HEARTBEATS_PER_S = 250.0
 """Of all trainers together: those of a large job send theirs less often."""
 _SMOOTHING = 0.2
@@ -19,8 +19,8 @@ _LONGEST_TIMES = 3.0
 """and for this many times the longest."""
 FIRST_STUCK_S = 900.0
 """Limit for a kind of task of which none was done: a first step may compile for minutes."""
-LEAST_STUCK_S = 120.0
-MOST_STUCK_S = 3_600.0
+MIN_STUCK_S = 120.0
+MAX_STUCK_S = 3_600.0
 """Limit of the first rule: a healthy task may take longer, and is not taken away."""
 
 
@@ -54,8 +54,8 @@ class TaskTimes:
     @property
     def limit_s(self) -> float:
         """How long a trainer may hold such a task without any progress."""
-        usual_s = min(MOST_STUCK_S, _STUCK_TIMES * self.usual_s)
-        return max(LEAST_STUCK_S, usual_s, _LONGEST_TIMES * self.longest_s)
+        usual_s = min(MAX_STUCK_S, _STUCK_TIMES * self.usual_s)
+        return max(MIN_STUCK_S, usual_s, _LONGEST_TIMES * self.longest_s)
 
 
 class Liveness:
@@ -72,8 +72,8 @@ class Liveness:
     @property
     def pace_s(self) -> float:
         """The least time between two heartbeats of a trainer, also where its steps are shorter."""
-        least_s = min(_LEAST_PACE_S, self.heartbeat_s)
-        return max(least_s, len(self._activities) / _HEARTBEATS_PER_S)
+        min_s = min(_MIN_PACE_S, self.heartbeat_s)
+        return max(min_s, len(self._activities) / _HEARTBEATS_PER_S)
 
     @property
     def _timeout_s(self) -> float:

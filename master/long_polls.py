@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 IsClosed = Callable[[], bool]
 """Whether the caller has closed its connection."""
-_LEAST_PAUSE_S = 0.002
+_MIN_PAUSE_S = 0.002
 _LOOKS_S = 0.05
 """How often connections of members are looked at that have not answered a probe."""
 
@@ -98,7 +98,7 @@ class LongPolls:
 
     def _pause_s(self) -> float | None:
         next_s = self._rendezvous.next_s()
-        pause_s = None if next_s is None else max(_LEAST_PAUSE_S, next_s - self._clock_s())
+        pause_s = None if next_s is None else max(_MIN_PAUSE_S, next_s - self._clock_s())
         if pause_s is not None and self._rendezvous.awaited():
             return min(pause_s, _LOOKS_S)
         return pause_s

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from master.bounds import MOST_AHEAD, check_assigned
+from master.bounds import MAX_AHEAD, check_assigned
 from master.protocol import RendezvousPoll
 from runtime.call_checks import RefusedError
 
-MOST_CLAIMED = 1 << 51
+MAX_CLAIMED = 1 << 51
 """The newest round that is accepted by a master that knows of none. Calls report rounds up to
 2^52."""
 
@@ -24,10 +24,10 @@ def check_numbers(call: RendezvousPoll, newest: int) -> None:
     Raises:
         RefusedError: No master can have proclaimed such a round.
     """
-    most = newest + MOST_AHEAD
+    most = newest + MAX_AHEAD
     claim = call.claim
     if claim is not None:
-        check_assigned("claim.round", claim.round, most if newest else MOST_CLAIMED)
+        check_assigned("claim.round", claim.round, most if newest else MAX_CLAIMED)
         most = max(most, claim.round)
     check_assigned("seen", call.seen, most)
     check_assigned("at", call.at, most)

@@ -19,13 +19,13 @@ SUSPICIOUS_S = 0.5
 """A member that waits this long for the others may wait for one that is frozen."""
 _BETWEEN_PROBES_S = 2.0
 """Least time between probes for waiting alone: steps may take as long."""
-_MOST_ANSWERS_PER_S = 200.0
+_MAX_ANSWERS_PER_S = 200.0
 """Answers to probes for waiting alone, of all members together."""
-_MOST_LIMIT_S = 30.0
+_MAX_LIMIT_S = 30.0
 _SLACK_S = 2.0
-_MOST_REMEMBERED = 1024
+_MAX_REMEMBERED = 1024
 _POLLS_PER_S = 100.0
-_LEAST_POLL_S, MOST_POLL_S = 1.0, 10.0
+_MIN_POLL_S, MAX_POLL_S = 1.0, 10.0
 
 
 class Slot(NamedTuple):
@@ -125,7 +125,7 @@ class Member:
         return f"did not call for {now_s - self.last_call_s:.1f} s"
 
     def _limit(self, limit_s: float) -> float:
-        return max(limit_s, min(_MOST_LIMIT_S, limit_s * self.patience))
+        return max(limit_s, min(_MAX_LIMIT_S, limit_s * self.patience))
 
 
 class Probe:
@@ -161,7 +161,7 @@ class Probe:
             members: How many members there are: each of them answers a probe.
             now_s: The time.
         """
-        pause_s = max(_BETWEEN_PROBES_S, members / _MOST_ANSWERS_PER_S)
+        pause_s = max(_BETWEEN_PROBES_S, members / _MAX_ANSWERS_PER_S)
         if waiting_s >= SUSPICIOUS_S and now_s >= self._newest_s + pause_s and not self.in_progress:
             self._requested = True
 
@@ -196,7 +196,7 @@ class BoundedMemory:
         """Stores the value of a process."""
         self._values.pop(member_id, None)
         self._values[member_id] = value
-        if len(self._values) > _MOST_REMEMBERED:
+        if len(self._values) > _MAX_REMEMBERED:
             del self._values[next(iter(self._values))]
 
     def forget(self, member_id: MemberId) -> None:
@@ -206,7 +206,7 @@ class BoundedMemory:
 
 def poll_pace_s(members: int) -> float:
     """How long a poll of a member waits at the master: few members call each second, many later."""
-    return min(MOST_POLL_S, max(_LEAST_POLL_S, members / _POLLS_PER_S))
+    return min(MAX_POLL_S, max(_MIN_POLL_S, members / _POLLS_PER_S))
 
 
 def earliest(times_s: Iterable[float | None]) -> float | None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from master.bounds import MOST
 from master.types import Json
 
-MOST_RECORDS = MOST
+MAX_RECORDS = MOST
 """Records of a data set, all its epochs together."""
 
 
@@ -50,7 +50,7 @@ class Partitioning:
     @property
     def bound(self) -> int:
         """Number of tasks; for a stream, of those whose records have numbers up to 2^53."""
-        return MOST_RECORDS // self._step if self.count is None else self.count
+        return MAX_RECORDS // self._step if self.count is None else self.count
 
     def has(self, index: int) -> bool:
         """Whether a task of this index exists."""

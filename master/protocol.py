@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from master.bounds import MOST, MOST_EVALUATIONS
+from master.bounds import MAX_EVALUATIONS, MOST
 from master.types import Json
 from runtime.call_checks import Body, check_body
 
@@ -16,10 +16,10 @@ VERSION = 3
 """Grows when calls get fields that an older master would not know. A caller of a newer version, by
 the header `VERSION_HEADER`, may send fields that this master does not know: it ignores them."""
 VERSION_HEADER = "EDL-Protocol"
-_MOST_VERSION_DIGITS = 6
-MOST_BYTES = 8 << 20
+_MAX_VERSION_DIGITS = 6
+MAX_BYTES = 8 << 20
 """Bytes of a call's body."""
-MOST_WAIT_S = 30.0
+MAX_WAIT_S = 30.0
 
 Name = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$")]
 Count = Annotated[int, Field(ge=0, le=MOST)]
@@ -36,9 +36,9 @@ def _finite(value: float | None) -> float | None:
 
 Metric = Annotated[Annotated[float, Field(allow_inf_nan=True)] | None, AfterValidator(_finite)]
 MetricName = Annotated[str, Field(max_length=64)]
-MOST_METRICS = 512
+MAX_METRICS = 512
 """Metrics of a task: a histogram of scores in 200 bins is 400 of them."""
-MOST_MEMBERS = 4096
+MAX_MEMBERS = 4096
 RoundNumber = Annotated[int, Field(ge=0, le=1 << 52)]
 Address = Annotated[str, Field(max_length=300, pattern=r"^[^\s\x00-\x1f]+:[0-9]{1,5}$")]
 CodeName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
@@ -84,7 +84,7 @@ class DoneTask(LeaseRef):
 
     records: Count = 0
     steps: Count = 0
-    metrics: dict[MetricName, Metric] = Field(default_factory=dict, max_length=MOST_METRICS)
+    metrics: dict[MetricName, Metric] = Field(default_factory=dict, max_length=MAX_METRICS)
     """Means over the task's records; null where a mean is not finite, as a loss may be."""
 
 
@@ -113,7 +113,7 @@ class ReturnedLease(HeldLease):
     counted: Count = 0
     """The first of these records, which are counted: only the others are leased again."""
     steps: Count = 0
-    metrics: dict[MetricName, Metric] = Field(default_factory=dict, max_length=MOST_METRICS)
+    metrics: dict[MetricName, Metric] = Field(default_factory=dict, max_length=MAX_METRICS)
     """Means over the records that are counted."""
 
 
@@ -179,8 +179,8 @@ class DatasetDescription(_Body):
             raise ValueError("epochs must be at least 1")
         if self.stream and self.epochs != 1:
             raise ValueError("epochs must be 1 for a stream, which never ends")
-        if self.kind == "evaluation" and self.epochs > MOST_EVALUATIONS:
-            raise ValueError(f"epochs must be at most {MOST_EVALUATIONS} for an evaluation")
+        if self.kind == "evaluation" and self.epochs > MAX_EVALUATIONS:
+            raise ValueError(f"epochs must be at most {MAX_EVALUATIONS} for an evaluation")
         return self
 
     @model_validator(mode="after")
@@ -212,7 +212,7 @@ class WorkRequest(ProcessRequest):
     back: list[ReturnedLease] = Field(default_factory=list)
     """Leases that are returned untrained, or partly trained."""
     want: Annotated[int, Field(ge=0, le=4096)] = 0
-    wait_s: Annotated[float, Field(ge=0, le=MOST_WAIT_S)] = 0.0
+    wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = 0.0
     """How long to wait for tasks, where others lease them all."""
     kinds: list[Kind] | None = None
     datasets: list[Name] | None = None
@@ -283,7 +283,7 @@ class RoundClaim(_Body):
     """A round of which the caller is a member."""
 
     round: RoundNumber
-    members: Annotated[list[RoundMember], Field(min_length=1, max_length=MOST_MEMBERS)]
+    members: Annotated[list[RoundMember], Field(min_length=1, max_length=MAX_MEMBERS)]
     """By rank."""
 
 
@@ -318,7 +318,7 @@ class RendezvousPoll(ProcessRequest):
     """The newest probe number that it received."""
     claim: RoundClaim | None = None
     """Its round, for a master that has just started; with `known`, only when it is asked for."""
-    wait_s: Annotated[float, Field(ge=0, le=MOST_WAIT_S)] = 0.0
+    wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = 0.0
     """How long to wait for news; a member that does not call for 2 s more, and 3 s at least, is
     dropped."""
 
@@ -366,7 +366,7 @@ def check(kind: type[Body], raw: bytes, version: str = "") -> Body:
         raw: Its bytes.
         version: The caller's version, as in `VERSION_HEADER`; "" where it sent none.
     """
-    is_number = version.isascii() and version.isdecimal() and len(version) <= _MOST_VERSION_DIGITS
+    is_number = version.isascii() and version.isdecimal() and len(version) <= _MAX_VERSION_DIGITS
     is_newer = is_number and int(version) > VERSION
     return check_body(kind, raw, _RULED, ignores_unknown=is_newer)
 

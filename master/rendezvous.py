@@ -24,7 +24,7 @@ from runtime.call_checks import RefusedError
 
 WINDOW_S = 0.2
 """A round is proclaimed this long after the last change ..."""
-MOST_WINDOW_S = 1.0
+MAX_WINDOW_S = 1.0
 """... and at most this long after the first."""
 VOID_WINDOW_S = 0.1
 """The window where the round cannot continue, ..."""
@@ -383,7 +383,7 @@ class Rendezvous:
         forming = bool(self.round.number) and not self.round.formed
         if self._probe.in_progress or (forming and not impossible):
             return None
-        due_s = min(self._last_s + WINDOW_S, self._first_s + MOST_WINDOW_S)
+        due_s = min(self._last_s + WINDOW_S, self._first_s + MAX_WINDOW_S)
         if impossible and self.round.includes(self._live):
             is_idle = self.round.is_idle(self._live)
             due_s = min(due_s, self._last_s + (SHORT_WINDOW_S if is_idle else VOID_WINDOW_S))

@@ -12,7 +12,7 @@ from master.ledger import Ledger
 RETRY_S = 1.0
 """The pause of a task after its first failure."""
 _LONGEST_S = 30.0
-_MOST_DOUBLINGS = 5
+_MAX_DOUBLINGS = 5
 OUTAGE_S = 600.0
 """Default of how long a data set may be unreadable before the job fails."""
 _QUIET_SHARE = 0.5
@@ -52,7 +52,7 @@ class RetryPauses:
 
     def pause_s(self, tries: int) -> float:
         """The pause of a task that failed `tries` times: 1, 2, 4, 8, 16, then 30 s."""
-        return min(_LONGEST_S, self._first_s * float(1 << min(_MOST_DOUBLINGS, tries - 1)))
+        return min(_LONGEST_S, self._first_s * float(1 << min(_MAX_DOUBLINGS, tries - 1)))
 
     def retry(self, ledger: Ledger, now_s: float) -> Retry | None:
         """The command that ends the pauses that are over; None where there are none."""
@@ -67,21 +67,21 @@ class RetryPauses:
         ready = [entry.task for entry in over if entry.paused]
         return Retry(ready, [entry.task for entry in over if not entry.paused])
 
-    def outage(self, ledger: Ledger, most_s: float, now_s: float) -> EndOutage | None:
-        """The command that ends an outage of `most_s`; None before.
+    def outage(self, ledger: Ledger, max_s: float, now_s: float) -> EndOutage | None:
+        """The command that ends an outage of `max_s`; None before.
 
         An outage lasts from its first failure to its newest: where nobody reads, or tasks are
         trained for long after they could be read again, time alone does not end it.
         """
         waves = {data.name: data.wave.failures for data in ledger.datasets.values() if data.outage}
-        quiet_s = _QUIET_SHARE * most_s
+        quiet_s = _QUIET_SHARE * max_s
         self._outages = {
             name: _after_failures(self._outages.get(name), failures, quiet_s, now_s)
             for name, failures in waves.items()
         }
         for name, outage in self._outages.items():
             lasted_s = outage.newest_s - outage.since_s
-            if lasted_s > most_s and not ledger.failed:
+            if lasted_s > max_s and not ledger.failed:
                 del self._outages[name]  # the command may leave an outage of other tasks
                 return EndOutage(name, round(lasted_s))
         return None

@@ -5,7 +5,7 @@ from typing import Any
 
 from master.bounds import capped
 
-MOST_REWINDS = 1 << 15
+MAX_REWINDS = 1 << 15
 """Rewinds of a data set: attempts of leases must stay numbers that trainers can report."""
 _ATTEMPTS = 1 << 36
 

@@ -15,14 +15,14 @@ from master.commands import Rewind, Rollback
 from master.dataset import EVALUATION, TRAINING, Dataset, DatasetTotals
 from master.dataset_registry import DatasetRegistry
 from master.epoch import Epoch
-from master.rewind_log import MOST_REWINDS
+from master.rewind_log import MAX_REWINDS
 from master.rollbacks import JobRollbacks
 from master.task_queue import TaskQueue
 from master.trainers import Trainer, TrainerRegistry
 from master.types import Json
 from runtime.call_checks import RefusedError
 
-_MOST_OPEN = 256
+_MAX_OPEN = 256
 """Epochs that are open at a position."""
 _FIELDS_OF_TASKS = ("records", "files", "stream", "task_records", "shuffle_seed")
 """What decides which records a task has, and when it is leased."""
@@ -137,8 +137,8 @@ def _key(command: Rewind) -> tuple[int, int]:
 def _check_fence(dataset: Dataset, command: Rewind) -> None:
     """Refuses a process whose model is not the newest."""
     log, terms = dataset.rewinds, dataset.terms
-    if log.count >= MOST_REWINDS:
-        raise RefusedError(409, f"{dataset.name} was set back {MOST_REWINDS} times", "dataset")
+    if log.count >= MAX_REWINDS:
+        raise RefusedError(409, f"{dataset.name} was set back {MAX_REWINDS} times", "dataset")
     if command.term is not None:
         if (terms.newest, terms.leader) != (command.term, command.incarnation):
             text = f"term {command.term} is over: another process leads since then"
@@ -166,7 +166,7 @@ def _check(dataset: Dataset, command: Rewind) -> None:
         raise _wrong("position.shape", f"it is of other data, or other tasks, than {dataset.name}")
     numbers = [epoch["number"] for epoch in target["open"]]
     ordered = numbers == sorted(set(numbers)) and all(n < target["opened"] for n in numbers)
-    if target["opened"] > dataset.epochs or len(numbers) > _MOST_OPEN or not ordered:
+    if target["opened"] > dataset.epochs or len(numbers) > _MAX_OPEN or not ordered:
         raise _wrong("position.open", f"{dataset.name} has {dataset.epochs} epochs, in order")
     for epoch in target["open"]:
         _check_epoch(dataset, epoch)

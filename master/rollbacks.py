@@ -19,10 +19,10 @@ from master.bounds import capped
 from master.commands import LostShare, Rollback
 from master.types import Json
 
-_MOST_OPEN = 20
-_MOST_CLOSED = 1024
+_MAX_OPEN = 20
+_MAX_CLOSED = 1024
 """Closed events that are recognised; older ones are forgotten."""
-_MOST_HOLDERS = 128
+_MAX_HOLDERS = 128
 """Holders of an event whose shares are stored one by one; all others are stored as a sum."""
 _LONGEST_HOLDER = 64
 """Characters of a holder's name; a longer name is stored as its digest."""
@@ -102,10 +102,10 @@ class JobRollbacks:
         self.count += 1
         self.newest.append(event)
         self.shares[event["event"]] = _new_shares(event)
-        if len(self.newest) > _MOST_OPEN:
+        if len(self.newest) > _MAX_OPEN:
             oldest = self.newest.pop(0)["event"]
             del self.shares[oldest]
-            self.closed = [*self.closed[1 - _MOST_CLOSED :], _digest(oldest)]
+            self.closed = [*self.closed[1 - _MAX_CLOSED :], _digest(oldest)]
 
 
 def _new_shares(event: Json) -> Json:
@@ -143,7 +143,7 @@ def _put_share(shares: Json, share: LostShare) -> None:
     if len(holder) > _LONGEST_HOLDER:
         holder = _digest(holder)
     by_holder, remainder = shares["by"], shares["rest"]
-    if holder in by_holder or len(by_holder) < _MOST_HOLDERS:
+    if holder in by_holder or len(by_holder) < _MAX_HOLDERS:
         by_holder[holder] = numbers
     else:
         remainder.update({name: capped(remainder[name] + numbers[name]) for name in _NUMBERS})

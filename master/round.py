@@ -132,10 +132,10 @@ class Round:
             if member.at < self.number
         ]
         if not self.includes(live):
-            most_s = max(FORMING_S, stuck_s)
+            max_s = max(FORMING_S, stuck_s)
             arrived = [m for m in self.present(live) if m.at >= self.number > m.ready_at]
             holdups += [
-                (max(self.since_s, member.busy_s) + most_s, member)
+                (max(self.since_s, member.busy_s) + max_s, member)
                 for member in arrived
                 if self.is_usable(member) and not member.waiting_s
             ]

@@ -11,12 +11,12 @@ from master.membership import MemberId
 from master.round import Round
 from runtime.call_checks import RefusedError
 
-MOST_KEYS = 65_536
-MOST_BYTES = 32 << 20
+MAX_KEYS = 65_536
+MAX_BYTES = 32 << 20
 """Bytes of keys and values of one round; at most two rounds have keys."""
 _KEY_BYTES = 100
 """What a key takes besides its text and value."""
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class _Keys:
     round: Round
     values: dict[str, bytes] = field(default_factory=dict)
     size: int = 0
-    """In bytes, as `MOST_BYTES` counts them."""
+    """In bytes, as `MAX_BYTES` counts them."""
     added: dict[MemberId, tuple[int, int]] = field(default_factory=dict)
     """The newest call of each member that adds, and its result."""
 
@@ -36,11 +36,11 @@ class _Keys:
         grows = len(value) - len(before or b"")
         if before is None:
             grows += len(key.encode(errors="surrogatepass")) + _KEY_BYTES
-            if len(self.values) >= MOST_KEYS:
-                raise RefusedError(413, f"a round has at most {MOST_KEYS} keys", "key")
-        if grows > 0 and self.size + grows > MOST_BYTES:
+            if len(self.values) >= MAX_KEYS:
+                raise RefusedError(413, f"a round has at most {MAX_KEYS} keys", "key")
+        if grows > 0 and self.size + grows > MAX_BYTES:
             raise RefusedError(
-                413, f"keys and values of a round have at most {MOST_BYTES} bytes", "value"
+                413, f"keys and values of a round have at most {MAX_BYTES} bytes", "value"
             )
         self.size += grows
         self.values[key] = value
@@ -99,7 +99,7 @@ class RoundKeys:
         if call == last_call:
             return last_sum
         before = keys.values.get(key, b"0")
-        if len(before) > _MOST_DIGITS or not before.removeprefix(b"-").isdigit():
+        if len(before) > _MAX_DIGITS or not before.removeprefix(b"-").isdigit():
             raise RefusedError(409, f"key: the value of {key!r:.80} is not a whole number", "key")
         total = int(before) + amount
         keys.put(key, str(total).encode())

@@ -17,10 +17,10 @@ log = logging.getLogger(__name__)
 
 _SNAPSHOT = "a master on another node would not know the newest state"
 _SNAPSHOT_S = 1.0
-_LEAST_PAUSE_S = 0.05
+_MIN_PAUSE_S = 0.05
 _COVER_S = 2.0
 """How long a trainer's last call may wait for a snapshot."""
-_MOST_BACKOFF_S = 10.0
+_MAX_BACKOFF_S = 10.0
 
 
 class Snapshots:
@@ -97,7 +97,7 @@ class Snapshots:
         """
         if self._fence is None:
             return
-        pause_s, backoff = _SNAPSHOT_S, Backoff(2 * _SNAPSHOT_S, _MOST_BACKOFF_S)
+        pause_s, backoff = _SNAPSHOT_S, Backoff(2 * _SNAPSHOT_S, _MAX_BACKOFF_S)
         while True:
             await self._changed.wait()
             try:
@@ -110,9 +110,9 @@ class Snapshots:
                 self._counters.note_write(_SNAPSHOT, str(error))
                 self._changed.set()
                 pause_s = backoff.next_s()
-            await asyncio.sleep(_LEAST_PAUSE_S)
+            await asyncio.sleep(_MIN_PAUSE_S)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s - _LEAST_PAUSE_S):
+                async with asyncio.timeout(pause_s - _MIN_PAUSE_S):
                     await self._wanted.wait()
 
     async def store_last(self) -> None:

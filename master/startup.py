@@ -12,7 +12,7 @@ from runtime.logs import keys
 
 log = logging.getLogger(__name__)
 
-_MOST_CLAIMS = 5
+_MAX_CLAIMS = 5
 
 
 def open_ledger(empty: Ledger, directory: Path, fence: Fence | None = None) -> DurableLedger:
@@ -60,7 +60,7 @@ def _take_over(durable_ledger: DurableLedger, fence: Fence, stored: StoredSnapsh
 
     A claim fails where the previous master has just stored a newer snapshot: then that one is used.
     """
-    for attempt in range(_MOST_CLAIMS):
+    for attempt in range(_MAX_CLAIMS):
         if stored.state is None:
             break
         ledger = durable_ledger.load_next_generation(stored.state)

@@ -15,7 +15,7 @@ from master.types import Json
 
 _GENERATION_ATTEMPTS = 1 << 20
 """Attempts of a new master are greater than all that the previous one may have granted."""
-MOST_ATTEMPT = 1 << 52
+MAX_ATTEMPT = 1 << 52
 """The largest attempt of a lease that is taken over from a previous master: later attempts of the
 task are greater, and trainers must be able to report them, up to 2^53."""
 
@@ -123,7 +123,7 @@ class Takeover:
         if trainer.leases.get(task) == attempt:
             return True
         place = self._registry.find_or_open(task)
-        if place is None or place.is_done or attempt > MOST_ATTEMPT:
+        if place is None or place.is_done or attempt > MAX_ATTEMPT:
             return False
         if place.dataset.rewinds.is_before(attempt):
             return False

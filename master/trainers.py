@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from master.commands import Join
 from master.types import Json
 
-_MOST_ACKED = 1024
+_MAX_ACKED = 1024
 """Acknowledgements of each trainer that are recognised when they are repeated."""
-_MOST_DUMPED = 64
+_MAX_DUMPED = 64
 """Of these, the newest are in snapshots: more than one call reports."""
 
 
@@ -33,7 +33,7 @@ class Trainer:
     def acknowledge(self, task: str, attempt: int) -> None:
         """Records that an acknowledgement of it was accepted."""
         self.acked[task] = attempt
-        if len(self.acked) > _MOST_ACKED:
+        if len(self.acked) > _MAX_ACKED:
             del self.acked[next(iter(self.acked))]
 
     def forget_calls(self) -> None:
@@ -76,7 +76,7 @@ class TrainerRegistry:
                 "held": dict(trainer.leases),
                 "call": trainer.call,
                 "answer": trainer.answer,
-                "acked": dict(list(trainer.acked.items())[-_MOST_DUMPED:]),
+                "acked": dict(list(trainer.acked.items())[-_MAX_DUMPED:]),
                 "counts": [trainer.records, trainer.tasks, trainer.steps, trainer.failures],
             }
             for trainer in self

@@ -21,7 +21,7 @@ from policy.snapshot import Job, Phase, Pod, ServerSpec
 from policy.victims import choose
 
 STEP_S = 30.0
-MOST_STEPS = 200
+MAX_STEPS = 200
 """Two hours of a cluster come to rest or never do."""
 
 
@@ -42,7 +42,7 @@ class Forecast:
         self._refused = {uid: backoff.error for uid, backoff in backoffs.items() if backoff.error}
         self._created = 0
 
-    def settle(self, steps: int = MOST_STEPS) -> Plan:
+    def settle(self, steps: int = MAX_STEPS) -> Plan:
         """Steps until nothing changes, or so often; returns the last plan."""
         while True:
             new_plan, changed = self.step()

@@ -10,7 +10,7 @@ from policy.model import Policy
 from policy.slots import Slots
 from policy.snapshot import Job, Pod, Resources
 
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def must_leave(cluster: ClusterState, policy: Policy, job: Job, missing: int) ->
     gains.sort()
     enough = [key for _, key, gain in gains if gain >= lacking]
     if enough:
-        return MustLeave(lacking, any_of=tuple(enough[:_MOST_NAMED]))
+        return MustLeave(lacking, any_of=tuple(enough[:_MAX_NAMED]))
     return MustLeave(lacking, all_of=_together(gains, lacking))
 
 

@@ -7,7 +7,7 @@ here, flags and environment variables in `runtime`.
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-_LEAST_PART = 4
+_MIN_PART = 4
 """Characters of a part of a name that is recognized as that name."""
 _MAX_CHARS = 100
 """A longer name resembles none. Strangers write names of megabytes, and comparing takes long."""
@@ -28,7 +28,7 @@ def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
     by_stem = {other.removeprefix(prefix).lower(): other for other in known}
     stem = name.removeprefix(prefix).lower()
     matches = get_close_matches(stem, by_stem, n=1)
-    if not matches and len(stem) >= _LEAST_PART:
+    if not matches and len(stem) >= _MIN_PART:
         matches = [other for other in by_stem if stem in other]
     return by_stem[matches[0]] if matches else ""
 

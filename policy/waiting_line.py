@@ -17,7 +17,7 @@ from policy.plan_input import PlanInput
 from policy.snapshot import Job
 
 SCENARIOS = 8
-MOST_ENDS = 60
+MAX_ENDS = 60
 """Jobs that end in one scenario; of more, several end at one time."""
 _LARGE = 500
 """On clusters of more nodes fewer scenarios of fewer ends are planned, to answer within a minute."""
@@ -93,8 +93,8 @@ def _scenarios(plan_input: PlanInput, waiting: Mapping[str, JobPlan]) -> list[di
     Jobs that start at one time have fractions in the order of the plan.
     """
     large = len(plan_input.snapshot.nodes) > _LARGE
-    number, most_ends = (_LARGE_SCENARIOS, _LARGE_ENDS) if large else (SCENARIOS, MOST_ENDS)
-    return [_Scenario(plan_input, waiting, salt).starts(most_ends) for salt in range(number)]
+    number, max_ends = (_LARGE_SCENARIOS, _LARGE_ENDS) if large else (SCENARIOS, MAX_ENDS)
+    return [_Scenario(plan_input, waiting, salt).starts(max_ends) for salt in range(number)]
 
 
 class _Scenario:
@@ -109,10 +109,10 @@ class _Scenario:
         self._starts: dict[str, float] = {}
         self._priorities = {queue.name: queue.priority for queue in plan_input.policy.queues}
 
-    def starts(self, most_ends: int) -> dict[str, float]:
+    def starts(self, max_ends: int) -> dict[str, float]:
         cluster, waiting = self._forecast.cluster, self._waiting
         self._run(0)
-        together = max(1, -(-len(cluster.jobs) // most_ends))
+        together = max(1, -(-len(cluster.jobs) // max_ends))
         ends = 0
         while len(self._starts) < len(waiting) and (running := self._running()[:together]):
             for key in running:

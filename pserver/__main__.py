@@ -48,11 +48,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 async def _serve(
     settings: PserverSettings, identity: ServerIdentity, store: CheckpointStore, token: str
 ) -> None:
-    most_bytes = settings.max_bytes or memory_limit.array_bytes()
+    max_bytes = settings.max_bytes or memory_limit.array_bytes()
     server = create_server(
         store,
         identity,
-        most_bytes,
+        max_bytes,
         clock.monotonic_s(),
         max_dense_numbers=settings.max_dense_numbers,
     )

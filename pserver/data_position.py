@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from pserver.frames import Json
 
-MOST_TASKS = 1 << 16
+MAX_TASKS = 1 << 16
 """Tasks that are listed; without checkpoints the list is never renewed."""
 
 
@@ -27,11 +27,11 @@ class DataPosition:
     def push(self, remaining: Mapping[str, int]) -> None:
         """Notes the tasks of a push that was applied, with what is left of each."""
         self.remaining.update(remaining)
-        if len(self.remaining) <= MOST_TASKS:
+        if len(self.remaining) <= MAX_TASKS:
             return
         self.is_known = False
         self.remaining = {task: records for task, records in self.remaining.items() if records}
-        while len(self.remaining) > MOST_TASKS:
+        while len(self.remaining) > MAX_TASKS:
             del self.remaining[next(iter(self.remaining))]
 
     def renew(self, ledger: Json, settled: Iterable[str]) -> None:

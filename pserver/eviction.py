@@ -12,7 +12,7 @@ from pserver.pages import Pages
 LRU, LFU = "lru", "lfu"
 VERSION, UPDATES = 0, 1
 """Columns of marks: the version of a row's newest update, and its number of updates."""
-_LEAST_ROWS = 4096
+_MIN_ROWS = 4096
 _ROWS_AN_EVICTION = 8
 
 
@@ -31,7 +31,7 @@ class EvictionWindow:
             size: Number of rows of the table.
             rows: Number of rows in the push, which the window exceeds.
         """
-        window = self._window(size, _LEAST_ROWS + 2 * rows)
+        window = self._window(size, _MIN_ROWS + 2 * rows)
         return window[self._marks.read(window)[:, VERSION] < version]
 
     def least(self, kind: str, count: int, size: int, excluded: Ids) -> Ids:
@@ -43,7 +43,7 @@ class EvictionWindow:
             size: Number of rows of the table.
             excluded: Rows that must not be chosen.
         """
-        window = self._window(size, _LEAST_ROWS + _ROWS_AN_EVICTION * count)
+        window = self._window(size, _MIN_ROWS + _ROWS_AN_EVICTION * count)
         window = window[~np.isin(window, excluded)]
         marks = self._marks.read(window)
         order = (

@@ -118,26 +118,26 @@ class HashSlots:
 
     # -- emptying ----------------------------------------------------------------------------
 
-    def begin_emptying(self, least_places: int) -> TakenEntries:
+    def begin_emptying(self, min_places: int) -> TakenEntries:
         """Takes out the entries of the last places, so that later ones need not wrap around."""
-        start = max(0, self.capacity - least_places)
+        start = max(0, self.capacity - min_places)
         while start and self._rows[start]:
             start -= 1
         self._last = start + 1
         return self._take(start, self.capacity)
 
-    def take(self, least_places: int) -> TakenEntries | None:
+    def take(self, min_places: int) -> TakenEntries | None:
         """Takes entries out, from the first place on.
 
         Args:
-            least_places: Number of places to take out; slightly more, up to an empty place.
+            min_places: Number of places to take out; slightly more, up to an empty place.
 
         Returns:
             The entries; None when nothing is left.
         """
         if self._first == self.capacity:
             return None
-        start, stop = self._first, min(self.capacity, self._first + least_places)
+        start, stop = self._first, min(self.capacity, self._first + min_places)
         while stop < self.capacity and self._rows[stop]:
             stop += 1
         self._first = stop

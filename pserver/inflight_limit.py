@@ -16,8 +16,8 @@ class InflightLimit:
     A body larger than the limit is admitted alone.
     """
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self._most = max_bytes
         self.used = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 

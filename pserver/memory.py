@@ -136,4 +136,4 @@ def zeros(shape: tuple[int, ...], views: Views, dtype: type[np.generic] = np.flo
 
 def describe(memory: Memory, views: Views) -> dict[str, Any]:
     """The memory section of the status."""
-    return {"used_bytes": memory.used, "most_bytes": memory.most, "held_bytes": views.held_bytes}
+    return {"used_bytes": memory.used, "max_bytes": memory.most, "held_bytes": views.held_bytes}

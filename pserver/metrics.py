@@ -65,7 +65,7 @@ class PserverMetrics:
             "rows": sum(table["rows"] for table in serving["tables"].values()),
             "highest_staleness_versions": status["staleness"]["most"],
             "used_bytes": serving["memory"].get("used_bytes", 0),
-            "limit_bytes": status["most_bytes"] or 0,
+            "limit_bytes": status["max_bytes"] or 0,
             "intake_bytes": intake_bytes,
             "rate_factor": serving.get("rate_factor", 1.0),
             "unsaved_seconds": unsaved.get("seconds", 0.0),

@@ -51,7 +51,7 @@ class ParameterServer:
     def __init__(
         self,
         identity: ServerIdentity,
-        most_bytes: int | None,
+        max_bytes: int | None,
         generation: int,
         checkpoints: Sequence[StoredCheckpoint],
         *,
@@ -61,7 +61,7 @@ class ParameterServer:
 
         Args:
             identity: Which server this is.
-            most_bytes: Memory limit for arrays; None for no limit.
+            max_bytes: Memory limit for arrays; None for no limit.
             generation: The newest generation it knows of.
             checkpoints: Checkpoints on its disk, oldest first.
             max_dense_numbers: Largest number of dense parameters of a model.
@@ -73,7 +73,7 @@ class ParameterServer:
         self.leases = CoordinatorLeases()
         self.rollbacks = ServerRollbacks()
         self.stats = ServerStats()
-        self._most_bytes, self._max_dense_numbers = most_bytes, max_dense_numbers
+        self._max_bytes, self._max_dense_numbers = max_bytes, max_dense_numbers
         self._ticket = 0
         self._reached = NOTHING
         """Progress of the last generation that this process served."""
@@ -207,7 +207,7 @@ class ParameterServer:
         model = shard_codec.model_of(frame)
         pieces = [Piece(**fields) for fields in frame.meta["pieces"]]
         position = (self.identity.index, self.identity.of)
-        shard = shard_codec.assemble(model, pieces, position, [frame], Memory(self._most_bytes))
+        shard = shard_codec.assemble(model, pieces, position, [frame], Memory(self._max_bytes))
         self._serve(int(frame.meta["generation"]), 0, shard, now_s)
 
     def serving_at(self, generation: int) -> ServedGeneration:
@@ -264,7 +264,7 @@ class ParameterServer:
             **self.state(),
             **self.stats.to_json(),
             "setbacks": self.rollbacks.to_json(),
-            "most_bytes": self._most_bytes,
+            "max_bytes": self._max_bytes,
             "checkpoint": checkpoint,
             "unsaved": None
             if serving is None
@@ -295,7 +295,7 @@ class ParameterServer:
     def _shard(
         self, body: Settle, dense: Array | None, load: Callable[[CheckpointName], list[Frame]]
     ) -> Shard:
-        memory = Memory(self._most_bytes)
+        memory = Memory(self._max_bytes)
         try:
             if body.checkpoint is not None:
                 return self._restored(

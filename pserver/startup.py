@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 def create_server(
     store: CheckpointStore,
     identity: ServerIdentity,
-    most_bytes: int,
+    max_bytes: int,
     now_s: float,
     *,
     max_dense_numbers: int = MAX_DENSE_NUMBERS,
@@ -28,7 +28,7 @@ def create_server(
     Args:
         store: The server's files.
         identity: Which server it is.
-        most_bytes: Memory limit for arrays.
+        max_bytes: Memory limit for arrays.
         now_s: The time now.
         max_dense_numbers: Largest number of dense parameters of a model.
 
@@ -39,7 +39,7 @@ def create_server(
     last = store.load_shutdown_checkpoint()
     server = ParameterServer(
         identity,
-        most_bytes,
+        max_bytes,
         store.generation(),
         store.checkpoints(),
         max_dense_numbers=max_dense_numbers,

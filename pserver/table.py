@@ -95,7 +95,7 @@ class EmbeddingTable:
         """
         self.shape, self.counts = shape, RowCounts()
         self._optimizer, self._views = optimizer, views
-        self._most_rows = None if shape.max_rows is None else -(-shape.max_rows // servers)
+        self._max_rows = None if shape.max_rows is None else -(-shape.max_rows // servers)
         self._index = RowIndex(views.memory)
         self._values = Pages(shape.dim, views)
         page_rows = rows_a_page(shape.dim)
@@ -146,8 +146,8 @@ class EmbeddingTable:
         self._index.advance()
         rows, missing = self._find(ids)
         room = len(ids)
-        if self._most_rows is not None and self.shape.evict is None:
-            room = max(0, self._most_rows - self.size)
+        if self._max_rows is not None and self.shape.evict is None:
+            room = max(0, self._max_rows - self.size)
         return self._prepared(ids, rows, missing, room)
 
     def prepare_full(self, ids: Ids) -> PreparedRows:
@@ -336,8 +336,8 @@ class EmbeddingTable:
         if self.shape.evict_after is not None:
             oldest = version - self.shape.evict_after + 1
             self._evict(window.unused_since(oldest, self.size, pushed))
-        if self._most_rows is not None and self.shape.evict is not None:
-            most = min(self.size - self._most_rows, _EVICTED_AT_ONCE + 2 * pushed)
+        if self._max_rows is not None and self.shape.evict is not None:
+            most = min(self.size - self._max_rows, _EVICTED_AT_ONCE + 2 * pushed)
             if most > 0:
                 none = np.empty(0, np.int64)
                 self._evict(window.least(self.shape.evict, most, self.size, none))

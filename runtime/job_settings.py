@@ -12,7 +12,7 @@ from runtime.settings import Settings, SettingsError
 _TOKEN = "EDL_TOKEN"  # noqa: S105 - a variable's name
 _SHARED = {"JOB": "EDL_JOB", "TOKEN_FILE": "EDL_TOKEN_FILE"}
 """Field -> the variable that trainers read too, so that one environment works for both."""
-_LEAST_TOKEN = 16
+_MIN_TOKEN = 16
 
 
 class JobServerSettings(Settings):
@@ -48,9 +48,9 @@ class JobServerSettings(Settings):
                 reason = getattr(error, "strerror", None) or "it is not text"
                 raise SettingsError(f"{source}: {reason}") from error
         token = token.strip()
-        if len(token) < _LEAST_TOKEN:
+        if len(token) < _MIN_TOKEN:
             raise SettingsError(
-                f"{source} must hold the job's token, at least {_LEAST_TOKEN} characters: trainers "
+                f"{source} must hold the job's token, at least {_MIN_TOKEN} characters: trainers "
                 "need the same one"
             )
         return token

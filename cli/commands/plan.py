@@ -16,7 +16,7 @@ from policy.plan import Plan
 from policy.plan_input import PlanInput
 from policy.snapshot_file import SnapshotFile, comparable
 
-_MOST_ACTIONS = 20
+_MAX_ACTIONS = 20
 """Creations and releases that the table lists; JSON has all."""
 
 
@@ -199,7 +199,7 @@ def _actions(result: dict[str, Any]) -> list[str]:
     for release in result["releases"]:
         reason = f": {release['text']}" if release["text"] else ""
         lines.append(f"-1 {release['pod']} ({release['code']}{reason})")
-    others = len(lines) - _MOST_ACTIONS
+    others = len(lines) - _MAX_ACTIONS
     if others > 0:
-        lines = [*lines[:_MOST_ACTIONS], f"and {others} more; -o json lists all"]
+        lines = [*lines[:_MAX_ACTIONS], f"and {others} more; -o json lists all"]
     return lines or ["The next plan changes nothing."]

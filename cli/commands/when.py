@@ -17,7 +17,7 @@ from policy.plan_input import PlanInput
 from policy.snapshot import Job
 from policy.waiting_line import Place, line
 
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 
 @command("when")
@@ -139,8 +139,8 @@ def _ahead(keys: list[str]) -> str:
 
 
 def _some(names: list[str]) -> str:
-    others = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {others} more" if others > 0 else "")
+    others = len(names) - _MAX_NAMED
+    return ", ".join(names[:_MAX_NAMED]) + (f" and {others} more" if others > 0 else "")
 
 
 def _count(number: int, noun: str) -> str:

@@ -17,7 +17,7 @@ from tests.reconciler import objects
 from tests.reconciler.server import Clock, Instant, look
 
 NO_COOLING = '{"stability": {"coolDownSeconds": 0}}'
-MOST_BYTES = 50_000
+MAX_BYTES = 50_000
 EPOCH_S = 1_700_000_000.0
 """The time of day, on another clock than that of promises."""
 STALE_S = ExtenderSettings().stale_seconds
@@ -46,7 +46,7 @@ class Bench:
             readiness=lambda: readiness(
                 self.cache, active, self.clock.seconds(), STALE_S, extender.last_requests
             ),
-            max_body_bytes=MOST_BYTES,
+            max_body_bytes=MAX_BYTES,
         )
         extender = Extender(self.cache, active, self.metrics, self.clock.seconds, lambda: EPOCH_S)
         extender.routes(app)

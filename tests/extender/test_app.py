@@ -7,7 +7,7 @@ import pytest
 from kube import request
 from kube.request import JOBS
 from policy import victims
-from tests.extender.bench import MOST_BYTES, Bench
+from tests.extender.bench import MAX_BYTES, Bench
 from tests.extender.vectors import sent
 from tests.reconciler import objects
 
@@ -136,7 +136,7 @@ def test_packing_follows_the_jobs(bench: Bench) -> None:
             400,
             "core/v1 Pod",
         ),
-        (b" " * MOST_BYTES, 413, "capacity limit"),
+        (b" " * MAX_BYTES, 413, "capacity limit"),
     ],
 )
 def test_bad_requests_are_refused_in_one_line(

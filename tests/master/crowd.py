@@ -203,11 +203,11 @@ class Crowd:
         """The number of the round."""
         return self.master.round.number
 
-    def until(self, number: int, most_s: float) -> float:
+    def until(self, number: int, max_s: float) -> float:
         """How long it takes until a round of this number or later is proclaimed."""
         begun_s = self.now_s
         while self.number < number:
-            assert self.now_s < begun_s + most_s, (self.number, self.names)
+            assert self.now_s < begun_s + max_s, (self.number, self.names)
             self.run(STEP_S)
         return self.now_s - begun_s
 

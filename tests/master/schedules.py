@@ -26,7 +26,7 @@ from runtime.call_checks import RefusedError
 
 RECORDS, STEP, EPOCHS = 23, 4, 2
 SHAPE: Json = {"records": RECORDS, "task_records": STEP, "epochs": EPOCHS, "kind": "training"}
-_MOST_STEPS = 4000
+_MAX_STEPS = 4000
 
 
 @dataclass
@@ -136,10 +136,10 @@ class World:
 
     def run(self) -> None:
         """Runs to the end: first with faults, then without."""
-        for step in range(_MOST_STEPS):
+        for step in range(_MAX_STEPS):
             if self.durable_ledger.ledger.complete and not self.pending:
                 break
-            if step == _MOST_STEPS // 2:
+            if step == _MAX_STEPS // 2:
                 self.faults = Faults(0, 0, 0, 0, 0, 0)
             self._step()
         self._write()

@@ -34,7 +34,7 @@ class Clock:
         with self._lock:
             real_s = clock.monotonic_s()
             if not self._held:
-                self._now_s += min(real_s - self._read_s, _MOST_STEP_S)
+                self._now_s += min(real_s - self._read_s, _MAX_STEP_S)
             self._read_s = real_s
             return self._now_s
 
@@ -54,7 +54,7 @@ class Clock:
             self._now_s += seconds
 
 
-_MOST_STEP_S = 0.3
+_MAX_STEP_S = 0.3
 
 
 class Served(ThreadServer):

@@ -132,7 +132,7 @@ def test_a_name_that_no_data_set_may_have(served: Served, name: str) -> None:
 
 def test_a_body_that_is_too_long_is_refused(served: Served) -> None:
     """It is refused before it is read completely."""
-    status, raw, _ = _raw(served, "POST", "/v1/join", b" " * (protocol.MOST_BYTES + 1))
+    status, raw, _ = _raw(served, "POST", "/v1/join", b" " * (protocol.MAX_BYTES + 1))
 
     assert status == 413
     assert json.loads(raw)["error"]["message"].startswith("the body is longer")

@@ -11,7 +11,7 @@ from kube.errors import Unavailable
 from kube.fake import FakeApi
 from kube.request import Request
 from master import journal
-from master.bounds import MOST_AHEAD
+from master.bounds import MAX_AHEAD
 from master.commands import (
     Describe,
     Evaluate,
@@ -30,7 +30,7 @@ from master.errors import FencedError, JournalError
 from master.fence import ConfigMapFence, StoredSnapshot
 from master.ledger import Ledger
 from master.startup import open_ledger
-from master.takeover import MOST_ATTEMPT
+from master.takeover import MAX_ATTEMPT
 from master.types import Json
 from runtime.call_checks import RefusedError
 from tests.master.ledger_calls import ref, shape, who
@@ -208,15 +208,15 @@ def test_a_number_that_no_master_can_have_assigned_is_refused(
     """The next ones would exceed what callers may report; smaller ones are accepted."""
     before = durable_ledger.ledger.dump()
     with pytest.raises(RefusedError) as refused:
-        durable_ledger.execute(_naming(command, MOST_AHEAD + 1))
+        durable_ledger.execute(_naming(command, MAX_AHEAD + 1))
     assert (refused.value.status, refused.value.field) == (422, name)
     assert durable_ledger.ledger.dump() == before
-    durable_ledger.execute(_naming(command, MOST_AHEAD))
+    durable_ledger.execute(_naming(command, MAX_AHEAD))
     dumped = durable_ledger.ledger.dump()
 
     newest = max(dumped["versions"], dumped["datasets"]["train"]["terms"]["newest"])
-    assert newest >= MOST_AHEAD
-    durable_ledger.execute(_naming(command, newest + MOST_AHEAD))
+    assert newest >= MAX_AHEAD
+    durable_ledger.execute(_naming(command, newest + MAX_AHEAD))
 
 
 def _naming(command: Term | Join | Save, number: int) -> Term | Join | Save:
@@ -232,13 +232,13 @@ def _naming(command: Term | Join | Save, number: int) -> Term | Join | Save:
 
 def test_a_lease_of_a_great_attempt_is_not_taken_over(durable_ledger: DurableLedger) -> None:
     """The next holder must be able to report its own attempt, which is greater."""
-    granted = [{"task": f"train/0/{n}", "attempt": MOST_ATTEMPT + n} for n in (0, 1)]
+    granted = [{"task": f"train/0/{n}", "attempt": MAX_ATTEMPT + n} for n in (0, 1)]
     answer = durable_ledger.execute(from_json({"do": "join", **who("b"), "held": granted}))
     assert answer["lost"] == ["train/0/1"]
     durable_ledger.execute(Leave(**who("b")))
     leases = durable_ledger.execute(Work(**who("a"), want=4))["tasks"]
 
-    assert sorted(lease["attempt"] for lease in leases) == [1, 1, 1, MOST_ATTEMPT + 1]
+    assert sorted(lease["attempt"] for lease in leases) == [1, 1, 1, MAX_ATTEMPT + 1]
 
 
 def test_a_metric_that_is_not_finite_survives(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_a_journal_is_compacted_while_calls_wait(
     durable_ledger: DurableLedger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The snapshot includes commands that wait: they are neither lost nor written twice."""
-    monkeypatch.setattr(journal, "MOST_BYTES", 10)
+    monkeypatch.setattr(journal, "MAX_BYTES", 10)
     monkeypatch.setattr(durable_ledger, "_compact_at", 10)
     durable_ledger.execute(Work(**who("a"), want=3, call=1))
     durable_ledger.compact()

@@ -48,9 +48,9 @@ class Job:
         self.now_s = 0.0
         self.reads: Counter[str] = Counter()
 
-    def run(self, most_s: float = 3_000.0) -> str:
+    def run(self, max_s: float = 3_000.0) -> str:
         """Runs to the job's end, and returns its state."""
-        while self.ledger.state() == "working" and self.now_s < most_s:
+        while self.ledger.state() == "working" and self.now_s < max_s:
             self.step()
         return self.ledger.state()
 

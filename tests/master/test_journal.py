@@ -305,7 +305,7 @@ def test_a_snapshot_of_another_job_is_refused(tmp_path: Path) -> None:
 
 def test_a_long_journal_becomes_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a restart reads little."""
-    monkeypatch.setattr(journal, "MOST_BYTES", 200)
+    monkeypatch.setattr(journal, "MAX_BYTES", 200)
     durable_ledger = _open(tmp_path)
     durable_ledger.execute(Describe("train", shape()))
     durable_ledger.write(durable_ledger.take_pending())

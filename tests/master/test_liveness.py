@@ -1,7 +1,7 @@
 """Which trainers count as alive, stuck or dead, and what their loss would cost."""
 
 from master.commands import Expire
-from master.liveness import FIRST_STUCK_S, LEAST_STUCK_S, MOST_STUCK_S, Liveness
+from master.liveness import FIRST_STUCK_S, MAX_STUCK_S, MIN_STUCK_S, Liveness
 
 
 def test_a_trainer_is_dead_after_three_missing_heartbeats() -> None:
@@ -19,16 +19,16 @@ def test_a_trainer_that_beats_without_progress_is_stuck() -> None:
     trained = {"t": 1}
     liveness.record_acknowledged("a", {"s": "training"}, 0.0)
     liveness.record_heartbeat("a", trained, 0.0)
-    liveness.record_heartbeat("a", trained, LEAST_STUCK_S)
+    liveness.record_heartbeat("a", trained, MIN_STUCK_S)
 
-    assert liveness.expiry_command({"a": ["training"]}, LEAST_STUCK_S) is None
-    liveness.record_heartbeat("a", trained, LEAST_STUCK_S + 1)
-    assert liveness.expiry_command({"a": []}, LEAST_STUCK_S + 1) is None
-    due = liveness.expiry_command({"a": ["training"]}, LEAST_STUCK_S + 1)
+    assert liveness.expiry_command({"a": ["training"]}, MIN_STUCK_S) is None
+    liveness.record_heartbeat("a", trained, MIN_STUCK_S + 1)
+    assert liveness.expiry_command({"a": []}, MIN_STUCK_S + 1) is None
+    due = liveness.expiry_command({"a": ["training"]}, MIN_STUCK_S + 1)
     assert due is not None
     assert due.stuck == {"a": {"t": 1}}
-    liveness.record_heartbeat("a", {"t": 2}, LEAST_STUCK_S + 1)
-    assert liveness.expiry_command({"a": ["training"]}, LEAST_STUCK_S + 2) is None
+    liveness.record_heartbeat("a", {"t": 2}, MIN_STUCK_S + 1)
+    assert liveness.expiry_command({"a": ["training"]}, MIN_STUCK_S + 2) is None
 
 
 TRAINING = ["training"]
@@ -54,7 +54,7 @@ def test_each_kind_of_task_has_its_own_time() -> None:
     for number in range(40):
         liveness.record_acknowledged("a", {"e": "evaluation"}, 401.0 + number)
 
-    assert liveness.lease_s(["evaluation"]) == LEAST_STUCK_S
+    assert liveness.lease_s(["evaluation"]) == MIN_STUCK_S
     assert liveness.lease_s(TRAINING) == liveness.lease_s(["training", "evaluation"]) == 3600.0
     assert liveness.lease_s([]) == 0.0
 
@@ -64,7 +64,7 @@ def test_slow_tasks_make_no_patience_of_days_and_healthy_ones_are_not_taken_away
     liveness = Liveness(2.0)
     liveness.record_leased("a", 0.0, had_none=True)
     liveness.record_acknowledged("a", {"t": "training"}, 600.0)
-    assert liveness.lease_s(TRAINING) == MOST_STUCK_S == 3600.0
+    assert liveness.lease_s(TRAINING) == MAX_STUCK_S == 3600.0
     liveness.record_acknowledged("a", {"t": "training"}, 600.0 + 1800.0)
     trained = {"u": 1}
     liveness.record_heartbeat("a", trained, 2400.0)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from master.commands import Describe, EndOutage, Leave
-from master.failures import most_dropped
+from master.failures import max_dropped
 from master.ledger import Ledger
 from master.retry_pauses import OUTAGE_S, RetryPauses
 from tests.master.ledger_calls import done, end_pauses, join, opened, ref, shape, work
@@ -129,10 +129,10 @@ def test_a_trainer_that_reads_nothing_leaves_little_to_remember() -> None:
 
 def test_never_more_tasks_are_dropped_than_a_snapshot_can_list() -> None:
     """One percent of a billion tasks would be more than ten million numbers."""
-    assert most_dropped(1_000_000_000, 0, 0.01) == 16_384
-    assert most_dropped(1_000, 0, 0.01) == 10
-    assert most_dropped(10, 0, 0.01) == 1
-    assert most_dropped(10, 0, 0.0) == 0
+    assert max_dropped(1_000_000_000, 0, 0.01) == 16_384
+    assert max_dropped(1_000, 0, 0.01) == 10
+    assert max_dropped(10, 0, 0.01) == 1
+    assert max_dropped(10, 0, 0.0) == 0
 
 
 def test_a_stream_counts_its_dropped_tasks_without_a_list() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from master.dataset import Dataset
 from master.dataset_registry import DatasetRegistry
-from master.partitioning import MOST_RECORDS, Partitioning, Span
+from master.partitioning import MAX_RECORDS, Partitioning, Span
 from runtime.call_checks import RefusedError
 
 
@@ -55,7 +55,7 @@ def test_only_tasks_that_exist_are_known() -> None:
     """Reports of others are refused: from the first task to the last, and no further."""
     partitioning = Partitioning({"records": 25, "task_records": 10})
     stream = Partitioning({"stream": True, "task_records": 10})
-    most = MOST_RECORDS // 10
+    most = MAX_RECORDS // 10
 
     assert [partitioning.has(index) for index in (-1, 0, 2, 3)] == [False, True, True, False]
     assert [stream.has(index) for index in (-1, 0, most - 1, most)] == [False, True, True, False]
@@ -76,10 +76,10 @@ def test_every_record_is_in_one_task(sizes: list[int], step: int) -> None:
 
 def test_a_stream_ends_where_numbers_do() -> None:
     """Its tasks are leased up to record 2^53 and no further."""
-    shape = {"stream": True, "task_records": MOST_RECORDS // 2, "epochs": 1, "kind": "training"}
+    shape = {"stream": True, "task_records": MAX_RECORDS // 2, "epochs": 1, "kind": "training"}
     stream = Dataset("s", {**shape, "shuffle_seed": 1, "overlap": False})
 
-    assert [lease["end"] for lease in stream.lease("a", 0, 9)] == [MOST_RECORDS // 2, MOST_RECORDS]
+    assert [lease["end"] for lease in stream.lease("a", 0, 9)] == [MAX_RECORDS // 2, MAX_RECORDS]
     assert not stream.is_free("a")
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from master.rendezvous import MOST_WINDOW_S, SHORT_WINDOW_S, WINDOW_S, Rendezvous
+from master.rendezvous import MAX_WINDOW_S, SHORT_WINDOW_S, WINDOW_S, Rendezvous
 from runtime.call_checks import RefusedError
 from tests.master.crowd import STEP_S, Crowd, meet
 from tests.master.rounds import SLACK_S, trained
@@ -43,7 +43,7 @@ def test_a_round_comes_soon_after_the_last_change_and_never_long_after_the_first
         if crowd.number > 2:
             break
 
-    assert crowd.now_s - begun_s == pytest.approx(MOST_WINDOW_S, abs=0.1 + SLACK_S)
+    assert crowd.now_s - begun_s == pytest.approx(MAX_WINDOW_S, abs=0.1 + SLACK_S)
     assert 10 <= len(crowd.names) <= 13
 
 

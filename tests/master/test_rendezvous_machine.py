@@ -13,7 +13,7 @@ from tests.support.strategies import THOROUGH
 
 _NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
 _STUCK_S = 8.0
-_MOST_SILENT_S = 32.0
+_MAX_SILENT_S = 32.0
 """The longest silence, with limits that have grown to their maximum."""
 _FIRST_SILENT_S = 4.2
 """The longest silence of a member that was never dropped: 3 s, and 1 s for its last poll."""
@@ -101,7 +101,7 @@ class Watched(Crowd):
         for member_id in member_ids:
             silent_s = max(self.inherited_s, self.frozen_s.get(member_id, self.now_s))
             frozen_s = self.now_s - silent_s
-            assert frozen_s <= _MOST_SILENT_S, "frozen members are dropped"
+            assert frozen_s <= _MAX_SILENT_S, "frozen members are dropped"
             assert frozen_s <= _FIRST_SILENT_S or member_id[0] in self.ever_dropped
         if self.knows:
             self._check_after(member_ids)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from master.bounds import MOST_AHEAD
-from master.member_checks import MOST_CLAIMED
+from master.bounds import MAX_AHEAD
+from master.member_checks import MAX_CLAIMED
 from master.membership import SILENT_S, BoundedMemory
 from master.protocol import RendezvousPoll
 from master.rendezvous import SETTLE_S, WINDOW_S, Rendezvous
@@ -128,7 +128,7 @@ def test_of_a_claim_by_a_stranger_only_the_number_counts() -> None:
 def test_a_round_that_no_master_can_have_proclaimed_is_refused(name: str) -> None:
     """Later rounds exceed all accepted numbers, and members could not report them."""
     crowd = trained("a", "b")
-    most = 1 + MOST_AHEAD
+    most = 1 + MAX_AHEAD
     calls = [_reporting(name, most + 1), _reporting(name, most)]
     with pytest.raises(RefusedError) as refused:
         crowd.master.call(calls[0], crowd.now_s)
@@ -152,14 +152,14 @@ def _reporting(name: str, number: int) -> RendezvousPoll:
 @pytest.mark.parametrize("name", ["seen", "at", "claim.round"])
 def test_a_master_that_knows_of_no_round_believes_claims_only(name: str) -> None:
     """A claim may have any number that leaves space for later ones."""
-    number = MOST_CLAIMED if name == "claim.round" else MOST_AHEAD
+    number = MAX_CLAIMED if name == "claim.round" else MAX_AHEAD
     with pytest.raises(RefusedError) as refused:
         Rendezvous(0.0).call(_reporting(name, number + 1), 0.0)
     assert (refused.value.status, refused.value.field) == (422, name)
     master = Rendezvous(0.0, settles=True)
-    claim = _reporting("claim.round", MOST_CLAIMED).claim
-    master.call(meet("c", seen=MOST_CLAIMED, at=MOST_CLAIMED, claim=claim), 0.0)
-    assert master.round.number == MOST_CLAIMED
+    claim = _reporting("claim.round", MAX_CLAIMED).claim
+    master.call(meet("c", seen=MAX_CLAIMED, at=MAX_CLAIMED, claim=claim), 0.0)
+    assert master.round.number == MAX_CLAIMED
 
 
 def test_of_processes_of_the_past_only_the_newest_are_remembered() -> None:

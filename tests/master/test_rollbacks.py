@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from master.commands import Fail, LostShare, Rollback, from_json
-from master.fence import MOST_BYTES, pack
+from master.fence import MAX_BYTES, pack
 from master.ledger import Ledger
 from master.rollbacks import JobRollbacks
 from master.types import Json
@@ -197,7 +197,7 @@ def test_many_holders_leave_the_snapshot_small() -> None:
 
     assert ledger.rollbacks.steps == 4_000
     assert {len(shares["by"]) for shares in ledger.rollbacks.shares.values()} == {128}
-    assert len(pack(ledger.dump())) < MOST_BYTES / 4
+    assert len(pack(ledger.dump())) < MAX_BYTES / 4
 
 
 def test_many_rollbacks_leave_the_snapshot_small() -> None:

@@ -91,8 +91,8 @@ def test_a_round_of_a_previous_master_has_no_keys_here() -> None:
 
 def test_keys_and_bytes_of_a_round_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A key that is set again takes its room once."""
-    monkeypatch.setattr(round_keys, "MOST_KEYS", 3)
-    monkeypatch.setattr(round_keys, "MOST_BYTES", 1_000)
+    monkeypatch.setattr(round_keys, "MAX_KEYS", 3)
+    monkeypatch.setattr(round_keys, "MAX_BYTES", 1_000)
     keys = _keys()
     for _ in range(5):
         keys.set(1, A, "k", b"x" * 800)

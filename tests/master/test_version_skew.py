@@ -23,7 +23,7 @@ RELEASES = ("b2315ff", "2167d18")
 """Commits that count as the last releases."""
 ROOMS = ("master", "runtime", "policy", "kube", "sdk")
 RECORDS = 400
-_MOST_S = 120.0
+_MAX_S = 120.0
 TRAIN = f"""
 import sys, edl
 count, most = 0, int(sys.argv[1])
@@ -86,7 +86,7 @@ class _Job:
             yield
         finally:
             process.send_signal(signal.SIGKILL)
-            process.wait(_MOST_S)
+            process.wait(_MAX_S)
 
     def start(self, tree: Path, trainer: str, program: str, *flags: str) -> subprocess.Popen[str]:
         """Starts a program."""
@@ -106,7 +106,7 @@ class _Job:
 
 
 def _output(process: subprocess.Popen[str]) -> str:
-    text = process.communicate(timeout=_MOST_S)[0]
+    text = process.communicate(timeout=_MAX_S)[0]
     assert process.returncode == 0
     return text.strip()
 

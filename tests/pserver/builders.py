@@ -26,9 +26,9 @@ ALL = [Piece(name="w", start=0, stop=6), Piece(name="b", start=0, stop=2)]
 """Everything at one server."""
 
 
-def make_shard(model_: Model | None = None, most_bytes: int | None = None) -> Shard:
+def make_shard(model_: Model | None = None, max_bytes: int | None = None) -> Shard:
     """One server that holds everything, from zeros."""
-    memory = Memory(most_bytes)
+    memory = Memory(max_bytes)
     zeros = np.zeros(8, np.float32)
     return Shard(model_ or model(), ALL, zeros, memory, Views(memory))
 

@@ -17,7 +17,7 @@ WHO: Json = {"trainer": "t", "incarnation": "i"}
 
 def make_server(index: int = 0, **changes: Any) -> ParameterServer:
     """One of two."""
-    fields = {"most_bytes": None, "generation": 0, "checkpoints": ()}
+    fields = {"max_bytes": None, "generation": 0, "checkpoints": ()}
     return ParameterServer(ServerIdentity("digits", index, 2), **(fields | changes))
 
 

@@ -16,7 +16,7 @@ from runtime import clock
 from tests.sdk.support.master_server import TOKEN
 from tests.support.thread_server import ThreadServer
 
-MOST_BYTES = 256 << 20
+MAX_BYTES = 256 << 20
 
 
 class RunningServer(ThreadServer):
@@ -29,10 +29,10 @@ class RunningServer(ThreadServer):
         of: int = 1,
         *,
         job: str = "digits",
-        most_bytes: int = MOST_BYTES,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         super().__init__(*free_ports(1))
-        self._directory, self._most_bytes = directory, most_bytes
+        self._directory, self._max_bytes = directory, max_bytes
         self._identity = ServerIdentity(job, index, of)
         self.server: ParameterServer
         self.clock_s: Callable[[], float] = clock.monotonic_s
@@ -41,7 +41,7 @@ class RunningServer(ThreadServer):
     async def run(self) -> None:
         """See ThreadServer."""
         with closing(open_store(self._directory, self._identity)) as store:
-            self.server = create_server(store, self._identity, self._most_bytes, self.clock_s())
+            self.server = create_server(store, self._identity, self._max_bytes, self.clock_s())
             service = ParameterService(self.server, store, self.clock_s)
 
             async def halt() -> None:

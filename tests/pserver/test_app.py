@@ -325,7 +325,7 @@ def test_pins_come_and_go(served: RunningServer) -> None:
 
 def test_a_full_server_refuses_rows_and_says_how_many(tmp_path: Path) -> None:
     """The job goes on; the status has the count."""
-    server = RunningServer(tmp_path, most_bytes=40_000)
+    server = RunningServer(tmp_path, max_bytes=40_000)
     try:
         begin_generation(server)
         meta = {**WHO, "number": 1, "version": 0, "records": 1, "tables": ["words"]}

@@ -13,7 +13,7 @@ STATUS: dict[str, Any] = {
     "clipped": 17,
     "non_finite": {"count": 8},
     "staleness": {"most": 9},
-    "most_bytes": 1_000,
+    "max_bytes": 1_000,
     "setbacks": {"count": 10, "steps": 11, "records": 12},
     "unsaved": {"seconds": 13.5},
     "serving": {
@@ -54,7 +54,7 @@ def test_a_scrape_has_the_numbers_of_the_status() -> None:
 
 def test_before_the_first_generation_there_is_nothing_in_memory() -> None:
     """The numbers are there nonetheless."""
-    empty = {**STATUS, "serving": None, "unsaved": None, "most_bytes": None}
+    empty = {**STATUS, "serving": None, "unsaved": None, "max_bytes": None}
     lines = PserverMetrics().text(empty, intake_bytes=0).decode().splitlines()
 
     for name in ("rows", "used_bytes", "limit_bytes", "unsaved_seconds", "intake_bytes"):

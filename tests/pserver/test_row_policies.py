@@ -52,7 +52,7 @@ def test_a_row_is_made_at_the_push_that_admits_it() -> None:
 
 def test_a_push_that_is_retried_counts_once_for_admission() -> None:
     """Nothing of it was applied."""
-    shard = make_shard(_model(admit_after=2), most_bytes=2 * pages.PAGE_BYTES + (4 << 20) + 20_000)
+    shard = make_shard(_model(admit_after=2), max_bytes=2 * pages.PAGE_BYTES + (4 << 20) + 20_000)
     _push(shard, 1)
     _push(shard, 1)
     view = shard.views.open()
@@ -124,7 +124,7 @@ def test_a_limit_is_shared_by_the_servers() -> None:
 
 def test_a_full_server_evicts_where_the_table_says_so() -> None:
     """Rows of the push itself stay; the table keeps as many rows as fit."""
-    shard = make_shard(_model(evict="lru"), most_bytes=10 * pages.PAGE_BYTES)
+    shard = make_shard(_model(evict="lru"), max_bytes=10 * pages.PAGE_BYTES)
     _push(shard, *range(60_000))
     _push(shard, 0, *range(100_000, 110_000))
 
@@ -166,7 +166,7 @@ def test_every_row_is_whole_or_as_if_it_had_never_been(
     made = 0
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(pages, "PAGE_BYTES", 32)
-        monkeypatch.setattr(eviction, "_LEAST_ROWS", 7)
+        monkeypatch.setattr(eviction, "_MIN_ROWS", 7)
         base = _model(**policy)
         shard = make_shard(base.model_copy(update={"optimizer": spec}))
         for _ in range(25):

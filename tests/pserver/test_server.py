@@ -220,7 +220,7 @@ def test_first_parameters_must_come_and_fit() -> None:
     with pytest.raises(RefusedError, match="initial parameters are missing"):
         make_server().settle(settle_request(), None, load_nothing, 0.0)
     with pytest.raises(RefusedError, match="--max-bytes") as caught:
-        settle(make_server(most_bytes=10))
+        settle(make_server(max_bytes=10))
 
     assert caught.value.status == 507
 

@@ -89,7 +89,7 @@ def test_a_pinned_version_stays_as_it_was() -> None:
 
 def test_pins_are_dropped_at_the_memory_limit() -> None:
     """Training continues; the evaluating caller gets an error."""
-    server = make_server(most_bytes=2_500)
+    server = make_server(max_bytes=2_500)
     zeros = np.zeros(500, np.float32)
     body = settle_request(
         model=model(tables={}, parameters={"w": [500]}).model_dump(),

@@ -146,7 +146,7 @@ def test_slots_of_rows_are_kept(kind: str) -> None:
 
 def test_a_shard_at_its_memory_limit_refuses_rows_and_goes_on() -> None:
     """Those without room are counted, keep their initial values, and can be looked up."""
-    shard_ = make_shard(most_bytes=2 * pages.PAGE_BYTES + 20_000)
+    shard_ = make_shard(max_bytes=2 * pages.PAGE_BYTES + 20_000)
     table = shard_.tables["words"]
     shard_.push(push(1, sparse={"words": rows(1)}))
     before = table.lookup(np.array([1, 199_999]))
@@ -161,7 +161,7 @@ def test_a_shard_at_its_memory_limit_refuses_rows_and_goes_on() -> None:
 
 def test_a_push_is_retried_while_a_view_holds_memory() -> None:
     """Nothing of the push was applied, so it can be repeated."""
-    shard_ = make_shard(most_bytes=2 * pages.PAGE_BYTES + 20_000)
+    shard_ = make_shard(max_bytes=2 * pages.PAGE_BYTES + 20_000)
     shard_.push(push(1, sparse={"words": rows(1)}))
     view = shard_.views.open()
     with pytest.raises(BusyError, match="hold memory"):
@@ -207,6 +207,6 @@ def test_a_shard_that_does_not_fit_is_not_made() -> None:
     """Slots count, too."""
     adam = model(optimizer={"kind": "adam", "learning_rate": 0.1}, tables={})
     with pytest.raises(FullError):
-        make_shard(adam, most_bytes=80)
+        make_shard(adam, max_bytes=80)
 
-    assert make_shard(adam, most_bytes=96).version == 0
+    assert make_shard(adam, max_bytes=96).version == 0

@@ -48,11 +48,11 @@ def _live_ids(world: World, name: str) -> set[int]:
 
 
 def test_a_job_reserves_its_ids_in_a_few_writes(world: World, process: Process) -> None:
-    """Three for thirty trainers, not one for each: as many ids ahead as the job has trainers."""
+    """Two for thirty trainers, not one for each: as many ids ahead as the job has trainers."""
     process.run(24)
 
     assert [len(world.running(f"net-{i}")) for i in range(_JOBS)] == [_HIGH] * _JOBS
-    assert _reservations(world.api.writes) == 3 * _JOBS
+    assert _reservations(world.api.writes) == 2 * _JOBS
 
 
 def test_where_many_jobs_change_each_is_written_less_often() -> None:

@@ -16,7 +16,7 @@ from typing import Self
 
 from e2e.cluster.errors import ClusterError
 
-MOST_NODES = 60
+MAX_NODES = 60
 _CLUSTERS = 64
 _FIRST = 128  # 10.128.0.0/16 to 10.191.0.0/16
 _SERVICES = 254
@@ -52,7 +52,7 @@ def service_address(cluster: int, host: int) -> str:
 
 
 def link(cluster: int, node: int) -> Link:
-    """The addresses of a node (1 to `MOST_NODES`) of the cluster that holds this number."""
+    """The addresses of a node (1 to `MAX_NODES`) of the cluster that holds this number."""
     net = f"10.{_FIRST + cluster}"
     return Link(
         device=f"edl{cluster}-{node}",

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import errno
 
-_MOST_CAUSES = 16
+_MAX_CAUSES = 16
 _PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 _MISTAKES = frozenset({errno.EBADF, errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG, errno.ESPIPE})
 """Codes of calls that are wrong: damaged data names places where no file has any."""
@@ -105,7 +105,7 @@ def is_transient(error: BaseException) -> bool:
     system; clients of storage raise errors of their own, whose cause is one of the system.
     """
     cause: BaseException | None = error
-    for _ in range(_MOST_CAUSES):
+    for _ in range(_MAX_CAUSES):
         if cause is None:
             break
         known = _known_transient(cause)

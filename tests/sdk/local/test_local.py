@@ -14,7 +14,7 @@ from edl.local.ports import free_ports
 from edl.local.processes import Event, OutputLine, Process
 from edl.local.schedule import Add, Kill, Remove, parse
 from edl.local.server_processes import ServerProcesses
-from edl.local.trainer_pool import MOST_FAILURES, TrainerPool, state_text
+from edl.local.trainer_pool import MAX_FAILURES, TrainerPool, state_text
 
 from tests.sdk.support.loops import LIMIT_S, until
 
@@ -193,11 +193,11 @@ def test_trainers_that_fail_are_replaced_a_few_times(
     """Their last line is in the log."""
     stage.program = "raise SystemExit('no data')"
     stage.pool.add(1)
-    for _ in range(MOST_FAILURES + 1):
+    for _ in range(MAX_FAILURES + 1):
         stage.end()
 
-    assert len(stage.pool.all) == MOST_FAILURES + 1
-    assert stage.pool.failures == MOST_FAILURES + 1
+    assert len(stage.pool.all) == MAX_FAILURES + 1
+    assert stage.pool.failures == MAX_FAILURES + 1
     assert "trainer-0 failed: failed with exit code 1; its last line: no data" in caplog.text
 
 

@@ -246,7 +246,7 @@ def test_a_model_that_does_not_fit_is_refused_and_the_next_trainer_may_try(
     tmp_path: Path, join: Join
 ) -> None:
     """The first one gives its ticket back."""
-    running = RunningServers(tmp_path, 2, most_bytes=6000)
+    running = RunningServers(tmp_path, 2, max_bytes=6000)
     with pytest.raises(servers.RequestRefused, match="--max-bytes") as caught:
         servers.train(Line(dim=5000), plane(dim=5000), 20, member=join("a", servers=running.urls))
     result = servers.train(Line(), plane(), 20, member=join("b", servers=running.urls))

@@ -173,7 +173,7 @@ def test_a_trainer_that_is_always_too_late_says_so(
     two: RunningServers, join: Join, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does not try for ever."""
-    monkeypatch.setattr(loops, "MOST_TRIES", 3)
+    monkeypatch.setattr(loops, "MAX_TRIES", 3)
     member = join("quick", servers=two.urls)
     helper = servers.connect(Line(), rules=servers.Rules(0, False, 0, 0.0, 3), member=member)
 

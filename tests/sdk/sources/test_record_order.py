@@ -17,7 +17,7 @@ from edl.sources.leased_records import LeasedRecords
 from edl.sources.record_order import RecordOrder
 
 from master.commands import Describe
-from master.fence import MOST_BYTES, pack
+from master.fence import MAX_BYTES, pack
 from master.ledger import Ledger
 from master.protocol import DatasetDescription
 
@@ -210,7 +210,7 @@ def test_a_hundred_thousand_files_fit_a_snapshot_of_the_master(options: dict[str
 
     assert shape["records"] == 10**9
     assert len(json.dumps(shape)) < 300
-    assert len(pack(ledger.dump())) < MOST_BYTES / 100
+    assert len(pack(ledger.dump())) < MAX_BYTES / 100
 
 
 def test_records_of_many_files_are_read_in_order_where_no_seed_is_given() -> None:

@@ -8,7 +8,7 @@ from edl import clock
 
 from tests.sdk.support.contract import Json, Master
 
-_MOST_S = 10.0
+_MAX_S = 10.0
 
 
 class Caller:
@@ -79,7 +79,7 @@ class Caller:
 
 def poll_until_newer(*callers: Caller, after: int = 0) -> None:
     """All poll until each has received a round after this one."""
-    until_s = clock.monotonic_s() + _MOST_S
+    until_s = clock.monotonic_s() + _MAX_S
     while any(caller.newest_round <= after for caller in callers):
         assert clock.monotonic_s() < until_s, [caller.newest_round for caller in callers]
         for caller in callers:

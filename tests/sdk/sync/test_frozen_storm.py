@@ -28,7 +28,7 @@ OPTIONS: Json = {
     "pause_s": 0.04,
 }
 _HANG_S = 100.0
-_MOST_FROZEN_S = 4.0
+_MAX_FROZEN_S = 4.0
 
 
 class Job:
@@ -73,7 +73,7 @@ class Job:
         if number == FREEZES_OF_A_JOB - 1 or chance.random() < 1 / FREEZES_OF_A_JOB:
             assert fleet.ended(others, _HANG_S), fleet.folder
         else:
-            Event().wait(chance.uniform(0.0, _MOST_FROZEN_S))
+            Event().wait(chance.uniform(0.0, _MAX_FROZEN_S))
         over = not any(member.lives for member in others)
         victim.send(signal.SIGCONT)
         self._victims.append(

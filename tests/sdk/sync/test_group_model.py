@@ -11,7 +11,7 @@ from tests.sdk.sync.group_model import EPOCHS, RECORDS, Group, LostStateError, M
 
 _TASK_RECORDS = [16, 64, 96, 128]
 _ACTS = 250
-_MOST_MEMBERS = 5
+_MAX_MEMBERS = 5
 
 
 @cache
@@ -73,7 +73,7 @@ class _Life:
                 self._frozen.append(lost)
         if self._frozen and chance.random() < 0.4:
             members.append(self._frozen.pop(chance.randrange(len(self._frozen))))
-        while len(members) < 2 or (len(members) < _MOST_MEMBERS and chance.random() < 0.3):
+        while len(members) < 2 or (len(members) < _MAX_MEMBERS and chance.random() < 0.3):
             members.append(self.group.newcomer())
         if chance.random() < 0.3:
             chance.shuffle(members)

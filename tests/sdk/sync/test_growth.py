@@ -25,7 +25,7 @@ from tests.sdk.sync.replicas import Softmax
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """States of some hundred bytes are large, and a part has 64 bytes."""
-    monkeypatch.setattr(parts, "LEAST_BYTES", 1)
+    monkeypatch.setattr(parts, "MIN_BYTES", 1)
     monkeypatch.setattr(StateSender, "part_bytes", 64)
 
 

@@ -135,8 +135,8 @@ class Desk:
             self.group_member, cast("Any", self.ring), Round(5, 0, members), nothing
         )
 
-    def _busy(self, *, now: bool, most_s: float = 0.0) -> None:
-        self.busy.append((now, most_s, len(self.replica.parts)))
+    def _busy(self, *, now: bool, max_s: float = 0.0) -> None:
+        self.busy.append((now, max_s, len(self.replica.parts)))
 
     def _plan(self, records: int, wait_s: float) -> Plan | None:
         self.requests.append((records, wait_s))

@@ -30,7 +30,7 @@ _GRACE_SHARE = 0.6
 """Of the time from SIGTERM to exit: the rest is for the report to the master."""
 _RUN = "run"
 """Name of the data set of one record that stands for the run: the job is done with it."""
-_MOST_COMMAND = 300
+_MAX_COMMAND = 300
 FAILED = 1
 
 
@@ -66,7 +66,7 @@ class Agent:
             Unavailable: The master was away for too long.
             SystemExit: SIGTERM came, and the processes have ended; the exit code is 143.
         """
-        code = {"agent": " ".join(self._command)[:_MOST_COMMAND]}
+        code = {"agent": " ".join(self._command)[:_MAX_COMMAND]}
         with Rounds(extra=str(self._processes), code=code, member=self._session) as rounds:
             for round_ in rounds:
                 if self._has_failed_too_often(round_):

@@ -10,7 +10,7 @@ from edl.errors import SettingError
 
 NAME = "agent"
 HELP = "run a script of torchrun as this pod's part of an elastic job, without changes to it"
-_MOST_PROCESSES = 1_024
+_MAX_PROCESSES = 1_024
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,8 +47,8 @@ def run(args: argparse.Namespace) -> int:
         ("--nproc", args.nproc, 1),
         ("--max-restarts", args.max_restarts, 0),
     ):
-        if not least <= value <= _MOST_PROCESSES:
-            raise SettingError(f"{flag} is {value}: write {least} to {_MOST_PROCESSES}")
+        if not least <= value <= _MAX_PROCESSES:
+            raise SettingError(f"{flag} is {value}: write {least} to {_MAX_PROCESSES}")
     path = shutil.which(command[0])
     if path is None:
         raise SettingError(f"{command[0]!r:.80} is no program that can be run: name one behind --")

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a job file, or a command line of paddlecloud submit",
     )
-    count = whole_number(1, checks.MOST_TRAINERS)
+    count = whole_number(1, checks.MAX_TRAINERS)
     parser.add_argument(
         "--min", type=count, metavar="N", help="minimum of trainers, not the file's"
     )

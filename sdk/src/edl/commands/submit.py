@@ -30,7 +30,7 @@ def _add_job_group(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--image", required=True, help="image with edl-sdk and the model's framework"
     )
-    count = whole_number(1, checks.MOST_TRAINERS)
+    count = whole_number(1, checks.MAX_TRAINERS)
     group.add_argument("--min", type=count, required=True, metavar="N", help="minimum of trainers")
     group.add_argument("--max", type=count, required=True, metavar="N", help="maximum of trainers")
     group.add_argument("--cpu", default="1", metavar="CPUS", help="CPUs of a trainer (default 1)")
@@ -40,7 +40,7 @@ def _add_job_group(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--namespace", help="default: that of kubectl's context")
     group.add_argument("--queue", help="queue whose share of the cluster the job counts in")
     group.add_argument(
-        "--weight", type=whole_number(1, checks.MOST_WEIGHT), metavar="N", help="weight in sharing"
+        "--weight", type=whole_number(1, checks.MAX_WEIGHT), metavar="N", help="weight in sharing"
     )
     group.add_argument(
         "--claim",
@@ -66,7 +66,7 @@ def _add_server_group(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("parameter servers (--async)")
     group.add_argument(
         "--servers",
-        type=whole_number(1, training_flags.MOST_SERVERS),
+        type=whole_number(1, training_flags.MAX_SERVERS),
         metavar="N",
         help=f"number (default {training_flags.SERVERS})",
     )
@@ -160,7 +160,7 @@ def _annotations(args: argparse.Namespace) -> Mapping[str, str]:
     if args.server_cpu is not None:
         quantity.cpu_millis("--server-cpu", args.server_cpu)
     if args.server_memory is not None:
-        quantity.check_memory("--server-memory", args.server_memory, quantity.LEAST_SERVER_MIB)
+        quantity.check_memory("--server-memory", args.server_memory, quantity.MIN_SERVER_MIB)
     if args.server_claim is not None:
         checks.check_volume_claim("--server-claim", args.server_claim)
     if args.queue is not None:

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = local_run.add_arguments(parser)
     group.add_argument(
         "--servers",
-        type=whole_number(1, training_flags.MOST_SERVERS),
+        type=whole_number(1, training_flags.MAX_SERVERS),
         metavar="N",
         help=f"number of parameter servers, with --async (default {training_flags.SERVERS})",
     )

@@ -13,7 +13,7 @@ from edl.convert.training_job import TORCH_HINT, Draft, clean_template, metadata
 from edl.errors import SettingError
 
 _PROCESSES = "it depends on the machine: write spec.trainer.processes"
-_MOST_PROCESSES, _MOST_SIZES = 128, 100
+_MAX_PROCESSES, _MAX_SIZES = 128, 100
 _RENDEZVOUS = ("rdzvBackend", "rdzvHost", "rdzvPort", "rdzvId", "rdzvConf", "standalone")
 _BY_ADMIN = "left out: who runs a job is decided by the admin of the cluster"
 
@@ -176,8 +176,8 @@ def _processes(fields: Fields, name: str) -> int | None:
         fields.note(name, f"left out: {_PROCESSES}")
         return None
     number = fields.number(name, None, 1)
-    if number is not None and number > _MOST_PROCESSES:
-        raise SettingError(f"{fields.at(name)} is {number}: write at most {_MOST_PROCESSES}")
+    if number is not None and number > _MAX_PROCESSES:
+        raise SettingError(f"{fields.at(name)} is {number}: write at most {_MAX_PROCESSES}")
     return number
 
 
@@ -189,8 +189,8 @@ def _sizes(elastic: Fields, least: int, most: int) -> tuple[int, ...]:
     sizes = {whole_number(at, value, 1) for value in values}
     if not sizes and step is not None and step > 1:
         sizes = set(range(least, most + 1, step))
-    if len(sizes) > _MOST_SIZES:
-        raise SettingError(f"{at} has more than {_MOST_SIZES} sizes: write fewer, or a larger step")
+    if len(sizes) > _MAX_SIZES:
+        raise SettingError(f"{at} has more than {_MAX_SIZES} sizes: write fewer, or a larger step")
     return tuple(sorted(sizes))
 
 

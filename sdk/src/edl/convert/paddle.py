@@ -19,7 +19,7 @@ from edl.submit import checks, quantity
 _IMAGE = "paddlepaddle/paddlecloud-job"
 _GPU, _OLD_GPU = "nvidia.com/gpu", "alpha.kubernetes.io/nvidia-gpu"
 _PORT, _PORTS = 7164, 1
-_LEAST_MASTER_MIB = 64
+_MIN_MASTER_MIB = 64
 """The limit of EDL's admission."""
 _SERVERS = (
     "EDL's own parameter servers take the place of the pserver pods, and the program uses them through "
@@ -165,7 +165,7 @@ def _of_flags(values: Mapping[str, str], package: str, notes: Notes) -> Draft:
     servers = None
     if numbers["pservers"]:
         quantity.cpu_millis("-pscpu", values["pscpu"])
-        quantity.check_memory("-psmemory", values["psmemory"], quantity.LEAST_SERVER_MIB)
+        quantity.check_memory("-psmemory", values["psmemory"], quantity.MIN_SERVER_MIB)
         servers = {
             "replicas": numbers["pservers"],
             "cpu": values["pscpu"],
@@ -237,7 +237,7 @@ def _master_amounts(master: Fields, *, has_master: bool) -> dict[str, str]:
     chosen = {name: amounts[name] for name in ("cpu", "memory") if name in amounts}
     if "memory" in chosen:
         at = master.sub("resources").at()
-        quantity.check_memory(at, chosen["memory"], _LEAST_MASTER_MIB)
+        quantity.check_memory(at, chosen["memory"], _MIN_MASTER_MIB)
     return chosen
 
 

@@ -88,10 +88,10 @@ def build(draft: Draft) -> dict[str, Any]:
     Raises:
         SettingError: Min exceeds max, or a container has no image.
     """
-    if not 1 <= draft.least <= draft.most <= checks.MOST_TRAINERS:
+    if not 1 <= draft.least <= draft.most <= checks.MAX_TRAINERS:
         raise SettingError(
             f"{draft.at_bounds}: the minimum of trainers is {draft.least} and the maximum {draft.most}: "
-            f"write 1 <= min <= max <= {checks.MOST_TRAINERS}"
+            f"write 1 <= min <= max <= {checks.MAX_TRAINERS}"
         )
     trainer = {
         "min": draft.least,

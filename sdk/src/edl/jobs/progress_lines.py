@@ -10,7 +10,7 @@ STEP = "step "
 """Prefix of progress lines."""
 RESULT = "edl: "
 """Prefix of the result line."""
-_LEAST_S, _MOST_S = 1.0, 30.0
+_MIN_S, _MAX_S = 1.0, 30.0
 _SHARE = 0.05
 """Interval as a share of the elapsed time, so that logs of long jobs stay short."""
 
@@ -37,7 +37,7 @@ class ReportInterval:
         self._records += records
         self._exchange_s += exchange_s
         took_s = now_s - self._last_s
-        if took_s < min(_MOST_S, max(_LEAST_S, _SHARE * (now_s - self._started_s))):
+        if took_s < min(_MAX_S, max(_MIN_S, _SHARE * (now_s - self._started_s))):
             return None
         speed_text = format_speed(self._records, took_s, self._exchange_s)
         self._last_s, self._records, self._exchange_s = now_s, 0, 0.0

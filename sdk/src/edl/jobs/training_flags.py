@@ -13,9 +13,9 @@ from edl.sources.leased_records import SHUFFLES
 EPOCH = "epoch"
 CHECKPOINT_STEPS = 100
 MICRO_BATCHES = 8
-SERVERS, MOST_SERVERS = 2, 64
+SERVERS, MAX_SERVERS = 2, 64
 """Number of parameter servers: by default, and the limit of EDL's admission."""
-_MOST_SEED = 2**31 - 1
+_MAX_SEED = 2**31 - 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,7 +84,7 @@ def _loop(flags: Flags) -> None:
         "--seed",
         "seed of parameters, order of records and dropout (default 0)",
         least=0,
-        most=_MOST_SEED,
+        most=_MAX_SEED,
         default=0,
     )
     flags.add(

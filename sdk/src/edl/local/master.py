@@ -23,7 +23,7 @@ _HEARTBEAT_S = 1
 """On one machine, a trainer that misses three heartbeats is dead."""
 _FINAL_STATUS_S, _CHECK_S = 15.0, 0.05
 _STABLE_S = 5.0
-_MOST_DEATHS = 3
+_MAX_DEATHS = 3
 """Consecutive deaths, each soon after a start."""
 
 
@@ -118,7 +118,7 @@ class MasterSupervisor:
             self._restart_at_s = now_s + self._backoff.next_s()
             self.process.wait(1)  # its last line
             refuses = not self.status and (self.process.code or 0) > 0
-            if refuses or self._backoff.tries > _MOST_DEATHS:
+            if refuses or self._backoff.tries > _MAX_DEATHS:
                 raise EdlError(
                     f"the master dies repeatedly: {self.process.last_line or 'no output'}"
                 )

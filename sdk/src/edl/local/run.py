@@ -24,7 +24,7 @@ from edl.local.ports import free_ports
 from edl.local.processes import Event, KeyPress, OutputLine, Process, stop_all
 from edl.local.schedule import MASTER, Action, Add, Kill, Quit, Remove, Schedule
 from edl.local.server_processes import ServerProcesses
-from edl.local.trainer_pool import MOST_FAILURES, TrainerPool, state_text
+from edl.local.trainer_pool import MAX_FAILURES, TrainerPool, state_text
 from edl.local.view import (
     Row,
     done_share,
@@ -39,7 +39,7 @@ log = logging.getLogger("edl.run")
 
 _TICK_S = 0.2
 _GRACE_S = 5.0
-_MOST_EVENTS = 10_000
+_MAX_EVENTS = 10_000
 """Capacity of the event queue; a full queue blocks the processes that write output."""
 _SAVE_S = 30.0
 """Time limit for the final checkpoint of parameter servers."""
@@ -81,7 +81,7 @@ class Run:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._events: queue.Queue[Event] = queue.Queue(_MOST_EVENTS)
+        self._events: queue.Queue[Event] = queue.Queue(_MAX_EVENTS)
         master.require()
         if options.servers:
             server_processes.require()
@@ -160,7 +160,7 @@ class Run:
         if pool.running:
             return False
         has_failed = self._supervisor.status.get("state") == "failed"
-        if has_failed or pool.finished or pool.ended_fatally or pool.failures > MOST_FAILURES:
+        if has_failed or pool.finished or pool.ended_fatally or pool.failures > MAX_FAILURES:
             return True
         return not self._is_terminal and not self._options.schedule.adds
 

@@ -17,7 +17,7 @@ from edl.local.processes import Process, stop_all
 log = logging.getLogger("edl.run")
 
 _STABLE_S = 5.0
-_MOST_DEATHS = 5
+_MAX_DEATHS = 5
 """Consecutive deaths, each soon after a start."""
 
 
@@ -104,7 +104,7 @@ class ServerProcesses:
                 server.backoff.reset()
             server.restart_at_s = now_s + server.backoff.next_s()
             server.process.wait(1)  # its last line
-            if server.backoff.tries > _MOST_DEATHS:
+            if server.backoff.tries > _MAX_DEATHS:
                 output = server.process.last_line or "no output"
                 raise EdlError(f"{server.process.name} dies repeatedly: {output}")
             log.warning("%s ended (%s): restarting it", server.process.name, server.process.code)

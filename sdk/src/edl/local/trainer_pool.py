@@ -11,7 +11,7 @@ from edl.master.sigterm import EXIT_CODE
 
 log = logging.getLogger("edl.run")
 
-MOST_FAILURES = 3
+MAX_FAILURES = 3
 _GRACE_S = 30.0
 """From SIGTERM to SIGKILL, as on a cluster."""
 
@@ -97,7 +97,7 @@ class TrainerPool:
             )
             if process.code == self._fatal_code:
                 self.ended_fatally = True
-            elif self.failures <= MOST_FAILURES and is_needed():
+            elif self.failures <= MAX_FAILURES and is_needed():
                 self.add(1)
 
     def _kill_overdue(self, process: Process) -> None:

@@ -17,8 +17,8 @@ Json = dict[str, Any]
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,252}")
 """The form of names of trainers and data sets."""
 _MAX_NUMBER = 1 << 63
-_MOST_PACE_S = 60.0
-_MOST_POLL_S = 30.0
+_MAX_PACE_S = 60.0
+_MAX_POLL_S = 30.0
 STATES = ("work", "wait", "done", "stop")
 
 
@@ -219,7 +219,7 @@ def parse_work(body: Mapping[str, Any]) -> WorkResponse:
 def parse_heartbeat(body: Mapping[str, Any]) -> HeartbeatResponse:
     """Parses the answer to a heartbeat."""
     pace_s = _maybe_number(body, "pace_s") or 0.0
-    return HeartbeatResponse(_tasks(body, "lost"), _text(body, "state"), min(pace_s, _MOST_PACE_S))
+    return HeartbeatResponse(_tasks(body, "lost"), _text(body, "state"), min(pace_s, _MAX_PACE_S))
 
 
 def parse_ticket(body: Mapping[str, Any]) -> Ticket:
@@ -244,7 +244,7 @@ def parse_round(body: Mapping[str, Any]) -> RoundView:
         int(_maybe_number(body, "void") or 0),
         "members" in body,
         body["claim"] is True if "claim" in body else None,
-        None if wait_s is None else min(wait_s, _MOST_POLL_S),
+        None if wait_s is None else min(wait_s, _MAX_POLL_S),
     )
 
 

@@ -164,12 +164,12 @@ class Rendezvous:
         self._stood_still = False
         return True
 
-    def busy(self, *, now: bool, most_s: float = math.inf) -> None:
-        """Records whether the others wait for this program on purpose, for `most_s` at most."""
+    def busy(self, *, now: bool, max_s: float = math.inf) -> None:
+        """Records whether the others wait for this program on purpose, for `max_s` at most."""
         with self._changed:
             if now and self._poll_s > POLL_S:
                 self._notify_sender()  # the next call of the poller may be far
-            self._busy_until_s = clock.monotonic_s() + most_s if now else -math.inf
+            self._busy_until_s = clock.monotonic_s() + max_s if now else -math.inf
 
     def tell(self, extra: str) -> None:
         """Sets what all members receive of this one with the next round."""

@@ -63,15 +63,15 @@ class NumpyOptimizer:
 
     def _clipped(self, gradient: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns the gradient within the limits; a copy where they apply."""
-        most, most_norm = self._settings["clip_value"], self._settings["clip_norm"]
+        most, max_norm = self._settings["clip_value"], self._settings["clip_norm"]
         if most is not None:
             return {name: np.clip(slope, -most, most) for name, slope in gradient.items()}
-        if most_norm is None:
+        if max_norm is None:
             return gradient
         norm = global_norm([gradient[name] for name in self._parameters])
-        if norm <= most_norm:
+        if norm <= max_norm:
             return gradient
-        return {name: slope * np.float32(most_norm / norm) for name, slope in gradient.items()}
+        return {name: slope * np.float32(max_norm / norm) for name, slope in gradient.items()}
 
     def _sgd(self, _name: str, slope: Any) -> Any:
         return slope

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edl.model.errors import ModelError, OutOfMemory, UserCodeError
 
-_MOST_TEXT = 300
+_MAX_TEXT = 300
 _FRAMEWORK_TRACE = re.compile(
     r"\A\s*-{10,}\s*C\+\+ Traceback.*?Error Message Summary:\s*-{4,}", re.DOTALL
 )
@@ -47,7 +47,7 @@ def summary(error: BaseException) -> str:
     """Returns type and text of an error in one line of limited length."""
     text = _FRAMEWORK_PLACE.sub("", _FRAMEWORK_TRACE.sub("", str(error)))
     line = " ".join(f"{type(error).__name__}: {text}".split()).rstrip(": ")
-    return line if len(line) <= _MOST_TEXT else f"{line[:_MOST_TEXT]} ..."
+    return line if len(line) <= _MAX_TEXT else f"{line[:_MAX_TEXT]} ..."
 
 
 def user_traceback(path: Path, error: BaseException) -> str:

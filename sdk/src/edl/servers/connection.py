@@ -17,11 +17,11 @@ from edl.servers.frames import Frame, FrameError, decode
 
 ANSWER_S = 30.0
 FRAME = "application/vnd.edl.frame"
-_MOST_BYTES = 1 << 31
+_MAX_BYTES = 1 << 31
 _TOGETHER_BYTES = 1 << 15
 """A body of at most this size is sent together with the header."""
 _AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
-_OK, _CONFLICT, _LEAST_REFUSAL = 200, 409, 400
+_OK, _CONFLICT, _MIN_REFUSAL = 200, 409, 400
 
 
 class PserverConnection(KeepAliveConnection):
@@ -95,9 +95,9 @@ class PserverConnection(KeepAliveConnection):
             raise ServersUnavailable(
                 f"the parameter server at {self.address} does not say how long its answer is"
             )
-        if answer.length > _MOST_BYTES:
+        if answer.length > _MAX_BYTES:
             raise ServersUnavailable(
-                f"the answer of {self.address} is longer than {_MOST_BYTES} bytes"
+                f"the answer of {self.address} is longer than {_MAX_BYTES} bytes"
             )
         raw = bytearray(answer.length)
         view, at = memoryview(raw), 0
@@ -131,7 +131,7 @@ class PserverConnection(KeepAliveConnection):
             message, field = str(error["message"]), error.get("field")
         except (ValueError, KeyError, TypeError):
             return ServersUnavailable(f"the parameter server at {self.address} answered {status}")
-        if status in _AGAIN or status < _LEAST_REFUSAL:
+        if status in _AGAIN or status < _MIN_REFUSAL:
             return ServersUnavailable(
                 f"the parameter server at {self.address} answered {status}: {message}"
             )

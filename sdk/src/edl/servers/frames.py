@@ -19,7 +19,7 @@ MAGIC = b"EDLF"
 _HEAD = struct.Struct("<4sI")
 _TAIL = struct.Struct("<I")
 _ALIGNMENT = 8
-_MOST_DIMENSIONS = 2
+_MAX_DIMENSIONS = 2
 _MAX_SIZE = 1 << 53
 """Limit of one dimension: numpy cannot express larger ones, even of an array with no elements."""
 _DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "int64": np.dtype("<i8")}
@@ -90,7 +90,7 @@ def decode(data: bytearray) -> Frame:
 
 def _entry(name: str, dtype: str, shape: Sequence[int]) -> tuple[str, Any, tuple[int, ...], int]:
     sizes = tuple(int(size) for size in shape)
-    if len(sizes) > _MOST_DIMENSIONS or any(not 0 <= size <= _MAX_SIZE for size in sizes):
+    if len(sizes) > _MAX_DIMENSIONS or any(not 0 <= size <= _MAX_SIZE for size in sizes):
         raise FrameError(f"array {name!r:.80} has shape {sizes!s:.80}")
     kind = _DTYPES[dtype]
     count = 1

@@ -29,7 +29,7 @@ from edl.sources.base import Dataset
 
 log = logging.getLogger("edl")
 
-MOST_TRIES = 64
+MAX_TRIES = 64
 """Attempts of one batch that servers reject as too stale."""
 SAVE_EVERY_S = 30.0
 
@@ -226,7 +226,7 @@ class _Run:
             None if its leases ended, with a rollback: the batch is trained again by their holders.
         """
         tries = 0
-        while tries < MOST_TRIES:
+        while tries < MAX_TRIES:
             try:
                 gradients, outcome = self._try_push(records, number)
             except GenerationChanged as error:
@@ -241,7 +241,7 @@ class _Run:
             tries += 1
             self.result.stale += 1
         raise ServersError(
-            f"a batch was too stale {MOST_TRIES} times in a row: this trainer is too slow for "
+            f"a batch was too stale {MAX_TRIES} times in a row: this trainer is too slow for "
             "max_staleness; raise that, or use modulate instead"
         )
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from posixpath import normpath
 
 from edl.errors import SettingError
-from edl.submit.manifest import MODEL_FOLDER, MOST_BYTES, Claim
+from edl.submit.manifest import MAX_BYTES, MODEL_FOLDER, Claim
 
-MOST_TRAINERS, MOST_WEIGHT = 10_000, 1000
+MAX_TRAINERS, MAX_WEIGHT = 10_000, 1000
 """Limits of EDL's admission, as those of names below."""
 _LABEL_PATTERN = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL = re.compile(_LABEL_PATTERN)
@@ -164,8 +164,8 @@ def check_files(texts: Mapping[str, str]) -> None:
                 "- _ and ."
             )
     size = sum(len(name) + len(text.encode()) for name, text in texts.items())
-    if size > MOST_BYTES:
+    if size > MAX_BYTES:
         raise SettingError(
-            f"the model's files have {size} bytes, and a ConfigMap holds {MOST_BYTES}: put large "
+            f"the model's files have {size} bytes, and a ConfigMap holds {MAX_BYTES}: put large "
             "files into the image or a volume"
         )

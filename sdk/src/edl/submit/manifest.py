@@ -14,7 +14,7 @@ from edl.master.protocol import Json
 
 MODEL_FOLDER = "/etc/edl/model"
 CONTAINER = "trainer"
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 """Limit of the API server for a ConfigMap (core/v1, `MaxSecretSize`)."""
 _GRACE_S = 30
 _RETRIES = 6

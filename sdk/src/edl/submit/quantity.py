@@ -22,9 +22,9 @@ _BYTES = {
     "Ti": Decimal(2**40),
 }
 _MILLI = 1000
-_LEAST_MIB = 16
+_MIN_MIB = 16
 """Less than an interpreter needs: the unit is probably missing."""
-LEAST_SERVER_MIB = 128
+MIN_SERVER_MIB = 128
 """Memory of an empty parameter server: the limit of EDL's admission."""
 
 
@@ -41,18 +41,18 @@ def cpu_millis(flag: str, text: str) -> int:
     return int(millis)
 
 
-def check_memory(flag: str, text: str, least_mib: int = _LEAST_MIB) -> None:
+def check_memory(flag: str, text: str, min_mib: int = _MIN_MIB) -> None:
     """Checks an amount of memory.
 
     Raises:
-        SettingError: It is invalid, or less than `least_mib` MiB.
+        SettingError: It is invalid, or less than `min_mib` MiB.
     """
     match = _MEMORY.fullmatch(text)
     if match is None:
         raise SettingError(f"{flag} is {text!r:.40}: write memory, such as 512Mi or 4Gi")
     size = math.ceil(Decimal(match[1]) * _BYTES[match[2]])
-    if size < least_mib << 20:
+    if size < min_mib << 20:
         raise SettingError(
             f"{flag} is {text!r:.40}, which is {size} bytes: write 512Mi or 4Gi, for example; "
-            f"the least is {least_mib}Mi"
+            f"the least is {min_mib}Mi"
         )

@@ -240,7 +240,7 @@ class GroupMember:
         if self._has_computed:
             yield
             return
-        self.rendezvous.busy(now=True, most_s=FIRST_STEP_S)
+        self.rendezvous.busy(now=True, max_s=FIRST_STEP_S)
         try:
             yield
         finally:

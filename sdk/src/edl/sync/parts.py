@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from edl.sync.replica import GroupModel, State
 
-LEAST_BYTES = 32 << 20
+MIN_BYTES = 32 << 20
 """A smaller state is handed over at once, which takes some hundredths of a second."""
 
 
@@ -76,7 +76,7 @@ def state_bytes(groups: Iterable[ArrayGroup]) -> int:
 def is_worth_parts(replica: GroupModel) -> bool:
     """Whether a replica can be cut, and is so large that a hand-over at once would be noticed."""
     parted = as_parted(replica)
-    return parted is not None and state_bytes(parted.groups()) >= LEAST_BYTES
+    return parted is not None and state_bytes(parted.groups()) >= MIN_BYTES
 
 
 def cut(groups: Iterable[ArrayGroup], part_bytes: int) -> Iterator[list[Slice]]:

@@ -7,7 +7,7 @@ from edl.sync.options import SyncOptions
 
 PROTOCOL = "protocol 4"
 """Grows with each change of what members send each other: versions cannot train together."""
-_MOST_CODE = 300
+_MAX_CODE = 300
 """Longest entry of the code that the master accepts, in characters."""
 
 
@@ -41,10 +41,10 @@ def _describe_dataset(name: str, description: protocol.Json) -> str:
     records = description.get("records") if files is None else sum(f["records"] for f in files)
     keys = ("task_records", "epochs", "shuffle_seed")
     options = ", ".join(f"{key} {description[key]}" for key in keys)
-    return f"{name} of {records} records, {options}"[:_MOST_CODE]
+    return f"{name} of {records} records, {options}"[:_MAX_CODE]
 
 
 def _describe_order(description: protocol.Json) -> dict[str, str]:
     """Describes how records are ordered; an entry of its own, as messages show parts of long ones."""
     order = description.get("record_order")
-    return {} if order is None else {"order": str(order)[:_MOST_CODE]}
+    return {} if order is None else {"order": str(order)[:_MAX_CODE]}

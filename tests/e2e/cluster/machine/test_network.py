@@ -6,12 +6,12 @@ import pytest
 from e2e.cluster.components import SERVICE_RANGE
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.machine import network
-from e2e.cluster.machine.network import MOST_NODES, Network, connect, link
+from e2e.cluster.machine.network import MAX_NODES, Network, connect, link
 
 
 def test_no_two_nodes_share_an_address() -> None:
     """Neither in one cluster nor between clusters, nor with Services."""
-    ends = [link(cluster, node) for cluster in (0, 63) for node in range(1, MOST_NODES + 1)]
+    ends = [link(cluster, node) for cluster in (0, 63) for node in range(1, MAX_NODES + 1)]
     addresses = {ipaddress.IPv4Address(end.address) for end in ends}
     pods = [ipaddress.IPv4Network(end.pods) for end in ends]
 
@@ -23,7 +23,7 @@ def test_no_two_nodes_share_an_address() -> None:
 
 def test_this_machine_has_one_address_for_all_nodes_of_a_cluster() -> None:
     """It must stay when any node goes; and a device's name fits into the kernel's 15 characters."""
-    ends = [link(63, node) for node in range(1, MOST_NODES + 1)]
+    ends = [link(63, node) for node in range(1, MAX_NODES + 1)]
 
     assert len({end.gateway for end in ends}) == 1
     assert ends[0].gateway not in {end.address for end in ends}
@@ -33,12 +33,12 @@ def test_this_machine_has_one_address_for_all_nodes_of_a_cluster() -> None:
 
 def test_services_have_a_range_of_their_own_in_each_cluster() -> None:
     """So that this machine's routes to those of two clusters do not meet; no node's pods are in it."""
-    ends = [link(63, node) for node in range(1, MOST_NODES + 1)]
+    ends = [link(63, node) for node in range(1, MAX_NODES + 1)]
 
     assert {end.services for end in ends} == {"10.191.254.0/24"}
     assert link(62, 1).services == "10.190.254.0/24"
     assert ends[0].services not in {end.pods for end in ends}
-    assert len({end.rank for end in ends}) == MOST_NODES
+    assert len({end.rank for end in ends}) == MAX_NODES
 
 
 @pytest.mark.skipif(shutil.which("ip") is None, reason="needs iproute2")
