@@ -96,9 +96,11 @@ class GroupProgress:
         self.data.train(plan.spans)
         self.skipped += skipped
         self.skipped_in_a_row = self.skipped_in_a_row + 1 if skipped else 0
-        self.last_plan, self.metrics = plan.name, dict(metrics)
+        self.last_plan = plan.name
+        if not skipped:  # those of a step that is left out say nothing of the model
+            self.metrics = dict(metrics)
         self.flight = None
-        self._pending = ([span.portion for span in plan.spans], self._finite_metrics())
+        self._pending = ([span.portion for span in plan.spans], _finite(metrics))
 
     @property
     def pending(self) -> bool:
@@ -167,5 +169,6 @@ class GroupProgress:
         self._last_settled = set(tasks)
         self.lease_table.discard(self._last_settled)
 
-    def _finite_metrics(self) -> dict[str, float]:
-        return {name: value for name, value in self.metrics.items() if math.isfinite(value)}
+
+def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}
