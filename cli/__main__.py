@@ -136,7 +136,11 @@ def _usage_text(error: click.ClickException) -> str:
             error.option_name, [name for name in flag_names if name.startswith("--")], "--"
         )
         return f"there is no flag {error.option_name}{near}; --help lists all"
-    return error.format_message()
+    text = error.format_message().rstrip(".")
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None or "--help" in text:  # an unknown command names it already
+        return text
+    return f"{text}; see `{context.command_path} --help`"
 
 
 def _discard_output() -> None:

@@ -86,12 +86,13 @@ class Frame:
     def all(
         self, resource: Resource, namespace: str | None = None, *, fields: str = ""
     ) -> list[dict[str, Any]]:
-        """All objects of a kind that a field selector selects.
+        """All objects of a kind that a field selector selects, of a namespace or of all.
 
         Raises:
             CliError: a right is missing, or the cluster does not have the kind.
         """
-        with explained(resource, "list", namespace):
+        has_flag = self.flags.all_namespaces and namespace is None
+        with explained(resource, "list", namespace, has_flag=has_flag):
             return reading.list_all(self.api, resource, namespace, fields=fields)
 
     def show(self, document: object, print_text: Callable[[Console], None]) -> None:
@@ -119,8 +120,10 @@ class Frame:
 
 
 @contextmanager
-def explained(resource: Resource, verb: str, namespace: str | None) -> Iterator[None]:
-    """Turns the API server's refusals into errors that name the way out.
+def explained(
+    resource: Resource, verb: str, namespace: str | None, *, has_flag: bool = False
+) -> Iterator[None]:
+    """Turns the API server's refusals into errors that name the way out; arguments as of `forbidden`.
 
     Raises:
         CliError: a right is missing, or the cluster does not have a kind of EDL.
@@ -128,20 +131,29 @@ def explained(resource: Resource, verb: str, namespace: str | None) -> Iterator[
     try:
         yield
     except Forbidden as error:
-        raise forbidden(resource, verb, namespace) from error
+        raise forbidden(resource, verb, namespace, has_flag=has_flag) from error
     except NotFound as error:
         if resource.group == GROUP:
             raise no_edl() from error
         raise
 
 
-def forbidden(resource: Resource, verb: str, namespace: str | None) -> CliError:
-    """The error for a right that the caller lacks."""
+def forbidden(
+    resource: Resource, verb: str, namespace: str | None, *, has_flag: bool = False
+) -> CliError:
+    """The error for a right that the caller lacks.
+
+    Args:
+        resource: What the caller may not use.
+        verb: Such as `list`.
+        namespace: Where; None for all namespaces.
+        has_flag: Whether the user has asked for all namespaces, so that -n is a way out.
+    """
     group = f".{resource.group}" if resource.group else ""
     where = "in all namespaces" if namespace is None else f"in the namespace {namespace}"
     if not resource.namespaced:
         where = "in the cluster"
-    helps = "name a namespace with -n, or ask" if namespace is None else "ask"
+    helps = "name a namespace with -n, or ask" if has_flag and resource.namespaced else "ask"
     return CliError(
         f"you may not {verb} {resource.plural}{group} {where}: {helps} an admin for the right",
         ExitCode.FORBIDDEN,
@@ -151,7 +163,8 @@ def forbidden(resource: Resource, verb: str, namespace: str | None) -> CliError:
 def no_edl() -> CliError:
     """The error for a cluster without EDL."""
     return CliError(
-        "this cluster has no EDL, or one that is older than this command: see docs/install.md",
+        "this cluster has no EDL, or one that is older than this command: ask an admin to install or "
+        "upgrade it (docs/install.md)",
         ExitCode.NO_EDL,
     )
 
@@ -167,7 +180,7 @@ def default_namespace(flags: Flags) -> str:
 
 
 def command(
-    name: str, *, listing: bool = False, output: bool = True
+    name: str, *, listing: bool = False, output: bool = True, whole_cluster: bool = False
 ) -> Callable[[Callable[..., int | None]], click.Command]:
     """Makes a command of a function that takes a `Frame` and its own arguments.
 
@@ -175,6 +188,7 @@ def command(
         name: Of the command.
         listing: Whether it can look at all namespaces (`-A`).
         output: Whether it has `--output`.
+        whole_cluster: Whether it reads the same whatever namespace is named.
     """
 
     def decorate(function: Callable[..., int | None]) -> click.Command:
@@ -190,19 +204,23 @@ def command(
             return function(Frame(flags), **arguments) or 0
 
         decorated: Callable[..., int] = run
-        for option in _options(listing=listing, output=output):
+        for option in _options(listing=listing, output=output, whole_cluster=whole_cluster):
             decorated = option(decorated)
         return click.command(name, epilog=CODES)(decorated)
 
     return decorate
 
 
-def _options(*, listing: bool, output: bool) -> list[Callable[[Any], Any]]:
+def _options(*, listing: bool, output: bool, whole_cluster: bool) -> list[Callable[[Any], Any]]:
     """The shared options, the last one in the help first."""
     options = [
-        click.option("--context", metavar="NAME", help="Of the kubeconfig; default: the current."),
         click.option(
-            "--kubeconfig", type=click.Path(path_type=Path), help="Default: the file of kubectl."
+            "--context", metavar="NAME", help="Context of the kubeconfig; default: its current one."
+        ),
+        click.option(
+            "--kubeconfig",
+            type=click.Path(path_type=Path),
+            help="File to use; default: that of kubectl.",
         ),
     ]
     if output:
@@ -212,6 +230,8 @@ def _options(*, listing: bool, output: bool) -> list[Callable[[Any], Any]]:
     if listing:
         text = "Look at all namespaces."
         options.append(click.option("-A", "--all-namespaces", is_flag=True, help=text))
-    text = "Default: the namespace of the kubeconfig."
+    text = "Namespace to use; default: that of the kubeconfig."
+    if whole_cluster:
+        text = "No effect: the command is about the whole cluster."
     options.append(click.option("-n", "--namespace", metavar="NAME", help=text))
     return options

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import click
+
 from cli.errors import CliError, ExitCode
 from cli.frame import Frame, explained
 from cli.records import of_namespace
@@ -127,4 +129,5 @@ def _unknown(frame: Frame, name: Name) -> str:
     kinds = " or ".join(name.kinds)
     near = advice(name.name[:100], sorted(names))
     where = f"the namespace {name.namespace} has no {kinds} {name.name[:100]}"
-    return f"{where}{near}; `edl jobs -A` lists jobs of all namespaces"
+    program = click.get_current_context().find_root().info_name
+    return f"{where}{near}; `{program} jobs -A` lists jobs of all namespaces"

@@ -19,7 +19,7 @@ def of_namespace(frame: Frame, namespace: str | None, containing: str = "") -> l
     Raises:
         CliError: the caller may not read them, or the cluster has no EDL.
     """
-    with explained(DECISIONLOGS, "list", namespace):
+    with explained(DECISIONLOGS, "list", namespace, has_flag=namespace is None):
         own = record_log.read(frame.api, namespace, containing=containing)
     if namespace in (None, records.CLUSTER) or not own:
         return own
@@ -47,7 +47,7 @@ def current(frame: Frame, namespace: str | None) -> list[Record]:
     Raises:
         CliError: as `of_namespace`.
     """
-    with explained(DECISIONLOGS, "list", namespace):
+    with explained(DECISIONLOGS, "list", namespace, has_flag=namespace is None):
         return record_log.read(frame.api, namespace, only_current=True)
 
 

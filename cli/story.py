@@ -149,7 +149,7 @@ def _unscheduled(
     helps = (
         f"Wait: {nominated} is being freed for it."
         if nominated
-        else "Lower its requests, widen where it may run, or add nodes; kube-scheduler's words say what lacks."
+        else "Lower its requests, widen where it may run, or add nodes; kube-scheduler's words say what is missing."
     )
     code = str(condition.get("reason", "Unschedulable"))
     text = str(condition.get("message", "")) or "kube-scheduler has not tried it yet"

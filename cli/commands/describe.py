@@ -19,7 +19,7 @@ from policy.snapshot import Job, Pod
 @command("describe")
 @click.argument("job", shell_complete=completion.jobs)
 def describe(frame: Frame, job: str) -> None:
-    """Show a job: its bounds, trainers, nodes, parameter servers, and why it has no more."""
+    """Show a job's bounds and pods, and why it has no more trainers."""
     obj = lookup.elastic_job(frame, job)
     elastic = decode.job(obj)
     assert elastic is not None  # noqa: S101 - `elastic_job` finds no others

@@ -20,17 +20,20 @@ _MAX_ACTIONS = 20
 """Creations and releases that the table lists; JSON has all."""
 
 
-@command("plan")
+@command("plan", whole_cluster=True)
 @click.option(
-    "--snapshot", "path", type=click.Path(path_type=Path), help="Plan on this file of `snapshot`."
+    "--snapshot",
+    "path",
+    type=click.Path(path_type=Path),
+    help="Plan on this file of `snapshot`, not on the cluster.",
 )
 @click.option(
     "--policy",
     "policy_path",
     type=click.Path(path_type=Path),
-    help="Show beside it what would come of the policy in this file.",
+    help="Also show what would come of the policy in this file.",
 )
-@click.option("--no-forecast", is_flag=True, help="Only the next plan, not what comes of it.")
+@click.option("--no-forecast", is_flag=True, help="Show the next plan alone, not what comes of it.")
 def plan(frame: Frame, path: Path | None, policy_path: Path | None, *, no_forecast: bool) -> None:
     """Show what EDL would do now; nothing is changed.
 

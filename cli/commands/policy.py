@@ -22,7 +22,7 @@ def policy() -> None:
     """Check a policy file, show the cluster's policy, or compare both."""
 
 
-@command("check")
+@command("check", whole_cluster=True)
 @click.argument("file", type=click.Path(path_type=Path))
 def check(frame: Frame, file: Path) -> None:
     """Check the policy in FILE as the webhook does; needs no cluster."""
@@ -32,9 +32,9 @@ def check(frame: Frame, file: Path) -> None:
     frame.show(result, lambda _: frame.say(f"{file} is a valid policy: it {summary}."))
 
 
-@command("show")
+@command("show", whole_cluster=True)
 def show(frame: Frame) -> None:
-    """Show the cluster's policy: what it sets beside the defaults."""
+    """Show what the cluster's policy sets beside the defaults."""
     text = snapshots.policy_text(frame)
     try:
         fields, error = _fields(parse(text)), ""
@@ -46,10 +46,13 @@ def show(frame: Frame) -> None:
     frame.show(result, lambda console: _print_policy(console, frame, result))
 
 
-@command("diff")
+@command("diff", whole_cluster=True)
 @click.argument("file", type=click.Path(path_type=Path))
 def diff(frame: Frame, file: Path) -> None:
-    """Compare the policy in FILE with the cluster's; `plan --policy FILE` says what comes of it."""
+    """Compare the policy in FILE with the cluster's.
+
+    `plan --policy FILE` says what comes of it.
+    """
     new = flat(_fields(snapshots.read_policy(file)))
     old = flat(_fields(snapshots.policy_in_force(frame)))
     changes = [

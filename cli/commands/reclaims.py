@@ -15,12 +15,19 @@ _STAGES = ("decide", "free", "start", "total")
 
 
 @command("reclaims", listing=True)
-@click.option("--last", type=click.IntRange(1, 1000), default=20, show_default=True)
+@click.option(
+    "--last",
+    type=click.IntRange(1, 1000),
+    default=20,
+    show_default=True,
+    help="How many of the newest bursts to list.",
+)
 def reclaims(frame: Frame, last: int) -> None:
-    """List the bursts of services that took capacity of training, the newest last.
+    """List the bursts of services that took capacity of training.
 
-    Stages are the longest of a burst, in seconds: decide until trainers were chosen, free until the
-    service had its node, start until its containers ran. LOST is training that had to be repeated.
+    The newest is last. DECIDE, FREE, START and TOTAL are the longest times of a burst, in seconds: until
+    trainers were chosen, then until the service had its node, then until its containers ran, and all
+    together. LOST is training that had to be repeated.
     """
     namespace = CLUSTER if frame.namespace is None else frame.namespace
     log_records = records.of_namespace(frame, namespace)

@@ -1,4 +1,4 @@
-"""`scale`: the least and the greatest number of trainers of a job."""
+"""`scale`: the minimum and the maximum of a job's trainers."""
 
 import click
 
@@ -17,7 +17,10 @@ from policy.names import ANNOTATION_MAX, ANNOTATION_MIN
 )
 @click.option("--max", "high", type=click.IntRange(1), help="Trainers that it has at most.")
 def scale(frame: Frame, job: str, low: int | None, high: int | None) -> None:
-    """Change the least and the greatest number of trainers of a job, while it runs."""
+    """Set the minimum and the maximum of a job's trainers.
+
+    The job may run meanwhile. A bound that is not named stays.
+    """
     if low is None and high is None:
         raise CliError("name a number: --min, --max or both", ExitCode.USAGE)
     obj = lookup.elastic_job(frame, job)
@@ -38,4 +41,4 @@ def scale(frame: Frame, job: str, low: int | None, high: int | None) -> None:
         {"metadata": {"annotations": changed_bounds}},
         {"spec": {"trainer": {name: n for name, n in trainer.items() if n is not None}}},
     )
-    frame.say(f"job {changes.key(obj)} has {new[0]} to {new[1]} trainers now")
+    frame.say(f"job {changes.key(obj)} may have {new[0]} to {new[1]} trainers now")

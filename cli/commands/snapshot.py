@@ -19,17 +19,17 @@ _KIB = 1024
 _pause = Event().wait
 
 
-@command("snapshot", output=False)
+@command("snapshot", output=False, whole_cluster=True)
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--anonymous", is_flag=True, help="Write aliases for all names.")
-@click.option("--record", is_flag=True, help="Write one after another into the folder FILE.")
+@click.option("--anonymous", is_flag=True, help="Write aliases in place of all names.")
+@click.option("--record", is_flag=True, help="Write snapshots into the folder FILE until Ctrl-C.")
 @click.option(
     "--every",
     type=click.FloatRange(1, 86_400),
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="Between two of a recording.",
+    help="Seconds between two snapshots of a recording.",
 )
 @click.option(
     "--keep",
@@ -37,15 +37,15 @@ _pause = Event().wait
     default=1440,
     show_default=True,
     metavar="NUMBER",
-    help="Of a recording the newest: by default those of a day.",
+    help="How many of its newest snapshots a recording keeps; the default is a day's.",
 )
 def snapshot(
     frame: Frame, file: Path, *, anonymous: bool, record: bool, every: float, keep: int
 ) -> None:
-    """Write what a plan is made of into FILE: nodes, pods, jobs and the policy.
+    """Write what plans are made of into a file.
 
-    `plan` and `when` take such files, on any machine. Pod templates are left out. A FILE that ends in
-    .gz is compressed. --record goes on until Ctrl-C.
+    That is nodes, pods, jobs and the policy. `plan` and `when` take such files, on any machine. Pod templates are left out. A FILE that ends in
+    .gz is compressed.
     """
     if not record:
         if file.is_dir():

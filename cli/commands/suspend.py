@@ -9,7 +9,7 @@ from cli.frame import Frame, command
 @command("suspend", output=False)
 @click.argument("job", shell_complete=completion.jobs)
 def suspend(frame: Frame, job: str) -> None:
-    """Stop all trainers of a job; it keeps its place, and `resume` starts it again."""
+    """Stop all trainers of a job until `resume` starts it again."""
     _set(frame, job, suspended=True)
 
 

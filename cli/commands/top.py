@@ -19,18 +19,21 @@ _FRAME_LINES = 6
 
 
 @command("top", listing=True)
-@click.option("--once", is_flag=True, help="Print once and end; so it does in a pipe.")
+@click.option(
+    "--once", is_flag=True, help="Print once and end, as it does where its output is no terminal."
+)
 @click.option(
     *("--every", "every_s"),
     type=click.FloatRange(1.0, 3600.0),
     default=2.0,
     show_default=True,
-    help="Seconds between two looks.",
+    help="Seconds between two updates.",
 )
 def top(frame: Frame, once: bool, every_s: float) -> None:
-    """Show services that wait, jobs with shares and trainers, and reclaims, live.
+    """Show waiting services, jobs with shares, and reclaims, live.
 
-    SHARE is the part of the cluster that a job has, of the resource of which it has most. Ctrl-C ends it.
+    SHARE is the part of the cluster that a job has, of the resource of which it has most. Ctrl-C ends
+    the display.
     """
     looker = Looker(frame)
     overview = looker.look()

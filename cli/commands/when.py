@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from cli import snapshots
 from cli.errors import CliError, ExitCode
@@ -23,13 +22,17 @@ _MAX_NAMED = 5
 @command("when")
 @click.argument("job")
 @click.option(
-    "--snapshot", "path", type=click.Path(path_type=Path), help="Ask this file of `snapshot`."
+    "--snapshot",
+    "path",
+    type=click.Path(path_type=Path),
+    help="Answer from this file of `snapshot`, not from the cluster.",
 )
 def when(frame: Frame, job: str, path: Path | None) -> None:
-    """Show where JOB stands in the line, what it waits for and what must leave.
+    """Show a job's place in the line, and what must leave for it.
 
-    JOB is NAME, or NAMESPACE/NAME as `plan` prints it. Nobody knows how long jobs run. So a place is a range: only what holds in whatever order the
-    running jobs end is said. It may take a minute on a cluster of thousands of nodes.
+    JOB is NAME, or NAMESPACE/NAME as `plan` prints it. Nobody knows how long jobs run, so a place is a
+    range: it holds in whatever order the running jobs end. The command may take a minute on a cluster of
+    thousands of nodes.
     """
     file = snapshots.read(path) if path is not None else snapshots.of_cluster(frame)
     plan_input = file.input
@@ -41,7 +44,7 @@ def when(frame: Frame, job: str, path: Path | None) -> None:
         raise CliError(f"there is no elastic job {key}{near}", ExitCode.NOT_FOUND)
     with snapshots.planning(path):
         result = _document(plan_input, jobs[key])
-    frame.show(result, lambda console: _print(console, frame, result))
+    frame.show(result, lambda _: _print(frame, result))
 
 
 def _document(plan_input: PlanInput, job: Job) -> dict[str, Any]:
@@ -63,7 +66,8 @@ def _document(plan_input: PlanInput, job: Job) -> dict[str, Any]:
 
 def _why(job_plan: JobPlan | None) -> dict[str, str]:
     if job_plan is None:
-        return {"code": "", "text": "its namespace is protected: EDL does not act there"}
+        text = "by `namespaces` or `protectedNamespaces` of the policy EDL does not act in its namespace"
+        return {"code": "", "text": text}
     return {"code": str(job_plan.reason), "text": job_plan.detail}
 
 
@@ -95,10 +99,9 @@ def _waiting(plan_input: PlanInput, job: Job, place: Place, waiting: int) -> dic
     }
 
 
-def _print(console: Console, frame: Frame, result: dict[str, Any]) -> None:
+def _print(frame: Frame, result: dict[str, Any]) -> None:
     for text in _lines(result) if result["waits"] else _not_waiting(result):
         frame.say(text)
-    del console
 
 
 def _not_waiting(result: dict[str, Any]) -> list[str]:
@@ -106,7 +109,7 @@ def _not_waiting(result: dict[str, Any]) -> list[str]:
     if result["trainers"] < result["min"]:
         head = f"{result['job']} waits for nothing that others hold"
     target = f"; the next plan gives it {result['next']}" if result["next"] else ""
-    return [f"{head}{target}.", f"Why no more: {result['code']}: {result['text']}"]
+    return [f"{head}{target}.", f"Why no more: {_reason(result)}"]
 
 
 def _lines(result: dict[str, Any]) -> list[str]:
@@ -115,7 +118,7 @@ def _lines(result: dict[str, Any]) -> list[str]:
     lines = [
         f"{result['job']} waits for {_count(result['missing'], 'trainer')} of its minimum.",
         f"Place: {place} of {waiting}{_ahead(result['ahead'])}",
-        f"Why: {result['code']}: {result['text']}",
+        f"Why: {_reason(result)}",
     ]
     lacking = result["mustLeave"]
     needs = ", ".join(f"{amount} {name}" for name, amount in lacking["each"].items())
@@ -125,13 +128,19 @@ def _lines(result: dict[str, Any]) -> list[str]:
         lines.append(f"Fits when these end: {_some(lacking['allOf'])}")
     elif lacking["services"]:
         room = f"{_count(lacking['trainers'], 'trainer')} ({needs} each)"
-        lines.append(f"No job's end is enough: services must leave room for {room}, or nodes come")
+        lines.append(
+            f"No job's end is enough: services must leave room for {room}, or nodes be added"
+        )
     if result["ends"]:
         jobs = "job has" if result["ends"] == 1 else "jobs have"
         lines.append(f"Starts after about {result['ends']} running {jobs} ended.")
     elif result["ends"] == 0:
         lines.append("It starts with the next plans.")
     return lines
+
+
+def _reason(result: dict[str, Any]) -> str:
+    return f"{result['code']}: {result['text']}" if result["code"] else result["text"]
 
 
 def _ahead(keys: list[str]) -> str:

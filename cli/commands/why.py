@@ -20,10 +20,10 @@ _MAX_HISTORY = 10
     type=click.IntRange(0, 1000),
     default=_MAX_HISTORY,
     show_default=True,
-    help="How many of the last things that happened to it to show.",
+    help="How many of its newest records to show.",
 )
 def why(frame: Frame, name: str, count: int) -> None:
-    """Say why a job has no more trainers, why a pod waits, or what ended it.
+    """Say why a job has no more trainers, or why a pod waits or ended.
 
     NAME is a job or a pod, also one that is gone: NAME, job/NAME or pod/NAME.
     """

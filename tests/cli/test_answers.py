@@ -297,7 +297,10 @@ def test_top_without_rights_on_nodes_has_no_shares(digits: Cli) -> None:
 
 def test_changes_are_sent_with_the_callers_rights(digits: Cli) -> None:
     """Bounds and suspension, each one write; what is so already is not written."""
-    assert digits("scale", "digits", "--max", "5").out == "job ml/digits has 2 to 5 trainers now\n"
+    assert (
+        digits("scale", "digits", "--max", "5").out
+        == "job ml/digits may have 2 to 5 trainers now\n"
+    )
     assert digits("suspend", "digits").out == "job ml/digits suspended\n"
     assert digits("suspend", "digits").out == "job ml/digits is suspended already\n"
     assert digits("resume", "job/digits").out == "job ml/digits resumed\n"
