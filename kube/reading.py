@@ -2,9 +2,7 @@
 
 from typing import Any
 
-import orjson
-
-from kube import decode, request
+from kube import decode, json_text, request
 from kube.api import Api
 from kube.errors import NotFound
 from kube.request import Request, Resource
@@ -21,7 +19,7 @@ def find(api: Api, get_request: Request) -> dict[str, Any] | None:
         KubeError: any other failure.
     """
     try:
-        api_object: dict[str, Any] = orjson.loads(api.send(get_request))
+        api_object: dict[str, Any] = json_text.loads(api.send(get_request))
     except NotFound:
         return None
     return api_object
@@ -53,7 +51,7 @@ def list_all(
         page_request = request.list_page(
             resource, namespace, token=token, label_selector=labels, field_selector=fields
         )
-        page = orjson.loads(api.send(page_request))
+        page = json_text.loads(api.send(page_request))
         objects += page["items"]
         token = page["metadata"].get("continue", "")
         if not token:
@@ -69,5 +67,5 @@ def server_time_s(api: Api) -> float:
     Raises:
         KubeError: the request failed.
     """
-    review = orjson.loads(api.send(request.create(_SELF_REVIEWS, None, {})))
+    review = json_text.loads(api.send(request.create(_SELF_REVIEWS, None, {})))
     return decode.seconds(review.get("metadata", {}).get("creationTimestamp"))

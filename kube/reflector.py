@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 
 import orjson
 
-from kube import errors, request
+from kube import errors, json_text, request
 from kube.api import Api, Stream
 from kube.changes import Changes
 from kube.store import Store
@@ -232,7 +232,7 @@ class Reflector(Generic[T]):
                 field_selector=self._fields,
                 label_selector=self._labels,
             )
-            page = orjson.loads(self._api.send(list_request))
+            page = json_text.loads(self._api.send(list_request))
             for item in page["items"] or ():
                 record = self._read(item)
                 if record is not None:
@@ -293,7 +293,7 @@ class Reflector(Generic[T]):
 
     def _event(self, line: bytes, request_line: str) -> None:
         try:
-            event = orjson.loads(line)
+            event = json_text.loads(line)
         except orjson.JSONDecodeError as error:
             raise errors.Unavailable("an event was cut off", request=request_line) from error
         obj = event["object"]

@@ -205,6 +205,38 @@ def test_an_object_that_cannot_be_read_is_counted(fake: FakeApi) -> None:
     assert reflector.counts.errors == {"decode": 1}
 
 
+@pytest.mark.parametrize("depth", [100, 300, 1100, 9000])
+def test_one_object_that_is_nested_deeply_does_not_hide_the_others(
+    fake: FakeApi, depth: int
+) -> None:
+    """Of a custom kind, neither in a list nor in an event; kinds with unknown fields store them so."""
+    deep = b'{"a":[' * depth + b'"]}"' + b"]}" * depth
+
+    def deepened(text: bytes) -> bytes:
+        return text.replace(b'"deep me"', deep)
+
+    class Deep(FaultyWatchApi):
+        def send(self, api_request: Request) -> bytes:
+            return deepened(super().send(api_request))
+
+        @contextmanager
+        def stream(self, watch_request: Request) -> Iterator[Stream]:
+            with super().stream(watch_request) as stream:
+                yield ScriptedStream([deepened(line) for line in stream])
+
+    for name in "ac":
+        put(fake, name, "1")
+    put(fake, "b", "deep me")
+    reflector = Reflector(Deep(fake), CONFIGMAPS, lambda obj: obj["metadata"]["name"])
+    assert not reflector.follow_once()
+    put(fake, "b", "deep me")
+    put(fake, "d", "1")
+    reflector.follow_once()
+
+    assert reflector.counts.errors == {}
+    assert sorted(reflector.records()) == ["a", "b", "c", "d"]
+
+
 def test_a_listener_that_raises_does_not_stop_the_others(fake: FakeApi) -> None:
     """Its failure is counted."""
     notified = []
