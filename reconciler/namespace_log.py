@@ -188,13 +188,21 @@ class NamespaceLog:
         new = write.lines - segment.written
         segment.written = write.lines
         while self._open and self._is_closed(self._open[0]):
-            segment = self._open.popleft()
-            self._stored.append((segment.name, segment.last_s))
+            self._close_oldest()
         return new
+
+    def _close_oldest(self) -> None:
+        segment = self._open.popleft()
+        self._stored.append((segment.name, segment.last_s))
 
     @staticmethod
     def _is_closed(segment: _Segment) -> bool:
         return segment.size >= SEGMENT_BYTES and segment.written == len(segment.lines)
+
+    @staticmethod
+    def _has_aged(segment: _Segment, oldest_s: float) -> bool:
+        """Whether nothing was added for so long that it is to be deleted, full or not."""
+        return segment.last_s < oldest_s and segment.written == len(segment.lines)
 
     def deletions(self, oldest_s: float) -> list[str]:
         """Names of objects to delete; call `deleted` for each.
@@ -202,6 +210,8 @@ class NamespaceLog:
         Args:
             oldest_s: Records before are not kept.
         """
+        while self._open and self._has_aged(self._open[0], oldest_s):
+            self._close_oldest()
         while self._stored and (len(self._stored) > MAX_SEGMENTS or self._stored[0][1] < oldest_s):
             self.give_up_oldest()
         if not self.current and self._chunks:
@@ -223,6 +233,11 @@ class NamespaceLog:
     def unwritten(self) -> int:
         """Records that the API server does not have."""
         return sum(len(segment.lines) - segment.written for segment in self._open)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is stored, nor to be written or deleted."""
+        return not (self._open or self._stored or self._doomed or self.current or self._chunks)
 
     @property
     def segments(self) -> int:

@@ -213,14 +213,20 @@ class RecordWriter:
                 self._delete(namespace, name)
                 namespace_log.deleted(name)
             self._backoffs.end(namespace)
+            if namespace_log.is_empty:  # else those of all namespaces there ever were would count
+                self._drop(namespace, logs)
         except NotFound:  # the namespace is gone, and its log with it
-            self._dropped += namespace_log.dropped + namespace_log.unwritten
-            self._order.remove(namespace)
-            del logs[namespace]
+            self._drop(namespace, logs)
         except KubeError as error:
             self._backoffs.begin(namespace, now_s)
             log.warning("records not written", extra=keys(namespace=namespace, error=error))
         return count
+
+    def _drop(self, namespace: str, logs: dict[str, NamespaceLog]) -> None:
+        """Ends the log of a namespace."""
+        namespace_log = logs.pop(namespace)
+        self._dropped += namespace_log.dropped + namespace_log.unwritten
+        self._order.remove(namespace)
 
     def _store(self, namespace: str, write: Write) -> None:
         labels = {record_log.LABEL_LOG: write.log}

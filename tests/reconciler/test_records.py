@@ -223,6 +223,42 @@ def test_old_segments_are_deleted() -> None:
     ]
 
 
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_a_segment_that_was_never_full_is_deleted_too(*, is_restored: bool) -> None:
+    """Most namespaces never fill one: none of their records is older than what is kept."""
+    log, stored = NamespaceLog("edl-1", {}), dict[str, Any]()
+    log.add(_record(0))
+    _store(log, stored, 1000.0, oldest_s=1000.0)
+    assert stored
+    if is_restored:
+        log = NamespaceLog("edl-2", stored)
+    _store(log, stored, 2000.0, oldest_s=1500.0)
+    assert stored == {}
+    assert log.is_empty
+
+    log.add(_record(1000))
+    _store(log, stored, 2000.0, oldest_s=1500.0)
+    (segment,) = stored.values()
+    assert [record.code for record in record_log.decode(segment)] == ["Code1000"]
+
+
+def test_namespaces_of_the_past_take_no_place(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where namespaces come and go, those of today have their log."""
+    monkeypatch.setattr("reconciler.record_writer._MAX_NAMESPACES", 3)
+    inbox = RecordInbox()
+    writer = RecordWriter(world.api, inbox, lambda: True, epoch_s=world.clock.seconds, keep_s=60.0)
+    writer.round()
+    for number in range(6):
+        record = Record(world.clock.seconds(), "job ml/net", "Code", job="ml/net")
+        inbox.put(f"team-{number}", record)
+        writer.round()
+        world.clock.advance(50)
+
+    assert (writer.written, writer.dropped) == (6, 0)
+
+
 def test_a_segment_that_is_not_half_full_is_continued() -> None:
     """Leaders that change often make no more segments."""
     stored = dict[str, Any]()
@@ -271,7 +307,10 @@ def test_many_jobs_are_several_objects_of_current_decisions() -> None:
 def test_a_round_sends_a_bounded_number_of_requests(world: World) -> None:
     """Namespaces take turns."""
     inbox = RecordInbox()
-    writer = RecordWriter(world.api, inbox, lambda: True, epoch_s=world.clock.seconds)
+    forever_s = float("inf")  # the records are old
+    writer = RecordWriter(
+        world.api, inbox, lambda: True, epoch_s=world.clock.seconds, keep_s=forever_s
+    )
     writer.round()
     for number in range(60):
         inbox.put(f"team-{number}", _record(number))
