@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import orjson
 
-from policy import quantity, unstructured
+from policy import quantity, template_limits, template_shapes, unstructured
 from policy.errors import JobError, QuantityError
 from policy.names import (
     ANNOTATION_MASTER_TEMPLATE,
@@ -55,10 +55,12 @@ def of_servers(annotations: Mapping[str, str]) -> Json | None:
     at = f"{ANNOTATION_SERVER_TEMPLATE}: spec"
     if "containers" not in spec:
         _check_known(at, spec, PLACEMENT, "a template without containers places EDL's own servers")
+        template_shapes.check(ANNOTATION_SERVER_TEMPLATE, template)
         return template
     _check_known(at, spec, _POD_FIELDS)
     if spec.get("restartPolicy") not in (None, "Always"):
         raise JobError(f"{at}.restartPolicy: parameter servers are always restarted: leave it out")
+    template_shapes.check(ANNOTATION_SERVER_TEMPLATE, template)
     _check_containers(at, spec)
     return template
 
@@ -79,6 +81,7 @@ def of_master(annotations: Mapping[str, str]) -> Json | None:
     _check_known(at, spec, _MASTER_FIELDS, reason)
     if len(unstructured.objects(spec, "containers")) != 1:
         raise JobError(f"{at}.containers: write one container: {reason}")
+    template_shapes.check(ANNOTATION_MASTER_TEMPLATE, template)
     _check_containers(at, spec)
     return template
 
@@ -104,6 +107,10 @@ def _parse(annotations: Mapping[str, str], name: str) -> Json | None:
         raise JobError(f"{name} is no JSON: {error}") from error
     if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
         raise JobError(f'{name}: write a pod template, {{"spec": {{"containers": [...]}}}}')
+    try:
+        template_limits.check(template)
+    except JobError as error:
+        raise JobError(f"{name}: {error}") from error
     return template
 
 

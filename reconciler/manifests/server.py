@@ -89,9 +89,8 @@ def pod(
     if server_spec.ports:
         server = replace(member or RoleMember(Role.PSERVER), role=Role.PSERVER, number=number)
         spec = role_pods.server_spec(job, server_spec.template_json, server)
-        spec["terminationGracePeriodSeconds"] = min(
-            grace_s, spec.get("terminationGracePeriodSeconds", grace_s)
-        )
+        own_s = spec.get("terminationGracePeriodSeconds")
+        spec["terminationGracePeriodSeconds"] = grace_s if own_s is None else min(grace_s, own_s)
     else:
         spec = _edl_spec(job, server_spec, number, grace_s, secret)
     spec["priorityClassName"] = CLASS_SUPPORT

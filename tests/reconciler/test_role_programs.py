@@ -7,17 +7,21 @@ from typing import Any
 import orjson
 import pytest
 
-from kube import request
+from kube import elastic_spec, request
 from kube.request import SECRETS, SERVICES
 from policy.names import (
     ANNOTATION_ENVIRONMENT,
     ANNOTATION_MASTER_TEMPLATE,
+    ANNOTATION_MAX,
+    ANNOTATION_MIN,
     ANNOTATION_SERVER_TEMPLATE,
     ANNOTATION_SERVERS,
     LABEL_MASTER,
 )
 from policy.snapshot import Job, Phase
 from reconciler.manifests import master as master_manifests
+from reconciler.manifests import server as server_manifests
+from tests.reconciler import objects
 from tests.reconciler.world import Process, World, posted
 
 _SERVER_PORT = 7164
@@ -174,3 +178,49 @@ def test_programs_that_choose_their_ports_reach_each_other() -> None:
 
     assert among[0]["ports"] == [{"port": 8790, "endPort": 8792, "protocol": "TCP"}]
     assert among[1] == {"from": among[0]["from"]}
+
+
+_WRONG: tuple[Any, ...] = (None, True, 5, "s", [], [5], ["s"], [None], {}, {"a": 5})
+
+
+def _variants(value: Any) -> Iterator[Any]:
+    """The value with one wrong part, at each place in turn."""
+    yield from _WRONG
+    if isinstance(value, dict | list):
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            for variant in _variants(part):
+                copied = value.copy()
+                copied[key] = variant
+                yield copied
+
+
+def test_a_template_that_is_accepted_can_be_read_and_written() -> None:
+    """Whatever a field has in place of what belongs there: else the whole Job could not be read."""
+    term = {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    text = _template(
+        _SERVER_PORT,
+        affinity={"nodeAffinity": required},
+        nodeSelector={"a": "b"},
+        tolerations=[{"key": "a"}],
+        volumes=[{"name": "data"}],
+        terminationGracePeriodSeconds=5,
+    )
+    pod_template = {"spec": {"restartPolicy": "Never", "containers": objects.containers(1)}}
+    job_record = Job("ml", "net", "uid", 1, 2, {"cpu": 1}, environment=("paddle",))
+    accepted = 0
+    for variant in _variants(orjson.loads(text)):
+        annotations = {
+            ANNOTATION_MIN: "1",
+            ANNOTATION_MAX: "2",
+            ANNOTATION_ENVIRONMENT: "paddle",
+            ANNOTATION_SERVERS: "1",
+            ANNOTATION_SERVER_TEMPLATE: orjson.dumps(variant).decode(),
+        }
+        read = elastic_spec.read(annotations, {"suspend": False}, pod_template)
+        if not read.error:
+            accepted += 1
+            assert read.servers is not None
+            server_manifests.pod(job_record, read.servers, 0, "a", 30, secret="own")  # noqa: S106
+
+    assert accepted > 10
