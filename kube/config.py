@@ -12,6 +12,7 @@ from kubernetes.config import (
     load_incluster_config,
     load_kube_config,
 )
+from kubernetes.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION
 
 from kube.errors import ConfigError
 
@@ -80,11 +81,15 @@ def namespace(kubeconfig: Path | None = None, context: str | None = None) -> str
 
 
 def _unusable(kubeconfig: Path | None, error: Exception) -> ConfigError:
-    place = str(kubeconfig) if kubeconfig is not None else "the default kubeconfig"
+    place = str(kubeconfig)
+    if kubeconfig is None:
+        place = f"the default kubeconfig {KUBE_CONFIG_DEFAULT_LOCATION}"
     reason = " ".join(str(error).split())[:200]
+    if kubeconfig is not None and not kubeconfig.exists():
+        reason = "there is no such file"
     return ConfigError(
-        f"{place}: no usable API server configuration ({reason}); name a kubeconfig, or run "
-        "in a pod with a service account"
+        f"{place}: no usable API server configuration ({reason}); name another with "
+        "--kubeconfig or the variable KUBECONFIG, or run in a pod with a service account"
     )
 
 

@@ -27,9 +27,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=3,
         metavar="N",
-        help="failures of processes after which the job fails; changes of members do not count (default 3)",
+        help="how often processes that failed are started again before the job fails; "
+        "changes of members do not count (default 3)",
     )
-    parser.add_argument("command", nargs=argparse.REMAINDER, help="-- and the command to run")
+    parser.add_argument(
+        "command",
+        nargs=argparse.REMAINDER,
+        help="two dashes, then the program with its arguments: -- python train.py",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,5 +56,8 @@ def run(args: argparse.Namespace) -> int:
             raise SettingError(f"{flag} is {value}: write {least} to {_MAX_PROCESSES}")
     path = shutil.which(command[0])
     if path is None:
-        raise SettingError(f"{command[0]!r:.80} is no program that can be run: name one behind --")
+        raise SettingError(
+            f"{command[0]!r:.80} is no program that can be run: name one "
+            "behind --, such as -- python train.py"
+        )
     return Agent([path, *command[1:]], args.nproc, args.max_restarts).run()

@@ -13,7 +13,9 @@ from edl.jobs.flags import DONE, whole_number
 from edl.submit import checks, kubectl, yaml_text
 
 NAME = "convert"
-HELP = "print, or --apply, a job file of PaddlePaddle, Volcano or Kubeflow as a TrainingJob"
+HELP = (
+    "print, or --apply, a job file of PaddlePaddle, Volcano, Kubeflow or HyperPod as a TrainingJob"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,17 +24,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "file",
         type=Path,
         metavar="FILE",
-        help="a job file, or a command line of paddlecloud submit",
+        help="a job file, or a command line of paddlecloud submit; - reads standard input",
     )
     count = whole_number(1, checks.MAX_TRAINERS)
     parser.add_argument(
-        "--min", type=count, metavar="N", help="minimum of trainers, not the file's"
+        "--min", type=count, metavar="N", help="minimum of trainers, in place of the file's"
     )
     parser.add_argument(
-        "--max", type=count, metavar="N", help="maximum of trainers, not the file's"
+        "--max", type=count, metavar="N", help="maximum of trainers, in place of the file's"
     )
     parser.add_argument(
-        "--apply", action="store_true", help="create the TrainingJob with kubectl, do not print it"
+        "--apply",
+        action="store_true",
+        help="create the TrainingJob with kubectl instead of printing it",
     )
     parser.add_argument(
         "--accept-losses",
