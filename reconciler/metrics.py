@@ -12,7 +12,7 @@ from policy.snapshot import Pod
 from reconciler import service_starts
 from reconciler.job_metrics import ClusterMetrics, JobMetrics
 from reconciler.losses import Loss, Losses
-from reconciler.objective import BURN_SPANS_S, Standing
+from reconciler.objective import BURN_SPANS_S, ObjectiveStanding
 from reconciler.service_starts import Cause, ServiceStart, ServiceStarts
 from reconciler.trainer_controller import CreationResult
 from runtime.metrics import SLOW_BUCKETS_S, Metrics
@@ -186,7 +186,7 @@ class ReconcilerMetrics:
         self._objective_services.labels("kept").inc(kept)
         self._objective_services.labels("missed").inc(missed)
 
-    def set_objective(self, standing: Standing | None) -> None:
+    def set_objective(self, standing: ObjectiveStanding | None) -> None:
         """Sets how the reclaim objective stands; None where the policy names none."""
         objective = standing.objective if standing else None
         self._objective_share.set(objective.share if objective else 0.0)

@@ -85,6 +85,7 @@ class NamespaceLog:
         """When current decisions are written; infinite while nothing has changed."""
         self._current_written_s = 0.0
         self.dropped = 0
+        """Records that were not kept, because too many were not written yet."""
         self._restore(stored)
 
     def _restore(self, stored: Mapping[str, Mapping[str, Any]]) -> None:
@@ -159,7 +160,7 @@ class NamespaceLog:
         return writes
 
     def _current_writes(self) -> list[Write]:
-        records = [self.current[job] for job in sorted(self.current)]
+        records = [self.current[key] for key in sorted(self.current)]
         chunks = [records[start : start + _CHUNK] for start in range(0, len(records), _CHUNK)]
         self._doom(_chunk_name(index) for index in range(len(chunks), self._chunks))
         return [

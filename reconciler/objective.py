@@ -18,7 +18,7 @@ _MAX_BUCKETS = int(168 * 3600 / _BUCKET_S)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ObjectiveStanding:
     """How the objective stands.
 
     Attributes:
@@ -90,7 +90,7 @@ class ObjectiveCounter:
             self._buckets.append([start_s, 0, 0])
         return self._buckets[-1]
 
-    def standing(self, objective: ReclaimObjective, now_s: float) -> Standing:
+    def standing(self, objective: ReclaimObjective, now_s: float) -> ObjectiveStanding:
         """How the objective stands."""
         window_s = objective.window_hours * 3600.0
         kept_count, missed_count = self._sums(now_s - window_s)
@@ -99,7 +99,7 @@ class ObjectiveCounter:
             span_kept, span_missed = self._sums(now_s - span_s)
             total = span_kept + span_missed
             burn[label] = span_missed / total / (1.0 - objective.share) if total else 0.0
-        return Standing(objective, kept_count, missed_count, burn)
+        return ObjectiveStanding(objective, kept_count, missed_count, burn)
 
     def _sums(self, since_s: float) -> tuple[int, int]:
         recent = [bucket for bucket in self._buckets if bucket[0] + _BUCKET_S > since_s]
@@ -109,8 +109,8 @@ class ObjectiveCounter:
         """The spans of the window, for a record."""
         since_s = now_s - objective.window_hours * 3600.0
         return [
-            (start_s, int(good), int(bad))
-            for start_s, good, bad in self._buckets
+            (start_s, int(kept), int(missed))
+            for start_s, kept, missed in self._buckets
             if start_s + _BUCKET_S > since_s
         ]
 
@@ -118,8 +118,8 @@ class ObjectiveCounter:
         """Takes over what another process has counted before this one saw its first service."""
         first_s = self._buckets[0][0] if self._buckets else float("inf")
         earlier = [
-            [float(start_s), int(good), int(bad)]
-            for start_s, good, bad in record.figures.get("buckets", ())
+            [float(start_s), int(kept), int(missed)]
+            for start_s, kept, missed in record.figures.get("buckets", ())
             if float(start_s) < first_s
         ]
         own = list(self._buckets)

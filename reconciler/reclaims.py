@@ -22,7 +22,6 @@ _MAX_S = 600.0
 """A longer burst is recorded in parts."""
 _MAX_LISTED = 20
 """Groups of services, and jobs, that a record names; the others are one sum."""
-_MAX_NOMINATED = 2_000
 _NOMINATED_S = 10.0
 """How long a node counts as nominated: its victims are reported before or after."""
 STAGES = ("decide", "free", "start")
@@ -142,8 +141,8 @@ class Reclaims:
             elif now_s - since_s < _SETTLE_S:  # its service is seen with the next change
                 self._released.append((job, lost_s, since_s))
         records = []
-        waiting, self._unclear = self._unclear, []
-        for loss, since_s in [*waiting, *((loss, now_s) for loss in losses)]:
+        unclear, self._unclear = self._unclear, []
+        for loss, since_s in [*unclear, *((loss, now_s) for loss in losses)]:
             if loss.cause == EVICTED and loss.pod.node in self._nominated:
                 self._released.append((_job_of(loss), loss.seconds, now_s))
                 service = self._nominated[loss.pod.node][0]
@@ -158,8 +157,8 @@ class Reclaims:
         return records
 
     def _forget_nominated(self, now_s: float) -> None:
-        old = [node for node, (_, s) in self._nominated.items() if now_s - s > _NOMINATED_S]
-        for node in old[:_MAX_NOMINATED]:
+        old = [n for n, (_, seen_s) in self._nominated.items() if now_s - seen_s > _NOMINATED_S]
+        for node in old:
             del self._nominated[node]
 
     def _report(self, anyone_waits: bool, now_s: float) -> list[tuple[str, Record]]:
@@ -200,7 +199,7 @@ def _preempted(loss: Loss, service: str, at_s: float) -> list[tuple[str, Record]
 def _ended(loss: Loss, code: Observation, at_s: float) -> list[tuple[str, Record]]:
     figures = {}
     if code is Observation.TRAINER_FAILED and loss.pod.exits:
-        figures["exit"] = ", ".join(str(code) for _, code in loss.pod.exits)
+        figures["exit"] = ", ".join(str(exit_code) for _, exit_code in loss.pod.exits)
     return [(loss.pod.namespace, _of_trainer(loss, code, at_s, **figures))]
 
 

@@ -20,7 +20,7 @@ from edl.sync.parts import PartedReplica, Slice, cut, state_bytes
 from edl.sync.replica import State
 
 _PART_BYTES = 4 << 20
-_SHARE, _MIN_STEP_BYTES, _MAX_STEP_BYTES = 16, 32 << 20, 256 << 20
+_STATE_DIVISOR, _MIN_STEP_BYTES, _MAX_STEP_BYTES = 16, 32 << 20, 256 << 20
 """At most 1/16 of a state is copied for the next step, within these bounds in bytes."""
 _POLL_S = 0.05
 _REPORT_AFTER_S = 0.25
@@ -39,7 +39,9 @@ class StateSender:
         groups = replica.groups()
         self._parts = cut(groups, self.part_bytes)
         self._next: list[Slice] | None = next(self._parts, None)
-        self._max_bytes = min(_MAX_STEP_BYTES, max(_MIN_STEP_BYTES, state_bytes(groups) // _SHARE))
+        self._max_bytes = min(
+            _MAX_STEP_BYTES, max(_MIN_STEP_BYTES, state_bytes(groups) // _STATE_DIVISOR)
+        )
         self._allowed_bytes = self.part_bytes
         self._count = 0
         """Number of messages that are sent or to be sent."""
