@@ -148,7 +148,9 @@ class Move:
         self._step = next_step(state, receiver)
         self._terms = terms
         self._donors = terms.donors(donors)
-        self._any_node_helps = bool(free_slot(state, receiver))
+        self._slots = _free_slots(state, receiver, self._step)
+        """Nodes with room for its new trainers as they are."""
+        self._any_node_helps = bool(self._slots)
         """Whether the receiver lacks quota or load and not a node, so that any release helps."""
         self._unlabelled = any(d.excess or not d.job.managed for d in self._donors.values())
         """Whether some donors' trainers have no role label (of the built-in controller, or above a minimum)."""
@@ -157,10 +159,13 @@ class Move:
         self._in_quota = state.quotas.allow(receiver.job, self._step)
         self._freed: dict[str, dict[str, int]] = {}
         self._victim_counts: Counter[str] = Counter()
+        self._freed_by_queue: dict[str, dict[str, int]] = {}
         self._nodes: list[str] = []
         """Nodes where the receiver's new trainers would run."""
+        self._node_counts: Counter[str] = Counter()
         self.victims: list[tuple[JobDraft, Pod]] = []
         """(donor, trainer) pairs to release."""
+        self._victim_ids: set[int] = set()
         enough = self._step > 0 and any(self._take_from(donor) for donor in self._donors.values())
         self.possible = enough and (self._allowed() or (terms.gives_more and self._give_more()))
 
@@ -240,13 +245,11 @@ class Move:
         if not self._state.quotas.borrowing:
             return {}
         freed = {name: amount * count for name, amount in donor.job.requests.items()}
-        for other, pod in self.victims:
-            if other.job.queue == donor.job.queue:
-                amounts.add(freed, pod.requests)
+        amounts.add(freed, self._freed_by_queue.get(donor.job.queue, {}))
         return freed
 
     def _is_victim(self, pod: Pod) -> bool:
-        return any(victim is pod for _, victim in self.victims)
+        return id(pod) in self._victim_ids
 
     def _consider(self, donor: JobDraft, pods: list[Pod]) -> None:
         """Adds trainers to the victims if their release frees a place for the receiver."""
@@ -257,8 +260,10 @@ class Move:
             victims += self._victims_beside(pod, victims)
         self._count_victims(victims, 1)
         before = len(self._nodes)
-        while len(self._nodes) < self._step and (node := self._next_node(pods)):
+        fewest_slots = len(self._slots) - len(pods)
+        while len(self._nodes) < self._step and (node := self._next_node(pods, fewest_slots)):
             self._nodes.append(node)
+            self._node_counts[node] += 1
         if len(self._nodes) == before:
             self._count_victims(victims, -1)
 
@@ -298,52 +303,83 @@ class Move:
             and self._may_give(owner, count)
         )
 
-    def _next_node(self, pods: list[Pod]) -> str:
-        """A node where one more trainer of the receiver fits now; "" for none."""
+    def _next_node(self, pods: list[Pod], fewest_slots: int) -> str:
+        """A node where one more trainer of the receiver fits now; "" for none.
+
+        Args:
+            pods: What leaves for it.
+            fewest_slots: How many of the nodes that have room anyway are left to others.
+        """
         for pod in pods:
             usable = pod.node in self._open and pod.node not in self._state.closed
             if usable and amounts.within(self._requests, self._free_on(pod.node)):
                 return pod.node
-        if self._nodes or not any(pod.node for pod in pods):
-            return ""
-        return free_slot(self._state, self._receiver)
+        while len(self._slots) > max(0, fewest_slots) and any(pod.node for pod in pods):
+            node = self._slots.pop()
+            if amounts.within(self._requests, self._free_on(node)):
+                return node
+        return ""
 
     def _free_on(self, node: str) -> dict[str, int]:
         free = self._state.capacity.free_later(node)
         amounts.add(free, self._freed.get(node, {}))
-        for reserved_node in self._nodes:
-            if reserved_node == node:
-                amounts.subtract(free, self._requests)
+        for _ in range(self._node_counts[node]):
+            amounts.subtract(free, self._requests)
         return free
 
     def _count_victims(self, victims: list[tuple[JobDraft, Pod]], sign: int) -> None:
         for donor, pod in victims:
             freed = self._freed.setdefault(pod.node, {})
-            (amounts.add if sign > 0 else amounts.subtract)(freed, pod.requests)
+            freed_in_queue = self._freed_by_queue.setdefault(donor.job.queue, {})
+            for total in (freed, freed_in_queue):
+                (amounts.add if sign > 0 else amounts.subtract)(total, pod.requests)
             self._victim_counts[donor.key] += sign
-        self.victims = self.victims + victims if sign > 0 else self.victims[: -len(victims)]
+        ids = (id(pod) for _, pod in victims)
+        if sign > 0:
+            self.victims += victims
+            self._victim_ids.update(ids)
+        else:
+            del self.victims[-len(victims) :]
+            self._victim_ids.difference_update(ids)
 
-    def _allowed(self) -> bool:
-        """Whether quotas and reserve hold after the move."""
+    def _allowed(self, count: int | None = None) -> bool:
+        """Whether quotas and reserve hold after the move, or after so many of its releases."""
         state, job = self._state, self._receiver.job
         freed: dict[str, int] = {}
-        for donor, pod in self.victims:
+        victims = self.victims[:count]
+        for donor, pod in victims:
             amounts.add(freed, pod.requests)
             state.quotas.release(donor.job, [pod])
         allowed = state.quotas.allow(job, self._step)
-        for donor, pod in self.victims:
+        for donor, pod in victims:
             state.quotas.restore(donor.job, [pod])
         return allowed and state.load.allow_later(job.requests, freed, self._step)
 
     def _give_more(self) -> bool:
-        """Adds single trainers of the donors until quotas and reserve hold; whether they do."""
-        for donor in self._donors.values():
-            for pod in donor.spare:
-                if not self._is_victim(pod) and self._gives_one(donor, pod, 1):
-                    self._count_victims([(donor, pod)], 1)
-                    if self._allowed():
-                        return True
-        return False
+        """Adds single trainers of the donors until quotas and reserve hold; whether they do.
+
+        Ever more at a time, then as few of the last ones as are enough: each look counts all victims.
+        """
+        further = (
+            (donor, pod)
+            for donor in self._donors.values()
+            for pod in donor.spare
+            if not self._is_victim(pod) and self._gives_one(donor, pod, 1)
+        )
+        while True:
+            before = len(self.victims)
+            for victim in islice(further, max(1, before)):
+                self._count_victims([victim], 1)
+            if len(self.victims) == before:
+                return False
+            if self._allowed():
+                break
+        counts = range(before + 1, len(self.victims))
+        needed = before + 1 + bisect_left(counts, x=True, key=self._allowed)
+        unneeded = self.victims[needed:]
+        if unneeded:
+            self._count_victims(unneeded, -1)
+        return True
 
     def carry_out(self) -> None:
         """Releases the donors' trainers and reserves their capacity for the receiver."""
@@ -352,3 +388,15 @@ class Move:
             self._state.release(donor, pod, *self._terms.explain(donor))
         for node in self._nodes:
             self._state.add_expected(receiver, node)
+
+
+def _free_slots(state: CycleState, receiver: JobDraft, count: int) -> list[str]:
+    """Nodes with room for up to `count` more trainers of a job that only load or quota stops."""
+    requests = receiver.job.requests
+    nodes: list[str] = []
+    while len(nodes) < count and (node := free_slot(state, receiver)):
+        nodes.append(node)
+        state.capacity.reserve(node, requests)
+    for node in nodes:
+        state.capacity.unreserve(node, requests)
+    return nodes[::-1]  # the cheapest is taken first

@@ -3,13 +3,16 @@
 from dataclasses import replace
 from typing import Any
 
-from policy import ceilings
+import pytest
+
+from policy import amounts, ceilings
 from policy.model import Policy, Reserve, Sizes, Stability
 from policy.names import Tier
 from policy.plan import History, Plan
 from policy.planner import plan
 from policy.queue_model import Queue
 from policy.reasons import Reason
+from policy.rules import moves
 from policy.snapshot import Job, Node, Pod
 from tests.support.builders import NOW_S, cluster_state, job, node, servers, service, trainers
 
@@ -240,3 +243,52 @@ def test_the_reserve_is_restored_from_borrowers() -> None:
     new_plan = _plan([owner, borrower], pods, policy, [node("n1", 16)])
 
     assert _released(new_plan) == {"borrower": 1}
+
+
+def _return_at_once(step: int, cpu: int, room: int = 0) -> Plan:
+    """An owner that can grow by a single large step, and a queue that borrows all its nodes."""
+    owner = replace(job("owner", 1, step + 1, cpu=cpu, queue="a"), sizes=(1, step + 1))
+    borrower = replace(_BORROWER, max_trainers=9999)
+    nodes = [node("own", cpu), *(node(f"n{number}", 4) for number in range(step))]
+    nodes += [node(f"free{number}", room) for number in range(step) if room]
+    pods = trainers(owner, ["own"])
+    pods += trainers(borrower, [f"n{number // 4}" for number in range(4 * step)])
+    total = cpu * (step + 1)
+    policy = _POLICY.model_copy(
+        update={"queues": (_queue("a", total), _queue("b", 4 * step + cpu - total))}
+    )
+    return _plan([owner, borrower], pods, policy, nodes)
+
+
+def _count_calls(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[int]:
+    calls = [0]
+    function = getattr(owner, name)
+
+    def counting(*arguments: Any, **named: Any) -> Any:
+        calls[0] += 1
+        return function(*arguments, **named)
+
+    monkeypatch.setattr(owner, name, counting)
+    return calls
+
+
+def test_a_large_step_costs_in_proportion_to_its_trainers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever writes sizes of 1 and 5000 must not keep the plan of all others waiting."""
+    calls = _count_calls(monkeypatch, amounts, "add")
+    counts = []
+    for step in (100, 400):
+        calls[0] = 0
+        assert _released(_return_at_once(step, 1)) == {"borrower": step}
+        counts.append(calls[0])
+
+    assert counts[1] < 6 * counts[0]
+
+
+def test_where_quota_lacks_few_looks_find_as_much_as_is_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nodes have room for larger trainers than leave: the whole step comes, and no more goes."""
+    calls = _count_calls(monkeypatch, moves.Move, "_allowed")
+
+    assert _released(_return_at_once(60, 2, room=2)) == {"borrower": 120}
+    assert calls[0] < 30
