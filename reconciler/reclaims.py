@@ -214,46 +214,100 @@ def _of_trainer(loss: Loss, code: Observation, at_s: float, **figures: Any) -> R
     return Record(at_s, about, code, texts[code], values, _job_of(loss), at_s)
 
 
+_Group = dict[str, float]
+"""Figures of services, or of trainers, that a record names together."""
+
+
 def _records(burst: _Burst, code: Observation, now_s: float) -> list[tuple[str, Record]]:
     """The record of a burst for the cluster, and what each namespace may see of it."""
-    names = {asker.name.partition("/")[0] for asker in burst.askers.values()}
-    names |= {job.partition("/")[0] for job in burst.givers}
+    services = _Groups((asker.name, _of_services(asker)) for asker in burst.askers.values())
+    trainers = _Groups(
+        (job, {"count": giver.count, "lostSeconds": giver.lost_s})
+        for job, giver in burst.givers.items()
+    )
+    shared = {
+        "stages": _stages(burst),
+        "lostSeconds": round(sum(giver.lost_s for giver in burst.givers.values()), 1),
+    }
+    about, text = f"reclaim {burst.id}", _text(burst)
+    names = services.namespaces | trainers.namespaces
     return [
-        (namespace, _record(burst, code, now_s, namespace))
+        (
+            namespace,
+            Record(
+                *(now_s, about, code, text),
+                {"services": services.seen(namespace), "trainers": trainers.seen(namespace)}
+                | shared,
+                since_s=burst.since_s,
+            ),
+        )
         for namespace in (CLUSTER, *sorted(names - {CLUSTER}))
     ]
 
 
-def _record(burst: _Burst, code: Observation, now_s: float, namespace: str) -> Record:
-    def name(text: str) -> str:
-        is_own = namespace in (CLUSTER, text.partition("/")[0])
-        return text if is_own else ELSEWHERE
+def _of_services(asker: _Asked) -> _Group:
+    worst = max(asker.seconds, default=0.0)
+    return {"count": asker.count, "running": len(asker.seconds), "worstSeconds": worst}
 
-    services: dict[str, dict[str, Any]] = {}
-    for asker in sorted(burst.askers.values(), key=lambda asker: -asker.count):
-        group = services.setdefault(
-            name(asker.name) if len(services) < _MAX_LISTED else "others",
-            {"count": 0, "running": 0, "worstSeconds": 0.0},
-        )
-        group["count"] += asker.count
-        group["running"] += len(asker.seconds)
-        worst = max([group["worstSeconds"], *asker.seconds])
-        group["worstSeconds"] = round(worst, 2)
-    trainers: dict[str, dict[str, Any]] = {}
-    for job, giver in sorted(burst.givers.items(), key=lambda item: -item[1].count):
-        group = trainers.setdefault(
-            name(job) if len(trainers) < _MAX_LISTED else "others", {"count": 0, "lostSeconds": 0.0}
-        )
-        group["count"] += giver.count
-        group["lostSeconds"] = round(group["lostSeconds"] + giver.lost_s, 1)
-    figures = {
-        "services": services,
-        "trainers": trainers,
-        "stages": _stages(burst),
-        "lostSeconds": round(sum(giver.lost_s for giver in burst.givers.values()), 1),
-    }
-    about = f"reclaim {burst.id}"
-    return Record(now_s, about, code, _text(burst), figures, since_s=burst.since_s)
+
+class _Groups:
+    """Groups by name, and what each namespace may see: each group is looked at a few times for all of them."""
+
+    def __init__(self, groups: Iterable[tuple[str, _Group]]) -> None:
+        self._by_name: dict[str, _Group] = {}
+        for name, group in groups:
+            _merge(self._by_name.setdefault(name, {}), group)
+        self._own: dict[str, dict[str, _Group]] = {}
+        for name, group in self._by_name.items():
+            self._own.setdefault(name.partition("/")[0], {})[name] = group
+        self._others = self._sum_others()
+
+    @property
+    def namespaces(self) -> set[str]:
+        """Those that have a group."""
+        return set(self._own)
+
+    def _sum_others(self) -> dict[str, _Group]:
+        """Namespace -> the sum of all groups of others: of those before it, and of those behind."""
+        sums: dict[str, _Group] = {namespace: {} for namespace in self._own}
+        for order in (list(self._own), list(self._own)[::-1]):
+            total: _Group = {}
+            for namespace in order:
+                _merge(sums[namespace], total)
+                for group in self._own[namespace].values():
+                    _merge(total, group)
+        return sums
+
+    def seen(self, namespace: str) -> dict[str, _Group]:
+        """Name -> group as a namespace may see it, the largest first; without names of others."""
+        if namespace == CLUSTER:
+            return _listed(self._by_name)
+        seen = _listed(self._own.get(namespace, {}))
+        others = self._others.get(namespace)
+        if others is None:
+            others = {}
+            for group in self._by_name.values():
+                _merge(others, group)
+        return seen | ({ELSEWHERE: _rounded(others)} if others else {})
+
+
+def _listed(groups: Mapping[str, _Group]) -> dict[str, _Group]:
+    """The largest groups, and the sum of the others."""
+    listed: dict[str, _Group] = {}
+    for name, group in sorted(groups.items(), key=lambda item: -item[1]["count"]):
+        _merge(listed.setdefault(name if len(listed) < _MAX_LISTED else "others", {}), group)
+    return {name: _rounded(group) for name, group in listed.items()}
+
+
+def _merge(total: _Group, group: _Group) -> None:
+    for name, value in group.items():
+        present = total.get(name, 0)
+        total[name] = max(present, value) if name == "worstSeconds" else present + value
+
+
+def _rounded(group: _Group) -> _Group:
+    digits = {"worstSeconds": 2, "lostSeconds": 1}
+    return {name: round(v, digits[name]) if name in digits else v for name, v in group.items()}
 
 
 def _stages(burst: _Burst) -> dict[str, dict[str, float]]:

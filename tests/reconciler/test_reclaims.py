@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 
+import pytest
+
 from policy.records import CLUSTER, ELSEWHERE, Record
+from reconciler import reclaims as reclaims_module
 from reconciler.losses import EVICTED, FAILED, Loss
 from reconciler.reclaims import Reclaims
 from reconciler.service_starts import Cause, ServiceStart, ServiceWait
@@ -116,3 +119,33 @@ def test_a_record_names_a_bounded_number_of_services_and_jobs() -> None:
     assert len(figures["services"]) == len(figures["trainers"]) == 21
     assert sum(group["count"] for group in figures["services"].values()) == 100
     assert sum(group["count"] for group in figures["trainers"].values()) == 100
+
+
+def test_what_each_namespace_sees_costs_no_look_at_all_groups(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A tenant's many pods without an owner are as many groups, and a tick puts them into records."""
+    looks = [0]
+    merge = reclaims_module._merge
+
+    def counting(total: dict[str, float], group: dict[str, float]) -> None:
+        looks[0] += 1
+        merge(total, group)
+
+    monkeypatch.setattr(reclaims_module, "_merge", counting)
+    pods = [
+        replace(WEB, namespace=f"team-{number % 50:02}", uid=str(number), owner_uid="")
+        for number in range(1000)
+    ]
+    reclaims = Reclaims()
+    waits = {pod.uid: ServiceWait(pod, Cause.RELEASED, NOW_S) for pod in pods}
+    assert reclaims.observe(waits, [], [], NOW_S) == []
+    records = dict(reclaims.observe(waits, [], [], NOW_S + 31))
+
+    assert len(records) == 51
+    assert looks[0] < 10 * len(pods)
+    own = records["team-07"].figures["services"]
+    assert {name: group["count"] for name, group in own.items()} == {
+        f"team-07/{WEB.name}": 20,
+        ELSEWHERE: 980,
+    }
