@@ -140,7 +140,7 @@ def _usage_text(error: click.ClickException) -> str:
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None or "--help" in text:  # an unknown command names it already
         return text
-    return f"{text}; see `{context.command_path} --help`"
+    return f"{text} (see `{context.command_path} --help`)"
 
 
 def _discard_output() -> None:

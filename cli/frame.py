@@ -109,10 +109,6 @@ class Frame:
         else:
             yaml.safe_dump(document, sys.stdout, sort_keys=False, allow_unicode=True)
 
-    def table(self, columns: list[terminal.Column], rows: list[list[object]]) -> None:
-        """Prints a table."""
-        self.console.print(terminal.table(columns, rows, self.console.width))
-
     def say(self, text: str) -> None:
         """Prints a line about what was done; programs get none."""
         if self.flags.output is Output.TABLE:

@@ -14,7 +14,7 @@ from kube.errors import Forbidden
 from kube.reading import find
 from policy.nearest import advice
 from policy.records import Record
-from policy.snapshot import Job, Pod
+from policy.snapshot import Job
 
 KINDS = ("job", "pod")
 
@@ -45,11 +45,6 @@ class Target:
     def job(self) -> Job | None:
         """The elastic job, if it is one that exists."""
         return decode.job(self.obj) if self.obj is not None and self.kind == "job" else None
-
-    @property
-    def pod(self) -> Pod | None:
-        """The pod, if it is one that exists."""
-        return decode.pod(self.obj) if self.obj is not None and self.kind == "pod" else None
 
 
 def parse(frame: Frame, text: str) -> Name:

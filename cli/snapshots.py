@@ -122,7 +122,8 @@ def read(path: Path) -> SnapshotFile:
     try:
         return snapshot_file.loads(_read(path, snapshot_file.MAX_BYTES))
     except SnapshotError as error:
-        raise CliError(f"{path}: {error}", ExitCode.USAGE) from error
+        text = f"{path}: {error}; the command `snapshot` writes such files"
+        raise CliError(text, ExitCode.USAGE) from error
 
 
 @contextmanager

@@ -49,7 +49,8 @@ def test_every_command_is_in_the_help() -> None:
             ["jobs", "--namespce", "a"],
             "edl: there is no flag --namespce (did you mean --namespace?); --help lists all\n",
         ),
-        (["jobs", "a"], "edl: Got unexpected extra argument (a); see `edl jobs --help`\n"),
+        (["describe"], "edl: Missing argument 'JOB' (see `edl describe --help`)\n"),
+        (["jobs", "a"], "edl: Got unexpected extra argument (a) (see `edl jobs --help`)\n"),
     ],
 )
 def test_wrong_arguments_are_one_line(edl: Cli, words: list[str], text: str) -> None:

@@ -35,4 +35,4 @@ def run(words: Sequence[str]) -> int | None:
 def epilog() -> str:
     """What the help says of them; "" where there are none."""
     names = ", ".join(sorted(installed()))
-    return f"of the cluster, see `edl COMMAND --help`: {names}. " if names else ""
+    return f"commands that ask the cluster, see `edl COMMAND --help`: {names}. " if names else ""
