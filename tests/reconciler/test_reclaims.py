@@ -126,7 +126,7 @@ def test_what_each_namespace_sees_costs_no_look_at_all_groups(
 ) -> None:
     """A tenant's many pods without an owner are as many groups, and a tick puts them into records."""
     looks = [0]
-    merge = reclaims_module._merge
+    merge = vars(reclaims_module)["_merge"]
 
     def counting(total: dict[str, float], group: dict[str, float]) -> None:
         looks[0] += 1
