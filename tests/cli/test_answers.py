@@ -359,6 +359,15 @@ def test_a_change_without_rights_is_one_line(digits: Cli) -> None:
     )
 
 
+def test_who_may_not_see_all_namespaces_is_told_to_name_one(digits: Cli) -> None:
+    """With -A, which is what asks for all."""
+    digits.cluster.forbidden = {("jobs", None)}
+    run = digits("jobs", "-A")
+
+    assert run.code == ExitCode.FORBIDDEN
+    assert "in all namespaces: name a namespace with -n, or ask an admin" in run.err
+
+
 def test_kubectl_completes_commands_flags_and_jobs(digits: Cli) -> None:
     """In the form that kubectl reads: candidates, and that file names are none."""
     assert digits("__complete", "sus").out.splitlines()[0].startswith("suspend\t")

@@ -246,6 +246,7 @@ def test_a_missing_right_is_named(cluster: Cli, tmp_path: Path, what: str) -> No
         run = cluster(*words)
         assert (run.code, run.out) == (ExitCode.FORBIDDEN, "")
         assert what in run.err
+        assert run.err.endswith(": ask an admin for the right\n")  # -n would not help
         assert run.err.count("\n") == 1
     assert not path.exists()
 
