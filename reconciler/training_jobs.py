@@ -217,7 +217,7 @@ class TrainingJobController:
         elif training_job.size_bytes:
             acceptance = Acceptance("Refused", _too_large(training_job), is_accepted=False)
         else:
-            own_job, acceptance = self._ensure_job(training_job, fields, own_job)
+            own_job, acceptance = self._try_job(training_job, fields, own_job)
         now = status.timestamp(self._epoch_s())
         new_status = training_status.status(fields, own_job, acceptance, now, roles)
         if new_status != old_status:
@@ -225,6 +225,19 @@ class TrainingJobController:
             self._report(training_job, old_status, acceptance)
             self._report_scale(training_job, old_status, new_status, roles)
         return acceptance.is_accepted or not acceptance.may_be_tried
+
+    def _try_job(
+        self, training_job: TrainingJob, fields: dict[str, Any], job: dict[str, Any] | None
+    ) -> tuple[dict[str, Any] | None, Acceptance]:
+        """As `_ensure_job`; what no Job can be made of is refused: its schema leaves templates open."""
+        try:
+            return self._ensure_job(training_job, fields, job)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            log.exception("no Job can be made of a TrainingJob", extra=keys(job=training_job.key))
+            text = (
+                f"no Job can be made of it, a field has another type than a pod template's: {error}"
+            )
+            return job, Acceptance("Refused", text[:1000], is_accepted=False)
 
     def _ensure_job(
         self, training_job: TrainingJob, fields: dict[str, Any], job: dict[str, Any] | None

@@ -252,3 +252,17 @@ def test_events_of_those_that_are_gone_are_forgotten() -> None:
     training.settle()
 
     assert training.recorder._last == {}  # noqa: SLF001 - nothing else shows it
+
+
+@pytest.mark.parametrize("volumes", ["data", ["data"], 5, {"name": "data"}])
+def test_a_template_with_fields_of_other_types_is_refused_with_a_status(volumes: Any) -> None:
+    """The schema leaves templates open: its author would wait without a word."""
+    world = World(8)
+    broken = new_training_job(volumes=[{"name": "out", "emptyDir": {}}])
+    broken["spec"]["trainer"]["template"]["spec"]["volumes"] = volumes
+    add_training_job(world, broken)
+    training = Controller(world)
+    training.settle()
+
+    assert _reason(world) == "Refused"
+    assert "Refused" in _events(world, training)
