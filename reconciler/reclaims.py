@@ -331,7 +331,7 @@ def _text(burst: _Burst) -> str:
     trainer_count = sum(group.count for group in burst.givers.values())
     worst = max((s for group in burst.askers.values() for s in group.seconds), default=0.0)
     return (
-        f"{_counted(service_count, 'service')} asked, {running} of them run, the last after {worst:.1f} s; "
+        f"{_counted(service_count, 'service')} asked, {running} of them run, the slowest after {worst:.1f} s; "
         f"{_counted(trainer_count, 'trainer')} of {_counted(len(burst.givers), 'job')} left"
     )
 

@@ -13,6 +13,7 @@ from cli.frame import Frame, command
 from policy.document import parse
 from policy.errors import DocumentError
 from policy.model import Policy
+from policy.names import POLICY_CONFIGMAP, SYSTEM_NAMESPACE
 
 _ABSENT = "(not set)"
 
@@ -37,12 +38,12 @@ def show(frame: Frame) -> None:
     """Show what the cluster's policy sets beside the defaults."""
     text = snapshots.policy_text(frame)
     try:
-        fields, error = _fields(parse(text)), ""
-    except DocumentError as problem:
-        fields, error = {}, str(problem)
+        fields = _fields(parse(text))
+    except DocumentError as error:
+        problem = "the cluster's policy is invalid, the last valid one is in force"
+        way_out = f"correct the ConfigMap {SYSTEM_NAMESPACE}/{POLICY_CONFIGMAP}"
+        raise CliError(f"{problem}: {error}; {way_out}") from error
     result: dict[str, Any] = {"source": "configmap" if text else "default", "policy": fields}
-    if error:
-        raise CliError(f"the cluster's policy is invalid, the one before is in force: {error}")
     frame.show(result, lambda console: _print_policy(console, frame, result))
 
 

@@ -52,7 +52,7 @@ def _burst(services: dict[str, int], code: str = "Reclaimed", at_s: float = NOW_
         },
         "lostSeconds": 31.0,
     }
-    text = "8 services asked, 8 of them run, the last after 2.5 s; 4 trainers of 1 job left"
+    text = "8 services asked, 8 of them run, the slowest after 2.5 s; 4 trainers of 1 job left"
     return Record(at_s, "reclaim 18c", code, text, figures, since_s=NOW_S - 1195)
 
 

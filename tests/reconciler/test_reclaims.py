@@ -80,7 +80,7 @@ def test_a_burst_ends_when_no_service_of_it_waits() -> None:
     assert whole.figures["stages"]["free"] == {"median": 39.0, "max": 39.0}
     assert whole.figures["stages"]["total"] == {"median": 42.0, "max": 42.0}
     assert whole.text == (
-        "1 service asked, 1 of them run, the last after 42.0 s; 1 trainer of 1 job left"
+        "1 service asked, 1 of them run, the slowest after 42.0 s; 1 trainer of 1 job left"
     )
     assert reclaims.observe({}, [], [], NOW_S + 100) == []
 

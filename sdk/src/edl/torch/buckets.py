@@ -54,7 +54,9 @@ class GradientBuckets:
         """
         names = {parameter: name for name, parameter in named_parameters if parameter.requires_grad}
         if not names:
-            raise TrainingError("the model has no parameter that is trained (requires_grad)")
+            raise TrainingError(
+                "the model has no parameter that is trained: set requires_grad of some"
+            )
         self._names = names
         groups = list(_groups(list(names)))
         self._buckets = [_Bucket(group, 0) for group in groups[:-1]]

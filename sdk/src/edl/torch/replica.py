@@ -113,7 +113,7 @@ class TorchReplica:
                 shapes = [None if t is None else list(t.shape) for t in (mine, other)]
                 raise CheckpointError(
                     f"{name} is of shape {shapes[1]} in the state, and {shapes[0]} in this model: "
-                    "it is of another model"
+                    "it is of another model: give this model's own, or another folder"
                 )
         try:
             self.model.load_state_dict(tree[_MODEL])
@@ -121,7 +121,10 @@ class TorchReplica:
             if self._scheduler is not None and "scheduler" in tree:
                 self._scheduler.load_state_dict(tree["scheduler"])
         except (ValueError, RuntimeError, KeyError) as error:
-            raise CheckpointError(f"the state is of another model: {one_line(error)}") from error
+            raise CheckpointError(
+                f"the state is of another model ({one_line(error)}): give this model's own, or another "
+                "folder"
+            ) from error
         self.statistics.forget()
         self.buckets.clear()
 
@@ -129,10 +132,13 @@ class TorchReplica:
         trained = {p for p in self.model.parameters() if p.requires_grad}
         optimized = {p for group in self._optimizer.param_groups for p in group["params"]}
         if not optimized <= set(self.model.parameters()):
-            raise DataError("the optimizer has parameters that are not of the model")
+            raise DataError(
+                "the optimizer has parameters that are not of the model: make it of "
+                "model.parameters()"
+            )
         if trained and not trained & optimized:
             raise DataError(
-                "the optimizer has none of the model's parameters: make it of this model"
+                "the optimizer has none of the model's parameters: make it of model.parameters()"
             )
 
 
