@@ -235,18 +235,16 @@ class Move:
 
     def _may_give(self, donor: JobDraft, count: int) -> bool:
         """Whether a donor may give `count` more trainers, by the terms of the move."""
-        if donor is self._receiver:
-            return False
         given = self._victim_counts[donor.key] + count
-        return self._terms.may_give(donor, given, self._freed_in_queue(donor, count))
+        freed = self._freed_in_queue(donor, count)
+        return donor is not self._receiver and self._terms.may_give(donor, given, freed)
 
     def _freed_in_queue(self, donor: JobDraft, count: int) -> Resources:
         """What a donor's queue gives with `count` more trainers of it, where queues lend."""
         if not self._state.quotas.borrowing:
             return {}
         freed = {name: amount * count for name, amount in donor.job.requests.items()}
-        amounts.add(freed, self._freed_by_queue.get(donor.job.queue, {}))
-        return freed
+        return amounts.plus(freed, self._freed_by_queue.get(donor.job.queue, {}))
 
     def _is_victim(self, pod: Pod) -> bool:
         return id(pod) in self._victim_ids

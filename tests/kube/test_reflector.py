@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
 
 import orjson
 import pytest
@@ -329,54 +328,6 @@ def test_several_share_one_counter(fake: FakeApi) -> None:
     two.follow_once()
 
     assert changes.wait(version, 0.0) > version
-
-
-def test_a_stop_before_the_start_is_fine(fake: FakeApi) -> None:
-    """It sends no request."""
-    reflector = Reflector(fake, CONFIGMAPS, read)
-    reflector.stop()
-    reflector.start()
-    reflector.stop()
-
-    assert reflector.counts.lists == 0
-
-
-def test_a_stop_between_two_pages_is_heard(fake: FakeApi) -> None:
-    """A partial list is discarded; a failure caused by the stop is not an error."""
-
-    class Stopping(FaultyWatchApi):
-        def send(self, api_request: Request) -> bytes:
-            reflector.request_stop()
-            if "/pods" in api_request.path:
-                raise errors.Unavailable("closed")
-            return super().send(api_request)
-
-    for number in range(request.PAGE + 1):
-        put(fake, f"c{number}", "1")
-    reflector: Reflector[Any] = Reflector(Stopping(fake), CONFIGMAPS, read)
-    reflector.follow_once()
-    assert (reflector.synced, reflector.records()) == (False, ())
-
-    reflector = Reflector(Stopping(fake), request.PODS, read)
-    reflector.follow_once()
-    assert reflector.counts.errors == {}
-
-
-def test_a_stop_while_connecting_is_heard(fake: FakeApi) -> None:
-    """No event of the watch is processed."""
-
-    class Stopping(FaultyWatchApi):
-        @contextmanager
-        def stream(self, watch_request: Request) -> Iterator[Stream]:
-            reflector.request_stop()
-            put(fake, "a", "1")
-            with super().stream(watch_request) as stream:
-                yield stream
-
-    reflector = Reflector(Stopping(fake), CONFIGMAPS, read)
-    reflector.follow_once()
-
-    assert reflector.counts.events == 0
 
 
 def test_versions_that_are_no_numbers_are_only_compared(fake: FakeApi) -> None:
