@@ -68,6 +68,21 @@ def test_a_release_for_a_service_is_told_without_the_names_of_other_namespaces(
     assert {(r.at_s, r.about) for r in own} == {(r.at_s, r.about) for r in full}
 
 
+def test_neither_events_nor_conditions_have_the_names_of_other_namespaces(
+    world: World, process: Process
+) -> None:
+    """Whoever may read the job's namespace reads them, as its records."""
+    world.add_job("net", 1, 6)
+    process.run(5)
+    world.add_services(1, cpu=6)
+    process.run(8)
+    process.write_events()
+    (released,) = world.events("TrainersReleased")
+
+    assert "ServicesFirst (another namespace waits for 6 cpu)" in released
+    assert "shop" not in str(world.api.all(request.JOBS))
+
+
 def test_a_burst_is_one_record_with_stages(world: World, process: Process) -> None:
     """Who asked, who gave, how long it took; each namespace sees its own part."""
     world.add_job("net", 1, 6)
