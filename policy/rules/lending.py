@@ -29,13 +29,19 @@ def return_shares(state: CycleState) -> None:
     heapify(owners)
     donors = Donors(state)
     ruled_out_nodes: dict[tuple[object, ...], set[str]] = {}
+    failed_steps: dict[tuple[object, ...], int] = {}
+    """Kind of owner -> its smallest step that nothing could be given for: later ones find less."""
     while owners:
         *_, owner = heappop(owners)
         job = owner.job
         key = tuple(sorted(job.requests.items())), job.constraints, owner.reason, job.queue
         nodes = ruled_out_nodes.setdefault(key, set())
+        kind, step = (job.namespace, *key), next_step(state, owner)
+        if step >= failed_steps.get(kind, step + 1):
+            continue
         move = Move(state, owner, donors, _Return(state, owner), nodes)
         if not move.possible:
+            failed_steps[kind] = step
             continue
         move.carry_out()
         for donor in {draft.key: draft for draft, _ in move.victims}.values():

@@ -292,3 +292,23 @@ def test_where_quota_lacks_few_looks_find_as_much_as_is_needed(
 
     assert _released(_return_at_once(60, 2, room=2)) == {"borrower": 120}
     assert calls[0] < 30
+
+
+def test_what_one_owner_does_not_get_no_other_of_its_kind_tries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A tenant's many jobs with a step that is too large cost a plan one search."""
+    calls = _count_calls(monkeypatch, moves.Move, "__init__")
+    owners = [
+        replace(job(f"owner-{number}", 1, 9, cpu=1, queue="a"), sizes=(1, 9)) for number in range(6)
+    ]
+    nodes = [node("full", 12), *(node(f"own-{number}", 1) for number in range(6))]
+    pods = trainers(_BORROWER, ["full"] * 12)
+    for number, owner in enumerate(owners):
+        pods += trainers(owner, [f"own-{number}"])
+    policy = _POLICY.model_copy(update={"queues": (_queue("a", 20), _queue("b", 6))})
+
+    assert (
+        _released(_plan([*owners, replace(_BORROWER, max_trainers=12)], pods, policy, nodes)) == {}
+    )
+    assert calls[0] == 2  # one to return, and one for fairer shares
