@@ -42,6 +42,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 ACCOUNT = "edl-reconciler"
 EXAMPLE = Path(__file__).parents[1] / "examples/training-job.yaml"
 UNUSED = {
+    "edl-reconciler: get jobs.batch in any namespace": "a Job that the watch lacks: tests/reconciler/test_training_job_faults.py",
     "edl-reconciler: patch pods in any namespace": "of a job whose master answers: e2e/test_node_master.py",
     "edl-reconciler: update configmaps in any namespace": "to grant it to a job's pods, docs/decisions/0027",
     "edl-reconciler: update jobs/finalizers.batch in any namespace": "admission asks for it, and notes nothing",
