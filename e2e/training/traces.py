@@ -56,7 +56,8 @@ class TrainerTrace:
 
 def read(folder: Path) -> list[TrainerTrace]:
     """All traces in a folder, sorted by name."""
-    return sorted((_trace(path) for path in folder.glob("*.jsonl")), key=lambda trace: trace.name)
+    notes = {path.stem: _notes(path) for path in folder.glob("*.jsonl")}
+    return [_trace(name, notes[name]) for name in sorted(notes) if notes[name]]
 
 
 def stopped_between(
@@ -126,13 +127,18 @@ def _last(folder: Path, trace: TrainerTrace) -> str:
     return (folder / f"{trace.name}.log").read_text(encoding="utf-8").rstrip().rpartition("\n")[2]
 
 
-def _trace(path: Path) -> TrainerTrace:
-    notes = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+def _notes(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a file to which a trainer may be writing; none of one that has just begun."""
+    text = path.read_text(encoding="utf-8")
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines() if line]
+
+
+def _trace(name: str, notes: Sequence[dict[str, Any]]) -> TrainerTrace:
     first = {note["what"]: note for note in reversed(notes)}
     last = {note["what"]: note for note in notes}
     end = last.get("end", {})
     return TrainerTrace(
-        path.stem,
+        name,
         tuple(note["pid"] for note in notes if note["what"] == "start"),
         notes[0]["at_s"],
         tuple(_step(note) for note in notes if note["what"] == "step"),

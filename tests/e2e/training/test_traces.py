@@ -109,3 +109,11 @@ def test_members_that_disagree_about_a_loss_are_found(folder: Path) -> None:
 def test_a_span_without_steps_is_a_pause_without_end(folder: Path) -> None:
     """So that no limit is met without training."""
     assert traces.longest_pause_s(traces.all_steps(traces.read(folder)), 5.0, 9.0) == float("inf")
+
+
+def test_a_file_that_is_being_written_counts_as_far_as_its_lines_are_whole(tmp_path: Path) -> None:
+    """The reader comes at any moment: right after the file was created, or in the midst of a line."""
+    (tmp_path / "trainer-0.jsonl").write_text("")
+    (tmp_path / "trainer-1.jsonl").write_text('{"what": "start", "at_s": 1.0, "pid": 7}\n{"wha')
+
+    assert [(trace.name, trace.pids) for trace in traces.read(tmp_path)] == [("trainer-1", (7,))]
