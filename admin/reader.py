@@ -3,13 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from admin.before import Right
 from kube import request
 from kube.api import Api
 from kube.errors import KubeError
-from kube.reading import find, list_all
+from kube.reading import call, find, list_all
 from kube.request import Request, Resource
 
 ACCESS_REVIEWS = Resource(
@@ -49,7 +47,7 @@ class Reader:
 
     def version(self) -> Mapping[str, Any]:
         """What the API server says of itself."""
-        return self._send(Request("GET", "/version"))
+        return call(self._api, Request("GET", "/version"))
 
     def get(self, resource: Resource, namespace: str | None, name: str) -> dict[str, Any] | None:
         """An object; None where it does not exist."""
@@ -65,7 +63,7 @@ class Reader:
         self, resource: Resource, namespace: str, body: Mapping[str, Any]
     ) -> dict[str, Any]:
         """The object that a creation would store."""
-        return self._send(request.create(resource, namespace, body, dry_run=True))
+        return call(self._api, request.create(resource, namespace, body, dry_run=True))
 
     def refusal(self, resource: Resource, namespace: str, body: Mapping[str, Any]) -> str:
         """Why the API server would refuse to create an object; "" where it would not."""
@@ -81,9 +79,5 @@ class Reader:
         if right.namespace:
             attributes["namespace"] = right.namespace
         body = {"spec": {"resourceAttributes": attributes}}
-        answer = self._send(request.create(ACCESS_REVIEWS, None, body))
+        answer = call(self._api, request.create(ACCESS_REVIEWS, None, body))
         return bool(answer.get("status", {}).get("allowed"))
-
-    def _send(self, api_request: Request) -> dict[str, Any]:
-        answer: dict[str, Any] = orjson.loads(self._api.send(api_request))
-        return answer

@@ -117,8 +117,7 @@ class Looker:
                 nodes = []
             total: dict[str, int] = {}
             for node in nodes:
-                for name, amount in node.allocatable.items():
-                    total[name] = total.get(name, 0) + amount
+                amounts.add(total, node.allocatable)
             self._total = total
         return self._total
 

@@ -12,12 +12,11 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from extender.settings import ExtenderSettings
 from kube import request
 from kube.api import Api
 from kube.errors import KubeError
+from kube.reading import call
 from kube.request import SECRETS
 from runtime import private_file
 from runtime.logs import keys, one_line
@@ -46,7 +45,7 @@ class TlsFiles:
     def sync(self) -> bool:
         """Writes the files that have changed; False, with one line in the log, where it cannot."""
         try:
-            data = orjson.loads(self._api.send(self._request)).get("data") or {}
+            data = call(self._api, self._request).get("data") or {}
             pair = _decoded(data, "tls.crt") + _decoded(data, "tls.key")
             client_ca = _decoded(data, "ca.crt")
             private_file.write(self.server, pair)

@@ -1,4 +1,4 @@
-"""Reads parsed objects: of one name, and all of a kind; and the API server's time."""
+"""Parsed answers of the API server: to any request, objects of one name, all of a kind, and the time."""
 
 from typing import Any
 
@@ -12,6 +12,16 @@ _SELF_REVIEWS = Resource(
 )
 
 
+def call(api: Api, api_request: Request) -> dict[str, Any]:
+    """Sends a request; returns the object with which the API server answers.
+
+    Raises:
+        KubeError: the request failed.
+    """
+    api_object: dict[str, Any] = json_text.loads(api.send(api_request))
+    return api_object
+
+
 def find(api: Api, get_request: Request) -> dict[str, Any] | None:
     """The object of a `kube.request.get`; None where it does not exist.
 
@@ -19,10 +29,9 @@ def find(api: Api, get_request: Request) -> dict[str, Any] | None:
         KubeError: any other failure.
     """
     try:
-        api_object: dict[str, Any] = json_text.loads(api.send(get_request))
+        return call(api, get_request)
     except NotFound:
         return None
-    return api_object
 
 
 def list_all(
@@ -51,7 +60,7 @@ def list_all(
         page_request = request.list_page(
             resource, namespace, token=token, label_selector=labels, field_selector=fields
         )
-        page = json_text.loads(api.send(page_request))
+        page = call(api, page_request)
         objects += page["items"]
         token = page["metadata"].get("continue", "")
         if not token:
@@ -67,5 +76,5 @@ def server_time_s(api: Api) -> float:
     Raises:
         KubeError: the request failed.
     """
-    review = json_text.loads(api.send(request.create(_SELF_REVIEWS, None, {})))
+    review = call(api, request.create(_SELF_REVIEWS, None, {}))
     return decode.seconds(review.get("metadata", {}).get("creationTimestamp"))

@@ -4,10 +4,9 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-import orjson
-
 from kube import decode, errors, request
 from kube.api import Api
+from kube.reading import call
 from policy.cluster_state import ClusterState
 from policy.plan import Release, ReleaseServer
 from policy.scheduling import Scheduling
@@ -45,7 +44,7 @@ class ControllerContext:
         Raises:
             KubeError: the request failed.
         """
-        return decode.pod(orjson.loads(self.api.send(api_request)))
+        return decode.pod(call(self.api, api_request))
 
     def try_send(self, api_request: request.Request) -> errors.KubeError | None:
         """Sends a request; returns the error where it failed."""

@@ -9,11 +9,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from kube import errors, request
 from kube.api import Api
-from kube.reading import find
+from kube.reading import call, find
 from kube.request import (
     CONFIGMAPS,
     NETWORKPOLICIES,
@@ -244,7 +242,7 @@ class JobObjects:
             _ObjectError: it exists already.
         """
         try:
-            self._send(request.create(SECRETS, job.namespace, secret))
+            call(self._api, request.create(SECRETS, job.namespace, secret))
             self._created_secrets.add(job.uid)
         except errors.AlreadyExists:
             if not is_expected:
@@ -277,19 +275,15 @@ class JobObjects:
             _ObjectError: the name is taken by an object that is not this Job's.
         """
         try:
-            return self._send(request.create(resource, job.namespace, body))
+            return call(self._api, request.create(resource, job.namespace, body))
         except errors.AlreadyExists:
             name = body["metadata"]["name"]
-            existing = self._send(request.get(resource, job.namespace, name))
+            existing = call(self._api, request.get(resource, job.namespace, name))
         _require_own(job, resource, existing)
         return existing
 
     def _read(self, job: Job, resource: Resource, name: str) -> Mapping[str, Any] | None:
         return find(self._api, request.get(resource, job.namespace, name))
-
-    def _send(self, api_request: request.Request) -> Mapping[str, Any]:
-        answer: Mapping[str, Any] = orjson.loads(self._api.send(api_request))
-        return answer
 
 
 def _url(service: Mapping[str, Any], port: int) -> str:

@@ -11,10 +11,9 @@ from concurrent.futures import Executor, Future
 from contextlib import suppress
 from typing import Any
 
-import orjson
-
 from kube import decode, errors, request
 from kube.api import Api
+from kube.reading import call
 from policy import scheduling
 from policy.cluster_state import ClusterState
 from policy.model import ExtenderUse, Policy
@@ -145,7 +144,7 @@ class SchedulerChecker:
     def _restore(self) -> None:
         read = request.get(request.CONFIGMAPS, self._namespace, SCHEDULING_CONFIGMAP)
         try:
-            data = decode.configmap(orjson.loads(self._api.send(read))).data
+            data = decode.configmap(call(self._api, read)).data
         except errors.NotFound:
             data = {}
         self._check = SchedulerCheck.from_data(data)
@@ -153,11 +152,11 @@ class SchedulerChecker:
     def _create(self, scheduler: str) -> None:
         body = scheduler_check.pod(self._namespace, scheduler)
         try:
-            answer = self._api.send(request.create(request.PODS, self._namespace, body))
+            created = call(self._api, request.create(request.PODS, self._namespace, body))
         except errors.AlreadyExists:  # left by another leader: its answer may be old
             self._delete()
             raise
-        self._uid = decode.pod(orjson.loads(answer)).uid
+        self._uid = decode.pod(created).uid
 
     def _conclude(self, check: SchedulerCheck) -> None:
         if check != self._check:

@@ -5,10 +5,9 @@ from collections.abc import Container, Iterable, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any
 
-import orjson
-
 from kube import decode, errors, request
 from kube.api import Api
+from kube.reading import call
 from policy.priority_classes import EDL_CLASSES
 from policy.snapshot import Job
 from reconciler.events import Event
@@ -124,11 +123,11 @@ class SystemObjects:
     def _check_class(self, name: str) -> None:
         """Warns about a priority class with other values: they cannot be changed."""
         try:
-            answer = self._api.send(request.get(request.PRIORITYCLASSES, None, name))
+            stored = call(self._api, request.get(request.PRIORITYCLASSES, None, name))
         except errors.KubeError as error:
             log.warning("priority class not read", extra=keys(name=name, error=str(error)))
             return
-        actual = decode.priority_class(orjson.loads(answer)).values
+        actual = decode.priority_class(stored).values
         expected = EDL_CLASSES[name]
         if (actual.value, actual.preemption_policy) != (expected.value, expected.preemption_policy):
             log.warning(
@@ -200,7 +199,7 @@ class SystemObjects:
         """
         kind = request.PODDISRUPTIONBUDGETS
         try:
-            budget = orjson.loads(self._api.send(request.get(kind, job.namespace, name)))
+            budget = call(self._api, request.get(kind, job.namespace, name))
             if not owned.is_own(job, budget):
                 return (
                     f"PodDisruptionBudget {name} exists and is not this Job's: without one, drains do "

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from threading import Lock
 from typing import Any
 
-import orjson
-
 from kube import errors, request
 from kube.api import Api
+from kube.reading import call
 from kube.request import SECRETS
 
 SECRET = "edl-job-tokens"  # noqa: S105 - a name
@@ -53,15 +52,15 @@ class TokenKey:
     def _read_or_create(self) -> Mapping[str, Any]:
         read = request.get(SECRETS, self._namespace, SECRET)
         try:
-            return self._send(read)
+            return call(self._api, read)
         except errors.NotFound:
             pass
         key = base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
         body = {"metadata": {"name": SECRET}, "type": "Opaque", "data": {_FIELD: key}}
         try:
-            return self._send(request.create(SECRETS, self._namespace, body))
+            return call(self._api, request.create(SECRETS, self._namespace, body))
         except errors.AlreadyExists:  # the leader before was faster
-            return self._send(read)
+            return call(self._api, read)
 
     def _decode(self, secret: Mapping[str, Any]) -> bytes:
         try:
@@ -74,7 +73,3 @@ class TokenKey:
                 "is created again"
             )
         return key
-
-    def _send(self, api_request: request.Request) -> Mapping[str, Any]:
-        answer: Mapping[str, Any] = orjson.loads(self._api.send(api_request))
-        return answer

@@ -9,12 +9,10 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import orjson
-
 from kube import errors, request
 from kube.api import Api
 from kube.changes import Changes
-from kube.reading import find
+from kube.reading import call, find
 from kube.reflector import Reflector
 from kube.request import JOBS, TRAININGJOBS
 from kube.training_job import ENDED, MAX_BYTES, TrainingJob, decode
@@ -251,7 +249,7 @@ class TrainingJobController:
             if patch:
                 patch.setdefault("metadata", {})["uid"] = job["metadata"]["uid"]
                 patch_request = request.merge_patch(*at, training_job.name, patch)
-                job = orjson.loads(self._api.send(patch_request))
+                job = call(self._api, patch_request)
         except (errors.Invalid, errors.Forbidden) as error:
             return job, Acceptance("Refused", error.message[:1000], is_accepted=False)
         template_hash = job["metadata"].get("annotations", {}).get(ANNOTATION_TEMPLATE_HASH)
@@ -275,8 +273,8 @@ class TrainingJobController:
             raise errors.NotFound(f"TrainingJob {training_job.key} is gone")
         try:
             body = manifests.job(fields)
-            created = self._api.send(request.create(JOBS, training_job.namespace, body))
-            return orjson.loads(created), Acceptance()
+            created = call(self._api, request.create(JOBS, training_job.namespace, body))
+            return created, Acceptance()
         except errors.AlreadyExists:
             existing = find(self._api, request.get(JOBS, *where))
         if existing is None:
