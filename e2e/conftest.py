@@ -23,6 +23,14 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environmen
 
 
 @pytest.fixture
+def policy(environment: Environment) -> Iterator[str]:
+    """The policy's text; it is in force again after the test."""
+    text = environment.policy
+    yield text
+    environment.set_policy(text)
+
+
+@pytest.fixture
 def namespace(
     environment: Environment, request: pytest.FixtureRequest
 ) -> Iterator[IsolatedNamespace]:

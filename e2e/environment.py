@@ -24,7 +24,7 @@ from e2e import workload
 from e2e.cluster.build import Binaries
 from e2e.cluster.components import SchedulerOptions
 from e2e.cluster.local import Cluster, running
-from e2e.cluster.nodes import node
+from e2e.cluster.nodes import count_ready, node
 from e2e.control_plane import EDL_COMPONENTS, SERVICE_ACCOUNTS, EdlControlPlane
 from e2e.scheduling import SchedulingMode
 from e2e.waiting import until
@@ -39,6 +39,8 @@ from policy import trainer_accounting
 from policy.names import (
     ANNOTATION_MASTER,
     ANNOTATION_QUEUE,
+    POLICY_CONFIGMAP,
+    POLICY_KEY,
     SCHEDULING_CONFIGMAP,
     SYSTEM_NAMESPACE,
 )
@@ -110,6 +112,17 @@ class Environment:
     def send(self, api_request: request.Request) -> Any:
         """Sends a request as an administrator; returns the decoded answer."""
         return orjson.loads(self.api.send(api_request))
+
+    @property
+    def policy(self) -> str:
+        """The policy's text."""
+        stored = self.send(request.get(CONFIGMAPS, SYSTEM_NAMESPACE, POLICY_CONFIGMAP))
+        return str(stored["data"][POLICY_KEY])
+
+    def set_policy(self, text: str) -> None:
+        """Writes the policy as an admin would."""
+        body = {"data": {POLICY_KEY: text}}
+        self.send(request.merge_patch(CONFIGMAPS, SYSTEM_NAMESPACE, POLICY_CONFIGMAP, body))
 
     def declare_lost(self, node_name: str) -> None:
         """Marks a node as not ready, as the node controller would after its grace period."""
@@ -211,7 +224,7 @@ def create_nodes(environment: Environment) -> None:
     environment.send(request.create(request.PRIORITYCLASSES, None, workload.service_class()))
     for number in range(NODE_COUNT):
         environment.send(request.create(NODES, None, node(f"node-{number:03}")))
-    until("nodes ready", lambda: _ready_nodes(environment), lambda n: n == NODE_COUNT, _START_S)
+    until("nodes ready", lambda: count_ready(environment.api), lambda n: n == NODE_COUNT, _START_S)
 
 
 class IsolatedNamespace:
@@ -436,12 +449,6 @@ def _registration(environment: Environment) -> str:
         return str(environment.send(get)["data"]["extender"])
     except NotFound:
         return ""
-
-
-def _ready_nodes(environment: Environment) -> int:
-    page = environment.send(request.list_page(NODES, limit=0))
-    nodes = [decode.node(item) for item in page["items"]]
-    return sum(node.ready and not node.taints for node in nodes)
 
 
 def has_account(api: Client, namespace: str) -> bool:

@@ -11,8 +11,8 @@ from e2e.control_plane import EdlControlPlane
 from e2e.environment import Environment, IsolatedNamespace, edl_environment, isolated_namespace
 from e2e.waiting import until
 from kube import decode, request
-from kube.request import CONFIGMAPS, NODES, PRIORITYCLASSES
-from policy.names import POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE, Tier
+from kube.request import NODES, PRIORITYCLASSES
+from policy.names import Tier
 from policy.snapshot import Phase, Pod
 from reconciler.status import WAITING
 from runtime import clock
@@ -40,8 +40,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environmen
     directory = tmp_path_factory.mktemp("autoscaled")
     with edl_environment(directory, EdlControlPlane(directory)) as environment:
         environment.send(request.create(PRIORITYCLASSES, None, workload.service_class()))
-        body = {"data": {POLICY_KEY: _POLICY}}
-        environment.send(request.merge_patch(CONFIGMAPS, SYSTEM_NAMESPACE, POLICY_CONFIGMAP, body))
+        environment.set_policy(_POLICY)
         yield environment
 
 

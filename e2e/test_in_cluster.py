@@ -42,9 +42,9 @@ from e2e.reader import failed_commands
 from e2e.scheduling import OWN, OWN_SCHEDULER, SchedulingMode
 from e2e.waiting import until, until_true
 from kube import request
-from kube.request import CONFIGMAPS, JOBS, PODS, SECRETS
+from kube.request import JOBS, PODS, SECRETS
 from policy.model import VERSION
-from policy.names import POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE, Tier
+from policy.names import SYSTEM_NAMESPACE, Tier
 from runtime import certs, clock
 from webhook import certificates
 from webhook.certificates import CertificateSet
@@ -198,9 +198,7 @@ def test_a_second_scheduler_finds_the_extender_by_name(
 def _set_policy(environment: Environment, settings: dict[str, Any]) -> None:
     """Replaces the policy, as an admin's edit does."""
     document = {"apiVersion": VERSION, "kind": "Policy", **settings}
-    body = {"data": {POLICY_KEY: yaml.safe_dump(document)}}
-    patch = request.merge_patch(CONFIGMAPS, SYSTEM_NAMESPACE, POLICY_CONFIGMAP, body)
-    environment.send(patch)
+    environment.set_policy(yaml.safe_dump(document))
 
 
 def test_a_burst_of_services_takes_its_room_from_trainers(

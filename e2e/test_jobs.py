@@ -22,7 +22,7 @@ from e2e.waiting import until
 from kube import request
 from kube.errors import Invalid
 from kube.request import CONFIGMAPS, NODES, PODDISRUPTIONBUDGETS, PODS, VALIDATINGWEBHOOKS
-from policy.names import POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE, Tier
+from policy.names import Tier
 from policy.snapshot import Phase
 from reconciler.status import WAITING
 from runtime import clock
@@ -42,21 +42,6 @@ def kubectl(namespace: IsolatedNamespace, *words: str) -> str:
     done = commands.kubectl(cluster, *where, *words, timeout_s=KUBECTL_S + 5)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def set_policy(environment: Environment, text: str) -> None:
-    """Writes the policy as an admin would."""
-    body = {"data": {POLICY_KEY: text}}
-    environment.send(request.merge_patch(CONFIGMAPS, SYSTEM_NAMESPACE, POLICY_CONFIGMAP, body))
-
-
-@pytest.fixture
-def policy(environment: Environment) -> Iterator[str]:
-    """The policy's text; it is in force again after the test."""
-    stored = environment.send(request.get(CONFIGMAPS, SYSTEM_NAMESPACE, POLICY_CONFIGMAP))
-    text = str(stored["data"][POLICY_KEY])
-    yield text
-    set_policy(environment, text)
 
 
 def test_starts_with_minimum_and_grows(namespace: IsolatedNamespace) -> None:
@@ -368,9 +353,9 @@ def test_policy_is_edited_live(namespace: IsolatedNamespace, policy: str) -> Non
     namespace.submit("mnist", low=1, high=10)
     namespace.wait_running("mnist", 10, 6)
     quota = f"quotas: [{{namespace: {namespace.name}, requests: {{cpu: 20}}}}]\n"
-    set_policy(namespace.environment, policy + quota)
+    namespace.environment.set_policy(policy + quota)
     until("4 stay", lambda: len(namespace.trainers("mnist")), lambda n: n == 4, 2)
-    set_policy(namespace.environment, policy)
+    namespace.environment.set_policy(policy)
 
     namespace.wait_running("mnist", 10, 6)
     namespace.wait_exact("mnist")
@@ -382,11 +367,11 @@ def test_bad_policy_never_rules(namespace: IsolatedNamespace, policy: str) -> No
     It is accepted if the validating webhook was removed.
     """
     quota = f"quotas: [{{namespace: {namespace.name}, requests: {{cpu: 20}}}}]\n"
-    set_policy(namespace.environment, policy + quota)
+    namespace.environment.set_policy(policy + quota)
     namespace.submit("mnist", low=1, high=10)
     namespace.wait_running("mnist", 4, 6)
     with pytest.raises(Invalid, match="quotes: unknown field"):
-        set_policy(namespace.environment, policy + "quotes: []\n")
+        namespace.environment.set_policy(policy + "quotes: []\n")
     configuration = namespace.environment.send(request.get(VALIDATINGWEBHOOKS, None, WEBHOOK))
     namespace.environment.send(request.delete(VALIDATINGWEBHOOKS, None, WEBHOOK))
     try:
@@ -411,7 +396,7 @@ def test_bad_policy_never_rules(namespace: IsolatedNamespace, policy: str) -> No
             10,
         )
 
-    set_policy(namespace.environment, policy)
+    namespace.environment.set_policy(policy)
     namespace.wait_running("mnist", 10, 6)
 
     assert trainers_before == 4
@@ -425,7 +410,7 @@ def test_bad_policy_never_rules(namespace: IsolatedNamespace, policy: str) -> No
 def accepted(environment: Environment, policy: str) -> bool:
     """Whether a bad policy gets in."""
     try:
-        set_policy(environment, policy + "quotes: []\n")
+        environment.set_policy(policy + "quotes: []\n")
     except Invalid:
         return False
     return True

@@ -14,9 +14,8 @@ import yaml
 from cli.errors import ExitCode
 from e2e.environment import Environment, IsolatedNamespace, running_environment
 from e2e.waiting import until
-from kube import request
 from policy import snapshot_file
-from policy.names import ANNOTATION_QUEUE, POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE
+from policy.names import ANNOTATION_QUEUE
 from policy.snapshot_file import comparable
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
@@ -76,12 +75,6 @@ _QUIET = 80
 """Looks, twenty a second: none may differ."""
 
 
-def _write_policy(namespace: IsolatedNamespace, text: str) -> None:
-    body = {"data": {POLICY_KEY: text}}
-    patch = request.merge_patch(request.CONFIGMAPS, SYSTEM_NAMESPACE, POLICY_CONFIGMAP, body)
-    namespace.environment.send(patch)
-
-
 def test_policies_do_what_plan_said(
     namespace: IsolatedNamespace, tmp_path: Path, ticks: Path, report: Callable[[str], None]
 ) -> None:
@@ -103,7 +96,7 @@ def test_policies_do_what_plan_said(
             row["job"]: row["policy"]["trainers"] for row in json.loads(shown.stdout)["jobs"]
         }
         before = _counts(namespace)
-        _write_policy(namespace, path.read_text())
+        namespace.environment.set_policy(path.read_text())
         if predicted != before:
             until("the policy acts", partial(_counts, namespace), partial(ne, before), _SETTLE_S)
         happened = _settle(namespace)

@@ -1,7 +1,7 @@
 """Queues that lend, and trainers that are overcommitted, on a real control plane with EDL beside it."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
@@ -11,9 +11,9 @@ from e2e.control_plane import EDL_COMPONENTS
 from e2e.environment import NODE_COUNT, SLOTS, Environment, IsolatedNamespace, readiness
 from e2e.waiting import until
 from kube import request
-from kube.request import CONFIGMAPS, EVENTS
+from kube.request import EVENTS
 from policy import document
-from policy.names import POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE
+from policy.names import SYSTEM_NAMESPACE
 from runtime import clock
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -24,21 +24,6 @@ _LIMIT_S = 60.0
 TRAINER_CPU = 5
 OWN_CPU = SLOTS * TRAINER_CPU // 2
 """Each of two queues owns half of what trainers can have."""
-
-
-def set_policy(environment: Environment, text: str) -> None:
-    """Writes the policy as an admin would."""
-    body = {"data": {POLICY_KEY: text}}
-    environment.send(request.merge_patch(CONFIGMAPS, SYSTEM_NAMESPACE, POLICY_CONFIGMAP, body))
-
-
-@pytest.fixture
-def policy(environment: Environment) -> Iterator[str]:
-    """The policy's text; it is in force again after the test."""
-    stored = environment.send(request.get(CONFIGMAPS, SYSTEM_NAMESPACE, POLICY_CONFIGMAP))
-    text = str(stored["data"][POLICY_KEY])
-    yield text
-    set_policy(environment, text)
 
 
 def in_force(environment: Environment, text: str) -> float:
@@ -69,7 +54,7 @@ def test_a_new_policy_is_in_force_on_each_server(
 ) -> None:
     """By /readyz and metrics; an event of the ConfigMap has the version too."""
     text = policy + "# another version\n"
-    set_policy(environment, text)
+    environment.set_policy(text)
     took_s = in_force(environment, text)
 
     version = document.fingerprint(text)
@@ -100,7 +85,7 @@ def test_an_owner_gets_its_share_back(
         for name in ("research", "production")
     )
     text = f"{policy}\nqueues:\n{queues}\n"
-    set_policy(environment, text)
+    environment.set_policy(text)
     in_force(environment, text)
     namespace.submit("borrower", low=2, high=SLOTS, queue="research")
     namespace.wait_running("borrower", SLOTS, _LIMIT_S)
@@ -133,13 +118,13 @@ def test_overcommitted_trainers_request_less_and_give_way_alike(
     environment = namespace.environment
     overcommit = f"{policy}\novercommit: [{{trainers: {{cpu: 1.5}}}}]\n"
     quota = f"quotas: [{{namespace: {namespace.name}, limits: {{cpu: 252}}}}]\n"
-    set_policy(environment, overcommit + quota)
+    environment.set_policy(overcommit + quota)
     in_force(environment, overcommit + quota)
     namespace.submit("mnist", low=2, high=4 * SLOTS, cpu="8400m")
     namespace.wait_running("mnist", 30, _LIMIT_S)
     namespace.wait_exact("mnist")
     within_quota = len(namespace.trainers("mnist"))
-    set_policy(environment, overcommit)
+    environment.set_policy(overcommit)
     namespace.wait_running("mnist", 3 * NODE_COUNT, _LIMIT_S)
 
     def figures() -> tuple[float, float]:

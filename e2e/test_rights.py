@@ -31,8 +31,6 @@ from policy.names import (
     ANNOTATION_MASTER,
     ANNOTATION_SERVER_CPU,
     ANNOTATION_SERVERS,
-    POLICY_CONFIGMAP,
-    POLICY_KEY,
     SCHEDULING_CONFIGMAP,
     SYSTEM_NAMESPACE,
 )
@@ -114,11 +112,10 @@ def _is_there(namespace: IsolatedNamespace) -> bool:
 
 def _invalid_policy(environment: Environment) -> None:
     """A policy that got past the webhook, until its event is there."""
-    stored = environment.send(request.get(CONFIGMAPS, SYSTEM_NAMESPACE, POLICY_CONFIGMAP))
+    policy = environment.policy
     environment.control_plane.kill("webhook")
-    for text in ("nonsense: 1", stored["data"][POLICY_KEY]):
-        body = {"data": {POLICY_KEY: text}}
-        environment.send(request.merge_patch(CONFIGMAPS, SYSTEM_NAMESPACE, POLICY_CONFIGMAP, body))
+    for text in ("nonsense: 1", policy):
+        environment.set_policy(text)
         until("an event", lambda: _policy_events(environment), bool, _WAIT_S)
     environment.restore()
 

@@ -1,7 +1,11 @@
-"""Node objects that kwok plays; create them like any other object."""
+"""Node objects that kwok plays, to be created like any other object; and how many nodes are ready."""
 
 from collections.abc import Mapping
 from typing import Any
+
+from kube import decode, reading
+from kube.api import Api
+from kube.request import NODES
 
 LABEL_TYPE = "type"
 KWOK = "kwok"
@@ -44,3 +48,9 @@ def node(
         },
         "status": {"allocatable": resources, "capacity": dict(resources)},
     }
+
+
+def count_ready(api: Api) -> int:
+    """How many nodes are ready and have no taint."""
+    nodes = [decode.node(item) for item in reading.list_all(api, NODES)]
+    return sum(record.ready and not record.taints for record in nodes)

@@ -11,11 +11,12 @@ from typing import Any
 import orjson
 
 from e2e import workload
+from e2e.cluster.nodes import count_ready
 from e2e.demo.view import LiveView, Scene
 from e2e.measure.pods import Kind
 from e2e.measure.record import Recorder
 from e2e.workload import Manifest, Scenario
-from kube import decode, request
+from kube import request
 from kube.api import Api
 from kube.request import RESOURCES, Resource
 
@@ -158,15 +159,10 @@ class Script:
 
     def _wait_nodes(self, count: int) -> None:
         deadline_s = self._clock_s() + _NODES_S
-        while (ready := self._ready_nodes()) < count:
+        while (ready := count_ready(self._api)) < count:
             self.scene.doing = f"nodes ready {ready}/{count}"
             self._check(deadline_s, f"{ready} of {count} nodes are ready; see kwok's log")
             self._pause(_READY_PERIOD_S)
-
-    def _ready_nodes(self) -> int:
-        page = orjson.loads(self._api.send(request.list_page(request.NODES, limit=0)))
-        nodes = [decode.node(item) for item in page["items"]]
-        return sum(node.ready and not node.taints for node in nodes)
 
     def _wait_running(self, kind: Kind, count: int) -> None:
         doing = self.scene.doing

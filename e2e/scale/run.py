@@ -18,13 +18,13 @@ from e2e import workload
 from e2e.cluster.build import Binaries
 from e2e.cluster.components import COMPONENTS, ClusterLayout, SchedulerOptions
 from e2e.cluster.local import Cluster, running
-from e2e.cluster.nodes import node
+from e2e.cluster.nodes import count_ready, node
 from e2e.control_plane import EdlControlPlane
 from e2e.measure.processes import busy_seconds, cpu_seconds, others_percent
 from e2e.scale.figures import PhaseFigures, ScaleFigures, requests
 from e2e.scheduling import SchedulingMode
 from e2e.workload import QUICK, SERVICES_NAMESPACE, TRAINING_NAMESPACE, Manifest, Scenario
-from kube import decode, request
+from kube import request
 from kube.client import Client
 from kube.config import load
 from kube.errors import KubeError
@@ -163,7 +163,7 @@ class _Bench:
         manifests += [node(f"node-{i:04}", _NODE_CPU) for i in range(scale.nodes)]
         with ThreadPoolExecutor(_CREATORS) as creators:
             list(creators.map(self._create, manifests))
-        self._wait("nodes ready", self._ready_nodes, scale.nodes, _READY_S, _POLL_S)
+        self._wait("nodes ready", lambda: count_ready(self._api), scale.nodes, _READY_S, _POLL_S)
         if self._control_plane is not None:
             absent = self._control_plane.mode is SchedulingMode.WITHOUT_EXTENDER
             state = "missing" if absent else "registered"
@@ -201,11 +201,6 @@ class _Bench:
     def _create(self, manifest: Manifest) -> None:
         resource = _BY_KIND[manifest["kind"]]
         self._api.send(request.create(resource, manifest["metadata"].get("namespace"), manifest))
-
-    def _ready_nodes(self) -> int:
-        page = orjson.loads(self._api.send(request.list_page(request.NODES, limit=0)))
-        nodes = [decode.node(item) for item in page["items"]]
-        return sum(node.ready and not node.taints for node in nodes)
 
     def _registration(self) -> str:
         read = request.get(request.CONFIGMAPS, SYSTEM_NAMESPACE, SCHEDULING_CONFIGMAP)
