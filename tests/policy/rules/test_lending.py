@@ -132,6 +132,28 @@ def test_one_large_trainer_takes_several_small_ones() -> None:
     assert _released(_plan([owner, _BORROWER], pods)) == {"borrower": 2}
 
 
+def test_no_more_is_returned_than_a_large_trainer_needs() -> None:
+    """Three small ones, though the search looks at one, two and then four of those borrowed."""
+    policy = _POLICY.model_copy(update={"queues": (_queue("a", 7), _queue("b", 4))})
+    owner = job("owner", 1, 2, cpu=3, queue="a")
+    pods = [*trainers(owner, ["n1"]), *trainers(_BORROWER, ["n1"] * 8)]
+
+    assert _released(_plan([owner, _BORROWER], pods, policy)) == {"borrower": 3}
+
+
+def test_a_place_on_a_node_is_counted_once() -> None:
+    """One of two new trainers takes it; where nothing else is free for the other, nobody leaves."""
+    owner = replace(job("owner", 1, 3, cpu=2, queue="a"), sizes=(1, 3))
+    borrower = replace(_BORROWER, max_trainers=3)
+    nodes = [node("own", 2), node("base", 1), node("open", 3), node("small", 1)]
+    pods = [*trainers(owner, ["own"]), *trainers(borrower, ["base", "small", "open"])]
+    policy = _POLICY.model_copy(update={"queues": (_queue("a", 6), _queue("b", 1))})
+
+    assert _released(_plan([owner, borrower], pods, policy, nodes)) == {}
+    enough = [*nodes, node("further", 2)]
+    assert _released(_plan([owner, borrower], pods, policy, enough)) == {"borrower": 2}
+
+
 def test_several_queues_return_what_they_borrow_for_one_trainer() -> None:
     """Each down to its own quota; where that is not enough, none gives anything in vain."""
     queues = (_queue("a", 6), _queue("b", 4), _queue("c", 4))
