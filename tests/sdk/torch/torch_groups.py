@@ -11,14 +11,19 @@ import pytest
 import torch
 import torch.distributed as dist
 from edl.errors import DataError, EdlError, RoundOver
-from edl.torch.groups import FreshGroups, Groups
+from edl.torch.buckets import GradientBuckets
+from edl.torch.groups import FreshGroups, Groups, ReconfiguredGroups, gloo_groups
 from edl.torch.link import GroupLink
 from edl.torch.store import MasterStore
 
 from tests.sdk.model.paddle_facts import check
 from tests.sdk.torch.members import LIMIT_S, MemoryKeys, Seat, together
 
-MAKERS: tuple[Callable[[], Groups], ...] = (lambda: FreshGroups("127.0.0.1"),)
+HAS_RECONFIGURE = isinstance(gloo_groups("127.0.0.1"), ReconfiguredGroups)
+KINDS: tuple[Callable[[str], Groups], ...] = (
+    (FreshGroups, ReconfiguredGroups) if HAS_RECONFIGURE else (FreshGroups,)
+)
+MAKERS: tuple[Callable[[], Groups], ...] = tuple(partial(kind, "127.0.0.1") for kind in KINDS)
 
 
 def seats(make: Callable[[], Groups], count: int) -> list[Seat]:
@@ -40,6 +45,11 @@ def add(link: GroupLink, value: float) -> float:
     tensor = torch.full((3,), value)
     link.wait_for([link.begin_sum(tensor)])
     return float(tensor[0])
+
+
+def add_often(link: GroupLink) -> None:
+    """Begins more sums than gloo has threads, and waits for them."""
+    link.wait_for([link.begin_sum(torch.ones(3)) for _ in range(5)])
 
 
 def sums_are_of_all_members() -> None:
@@ -85,7 +95,7 @@ def news_end_every_wait() -> None:
                 assert event.wait(LIMIT_S)
                 seat.interrupt.set()
 
-        first, second, _ = together([partial(add, link, 1.0) for link in links[:2]] + [news])
+        first, second, _ = together([partial(add_often, link) for link in links[:2]] + [news])
         assert isinstance(first, RoundOver), first
         assert isinstance(second, RoundOver), second
         for seat, link in zip(members[:2], links, strict=False):
@@ -113,6 +123,56 @@ def news_end_the_making_of_a_group() -> None:
         seat.groups.abandon([])
         links = connect([seat, *seats(make, 1)], number=2)
         assert together([partial(add, link, 1.0) for link in links]) == [2.0, 2.0]
+
+
+def a_closed_member_is_missed_at_once() -> None:
+    """The sum that waits for it fails, without any news."""
+    for make in MAKERS:
+        members = seats(make, 2)
+        links = connect(members)
+
+        def leave(seat: Seat = members[1], link: GroupLink = links[1]) -> None:
+            link.close()
+            seat.groups.abandon(link.works)
+            seat.groups.close()
+
+        error, _ = together([partial(add, links[0], 1.0), leave])
+        assert isinstance(error, RoundOver), error
+
+
+def abandoned_sums_do_not_reach_later_gradients() -> None:
+    """A frozen member that goes on completes the sum that the others have left behind."""
+    for make in MAKERS:
+        members = seats(make, 2)
+        links = connect(members)
+        model = torch.nn.Linear(3, 2)
+        buckets = GradientBuckets(model.named_parameters(), 4)
+        reported = threading.Event()
+        members[0].waiting.on_wait = lambda _, event=reported: event.set()
+
+        def news(seat: Seat = members[0], reported: threading.Event = reported) -> None:
+            assert reported.wait(LIMIT_S)
+            seat.interrupt.set()
+
+        def wait(link: GroupLink = links[0], buckets: GradientBuckets = buckets) -> None:
+            link.wait_for(buckets.finish(link.begin_sum))
+
+        error, _ = together([wait, news])
+        assert isinstance(error, RoundOver), error
+        (work,) = links[0].works
+        assert links[0].has_pending
+        buckets.move()
+        links[1].wait_for([links[1].begin_sum(torch.ones(3 * 2 + 2 + 4))])
+        assert until(work.is_completed)
+        gradients = [parameter.grad for parameter in model.parameters()]
+        assert all(gradient is not None and not gradient.any() for gradient in gradients)
+        assert not buckets.tail.any()
+
+
+def until(true: Callable[[], bool]) -> bool:
+    """Whether something becomes true in time."""
+    pause = threading.Event()
+    return any(true() or pause.wait(0.01) for _ in range(int(LIMIT_S / 0.01)))
 
 
 def payloads_are_gathered_in_order() -> None:
@@ -177,12 +237,19 @@ def the_store_is_as_torch_expects() -> None:
     store.wait(["text"])
     with pytest.raises(EdlError, match="have no append"):
         store.append("text", "more")
+    assert store.compare_set("claimed", "", "one") == store.compare_set("claimed", "", "two")
+    assert store.get("claimed") == b"one"
+    with pytest.raises(EdlError, match="not replaced"):
+        store.compare_set("claimed", "one", "two")
+    with pytest.raises(EdlError, match="no keys yet"):
+        MasterStore().get("text")
 
 
 def other_addresses_are_refused() -> None:
     """An address that this machine does not have is named, with the variable that sets it."""
-    with pytest.raises(DataError, match=r"192\.0\.2\.7.*EDL_ADDRESS"):
-        FreshGroups("192.0.2.7")
+    for kind in KINDS:
+        with pytest.raises(DataError, match=r"192\.0\.2\.7.*EDL_ADDRESS"):
+            kind("192.0.2.7")
 
 
 FACTS = (
@@ -190,6 +257,8 @@ FACTS = (
     a_late_member_is_waited_for,
     news_end_every_wait,
     news_end_the_making_of_a_group,
+    a_closed_member_is_missed_at_once,
+    abandoned_sums_do_not_reach_later_gradients,
     payloads_are_gathered_in_order,
     arrays_are_broadcast,
     states_go_to_those_that_lack_them,

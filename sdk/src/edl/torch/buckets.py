@@ -26,17 +26,21 @@ class _Bucket:
     def __init__(self, parameters: Sequence[Any], tail: int) -> None:
         first = parameters[0]
         size = sum(parameter.numel() for parameter in parameters)
-        self.flat = torch.zeros(size + tail, dtype=first.dtype, device=first.device)
-        self.views: dict[Any, Any] = {}
-        offset = 0
-        for parameter in parameters:
-            end = offset + parameter.numel()
-            self.views[parameter] = self.flat[offset:end].view_as(parameter)
-            offset = end
-        self.gradient = self.flat[:size]
-        self.tail = self.flat[size:]
+        flat = torch.zeros(size + tail, dtype=first.dtype, device=first.device)
+        self._size = size
+        self.views: dict[Any, Any] = dict.fromkeys(parameters)
         self.missing: set[Any] = set()
         self.began = False
+        self.use(flat)
+
+    def use(self, flat: Any) -> None:
+        """Sets the tensor of which the gradients are views."""
+        self.flat, self.gradient, self.tail = flat, flat[: self._size], flat[self._size :]
+        offset = 0
+        for parameter in self.views:
+            end = offset + parameter.numel()
+            self.views[parameter] = flat[offset:end].view_as(parameter)
+            offset = end
 
 
 class GradientBuckets:
@@ -62,10 +66,9 @@ class GradientBuckets:
         self._buckets = [_Bucket(group, 0) for group in groups[:-1]]
         has_float_end = groups[-1][0].dtype == torch.float32
         self._buckets.append(_Bucket(groups[-1], tail if has_float_end else 0))
-        self.tail = self._buckets[-1].tail
-        if not has_float_end:
-            self.tail = torch.zeros(tail, dtype=torch.float32, device=groups[-1][0].device)
-        self._is_tail_apart = not has_float_end
+        self._tail_apart = torch.zeros(
+            0 if has_float_end else tail, dtype=torch.float32, device=groups[-1][0].device
+        )
         self._bucket_of = {p: bucket for bucket in self._buckets for p in bucket.views}
         self._begin: Sum | None = None
         self._works: list[Any] = []
@@ -77,6 +80,18 @@ class GradientBuckets:
     def size(self) -> int:
         """Number of values of the gradient."""
         return sum(bucket.gradient.numel() for bucket in self._buckets)
+
+    @property
+    def tail(self) -> Any:
+        """The float32 numbers that are summed behind the last gradient."""
+        return self._tail_apart if self._tail_apart.numel() else self._buckets[-1].tail
+
+    def move(self) -> None:
+        """Gives the gradient other memory: a sum that was abandoned may still write into its own."""
+        for bucket in self._buckets:
+            bucket.use(torch.zeros_like(bucket.flat))
+        self._tail_apart = torch.zeros_like(self._tail_apart)
+        self.clear()
 
     def clear(self) -> None:
         """Sets the gradient to zeros; ends what was begun."""
@@ -105,7 +120,7 @@ class GradientBuckets:
             raise self._error
         for bucket in self._buckets:
             self._start(bucket, add)
-        if self._is_tail_apart:
+        if self._tail_apart.numel():
             self._works.append(add(self.tail))
         return self._works
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import secrets
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ from edl.torch.waiting import Waiting
 
 _TIMEOUT = timedelta(hours=6)
 """Of an operation of gloo. It ends no wait of EDL, which ends with news of the master."""
+_RANK_BITS = 31
 
 
 class Groups(Protocol):
@@ -37,6 +39,10 @@ class Groups(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Ends all connections whose operations have ended: the others must not wait for them."""
+        ...
+
 
 class FreshGroups:
     """A new gloo group for each round, in the manner of torchft; torch 2.7 and newer."""
@@ -54,16 +60,14 @@ class FreshGroups:
         self._group: Any = None
         self._store: MasterStore | None = None
         """Kept as long as the group: torch's part of a store does not keep Python's."""
-        self._abandoned: list[tuple[Any, list[Any]]] = []
+        self._abandoned = _AbandonedGroups()
 
     def form(self, round_: Round, store: MasterStore, waiting: Waiting) -> Any:
         """As in `Groups`."""
-        self._release_ended()
+        self._abandoned.release_ended()
 
         def connect() -> Any:
-            options = dist.ProcessGroupGloo._Options()  # noqa: SLF001 - the only way to choose the interface
-            options._devices = [self._make_device()]  # noqa: SLF001 - see above
-            options._timeout = _TIMEOUT  # noqa: SLF001 - see above
+            options = _options(self._make_device)
             return dist.ProcessGroupGloo(store, round_.rank, round_.world_size, options)
 
         self._store = store
@@ -73,21 +77,112 @@ class FreshGroups:
     def abandon(self, works: list[Any]) -> None:
         """As in `Groups`."""
         group, self._group = self._group, None
+        self._abandoned.add(group, works)
+
+    def close(self) -> None:
+        """As in `Groups`."""
+        self._group = None
+        self._abandoned.release_ended()
+
+
+class ReconfiguredGroups:
+    """One gloo group, which torch connects anew for each round; torch 2.15 and newer.
+
+    Operations of an abandoned round that never end, because a peer is frozen, occupy the threads of
+    their group. It is left behind then, and another one serves from the next round on.
+    """
+
+    def __init__(self, address: str) -> None:
+        """As in `FreshGroups`."""
+        self._make_device = _device_maker(address)
+        self._serving: _Reconfigurable | None = None
+        self._abandoned = _AbandonedGroups()
+
+    def form(self, round_: Round, store: MasterStore, waiting: Waiting) -> Any:
+        """As in `Groups`."""
+        self._abandoned.release_ended()
+        serving, self._serving = self._serving, None
+        if serving is None:
+            serving = _Reconfigurable(self._make_device)
+        waiting.call(lambda: serving.connect(round_, store))
+        self._serving = serving  # not before: a call that news have ended may still use it
+        return serving.group
+
+    def abandon(self, works: list[Any]) -> None:
+        """As in `Groups`."""
+        if self._serving is not None and self._abandoned.add(self._serving, works):
+            self._serving = None
+
+    def close(self) -> None:
+        """As in `Groups`."""
+        self._serving = None
+        self._abandoned.release_ended()
+
+
+class _Reconfigurable:
+    """A group that can be connected anew; its store is that of the newest round."""
+
+    def __init__(self, make_device: Callable[[], Any]) -> None:
+        """Makes no connection yet."""
+        self._store = MasterStore()
+        options = _options(make_device)
+        options.enable_reconfigure = True
+        # torch wants handles that differ: that of a new group is made of the rank given here
+        rank = secrets.randbits(_RANK_BITS)
+        self.group = dist.ProcessGroupGloo(self._store, rank, 1, options)
+
+    def connect(self, round_: Round, store: MasterStore) -> None:
+        """Connects the members of a round; all of them call it."""
+        self._store.follow(store)
+        store.set(f"handle/{round_.rank}", self.group.get_reconfigure_handle())
+        names = [f"handle/{rank}" for rank in range(round_.world_size)]
+        options = dist.distributed_c10d.ReconfigureOptions()
+        options.uuid = round_.number
+        options.handles = [raw.decode() for raw in store.multi_get(names)]
+        self.group.reconfigure(options).wait()
+
+
+class _AbandonedGroups:
+    """Groups whose operations have not ended, because a peer is frozen or unreachable."""
+
+    def __init__(self) -> None:
+        self._groups: list[tuple[Any, list[Any]]] = []
+
+    def add(self, group: Any, works: list[Any]) -> bool:
+        """Keeps a group as long as any of these works is under way; returns whether one is."""
         pending = [work for work in works if not work.is_completed()]
         if group is not None and pending:
             # its destructor waits for its operations, even at the end of the process
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
-            self._abandoned.append((group, pending))
+            self._groups.append((group, pending))
+        return bool(pending)
 
-    def _release_ended(self) -> None:
+    def release_ended(self) -> None:
         """Lets go of groups whose operations have ended: frozen members were killed meanwhile."""
         waiting = []
-        for group, works in self._abandoned:
+        for group, works in self._groups:
             if all(work.is_completed() for work in works):
                 ctypes.pythonapi.Py_DecRef(ctypes.py_object(group))
             else:
                 waiting.append((group, works))
-        self._abandoned = waiting
+        self._groups = waiting
+
+
+def gloo_groups(address: str) -> Groups:
+    """Returns the way to make groups that this torch has.
+
+    Args:
+        address: As in `FreshGroups`.
+    """
+    has_reconfigure = hasattr(dist.distributed_c10d, "ReconfigureOptions")
+    return ReconfiguredGroups(address) if has_reconfigure else FreshGroups(address)
+
+
+def _options(make_device: Callable[[], Any]) -> Any:
+    options = dist.ProcessGroupGloo._Options()  # noqa: SLF001 - the only way to choose the interface
+    options._devices = [make_device()]  # noqa: SLF001 - see above
+    options._timeout = _TIMEOUT  # noqa: SLF001 - see above
+    return options
 
 
 def _device_maker(address: str) -> Callable[[], Any]:

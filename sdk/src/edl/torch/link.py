@@ -116,6 +116,11 @@ class GroupLink:
             target = (target + 1) % self._world_size
         return b"", []
 
+    @property
+    def has_pending(self) -> bool:
+        """Whether an operation is under way whose end nobody waits for."""
+        return not all(work.is_completed() for work in self.works)
+
     def check(self) -> None:
         """As in `edl.collective.Ring`."""
         if self._is_over:

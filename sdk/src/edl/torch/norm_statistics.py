@@ -36,6 +36,10 @@ class NormStatistics:
         """Drops what `save` has kept: the step is made."""
         self._saved = []
 
+    def move(self) -> None:
+        """Gives `flat` other memory, as in `GradientBuckets`."""
+        self.flat = torch.zeros_like(self.flat)
+
     def write(self, weight: float) -> None:
         """Writes this member's, times its share of the step's records, into `flat`."""
         offset = 0

@@ -83,6 +83,12 @@ class TorchReplica:
         self.statistics.restore()
         self.buckets.clear()
 
+    def move(self) -> None:
+        """As `clear`, where sums that were abandoned may still be under way."""
+        self.statistics.move()
+        self.buckets.move()
+        self.clear()
+
     def state(self) -> State:
         """As in `GroupModel`; tensors on the host are views."""
         arrays: dict[str, np.ndarray] = {}

@@ -15,20 +15,30 @@ from edl.master.round_store import TIMEOUT_S, RoundStore
 class MasterStore(dist.Store):  # type: ignore[misc]  # torch has no types here
     """The keys that the members of one round share, as torch.distributed asks for them.
 
-    All calls raise `RoundOver` once the round is over. Of the interface it lacks `append`, `compare_set`
-    and queues, which no process group of torch needs. Keep a reference as long as torch uses it: torch's
+    All calls raise `RoundOver` once the round is over. Of the interface it lacks `append` and queues,
+    which no process group of torch needs. Keep a reference as long as torch uses it: torch's
     own does not keep what Python adds.
     """
 
-    def __init__(self, keys: RoundStore) -> None:
+    def __init__(self, keys: RoundStore | None = None) -> None:
         """Makes no call yet.
 
         Args:
-            keys: Of the round, such as `edl.Rounds.store`.
+            keys: Of the round, such as `edl.Rounds.store`; None where `follow` comes before any call.
         """
         super().__init__()
-        self._keys = keys
+        self._own_keys = keys
         self._timeout_s = TIMEOUT_S
+
+    def follow(self, other: MasterStore) -> None:
+        """Uses the keys of another store from now on: those of a later round."""
+        self._own_keys = other._own_keys
+
+    @property
+    def _keys(self) -> RoundStore:
+        if self._own_keys is None:
+            raise EdlError("this store has no keys yet: give it those of a round")
+        return self._own_keys
 
     @property
     def timeout(self) -> timedelta:
@@ -41,7 +51,7 @@ class MasterStore(dist.Store):  # type: ignore[misc]  # torch has no types here
 
     def set(self, key: str, value: Any) -> None:
         """Sets a key to bytes, or to a text."""
-        self._keys.set(key, value.encode() if isinstance(value, str) else bytes(value))
+        self._keys.set(key, _as_bytes(value))
 
     def get(self, key: str) -> bytes:
         """Waits until a key is set, and returns its value."""
@@ -50,6 +60,19 @@ class MasterStore(dist.Store):  # type: ignore[misc]  # torch has no types here
     def add(self, key: str, amount: int) -> int:
         """Adds to a counter; returns the sum."""
         return self._keys.add(key, amount)
+
+    def compare_set(self, key: str, expected: Any, desired: Any) -> bytes:
+        """Sets a key where no other member has; returns its value.
+
+        Raises:
+            EdlError: Another value than "" is expected: keys can be claimed only.
+        """
+        if expected:
+            raise EdlError(f"the master's keys can be claimed, not replaced (key {key!r:.80})")
+        if self.add(f"{key}/claims", 1) == 1:
+            self.set(key, desired)
+            return _as_bytes(desired)
+        return self.get(key)
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         """Waits until all of these keys are set."""
@@ -80,3 +103,7 @@ class MasterStore(dist.Store):  # type: ignore[misc]  # torch has no types here
     def delete_key(self, key: str) -> bool:  # noqa: ARG002 - of the interface
         """Returns False: keys end with their round."""
         return False
+
+
+def _as_bytes(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)

@@ -24,7 +24,7 @@ from edl.sync import step_flags
 from edl.sync.group_member import GroupMember
 from edl.sync.options import OnStep, SyncOptions, SyncResult
 from edl.sync.shared_code import shared_code
-from edl.torch.groups import FreshGroups, Groups
+from edl.torch.groups import gloo_groups
 from edl.torch.link import GroupLink
 from edl.torch.replica import TorchFiles, TorchReplica
 from edl.torch.sampler import Indices, LeasedSampler
@@ -116,7 +116,7 @@ class Training(Loop):
         self._replica = TorchReplica(model, optimizer, scheduler, before_step, step_flags.SIZE)
         self._session = session() if member is None else member
         settings = self._session.settings
-        self._groups: Groups = FreshGroups(settings.address)
+        self._groups = gloo_groups(settings.address)
         self._interrupt = Interrupt()
         self._incarnation = secrets.token_hex(8)
         self._is_training = False
@@ -190,6 +190,7 @@ class Training(Loop):
         """Ends this trainer's part; reports to the master what only this trainer can report."""
         if self._current is not None:
             self._current.close()  # after an error in the program: the others wait for this member
+        self._groups.close()
         self._session.release(self)
         self._member.leave_rendezvous()
         self._member.close()
@@ -266,7 +267,8 @@ class Training(Loop):
             self._is_training = True
             yield from runner.steps()
         except RoundOver:
-            self._replica.clear()
+            is_pending = link is not None and link.has_pending
+            (self._replica.move if is_pending else self._replica.clear)()
             member.result.redone += member.progress.flight is not None
             raise
         finally:
