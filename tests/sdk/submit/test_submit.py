@@ -41,6 +41,18 @@ def _printed(capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], dict[s
     return files, job
 
 
+def test_models_in_torch_are_submitted_where_torch_is_missing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The file's text is enough: pods run it, with the command for any framework."""
+    example_file = Path(__file__).parents[3] / "examples/models/digits_torch.py"
+    assert _submit(example_file) == 0
+    files, job = _printed(capsys)
+    assert files["data"] == {"digits_torch.py": example_file.read_text()}
+    command = job["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert command[:3] == ["edl", "train", "/etc/edl/model/digits_torch.py"]
+
+
 def test_it_prints_a_config_map_and_an_elastic_job(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

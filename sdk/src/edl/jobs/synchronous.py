@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+from functools import partial
 from pathlib import Path
 
 from edl import model as models
@@ -34,8 +35,8 @@ class SyncTrainingJob(TrainingJob):
         """Trains, evaluates, exports."""
         args = self._args
         export = self._announce(member)
-        result = sync.train(
-            self._replica,
+        train = getattr(self._replica, "train", None) or partial(sync.train, self._replica)
+        result: sync.SyncResult = train(
             self._data,
             args.batch_size,
             micro_batches=training_flags.micro_batches(args),

@@ -123,6 +123,9 @@ def adapter_module(model: Model, user_model: Any) -> AdapterModule:
     Raises:
         ModelError: The object is not supported.
     """
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and isinstance(user_model, torch.nn.Module):
+        return cast("AdapterModule", importlib.import_module("edl.torch.user_model"))
     if "paddle" in sys.modules and isinstance(
         user_model, importlib.import_module("paddle").nn.Layer
     ):
@@ -131,5 +134,5 @@ def adapter_module(model: Model, user_model: Any) -> AdapterModule:
         return cast("AdapterModule", importlib.import_module("edl.model.numpy_adapter"))
     raise ModelError(
         f"model() of {model.path} returned {type(user_model).__name__!r}: it must return a "
-        f"paddle.nn.Layer, or an object with {', '.join(_PLAIN[:-1])} and {_PLAIN[-1]}"
+        f"paddle.nn.Layer, a torch.nn.Module, or an object with {', '.join(_PLAIN[:-1])} and {_PLAIN[-1]}"
     )

@@ -8,5 +8,8 @@ from typing import Any
 
 def to_array(values: Any) -> Any:
     """Converts a tensor or a sequence to a numpy array; numpy is imported only here."""
+    if hasattr(values, "detach"):  # of torch, perhaps on a device, and of types that numpy lacks
+        values = values.detach().cpu()
+        values = values.float() if str(values.dtype) == "torch.bfloat16" else values
     to_numpy = getattr(values, "numpy", None)
     return importlib.import_module("numpy").asarray(values if to_numpy is None else to_numpy())

@@ -9,7 +9,7 @@ from edl.errors import CheckpointError
 
 MODEL_PREFIX = "model/"
 """Starts the names of a model's arrays in a state; names of optimizer arrays start otherwise."""
-NUMPY_FILE, PADDLE_FILE = "model.npz", "model.pdparams"
+NUMPY_FILE, PADDLE_FILE, TORCH_FILE = "model.npz", "model.pdparams", "model.pt"
 """Files of exported models."""
 
 

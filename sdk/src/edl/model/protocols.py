@@ -1,4 +1,4 @@
-"""The interface of a framework's adapter; EDL has adapters for PaddlePaddle and plain numpy."""
+"""The interface of a framework's adapter; EDL has adapters for PaddlePaddle, torch and plain numpy."""
 
 from __future__ import annotations
 
@@ -48,7 +48,11 @@ class Adapter(Protocol):
 
 
 class ReplicaAdapter(Replica, Adapter, Protocol):
-    """A replica for synchronous training."""
+    """A replica for synchronous training.
+
+    One with a method `train` trains by it instead of `edl.sync.train`, with the same arguments but
+    for itself: its framework has process groups of its own.
+    """
 
 
 class WorkerAdapter(Worker, Adapter, Protocol):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
@@ -15,12 +16,14 @@ from edl.data.checkpoints import (
     read_checkpoint,
 )
 from edl.errors import CheckpointError
-from edl.model.parameters import MODEL_PREFIX, NUMPY_FILE, PADDLE_FILE
+from edl.model.parameters import MODEL_PREFIX, NUMPY_FILE, PADDLE_FILE, TORCH_FILE
 
 if TYPE_CHECKING:
     from edl.model.protocols import Adapter
 
 PathLike = Union[str, "os.PathLike[str]"]
+_TORCH_STATE = "state.pt"
+"""In checkpoints of models in torch."""
 
 
 def restore(adapter: Adapter, path: PathLike) -> int | None:
@@ -42,17 +45,21 @@ def restore(adapter: Adapter, path: PathLike) -> int | None:
     checkpoint = latest_checkpoint(folder)
     if checkpoint is not None:
         return _restore_checkpoint(adapter, checkpoint)
-    for name in (PADDLE_FILE, NUMPY_FILE):
+    for name in (PADDLE_FILE, NUMPY_FILE, TORCH_FILE):
         if (folder / name).exists():
             adapter.load_parameters(_read_export(folder / name), str(folder / name))
             return None
     raise CheckpointError(
         f"{folder} holds no model: name a folder of checkpoints, one checkpoint, or an exported "
-        f"folder with {PADDLE_FILE} or {NUMPY_FILE}"
+        f"folder with {PADDLE_FILE}, {NUMPY_FILE} or {TORCH_FILE}"
     )
 
 
 def _restore_checkpoint(adapter: Adapter, checkpoint: Checkpoint) -> int:
+    if (checkpoint.path / _TORCH_STATE).exists():
+        parameters = _of_torch("read_checkpoint")(checkpoint)
+        adapter.load_parameters(parameters, str(checkpoint.path))
+        return checkpoint.step
     arrays = checkpoint.arrays()
     parameters = {
         name[len(MODEL_PREFIX) :]: array
@@ -72,4 +79,14 @@ def _read_export(path: Path) -> Mapping[str, Any]:
         from edl.model.pickled_arrays import read_arrays  # noqa: PLC0415 - needs numpy
 
         return read_arrays(path)
+    if path.name == TORCH_FILE:
+        return _of_torch("read_export")(path)
     return load_arrays(path)
+
+
+def _of_torch(name: str) -> Callable[[Any], Mapping[str, Any]]:
+    """Returns a function that reads what torch has written; torch is imported only then."""
+    reader: Callable[[Any], Mapping[str, Any]] = getattr(
+        importlib.import_module("edl.torch.saved_model"), name
+    )
+    return reader

@@ -17,7 +17,7 @@ def build_model(user_code: UserCode, seed: int) -> Any:
 
 
 def seed_everything(seed: int) -> None:
-    """Seeds Python's generator, and those of numpy and PaddlePaddle if they are imported."""
+    """Seeds Python's generator, and those of numpy, PaddlePaddle and torch if they are imported."""
     random.seed(seed)
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:
@@ -25,3 +25,6 @@ def seed_everything(seed: int) -> None:
     framework: Any = sys.modules.get("paddle")
     if framework is not None:
         framework.seed(seed)
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(seed)

@@ -15,8 +15,14 @@ _FRAMEWORK_TRACE = re.compile(
 """A prefix of PaddlePaddle's error messages."""
 _FRAMEWORK_PLACE = re.compile(r"\s*\(at \S+:\d+\)")
 """A suffix of them: a line of its own source."""
-_MEMORY_ERRORS = ("ResourceExhausted", "bad_alloc", "out of memory", "Unable to allocate")
-_EXTRAS = ("paddle", "numpy")
+_MEMORY_ERRORS = (
+    "ResourceExhausted",
+    "bad_alloc",
+    "out of memory",
+    "Unable to allocate",
+    "can't allocate",
+)
+_EXTRAS = ("paddle", "numpy", "torch")
 """Extras of this distribution, named like the modules they install."""
 
 
@@ -36,7 +42,7 @@ def wrap_user_error(path: Path, failure: str, error: BaseException) -> ModelErro
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error of Python, numpy or PaddlePaddle means too little memory."""
+    """Whether an error of Python, numpy, PaddlePaddle or torch means too little memory."""
     if isinstance(error, MemoryError):
         return True
     named = isinstance(error, (RuntimeError, SystemError, OSError))

@@ -135,6 +135,17 @@ class TorchReplica:
         self.buckets.clear()
 
     def _check_optimizer(self) -> None:
+        name = type(self._optimizer).__name__
+        if isinstance(self._optimizer, torch.optim.LBFGS):
+            raise DataError(
+                f"{name} computes losses itself and cannot use gradients that were summed: use another "
+                "optimizer, such as AdamW"
+            )
+        if isinstance(self._scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            raise DataError(
+                "ReduceLROnPlateau waits for a metric that a step does not have: use a schedule by "
+                "steps, such as CosineAnnealingLR"
+            )
         trained = {p for p in self.model.parameters() if p.requires_grad}
         optimized = {p for group in self._optimizer.param_groups for p in group["params"]}
         if not optimized <= set(self.model.parameters()):
@@ -161,11 +172,7 @@ class TorchFiles:
         Raises:
             CheckpointError: It cannot be read.
         """
-        path = checkpoint.path / _FILE
-        try:
-            tree = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # a damaged archive raises nearly anything
-            raise CheckpointError(f"{path} cannot be read: {one_line(error)}") from error
+        tree = self._tree(checkpoint)
         arrays: dict[str, np.ndarray] = {}
         about: dict[str, Any] = {"types": {}}
         for name, tensor in tree[_MODEL].items():
@@ -175,6 +182,23 @@ class TorchFiles:
                 if isinstance(value, torch.Tensor):
                     _put(arrays, about, f"{_OPTIMIZER}/{index}/{name}", value)
         return State(arrays, {**extra, **about})
+
+    def model(self, checkpoint: Checkpoint) -> dict[str, Any]:
+        """Reads the tensors of the model alone, by name.
+
+        Raises:
+            CheckpointError: They cannot be read.
+        """
+        tensors: dict[str, Any] = self._tree(checkpoint)[_MODEL]
+        return tensors
+
+    def _tree(self, checkpoint: Checkpoint) -> dict[str, Any]:
+        path = checkpoint.path / _FILE
+        try:
+            tree: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # a damaged archive raises nearly anything
+            raise CheckpointError(f"{path} cannot be read: {one_line(error)}") from error
+        return tree
 
 
 def unflatten(state: State) -> dict[str, Any]:

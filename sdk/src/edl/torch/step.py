@@ -13,6 +13,7 @@ from edl.sync.plans import Assignment, Plan, Span
 from edl.sync.replica import Micro
 from edl.sync.step_flags import StepFlags
 from edl.sync.step_reader import UnreadableTask
+from edl.torch.records import UnreadableError
 
 
 class MemberStep:
@@ -43,6 +44,8 @@ class MemberStep:
         self._next_batch, self._micro, self._before_last = next_batch, micro, before_last
         self._current: tuple[int, int] | None = None
         self._trained = 0
+        self.micro: Micro | None = None
+        """The identity of the micro-batch that was yielded last."""
         self.flags = StepFlags()
         self.problem = ""
         self.unreadable: UnreadableTask | None = None
@@ -65,13 +68,17 @@ class MemberStep:
                 batch = self._next_batch()
             except DataError:
                 raise
+            except UnreadableError as error:
+                self.unreadable, self.flags.unreadable = error.task, 1.0
+                return
             except Exception as error:  # noqa: BLE001 - the program's own data set may raise anything
                 lease, reason = spans[0].lease, one_line(error)
                 self.unreadable = UnreadableTask(lease, reason, None, is_transient(error))
                 self.flags.unreadable = 1.0
                 return
             self._current = index, _size(spans)
-            torch.manual_seed(self._micro(index).seed)
+            self.micro = self._micro(index)
+            torch.manual_seed(self.micro.seed)
             yield batch
         self._check_trained()
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from edl.errors import DataError
 from edl.master.protocol import Round
+from edl.sources.leased_records import LeasedRecords
 from edl.sync import step_flags
 from edl.sync.group_member import GroupMember
-from edl.sync.group_round import GroupRound
+from edl.sync.group_round import GroupRound, PlanReader
+from edl.sync.plans import Assignment, Plan
 from edl.sync.round_start import encode_json
 from edl.sync.step_flags import StepFlags
 from edl.torch.link import GroupLink
@@ -22,19 +24,40 @@ from edl.torch.sampler import IndexReader, LeasedSampler
 from edl.torch.step import MemberStep
 
 
+class MemberReader(PlanReader, Protocol):
+    """What gets a member's part of each planned step, and gives it back when the step begins."""
+
+    def take(self, plan: Plan) -> Assignment:
+        """Returns this member's micro-batches of a step that was requested, once."""
+        ...
+
+
+class MemberBatches(Protocol):
+    """Reads this member's micro-batches, one after the other."""
+
+    def new_reader(self, records: LeasedRecords) -> MemberReader:
+        """Begins to read anew; what was read ahead is dropped."""
+        ...
+
+    def next(self) -> Any:
+        """Returns the next micro-batch; raises whatever its source raises."""
+        ...
+
+
 class LoaderBatches:
     """Takes batches from a `DataLoader`, begun anew where it has run out of planned ones."""
 
     def __init__(self, loader: Any, sampler: LeasedSampler) -> None:
-        self._loader, self.sampler = loader, sampler
+        self._loader, self._sampler = loader, sampler
         self._iterator: Iterator[Any] | None = None
 
-    def restart(self) -> None:
-        """Drops what is read ahead."""
+    def new_reader(self, records: LeasedRecords) -> IndexReader:
+        """As in `MemberBatches`."""
         self._iterator = None
+        return IndexReader(records, self._sampler)
 
     def next(self) -> Any:
-        """Returns the next batch; raises what the program's data set raises."""
+        """As in `MemberBatches`."""
         for _ in range(2):
             if self._iterator is None:
                 self._iterator = iter(self._loader)
@@ -59,16 +82,15 @@ class TorchRound(GroupRound):
         link: GroupLink,
         round_: Round,
         replica: TorchReplica,
-        batches: LoaderBatches,
+        batches: MemberBatches,
     ) -> None:
         self._sums, self._model, self._batches = link, replica, batches
         self._share = 0.0
         super().__init__(member, link, round_, None)
 
-    def _new_reader(self) -> IndexReader:
-        self._batches.restart()
-        self._indices = IndexReader(self._member.leased_records(), self._batches.sampler)
-        return self._indices
+    def _new_reader(self) -> MemberReader:
+        self._parts = self._batches.new_reader(self._member.leased_records())
+        return self._parts
 
     def steps(self) -> Iterator[MemberStep]:
         """Yields steps until all data is trained, or until all members change to a later round."""
@@ -89,7 +111,7 @@ class TorchRound(GroupRound):
         self._exchange_s = 0.0
         self._progress.flight = plan
         self._model.statistics.save()
-        assignment = self._indices.take(plan)
+        assignment = self._parts.take(plan)
         return MemberStep(plan, assignment, self._batches.next, self._micro, self._begin_sums)
 
     def _begin_sums(self) -> None:

@@ -1,0 +1,248 @@
+"""The adapter of `edl train` for models in torch: the user's functions, trained by `TorchEngine`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from edl.data.batches import describe
+from edl.errors import EdlError
+from edl.master.session import Session
+from edl.model.arrays import to_array
+from edl.model.data import count
+from edl.model.errors import ModelError
+from edl.model.functions import SIGNATURES
+from edl.model.metrics import finish
+from edl.model.parameters import TORCH_FILE, first_difference, mismatch_error
+from edl.model.seeding import seed_everything
+from edl.model.user_code import UserCode
+from edl.sources.base import Dataset
+from edl.sync import step_flags
+from edl.sync.options import SyncOptions, SyncResult
+from edl.torch.engine import TorchEngine
+from edl.torch.records import RecordBatches
+from edl.torch.replica import TorchReplica
+from edl.torch.requirement import require_torch
+from edl.torch.step import MemberStep
+
+T = TypeVar("T")
+Arrays = dict[str, Any]
+Lookup = Callable[[str, Any], Any]
+_LOSS = SIGNATURES["loss"]
+_NARROW: dict[str, Any] = {"f": np.float32, "i": np.int64, "u": np.int64}
+"""By numpy's kinds: what layers and losses expect, instead of numpy's own defaults."""
+_KEPT = (np.dtype(np.uint8), np.dtype(np.float16))
+"""Types that stay: bytes of images, and numbers that were made narrow on purpose."""
+
+
+def replica(layer: Any, user_code: UserCode) -> TorchModel:
+    """As in `edl.model.protocols.AdapterModule`."""
+    require_torch()
+    return TorchModel(layer, user_code)
+
+
+def worker(layer: Any, user_code: UserCode, seed: int) -> Any:
+    """As in `edl.model.protocols.AdapterModule`; there is none.
+
+    Raises:
+        ModelError: Always.
+    """
+    del layer, seed
+    raise ModelError(
+        f"{user_code.model.path} is a model in torch, which trains together (--sync) and not with "
+        "parameter servers: leave --async out"
+    )
+
+
+class TorchModel:
+    """A user's module and functions: trained, evaluated, exported."""
+
+    def __init__(self, layer: Any, user_code: UserCode) -> None:
+        """Calls `optimizer(parameters)`.
+
+        Raises:
+            ModelError: It returned something that cannot be used.
+        """
+        self.layer, self._user_code = layer, user_code
+        self._metrics = user_code.metrics()
+        layer.train()
+        if not any(parameter.requires_grad for parameter in layer.parameters()):
+            raise ModelError(f"model() of {user_code.model.path} has no trainable parameters")
+        self.optimizer, scheduler = self._new_optimizer()
+        try:
+            self._replica = TorchReplica(layer, self.optimizer, scheduler, None, step_flags.SIZE)
+        except EdlError as error:
+            raise ModelError(f"{user_code.model.path}: {error}") from error
+        self._device = next(layer.parameters()).device
+
+    def train(
+        self,
+        dataset: Dataset,
+        batch_size: int,
+        *,
+        micro_batches: int,
+        epochs: int,
+        shuffle_seed: int | None,
+        shuffle: str,
+        constant_batch: bool,
+        code: Mapping[str, str],
+        checkpoints: str | None,
+        checkpoint_steps: int,
+        on_nan: str,
+        seed: int,
+        on_step: Callable[[Any], None],
+        between: Callable[[Any], None],
+        member: Session,
+    ) -> SyncResult:
+        """Trains together with all other trainers of the job; as `edl.sync.train`."""
+        folder = None if checkpoints is None else Path(checkpoints)
+        batches = (batch_size, micro_batches, constant_batch)
+        options = SyncOptions(
+            *batches, dict(code), folder, checkpoint_steps, on_nan, seed, on_step, between
+        )
+        description = describe(
+            dataset,
+            batch_size,
+            epochs=epochs,
+            shuffle_seed=shuffle_seed,
+            shuffle=shuffle,
+            task_records=None,
+            overlap=True,
+        )
+        with closing(TorchEngine(self._replica, dataset, description, options, member)) as engine:
+            for step in engine.run(RecordBatches()):
+                for records in step:
+                    self._backward(step, records)
+            return engine.result
+
+    def evaluate(self, records: Any, lookup: Lookup | None = None) -> dict[str, float]:
+        """As in `edl.model.protocols.Adapter`."""
+        del lookup
+        self._user_code.set_context("an evaluation", records)
+
+        def measure() -> dict[str, float]:
+            outputs, labels = self._outputs(records)
+            loss = self._user_code.call_function("loss", outputs, labels)
+            metrics = self._user_code.metric_values(self._metrics, outputs, labels)
+            return {"loss": self._user_code.to_float(_LOSS, loss), **metrics}
+
+        return self._without_training(measure)
+
+    def finish(self, reported: Mapping[str, float]) -> dict[str, float]:
+        """As in `edl.model.protocols.Adapter`."""
+        return finish(reported, self._metrics)
+
+    def predict(self, records: Any, lookup: Lookup | None = None) -> Arrays:
+        """As in `edl.model.protocols.Adapter`."""
+        del lookup
+        self._user_code.set_context("a prediction", records)
+
+        def compute() -> Arrays:
+            predictions = self._user_code.postprocess(self._outputs(records)[0])
+            return self._user_code.prediction_arrays(predictions, count(records))
+
+        return self._without_training(compute)
+
+    def export(self, folder: Path, lookup: Lookup | None = None) -> None:
+        """As in `edl.model.protocols.Adapter`."""
+        del lookup
+        self._user_code.set_context("the export")
+        self.layer.eval()
+        try:
+            if self._user_code.model.has("export"):
+                self._user_code.call_function("export", self.layer, folder)
+            else:
+                torch.save(self.layer.state_dict(), folder / TORCH_FILE)
+        finally:
+            self.layer.train()
+
+    def parameters(self) -> Arrays:
+        """As in `edl.model.protocols.Adapter`."""
+        return {name: to_array(tensor) for name, tensor in self.layer.state_dict().items()}
+
+    def load_parameters(self, arrays: Mapping[str, Any], origin: str) -> None:
+        """As in `edl.model.protocols.Adapter`."""
+        own = self.layer.state_dict()
+        difference = first_difference(
+            {name: tuple(tensor.shape) for name, tensor in own.items()},
+            {name: tuple(array.shape) for name, array in arrays.items()},
+        )
+        if difference:
+            raise mismatch_error(origin, difference)
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(torch.as_tensor(arrays[name]))
+
+    def _backward(self, step: MemberStep, records: Any) -> None:
+        """Adds the gradient of a micro-batch."""
+        micro = step.micro
+        if micro is not None:
+            activity = f"step {micro.step + 1}, micro-batch {micro.index + 1}"
+            self._user_code.set_context(activity, records)
+            seed_everything(micro.seed)
+        outputs, labels = self._outputs(records)
+        loss = self._user_code.call_function("loss", outputs, labels)
+        if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
+            raise ModelError(
+                f"{_LOSS} of {self._user_code.model.path} does not depend on the parameters: compute it "
+                "of the outputs with torch's functions, and return the tensor"
+            )
+        if loss.numel() != 1:
+            self._user_code.to_float(_LOSS, loss)
+        self._user_code.call("the gradient", step.backward, loss)
+
+    def _outputs(self, records: Any) -> tuple[Any, Any]:
+        """Returns outputs and labels of a batch."""
+        inputs, labels = self._user_code.feed(records)
+        labels, inputs = self._tensors(labels), self._tensors(inputs)
+        if isinstance(inputs, dict):
+            return self._user_code.call("the model", lambda: self.layer(**inputs)), labels
+        if isinstance(inputs, (list, tuple)):
+            return self._user_code.call("the model", self.layer, *inputs), labels
+        return self._user_code.call("the model", self.layer, inputs), labels
+
+    def _tensors(self, values: Any) -> Any:
+        """Converts arrays to tensors, and moves tensors to the module; leaves other values."""
+        if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
+            is_kept = values.dtype in _KEPT or values.dtype.kind not in _NARROW
+            narrow = values.dtype if is_kept else _NARROW[values.dtype.kind]
+            return torch.from_numpy(np.array(values, narrow, order="C")).to(self._device)
+        if isinstance(values, torch.Tensor):
+            return values.to(self._device)
+        if isinstance(values, dict):
+            return {name: self._tensors(value) for name, value in values.items()}
+        if isinstance(values, (list, tuple)):
+            return type(values)(self._tensors(value) for value in values)
+        return values
+
+    def _without_training(self, act: Callable[[], T]) -> T:
+        """Calls it in evaluation mode: no dropout, gradients or running statistics."""
+        self.layer.eval()
+        try:
+            with torch.no_grad():
+                return act()
+        finally:
+            self.layer.train()
+
+    def _new_optimizer(self) -> tuple[Any, Any]:
+        """Returns the user's optimizer, and its schedule of the learning rate or None."""
+        user_code, path = self._user_code, self._user_code.model.path
+        result = user_code.call_function("optimizer", list(self.layer.parameters()))
+        optimizer, scheduler = result if isinstance(result, tuple) else (result, None)
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise ModelError(
+                f"optimizer(parameters) of {path} returned {type(optimizer).__name__!r}: it must return "
+                "one of torch.optim, or a pair (optimizer, scheduler)"
+            )
+        is_schedule = isinstance(scheduler, torch.optim.lr_scheduler.LRScheduler)
+        if scheduler is not None and not is_schedule:
+            raise ModelError(
+                f"optimizer(parameters) of {path} returned the schedule {type(scheduler).__name__!r}: it "
+                "must be one of torch.optim.lr_scheduler that needs no metric"
+            )
+        return optimizer, scheduler
