@@ -5,13 +5,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from cli import records
-from cli.commands.jobs import state
-from cli.commands.reclaims import newest_of_bursts, to_json
 from cli.errors import CliError
 from cli.frame import Frame
 from kube import decode, request
+from kube.story import state
 from policy import amounts
-from policy.records import CLUSTER, Observation, Record
+from policy.records import (
+    CLUSTER,
+    Observation,
+    Record,
+    burst_to_json,
+    newest_of_bursts,
+    newest_of_jobs,
+)
 from policy.snapshot import Job, Pod
 
 _WAITING = "spec.nodeName=,status.phase=Pending"
@@ -49,7 +55,7 @@ class Overview:
             "trainers": self.trainers,
             "jobs": list(self.jobs),
             "jobCount": self.job_count,
-            "newestReclaim": to_json(self.burst) if self.burst else None,
+            "newestReclaim": burst_to_json(self.burst) if self.burst else None,
             "objective": objective,
         }
 
@@ -71,7 +77,7 @@ class Looker:
         frame = self._frame
         namespace = frame.namespace
         log_records = records.of_namespace(frame, namespace)
-        newest = records.newest_of_jobs(log_records)
+        newest = newest_of_jobs(log_records)
         elastic = [
             job
             for obj in frame.all(request.JOBS, namespace)

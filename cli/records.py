@@ -49,8 +49,3 @@ def current(frame: Frame, namespace: str | None) -> list[Record]:
     """
     with explained(DECISIONLOGS, "list", namespace, has_flag=namespace is None):
         return record_log.read(frame.api, namespace, only_current=True)
-
-
-def newest_of_jobs(all_records: list[Record]) -> dict[str, Record]:
-    """Job key -> the newest record about the job itself."""
-    return {record.job: record for record in all_records if record.kind == "job"}

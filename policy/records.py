@@ -147,3 +147,26 @@ class Observation(StrEnum):
     """A service took longer than the reclaim objective allows."""
     OBJECTIVE = "Objective"
     """How the reclaim objective stands."""
+
+
+def newest_of_jobs(records: Iterable[Record]) -> dict[str, Record]:
+    """Job key -> the newest record about the job itself, of records in order of time."""
+    return {record.job: record for record in records if record.kind == "job"}
+
+
+def newest_of_bursts(records: Iterable[Record]) -> list[Record]:
+    """The newest record of each burst, in order of their beginnings; of records in order of time."""
+    newest = {record.about: record for record in records if record.kind == "reclaim"}
+    return sorted(newest.values(), key=lambda record: record.since_s)
+
+
+def burst_to_json(record: Record) -> dict[str, Any]:
+    """A burst for programs."""
+    return {
+        "id": record.name,
+        "over": record.code == Observation.RECLAIMED,
+        "since": record.since_s,
+        "until": record.at_s,
+        "text": record.text,
+        **record.figures,
+    }

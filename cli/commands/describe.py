@@ -6,11 +6,11 @@ from typing import Any
 import click
 from rich.console import Console
 
-from cli import completion, lookup, records, story, terminal
+from cli import completion, lookup, records, terminal
 from cli.commands.why import print_story, when
 from cli.frame import Frame, command
 from cli.terminal import Column, age, printable
-from kube import decode, request
+from kube import decode, request, story
 from policy.names import Tier
 from policy.quantity import show
 from policy.snapshot import Job, Pod

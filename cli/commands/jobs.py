@@ -8,7 +8,8 @@ from cli import records, terminal
 from cli.frame import Frame, command
 from cli.terminal import Column
 from kube import decode, request
-from policy.records import Record
+from kube.story import state
+from policy.records import Record, newest_of_jobs
 from policy.snapshot import Job
 
 
@@ -20,22 +21,10 @@ def jobs(frame: Frame) -> None:
     """
     objects = frame.all(request.JOBS, frame.namespace)
     elastic = [job for obj in objects if (job := decode.job(obj)) is not None]
-    newest = records.newest_of_jobs(records.current(frame, frame.namespace))
+    newest = newest_of_jobs(records.current(frame, frame.namespace))
     elastic.sort(key=lambda job: job.key)
     rows = [_row(frame, job, newest.get(job.key)) for job in elastic]
     frame.show(rows, lambda console: _print(frame, console, rows))
-
-
-def state(job: Job, record: Record | None) -> tuple[str, str]:
-    """Code and text of why a job has what it has."""
-    if job.finished:
-        end = next(c for c in job.status.conditions if c.type in ("Complete", "Failed"))
-        return end.type, end.message
-    if job.suspended:
-        return "Suspended", "spec.suspend is true"
-    if record is None:
-        return "Unknown", "EDL has not decided about it yet"
-    return record.code, record.text
 
 
 def _row(frame: Frame, job: Job, record: Record | None) -> dict[str, Any]:

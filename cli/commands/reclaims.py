@@ -1,7 +1,6 @@
 """`reclaims`: each burst of services: who asked, who gave, how long it took, what was lost."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import click
 from rich.console import Console
@@ -9,7 +8,7 @@ from rich.console import Console
 from cli import records, terminal
 from cli.frame import Frame, command
 from cli.terminal import Column, age
-from policy.records import CLUSTER, Observation, Record
+from policy.records import CLUSTER, Observation, Record, burst_to_json, newest_of_bursts
 
 _STAGES = ("decide", "free", "start", "total")
 
@@ -32,26 +31,8 @@ def reclaims(frame: Frame, last: int) -> None:
     namespace = CLUSTER if frame.namespace is None else frame.namespace
     log_records = records.of_namespace(frame, namespace)
     bursts = newest_of_bursts(log_records)[-last:]
-    rows = [to_json(record) for record in bursts]
+    rows = [burst_to_json(record) for record in bursts]
     frame.show(rows, lambda console: print_bursts(frame, console, bursts))
-
-
-def newest_of_bursts(log_records: list[Record]) -> list[Record]:
-    """The newest record of each burst, in order of their beginnings."""
-    newest = {record.about: record for record in log_records if record.kind == "reclaim"}
-    return sorted(newest.values(), key=lambda record: record.since_s)
-
-
-def to_json(record: Record) -> dict[str, Any]:
-    """A burst for programs."""
-    return {
-        "id": record.name,
-        "over": record.code == Observation.RECLAIMED,
-        "since": record.since_s,
-        "until": record.at_s,
-        "text": record.text,
-        **record.figures,
-    }
 
 
 def print_bursts(frame: Frame, console: Console, bursts: list[Record]) -> None:

@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 import click
 from rich.console import Console
 
-from cli import completion, lookup, records, story, terminal
+from cli import completion, lookup, records, terminal
 from cli.frame import Frame, command
-from cli.story import Story
 from cli.terminal import Column, age, printable
+from kube import story
+from kube.story import Story
 
 _MAX_HISTORY = 10
 

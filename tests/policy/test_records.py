@@ -66,3 +66,23 @@ def test_of_two_records_the_one_with_names_counts() -> None:
 
     assert records.merged([later, hidden, full]) == [full, later]
     assert records.merged([full, hidden, later, later]) == [full, later]
+
+
+def test_newest_of_bursts_and_jobs() -> None:
+    """A burst, and a job, is shown as its newest record has it; bursts in order of their beginnings."""
+    history = [
+        Record(3.0, "reclaim b", "Reclaiming", since_s=2.0),
+        Record(4.0, "reclaim a", "Reclaiming", since_s=1.0),
+        Record(5.0, "reclaim b", "Reclaimed", "2 services asked", {"lostSeconds": 1.5}, since_s=2.0),
+        Record(6.0, "job ml/a", "NoRoom", job="ml/a"),
+        Record(7.0, "job ml/a", "AtMax", job="ml/a"),
+        Record(8.0, "pod ml/a-trainer-1", "Preempted", job="ml/a"),
+    ]
+    bursts = records.newest_of_bursts(history)
+    assert [(burst.name, burst.at_s) for burst in bursts] == [("a", 4.0), ("b", 5.0)]
+    assert records.burst_to_json(bursts[1]) == {
+        **{"id": "b", "over": True, "since": 2.0, "until": 5.0, "text": "2 services asked"},
+        "lostSeconds": 1.5,
+    }
+    newest = records.newest_of_jobs(history)
+    assert {key: record.code for key, record in newest.items()} == {"ml/a": "AtMax"}

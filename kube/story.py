@@ -110,6 +110,18 @@ def of_job(key: str, job: Job | None, records: Iterable[Record]) -> Story:
     )
 
 
+def state(job: Job, record: Record | None) -> tuple[str, str]:
+    """Code and text of why a job has what it has."""
+    if job.finished:
+        end = next(c for c in job.status.conditions if c.type in ("Complete", "Failed"))
+        return end.type, end.message
+    if job.suspended:
+        return "Suspended", "spec.suspend is true"
+    if record is None:
+        return "Unknown", "EDL has not decided about it yet"
+    return record.code, record.text
+
+
 def of_pod(key: str, obj: Mapping[str, Any] | None, records: Iterable[Record]) -> Story:
     """Why a pod waits, or why it ended.
 
