@@ -5,6 +5,7 @@ timeout. The connection pool of the kubernetes package does TLS, proxies and con
 models are not used: they cost 400 us per pod and drop unknown fields.
 """
 
+import copy
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -38,6 +39,17 @@ class Client:
         self._base = str(configuration.host).rstrip("/")
         self._user_agent = user_agent
         self._token_lock = threading.Lock()
+        self._callers_token = ""
+
+    def with_token(self, token: str) -> "Client":
+        """A client that uses this one's connections, with the token of a caller instead of its own.
+
+        The configuration must have no other credentials (`kube.config.without_credentials`): a client
+        certificate would come before the token.
+        """
+        other = copy.copy(self)
+        other._callers_token = token  # noqa: SLF001 - of the same class
+        return other
 
     def send(self, request: Request) -> bytes:
         """See `kube.api.Api.send`."""
@@ -93,6 +105,8 @@ class Client:
 
     def _token(self, request: Request) -> object:
         """The current token; its file is read again, or its command run, when that is due."""
+        if self._callers_token:
+            return f"Bearer {self._callers_token}"
         try:
             with self._token_lock:
                 return self._configuration.get_api_key_with_prefix("BearerToken", "authorization")

@@ -22,6 +22,12 @@ _contexts: Callable[..., Any] = list_kube_config_contexts
 _UNUSABLE = (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, KeyError)
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
+_CONNECTION = (
+    *("host", "ssl_ca_cert", "verify_ssl", "assert_hostname", "tls_server_name"),
+    *("ca_cert_data", "proxy", "no_proxy", "proxy_headers", "proxy_ssl_context"),
+    *("keep_alive", "connection_pool_maxsize"),
+)
+"""What of a configuration is about the API server and the way to it, and not about who calls."""
 POOL_SIZE = 16
 """Connections kept open: enough for a few watches and some writers at once."""
 
@@ -55,6 +61,14 @@ def load(
     except _UNUSABLE as error:
         raise _unusable(kubeconfig, error) from error
     return configuration
+
+
+def without_credentials(configuration: Configuration) -> Configuration:
+    """The connection to the same API server, with its CA, for requests with the tokens of others."""
+    other = Configuration()
+    for name in _CONNECTION:
+        setattr(other, name, getattr(configuration, name))
+    return other
 
 
 def namespace(kubeconfig: Path | None = None, context: str | None = None) -> str:

@@ -7,7 +7,7 @@ from kube.api import Api
 from kube.errors import NotFound
 from kube.request import Request, Resource
 
-_SELF_REVIEWS = Resource(
+SELF_REVIEWS = Resource(
     "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False
 )
 
@@ -76,5 +76,5 @@ def server_time_s(api: Api) -> float:
     Raises:
         KubeError: the request failed.
     """
-    review = call(api, request.create(_SELF_REVIEWS, None, {}))
+    review = call(api, request.create(SELF_REVIEWS, None, {}))
     return decode.seconds(review.get("metadata", {}).get("creationTimestamp"))

@@ -9,8 +9,9 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ from runtime.clock import monotonic_s
 from runtime.drop_counts import Drop, DropCounts
 from runtime.listener import Bounds, GuardedConnection, HttpLog, Listener, connection_of
 from runtime.tls import Certificates
-from runtime.web import PEER_CERTIFICATE, PORT, PROBES, Port
+from runtime.web import PEER_CERTIFICATE, PORT, PROBES, STREAM, Port
 
 log = logging.getLogger(__name__)
 
@@ -166,6 +167,9 @@ class HttpServer:
                 answer = wsgi.call(self._service.app, variables)
             else:
                 answer = await self._loop.run_in_executor(self._threads, self._answer, variables)
+            if STREAM in variables:
+                self._budget.release(connection)
+                return await _send(request, answer, variables[STREAM])
         finally:
             self._budget.release(connection)
             connection.end_answer()
@@ -197,6 +201,20 @@ class HttpServer:
             return wsgi.call(self._service.app, variables)
         finally:
             del self._running[thread]
+
+
+async def _send(
+    request: web.BaseRequest, answer: wsgi.Answer, parts: AsyncGenerator[bytes]
+) -> web.StreamResponse:
+    """Sends an answer part by part; a peer that does not read is dropped by its connection."""
+    headers = {name: value for name, value in answer.headers if name != "Content-Length"}
+    response = web.StreamResponse(status=answer.status, headers=headers)
+    await response.prepare(request)
+    async with aclosing(parts):
+        async for part in parts:
+            await response.write(part)
+    await response.write_eof()
+    return response
 
 
 def stuck_reason(now_s: float, beat_s: float, begun_s: Sequence[float]) -> str:

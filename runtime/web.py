@@ -12,7 +12,7 @@ they answer callers on the same host, such as `kubectl port-forward`.
 import ipaddress
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -43,6 +43,8 @@ PORT = "edl.port"
 """Key of a request's environment: its `Port`; None where one port serves all routes."""
 PEER_CERTIFICATE = "edl.peer_certificate"
 """Key of a request's environment: the caller's certificate (`ssl.SSLSocket.getpeercert`), or None."""
+STREAM = "edl.stream"
+"""Key of a request's environment: the parts of an answer that is sent as they come (`stream`)."""
 PROBES = frozenset({"/healthz", "/readyz"})
 _OPEN = PROBES | {"/metrics"}
 _LOCAL = frozenset({ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")})
@@ -135,6 +137,16 @@ def private(app: Flask, path: str, answer: Callable[[], Response]) -> None:
 def reply(body: object, status: int = 200) -> Response:
     """Returns `body` as a JSON response; values of other types are converted to text."""
     return Response(orjson.dumps(body, default=str), status, content_type="application/json")
+
+
+def stream(parts: AsyncGenerator[bytes], content_type: str) -> Response:
+    """An answer without an end of its own: its parts are sent as they come, on the server's loop.
+
+    The peer has the time of an answer to read what is sent, and no longer; `parts` is closed with
+    the connection, and does not begin where the peer has gone before.
+    """
+    request.environ[STREAM] = parts
+    return Response(content_type=content_type)
 
 
 def body_json() -> object:

@@ -16,6 +16,7 @@ ROOMS = (
     "extender",
     "reconciler",
     "master",
+    "page",
     "pserver",
     "simulator",
     "sdk/src",

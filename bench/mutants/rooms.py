@@ -10,6 +10,7 @@ PACKAGES = (
     "extender",
     "kube",
     "master",
+    "page",
     "policy",
     "pserver",
     "reconciler",

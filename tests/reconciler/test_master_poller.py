@@ -19,6 +19,7 @@ from kube.request import CONFIGMAPS, Request
 from reconciler import master_poller
 from reconciler.master_reports import MasterReport, ReportedState
 from reconciler.poll_schedule import PollTarget
+from runtime import bounded_get
 from tests.master.serving import TOKEN, Served
 from tests.reconciler.polled_masters import LONG_S, TARGET, Master, answer, page, running
 from tests.reconciler.server import Clock
@@ -251,7 +252,7 @@ def test_who_is_not_followed_is_forgotten(api: FakeApi, master: Master) -> None:
         b"SSH-2.0-OpenSSH_9\r\n",
         answer(b"{}", "401 Unauthorized"),
         answer(b"not json"),
-        answer(b" " * (master_poller._LONGEST_PAGE + 1)),  # noqa: SLF001 - one more than is read
+        answer(b" " * (bounded_get.MAX_BYTES + 1)),  # one more than is read
     ],
 )
 def test_where_nobody_answers_well_the_config_map_is_read(

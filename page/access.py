@@ -1,0 +1,120 @@
+"""What a caller may see: the API server is asked with the caller's own token, and the answer is kept for seconds.
+
+A namespace is seen by whoever may list its DecisionLogs, Jobs and Pods; use of the cluster, shares and nodes
+by whoever may list nodes and the pods of all namespaces.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+
+from kube import access_review
+from kube.access_review import AccessRight
+from kube.api import Api
+from kube.request import DECISIONLOGS, JOBS, NODES, PODS, Resource
+from policy.records import CLUSTER
+
+_MAX_CALLERS = 1_000
+_MAX_NAMESPACES = 1_000
+"""That one caller is asked about; of more, the first in order."""
+_KINDS = (DECISIONLOGS, JOBS, PODS)
+"""What makes a namespace visible; whoever has no right on the first is not asked about the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What one caller may see."""
+
+    user: str
+    namespaces: frozenset[str] | None
+    """None for all of them."""
+    cluster: bool = False
+    """Whether nodes, and sums over all namespaces."""
+
+    @property
+    def everything(self) -> bool:
+        """Whether all namespaces are seen."""
+        return self.namespaces is None
+
+    @property
+    def logs(self) -> bool:
+        """Whether records with the names of all namespaces are seen, and the objective."""
+        return self.sees(CLUSTER)
+
+    def sees(self, namespace: str) -> bool:
+        """Whether a namespace is seen."""
+        return self.namespaces is None or namespace in self.namespaces
+
+    @property
+    def fingerprint(self) -> str:
+        """Another one for another view of the cluster."""
+        names = "*" if self.namespaces is None else "/".join(sorted(self.namespaces))
+        return sha256(f"{self.user}\n{names}\n{self.cluster}".encode()).hexdigest()[:12]
+
+
+class Gate:
+    """Asks what callers may see; thread-safe."""
+
+    def __init__(
+        self,
+        with_token: Callable[[str], Api],
+        namespaces: Callable[[], Collection[str]],
+        keep_s: float,
+        clock_s: Callable[[], float],
+    ) -> None:
+        """Asks nothing yet.
+
+        Args:
+            with_token: The API server with the credentials of a caller, and no others.
+            namespaces: Those that have something to show.
+            keep_s: How long an answer holds.
+            clock_s: A monotonic clock.
+        """
+        self._with_token = with_token
+        self._namespaces = namespaces
+        self._keep_s = keep_s
+        self._clock_s = clock_s
+        self._lock = threading.Lock()
+        self._known: OrderedDict[bytes, tuple[float, Access]] = OrderedDict()
+        """Digest of a token -> (until when, what its owner sees); the token itself is not kept."""
+
+    def access(self, token: str) -> Access:
+        """What the owner of a token may see.
+
+        Raises:
+            Unauthorized: the API server does not take the token.
+            KubeError: it cannot be asked.
+        """
+        digest = sha256(token.encode()).digest()
+        now_s = self._clock_s()
+        with self._lock:
+            until_s, access = self._known.get(digest, (0.0, None))
+            if access is not None and now_s < until_s:
+                return access
+        access = self._ask(self._with_token(token))
+        with self._lock:
+            self._known.pop(digest, None)
+            self._known[digest] = now_s + self._keep_s, access
+            if len(self._known) > _MAX_CALLERS:
+                self._known.popitem(last=False)
+        return access
+
+    def api(self, token: str) -> Api:
+        """The API server with the credentials of a caller."""
+        return self._with_token(token)
+
+    def _ask(self, api: Api) -> Access:
+        user = access_review.user(api)
+        all_pods = access_review.may(api, AccessRight("list", PODS))
+        cluster = all_pods and access_review.may(api, AccessRight("list", NODES))
+        if all_pods and _may_all(api, [DECISIONLOGS, JOBS], ""):
+            return Access(user, None, cluster)
+        names = sorted({CLUSTER, *self._namespaces()})[:_MAX_NAMESPACES]
+        visible = frozenset(name for name in names if _may_all(api, _KINDS, name))
+        return Access(user, visible, cluster)
+
+
+def _may_all(api: Api, kinds: Iterable[Resource], namespace: str) -> bool:
+    return all(access_review.may(api, AccessRight("list", kind, namespace)) for kind in kinds)

@@ -1,0 +1,342 @@
+"""The page's routes, and the assembly of its parts into a service."""
+
+import re
+from collections.abc import Callable, Mapping
+
+from flask import Flask, Response, g, request
+from kubernetes.client.configuration import Configuration
+from werkzeug.exceptions import (
+    BadRequest,
+    Forbidden,
+    HTTPException,
+    NotFound,
+    ServiceUnavailable,
+    TooManyRequests,
+    Unauthorized,
+)
+
+from kube import config, errors
+from kube.active import ActivePolicy, add_policy_metric
+from kube.api import Api
+from kube.cache import ClusterCache
+from kube.client import Client
+from kube.watch_metrics import add_watch_metrics
+from page import assets, master
+from page.access import Access, Gate
+from page.cluster_view import ClusterView
+from page.logged import Question
+from page.master import MasterAnswerError
+from page.record_logs import RecordLogs
+from page.rows import record
+from page.sections import OF_CLUSTER, Section, Subscription
+from page.settings import PageSettings
+from page.streams import CONTENT_TYPE, RETRY_S, StreamBounds, Streams
+from policy.names import POLICY_CONFIGMAP
+from runtime import clock, web
+from runtime.metrics import Metrics
+from runtime.serve import WebService
+
+VERSION = "v1"
+_API = f"/api/{VERSION}"
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,4000}")
+_MAX_LIMIT = 1_000
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_NO_TOKEN = "send a token of the API server: Authorization: Bearer ..."  # noqa: S105 - words
+
+
+class PageRoutes:
+    """The routes: files for anybody, the cluster for callers, each as far as the API server lets it be seen."""
+
+    def __init__(self, view: ClusterView, gate: Gate, streams: Streams, metrics: Metrics) -> None:
+        self._view, self._gate, self._streams = view, gate, streams
+        self._assets = assets.load()
+        self._refused = metrics.counter(
+            "calls_refused_total",
+            "Calls refused by the API server's word, or for lack of streams.",
+            ["reason"],
+            zeroed=[["token"], ["unavailable"], ["caller"], ["full"]],
+        )
+        streams_open = metrics.gauge("streams_open", "Open event streams.")
+        streams_open.set_function(lambda: streams.count)
+        metrics.total("events_sent_total", "Events sent on streams.", lambda: streams.events)
+
+    def routes(self, app: Flask) -> None:
+        """Adds all routes to `app`; each is a GET."""
+        app.after_request(_with_headers)
+        app.add_url_rule("/", "index", lambda: self._asset(assets.INDEX))
+        app.add_url_rule("/static/<path:path>", "asset", self._asset)
+        answers: Mapping[str, Callable[..., Response]] = {
+            "/me": self._me,
+            "/stream": self._stream,
+            "/records": self._records,
+            "/jobs/series": self._series,
+            "/jobs/<namespace>/<name>": self._job,
+            "/jobs/<namespace>/<name>/training": self._training,
+            "/nodes/<name>": self._node,
+        }
+        for path, answer in answers.items():
+            app.add_url_rule(f"{_API}{path}", path, self._for_caller(answer))
+
+    def _for_caller(self, answer: Callable[..., Response]) -> Callable[..., Response]:
+        def answer_caller(**arguments: str) -> Response:
+            g.token = _token()
+            g.access = self._access(g.token)
+            if not self._view.ready:
+                raise _later("the page has not read the cluster yet: try again in some seconds")
+            return answer(**arguments)
+
+        return answer_caller
+
+    def _access(self, token: str) -> Access:
+        try:
+            return self._gate.access(token)
+        except errors.Unauthorized as error:
+            self._refused.labels("token").inc()
+            raise Unauthorized(
+                "the API server does not take this token: it is wrong or has expired"
+            ) from error
+        except errors.KubeError as error:
+            self._refused.labels("unavailable").inc()
+            raise _later(
+                f"the API server does not say what you may see: {error.message}"
+            ) from error
+
+    def _asset(self, path: str) -> Response:
+        asset = self._assets.get(path)
+        if asset is None:
+            raise NotFound(f"there is no file {path[:100]!r}")
+        response = Response(asset.content, content_type=asset.content_type)
+        response.headers["Cache-Control"] = "no-cache"
+        response.set_etag(asset.etag)
+        response.make_conditional(request.environ)
+        return response
+
+    def _me(self) -> Response:
+        access: Access = g.access
+        names = sorted(name for name in self._view.namespaces if access.sees(name))
+        return web.reply(
+            {
+                "user": access.user,
+                "at": self._view.epoch_s(),
+                "namespaces": names,
+                "everything": access.everything,
+                "cluster": access.cluster,
+                "objective": access.logs,
+            }
+        )
+
+    def _stream(self) -> Response:
+        access: Access = g.access
+        subscription = _subscription(access)
+        reason = self._streams.refusal(access.user)
+        if reason:
+            self._refused.labels(reason).inc()
+        if reason == "caller":
+            raise TooManyRequests(
+                "you have too many streams: close other windows of the page", retry_after=RETRY_S
+            )
+        if reason:
+            raise _later("all streams are taken: try again in some seconds")
+        position = self._streams.position(subscription, request.headers.get("Last-Event-ID", ""))
+        return web.stream(self._streams.follow(subscription, position), CONTENT_TYPE)
+
+    def _records(self) -> Response:
+        access: Access = g.access
+        question = Question(
+            namespace=request.args.get("namespace", ""),
+            job=request.args.get("job", ""),
+            about=request.args.get("about", ""),
+            before_s=_number("before", float("inf")),
+            limit=int(_number("limit", 200, _MAX_LIMIT)),
+        )
+        logged, has_older = self._view.history(question, access.sees)
+        return web.reply({"records": [record(entry) for entry in logged], "more": has_older})
+
+    def _series(self) -> Response:
+        access: Access = g.access
+        namespace = request.args.get("namespace", "")
+        keys = [
+            key
+            for key, row in self._view.jobs.all()
+            if access.sees(row.namespace) and namespace in ("", row.namespace)
+        ]
+        series = self._view.series(keys, int(_number("limit", 50, _MAX_LIMIT)))
+        return web.reply({"at": self._view.epoch_s(), "series": series})
+
+    def _job(self, namespace: str, name: str) -> Response:
+        access: Access = g.access
+        document = None
+        if access.sees(namespace):
+            key = f"{namespace}/{name}"
+            document = self._view.job(key, access.sees, shares=access.cluster)
+        if document is None:
+            raise _no_job(namespace, name)
+        return web.reply(document)
+
+    def _training(self, namespace: str, name: str) -> Response:
+        access: Access = g.access
+        job_and_address = (
+            self._view.master(f"{namespace}/{name}") if access.sees(namespace) else None
+        )
+        if job_and_address is None:
+            raise NotFound(
+                f"{namespace}/{name}: there is no such job that you may see and that has a master of EDL's"
+            )
+        job, address = job_and_address
+        try:
+            return web.reply(
+                {"at": self._view.epoch_s(), **master.ask(self._gate.api(g.token), job, address)}
+            )
+        except errors.Forbidden as error:
+            raise Forbidden(
+                f"what a master says needs the right to get Secrets in the namespace {namespace}: ask an admin for it"
+            ) from error
+        except (errors.KubeError, MasterAnswerError) as error:
+            raise _later(f"the job's master does not answer: {error}") from error
+
+    def _node(self, name: str) -> Response:
+        access: Access = g.access
+        if not access.cluster:
+            raise Forbidden("nodes need the right to list nodes, and pods of all namespaces")
+        document = self._view.node(name)
+        if document is None:
+            raise NotFound(f"there is no node {name[:253]!r}")
+        return web.reply(document)
+
+
+def _token() -> str:
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not _TOKEN.fullmatch(token):
+        raise Unauthorized(_NO_TOKEN)
+    return token
+
+
+def _subscription(access: Access) -> Subscription:
+    """What the query asks for, as far as the caller may see it."""
+    words = [word for word in request.args.get("sections", "").split(",") if word]
+    names = [str(section) for section in Section]
+    unknown = [word for word in words if word not in names]
+    if unknown or not words:
+        raise BadRequest(
+            f"sections: {unknown[0][:50]!r} is none of {', '.join(names)}"
+            if unknown
+            else f"sections: name some of {', '.join(names)}"
+        )
+    job, fits = (request.args.get(name, "") for name in ("job", "fits"))
+    if Section.JOB in words and "/" not in job:
+        raise BadRequest("job: write namespace/name")
+    allowed = {section: _may_have(access, section, job) for section in Section}
+    sections = tuple(section for section in Section if section in words and allowed[section])
+    if not sections:
+        if Section.JOB in words:
+            raise _no_job(*job.partition("/")[::2])
+        raise Forbidden(
+            "nodes and use of the cluster need the right to list nodes, and pods of all namespaces; "
+            "the objective that to list decisionlogs.edl.training, jobs and pods of edl-system"
+        )
+    return Subscription(access, sections, request.args.get("namespace", ""), job, fits)
+
+
+def _may_have(access: Access, section: Section, job: str) -> bool:
+    if section in OF_CLUSTER:
+        return access.cluster
+    if section is Section.OBJECTIVE:
+        return access.logs
+    return section is not Section.JOB or access.sees(job.partition("/")[0])
+
+
+def _number(name: str, default: float, most: float = float("inf")) -> float:
+    """A number of the query."""
+    text = request.args.get(name)
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 1 <= value <= most:
+        raise BadRequest(f"{name}: write a number from 1 to {most:g}")
+    return value
+
+
+def _no_job(namespace: str, name: str) -> NotFound:
+    return NotFound(f"there is no elastic job {namespace[:63]}/{name[:253]} that you may see")
+
+
+def _later(message: str) -> HTTPException:
+    return ServiceUnavailable(message, retry_after=RETRY_S)
+
+
+def _with_headers(response: Response) -> Response:
+    response.headers.update(_HEADERS)
+    response.headers.setdefault("Cache-Control", "no-store")
+    return response
+
+
+def build(settings: PageSettings, connection: Configuration) -> WebService:
+    """Builds the service without starting it; `connection` configures access to the API server."""
+    api = Client(connection, user_agent="edl-page")
+    callers = Client(config.without_credentials(connection), user_agent="edl-page-caller")
+    return assemble(settings, api, callers.with_token)
+
+
+def assemble(settings: PageSettings, api: Api, with_token: Callable[[str], Api]) -> WebService:
+    """The service on an API server.
+
+    Args:
+        settings: Of the page.
+        api: The API server with the page's own rights.
+        with_token: The same with the rights of a caller.
+    """
+    cache = ClusterCache(api, config_map=(settings.namespace, POLICY_CONFIGMAP))
+    policy = ActivePolicy()
+    if cache.config is not None:
+        policy.follow(cache.config)
+    logs = RecordLogs(api, cache.changes, clock.monotonic_s)
+    view = ClusterView(cache, logs, lambda: policy.current.policy, clock.epoch_s)
+    gate = Gate(with_token, lambda: view.namespaces, settings.access_seconds, clock.monotonic_s)
+    metrics = Metrics("page")
+    add_watch_metrics(metrics, {**cache.reflectors, "decisionlogs": logs.reflector})
+    add_policy_metric(metrics, policy)
+
+    def readiness() -> web.Readiness:
+        now_s = clock.monotonic_s()
+        age_s = max(cache.age_s(now_s), logs.reflector.age_s(now_s))
+        details = {"synced": view.ready, "watch_age_seconds": round(age_s, 1)}
+        return web.Readiness(view.ready and age_s < settings.stale_seconds, details)
+
+    app = web.application(
+        settings.component,
+        registry=metrics,
+        readiness=readiness,
+        max_body_bytes=settings.max_body_bytes,
+    )
+    bounds = StreamBounds(
+        settings.max_streams, settings.max_streams_per_caller, settings.stream_seconds
+    )
+    streams = Streams(view, bounds, clock.monotonic_s, lambda: bool(app.config[web.DRAINING]))
+    PageRoutes(view, gate, streams, metrics).routes(app)
+
+    def start() -> None:
+        cache.start()
+        logs.reflector.start()
+        view.start()
+
+    def stop() -> None:
+        logs.reflector.request_stop()
+        cache.stop()
+        logs.reflector.stop()
+        view.stop()
+
+    return WebService(app, start, stop)

@@ -1,0 +1,309 @@
+"""The cluster as the page shows it: a thread follows the watches and keeps rows that streams read.
+
+The state is that of the planner (`kube.state_feed`), the records are those of the decision logs. Nothing is stored:
+what was over time comes from the logs, and from series that begin with this process.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import orjson
+
+from kube.cache import ClusterCache
+from kube.state_feed import ClusterStateFeed
+from page import job_page, rows
+from page.logged import Logged, Question
+from page.record_logs import RecordLogs
+from page.series import Point, TrainerSteps, UsageSeries
+from page.table import Row, RowTable
+from policy.cluster_state import job_key
+from policy.model import Policy
+from policy.records import Observation
+from policy.snapshot import Job
+
+log = logging.getLogger(__name__)
+
+_GATHER_S = 0.2
+"""Changes of as long are taken in together."""
+_POINT_S = 1.0
+"""Between two points of the cluster's use."""
+_MAX_BURSTS = 500
+_MAX_RECORDS = 5_000
+"""Newest ones that streams find in memory; older ones are read from their segments."""
+_JOB_RECORDS = 1_000
+"""Newest ones of a job that its page looks at."""
+_STOP_S = 5.0
+
+
+class ClusterView:
+    """Rows of jobs, nodes and bursts, the newest records, and what is used over time.
+
+    One thread updates; what others read is guarded by locks. `version` grows with each update.
+    """
+
+    def __init__(
+        self,
+        cache: ClusterCache,
+        logs: RecordLogs,
+        policy: Callable[[], Policy],
+        epoch_s: Callable[[], float],
+    ) -> None:
+        """Starts nothing.
+
+        Args:
+            cache: Watches of nodes, pods and jobs.
+            logs: The decision logs, whose watch shares the lock of `cache`.
+            policy: Returns the policy in force.
+            epoch_s: The clock.
+        """
+        self.version = 0
+        self.jobs, self.nodes, self.bursts = RowTable(), RowTable(), RowTable()
+        self.resources: tuple[str, ...] = ()
+        self.epoch_s = epoch_s
+        self._cache, self._logs, self._policy = cache, logs, policy
+        self._feed = ClusterStateFeed(cache, epoch_s)
+        self._cluster = self._feed.cluster
+        self._lock = threading.Lock()
+        """Guards the cluster's state and what is derived of it, but for the tables."""
+        self._followed: Policy | None = None
+        self._allocatable: dict[str, int] = {}
+        self._node_versions: dict[str, int] = {}
+        self._job_versions: dict[str, int] = {}
+        self._records: deque[tuple[int, Logged]] = deque(maxlen=_MAX_RECORDS)
+        self._usage, self._usage_version = UsageSeries(), 0
+        self._usage_s = 0.0
+        self._objective: bytes = b"null"
+        self._objective_version = 0
+        self._steps = TrainerSteps()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="view", daemon=True)
+
+    # Running
+
+    @property
+    def ready(self) -> bool:
+        """Whether the first lists are complete and taken in."""
+        return self.version > 0
+
+    def start(self) -> None:
+        """Starts to follow the watches."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stops; the watches must have been stopped before, so that nothing waits for them."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(_STOP_S)
+
+    def _run(self) -> None:
+        version = 0
+        while not self._stopping.is_set():
+            version = self._cache.wait_change(version, _POINT_S, _GATHER_S)
+            try:
+                self.update()
+            except Exception:  # a bug must not end the view for ever; the next change tries again
+                log.exception("view not updated")
+                self._stopping.wait(_POINT_S)
+
+    def update(self) -> None:
+        """Takes in what the watches have seen; nothing before their first lists are complete."""
+        if not (self._cache.synced and self._logs.reflector.synced):
+            return
+        version, now_s = self.version + 1, self.epoch_s()
+        with self._lock:
+            changed = self._take_in()
+            self._put_nodes(version)
+            self._put_jobs(changed, version, now_s)
+            self._put_usage(version, now_s)
+        self.version = version
+
+    def _take_in(self) -> Collection[str]:
+        """Applies the changes; returns keys of jobs that may look different."""
+        policy = self._policy()
+        is_new = policy is not self._followed
+        if is_new:
+            self._feed.follow(policy)
+            self._followed = policy
+        pods, jobs = self._feed.drain()
+        changed = {
+            job_key(pod)
+            for change in pods.values()
+            for pod in (change.last, change.new)
+            if pod is not None and pod.job
+        }
+        changed |= {job.key for change in jobs.values() for job in (change.last, change.new) if job}
+        changed |= self._put_records()
+        if is_new or self._allocatable != self._cluster.allocatable:
+            self._allocatable = dict(self._cluster.allocatable)
+            return {*changed, *self._cluster.jobs}  # shares are parts of what there is
+        return changed
+
+    def _put_records(self) -> set[str]:
+        """Takes in new records; returns keys of jobs whose newest decision is another."""
+        new, changed = self._logs.drain()
+        version = self.version + 1
+        for logged in new:
+            self._records.append((version, logged))
+            if logged.record.kind == "reclaim":
+                key = f"{logged.namespace} {logged.record.name}"
+                self.bursts.put(key, Row(version, logged.namespace, _json(rows.burst(logged))))
+        self.bursts.drop_oldest(_MAX_BURSTS, version)
+        objective = _json(rows.objective(self._logs.of_cluster(Observation.OBJECTIVE)))
+        if objective != self._objective:
+            self._objective, self._objective_version = objective, version
+        return changed
+
+    def _put_jobs(self, keys: Iterable[str], version: int, now_s: float) -> None:
+        for key in keys:
+            job = self._cluster.jobs.get(key)
+            if job is None:
+                self.jobs.drop(key, version)
+                self._steps.drop(key)
+                self._job_versions.pop(key, None)
+                continue
+            row = rows.job(self._cluster, job, self._logs.current(key))
+            self._steps.put(key, now_s, row["trainers"])
+            self._job_versions[key] = version
+            narrow = _json({**row, "share": None})
+            self.jobs.put(key, Row(version, job.namespace, narrow, _json(row)))
+
+    def _put_nodes(self, version: int) -> None:
+        cluster = self._cluster
+        names = rows.resources(cluster.allocatable)
+        if names != self.resources:
+            self.resources = names
+            self.nodes.clear(version)
+            self._node_versions.clear()
+            self._usage.clear()
+        shown, versions = self._node_versions, cluster.versions
+        for name in [name for name in shown if name not in cluster.nodes]:
+            del shown[name]
+            self.nodes.drop(name, version)
+        for name, node in cluster.nodes.items():
+            if shown.get(name) == versions.get(name, 0):
+                continue
+            shown[name] = versions.get(name, 0)
+            pods = cluster.bound.get(name, {}).values()
+            row, labels = rows.node(node, pods, names)
+            self.nodes.put(name, Row(version, "", _json(row)[:-1], _json(labels)))
+
+    def _put_usage(self, version: int, now_s: float) -> None:
+        if 0.0 <= now_s - self._usage_s < _POINT_S:
+            return
+        self._usage_s, self._usage_version = now_s, version
+        self._usage.put(now_s, rows.usage(self._cluster, self.resources))
+
+    # Reading: any thread.
+
+    @property
+    def namespaces(self) -> frozenset[str]:
+        """Those that have elastic jobs or records."""
+        return frozenset(row.namespace for _, row in self.jobs.all()) | self._logs.namespaces
+
+    def usage(self, since: int | None) -> dict[str, Any] | None:
+        """What is used, and over time where a reader begins; None where nothing is newer than `since`."""
+        with self._lock:
+            if since is not None and self._usage_version <= since:
+                return None
+            points: list[Point] = self._usage.points()
+            values: dict[str, Any] = {
+                "at": self._usage_s,
+                "nodes": rows.nodes(self._cluster),
+                "waiting": rows.waiting(self._cluster),
+                "points": points if since is None else points[-1:],
+            }
+            if since is None:
+                values |= {"reset": True, "resources": self.resources}
+            return values
+
+    def objective(self, since: int | None) -> bytes | None:
+        """The objective's standing as JSON; None where it is not newer than `since`."""
+        if since is not None and self._objective_version <= since:
+            return None
+        return self._objective
+
+    def records(self, since: int) -> list[Logged]:
+        """Records that came after a version, as far as they are in memory."""
+        with self._lock:
+            newest = []
+            for version, logged in reversed(self._records):
+                if version <= since:
+                    break
+                newest.append(logged)
+        return newest[::-1]
+
+    def history(self, question: Question, sees: Callable[[str], bool]) -> tuple[list[Logged], bool]:
+        """Records that were asked for; see `RecordLogs.history`."""
+        return self._logs.history(question, sees)
+
+    def job_version(self, key: str) -> int:
+        """When something of a job has changed; 0 where there is no such job."""
+        return self._job_versions.get(key, 0)
+
+    def job(self, key: str, sees: Callable[[str], bool], *, shares: bool) -> dict[str, Any] | None:
+        """All about one job; None where there is no such job.
+
+        Args:
+            key: namespace/name.
+            sees: Whether the caller may see a namespace's records.
+            shares: Whether the caller may see shares of the cluster.
+        """
+        with self._lock:
+            job = self._cluster.jobs.get(key)
+            if job is None:
+                return None
+            record = self._logs.current(key)
+            document = job_page.document(self._cluster, job, record, shares=shares)
+            steps = self._steps.of(key)
+        logged, _ = self._logs.history(Question(job=key, limit=_JOB_RECORDS), sees)
+        return {"at": self.epoch_s(), **document, **job_page.history(key, logged, steps)}
+
+    def master(self, key: str) -> tuple[Job, str] | None:
+        """A job that has a master of EDL's, and the master's address ("" for none); None for no such job."""
+        with self._lock:
+            job = self._cluster.jobs.get(key)
+            if job is None or not job.edl_master:
+                return None
+            return job, job_page.master_address(self._cluster, job)
+
+    def series(self, keys: list[str], limit: int) -> dict[str, list[tuple[float, int]]]:
+        """Steps of the trainers of those jobs that have most."""
+        with self._lock:
+            return self._steps.largest(keys, limit)
+
+    def fits(self, key: str) -> tuple[dict[str, int], dict[str, int]] | None:
+        """Node -> how many more trainers of a job fit: now, and if surplus left; None for no such job."""
+        with self._lock:
+            job = self._cluster.jobs.get(key)
+            if job is None:
+                return None
+            arguments = job.requests, job.constraints, self._policy().node_pools
+            now = self._cluster.slots(*arguments, surplus=True).counts
+            return dict(now), dict(self._cluster.slots(*arguments).counts)
+
+    def node(self, name: str) -> dict[str, Any] | None:
+        """All about one node; None where there is no such node."""
+        with self._lock:
+            node = self._cluster.nodes.get(name)
+            if node is None:
+                return None
+            pods = list(self._cluster.bound.get(name, {}).values())
+        row, _ = rows.node(node, pods, self.resources)
+        pods.sort(key=lambda pod: (not pod.is_training, pod.namespace, pod.name))
+        return {
+            "name": name,
+            "flags": row[1],
+            "resources": self.resources,
+            "amounts": row[2],
+            "labels": dict(node.labels),
+            "taints": [f"{taint.key}={taint.value}:{taint.effect}" for taint in node.taints],
+            "podCount": len(pods),
+            "pods": [job_page.node_pod(pod) for pod in pods[: job_page.MAX_MEMBERS]],
+        }
+
+
+def _json(value: object) -> bytes:
+    return orjson.dumps(value)

@@ -1,0 +1,168 @@
+"""All about one job, for its own page: from the cluster's state and the records. Pure."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kube import story
+from page import rows
+from page.logged import Logged
+from policy.cluster_state import ClusterState
+from policy.names import Role
+from policy.quantity import show
+from policy.records import Observation, Record, newest_of_bursts
+from policy.snapshot import Job, Pod
+
+MAX_MEMBERS = 500
+MAX_HISTORY = 100
+_ENDED_BY_OTHERS = (Observation.EVICTED, Observation.TRAINER_FAILED)
+"""Of trainers; those that services took are counted in bursts."""
+
+
+def document(
+    cluster: ClusterState, job: Job, record: Record | None, *, shares: bool
+) -> dict[str, Any]:
+    """The job, its members and its accounting, without its history.
+
+    Args:
+        cluster: The state.
+        job: The job.
+        record: The newest decision about it.
+        shares: Whether the caller may see what part of the cluster it has.
+    """
+    members = sorted(
+        (pod for pod in cluster.members.get(job.key, {}).values() if not pod.terminal),
+        key=lambda pod: (pod.trainer_id, pod.name),
+    )
+    if not job.managed:
+        members = list(cluster.trainers(job))
+    servers = [pod for pod in cluster.servers_of(job) if not pod.terminal]
+    row = rows.job(cluster, job, record)
+    return {
+        **row,
+        "share": row["share"] if shares else None,
+        "weight": job.weight,
+        "requests": {name: show(name, n) for name, n in job.requests.items() if name != "pods"},
+        "helps": story.way_out(row["code"]),
+        "asOf": record.at_s if record is not None else 0.0,
+        "figures": dict(record.figures) if record is not None else {},
+        "succeeded": job.status.succeeded,
+        "failed": job.status.failed,
+        "conditions": [
+            {
+                "type": condition.type,
+                "status": condition.status,
+                "reason": condition.reason,
+                "message": condition.message,
+                "at": condition.time_s,
+            }
+            for condition in job.status.conditions
+        ],
+        "books": _accounting(job),
+        "members": [_member(pod) for pod in members[:MAX_MEMBERS]],
+        "memberCount": len(members),
+        "parameterServers": [
+            _server(pod) for pod in sorted(servers, key=lambda pod: pod.server)[:MAX_MEMBERS]
+        ],
+        "masterAddress": job.edl_master and bool(master_address(cluster, job)),
+    }
+
+
+def master_address(cluster: ClusterState, job: Job) -> str:
+    """Where the job's master can be asked; "" where it has none that runs."""
+    host = cluster.master_host(job)
+    return host.address if host is not None else ""
+
+
+def history(
+    job: str, logged: Sequence[Logged], steps: Sequence[tuple[float, int]]
+) -> dict[str, Any]:
+    """What has happened to a job.
+
+    Args:
+        job: Its key.
+        logged: Its records and those of its trainers, the oldest first.
+        steps: (time, trainers), as this process has seen them.
+    """
+    lost_s = _lost_s(job, (entry.record for entry in logged))
+    return {
+        "history": [rows.record(entry) for entry in logged[-MAX_HISTORY:]],
+        "trainersOverTime": [*_targets(logged, steps[0][0] if steps else float("inf")), *steps],
+        "lostSeconds": round(lost_s, 1),
+    }
+
+
+def _targets(logged: Iterable[Logged], before_s: float) -> list[tuple[float, int]]:
+    """The targets that were decided before this process looked."""
+    return [
+        (entry.record.at_s, target)
+        for entry in logged
+        if entry.record.kind == "job"
+        and entry.record.at_s < before_s
+        and isinstance(target := entry.record.figures.get("target"), int)
+    ]
+
+
+def _lost_s(job: str, records: Iterable[Record]) -> float:
+    """Training of a job that had to be repeated: given to bursts, and lost with trainers that others ended."""
+    records = list(records)
+    gave = [(burst.figures.get("trainers") or {}).get(job) for burst in newest_of_bursts(records)]
+    ended = [record.figures for record in records if record.code in _ENDED_BY_OTHERS]
+    seconds = [figures.get("lostSeconds") for figures in (*gave, *ended) if figures]
+    return sum(float(lost_s) for lost_s in seconds if isinstance(lost_s, int | float))
+
+
+def _accounting(job: Job) -> dict[str, Any]:
+    accounting = job.accounting
+    return {
+        "nextId": accounting.next_id,
+        "open": len(accounting.open),
+        "succeeded": accounting.succeeded,
+        "failed": accounting.failed,
+        "excused": accounting.excused,
+        "disrupted": accounting.disrupted,
+        "released": accounting.released,
+        "failuresInRow": accounting.failures_in_row,
+        "lastFailure": accounting.last_failure_s,
+    }
+
+
+def _member(pod: Pod) -> dict[str, Any]:
+    return {
+        "name": pod.name,
+        "id": pod.trainer_id,
+        "tier": str(pod.tier) if pod.tier is not None else "",
+        "node": pod.node,
+        "phase": str(pod.phase),
+        "ready": pod.ready,
+        "leaving": pod.deleting,
+        "master": pod.master,
+        "restarts": pod.restarts,
+        "created": pod.created_s,
+        "uncommittedSeconds": pod.uncommitted_s,
+    }
+
+
+def _server(pod: Pod) -> dict[str, Any]:
+    return {
+        "name": pod.name,
+        "index": pod.server,
+        "node": pod.node,
+        "phase": str(pod.phase),
+        "ready": pod.ready,
+        "leaving": pod.deleting,
+        "created": pod.created_s,
+    }
+
+
+def node_pod(pod: Pod) -> dict[str, Any]:
+    """A pod on a node's page."""
+    kind = "service" if pod.role is None else "trainer" if pod.role is Role.TRAINER else pod.role
+    return {
+        "namespace": pod.namespace,
+        "name": pod.name,
+        "kind": str(kind),
+        "tier": str(pod.tier) if pod.tier is not None else "",
+        "job": f"{pod.namespace}/{pod.job}" if pod.job else "",
+        "leaving": pod.deleting,
+        "requests": {name: show(name, n) for name, n in pod.requests.items() if name != "pods"},
+    }

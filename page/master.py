@@ -1,0 +1,95 @@
+"""What a job's master says about its training, asked with the job's token, which the caller must be allowed to read.
+
+The page has no right to Secrets: whoever may read the token of a job may see what its master knows. Everything in
+the answer was written by programs of users.
+"""
+
+import asyncio
+import base64
+import binascii
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from kube import request
+from kube.access_review import TIMEOUT_S
+from kube.api import Api
+from kube.reading import call
+from policy import sidecar, unstructured
+from policy.names import MASTER_PORT, MASTER_TOKEN_KEY
+from policy.snapshot import Job
+from runtime import bounded_get
+
+_ASK_S = 2.0
+_NAMES = {
+    "state": "state",
+    "reason": "reason",
+    "generation": "generation",
+    "steps": "steps",
+    "max_steps": "maxSteps",
+    "lost_records": "lostRecords",
+    "trained_again_records": "trainedAgainRecords",
+    "datasets": "datasets",
+    "trainers": "trainers",
+    "setbacks": "setbacks",
+    "checkpoint": "checkpoint",
+    "evaluations": "evaluations",
+    "storage_errors": "storageErrors",
+    "dropped": "dropped",
+    "failures": "failures",
+}
+"""Field of a master's status -> field of the answer."""
+
+
+class MasterAnswerError(Exception):
+    """The master cannot be asked; the text is one line."""
+
+
+def ask(caller: Api, job: Job, address: str, port: int = MASTER_PORT) -> dict[str, Any]:
+    """What the master says.
+
+    Args:
+        caller: The API server with the caller's rights.
+        job: The job.
+        address: Of the pod that hosts its master.
+        port: Of masters.
+
+    Raises:
+        Forbidden: the caller may not read the job's token.
+        KubeError: the API server does not give it for another reason.
+        MasterAnswerError: the master does not answer, or answers no status.
+    """
+    if not address:
+        raise MasterAnswerError("it does not run")
+    name = sidecar.object_name(job.name)
+    secret_request = replace(request.get(request.SECRETS, job.namespace, name), timeout_s=TIMEOUT_S)
+    token = _token(call(caller, secret_request))
+    try:
+        body = asyncio.run(_get(address, port, token))
+        status = orjson.loads(body)
+    except TimeoutError as error:
+        raise MasterAnswerError(f"no answer within {_ASK_S:g} s") from error
+    except bounded_get.TokenError as error:
+        raise MasterAnswerError("it has another token than the job's Secret") from error
+    except (OSError, ValueError, EOFError) as error:
+        raise MasterAnswerError(" ".join(str(error).split())[:200]) from error
+    if not isinstance(status, dict):
+        raise MasterAnswerError("its answer is no status")
+    return {name: status[field] for field, name in _NAMES.items() if field in status}
+
+
+async def _get(address: str, port: int, token: str) -> bytes:
+    async with asyncio.timeout(_ASK_S):
+        return await bounded_get.get(address, port, "/v1/status", token)
+
+
+def _token(secret: dict[str, Any]) -> str:
+    text = unstructured.mapping(secret, "data").get(MASTER_TOKEN_KEY)
+    try:
+        token = base64.b64decode(str(text), validate=True).decode("ascii")
+    except (ValueError, binascii.Error) as error:
+        raise MasterAnswerError(f"its Secret has no {MASTER_TOKEN_KEY}") from error
+    if not token.isprintable():
+        raise MasterAnswerError("its Secret has no usable token")
+    return token

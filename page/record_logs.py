@@ -1,0 +1,187 @@
+"""The decision logs of all namespaces, as their watch has them: what is new, and what was, by pages.
+
+Segments stay compressed in memory, a tenth of their size (decision 0059 bounds their number); one is
+parsed where it is new or a caller asks for its time.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kube import decode, record_log
+from kube.api import Api
+from kube.changes import Changes
+from kube.reflector import Reflector
+from kube.request import DECISIONLOGS
+from page.logged import Logged, Question, merge, merged
+from policy.records import CLUSTER, Record, newest_of_jobs
+
+FIRST_SEGMENTS = {CLUSTER: 20}
+"""Namespace -> how many of its newest segments are read at the start."""
+_FIRST_SEGMENTS = 2
+"""The same for all others."""
+_MAX_READ = 300
+"""Segments that one question reads: those of a job's namespace, and of the cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A DecisionLog; see `kube.record_log`."""
+
+    namespace: str
+    name: str
+    is_current: bool
+    count: int
+    last_s: float
+    fields: Mapping[str, Any] = field(repr=False)
+
+    def records(self, containing: str = "") -> list[Record]:
+        """Its records; see `kube.record_log.decode`."""
+        return record_log.decode(self.fields, containing)
+
+
+class RecordLogs:
+    """The logs of all namespaces. One thread calls `drain`; others may ask."""
+
+    def __init__(self, api: Api, changes: Changes, clock_s: Callable[[], float]) -> None:
+        """Starts nothing; `reflector` watches.
+
+        Args:
+            api: The API server.
+            changes: Of the watches beside this one.
+            clock_s: A monotonic clock.
+        """
+        self.reflector: Reflector[Segment] = Reflector(
+            api, DECISIONLOGS, _segment, changes=changes, clock_s=clock_s
+        )
+        self._changes = changes
+        self._queue: list[tuple[Segment | None, Segment | None]] = []
+        self._lock = threading.Lock()
+        self._history: dict[str, dict[str, Segment]] = {}
+        """Namespace -> name -> segment of its history."""
+        self._chunks: dict[str, dict[str, list[Record]]] = {}
+        """Namespace -> name of a segment -> current decisions."""
+        self._current: dict[str, dict[str, Record]] = {}
+        """Namespace -> job -> the newest decision about it."""
+        self._is_first = True
+        self.reflector.listen(lambda old, new: self._queue.append((old, new)))
+
+    @property
+    def namespaces(self) -> frozenset[str]:
+        """Those that have a log."""
+        with self._lock:
+            return frozenset(self._history.keys() | self._chunks.keys())
+
+    def current(self, job: str) -> Record | None:
+        """The newest decision about a job, as its namespace's log has it."""
+        return self._current.get(job.partition("/")[0], {}).get(job)
+
+    def of_cluster(self, code: str) -> Record | None:
+        """The newest current record of the whole cluster with a code."""
+        chunks = self._chunks.get(CLUSTER, {}).values()
+        records = [record for chunk in chunks for record in chunk if record.code == code]
+        return max(records, key=lambda record: record.at_s, default=None)
+
+    def drain(self) -> tuple[list[Logged], set[str]]:
+        """Takes in what the watch has seen.
+
+        Returns:
+            Records that are new, in order of time, and the jobs about which the current decision is another.
+        """
+        with self._changes.condition:
+            queue, self._queue = self._queue, []
+        if not queue:
+            return [], set()
+        changed: set[str] = set()
+        new: list[Logged] = []
+        with self._lock:
+            for old, segment in queue:
+                if (segment or old).is_current:  # type: ignore[union-attr] # one of them is there
+                    changed |= self._put_current(old, segment)
+                elif self._put_history(old, segment) and segment is not None and not self._is_first:
+                    records = segment.records()[old.count if old is not None else 0 :]
+                    new += [Logged(segment.namespace, record) for record in records]
+            if self._is_first:
+                new = list(self._newest())
+                self._is_first = False
+        return sorted(new, key=lambda logged: logged.record.at_s), changed
+
+    def _put_current(self, old: Segment | None, new: Segment | None) -> set[str]:
+        """Takes in a segment of current decisions; returns the jobs whose decision is another."""
+        namespace = (new or old).namespace  # type: ignore[union-attr] # one of them is there
+        chunks = self._chunks.setdefault(namespace, {})
+        if old is not None:
+            chunks.pop(old.name, None)
+        if new is not None:
+            chunks[new.name] = new.records()
+        if not chunks:
+            del self._chunks[namespace]
+        before = self._current.pop(namespace, {})
+        after = newest_of_jobs(record for name in sorted(chunks) for record in chunks[name])
+        if after:
+            self._current[namespace] = after
+        return {job for job in before.keys() | after.keys() if before.get(job) != after.get(job)}
+
+    def _put_history(self, old: Segment | None, new: Segment | None) -> bool:
+        namespace = (new or old).namespace  # type: ignore[union-attr] # one of them is there
+        segments = self._history.setdefault(namespace, {})
+        if old is not None:
+            segments.pop(old.name, None)
+        if new is not None:
+            segments[new.name] = new
+        if not segments:
+            del self._history[namespace]
+        return new is not None
+
+    def _newest(self) -> Iterator[Logged]:
+        """The newest records of each namespace, at the start."""
+        for namespace, segments in self._history.items():
+            count = FIRST_SEGMENTS.get(namespace, _FIRST_SEGMENTS)
+            for name in sorted(segments)[-count:]:
+                for record in segments[name].records():
+                    yield Logged(namespace, record)
+
+    def history(self, question: Question, sees: Callable[[str], bool]) -> tuple[list[Logged], bool]:
+        """The newest records that were asked for, in order of time, and whether there are older ones.
+
+        Args:
+            question: Which ones.
+            sees: Whether the caller may see a namespace's records.
+        """
+        places = question.places
+        with self._lock:
+            segments = [
+                segment
+                for namespace, by_name in self._history.items()
+                if (places is None or namespace in places) and sees(namespace)
+                for segment in by_name.values()
+            ]
+        segments.sort(key=lambda segment: segment.last_s, reverse=True)
+        entries: dict[tuple[float, str, str, str], Logged] = {}
+        for segment in segments[:_MAX_READ]:
+            if len(entries) > question.limit:
+                oldest_s = sorted((logged.record.at_s for logged in entries.values()), reverse=True)
+                if segment.last_s < oldest_s[question.limit] - 1.0:  # its time is in whole seconds
+                    return _last(entries, question.limit), True
+            for record in segment.records(question.text):
+                if question.selects(record):
+                    merge(entries, Logged(segment.namespace, record))
+        return _last(entries, question.limit), len(entries) > question.limit
+
+
+def _last(entries: Mapping[Any, Logged], limit: int) -> list[Logged]:
+    return merged(entries.values())[-limit:]
+
+
+def _segment(obj: Mapping[str, Any]) -> Segment:
+    metadata = obj["metadata"]
+    labels = metadata.get("labels") or {}
+    return Segment(
+        metadata["namespace"],
+        metadata["name"],
+        labels.get(record_log.LABEL_LOG) == record_log.CURRENT,
+        int(obj.get("count") or 0),
+        decode.seconds(obj.get("last")),
+        {"version": obj.get("version"), "records": obj.get("records", "")},
+    )

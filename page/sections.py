@@ -1,0 +1,201 @@
+"""What a stream sends: events of the sections that a reader has asked for, as far as the caller may see them.
+
+Each section is a function of the view, what is asked for, and the version after which the reader wants to go
+on (None: from the beginning). It returns lines of JSON; none where nothing has changed.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import sha256
+
+import orjson
+
+from page import rows
+from page.access import Access
+from page.cluster_view import ClusterView
+from page.logged import Logged, Question, merged
+from page.table import Delta, Row, RowTable
+from policy.records import CLUSTER
+
+JOBS_AT_ONCE, NODES_AT_ONCE = 500, 1_000
+"""Rows of one event: the beginning of a large table comes in several."""
+_FIRST_RECORDS = 200
+_FIRST_BURSTS = 100
+
+
+class Section(StrEnum):
+    """What a stream may have."""
+
+    USAGE = "usage"
+    JOBS = "jobs"
+    RECORDS = "records"
+    RECLAIMS = "reclaims"
+    OBJECTIVE = "objective"
+    NODES = "nodes"
+    JOB = "job"
+
+
+OF_CLUSTER = frozenset({Section.USAGE, Section.NODES})
+"""Sections of those who see the whole cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a reader has asked for, and may see."""
+
+    access: Access
+    sections: tuple[Section, ...]
+    namespace: str = ""
+    """Narrows jobs, records and bursts; "" for all."""
+    job: str = ""
+    """The job of the section `job`."""
+    fits: str = ""
+    """The job whose trainers nodes are asked about."""
+
+    def sees(self, namespace: str) -> bool:
+        """Whether the reader wants and may see a namespace."""
+        return self.namespace in ("", namespace) and self.access.sees(namespace)
+
+    @property
+    def fingerprint(self) -> str:
+        """Another one for another stream, which cannot go on where this one ended."""
+        words = (*self.sections, self.namespace, self.job, self.fits)
+        text = "\n".join((self.access.fingerprint, *words))
+        return sha256(text.encode()).hexdigest()[:16]
+
+
+def events(view: ClusterView, subscription: Subscription, since: int | None) -> list[bytes]:
+    """The events of all sections that have changed since a version, as lines of an event stream.
+
+    Args:
+        view: The cluster.
+        subscription: What the reader gets.
+        since: The version; None for the beginning.
+    """
+    return [
+        b"event: %s\ndata: %s\n" % (section.encode(), line)
+        for section in subscription.sections
+        for line in _SECTIONS[section](view, subscription, since)
+    ]
+
+
+def _usage(view: ClusterView, _: Subscription, since: int | None) -> Iterator[bytes]:
+    values = view.usage(since)
+    if values is not None:
+        yield orjson.dumps(values)
+
+
+def _jobs(view: ClusterView, subscription: Subscription, since: int | None) -> Iterator[bytes]:
+    cluster = subscription.access.cluster
+
+    def text(_: str, row: Row) -> bytes:
+        return row.full_text if cluster else row.text
+
+    yield from _table(view, view.jobs, subscription.sees, since, (text, JOBS_AT_ONCE, b""))
+
+
+def _nodes(view: ClusterView, subscription: Subscription, since: int | None) -> Iterator[bytes]:
+    fits = None
+    if subscription.fits and subscription.access.sees(subscription.fits.partition("/")[0]):
+        fits = view.fits(subscription.fits)
+    now, without_surplus = fits if fits is not None else ({}, {})
+
+    def text(name: str, row: Row) -> bytes:
+        if fits is None:
+            return b"%s,null,null,%s]" % (row.text, row.full_text)
+        amounts = now.get(name, 0), without_surplus.get(name, 0)
+        return b"%s,%d,%d,%s]" % (row.text, *amounts, row.full_text)
+
+    head = b'"resources":%s,"fits":%s,' % (
+        orjson.dumps(view.resources),
+        orjson.dumps(subscription.fits if fits is not None else None),
+    )
+    form = text, NODES_AT_ONCE, head
+    yield from _table(view, view.nodes, lambda _: subscription.access.cluster, since, form)
+
+
+def _table(
+    view: ClusterView,
+    table: RowTable,
+    sees: Callable[[str], bool],
+    since: int | None,
+    form: tuple[Callable[[str, Row], bytes], int, bytes],
+) -> Iterator[bytes]:
+    """Events of a table: its rows and keys that are gone, so many at once."""
+    text, at_once, head = form
+    delta = table.since(since) if since is not None else None
+    is_reset = delta is None
+    if delta is None:
+        delta = Delta(table.all(), [])
+    lines = [text(key, row) for key, row in delta.rows if sees(row.namespace)]
+    dropped = [key for key, namespace in delta.dropped if sees(namespace)]
+    if not (lines or dropped or is_reset):
+        return
+    for start in range(0, max(1, len(lines)), at_once):
+        is_last = start + at_once >= len(lines)
+        yield b'{%s"at":%.3f,%s"rows":[%s],"gone":%s,"more":%s}' % (
+            b'"reset":true,' if is_reset and not start else b"",
+            view.epoch_s(),
+            head,
+            b",".join(lines[start : start + at_once]),
+            orjson.dumps(dropped if not start else []),
+            b"false" if is_last else b"true",
+        )
+
+
+def _records(view: ClusterView, subscription: Subscription, since: int | None) -> Iterator[bytes]:
+    if since is None:
+        question = Question(namespace=subscription.namespace, limit=_FIRST_RECORDS)
+        logged, _ = view.history(question, subscription.sees)
+    else:
+        new = (entry for entry in view.records(since) if subscription.sees(entry.namespace))
+        logged = merged(new)
+        if not logged:
+            return
+    first = {"reset": True} if since is None else {}
+    yield orjson.dumps({**first, "at": view.epoch_s(), "records": _plain(logged)})
+
+
+def _plain(logged: list[Logged]) -> list[dict[str, object]]:
+    return [rows.record(entry) for entry in logged]
+
+
+def _reclaims(view: ClusterView, subscription: Subscription, since: int | None) -> Iterator[bytes]:
+    has_names = subscription.access.logs and not subscription.namespace
+
+    def sees(namespace: str) -> bool:
+        """One log for whoever sees that of the cluster, which has all bursts with all names."""
+        return namespace == CLUSTER if has_names else subscription.sees(namespace)
+
+    delta = view.bursts.since(since) if since is not None else None
+    bursts = view.bursts.all() if delta is None else delta.rows
+    lines = [row.text for _, row in bursts if sees(row.namespace)]
+    if lines or delta is None:
+        reset = b'"reset":true,' if delta is None else b""
+        yield b'{%s"rows":[%s]}' % (reset, b",".join(lines[-_FIRST_BURSTS:]))
+
+
+def _objective(view: ClusterView, _: Subscription, since: int | None) -> Iterator[bytes]:
+    text = view.objective(since)
+    if text is not None:
+        yield b'{"objective":%s}' % text
+
+
+def _job(view: ClusterView, subscription: Subscription, since: int | None) -> Iterator[bytes]:
+    key, access = subscription.job, subscription.access
+    if since is not None and 0 < view.job_version(key) <= since:
+        return
+    document = view.job(key, access.sees, shares=access.cluster)
+    yield orjson.dumps(document if document is not None else {"gone": True, "key": key})
+
+
+_SECTIONS: dict[Section, Callable[[ClusterView, Subscription, int | None], Iterator[bytes]]] = {
+    Section.USAGE: _usage,
+    Section.JOBS: _jobs,
+    Section.RECORDS: _records,
+    Section.RECLAIMS: _reclaims,
+    Section.OBJECTIVE: _objective,
+    Section.NODES: _nodes,
+    Section.JOB: _job,
+}

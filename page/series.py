@@ -1,0 +1,65 @@
+"""What was over time, bounded: use of the cluster in two resolutions, and steps of each job's trainers. Pure."""
+
+from collections import deque
+from collections.abc import Sequence
+
+Point = tuple[float, list[list[int]]]
+"""Time, and for each resource its amounts."""
+FINE_S, COARSE_S = 5.0, 60.0
+_FINE_POINTS, _COARSE_POINTS = 720, 1440
+_MAX_STEPS = 240
+"""Of one job."""
+
+
+class UsageSeries:
+    """A point each 5 s of the last hour, and one a minute of the day; times are those of their slots."""
+
+    def __init__(self) -> None:
+        self._fine: deque[Point] = deque(maxlen=_FINE_POINTS)
+        self._coarse: deque[Point] = deque(maxlen=_COARSE_POINTS)
+
+    def put(self, now_s: float, amounts: list[list[int]]) -> Point:
+        """Takes in what is used now; it replaces what the same slots had."""
+        for points, slot_s in ((self._coarse, COARSE_S), (self._fine, FINE_S)):
+            at_s = now_s - now_s % slot_s
+            if points and points[-1][0] >= at_s:
+                points.pop()
+            points.append((at_s, amounts))
+        return self._fine[-1]
+
+    def points(self) -> list[Point]:
+        """All points in order of time; minutes from before the fine ones."""
+        first_s = self._fine[0][0] if self._fine else float("inf")
+        return [point for point in self._coarse if point[0] < first_s] + list(self._fine)
+
+    def clear(self) -> None:
+        """Forgets all, as where the resources have become others."""
+        self._fine.clear()
+        self._coarse.clear()
+
+
+class TrainerSteps:
+    """The number of trainers of each job over time: a step for each change, the newest of each job."""
+
+    def __init__(self) -> None:
+        self._steps: dict[str, deque[tuple[float, int]]] = {}
+
+    def put(self, job: str, now_s: float, trainers: int) -> None:
+        """Takes in how many trainers a job has now."""
+        steps = self._steps.setdefault(job, deque(maxlen=_MAX_STEPS))
+        if not steps or steps[-1][1] != trainers:
+            steps.append((now_s, trainers))
+
+    def drop(self, job: str) -> None:
+        """Forgets a job that is gone."""
+        self._steps.pop(job, None)
+
+    def of(self, job: str) -> Sequence[tuple[float, int]]:
+        """The steps of a job, the oldest first."""
+        return tuple(self._steps.get(job, ()))
+
+    def largest(self, jobs: Sequence[str], limit: int) -> dict[str, list[tuple[float, int]]]:
+        """The steps of the jobs that have most trainers now, the largest first."""
+        counted = [job for job in jobs if job in self._steps]
+        counted.sort(key=lambda job: (-self._steps[job][-1][1], job))
+        return {job: list(self._steps[job]) for job in counted[:limit]}

@@ -1,0 +1,117 @@
+"""Event streams (text/event-stream, HTML standard 9.2): bounded in number and length, each at its reader's pace.
+
+A reader has one number, the version up to which it has seen the cluster; what has changed since is made when
+it is sent. So nothing is queued for anybody: who reads slowly skips what was in between, and who does not read at
+all is dropped by the server's limit for an answer.
+"""
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+
+from page.cluster_view import ClusterView
+from page.sections import Subscription, events
+
+CONTENT_TYPE = "text/event-stream; charset=utf-8"
+_PACE_S = 0.25
+"""Between two looks for changes."""
+_KEEP_ALIVE_S = 10.0
+RETRY_S = 5
+
+
+@dataclass(frozen=True, slots=True)
+class StreamBounds:
+    """How many streams there may be, and how long one lasts."""
+
+    total: int
+    per_caller: int
+    length_s: float
+
+
+class Streams:
+    """The open streams of this process. They begin and end on the server's loop; others may count them."""
+
+    def __init__(
+        self,
+        view: ClusterView,
+        bounds: StreamBounds,
+        clock_s: Callable[[], float],
+        is_closing: Callable[[], bool],
+    ) -> None:
+        """Opens nothing.
+
+        Args:
+            view: What is sent.
+            bounds: Of all streams together.
+            clock_s: A monotonic clock.
+            is_closing: Whether the process is about to end, so that streams end.
+        """
+        self._view = view
+        self._bounds = bounds
+        self._clock_s = clock_s
+        self._is_closing = is_closing
+        self._callers: Counter[str] = Counter()
+        self._boot = secrets.token_hex(4)
+        self.events = 0
+        """Events sent since the start."""
+
+    @property
+    def count(self) -> int:
+        """Open streams."""
+        return self._callers.total()
+
+    def refusal(self, user: str) -> str:
+        """Why a user gets no more streams: `full` or `caller`; "" where one may be opened.
+
+        Requests that are answered at once may each see the last free one: a few more than the bound.
+        """
+        if self._callers[user] >= self._bounds.per_caller:
+            return "caller"
+        return "full" if self.count >= self._bounds.total else ""
+
+    def position(self, subscription: Subscription, last_id: str) -> int | None:
+        """The version after which a reader wants to go on; None where it has to begin again."""
+        boot, _, rest = last_id.partition(".")
+        fingerprint, _, version = rest.partition(".")
+        is_ours = (boot, fingerprint) == (self._boot, subscription.fingerprint)
+        if not (is_ours and version.isdecimal()) or int(version[:18]) > self._view.version:
+            return None
+        return int(version)
+
+    async def follow(
+        self, subscription: Subscription, position: int | None
+    ) -> AsyncGenerator[bytes]:
+        """The parts of one stream, until its time is over or the process ends."""
+        user = subscription.access.user
+        self._callers[user] += 1
+        try:
+            async for part in self._parts(subscription, position):
+                yield part
+        finally:
+            self._callers[user] -= 1
+            if not self._callers[user]:
+                del self._callers[user]
+
+    async def _parts(
+        self, subscription: Subscription, position: int | None
+    ) -> AsyncGenerator[bytes]:
+        begun_s = sent_s = self._clock_s()
+        while not self._is_closing():
+            version = self._view.version
+            if version != position:
+                lines = await asyncio.to_thread(events, self._view, subscription, position)
+                position = version
+                if lines:
+                    ident = f"id: {self._boot}.{subscription.fingerprint}.{version}\n\n"
+                    self.events += len(lines)
+                    yield b"\n".join(lines) + ident.encode()
+                    sent_s = self._clock_s()
+            now_s = self._clock_s()
+            if now_s - begun_s >= self._bounds.length_s:
+                return
+            if now_s - sent_s >= _KEEP_ALIVE_S:
+                yield b": keep-alive\n\n"
+                sent_s = now_s
+            await asyncio.sleep(_PACE_S)
