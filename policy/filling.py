@@ -1,19 +1,28 @@
 """The most worth of whole pods of a few shapes that fits into one node's free capacity.
 
-A plan solves this knapsack problem for every node. Branch and bound tries the densest shape as often as
-it fits, then less often, and ends where what remains cannot beat the best filling so far. Shapes of round
-amounts fill a node without waste, so their search ends soon. For others its steps are limited: the result
-is then a filling that exists and is nearly the best. Steps are counted, not timed: equal input gives
-equal output on every machine.
+A plan solves this knapsack problem for every node. A few large pods fill a node in some thousand ways
+at most: these are listed once for nodes of about the same size, and the first that fits is the best. Many
+small pods fill it in too many ways to list. For these, branch and bound tries the densest shape as often
+as it fits, then less often, and ends where what remains cannot beat the best filling so far. Its steps are
+limited: the result is then a filling that exists and is nearly the best. Steps are counted, not timed:
+equal input gives equal output on every machine.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import islice
 from math import inf
+from operator import le
 from typing import NamedTuple
 
 Vector = tuple[int, ...]
 """One amount for each resource, not negative."""
 
+MAX_FILLINGS = 4096
+"""The longest list of fillings, some 0.5 MB; it takes some 10 ms to make."""
+_MAX_LISTS = 256
+"""Lists for nodes of each size and the shapes that fit there; most are short."""
 MAX_STEPS = 128
 """Fillings that one search tries; some 0.3 ms."""
 _TOLERATED = 50
@@ -49,11 +58,38 @@ class Filling:
         self._shapes, self._worths = tuple(shapes), tuple(worths)
         self._levels: dict[tuple[int, ...], tuple[_Level, ...]] = {}
         """Indices of the shapes that fit, in order -> these shapes; of four shapes at most 64 entries."""
+        self._list = lru_cache(maxsize=_MAX_LISTS)(self._list_fillings)
 
     def best(self, free: Vector) -> int:
         """The largest sum of worths that fits into `free`, or nearly so; never more than fits."""
+        indices = tuple([i for i, shape in enumerate(self._shapes) if all(map(le, shape, free))])
+        if not indices:
+            return 0
+        fillings = self._list(indices, tuple([amount.bit_length() for amount in free]))
+        if fillings is not None:
+            return fillings.best(free)
         search = self.search(free)
         return search.best if search is not None else 0
+
+    def _list_fillings(
+        self, indices: tuple[int, ...], bits: tuple[int, ...]
+    ) -> "SortedFillings | None":
+        """All fillings with some shapes of amounts that have so many bits; None if too many."""
+        top = tuple([(1 << count) - 1 for count in bits])
+        fillings = [(0, (0,) * len(top))]
+        for index in indices:
+            shape, worth = self._shapes[index], self._worths[index]
+            more = fillings
+            while more and len(fillings) <= MAX_FILLINGS:
+                one_more = [
+                    (filled + worth, tuple([u + s for u, s in zip(used, shape, strict=True)]))
+                    for filled, used in more
+                ]
+                more = [filling for filling in one_more if all(map(le, filling[1], top))]
+                fillings = fillings + more
+        if len(fillings) > MAX_FILLINGS:
+            return None
+        return SortedFillings(self._level(indices), fillings)
 
     def search(self, free: Vector) -> "Search | None":
         """A finished search, which tried the shapes with the most worth for what is scarce first.
@@ -86,6 +122,29 @@ class Filling:
         shape = shapes[indices[0]]
         needs = tuple((resource, need) for resource, need in enumerate(shape) if need)
         return _Level(shape, needs, worths[indices[0]], tuple(bounds))
+
+
+class SortedFillings:
+    """Fillings of some shapes, the one with the most worth first."""
+
+    def __init__(self, level: _Level, fillings: Sequence[tuple[int, Vector]]) -> None:
+        """Sorts (worth, amounts used) of all fillings; `level` has the bounds of their shapes."""
+        self._level = level
+        ordered = sorted(fillings, reverse=True)
+        self._used = [used for _, used in ordered]
+        self._losses = [-worth for worth, _ in ordered]
+        """Their worths, negated: ascending."""
+
+    def best(self, free: Vector) -> int:
+        """The largest worth of a filling that fits into `free`; there is one, the empty one."""
+        bound, first = self._level.bound(free), free[0]
+        start = bisect_left(self._losses, -bound) if bound is not None else 0
+        place = next(
+            place
+            for place, used in enumerate(islice(self._used, start, None), start)
+            if used[0] <= first and all(map(le, used, free))  # the first alone excludes most
+        )
+        return -self._losses[place]
 
 
 class Search:

@@ -89,6 +89,35 @@ def test_odd_shapes_on_large_nodes_take_a_bounded_number_of_steps(
         assert search is None or 0 < search.steps <= MAX_STEPS
 
 
+@pytest.mark.parametrize("name", ["sidecar", "prime", "devices"])
+def test_a_few_large_pods_fill_a_node_exactly(name: str) -> None:
+    """All their fillings are listed once; a search at every node made plans four times as long."""
+    shapes = _ODD[name]
+    names = ("cpu", "memory", "nvidia.com/gpu")
+    vectors: list[Vector] = [tuple(each.get(n, 0) for n in names) for each in shapes]
+    worths = Packing(shapes, shape(6_400, 25_400, gpus=800)).worths
+    filling = Filling(vectors, worths)
+    random = Random(3)  # noqa: S311 - repeatable on purpose
+    for _ in range(10):
+        free = shape(16 * random.random(), 64 * random.random(), random.randrange(9))
+        vector = tuple(free.get(n, 0) for n in names)
+
+        assert filling.best(vector) == _full_search(vectors, list(worths), vector)
+
+
+def test_many_small_pods_are_searched_for() -> None:
+    """They fill a node in too many ways to list; the list is given up before it is long."""
+    vectors: list[Vector] = [(100, 300), (150, 200), (200, 700), (250, 500)]
+    filling = Filling(vectors, [400, 500, 800, 1_000])
+    search = filling.search((64_001, 200_003))
+
+    assert search is not None
+    assert filling.best((64_001, 200_003)) == search.best
+    assert filling.best((1_001, 2_003)) == _full_search(
+        vectors, [400, 500, 800, 1_000], (1_001, 2_003)
+    )
+
+
 @pytest.mark.parametrize("shapes", _ODD.values(), ids=_ODD)
 def test_prices_of_odd_shapes_are_never_negative(shapes: list[dict[str, int]]) -> None:
     """A bounded search may find more in less room; taking room is no gain all the same."""
