@@ -23,6 +23,13 @@ from policy.template_limits import MAX_CONSTRAINTS, MAX_CONSTRAINTS_BYTES, const
 _CACHE_BYTES = 2 * 2**20
 """Texts of each cache: thousands of different pod specs at one time."""
 _POD_LEVEL = ("cpu", "memory")
+_RESTRICTED_VOLUMES = frozenset(
+    (
+        *("persistentVolumeClaim", "ephemeral"),
+        *("gcePersistentDisk", "awsElasticBlockStore", "rbd", "iscsi"),
+    )
+)
+"""Kinds of volumes that may close nodes to a pod: the plugins VolumeBinding and VolumeRestrictions."""
 _NOWHERE = (Requirement(NODE_NAME, "In", ()),)
 """A term that no node matches: the meaning upstream of a selector that has only empty terms."""
 
@@ -111,8 +118,7 @@ def limits(spec: Mapping[str, Any]) -> Resources:
     A malformed quantity counts as no limit.
     """
     containers = spec.get("containers") or ()
-    sidecars = [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
-    whole = [(c.get("resources") or {}).get("limits") for c in (*containers, *sidecars)]
+    whole = [(c.get("resources") or {}).get("limits") for c in (*containers, *_sidecars(spec))]
     return _limits(orjson.dumps((whole, (spec.get("resources") or {}).get("limits"))))
 
 
@@ -136,13 +142,15 @@ def constraints(spec: Mapping[str, Any]) -> Constraints:
 def only_resources(spec: Mapping[str, Any]) -> bool:
     """Whether a pod of this spec asks kube-scheduler for resources and nodes only.
 
-    Claims, host ports, required affinity to pods or anti-affinity, and spreading with DoNotSchedule
-    are reasons to stay pending that freed capacity does not end.
+    Claims, disks, host ports (sidecars have some too), required affinity to pods or anti-affinity,
+    spreading with DoNotSchedule, and a group that is placed as a whole are reasons to stay pending
+    that freed capacity does not end.
     """
     affinity = spec.get("affinity") or {}
     return not (
         spec.get("resourceClaims")
-        or any(_is_claim(volume) for volume in spec.get("volumes") or ())
+        or spec.get("schedulingGroup")
+        or any(not _RESTRICTED_VOLUMES.isdisjoint(volume) for volume in spec.get("volumes") or ())
         or any(_has_required(affinity.get(kind)) for kind in ("podAffinity", "podAntiAffinity"))
         or any(
             spread.get("whenUnsatisfiable") == "DoNotSchedule"
@@ -150,10 +158,15 @@ def only_resources(spec: Mapping[str, Any]) -> bool:
         )
         or any(
             port.get("hostPort")
-            for container in spec.get("containers") or ()
+            for container in (*(spec.get("containers") or ()), *_sidecars(spec))
             for port in container.get("ports") or ()
         )
     )
+
+
+def _sidecars(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The init containers that run as long as the pod."""
+    return [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
 
 
 def requests_marker(spec: Mapping[str, Any]) -> bool:
@@ -162,10 +175,6 @@ def requests_marker(spec: Mapping[str, Any]) -> bool:
         TRAINER_RESOURCE in ((container.get("resources") or {}).get("requests") or ())
         for container in spec.get("containers") or ()
     )
-
-
-def _is_claim(volume: Mapping[str, Any]) -> bool:
-    return "persistentVolumeClaim" in volume or "ephemeral" in volume
 
 
 def _has_required(rule: Mapping[str, Any] | None) -> bool:

@@ -63,6 +63,7 @@ SENTENCES: Mapping[Reason, tuple[str, ...]] = {
     Reason.UNPLACED: (
         "kube-scheduler placed {trainers} trainers and no more; one more is tried from {until} on",
     ),
+    Reason.GATED: ("{gated} trainers have scheduling gates",),
     Reason.INVALID: ("{error}",),
     Reason.QUARANTINED: ("{error}",),
     Reason.ABOVE_MAX: ("{live} live, {wanted} wanted",),

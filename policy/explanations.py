@@ -76,6 +76,14 @@ TARGETS: Mapping[Reason, Explanation] = {
             "template asks for."
         ),
     ),
+    Reason.GATED: Explanation(
+        (
+            "`gated` of its trainers have scheduling gates, from its template or from an admission "
+            "webhook: kube-scheduler does not look at them, and it gets no more meanwhile."
+        ),
+        figures="`gated`",
+        way_out="Whoever set the gates removes them; or leave them out of the template.",
+    ),
     Reason.CHECKING: Explanation(
         (
             "The API server has not answered yet what it makes of a trainer; after 10 s the job "

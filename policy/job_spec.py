@@ -225,6 +225,12 @@ def check_template(spec: Mapping[str, object], annotations: Mapping[str, str]) -
             "would create trainers that no node can run; request an extended resource such as "
             "nvidia.com/gpu instead"
         )
+    if pod_spec.get("nodeName"):
+        raise JobError(
+            "spec.template.spec.nodeName: trainers would bypass kube-scheduler, and their node would "
+            "reject those for which it has no capacity; write nodeSelector: kubernetes.io/hostname "
+            "instead"
+        )
     has_edl_master = master(annotations) and ANNOTATION_MASTER_TEMPLATE not in annotations
     if pod_spec.get("hostNetwork") is True and has_edl_master:
         raise JobError(

@@ -48,9 +48,15 @@ def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
     return taint.effect not in _HARD_EFFECTS or any(
         (not t.effect or t.effect == taint.effect)
         and (not t.key or t.key == taint.key)
-        and (t.operator == "Exists" or (t.key != "" and t.value == taint.value))
+        and (t.operator == "Exists" or (t.key != "" and _tolerates_value(t, taint)))
         for t in tolerations
     )
+
+
+def _tolerates_value(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.operator in ("Gt", "Lt"):
+        return _compares(toleration.operator, taint.value, (toleration.value,))
+    return toleration.value == taint.value
 
 
 def _matches(node: Node, term: tuple[Requirement, ...]) -> bool:

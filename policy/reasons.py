@@ -23,6 +23,7 @@ class Reason(StrEnum):
     BACKING_OFF = "BackingOff"
     REPLACING = "Replacing"
     UNPLACED = "Unplaced"
+    GATED = "Gated"
     CHECKING = "Checking"
     INVALID = "Invalid"
     QUARANTINED = "Quarantined"

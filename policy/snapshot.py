@@ -41,7 +41,9 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """core/v1 `Toleration`; `operator` is Exists or Equal, an empty key or effect means all."""
+    """core/v1 `Toleration`; an empty key or effect means all.
+
+    `operator` is Exists or Equal; Gt or Lt: the taint's value is a greater or a smaller number."""
 
     key: str
     operator: str

@@ -12,7 +12,7 @@ from policy.snapshot import Pod
 
 def is_stuck(state: CycleState, draft: JobDraft, pod: Pod) -> bool:
     """Whether a waiting trainer waits for something else than kube-scheduler's next free moment."""
-    return pod.refused or draft.job.uid in state.creation_backoffs
+    return pod.refused or pod.gated or draft.job.uid in state.creation_backoffs
 
 
 def is_refused(state: CycleState, draft: JobDraft) -> bool:
@@ -38,9 +38,14 @@ def is_refused(state: CycleState, draft: JobDraft) -> bool:
 def holds_surplus(state: CycleState, draft: JobDraft) -> bool:
     """Whether a job gets no further surplus trainer for now; records that reason.
 
-    After the pause it gets one, or as many as its next allowed size takes.
+    After the pause it gets one, or as many as its next allowed size takes. While trainers have
+    scheduling gates, from the template or an admission webhook, more would have them too.
     """
     if is_refused(state, draft):
+        return True
+    gated = sum(pod.gated for pod in draft.waiting)
+    if gated:
+        draft.set_reason(Reason.GATED, {"gated": gated})
         return True
     backoff = state.creation_backoffs.get(draft.job.uid)
     if backoff is None or _had_more(state, draft, backoff):

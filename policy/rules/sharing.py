@@ -30,11 +30,14 @@ def place_waiting(state: CycleState) -> None:
     """Reserves capacity for waiting surplus trainers; withdraws those that waited too long.
 
     kube-scheduler may have parked a trainer that fits somewhere, and retries such pods only after
-    minutes; a newly created one enters its active queue at once.
+    minutes; a newly created one enters its active queue at once. One with scheduling gates waits for
+    whoever set them: it takes no capacity, and stays.
     """
     delay_s = state.policy.stability.withdraw_after_seconds
     for draft in state.drafts:
         for pod in draft.waiting:
+            if pod.gated:
+                continue
             node = _node_of_waiting(state, pod)
             waited_s = _waited_s(state, pod) if draft.job.managed else 0.0
             factor = _REFUSED_FACTOR if pod.refused else _IGNORED_FACTOR

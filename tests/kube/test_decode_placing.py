@@ -28,6 +28,10 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
         ({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}, False),
         ({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, True),
         ({"containers": [{"name": "c", "ports": [{"containerPort": 1, "hostPort": 1}]}]}, False),
+        ({"initContainers": [{"ports": [{"hostPort": 1}], "restartPolicy": "Always"}]}, False),
+        ({"initContainers": [{"ports": [{"hostPort": 1}]}]}, True),
+        ({"volumes": [{"name": "v", "gcePersistentDisk": {"pdName": "d"}}]}, False),
+        ({"schedulingGroup": {"podGroupName": "g"}}, False),
         ({"containers": [{"name": "c", "ports": [{"containerPort": 1}]}]}, True),
     ],
 )

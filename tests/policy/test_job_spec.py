@@ -188,6 +188,8 @@ def test_a_stored_default_job_cannot_be_elastic() -> None:
     ("fields", "annotations", "message"),
     [
         ({"resourceClaims": [{"name": "gpu"}]}, {}, "does not count the devices of claims"),
+        ({"nodeName": "n0"}, {}, "nodeSelector: kubernetes.io/hostname"),
+        ({"nodeName": ""}, {}, ""),
         ({"hostNetwork": True}, {ANNOTATION_MASTER: "true"}, "listen on fixed ports"),
         ({"hostNetwork": True}, {}, ""),
         ({"hostNetwork": False}, {ANNOTATION_MASTER: "true"}, ""),

@@ -50,6 +50,20 @@ def test_tolerations_are_read_as_upstream_does(
     assert tolerated(_TAINT, [toleration]) is is_tolerated
 
 
+@pytest.mark.parametrize(
+    ("operator", "value", "is_tolerated"),
+    [
+        *(("Gt", "94", True), ("Gt", "95", False), ("Lt", "96", True), ("Lt", "95", False)),
+        *(("Gt", "many", False), ("Lt", "", False)),
+    ],
+)
+def test_tolerations_may_compare_numbers(operator: str, value: str, *, is_tolerated: bool) -> None:
+    """The taint's value must be greater or smaller; an equal one is neither."""
+    taint = Taint("reliability", "95", "NoExecute")
+
+    assert tolerated(taint, [Toleration("reliability", operator, value, "")]) is is_tolerated
+
+
 def test_every_taint_needs_a_toleration() -> None:
     """One that is not tolerated closes the node."""
     place = node("n0", taints=(_TAINT, Taint("spot", "", "NoSchedule")))

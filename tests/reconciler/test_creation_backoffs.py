@@ -117,6 +117,21 @@ def test_trainers_that_must_be_apart_grow_when_a_trainer_is_placed(
     assert (apart, len(world.running("a"))) == (10, 30)
 
 
+def test_trainers_with_scheduling_gates_are_not_made_again_and_again(
+    world: World, process: Process
+) -> None:
+    """The first ones wait for whoever set the gates; another job has all the room meanwhile."""
+    world.add_job("a", 1, 60)
+    gates = {"schedulingGates": [{"name": "network/ready"}]}
+    world.change_job("a", {"spec": {"template": {"spec": gates}}})
+    world.add_job("b", 1, 60)
+    process.run(60)
+    shares = len(world.running("a")), len(world.running("b"))
+
+    assert shares == (0, PLACES)
+    assert _vain_per_minute(process, "a") == 0
+
+
 @pytest.mark.parametrize("cause", ["quota", "apart"])
 def test_a_size_that_cannot_be_reached_is_tried_rarely(cause: str) -> None:
     """Six trainers are possible, which lies between four and eight: four stay."""

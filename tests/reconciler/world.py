@@ -145,7 +145,10 @@ class World:
         self._collected = self.api.fake.version
 
     def schedule(self) -> None:
-        """kube-scheduler without preemption: by priority, on the first node with room."""
+        """kube-scheduler without preemption: by priority, on the first node with room.
+
+        Pods with scheduling gates are not looked at.
+        """
         if self.extender is None:
             return
         pods = self.api.pods()
@@ -153,7 +156,8 @@ class World:
             return
         nodes = tuple(decode.node(obj) for obj in self.api.all(NODES))
         index = ClusterState.of(Snapshot(nodes, tuple(pods)))
-        for pod in sorted(index.waiting.values(), key=lambda p: (-p.priority, p.created_s, p.key)):
+        waiting = (pod for pod in index.waiting.values() if not pod.gated)
+        for pod in sorted(waiting, key=lambda p: (-p.priority, p.created_s, p.key)):
             insufficient = [CHECK_RESOURCE] if CHECK_RESOURCE in pod.requests else []
             insufficient += [TRAINER_RESOURCE] if pod.marked and not self.extender else []
             if insufficient or not pod.only_resources:

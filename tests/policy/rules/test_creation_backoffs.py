@@ -77,6 +77,17 @@ def test_only_one_trainer_is_tried_at_a_time() -> None:
     assert new_plan.empty
 
 
+def test_trainers_with_scheduling_gates_stay_and_keep_no_room() -> None:
+    """However long they wait; the job gets no more of them, and another has the room."""
+    gated = [replace(trainer(_A, n, created_s=NOW_S - 900), gated=True) for n in (1, 2)]
+    pods = [*trainers(_A, ["n0"]), *gated, *trainers(_B, ["n0"])]
+    new_plan = _plan([node("n0", 40)], [_A, _B], pods)
+
+    assert _created(new_plan) == {"ml/b": 6}
+    assert new_plan.releases == ()
+    assert _reasons(new_plan)["ml/a"] is Reason.GATED
+
+
 @pytest.mark.parametrize("partial", [True, False])
 def test_a_minimum_that_is_refused_keeps_no_room(*, partial: bool) -> None:
     """Another job may have all; after the pause it is tried again, and whole."""
