@@ -43,7 +43,8 @@ class Taint:
 class Toleration:
     """core/v1 `Toleration`; an empty key or effect means all.
 
-    `operator` is Exists or Equal; Gt or Lt: the taint's value is a greater or a smaller number."""
+    `operator` is Exists or Equal; Gt or Lt: the taint's value is a greater or a smaller number.
+    """
 
     key: str
     operator: str
