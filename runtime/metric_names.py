@@ -27,6 +27,7 @@ _PREFIXES = (
     *("pico", "nano", "micro", "milli", "centi", "deci", "deca", "hecto", "kilo", "mega", "giga"),
     *("tera", "peta", "kibi", "mebi", "gibi", "tebi", "pebi"),
 )
+_SCALED_UNITS = frozenset(prefix + unit for prefix in _PREFIXES for unit in BASE_UNITS)
 _RESERVED_LABELS = frozenset({"le", "quantile"})
 
 
@@ -73,8 +74,7 @@ def _check_ending(metric_type: MetricType, name: str) -> None:
 def _check_word(metric_type: MetricType, name: str, word: str) -> None:
     if word in _ABBREVIATIONS:
         raise MetricNameError(f"{name!r} must not abbreviate a unit: {word}")
-    scaled = any(word == prefix + unit for prefix in _PREFIXES for unit in BASE_UNITS)
-    if scaled or word in _OTHER_UNITS:
+    if word in _SCALED_UNITS or word in _OTHER_UNITS:
         raise MetricNameError(f"{name!r} must use a base unit instead of {word}")
     if word == metric_type:
         raise MetricNameError(f"{name!r} must not contain its type")

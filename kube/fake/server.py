@@ -103,6 +103,11 @@ class FakeApi:
         """The resource version of the newest write."""
         return self._storage.version
 
+    def stored(self, resource: Resource) -> list[Object]:
+        """Every object of a kind as it is stored, not to be changed: quicker than a list request."""
+        with self._storage.condition:
+            return self._storage.all(resource, None)
+
     # Faults of watches, in addition to `faults`
 
     @property

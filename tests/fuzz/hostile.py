@@ -106,6 +106,7 @@ _LABEL_VALUES = (
     *("trainer", "pserver", "master", "guaranteed", "surplus", "support", "true", "0", "1", "-1"),
     *("99999999999999999999", "good-a", "bad", "x", ""),
 )
+_MANY = 0.05
 _WRONG: tuple[Any, ...] = (None, 0, 1.5, "x", [], {}, True, [None], {"a": None})
 """Values of types that the API server refuses nearly everywhere."""
 
@@ -122,6 +123,11 @@ def quantities(random: Random) -> dict[str, str]:
     return {name: random.choice(QUANTITIES) for name in chosen}
 
 
+def _few_or(many: int, random: Random) -> int:
+    """A number of entries; rarely a large one, for each costs time to make and to read."""
+    return many if random.random() < _MANY else random.randint(0, 2)
+
+
 def _container(random: Random, number: int) -> dict[str, Any]:
     container: dict[str, Any] = {"name": f"c{number}", "image": "none"}
     if random.random() < 0.8:
@@ -133,7 +139,7 @@ def _container(random: Random, number: int) -> dict[str, Any]:
 
 def _expression(random: Random) -> dict[str, Any]:
     operator = random.choice(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
-    values = [random.choice(TEXTS) for _ in range(random.choice((0, 1, 2, 300)))]
+    values = [random.choice(TEXTS) for _ in range(_few_or(300, random))]
     return {"key": random.choice(("pool", "x", "")), "operator": operator, "values": values}
 
 
@@ -144,7 +150,7 @@ def _affinity(random: Random) -> dict[str, Any]:
                 _expression(random) for _ in range(random.randint(0, 3))
             ]
         }
-        for _ in range(random.choice((0, 1, 2, 100)))
+        for _ in range(_few_or(100, random))
     ]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     return {"nodeAffinity": required, "podAntiAffinity": {}}

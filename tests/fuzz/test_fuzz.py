@@ -39,7 +39,7 @@ def test_accounting_that_a_tenant_has_written_costs_others_nothing(managed: bool
         )
         body["metadata"]["namespace"] = "evil"
         worlds.put(world, JOBS, body)
-    process = Process(world, writers=2)
+    process = Process(world, writers=0)
     worlds.run_and_check(world, process, None)
 
 

@@ -132,9 +132,8 @@ class Instant:
         return orjson.loads(self.fake.send(api_request))
 
     def all(self, resource: request.Resource) -> list[Any]:
-        """Every object of a kind."""
-        items: list[Any] = self.ask(request.list_page(resource, limit=0))["items"]
-        return items
+        """Every object of a kind, not to be changed."""
+        return self.fake.stored(resource)
 
     def pods(self) -> list[Pod]:
         """Every pod; those that have not changed since the last call are not decoded again."""

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from typing import Any, ParamSpec, TypeVar
 
 from runtime import clock
@@ -19,6 +19,22 @@ def until(fact: Callable[[], object]) -> None:
     while not fact():
         assert clock.monotonic_s() < end, f"still false after {LIMIT_S} s"
         time.sleep(0.002)
+
+
+class CallersThread(Executor):
+    """A pool without threads: each call has ended when `submit` returns, always in the same order."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Runs the call."""
+        ended: Future[T] = Future()
+        try:
+            ended.set_result(fn(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 - the future has it, as in a pool
+            ended.set_exception(error)
+        return ended
+
+    def settle(self) -> None:
+        """Nothing to wait for."""
 
 
 class Writers(ThreadPoolExecutor):

@@ -35,7 +35,7 @@ from runtime.decision_log import DecisionLog
 from runtime.metrics import Metrics
 from tests.reconciler import objects
 from tests.reconciler.server import Clock, Instant, look
-from tests.reconciler.waiting import LIMIT_S, Writers, until
+from tests.reconciler.waiting import LIMIT_S, CallersThread, Writers, until
 from tests.support import rbac
 from tests.support.rbac import RestrictedApi
 
@@ -238,11 +238,11 @@ class Process:
         *,
         settings: ReconcilerSettings | None = None,
     ) -> None:
-        """Its clock is `ahead_s` ahead of the API server's."""
+        """Its clock is `ahead_s` ahead of the API server's; with 0 writers it writes by itself."""
         self.world = world
         clock = world.clock
         self.metrics = Metrics("reconciler")
-        self.writers = Writers(writers)
+        self.writers = Writers(writers) if writers else CallersThread()
         self.account = account or rbac.account("edl-reconciler")
         api = RestrictedApi(world.api, self.account)
         self.cache = ClusterCache(
