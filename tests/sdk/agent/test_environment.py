@@ -40,6 +40,8 @@ def test_ranks_go_through_all_agents() -> None:
         "TORCHELASTIC_RESTART_COUNT": "2",
         "TORCHELASTIC_MAX_RESTARTS": "3",
         "TORCHELASTIC_RUN_ID": "job",
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
     }
     assert {name: variables[name] for name in expected} == expected
 
@@ -48,6 +50,12 @@ def test_the_agent_s_variables_stay() -> None:
     """But each process has a name of its own at the master."""
     variables = environment(PATH="/bin", EDL_TRAINER="trainer-4")
     assert (variables["PATH"], variables["EDL_TRAINER"]) == ("/bin", "trainer-4:3")
+
+
+def test_torch_s_own_choice_stays() -> None:
+    """Whether a collective that hangs ends its process is the user's choice."""
+    chosen = environment(TORCH_NCCL_ASYNC_ERROR_HANDLING="3")
+    assert chosen["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "3"
 
 
 def test_processes_share_the_cores() -> None:

@@ -6,6 +6,7 @@ them and starts them anew; the script continues from its own checkpoint, as unde
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -30,6 +31,8 @@ _GRACE_SHARE = 0.6
 """Of the time from SIGTERM to exit: the rest is for the report to the master."""
 _RUN = "run"
 """Name of the data set of one record that stands for the run: the job is done with it."""
+_REPORTED = "reported"
+"""The key by which the agent of rank 0 says that the end is reported to the master."""
 _MAX_COMMAND = 300
 FAILED = 1
 
@@ -54,9 +57,13 @@ class Agent:
         """
         self._command, self._processes, self._max_restarts = list(command), processes, max_restarts
         self._session = session() if member is None else member
-        self._starts = self._failures = 0
+        self._failures = 0
         self._failed_with: frozenset[str] | None = None
         """The incarnations of the round in which a process failed last."""
+        self._failure = ""
+        """How it failed, in words."""
+        self._is_stuck = False
+        """Whether a process lives on after SIGKILL, with what it holds of its device."""
 
     def run(self) -> int:
         """Takes part in rounds until all processes have finished; returns the exit code.
@@ -69,7 +76,7 @@ class Agent:
         code = {"agent": " ".join(self._command)[:_MAX_COMMAND]}
         with Rounds(extra=str(self._processes), code=code, member=self._session) as rounds:
             for round_ in rounds:
-                if self._has_failed_too_often(round_):
+                if self._is_stuck or self._has_failed_too_often(round_):
                     return FAILED
                 try:
                     place = Place(
@@ -84,8 +91,6 @@ class Agent:
                     continue
                 if is_over:
                     rounds.finish()
-                    if round_.rank == 0:
-                        self._finish_job()
         return 0
 
     def _run_round(self, round_: Round, place: Place, rounds: Rounds) -> bool:
@@ -100,7 +105,6 @@ class Agent:
             store.set("address", address.encode())
         address = store.get("address").decode()
         workers = Workers(self._command, self._environments(place, address))
-        self._starts += 1
         rounds.ready()
         log.info("round %d: processes %d to %d of %d", *_numbers(place))
         try:
@@ -108,7 +112,9 @@ class Agent:
                 workers.wait(_POLL_S)
                 failure = workers.failure
                 if failure:
+                    rounds.broken()  # the others need not wait until the rest has ended here
                     self._failed_with = _incarnations(round_)
+                    self._failure = failure
                     raise RoundOver(failure)
                 if workers.have_finished:
                     return self._wait_for_others(round_, rounds)
@@ -116,17 +122,40 @@ class Agent:
         finally:
             stopping = self._session.stopping
             grace_s = self._session.settings.grace_s * _GRACE_SHARE
-            workers.stop(grace_s if stopping else _STOP_S)
+            if not workers.stop(grace_s if stopping else _STOP_S):
+                self._is_stuck = True
 
     def _wait_for_others(self, round_: Round, rounds: Rounds) -> bool:
-        """Waits for the processes of all agents; False if members change before these have finished."""
-        rounds.store.set(f"finished/{round_.rank}", b"1")
-        keys = [f"finished/{rank}" for rank in range(round_.world_size)]
-        while not rounds.store.check(keys):
-            if rounds.changed:
-                return False
-            threading.Event().wait(_POLL_S)
+        """Waits for the processes of all agents; False if members change before these have finished.
+
+        The agent of rank 0 reports the end to the master. The others leave after that, so that none
+        of them ends the round for an agent that still waits.
+        """
+        store, is_first = rounds.store, round_.rank == 0
+        store.set(f"finished/{round_.rank}", b"1")
+        finished = [f"finished/{rank}" for rank in range(round_.world_size)]
+        try:
+            while not store.check(finished if is_first else [_REPORTED]):
+                if rounds.changed:
+                    return self._is_job_done()
+                threading.Event().wait(_POLL_S)
+        except RoundOver:
+            if not self._is_job_done():
+                raise
+            return True
+        if is_first:
+            self._finish_job()
+            with contextlib.suppress(RoundOver):
+                store.set(_REPORTED, b"1")
         return True
+
+    def _is_job_done(self) -> bool:
+        """Whether the agent of rank 0 has reported the end."""
+        try:
+            return self._session.control().status().get("state") == "done"
+        except MasterError as error:
+            log.info("cannot read the job's state: %s", error)
+            return False
 
     def _environments(self, place: Place, address: str) -> list[dict[str, str]]:
         return [
@@ -135,7 +164,7 @@ class Agent:
                 local_rank,
                 address,
                 run_id=self._session.job or "edl",
-                restarts=self._starts,
+                restarts=self._failures,
                 max_restarts=self._max_restarts,
                 environ={**os.environ, "EDL_TRAINER": self._session.settings.trainer},
             )
@@ -152,7 +181,7 @@ class Agent:
             return False
         text = (
             f"processes of {self._session.settings.trainer} have failed {self._failures} times "
-            f"(--max-restarts {self._max_restarts}): see their last lines above"
+            f"(--max-restarts {self._max_restarts}), the last time because {self._failure}"
         )
         log.error("%s", text)
         try:

@@ -61,8 +61,8 @@ def worker_environment(
         local_rank: The process's number at this agent.
         address: `host:port` of the process of rank 0.
         run_id: The job's name.
-        restarts: How often this agent has started its processes again.
-        max_restarts: How often it does after failures.
+        restarts: How often this agent has started its processes again after failures.
+        max_restarts: How often it does at most.
         environ: The agent's own environment.
     """
     host, _, port = address.rpartition(":")
@@ -74,6 +74,7 @@ def worker_environment(
     )
     threads = {} if size == 1 or "OMP_NUM_THREADS" in environ else {"OMP_NUM_THREADS": "1"}
     return {
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",  # a collective that hangs ends its process
         **environ,
         **trainer,
         **threads,
@@ -91,4 +92,6 @@ def worker_environment(
         "TORCHELASTIC_RESTART_COUNT": str(restarts),
         "TORCHELASTIC_MAX_RESTARTS": str(max_restarts),
         "TORCHELASTIC_RUN_ID": run_id,
+        "TORCHELASTIC_USE_AGENT_STORE": "False",  # rank 0 itself listens at MASTER_PORT
+        "TORCHELASTIC_ERROR_FILE": "",
     }

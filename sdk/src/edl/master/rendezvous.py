@@ -64,13 +64,10 @@ class Rendezvous:
         self._identity = (client_settings.trainer, incarnation)
         self._address, self._code, self._extra = address, dict(code or {}), extra
         self._clients = [self._client(), self._client()]
+        runs = (self._run_poller, "edl-rendezvous"), (self._run_sender, "edl-rendezvous-send")
         self._threads = [
             threading.Thread(target=run, args=(client,), name=name, daemon=True)
-            for run, client, name in zip(
-                (self._run_poller, self._run_sender),
-                self._clients,
-                ("edl-rendezvous", "edl-rendezvous-send"),
-            )
+            for (run, name), client in zip(runs, self._clients)
         ]
         self._changed = threading.Condition()
         self._void_callbacks: list[Callable[[], None]] = []
@@ -146,6 +143,12 @@ class Rendezvous:
             if self._current_view is not None and self._current_view.round == number:
                 self._ready = True
                 self._notify_sender()
+
+    def broken(self, number: int) -> None:
+        """Reports that a round cannot continue, before this member can enter the next."""
+        with self._changed:
+            if self._current_view is not None and self._current_view.round == number:
+                self._report_broken()
 
     def waiting(self, since_s: float | None) -> None:
         """Records since when (monotonic) the program waits for other members; None: it does not."""
@@ -264,7 +267,7 @@ class Rendezvous:
         with self._changed:
             while not self._over:
                 self._check_stall()
-                if self._version != self._sent_version or self._has_long_wait():
+                if self._version != self._sent_version or self._next_check_s() <= 0.0:
                     return True
                 self._changed.wait(self._next_check_s())
         return False
@@ -274,9 +277,6 @@ class Rendezvous:
         now_s = clock.monotonic_s()
         self._stood_still |= now_s - self._checked_s >= _STALL_S
         self._checked_s = now_s
-
-    def _has_long_wait(self) -> bool:
-        return self._next_check_s() <= 0.0
 
     def _next_check_s(self) -> float:
         since_s = self._waiting_since_s

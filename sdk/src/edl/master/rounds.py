@@ -139,8 +139,9 @@ class Rounds(Loop):
         self._rendezvous.ready(self._current_number)
 
     def broken(self) -> None:
-        """Marks the current round as broken, because a collective failed."""
+        """Reports at once that the current round is broken, because a collective failed."""
         self._is_broken = True
+        self._rendezvous.broken(self._current_number)
 
     def finish(self) -> None:
         """Marks this trainer as finished: it takes part in no later round."""
