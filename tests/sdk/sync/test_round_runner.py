@@ -97,8 +97,9 @@ class Recorder(GroupMember):
         """As in `GroupMember`."""
         self.calls.append("part")
 
-    def save_checkpoint(self, *, wait: bool = False) -> None:
+    def save_checkpoint(self, rank: int, writers: int, *, wait: bool = False) -> None:
         """As in `GroupMember`."""
+        assert (rank, writers >= 1) == (0, True)
         self.calls.append(f"save {wait}")
 
 

@@ -205,27 +205,6 @@ def losses_that_are_no_number_end_the_job() -> None:
         assert all(bool(torch.isfinite(p).all()) for p in crew.trainers[0].model.parameters())
 
 
-def training_continues_from_a_checkpoint() -> None:
-    """After all have left: model, optimizer and data go back together, and torch reads the file."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        job(checkpoints=folder, checkpoint_steps=5) as crew,
-    ):
-
-        def leave(trainer: Trainer, step: SyncStep) -> None:
-            if step.step == 12:
-                trainer.leave()
-
-        assert not crew.add(leave).end().whole
-        newest = edl.latest_checkpoint(folder)
-        assert newest is not None
-        tree = torch.load(newest.path / "state.pt", weights_only=True)
-        assert tree["model"]["0.weight"].shape == (16, 8)
-        assert crew.add(model=network(7)).end().whole
-        assert is_near(crew.losses(), alone())
-        assert crew.done() == 2 * RECORDS
-
-
 def the_rate_can_follow_the_members() -> None:
     """With constant_batch=False each member has one micro-batch a step."""
     with job(constant_batch=False) as crew:
@@ -275,7 +254,6 @@ FACTS = (
     running_statistics_are_shared,
     unreadable_records_are_left_out,
     losses_that_are_no_number_end_the_job,
-    training_continues_from_a_checkpoint,
     the_rate_can_follow_the_members,
     other_models_are_refused,
     mistakes_of_programs_are_named,

@@ -63,7 +63,7 @@ class Rendezvous:
         self._settings = client_settings
         self._identity = (client_settings.trainer, incarnation)
         self._address, self._code, self._extra = address, dict(code or {}), extra
-        self._clients = [self._client(), self._client()]
+        self._clients = [self.client(), self.client()]
         runs = (self._run_poller, "edl-rendezvous"), (self._run_sender, "edl-rendezvous-send")
         self._threads = [
             threading.Thread(target=run, args=(client,), name=name, daemon=True)
@@ -208,7 +208,8 @@ class Rendezvous:
     def _over(self) -> bool:
         return self._closed or self._error is not None
 
-    def _client(self) -> Client:
+    def client(self) -> Client:
+        """A client of this member with a connection of its own."""
         settings = self._settings
         return Client(Connection(settings.master, settings.token), *self._identity)
 

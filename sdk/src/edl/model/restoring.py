@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from edl.model.protocols import Adapter
 
 PathLike = Union[str, "os.PathLike[str]"]
-_TORCH_STATE = "state.pt"
+_TORCH_STATE = ".metadata"
 """In checkpoints of models in torch."""
 
 

@@ -23,6 +23,7 @@ from edl.sync.leader import Leader, is_behind
 from edl.sync.options import SyncOptions, SyncResult, SyncStep
 from edl.sync.replica import GroupModel
 from edl.sync.saving import CheckpointWriter, NpzFiles, StateFiles
+from edl.sync.shared_write import SharedWrite
 
 log = logging.getLogger("edl")
 
@@ -224,12 +225,25 @@ class GroupMember:
         if self.progress.commit() and self.leader is not None:
             self.leader.report_ready()
 
-    def save_checkpoint(self, *, wait: bool = False) -> None:
-        """Writes a checkpoint of the state that all members have; does nothing if not leading."""
-        if self._checkpoint_writer is not None and self.leader is not None:
-            permit = CheckpointPermit(self.leader.session)
-            state, position = self.replica.state(), self.progress.position_json()
-            self._checkpoint_writer.save(state, position, permit, wait=wait)
+    def save_checkpoint(self, rank: int, writers: int, *, wait: bool = False) -> None:
+        """Writes a checkpoint of the state that all members have, or this member's part of it.
+
+        Args:
+            rank: This member's.
+            writers: Members that have the state: those of lower ranks.
+            wait: Whether to wait until it is complete.
+        """
+        writer, step = self._checkpoint_writer, self.progress.step
+        is_shared = self.files.is_sharded and writers > 1
+        if writer is None or (self.leader is None and not (is_shared and rank < writers)):
+            return
+        client = self.rendezvous.client() if is_shared else None
+        count = writers if is_shared else 1
+        name = self.session.settings.trainer
+        at = {"step": step, "round_number": self.round_number}
+        shared = SharedWrite(name, rank, count, client=client, **at)
+        permit = None if self.leader is None else CheckpointPermit(self.leader.session)
+        writer.save(self.replica, self.progress.position_json(), shared, permit, wait=wait)
 
     @contextlib.contextmanager
     def computing(self) -> Iterator[None]:

@@ -249,8 +249,8 @@ class GroupRound(ABC):
         now_s = clock.monotonic_s()
         seconds, self._ended_s = now_s - self._ended_s, now_s
         interval = self._options.checkpoint_steps
-        if interval and self._is_leader and progress.step % interval == 0:
-            self._member.save_checkpoint()
+        if interval and progress.step % interval == 0:
+            self._save()
         if not self._growth.is_complete:
             return
         self._member.report_step(
@@ -345,7 +345,10 @@ class GroupRound(ABC):
         """Saves the state when no member trains any further."""
         if self._is_leader:
             self._member.is_last = True
-            self._member.save_checkpoint(wait=True)
+        self._save(wait=True)
+
+    def _save(self, *, wait: bool = False) -> None:
+        self._member.save_checkpoint(self._round.rank, self._growth.workers, wait=wait)
 
     def _timed(self, call: Callable[..., T], *args: Any) -> T:
         """Calls a function and adds its time to the step's time in collective calls."""

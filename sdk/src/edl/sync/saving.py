@@ -1,4 +1,4 @@
-"""Checkpoints of a group: written by the member of rank 0 during training, read at its start.
+"""Checkpoints of a group: written during training, by the leader or by all; read at its start.
 
 A checkpoint holds the same as a newcomer receives from other members, in case there are none.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,18 +20,37 @@ from edl.master import protocol
 from edl.master.leases import LeaseTable
 from edl.sync.group_progress import GroupProgress
 from edl.sync.group_session import CheckpointPermit
-from edl.sync.replica import State
+from edl.sync.replica import GroupModel, State
+from edl.sync.shared_write import SharedWrite
 
 log = logging.getLogger("edl")
 
 _ARRAYS, _ABOUT = "arrays.npz", "training.json"
 
 
+class Share(Protocol):
+    """A copy of what one member writes of a checkpoint."""
+
+    extra: dict[str, Any]
+    """What of the state is no array."""
+
+    def write(self, folder: Path) -> protocol.Json:
+        """Writes it; returns what `finish` needs of it."""
+        ...
+
+    def finish(self, folder: Path, results: Sequence[protocol.Json]) -> None:
+        """Completes the files, by the results of all members in order of rank; for one member."""
+        ...
+
+
 class StateFiles(Protocol):
     """The files of a checkpoint in which a state's arrays are."""
 
-    def write(self, folder: Path, state: State) -> None:
-        """Writes the arrays of a state."""
+    is_sharded: bool
+    """Whether each member writes a part of them."""
+
+    def stage(self, replica: GroupModel, rank: int, count: int) -> Share:
+        """Copies what the member of this rank writes, if `count` members do."""
         ...
 
     def read(self, checkpoint: Checkpoint, extra: dict[str, Any]) -> State:
@@ -43,17 +63,34 @@ class StateFiles(Protocol):
 
 
 class NpzFiles:
-    """One archive of numpy."""
+    """One archive of numpy, which the leader writes."""
 
-    def write(self, folder: Path, state: State) -> None:
+    is_sharded = False
+
+    def stage(self, replica: GroupModel, rank: int, count: int) -> NpzShare:  # noqa: ARG002 - it writes all
         """As in `StateFiles`."""
-        # no keyword `allow_pickle`: numpy before 2.1 saved it as an array
-        arrays: dict[str, Any] = state.arrays
-        np.savez(folder / _ARRAYS, **arrays)
+        return NpzShare(replica.state())
 
     def read(self, checkpoint: Checkpoint, extra: dict[str, Any]) -> State:
         """As in `StateFiles`."""
         return State(checkpoint.arrays(), extra)
+
+
+class NpzShare:
+    """A copy of all arrays."""
+
+    def __init__(self, state: State) -> None:
+        self.extra = state.extra
+        # no keyword `allow_pickle`: numpy before 2.1 saved it as an array
+        self._arrays: dict[str, Any] = {n: np.array(array) for n, array in state.arrays.items()}
+
+    def write(self, folder: Path) -> protocol.Json:
+        """As in `Share`."""
+        np.savez(folder / _ARRAYS, **self._arrays)
+        return {}
+
+    def finish(self, folder: Path, results: Sequence[protocol.Json]) -> None:
+        """As in `Share`."""
 
 
 class CheckpointWriter:
@@ -62,29 +99,41 @@ class CheckpointWriter:
     def __init__(self, folder: Path, files: StateFiles) -> None:
         self._folder, self._files = folder, files
         self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._is_writing = False
+        self._skipped: list[SharedWrite] = []
+        """Those of which the other members do not know yet that they are left out."""
 
     def save(
-        self, state: State, about: protocol.Json, permit: CheckpointPermit, *, wait: bool = False
+        self,
+        replica: GroupModel,
+        about: protocol.Json,
+        shared: SharedWrite,
+        permit: CheckpointPermit | None,
+        *,
+        wait: bool = False,
     ) -> None:
-        """Copies the state and writes it.
+        """Copies this member's part of the state, and writes it.
 
         Args:
-            state: Of the replica; may change after the call.
+            replica: May change after the call.
             about: The group's progress.
-            permit: The leader's; closed here.
-            wait: Whether to wait for a write under way, and until this one is written.
+            shared: This member's part in the write; closed here.
+            permit: The leader's; closed here. None in other members.
+            wait: Whether to wait for a write under way, and until this one is complete.
         """
         if wait:
             self.close()
-        elif self._thread is not None and self._thread.is_alive():
+        if self._leave_out(shared):
             log.info("step %s: no checkpoint, one is still being written", about["step"])
-            permit.close()
+            if permit is not None:
+                permit.close()
             return
-        snapshot = State(
-            {name: np.array(array) for name, array in state.arrays.items()}, state.extra
-        )
+        share = self._files.stage(replica, shared.rank, shared.count)
+        write = _Write(self._folder, share, about, shared, wait=wait)
+        self._is_writing = True
         self._thread = threading.Thread(
-            target=self._write, args=(snapshot, about, permit), name="edl-checkpoint", daemon=True
+            target=self._run, args=(write, permit), name="edl-checkpoint", daemon=True
         )
         self._thread.start()
         if wait:
@@ -95,18 +144,64 @@ class CheckpointWriter:
         if self._thread is not None:
             self._thread.join()
 
-    def _write(self, state: State, about: protocol.Json, permit: CheckpointPermit) -> None:
+    def _leave_out(self, shared: SharedWrite) -> bool:
+        """Whether one is being written: the others are told that this one is left out."""
+        with self._lock:
+            if self._is_writing:
+                self._skipped.append(shared)
+            return self._is_writing
+
+    def _run(self, write: _Write, permit: CheckpointPermit | None) -> None:
+        try:
+            if permit is None:
+                write.help()
+            else:
+                write.lead(permit)
+        except EdlError as error:
+            log.warning("could not save a checkpoint at step %s: %s", write.step, error)
+        finally:
+            with self._lock:
+                skipped, self._skipped, self._is_writing = self._skipped, [], False
+            for shared in (write.shared, *skipped):
+                shared.close()
+            if permit is not None:
+                permit.close()
+
+
+class _Write:
+    """The write of one checkpoint, as one member takes part in it."""
+
+    def __init__(
+        self, folder: Path, share: Share, about: protocol.Json, shared: SharedWrite, *, wait: bool
+    ) -> None:
+        self._folder, self._share, self._about = folder, share, about
+        self.shared, self._wait = shared, wait
+        self.step: int = about["step"]
+
+    def lead(self, permit: CheckpointPermit) -> None:
+        """Writes the leader's part, waits for the others, and completes the checkpoint."""
+
         def into(folder: Path) -> None:
-            self._files.write(folder, state)
-            text = json.dumps({**about, "extra": state.extra})
+            self.shared.announce(folder.name)
+            results = self.shared.gather(self._share.write(folder))
+            self._share.finish(folder, results)
+            text = json.dumps({**self._about, "extra": self._share.extra})
             (folder / _ABOUT).write_text(text, encoding="utf-8")
 
-        try:
-            save_checkpoint(self._folder, into, step=about["step"], member=permit)
-        except EdlError as error:
-            log.warning("could not save a checkpoint at step %s: %s", about["step"], error)
-        finally:
-            permit.close()
+        save_checkpoint(self._folder, into, step=self.step, member=permit)
+
+    def help(self) -> None:
+        """Writes this member's part into the folder that the leader announces."""
+        name = self.shared.announced()
+        if name:
+            try:
+                self.shared.report(self._share.write(self._folder / name))
+            except Exception as error:
+                reason = f"could not write its part: {one_line(error)}"
+                self.shared.fail(reason)
+                raise CheckpointError(f"{self._folder}: this trainer {reason}") from error
+            if self._wait:
+                self.shared.wait_for_end()
 
 
 def newest(

@@ -21,9 +21,10 @@ from edl.sources.base import Dataset
 from edl.sync.group_member import GroupMember
 from edl.sync.options import SyncOptions, SyncResult
 from edl.sync.shared_code import shared_code
+from edl.torch.dcp_files import DcpFiles
 from edl.torch.groups import gloo_groups
 from edl.torch.link import GroupLink
-from edl.torch.replica import TorchFiles, TorchReplica
+from edl.torch.replica import TorchReplica
 from edl.torch.step import MemberStep
 from edl.torch.store import MasterStore
 from edl.torch.torch_round import MemberBatches, TorchRound
@@ -78,7 +79,7 @@ class TorchEngine(Loop):
             session=self._session,
             rendezvous=self._rendezvous,
             on_stop=lambda: self.wake(None),
-            files=TorchFiles(),
+            files=DcpFiles(),
         )
 
     @property

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
-from edl.data.checkpoints import Checkpoint
 from edl.errors import CheckpointError, DataError, one_line
 from edl.sync.replica import State
 from edl.torch.buckets import GradientBuckets
 from edl.torch.norm_statistics import NormStatistics
 
-_FILE = "state.pt"
-_MODEL, _OPTIMIZER = "model", "optimizer"
+MODEL, OPTIMIZER = "model", "optimizer"
 _VIEWS = {torch.bfloat16: torch.int16}
 """Types that numpy lacks, and those as which their bits travel."""
 
@@ -89,32 +86,41 @@ class TorchReplica:
         self.buckets.move()
         self.clear()
 
-    def state(self) -> State:
-        """As in `GroupModel`; tensors on the host are views."""
-        arrays: dict[str, np.ndarray] = {}
-        extra: dict[str, Any] = {"types": {}}
-        for name, tensor in self.model.state_dict().items():
-            _put(arrays, extra, f"{_MODEL}/{name}", tensor)
+    def tensors(self) -> dict[str, Any]:
+        """Returns the tensors of model and optimizer by name, each where it is, as DCP nests them."""
+        states = self._optimizer.state_dict()["state"]
+        tensors = {
+            str(index): {n: v for n, v in sorted(entries.items()) if isinstance(v, torch.Tensor)}
+            for index, entries in sorted(states.items())
+        }
+        return {MODEL: self.model.state_dict(), OPTIMIZER: {"state": tensors}}
+
+    def rest(self) -> dict[str, Any]:
+        """Returns what of the state is no tensor; JSON."""
         state = self._optimizer.state_dict()
-        values: dict[str, dict[str, Any]] = {}
-        for index, entries in state["state"].items():
-            values[str(index)] = {}
-            for name, value in entries.items():
-                if isinstance(value, torch.Tensor):
-                    _put(arrays, extra, f"{_OPTIMIZER}/{index}/{name}", value)
-                else:
-                    values[str(index)][name] = value
-        extra["optimizer"] = {"groups": state["param_groups"], "values": values}
+        values = {
+            str(index): {n: v for n, v in entries.items() if not isinstance(v, torch.Tensor)}
+            for index, entries in state["state"].items()
+        }
+        extra: dict[str, Any] = {"optimizer": {"groups": state["param_groups"], "values": values}}
         if self._scheduler is not None:
             extra["scheduler"] = self._scheduler.state_dict()
-        return State(arrays, _as_json(extra))
+        return _as_json(extra)
+
+    def state(self) -> State:
+        """As in `GroupModel`; tensors on the host are views."""
+        tensors = self.tensors()
+        named = {f"{MODEL}/{name}": tensor for name, tensor in tensors[MODEL].items()}
+        for index, entries in tensors[OPTIMIZER]["state"].items():
+            named |= {f"{OPTIMIZER}/{index}/{name}": tensor for name, tensor in entries.items()}
+        return as_state(named, self.rest())
 
     def load(self, state: State) -> None:
         """As in `GroupModel`."""
         tree = unflatten(state)
         own = self.model.state_dict()
-        for name in sorted(own.keys() | tree[_MODEL].keys()):
-            mine, other = own.get(name), tree[_MODEL].get(name)
+        for name in sorted(own.keys() | tree[MODEL].keys()):
+            mine, other = own.get(name), tree[MODEL].get(name)
             if mine is None or other is None or mine.shape != other.shape:
                 shapes = [None if t is None else list(t.shape) for t in (mine, other)]
                 raise CheckpointError(
@@ -122,8 +128,8 @@ class TorchReplica:
                     "it is of another model: give this model's own, or another folder"
                 )
         try:
-            self.model.load_state_dict(tree[_MODEL])
-            self._optimizer.load_state_dict(tree[_OPTIMIZER])
+            self.model.load_state_dict(tree[MODEL])
+            self._optimizer.load_state_dict(tree[OPTIMIZER])
             if self._scheduler is not None and "scheduler" in tree:
                 self._scheduler.load_state_dict(tree["scheduler"])
         except (ValueError, RuntimeError, KeyError) as error:
@@ -159,48 +165,6 @@ class TorchReplica:
             )
 
 
-class TorchFiles:
-    """Checkpoints as `torch.save` writes them: `state.pt` with the state dicts by name."""
-
-    def write(self, folder: Path, state: State) -> None:
-        """Writes the arrays of a state; see `edl.sync.saving.StateFiles`."""
-        torch.save(unflatten(state), folder / _FILE)
-
-    def read(self, checkpoint: Checkpoint, extra: dict[str, Any]) -> State:
-        """Reads what `write` has written.
-
-        Raises:
-            CheckpointError: It cannot be read.
-        """
-        tree = self._tree(checkpoint)
-        arrays: dict[str, np.ndarray] = {}
-        about: dict[str, Any] = {"types": {}}
-        for name, tensor in tree[_MODEL].items():
-            _put(arrays, about, f"{_MODEL}/{name}", tensor)
-        for index, entries in tree[_OPTIMIZER]["state"].items():
-            for name, value in entries.items():
-                if isinstance(value, torch.Tensor):
-                    _put(arrays, about, f"{_OPTIMIZER}/{index}/{name}", value)
-        return State(arrays, {**extra, **about})
-
-    def model(self, checkpoint: Checkpoint) -> dict[str, Any]:
-        """Reads the tensors of the model alone, by name.
-
-        Raises:
-            CheckpointError: They cannot be read.
-        """
-        tensors: dict[str, Any] = self._tree(checkpoint)[_MODEL]
-        return tensors
-
-    def _tree(self, checkpoint: Checkpoint) -> dict[str, Any]:
-        path = checkpoint.path / _FILE
-        try:
-            tree: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # a damaged archive raises nearly anything
-            raise CheckpointError(f"{path} cannot be read: {one_line(error)}") from error
-        return tree
-
-
 def unflatten(state: State) -> dict[str, Any]:
     """Returns the state dicts of model, optimizer and schedule that a state was made of."""
     types = state.extra["types"]
@@ -213,23 +177,27 @@ def unflatten(state: State) -> dict[str, Any]:
         if key in types:
             tensor = tensor.view(getattr(torch, types[key]))
         kind, name = key.split("/", 1)
-        if kind == _MODEL:
+        if kind == MODEL:
             model[name] = tensor
         else:
             index, name = name.split("/", 1)
             entries.setdefault(int(index), {})[name] = tensor
     groups = state.extra["optimizer"]["groups"]
-    tree = {_MODEL: model, _OPTIMIZER: {"state": entries, "param_groups": groups}}
+    tree = {MODEL: model, OPTIMIZER: {"state": entries, "param_groups": groups}}
     return {**tree, **{k: v for k, v in state.extra.items() if k == "scheduler"}}
 
 
-def _put(arrays: dict[str, np.ndarray], extra: dict[str, Any], name: str, tensor: Any) -> None:
-    """Adds a tensor as an array; notes its type where numpy lacks it."""
-    flat = tensor.detach().cpu()
-    if flat.dtype in _VIEWS:
-        extra["types"][name] = str(flat.dtype).split(".")[1]
-        flat = flat.contiguous().view(_VIEWS[flat.dtype])
-    arrays[name] = flat.numpy()
+def as_state(named: Mapping[str, Any], rest: Mapping[str, Any]) -> State:
+    """Returns tensors by name as arrays; notes the types that numpy lacks."""
+    arrays: dict[str, np.ndarray] = {}
+    types: dict[str, str] = {}
+    for name, tensor in named.items():
+        flat = tensor.detach().cpu()
+        if flat.dtype in _VIEWS:
+            types[name] = str(flat.dtype).split(".")[1]
+            flat = flat.contiguous().view(_VIEWS[flat.dtype])
+        arrays[name] = flat.numpy()
+    return State(arrays, {**rest, "types": types})
 
 
 def _as_json(extra: dict[str, Any]) -> dict[str, Any]:

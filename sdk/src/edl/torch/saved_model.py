@@ -11,7 +11,7 @@ import torch
 from edl.data.checkpoints import Checkpoint
 from edl.errors import CheckpointError, one_line
 from edl.model.arrays import to_array
-from edl.torch.replica import TorchFiles
+from edl.torch.dcp_files import read_model
 
 
 def read_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def read_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
     Raises:
         CheckpointError: They cannot be read.
     """
-    return _arrays(TorchFiles().model(checkpoint), str(checkpoint.path))
+    return _arrays(read_model(checkpoint), str(checkpoint.path))
 
 
 def read_export(path: Path) -> dict[str, Any]:

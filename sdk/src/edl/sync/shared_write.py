@@ -1,0 +1,126 @@
+"""How the members of a round write one checkpoint together: over the round's keys at the master.
+
+The leader announces the folder, each member reports its part, the leader the end. All waits end with
+the round: a checkpoint that lacks a part is never completed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+from edl.errors import CheckpointError, EdlError
+from edl.master import protocol
+from edl.master.client import Client
+from edl.master.round_store import RoundStore
+
+_WAIT_S = 600.0
+"""How long the others may write, beside a round that goes on."""
+
+
+class SharedWrite:
+    """One member's part in one write."""
+
+    def __init__(
+        self,
+        name: str,
+        rank: int,
+        count: int,
+        *,
+        step: int,
+        client: Client | None,
+        round_number: int,
+    ) -> None:
+        """Makes no call.
+
+        Args:
+            name: This trainer's.
+            rank: This member's; 0 leads. Those from `count` on write nothing.
+            count: Members that write.
+            step: Of the checkpoint.
+            client: A connection of its own; closed here. None where one member writes alone.
+            round_number: Of the round whose members write.
+        """
+        self._name, self.rank, self.count = name, rank, count
+        self._client = client
+        self._keys = None if client is None else RoundStore(client, round_number)
+        self._prefix = f"checkpoint/{step}"
+        self._is_announced = self._is_reported = False
+
+    def announce(self, folder: str) -> None:
+        """Tells the others to write into this folder; "" to write nothing."""
+        self._is_announced = True
+        if self._keys is not None:
+            self._keys.set(self._prefix, folder.encode())
+
+    def announced(self) -> str:
+        """Waits for the folder; "" if nothing is to be written by this member.
+
+        Raises:
+            RoundOver: The round is over.
+        """
+        if self._keys is None or self.rank >= self.count:
+            return ""
+        folder = self._keys.get(self._prefix, _WAIT_S).decode()
+        if "/" in folder or folder in (".", ".."):
+            raise CheckpointError(
+                f"the leader names {folder!r:.80}, which is no folder of checkpoints"
+            )
+        return folder
+
+    def fail(self, reason: str) -> None:
+        """Reports why this member's part is not written.
+
+        Raises:
+            RoundOver: The round is over.
+        """
+        self.report({"error": f"{self._name} {reason}"})
+
+    def report(self, result: protocol.Json) -> None:
+        """Reports that this member's part is written.
+
+        Raises:
+            RoundOver: The round is over.
+        """
+        self._is_reported = True
+        if self._keys is not None:
+            self._keys.set(f"{self._prefix}/{self.rank}", json.dumps(result).encode())
+
+    def gather(self, own: protocol.Json) -> list[protocol.Json]:
+        """Waits for the parts of all; returns their results in order of rank.
+
+        Raises:
+            CheckpointError: A member could not write its part.
+            RoundOver: The round is over.
+        """
+        if self._keys is None:
+            return [own]
+        keys = [f"{self._prefix}/{rank}" for rank in range(1, self.count)]
+        values = self._keys.get_all(keys, _WAIT_S)
+        results = [own, *(json.loads(values[key]) for key in keys)]
+        errors = [result["error"] for result in results if "error" in result]
+        if errors:
+            raise CheckpointError("; ".join(errors))
+        return results
+
+    def wait_for_end(self) -> None:
+        """Waits until the leader has completed the checkpoint, or has given it up.
+
+        Raises:
+            RoundOver: The round is over.
+        """
+        if self._keys is not None:
+            self._keys.wait([f"{self._prefix}/end"], _WAIT_S)
+
+    def close(self) -> None:
+        """Tells the others what they may wait for in vain, and closes the connection."""
+        if self._client is None or self._keys is None:
+            return
+        with contextlib.suppress(EdlError):
+            if self.rank == 0:
+                if not self._is_announced:
+                    self.announce("")
+                self._keys.set(f"{self._prefix}/end", b"")
+            elif not self._is_reported:
+                self.fail("was still writing the one before")
+        self._client.close()
