@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from edl import clock
-from edl.agent.worker import Worker
+from edl.agent.worker_process import WorkerProcess
 
 log = logging.getLogger("edl")
 
@@ -38,10 +38,10 @@ class Workers:
         """
         self._wedged_s = wedged_s
         self._changed = threading.Event()
-        self._workers: list[Worker] = []
+        self._workers: list[WorkerProcess] = []
         try:
             for environment in environments:
-                self._workers.append(Worker(command, environment, self._changed.set))
+                self._workers.append(WorkerProcess(command, environment, self._changed.set))
         except BaseException:
             self.stop(0.0)
             raise

@@ -21,7 +21,7 @@ _MAX_REASON = 300
 _STDERR = 2
 
 
-class Worker:
+class WorkerProcess:
     """A process with a group of its own; its stderr passes through the agent's unchanged."""
 
     def __init__(
