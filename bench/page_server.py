@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 
 from bench.page_cluster import CALLERS, LiveCluster
-from page.app import assemble
+from page.service import assemble
 from page.settings import PageSettings
 from runtime import clock, serve
 from runtime.command_line import Parser

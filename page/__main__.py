@@ -7,7 +7,7 @@ from functools import partial
 
 from kube import config
 from kube.errors import ConfigError
-from page.app import build
+from page.service import build
 from page.settings import PageSettings
 from runtime import serve
 from runtime.settings import address

@@ -1,10 +1,9 @@
-"""The page's routes, and the assembly of its parts into a service."""
+"""The page's routes: files for anybody, and for callers what they may see."""
 
 import re
 from collections.abc import Callable, Mapping
 
 from flask import Flask, Response, g, request
-from kubernetes.client.configuration import Configuration
 from werkzeug.exceptions import (
     BadRequest,
     Forbidden,
@@ -15,26 +14,17 @@ from werkzeug.exceptions import (
     Unauthorized,
 )
 
-from kube import config, errors
-from kube.active import ActivePolicy, add_policy_metric
-from kube.api import Api
-from kube.cache import ClusterCache
-from kube.client import Client
-from kube.watch_metrics import add_watch_metrics
+from kube import errors
 from page import assets, master
 from page.access import Access, Gate
 from page.cluster_view import ClusterView
 from page.logged import Question
 from page.master import MasterAnswerError
-from page.record_logs import RecordLogs
 from page.rows import record
 from page.sections import OF_CLUSTER, Section, Subscription
-from page.settings import PageSettings
-from page.streams import CONTENT_TYPE, RETRY_S, StreamBounds, Streams
-from policy.names import POLICY_CONFIGMAP
-from runtime import clock, web
+from page.streams import CONTENT_TYPE, RETRY_S, Streams
+from runtime import web
 from runtime.metrics import Metrics
-from runtime.serve import WebService
 
 VERSION = "v1"
 _API = f"/api/{VERSION}"
@@ -282,61 +272,3 @@ def _with_headers(response: Response) -> Response:
     response.headers.update(_HEADERS)
     response.headers.setdefault("Cache-Control", "no-store")
     return response
-
-
-def build(settings: PageSettings, connection: Configuration) -> WebService:
-    """Builds the service without starting it; `connection` configures access to the API server."""
-    api = Client(connection, user_agent="edl-page")
-    callers = Client(config.without_credentials(connection), user_agent="edl-page-caller")
-    return assemble(settings, api, callers.with_token)
-
-
-def assemble(settings: PageSettings, api: Api, with_token: Callable[[str], Api]) -> WebService:
-    """The service on an API server.
-
-    Args:
-        settings: Of the page.
-        api: The API server with the page's own rights.
-        with_token: The same with the rights of a caller.
-    """
-    cache = ClusterCache(api, config_map=(settings.namespace, POLICY_CONFIGMAP))
-    policy = ActivePolicy()
-    if cache.config is not None:
-        policy.follow(cache.config)
-    logs = RecordLogs(api, cache.changes, clock.monotonic_s)
-    view = ClusterView(cache, logs, lambda: policy.current.policy, clock.epoch_s)
-    gate = Gate(with_token, lambda: view.namespaces, settings.access_seconds, clock.monotonic_s)
-    metrics = Metrics("page")
-    add_watch_metrics(metrics, {**cache.reflectors, "decisionlogs": logs.reflector})
-    add_policy_metric(metrics, policy)
-
-    def readiness() -> web.Readiness:
-        now_s = clock.monotonic_s()
-        age_s = max(cache.age_s(now_s), logs.reflector.age_s(now_s))
-        details = {"synced": view.ready, "watch_age_seconds": round(age_s, 1)}
-        return web.Readiness(view.ready and age_s < settings.stale_seconds, details)
-
-    app = web.application(
-        settings.component,
-        registry=metrics,
-        readiness=readiness,
-        max_body_bytes=settings.max_body_bytes,
-    )
-    bounds = StreamBounds(
-        settings.max_streams, settings.max_streams_per_caller, settings.stream_seconds
-    )
-    streams = Streams(view, bounds, clock.monotonic_s, lambda: bool(app.config[web.DRAINING]))
-    PageRoutes(view, gate, streams, metrics).routes(app)
-
-    def start() -> None:
-        cache.start()
-        logs.reflector.start()
-        view.start()
-
-    def stop() -> None:
-        logs.reflector.request_stop()
-        cache.stop()
-        logs.reflector.stop()
-        view.stop()
-
-    return WebService(app, start, stop)

@@ -1,0 +1,138 @@
+"""The page's parts, put together into a service."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+from flask import Flask
+from kubernetes.client.configuration import Configuration
+
+from kube import config
+from kube.active import ActivePolicy, add_policy_metric
+from kube.api import Api
+from kube.cache import ClusterCache
+from kube.client import Client
+from kube.watch_metrics import add_watch_metrics
+from page.access import Gate
+from page.app import PageRoutes
+from page.cluster_view import ClusterView
+from page.record_logs import RecordLogs
+from page.settings import PageSettings
+from page.streams import StreamBounds, Streams
+from policy.names import POLICY_CONFIGMAP
+from runtime import clock, web
+from runtime.metrics import Metrics
+from runtime.serve import WebService
+
+
+@dataclass(frozen=True, slots=True)
+class Watches:
+    """What the page follows, with the page's own rights."""
+
+    cache: ClusterCache
+    policy: ActivePolicy
+    logs: RecordLogs
+    view: ClusterView
+
+    @classmethod
+    def of(
+        cls,
+        api: Api,
+        namespace: str,
+        clock_s: Callable[[], float] = clock.monotonic_s,
+        epoch_s: Callable[[], float] = clock.epoch_s,
+    ) -> Self:
+        """Starts nothing.
+
+        Args:
+            api: The API server.
+            namespace: Of the policy ConfigMap.
+            clock_s: A monotonic clock.
+            epoch_s: A clock in seconds since the epoch.
+        """
+        cache = ClusterCache(api, config_map=(namespace, POLICY_CONFIGMAP), clock_s=clock_s)
+        policy = ActivePolicy()
+        if cache.config is not None:
+            policy.follow(cache.config)
+        logs = RecordLogs(api, cache.changes, clock_s)
+        view = ClusterView(cache, logs, lambda: policy.current.policy, epoch_s)
+        return cls(cache, policy, logs, view)
+
+    def age_s(self, now_s: float) -> float:
+        """Seconds since the last message of the quietest watch."""
+        return max(self.cache.age_s(now_s), self.logs.reflector.age_s(now_s))
+
+    def start(self) -> None:
+        """Starts to follow."""
+        self.cache.start()
+        self.logs.reflector.start()
+        self.view.start()
+
+    def stop(self) -> None:
+        """Ends that."""
+        self.logs.reflector.request_stop()
+        self.cache.stop()
+        self.logs.reflector.stop()
+        self.view.stop()
+
+
+def build(settings: PageSettings, connection: Configuration) -> WebService:
+    """Builds the service without starting it; `connection` configures access to the API server."""
+    api = Client(connection, user_agent="edl-page")
+    callers = Client(config.without_credentials(connection), user_agent="edl-page-caller")
+    return assemble(settings, api, callers.with_token)
+
+
+def assemble(settings: PageSettings, api: Api, with_token: Callable[[str], Api]) -> WebService:
+    """The service on an API server.
+
+    Args:
+        settings: Of the page.
+        api: The API server with the page's own rights.
+        with_token: The same with the rights of a caller.
+    """
+    watches = Watches.of(api, settings.namespace)
+    app = application(settings, watches, with_token)
+    return WebService(app, watches.start, watches.stop)
+
+
+def application(
+    settings: PageSettings,
+    watches: Watches,
+    with_token: Callable[[str], Api],
+    clock_s: Callable[[], float] = clock.monotonic_s,
+) -> Flask:
+    """The page's application.
+
+    Args:
+        settings: Of the page.
+        watches: What is shown.
+        with_token: The API server with the rights of a caller.
+        clock_s: A monotonic clock.
+    """
+    view = watches.view
+    metrics = Metrics("page")
+    reflectors = {**watches.cache.reflectors, "decisionlogs": watches.logs.reflector}
+    add_watch_metrics(metrics, reflectors)
+    add_policy_metric(metrics, watches.policy)
+    age = metrics.gauge("watch_age_seconds", "Time since the last message of the quietest watch.")
+    age.set_function(lambda: watches.age_s(clock_s()))
+
+    def readiness() -> web.Readiness:
+        age_s = watches.age_s(clock_s())
+        details = {"synced": view.ready, "watch_age_seconds": round(age_s, 1)}
+        return web.Readiness(view.ready and age_s < settings.stale_seconds, details)
+
+    app = web.application(
+        settings.component,
+        registry=metrics,
+        readiness=readiness,
+        max_body_bytes=settings.max_body_bytes,
+    )
+    bounds = StreamBounds(
+        settings.max_streams, settings.max_streams_per_caller, settings.stream_seconds
+    )
+    streams = Streams(view, bounds, clock_s, lambda: bool(app.config[web.DRAINING]))
+    gate = Gate(with_token, lambda: view.namespaces, settings.access_seconds, clock_s)
+    PageRoutes(view, gate, streams, metrics).routes(app)
+    return app
