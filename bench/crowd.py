@@ -22,8 +22,8 @@ from bench.master import Json, MasterProcess, raw_answer_of, request, temporary_
 from e2e.measure.criteria import Criterion
 
 MEMBERS, QUICK_MEMBERS = 1_000, 50
-GROUP = 24
-"""Of a thousand, each new round is 100 kB for each member, which one program cannot read in time."""
+GROUP = 40
+"""More than are killed and frozen."""
 CORE, KILL_S, FREEZE_S = 0.2, 0.4, 1.5
 """The required limits: cores for polls and heartbeats, and seconds from a loss to the news."""
 _SUSPICIOUS_S = 0.5
@@ -184,7 +184,9 @@ class _Member:
             self._probe, self.formed, wait_s = answer["probe"], answer["formed"], answer["wait_s"]
             if answer["round"] > self._round:
                 self._round, self.learnt_s = answer["round"], perf_counter()
-                is_member, self.round_size = name in raw, raw.count(b'"trainer"')
+                rest = self.round_size - len(answer["gone"]) if "since" in answer else 0
+                is_member = name in raw or (rest > 0 and not answer["dropped"])
+                self.round_size = rest + raw.count(b'"trainer"')
                 self._is_ready = False
 
     async def _heartbeat(self) -> None:

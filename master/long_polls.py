@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 IsClosed = Callable[[], bool]
 """Whether the caller has closed its connection."""
 _MIN_PAUSE_S = 0.002
+_LATE_S = 0.1
+"""If this program wakes later by this much, it stood still: it reads what has arrived for as long."""
 _LOOKS_S = 0.05
 """How often connections of members are looked at that have not answered a probe."""
 
@@ -88,9 +90,12 @@ class LongPolls:
         """Calls the rendezvous whenever something is due, until it is cancelled."""
         while True:
             pause_s = self._pause_s()
+            begun_s = self._clock_s()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):  # `wait_for` of 3.11 may lose a cancellation
                     await self._changed.wait()
+            if pause_s is not None and self._clock_s() > begun_s + pause_s + _LATE_S:
+                await asyncio.sleep(_LATE_S)  # nobody counts as silent for calls that nobody read
             self._changed.clear()
             self._look_at_connections()
             self._rendezvous.tick(self._clock_s())

@@ -12,7 +12,11 @@ MemberId = tuple[str, str]
 SILENT_S = 3.0
 """A member that has not called for this long is dropped; polls wait 1 s."""
 PROBE_S = 0.7
-"""All members must answer a probe within this time."""
+"""All members must answer a probe within this time, ..."""
+ANSWER_GAP_S = 0.3
+"""... or this long after another has: the answers of a large job are read one after the other."""
+_UNANSWERED_S = 5.0
+"""A probe that nobody answers lasts this long: the master or its network stands still, not all."""
 DISCONNECTED_S = 0.2
 """A member whose poll was cut off must call again within this time: a killed process does not."""
 SUSPICIOUS_S = 0.5
@@ -113,14 +117,14 @@ class Member:
         if self.disconnected_s is not None:
             deadline_s = min(deadline_s, self.disconnected_s + self._limit(DISCONNECTED_S))
         if probe.awaits(self):
-            deadline_s = min(deadline_s, probe.since_s + self._limit(PROBE_S))
+            deadline_s = min(deadline_s, probe.ends_s(self._limit(PROBE_S)))
         return deadline_s
 
     def drop_reason(self, probe: "Probe", now_s: float) -> str:
         """Why it counts as dead, for the log."""
         if self.disconnected_s is not None:
             return "disconnected and did not call again"
-        if probe.awaits(self) and now_s >= probe.since_s + self._limit(PROBE_S):
+        if probe.awaits(self) and now_s >= probe.ends_s(self._limit(PROBE_S)):
             return f"did not answer within {self._limit(PROBE_S):g} s"
         return f"did not call for {now_s - self.last_call_s:.1f} s"
 
@@ -137,6 +141,8 @@ class Probe:
         """Since when answers are awaited."""
         self.awaited: set[str] = set()
         """Trainers that have not answered yet."""
+        self._answered_s = float("-inf")
+        """When the newest answer came."""
         self._requested = False
         self._newest_s = float("-inf")
 
@@ -165,8 +171,25 @@ class Probe:
         if waiting_s >= SUSPICIOUS_S and now_s >= self._newest_s + pause_s and not self.in_progress:
             self._requested = True
 
+    @property
+    def next_end_s(self) -> float:
+        """When the first of those that have not answered may count as dead; inf where all have."""
+        return self.ends_s(PROBE_S) if self.awaited else float("inf")
+
+    def ends_s(self, limit_s: float) -> float:
+        """When who has not answered within this limit counts as dead."""
+        if self._answered_s < self.since_s:
+            return self.since_s + max(limit_s, _UNANSWERED_S)
+        return max(self.since_s + limit_s, self._answered_s + ANSWER_GAP_S)
+
+    def record_answer(self, trainer: str, now_s: float) -> None:
+        """Notes that a trainer has answered."""
+        if trainer in self.awaited:
+            self.awaited.discard(trainer)
+            self._answered_s = now_s
+
     def settle(self, trainer: str) -> None:
-        """Awaits no (more) answer of a trainer: it has answered, or is no member any more."""
+        """Awaits no answer of a trainer that is no member any more."""
         self.awaited.discard(trainer)
 
     def advance(self, live: Mapping[str, Member], now_s: float) -> bool:
@@ -175,6 +198,7 @@ class Probe:
             return False
         self.number += 1
         self.since_s = self._newest_s = now_s
+        self._answered_s = float("-inf")
         self.awaited, self._requested = set(live), False
         return True
 

@@ -298,8 +298,8 @@ class RendezvousPoll(ProcessRequest):
     """What all members of the next round receive with it, such as a handle of a process group:
     printable ASCII."""
     known: bool = False
-    """Whether it is a member of the round `seen` and knows all others: the answer leaves them out,
-    and asks for the `claim` where the master does not know that round."""
+    """Whether it is a member of the round `seen` and knows all others: the answer has only what
+    differs from them, and asks for the `claim` where the master does not know that round."""
     seen: RoundNumber = 0
     """The newest round that it knows."""
     at: RoundNumber = 0

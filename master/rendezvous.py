@@ -18,7 +18,7 @@ from master.membership import (
     poll_pace_s,
 )
 from master.protocol import RendezvousPoll
-from master.round import FORMING_S, Round
+from master.round import FORMING_S, Round, RoundHistory
 from master.types import Json
 from runtime.call_checks import RefusedError
 
@@ -53,7 +53,7 @@ class Rendezvous:
         self._settled_s = now_s + (SETTLE_S if settles else 0.0)
         self._live: dict[str, Member] = {}
         """Live members by trainer, the oldest first."""
-        self.round = Round(0, (), now_s)
+        self.round, self._history = Round(0, (), now_s), RoundHistory()
         self.void = 0
         """The newest round that cannot continue."""
         self.inherited = False
@@ -113,7 +113,7 @@ class Rendezvous:
         was_usable = self.round.is_usable(member)
         member.record_call(call, self._probe.number, now_s)
         if member.probe == self._probe.number:
-            self._probe.settle(call.trainer)
+            self._probe.record_answer(call.trainer, now_s)
         self._expect_silence(member)
         if was_usable and not self.round.is_usable(member):
             self._note_broken(now_s)
@@ -137,7 +137,8 @@ class Rendezvous:
             self._expect_silence(member)
 
     def tick(self, now_s: float) -> None:
-        """Does what is due by now."""
+        """Does what is due by now; nobody is dropped for silence before this call."""
+        self._drop_silent(now_s)
         self._advance(now_s)
 
     @property
@@ -167,10 +168,9 @@ class Rendezvous:
         member = self._member(call)
         if member is not None and self.round.formed:
             member.formed_sent = self.round.number
-        is_known = call.known and call.seen == self.round.number
         return {
             "round": self.round.number,
-            **({} if is_known else {"members": self.round.members}),
+            **self._history.members(self.round, call.seen if call.known else None),
             "formed": self.round.formed,
             "probe": self._probe.number,
             "dropped": member_id in self._dropped and not self.round.has(member_id),
@@ -202,7 +202,8 @@ class Rendezvous:
 
     def _expect_silence(self, member: Member) -> None:
         """Notes that the time limit of a member may have changed."""
-        self._deadline_s = min(self._deadline_s, member.deadline_s(self._probe))
+        deadline_s = min(member.deadline_s(self._probe), self._probe.next_end_s)
+        self._deadline_s = min(self._deadline_s, deadline_s)
         self.changes += 1
 
     def _check_code(self, call: RendezvousPoll) -> None:
@@ -241,10 +242,9 @@ class Rendezvous:
         self._note_change(now_s)
 
     def _drop(self, member: Member, reason: str, now_s: float) -> None:
-        slot = member.slot
         self._remove(member, now_s)
-        self._dropped.add(slot.member_id, member.patience * 2)
-        keys = {"trainer": slot.trainer, "why": f"it {reason}"}
+        self._dropped.add(member.slot.member_id, member.patience * 2)
+        keys = {"trainer": member.slot.trainer, "why": f"it {reason}"}
         self.events.append(("member was dropped", keys))
 
     def _halt(self, member: Member, reason: str, now_s: float) -> None:
@@ -260,7 +260,7 @@ class Rendezvous:
         self._probe.suspect(waiting_s, len(self._live), now_s)
         if waiting_s <= self._stuck_s or member.at < self.round.number:
             return
-        usable = [peer for peer in self.round.present(self._live) if self.round.is_usable(peer)]
+        usable = filter(self.round.is_usable, self.round.present(self._live))
         idle = [peer for peer in usable if peer.waiting_s == 0 or peer.at < self.round.number]
         if any(now_s <= peer.busy_s + self._stuck_s for peer in idle):
             return
@@ -322,7 +322,6 @@ class Rendezvous:
 
     def _advance(self, now_s: float) -> None:
         self._advanced_s = max(self._advanced_s, now_s)
-        self._drop_silent(now_s)
         if self._is_held_up(now_s):
             for holdup_s, member in self.round.holdups(self._live, self._stuck_s):
                 if holdup_s <= now_s:
@@ -391,10 +390,11 @@ class Rendezvous:
 
     def _proclaim(self, now_s: float) -> None:
         number = max(self.round.number, self._floor) + 1
+        self._history.add(self.round)
         self.round = Round(number, tuple(member.slot for member in self._live.values()), now_s)
         self.inherited = False
         self.changes += 1
         self._composition_changed = True
         self._first_s = self._last_s = None
-        names = [slot.trainer for slot in self.round.slots]
-        self.events.append(("round proclaimed", {"round": number, "trainers": names}))
+        keys = {"round": number, "trainers": [slot.trainer for slot in self.round.slots]}
+        self.events.append(("round proclaimed", keys))

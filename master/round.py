@@ -10,6 +10,9 @@ FORMING_S = 60.0
 """Members that have not reached a round by then hold up all others: they are dropped. One that
 has reached it may take as long as for a step."""
 
+_REMEMBERED = 8
+"""Rounds whose members may still be known to a caller that has missed the later ones."""
+
 LiveMembers = Mapping[str, Member]
 """All live members of a job by trainer, also those that are not in the round."""
 
@@ -42,6 +45,20 @@ class Round:
         self.members = [
             {name: text for name, text in slot._asdict().items() if text} for slot in self.slots
         ]
+
+    def changes_since(self, earlier: "Round") -> Json | None:
+        """What makes the members of this round of those of an earlier one.
+
+        Returns:
+            The earlier round's number as `since`, the ranks there that are `gone`, and the `members`
+            that come after the rest; None where a member has changed its place or entry.
+        """
+        slots = set(self.slots)
+        gone = [rank for rank, slot in enumerate(earlier.slots) if slot not in slots]
+        rest = tuple(slot for slot in earlier.slots if slot in slots)
+        if self.slots[: len(rest)] != rest:
+            return None
+        return {"since": earlier.number, "gone": gone, "members": self.members[len(rest) :]}
 
     def report(self) -> Json:
         """The round as the status contains it."""
@@ -140,3 +157,35 @@ class Round:
                 if self.is_usable(member) and not member.waiting_s
             ]
         return holdups
+
+
+class RoundHistory:
+    """The last rounds, so that who knows one of them receives what has changed since."""
+
+    def __init__(self) -> None:
+        self._earlier: dict[int, Round] = {}
+        self._changes: dict[int, Json] = {}
+        """Number of an earlier round -> what an answer says of the newest to who knows that one."""
+
+    def add(self, earlier: Round) -> None:
+        """Stores a round that a newer one replaces."""
+        self._changes.clear()
+        self._earlier[earlier.number] = earlier
+        if len(self._earlier) > _REMEMBERED:
+            del self._earlier[next(iter(self._earlier))]
+
+    def members(self, newest: Round, known: int | None) -> Json:
+        """What an answer says of the newest round's members.
+
+        Args:
+            newest: That round.
+            known: The round whose members the caller knows; None for none.
+        """
+        if known == newest.number:
+            return {}
+        earlier = None if known is None else self._earlier.get(known)
+        if known is None or earlier is None:
+            return {"members": newest.members}
+        if known not in self._changes:
+            self._changes[known] = newest.changes_since(earlier) or {"members": newest.members}
+        return self._changes[known]

@@ -1,7 +1,9 @@
 """Simulated members in virtual time around the master's rendezvous; they behave as the SDK's."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+
+from edl.master.protocol import RoundView, parse_round
 
 from master.membership import MemberId
 from master.protocol import RendezvousPoll
@@ -12,6 +14,7 @@ from runtime.call_checks import RefusedError
 STEP_S = 0.05
 POLL_S = 1.0
 _AT_ONCE_S = float("-inf")
+_NO_ROUND = RoundView(0, (), formed=False, probe=0, void=0)
 
 
 def meet(trainer: str = "a", **changes: Any) -> RendezvousPoll:
@@ -26,13 +29,13 @@ class Player:
 
     trainer: str
     incarnation: str
-    newest_round: int = 0
-    members: list[Json] = field(default_factory=list)
+    view: RoundView = _NO_ROUND
+    """The newest round that it knows."""
+    short: bool = False
+    """Whether its calls leave out the members that the master knows."""
     at: int = 0
     ready: bool = False
     broken: bool = False
-    formed: bool = False
-    probe: int = 0
     waits_since_s: float | None = None
     frozen: bool = False
     halted: bool = False
@@ -53,14 +56,17 @@ class Player:
     @property
     def seated(self) -> bool:
         """Whether it is in the newest round that it knows."""
-        return self.member_id in {
-            (member["trainer"], member["incarnation"]) for member in self.members
-        }
+        return self.view.rank_of(*self.member_id) is not None
+
+    @property
+    def newest_round(self) -> int:
+        """The number of the newest round that it knows."""
+        return self.view.round
 
     def call(self, now_s: float) -> RendezvousPoll:
         """The call that it would send now."""
         waits_s = 0.0 if self.waits_since_s is None else now_s - self.waits_since_s
-        claim = {"round": self.newest_round, "members": self.members} if self.seated else None
+        known = {"known": True} if self.short else {"claim": self.view.claim()}
         return meet(
             self.trainer,
             incarnation=self.incarnation,
@@ -71,16 +77,15 @@ class Player:
             left=self.has_left,
             busy=self.busy,
             waiting_s=waits_s,
-            probe=self.probe,
-            claim=claim,
+            probe=self.view.probe,
+            **(known if self.seated else {}),
         )
 
     def receive(self, answer: Json) -> None:
         """Handles an answer."""
-        self.probe, self.dropped = answer["probe"], answer["dropped"]
-        if answer["round"] >= self.newest_round:
-            self.newest_round, self.members = answer["round"], answer["members"]
-            self.formed = answer["formed"]
+        self.dropped, self.short = answer["dropped"], not answer["claim"]
+        if self.short:
+            self.view = parse_round(answer).completed(self.view)
 
     def work(self) -> bool:
         """Lets its program continue; returns whether there is something to report."""
@@ -131,6 +136,10 @@ class Crowd:
         if self.master.has_answer(call):
             player.receive(self.master.answer(call))
             player.called_s = _AT_ONCE_S
+            if not player.short:
+                self.speak(player)  # the master has asked for its round
+            elif player.newest_round == self.number:
+                assert player.view.claim()["members"] == self.master.round.members
 
     def kill(self, trainer: str, *, disconnects: bool = True) -> None:
         """Kills a process; its connection is cut, unless its node died with it."""

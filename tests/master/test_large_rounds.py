@@ -34,6 +34,33 @@ def test_a_poll_of_a_member_has_no_list_of_members() -> None:
         assert len(master.answer(meet(names[0], seen=0, known=True))["members"]) == len(names)
 
 
+def test_a_member_of_an_earlier_round_receives_what_has_changed() -> None:
+    """A loss costs each of a thousand some bytes; who knows no round that counts receives all."""
+    master = _formed(NAMES)
+    master.leave(NAMES[7], f"{NAMES[7]}-1", 2.0)
+    master.call(meet("new"), 2.0)
+    master.tick(3.0)
+    assert master.round.number == 2
+    answer = master.answer(meet(NAMES[0], seen=1, at=1, known=True))
+
+    assert (answer["since"], answer["gone"]) == (1, [7])
+    assert [member["trainer"] for member in answer["members"]] == ["new"]
+    assert len(orjson.dumps(answer)) < 300
+    for call in (meet(NAMES[0], seen=1, at=1), meet(NAMES[0], seen=99, at=1, known=True)):
+        assert len(master.answer(call)["members"]) == len(NAMES)
+
+
+def test_who_took_another_place_makes_the_list_whole() -> None:
+    """Its entry has changed: the order of the rest cannot be told by ranks alone."""
+    master = _formed(NAMES[:3])
+    master.leave(NAMES[2], f"{NAMES[2]}-1", 2.0)
+    master.call(meet(NAMES[0], seen=1, at=1, known=True, extra="new"), 2.0)
+    master.tick(3.0)
+    answer = master.answer(meet(NAMES[0], seen=1, at=1, known=True))
+
+    assert (answer["round"], "since" in answer, len(answer["members"])) == (2, False, 2)
+
+
 def test_who_only_says_that_it_is_alive_changes_nothing_for_others() -> None:
     """Nobody is looked at: the round's members are not gone through for it."""
     master = _formed(NAMES)

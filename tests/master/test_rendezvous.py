@@ -23,7 +23,7 @@ def test_those_who_arrive_together_make_one_round() -> None:
         "formed": True,
         "members": [{"trainer": name, "rank": i} for i, name in enumerate(["b", "a", "c"])],
     }
-    assert all(player.formed for player in crowd.players.values())
+    assert all(player.view.formed for player in crowd.players.values())
     assert [(event, fields) for _, event, fields in crowd.events if event.startswith("round ")] == [
         ("round proclaimed", {"round": 1, "trainers": ["b", "a", "c"]}),
         ("round has formed", {"round": 1}),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from master.membership import DISCONNECTED_S, PROBE_S, SILENT_S
+from master.membership import ANSWER_GAP_S, DISCONNECTED_S, PROBE_S, SILENT_S
 from master.rendezvous import SHORT_WINDOW_S, WINDOW_S, Rendezvous
 from master.round import FORMING_S
 from tests.master.crowd import Crowd, meet
@@ -67,6 +67,38 @@ def test_a_frozen_member_is_out_after_a_probe_when_others_wait() -> None:
 
     assert took_s == pytest.approx(0.75 + PROBE_S + SHORT_WINDOW_S, abs=SLACK_S)
     assert crowd.names == ["a", "c"]
+
+
+def test_a_probe_lasts_while_answers_to_it_arrive() -> None:
+    """The master reads those of a large job one after the other: nobody is dead for waiting there."""
+    names = [f"t-{number}" for number in range(20)]
+    crowd = trained(*names)
+    for player in crowd.players.values():
+        player.frozen = True
+    crowd.broken("t-0")
+    for name in names[1:19]:
+        crowd.run(0.1)
+        crowd.players[name].frozen = False
+    crowd.players["t-0"].frozen = False
+    took_s = crowd.until(2, 2.0)
+
+    assert took_s <= ANSWER_GAP_S + WINDOW_S + SLACK_S
+    assert crowd.names == names[:19]
+
+
+def test_a_probe_that_nobody_answers_says_nothing_of_the_members() -> None:
+    """The master or its network stood still; those who call again a little later stay."""
+    crowd = trained("a", "b", "c")
+    crowd.broken("a")
+    for player in crowd.players.values():
+        player.frozen = True
+    crowd.run(2.0)
+    for player in crowd.players.values():
+        player.frozen = False
+    crowd.until(2, 2.0)
+
+    assert crowd.names == ["a", "b", "c"]
+    assert [event for _, event, _ in crowd.events if event == "member was dropped"] == []
 
 
 def test_a_frozen_member_is_out_even_if_nobody_waits() -> None:
@@ -156,7 +188,7 @@ def test_waiting_alone_probes_now_and_then() -> None:
     crowd.players["a"].waits_since_s = crowd.now_s
     crowd.run(10.0)
 
-    assert 3 <= crowd.players["b"].probe <= 5
+    assert 3 <= crowd.players["b"].view.probe <= 5
     assert crowd.number == 1
 
 

@@ -61,8 +61,9 @@ class Watched(Crowd):
         for player in self.players.values():
             if player.frozen or player.halted or not player.ready or player.broken:
                 continue
-            others = [(o["trainer"], self.players.get(o["trainer"])) for o in player.members]
-            member_ids = {(o["trainer"], o["incarnation"]) for o in player.members}
+            members = player.view.members
+            others = [(o.trainer, self.players.get(o.trainer)) for o in members]
+            member_ids = {(o.trainer, o.incarnation) for o in members}
             present = [o for _, o in others if o is not None and o.member_id in member_ids]
             if len(present) < len(others):
                 player.broken = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from edl.errors import Refused, Unavailable
@@ -150,6 +150,28 @@ class RoundView:
     must have the claim."""
     wait_s: float | None = None
     """How long the next call is to wait at the master; None where it does not say."""
+    since: int | None = None
+    """The round, known to the caller, whose members the answer changes: `members` come after the
+    rest of them. None where it has all."""
+    gone: frozenset[int] = frozenset()
+    """The ranks in that round of those that are in it no more."""
+
+    def completed(self, newest: RoundView) -> RoundView:
+        """This answer with all members, for who knows an earlier or the same round.
+
+        An answer that is older, or of changes to another round, only tells its probe: the next call
+        is answered at once.
+        """
+        is_same = self.round == newest.round
+        applies = self.since in (None, newest.round) or is_same
+        if self.round < newest.round or not applies:
+            return replace(newest, probe=self.probe)
+        if self.has_members and self.since is None:
+            return self
+        if is_same or self.since is None:
+            return replace(self, members=newest.members, since=None)
+        rest = [member for rank, member in enumerate(newest.members) if rank not in self.gone]
+        return replace(self, members=(*rest, *self.members), since=None)
 
     def rank_of(self, trainer: str, incarnation: str) -> int | None:
         """The rank of a process; None where it is not in the round."""
@@ -235,7 +257,7 @@ def parse_ticket(body: Mapping[str, Any]) -> Ticket:
 
 def parse_round(body: Mapping[str, Any]) -> RoundView:
     """Parses the answer to a poll of the rendezvous."""
-    wait_s = _maybe_number(body, "wait_s")
+    wait_s, since = _maybe_number(body, "wait_s"), _maybe_number(body, "since")
     return RoundView(
         int(_number(body, "round", minimum=0)),
         tuple(_member(item) for item in _list(body, "members")),
@@ -245,6 +267,8 @@ def parse_round(body: Mapping[str, Any]) -> RoundView:
         "members" in body,
         body["claim"] is True if "claim" in body else None,
         None if wait_s is None else min(wait_s, _MAX_POLL_S),
+        None if since is None else int(since),
+        frozenset(_rank(item) for item in _list(body, "gone")),
     )
 
 
@@ -284,6 +308,12 @@ def _member(item: object) -> Member:
         raise _malformed("members", item)
     identity = _text(item, "trainer"), _text(item, "incarnation"), _text(item, "address")
     return Member(*identity, str(item.get("extra", "")))
+
+
+def _rank(item: object) -> int:
+    if isinstance(item, bool) or not isinstance(item, int):
+        raise _malformed("gone", item)
+    return item
 
 
 def _text(body: Mapping[str, Any], name: str) -> str:

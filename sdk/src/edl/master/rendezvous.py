@@ -11,7 +11,6 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from edl import clock
 from edl.backoff import Backoff
@@ -353,11 +352,7 @@ class Rendezvous:
                 away_s = clock.monotonic_s() - self._away_since_s
                 log.info("the master's rendezvous is back after %.1f s", away_s)
             self._away, self._logged_away = None, False
-            if view.round < newest.round:
-                view = replace(newest, probe=view.probe)
-            elif not view.has_members:
-                view = replace(view, members=newest.members)
-            self._newest_view = view
+            self._newest_view = view = view.completed(newest)
             if self._voids_current(view):
                 self._run_callbacks()
             self._changed.notify_all()
