@@ -31,6 +31,11 @@ def largest(*amounts: Resources) -> Resources:
     return amounts[0] if most == amounts[0] else most
 
 
+def at_most(amounts: Resources, limits: Resources) -> Resources:
+    """The amounts, none of them larger than its limit; where there is no limit, 0."""
+    return {name: min(amount, limits.get(name, 0)) for name, amount in amounts.items()}
+
+
 def within(amounts: Resources, free: Mapping[str, int]) -> bool:
     """Whether every requested amount is free; a request of 0 requests nothing."""
     for name, amount in amounts.items():  # noqa: SIM110 - `all` of a generator takes twice as long

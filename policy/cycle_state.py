@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from functools import partial
 
-from policy import ceilings, creation_backoff, vacancy
+from policy import amounts, ceilings, creation_backoff, vacancy
 from policy.cluster_state import ClusterState, job_key
 from policy.decisions import Figures
 from policy.free_capacity import FreeCapacity, When
@@ -195,7 +195,8 @@ class CycleState:
     def add_leaving_load(self, node: str, requests: Resources) -> None:
         """Counts load as leaving where trainers may use the node."""
         if node in self._usable:
-            self.load.add_leaving(requests)
+            allocatable = self.cluster.nodes[node].allocatable  # no more than that is in use there
+            self.load.add_leaving(amounts.at_most(requests, allocatable))
 
     def add_expected(self, draft: JobDraft, node: str) -> None:
         """Reserves capacity on `node` for a trainer that starts once leaving pods have ended."""

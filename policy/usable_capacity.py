@@ -4,6 +4,9 @@ Control-plane nodes, virtual kubelets, nodes that are cordoned or lost and those
 pools are empty or full without training's doing: counted in, they would replace the reserve. A node
 whose kubelet restarts counts until it is lost: what runs there continues, and surplus that was
 released for its share of the reserve would be missing seconds later.
+
+No more is in use on a node than it has: whoever names the node in a pod's spec binds it there, whatever it
+requests, until the kubelet refuses it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -79,7 +82,7 @@ class UsableCapacity:
             self._restarting.add(name)
             node = _as_ready(node)
         if node is not None and admits(node, constraints, pools) is None:
-            used = dict(self._used.get(name, _NOTHING))
+            used = amounts.at_most(self._used.get(name, _NOTHING), node.allocatable)
             self._counted[name] = (node.allocatable, used)
             amounts.add(self.allocatable, node.allocatable)
             amounts.add(self.in_use, used)

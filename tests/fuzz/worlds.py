@@ -66,12 +66,18 @@ def run_and_check(world: World, process: Process, random: Random | None) -> None
 
 
 def new_world() -> World:
-    """Without hostile objects: two nodes and two jobs of one tenant, and one node of another."""
+    """Without hostile objects: two nodes and two jobs of one tenant, and one node of another.
+
+    On a node that nobody selects most of the cluster is free: a hostile service may fill its own
+    node, and leaves the reserve of any policy alone.
+    """
     world = World(16, 16)
     for name in ("n0", "n1"):
         body = {"metadata": {"labels": _PLACE}, "spec": {"taints": [_TAINT]}}
         world.ask(request.merge_patch(NODES, None, name, body))
     world.ask(request.create(NODES, None, objects.node("evil", 1000, pool=hostile.POOL)))
+    idle = objects.node("idle", 40_000) | {"spec": {"taints": [_TAINT]}}
+    world.ask(request.create(NODES, None, idle))
     place: dict[str, Any] = {"tolerations": [_TOLERATION], "nodeSelector": _PLACE}
     for name, most in (("good-a", 3), ("good-b", 3)):
         world.add_job(name, 1, most)

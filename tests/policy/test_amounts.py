@@ -12,6 +12,15 @@ def test_sums_know_missing_resources() -> None:
     assert total == {"cpu": -2, "memory": 3, "gpu": -1}
 
 
+def test_amounts_are_cut_at_their_limits() -> None:
+    """What has no limit is not there at all."""
+    assert amounts.at_most({"cpu": 5, "memory": 3, "x": 9}, {"cpu": 4, "memory": 8}) == {
+        "cpu": 4,
+        "memory": 3,
+        "x": 0,
+    }
+
+
 @pytest.mark.parametrize(
     ("requested", "free", "fits"),
     [

@@ -152,3 +152,22 @@ def test_a_trainer_that_waited_in_vain_leaves_load_where_its_node_is_usable() ->
 
     assert [release.reason for release in new_plan.releases] == [Reason.JOB_STOPPED]
     assert new_plan.jobs[0].target == 180
+
+
+@pytest.mark.parametrize("deleting", [False, True])
+def test_a_pod_that_names_its_node_takes_no_more_load_than_the_node_has(*, deleting: bool) -> None:
+    """Until the kubelet refuses it. It stopped the growth of all jobs, or lifted the reserve."""
+    nodes = [node(f"n{number}", 20) for number in range(10)]
+    huge = service("huge", 10**16, where="n9", deleting=deleting)
+    owner = job("a", 1, 300, cpu=1)
+    running = trainers(owner, ["n0"] * 4)
+    half = Policy(reserve=Reserve(max_load={"cpu": 0.5}))
+    new_plan = plan(cluster_state(nodes, [owner], [*running, huge]), half, NOW_S)
+    while new_plan.creates:
+        count = len(running)
+        more = sum(create.count for create in new_plan.creates)
+        running += [trainer(owner, count + n, f"n{(count + n) // 18}") for n in range(more)]
+        new_plan = plan(cluster_state(nodes, [owner], [*running, huge]), half, NOW_S)
+
+    assert new_plan.releases == ()
+    assert len(running) == 80
