@@ -184,9 +184,9 @@ class _Member:
             self._probe, self.formed, wait_s = answer["probe"], answer["formed"], answer["wait_s"]
             if answer["round"] > self._round:
                 self._round, self.learnt_s = answer["round"], perf_counter()
-                rest = self.round_size - len(answer["gone"]) if "since" in answer else 0
-                is_member = name in raw or (rest > 0 and not answer["dropped"])
-                self.round_size = rest + raw.count(b'"trainer"')
+                stay_count = self.round_size - len(answer["gone"]) if "since" in answer else 0
+                is_member = name in raw or (stay_count > 0 and not answer["dropped"])
+                self.round_size = stay_count + raw.count(b'"trainer"')
                 self._is_ready = False
 
     async def _heartbeat(self) -> None:

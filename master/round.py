@@ -54,11 +54,15 @@ class Round:
             that come after the rest; None where a member has changed its place or entry.
         """
         slots = set(self.slots)
-        gone = [rank for rank, slot in enumerate(earlier.slots) if slot not in slots]
-        rest = tuple(slot for slot in earlier.slots if slot in slots)
-        if self.slots[: len(rest)] != rest:
+        gone_ranks = [rank for rank, slot in enumerate(earlier.slots) if slot not in slots]
+        remaining = tuple(slot for slot in earlier.slots if slot in slots)
+        if self.slots[: len(remaining)] != remaining:
             return None
-        return {"since": earlier.number, "gone": gone, "members": self.members[len(rest) :]}
+        return {
+            "since": earlier.number,
+            "gone": gone_ranks,
+            "members": self.members[len(remaining) :],
+        }
 
     def report(self) -> Json:
         """The round as the status contains it."""
@@ -174,18 +178,20 @@ class RoundHistory:
         if len(self._earlier) > _REMEMBERED:
             del self._earlier[next(iter(self._earlier))]
 
-    def members(self, newest: Round, known: int | None) -> Json:
+    def members(self, newest: Round, known_number: int | None) -> Json:
         """What an answer says of the newest round's members.
 
         Args:
             newest: That round.
-            known: The round whose members the caller knows; None for none.
+            known_number: The round whose members the caller knows; None for none.
         """
-        if known == newest.number:
+        if known_number == newest.number:
             return {}
-        earlier = None if known is None else self._earlier.get(known)
-        if known is None or earlier is None:
+        earlier = None if known_number is None else self._earlier.get(known_number)
+        if known_number is None or earlier is None:
             return {"members": newest.members}
-        if known not in self._changes:
-            self._changes[known] = newest.changes_since(earlier) or {"members": newest.members}
-        return self._changes[known]
+        if known_number not in self._changes:
+            self._changes[known_number] = newest.changes_since(earlier) or {
+                "members": newest.members
+            }
+        return self._changes[known_number]

@@ -1,6 +1,5 @@
 """The rendezvous over HTTP, with the SDK's members, and masters that die."""
 
-import asyncio
 import http.client
 import json
 import os
@@ -17,11 +16,8 @@ from edl import Settings, clock
 from edl.master.protocol import Round
 from edl.master.rendezvous import Rendezvous
 
-from master import rendezvous as master_rendezvous
-from master.long_polls import LongPolls
 from master.membership import DISCONNECTED_S, PROBE_S
 from master.rendezvous import WINDOW_S
-from tests.master.crowd import meet
 from tests.master.processes import MasterProcess
 from tests.master.serving import TOKEN, Served
 from tests.reconciler.waiting import LIMIT_S, until
@@ -393,34 +389,3 @@ def test_mistakes_are_named(master: Master, body: dict[str, Any], field: str) ->
 
     assert (status, answer["error"]["field"]) == (422, field)
     assert master.ask("GET", "/v1/status")[1]["rendezvous"]["round"] == 0
-
-
-def test_a_master_that_stood_still_reads_first_what_has_arrived(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """A member whose call waits to be read is not silent."""
-    caplog.set_level("INFO")
-    now_s = [0.0]
-    rendezvous = master_rendezvous.Rendezvous(0.0)
-    polls = LongPolls(rendezvous, lambda: now_s[0])
-    rendezvous.call(meet("a"), 0.0)
-    rendezvous.tick(WINDOW_S)
-
-    async def stand_still() -> None:
-        running = asyncio.create_task(polls.run())
-        await asyncio.sleep(0)
-        now_s[0] = 60.0
-        polls.leave("nobody", "")  # wakes it, as a call does
-        await asyncio.sleep(0.01)
-        rendezvous.call(meet("a"), 60.0)
-        until_s = clock.monotonic_s() + LIMIT_S
-        while (next_s := rendezvous.next_s()) is not None and next_s < 60.0:
-            assert clock.monotonic_s() < until_s
-            await asyncio.sleep(0.01)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-
-    asyncio.run(stand_still())
-
-    assert "round proclaimed" in caplog.text
-    assert "member was dropped" not in caplog.text

@@ -73,7 +73,9 @@ def test_newest_of_bursts_and_jobs() -> None:
     history = [
         Record(3.0, "reclaim b", "Reclaiming", since_s=2.0),
         Record(4.0, "reclaim a", "Reclaiming", since_s=1.0),
-        Record(5.0, "reclaim b", "Reclaimed", "2 services asked", {"lostSeconds": 1.5}, since_s=2.0),
+        Record(
+            5.0, "reclaim b", "Reclaimed", "2 services asked", {"lostSeconds": 1.5}, since_s=2.0
+        ),
         Record(6.0, "job ml/a", "NoRoom", job="ml/a"),
         Record(7.0, "job ml/a", "AtMax", job="ml/a"),
         Record(8.0, "pod ml/a-trainer-1", "Preempted", job="ml/a"),
@@ -81,7 +83,11 @@ def test_newest_of_bursts_and_jobs() -> None:
     bursts = records.newest_of_bursts(history)
     assert [(burst.name, burst.at_s) for burst in bursts] == [("a", 4.0), ("b", 5.0)]
     assert records.burst_to_json(bursts[1]) == {
-        **{"id": "b", "over": True, "since": 2.0, "until": 5.0, "text": "2 services asked"},
+        "id": "b",
+        "over": True,
+        "since": 2.0,
+        "until": 5.0,
+        "text": "2 services asked",
         "lostSeconds": 1.5,
     }
     newest = records.newest_of_jobs(history)

@@ -153,7 +153,7 @@ class RoundView:
     since: int | None = None
     """The round, known to the caller, whose members the answer changes: `members` come after the
     rest of them. None where it has all."""
-    gone: frozenset[int] = frozenset()
+    gone_ranks: frozenset[int] = frozenset()
     """The ranks in that round of those that are in it no more."""
 
     def completed(self, newest: RoundView) -> RoundView:
@@ -170,8 +170,10 @@ class RoundView:
             return self
         if is_same or self.since is None:
             return replace(self, members=newest.members, since=None)
-        rest = [member for rank, member in enumerate(newest.members) if rank not in self.gone]
-        return replace(self, members=(*rest, *self.members), since=None)
+        remaining = [
+            member for rank, member in enumerate(newest.members) if rank not in self.gone_ranks
+        ]
+        return replace(self, members=(*remaining, *self.members), since=None)
 
     def rank_of(self, trainer: str, incarnation: str) -> int | None:
         """The rank of a process; None where it is not in the round."""
