@@ -67,21 +67,29 @@ def ask(caller: Api, job: Job, address: str, port: int = MASTER_PORT) -> dict[st
     token = _token(call(caller, secret_request))
     try:
         body = asyncio.run(_get(address, port, token))
-        status = orjson.loads(body)
     except TimeoutError as error:
         raise MasterAnswerError(f"no answer within {_ASK_S:g} s") from error
     except bounded_get.TokenError as error:
         raise MasterAnswerError("it has another token than the job's Secret") from error
     except (OSError, ValueError, EOFError) as error:
         raise MasterAnswerError(" ".join(str(error).split())[:200]) from error
-    if not isinstance(status, dict):
-        raise MasterAnswerError("its answer is no status")
+    status = _parsed(body)
     return {name: status[field] for field, name in _NAMES.items() if field in status}
 
 
 async def _get(address: str, port: int, token: str) -> bytes:
     async with asyncio.timeout(_ASK_S):
         return await bounded_get.get(address, port, "/v1/status", token)
+
+
+def _parsed(body: bytes) -> dict[str, Any]:
+    try:
+        status = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        status = None
+    if not isinstance(status, dict):
+        raise MasterAnswerError("its answer is no status")
+    return status
 
 
 def _token(secret: dict[str, Any]) -> str:

@@ -30,7 +30,9 @@ class UsageSeries:
     def points(self) -> list[Point]:
         """All points in order of time; whole minutes from before the fine ones."""
         first_s = self._fine[0][0] if self._fine else float("inf")
-        return [point for point in self._coarse if point[0] + COARSE_S <= first_s] + list(self._fine)
+        return [point for point in self._coarse if point[0] + COARSE_S <= first_s] + list(
+            self._fine
+        )
 
     def clear(self) -> None:
         """Forgets all, as where the resources have become others."""

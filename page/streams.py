@@ -106,12 +106,12 @@ class Streams:
                 if lines:
                     ident = f"id: {self._boot}.{subscription.fingerprint}.{version}\n\n"
                     self.events += len(lines)
-                    yield b"\n".join(lines) + ident.encode()
                     sent_s = self._clock_s()
+                    yield b"\n".join(lines) + ident.encode()
             now_s = self._clock_s()
             if now_s - begun_s >= self._bounds.length_s:
                 return
             if now_s - sent_s >= _KEEP_ALIVE_S:
-                yield b": keep-alive\n\n"
                 sent_s = now_s
+                yield b": keep-alive\n\n"
             await asyncio.sleep(_PACE_S)

@@ -67,6 +67,28 @@ def test_a_request_arrives_as_it_is(connect: Connect) -> None:
     assert received["user-agent"] == "edl-test"
 
 
+def test_a_caller_is_who_calls(tmp_path: Path) -> None:
+    """Requests with a caller's token have none of the configuration's credentials; one with both stays apart."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        reply(handler, handler.headers.get("Authorization", "none").encode())
+
+    with serving(tmp_path, answer) as kubeconfig:
+        loaded = config.load(kubeconfig)
+        loaded.cert_file, loaded.username = str(kubeconfig), "admin"
+        nobody = config.without_credentials(loaded)
+        client = Client(nobody)
+        answers = [
+            api.send(request.get(PODS, "a", "b"))
+            for api in (client, client.with_token("mine"), client.with_token("yours"), client)
+        ]
+        client.close()
+
+    assert answers == [b"none", b"Bearer mine", b"Bearer yours", b"none"]
+    assert (nobody.cert_file, nobody.username) == (None, None)
+    assert (nobody.host, nobody.ssl_ca_cert) == (loaded.host, loaded.ssl_ca_cert)
+
+
 def test_connections_are_used_again(connect: Connect) -> None:
     """Sequential requests use one connection."""
     ports = set()

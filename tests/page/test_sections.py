@@ -24,7 +24,7 @@ def test_a_stream_begins_with_everything() -> None:
 
     assert all(values["reset"] for values in data.values())
     assert {row["key"] for row in rows_of(parsed, "jobs")} == set(world.cluster.jobs)
-    assert len(rows_of(parsed, "nodes")) == 20
+    assert len(rows_of(parsed, "nodes")) == 10
     assert data["usage"]["resources"] == ["cpu", "memory", "nvidia.com/gpu"]
     ((_, amounts),) = data["usage"]["points"][-1:]
     assert all(total >= sum(used) for total, *used in amounts)
@@ -135,12 +135,12 @@ def test_a_namespace_narrows_a_stream() -> None:
 
 def test_a_large_table_comes_in_several_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one resets, the last one says that there are no more."""
-    monkeypatch.setattr(sections, "NODES_AT_ONCE", 8)
+    monkeypatch.setattr(sections, "NODES_AT_ONCE", 4)
     world = PageWorld()
     world.look()
     parts = [data for _, data in world.events(Section.NODES)]
 
-    assert [len(data["rows"]) for data in parts] == [8, 8, 4]
+    assert [len(data["rows"]) for data in parts] == [4, 4, 2]
     assert [data["more"] for data in parts] == [True, True, False]
     assert ["reset" in data for data in parts] == [True, False, False]
 

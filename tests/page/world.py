@@ -26,7 +26,7 @@ VISION = Access("vision", frozenset({"ml-vision"}))
 class PageWorld:
     """A cluster, what the page knows of it, and its application."""
 
-    def __init__(self, nodes: int = 20, **settings: Any) -> None:
+    def __init__(self, nodes: int = 10, **settings: Any) -> None:
         self.now_s = START_S
         self.callers: dict[str, Rights] = dict(CALLERS)
         self.cluster = LiveCluster(nodes, lambda: self.now_s)

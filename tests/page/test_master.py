@@ -1,0 +1,140 @@
+"""What a job's master says, for whoever may read the job's token."""
+
+import base64
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from bench.page_cluster import CALLERS, Rights
+from kube import errors, request
+from kube.request import SECRETS
+from page import master
+from page.master import MasterAnswerError
+from policy import sidecar
+from policy.names import ANNOTATION_MASTER, MASTER_TOKEN_KEY
+from policy.snapshot import Job
+from tests.page.world import PageWorld
+from tests.reconciler.polled_masters import Master, answer
+from tests.reconciler.polled_masters import page as status_page
+
+ADDRESS = "127.0.0.1"
+
+
+@pytest.fixture
+def server() -> Iterator[Master]:
+    """A master."""
+    with Master() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.leave.set()
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def world() -> PageWorld:
+    """A cluster with the Secret of a job."""
+    world = PageWorld(nodes=10)
+    _add_secret(world, _job(world), "secret")
+    return world
+
+
+def _job(world: PageWorld) -> Job:
+    return world.cluster.jobs[world.job]
+
+
+def _add_secret(world: PageWorld, job: Job, token: str) -> None:
+    name = sidecar.object_name(job.name)
+    data = {MASTER_TOKEN_KEY: base64.b64encode(token.encode()).decode()}
+    body = {"metadata": {"name": name}, "data": data}
+    world.cluster.send(request.create(SECRETS, job.namespace, body))
+
+
+def test_it_is_asked_with_the_jobs_token(world: PageWorld, server: Master) -> None:
+    """What the page knows of its status; the rest is left out."""
+    server.page = status_page(state="work", steps=12, trained_again_records=3, host="y")
+    api = world.cluster.with_token("admin")
+    status = master.ask(api, _job(world), ADDRESS, server.port)
+
+    assert status == {"state": "work", "steps": 12, "trainedAgainRecords": 3}
+    assert b"Authorization: Bearer secret" in server.asked[0]
+
+
+def test_who_may_not_read_the_secret_gets_no_answer(world: PageWorld, server: Master) -> None:
+    """The master is not even asked."""
+    with pytest.raises(errors.Forbidden):
+        master.ask(world.cluster.with_token("vision"), _job(world), ADDRESS, server.port)
+
+    assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        (answer(b"", "401 Unauthorized"), "another token"),
+        (answer(b"", "500 Oops"), "answered"),
+        (answer(b"not json"), "no status"),
+        (answer(b"[1]"), "no status"),
+        (answer(b" " * (1 << 20)), "more than"),
+        (b"", "answered"),
+    ],
+)
+def test_a_bad_answer_is_one_line(
+    world: PageWorld, server: Master, page: bytes, words: str
+) -> None:
+    """Programs of users may answer anything."""
+    server.page = page
+    with pytest.raises(MasterAnswerError, match=words) as error:
+        master.ask(world.cluster.with_token("admin"), _job(world), ADDRESS, server.port)
+
+    assert "\n" not in str(error.value)
+
+
+def test_a_silent_master_costs_two_seconds_at_most(
+    world: PageWorld, server: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the caller is told."""
+    monkeypatch.setattr(master, "_ASK_S", 0.01)
+    server.silent.set()
+
+    with pytest.raises(MasterAnswerError, match="no answer within"):
+        master.ask(world.cluster.with_token("admin"), _job(world), ADDRESS, server.port)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({}, "has no token"),
+        ({"token": "!"}, "has no token"),
+        ({"token": "Cg=="}, "no usable token"),
+    ],
+)
+def test_a_secret_of_another_kind(world: PageWorld, data: dict[str, str], words: str) -> None:
+    """It may be somebody else's; what is in it does not get into a header."""
+    job = _job(world)
+    name = sidecar.object_name(job.name)
+    world.cluster.send(request.delete(SECRETS, job.namespace, name))
+    body = {"metadata": {"name": name}, "data": data}
+    world.cluster.send(request.create(SECRETS, job.namespace, body))
+
+    with pytest.raises(MasterAnswerError, match=words):
+        master.ask(world.cluster.with_token("admin"), job, ADDRESS, 1)
+
+
+def test_the_route_says_what_is_missing(world: PageWorld) -> None:
+    """A job without a master, a right, a master that does not run."""
+    other = min(key for key in world.cluster.jobs if key != world.job)
+    annotations = {"metadata": {"annotations": {ANNOTATION_MASTER: "true"}}}
+    namespace, _, name = world.job.partition("/")
+    world.cluster.send(request.merge_patch(request.JOBS, namespace, name, annotations))
+    world.look()
+    path = f"/api/v1/jobs/{world.job}/training"
+
+    assert world.get(f"/api/v1/jobs/{other}/training").status_code == 404
+    assert world.get(path, "nobody").status_code == 404
+    stopped = world.get(path)
+    assert stopped.status_code == 503
+    assert "it does not run" in stopped.text
+    assert CALLERS["vision"] == Rights(("ml-vision",))
