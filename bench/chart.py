@@ -16,6 +16,7 @@ from pydantic.alias_generators import to_camel
 
 from bench import policy_schema
 from extender.settings import ExtenderSettings
+from page.settings import PageSettings
 from policy.model import Policy
 from policy.names import POLICY_KEY
 from reconciler.settings import ReconcilerSettings
@@ -24,11 +25,13 @@ from webhook.settings import WebhookSettings
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 CHART = DEPLOY / "chart"
+_PAGE = DEPLOY / "components" / "page" / "page.yaml"
 _FIXED = {
     "kubeconfig", "context", "namespace", "listen", "probe_listen", "announce_file", "tls_cert",
     "tls_key", "client_ca", "certificate_dir", "tls_secret", "tls_dir", "identity", "hosts",
 }  # fmt: skip
 """Settings that the manifests decide: another value would not fit the rest of them."""
+_REPLICATED = ("webhook", "reconciler")
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 _SETTINGS = "Its settings, in the words of its flags; those left out have their defaults."
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$"
@@ -143,6 +146,20 @@ class ChartValues(_Values):
         ),
     )
     reconciler: _server(ReconcilerSettings, replicas=(Replicas, 2))  # type: ignore[valid-type]
+    page: _server(  # type: ignore[valid-type]
+        PageSettings,
+        enabled=(bool, Field(default=False, description="Whether it runs (docs/page.md).")),
+        tls_secret=(
+            Annotated[str, Field(pattern=r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?)?$", max_length=253)],
+            Field(
+                default="",
+                description=(
+                    "Secret with tls.crt and tls.key, to serve it to the network; with none it is "
+                    "reached by port-forward alone."
+                ),
+            ),
+        ),
+    )
     node_selector: dict[str, str]
     """Labels of the nodes that all servers run on."""
     tolerations: list[dict[str, Any]]
@@ -197,7 +214,8 @@ def _usable(part: dict[str, Any]) -> dict[str, Any]:
 
 def values() -> dict[str, Any]:
     """The default values: those of `deploy/base`."""
-    servers = {name: _of_base(name) for name in ("webhook", "extender", "reconciler")}
+    names = ("webhook", "extender", "reconciler")
+    servers = {name: _of_file(DEPLOY / "base" / f"{name}.yaml") for name in names}
     (policy,) = yaml.safe_load_all((DEPLOY / "base" / "policy.yaml").read_text())
     document = yaml.safe_load(policy["data"][POLICY_KEY])
     return {
@@ -207,6 +225,7 @@ def values() -> dict[str, Any]:
         "webhook": servers["webhook"],
         "extender": {"enabled": True, **servers["extender"]},
         "reconciler": servers["reconciler"],
+        "page": {"enabled": False, "tlsSecret": "", **_of_file(_PAGE)},
         "nodeSelector": {},
         "tolerations": [],
         "affinity": {},
@@ -216,11 +235,11 @@ def values() -> dict[str, Any]:
     }
 
 
-def _of_base(server: str) -> dict[str, Any]:
-    documents = yaml.safe_load_all((DEPLOY / "base" / f"{server}.yaml").read_text())
+def _of_file(path: Path) -> dict[str, Any]:
+    documents = yaml.safe_load_all(path.read_text())
     (deployment,) = (item for item in documents if item["kind"] == "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    replicas = {} if server == "extender" else {"replicas": deployment["spec"]["replicas"]}
+    replicas = {"replicas": deployment["spec"]["replicas"]} if path.stem in _REPLICATED else {}
     return {**replicas, "settings": {}, "resources": container["resources"]}
 
 

@@ -110,6 +110,31 @@ def test_the_chart_is_the_overlay(template: Run, overlay: str) -> None:
         assert rendered[key] == item, key
 
 
+@pytest.mark.parametrize("components", [("page",), ("page", "page-tls")])
+def test_the_page_is_its_components(
+    template: Run, tmp_path: Path, components: tuple[str, ...]
+) -> None:
+    """Off by default; with a Secret it is served to the network, too."""
+    words = ["--set", "page.enabled=true"]
+    if "page-tls" in components:
+        words += ["--set", "page.tlsSecret=edl-page-tls"]
+    done = template(*words)
+    assert done.returncode == 0, done.stderr
+    rendered = _objects(done.stdout)
+    folders = [DEPLOY / "components" / name for name in components]
+    overlay = {
+        "resources": [os.path.relpath(DEPLOY / "base", tmp_path)],
+        "components": [os.path.relpath(folder, tmp_path) for folder in folders],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    expected = _objects(_kustomized(tmp_path))
+    del expected["Namespace /edl-system"]
+
+    assert set(rendered) == set(expected)
+    for key, item in expected.items():
+        assert rendered[key] == item, key
+
+
 def test_values_change_what_they_name(template: Run) -> None:
     """Settings are variables of the servers' own names; with named namespaces no binding is for all."""
     words = {

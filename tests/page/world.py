@@ -32,7 +32,7 @@ class PageWorld:
         self.cluster = LiveCluster(nodes, lambda: self.now_s)
         self.cluster.callers = self.callers
         self.watches = Watches.of(
-            _Instant(self.cluster), SYSTEM_NAMESPACE, lambda: self.now_s, lambda: self.now_s
+            Instantly(self.cluster), SYSTEM_NAMESPACE, lambda: self.now_s, lambda: self.now_s
         )
         self.view = self.watches.view
         self.app: Flask = application(
@@ -83,7 +83,7 @@ class PageWorld:
         return min(key for key in self.cluster.jobs if not key.startswith("ml-vision/"))
 
 
-class _Instant:
+class Instantly:
     """The API server, whose watches give what there is and end."""
 
     def __init__(self, cluster: LiveCluster) -> None:

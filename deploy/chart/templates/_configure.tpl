@@ -1,5 +1,5 @@
 {{- /*
-The objects are those of deploy/base, which `base` leads to. Here a value changes an object in place; what no
+The objects are those of deploy/base, which `base` leads to, and of the components `page` and `page-tls`. Here a value changes an object in place; what no
 value names stays as it is there.
 */ -}}
 
@@ -45,6 +45,13 @@ value names stays as it is there.
 {{- $suffix := ternary (printf ":%s" $image.tag) (printf "@%s" $image.digest) (empty $image.digest) -}}
 {{- $_ := set $container "image" (printf "%s%s" $image.repository $suffix) -}}
 {{- $_ := set $container "resources" $server.resources -}}
+{{- if $server.tlsSecret -}}
+{{- $flags := list "--listen" "0.0.0.0:8446" "--tls-cert" "/run/edl-page/tls.crt" "--tls-key" "/run/edl-page/tls.key" -}}
+{{- $_ := set $container "command" (concat $container.command $flags) -}}
+{{- $_ := set $container "ports" (append $container.ports (dict "name" "https" "containerPort" 8446)) -}}
+{{- $_ := set $container "volumeMounts" (list (dict "name" "certificate" "mountPath" "/run/edl-page" "readOnly" true)) -}}
+{{- $_ := set $pod "volumes" (list (dict "name" "certificate" "secret" (dict "secretName" $server.tlsSecret))) -}}
+{{- end -}}
 {{- $env := list -}}
 {{- range $setting, $value := $server.settings -}}
 {{- $text := ternary (join "," $value) (ternary $value (toJson $value) (kindIs "string" $value)) (kindIs "slice" $value) -}}
