@@ -11,6 +11,7 @@ from edl.data.batches import Batches, batches
 from edl.data.checkpoints import Checkpoint, latest_checkpoint, read_checkpoint, save_checkpoint
 from edl.data.evaluation import ask_evaluation, evaluation
 from edl.data.export import Export
+from edl.data.snapshots import Snapshot, Snapshots
 from edl.errors import (
     CheckpointError,
     DataError,
@@ -55,6 +56,8 @@ __all__ = [
     "Session",
     "SettingError",
     "Settings",
+    "Snapshot",
+    "Snapshots",
     "Source",
     "TrainingError",
     "Unavailable",

@@ -1,13 +1,16 @@
 """`edl agent` with scripts that read what torchrun would tell them, and a real master."""
 
+import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from edl.__main__ import main
+from edl.data.snapshot_parts import find_parts
 
 from tests.sdk.support.trainers import Job, Trainer
 
@@ -105,12 +108,65 @@ time.sleep(100)
     assert "saves" in trainer.text
 
 
+COUNTING = """
+import edl, numpy
+snapshots = edl.Snapshots()
+newest = snapshots.newest()
+begun = -1 if newest is None else int(newest.state()["step"][0])
+os.write(1, f"begins {begun} as {me} in {e['EDL_SNAPSHOTS']} of process {os.getpid()}\\n".encode())
+for step in range(begun + 1, 1000):
+    state = {"step": numpy.array([step])}
+    while not snapshots.save(step, state) and e["RANK"] == "0":
+        time.sleep(0.01)  # the one before is still being copied
+    if step == 5:
+        os.write(1, b"saved\\n")
+        until("on")
+    if step == 10:
+        os.write(1, b"at ten\\n")
+        until("go")
+        sys.exit(0)
+"""
+
+
+def test_a_lost_pod_s_snapshot_is_on_its_neighbour(job: Job) -> None:
+    """The process of rank 0 alone saves; its agent is killed, and another continues from its copy."""
+    agents = [agent(job, number, COUNTING) for number in range(2)]
+    oldest, youngest = _by_rank(agents)
+    youngest.says(" as 2/4 local 0")
+    copies = Path(re.findall(r"as 2/4 .*? in (\S+) of", youngest.text)[0])
+    oldest.says("saved")
+    for _ in range(1_000):
+        if any(part.step == 5 for part in find_parts(copies)):
+            break
+        threading.Event().wait(0.02)
+    oldest.process.kill()
+    Path(job.folder, "on").touch()
+    youngest.says("continuing from the snapshot of step 5")
+    youngest.says("begins 5 as 0/2")
+    Path(job.folder, "go").touch()
+    assert youngest.ends() == 0
+
+
+def test_processes_continue_from_their_snapshot(job: Job) -> None:
+    """After one is killed; nothing is left in memory at the end."""
+    trainer = agent(job, 0, COUNTING)
+    Path(job.folder, "on").touch()
+    trainer.says("at ten")
+    ((folder, pid),) = re.findall(r"begins -1 as 0/2 .* in (\S+) of process (\d+)", trainer.text)
+    os.kill(int(pid), signal.SIGKILL)
+    trainer.says("begins 10 as 0/2")
+    Path(job.folder, "go").touch()
+    assert trainer.ends() == 0
+    assert not Path(folder).exists()
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
         ([], "no command: write it behind two dashes"),
         (["--nproc", "0", "--", "true"], "--nproc is 0: write 1 to 1024"),
         (["--max-restarts", "-1", "--", "true"], "--max-restarts is -1"),
+        (["--snapshot-memory", "-1", "--", "true"], "--snapshot-memory is -1.0"),
         (["--", "no-such-program"], "'no-such-program' is no program that can be run"),
     ],
 )

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Sequence
 
 from edl.agent.environment import Place, sizes_of, worker_environment
+from edl.agent.snapshot_keeper import SnapshotKeeper, open_keeper
 from edl.agent.workers import Workers
 from edl.data.batches import batches
 from edl.errors import MasterError, RoundOver
@@ -28,7 +29,8 @@ _POLL_S = 0.05
 _STOP_S = 10.0
 """How long processes may take to end when members change."""
 _GRACE_SHARE = 0.6
-"""Of the time from SIGTERM to exit: the rest is for the report to the master."""
+"""Of the time from SIGTERM to exit: the rest is for the last snapshot and the report to the master."""
+_FLUSH_SHARE = 0.2
 _RUN = "run"
 """Name of the data set of one record that stands for the run: the job is done with it."""
 _REPORTED = "reported"
@@ -46,6 +48,8 @@ class Agent:
         processes: int,
         max_restarts: int,
         member: Session | None = None,
+        *,
+        snapshot_bytes: int = 0,
     ) -> None:
         """Makes no call yet.
 
@@ -54,9 +58,12 @@ class Agent:
             processes: How many to start.
             max_restarts: How often processes that failed are started again.
             member: This agent's session; that of the process by default.
+            snapshot_bytes: Of memory for snapshots; 0 for as much as there is.
         """
         self._command, self._processes, self._max_restarts = list(command), processes, max_restarts
         self._session = session() if member is None else member
+        self._snapshot_bytes = snapshot_bytes
+        self._keeper: SnapshotKeeper | None = None
         self._failures = 0
         self._failed_with: frozenset[str] | None = None
         """The incarnations of the round in which a process failed last."""
@@ -73,8 +80,17 @@ class Agent:
             Unavailable: The master was away for too long.
             SystemExit: SIGTERM came, and the processes have ended; the exit code is 143.
         """
+        self._keeper = open_keeper(self._session.settings, self._snapshot_bytes)
+        try:
+            return self._run_rounds(0 if self._keeper is None else self._keeper.port)
+        finally:
+            if self._keeper is not None:
+                self._keeper.close()
+
+    def _run_rounds(self, port: int) -> int:
         code = {"agent": " ".join(self._command)[:_MAX_COMMAND]}
-        with Rounds(extra=str(self._processes), code=code, member=self._session) as rounds:
+        extra = str(self._processes)
+        with Rounds(port, extra=extra, code=code, member=self._session) as rounds:
             for round_ in rounds:
                 if self._is_stuck or self._has_failed_too_often(round_):
                     return FAILED
@@ -104,6 +120,8 @@ class Agent:
             address = f"{self._session.settings.address}:{free_ports(1)[0]}"
             store.set("address", address.encode())
         address = store.get("address").decode()
+        if self._keeper is not None:
+            self._keeper.enter(round_, place, store)
         workers = Workers(self._command, self._environments(place, address))
         rounds.ready()
         log.info("round %d: processes %d to %d of %d", *_numbers(place))
@@ -124,6 +142,8 @@ class Agent:
             grace_s = self._session.settings.grace_s * _GRACE_SHARE
             if not workers.stop(grace_s if stopping else _STOP_S):
                 self._is_stuck = True
+            if stopping and self._keeper is not None:
+                self._keeper.flush(self._session.settings.grace_s * _FLUSH_SHARE)
 
     def _wait_for_others(self, round_: Round, rounds: Rounds) -> bool:
         """Waits for the processes of all agents; False if members change before these have finished.
@@ -158,6 +178,7 @@ class Agent:
             return False
 
     def _environments(self, place: Place, address: str) -> list[dict[str, str]]:
+        kept = {} if self._keeper is None else self._keeper.environment()
         return [
             worker_environment(
                 place,
@@ -166,7 +187,7 @@ class Agent:
                 run_id=self._session.job or "edl",
                 restarts=self._failures,
                 max_restarts=self._max_restarts,
-                environ={**os.environ, "EDL_TRAINER": self._session.settings.trainer},
+                environ={**os.environ, **kept, "EDL_TRAINER": self._session.settings.trainer},
             )
             for local_rank in range(self._processes)
         ]

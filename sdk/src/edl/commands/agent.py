@@ -10,7 +10,7 @@ from edl.errors import SettingError
 
 NAME = "agent"
 HELP = "run a script of torchrun as this pod's part of an elastic job, without changes to it"
-_MAX_PROCESSES = 1_024
+_MAX_PROCESSES, _MAX_GIB = 1_024, 1 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how often processes that failed are started again before the job fails; "
         "changes of members do not count (default 3)",
+    )
+    parser.add_argument(
+        "--snapshot-memory",
+        type=float,
+        default=0.0,
+        metavar="GIB",
+        help="memory of /dev/shm that snapshots of edl.Snapshots may take, in GiB (default 0: all of it)",
     )
     parser.add_argument(
         "command",
@@ -54,10 +61,16 @@ def run(args: argparse.Namespace) -> int:
     ):
         if not least <= value <= _MAX_PROCESSES:
             raise SettingError(f"{flag} is {value}: write {least} to {_MAX_PROCESSES}")
+    if not 0 <= args.snapshot_memory <= _MAX_GIB:
+        raise SettingError(
+            f"--snapshot-memory is {args.snapshot_memory}: write 0 to {_MAX_GIB} GiB"
+        )
     path = shutil.which(command[0])
     if path is None:
         raise SettingError(
             f"{command[0]!r:.80} is no program that can be run: name one "
             "behind --, such as -- python train.py"
         )
-    return Agent([path, *command[1:]], args.nproc, args.max_restarts).run()
+    snapshot_bytes = int(args.snapshot_memory * (1 << 30))
+    words = [path, *command[1:]]
+    return Agent(words, args.nproc, args.max_restarts, snapshot_bytes=snapshot_bytes).run()

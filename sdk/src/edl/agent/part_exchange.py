@@ -1,0 +1,261 @@
+"""Parts of snapshots on their way between agents, which prove to each other that they have the token.
+
+The handshake is that of the ring (`edl.collective.handshake`); then the initiator sends a request,
+and one of both the bytes of a part. They are neither encrypted nor signed. Needs numpy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import secrets
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TypeVar
+
+from edl.collective import handshake
+from edl.collective.handshake import ClientHello, HandshakeError, RoundPosition, Script, Verdict
+from edl.data.snapshot_parts import COPY, Part, Slots, find_parts, reading
+from edl.errors import EdlError, RoundOver, one_line
+from edl.master import protocol
+
+log = logging.getLogger("edl")
+T = TypeVar("T")
+
+_LENGTH = struct.Struct("!I")
+_MAX_MESSAGE = 4_096
+_CHUNK_BYTES = 1 << 20
+_SILENCE_S = 10.0
+"""A peer that sends or takes nothing for this long is disconnected."""
+_MAX_CONNECTIONS = 16
+_BACKLOG = 64
+_GET, _PUT = "get", "put"
+
+
+class PartServer:
+    """Gives parts to other agents of the round, and takes theirs; a thread for each connection."""
+
+    def __init__(
+        self, listener: socket.socket, key: bytes, folder: Path, limit_bytes: int = 0
+    ) -> None:
+        """Serves nobody before `enter`.
+
+        Args:
+            listener: On which the others connect; closed by `close`.
+            key: The job's token.
+            folder: Of parts.
+            limit_bytes: As in `Slots`.
+        """
+        self._listener, self._key = listener, key
+        self._folder, self._limit_bytes = folder, limit_bytes
+        self._position: RoundPosition | None = None
+        self._free = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+        self._writing = threading.Lock()
+        threading.Thread(target=self._accept, name="edl-parts", daemon=True).start()
+
+    def enter(self, position: RoundPosition) -> None:
+        """Serves the members of this round, and no others."""
+        self._position = position
+
+    def close(self) -> None:
+        """Serves nobody any more."""
+        self._position = None
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:  # closed
+                return
+            if not self._free.acquire(blocking=False):
+                connection.close()
+                continue
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            with connection:
+                connection.settimeout(_SILENCE_S)
+                if self._is_member(connection):
+                    self._answer(connection, _receive_message(connection))
+        except HandshakeError as error:
+            log.warning("a connection for snapshots is refused: %s", error)
+        except (OSError, EdlError, ValueError, LookupError, TypeError) as error:
+            log.info("a snapshot was not exchanged: %s", one_line(error))
+        finally:
+            self._free.release()
+
+    def _is_member(self, connection: socket.socket) -> bool:
+        hello = _run(handshake.receive_hello(), connection)
+        position = self._position
+        if position is None or not isinstance(hello, ClientHello):
+            return False
+        nonce = secrets.token_bytes(handshake.NONCE_BYTES)
+        return _run(handshake.respond(hello, position, self._key, nonce), connection) is True
+
+    def _answer(self, connection: socket.socket, request: protocol.Json) -> None:
+        part = Part(**{name: int(value) for name, value in dict(request["part"]).items()})
+        if request["call"] == _PUT:
+            self._take(connection, part)
+            return
+        with reading(self._folder, part) as descriptor:
+            _send_message(connection, {"has": descriptor is not None})
+            if descriptor is not None:
+                _send_part(connection, descriptor, part.bytes)
+
+    def _take(self, connection: socket.socket, part: Part) -> None:
+        with self._writing:
+            if part in find_parts(self._folder):
+                _send_message(connection, {"wants": False})
+                return
+            _receive_part(connection, part, self._folder, self._limit_bytes, first={"wants": True})
+        _send_message(connection, {"has": True})
+
+
+class PartClient:
+    """Calls another agent of the round."""
+
+    def __init__(self, position: RoundPosition, key: bytes) -> None:
+        """Makes no call.
+
+        Args:
+            position: Of this agent.
+            key: The job's token.
+        """
+        self._position, self._key = position, key
+
+    def send(self, address: str, rank: int, part: Part, descriptor: int) -> None:
+        """Sends a part to the agent of a rank, unless it has it.
+
+        Raises:
+            RoundOver: It cannot be reached, or has no room.
+        """
+        with self._connect(address, rank) as connection:
+            _send_message(connection, {"call": _PUT, "part": asdict(part)})
+            if _receive_message(connection)["wants"]:
+                _send_part(connection, descriptor, part.bytes)
+                _receive_message(connection)
+
+    def fetch(self, address: str, rank: int, part: Part, folder: Path, limit_bytes: int) -> None:
+        """Gets a part from the agent of a rank.
+
+        Raises:
+            CheckpointError: There is no room.
+            RoundOver: It cannot be reached, or does not have the part any more.
+        """
+        with self._connect(address, rank) as connection:
+            _send_message(connection, {"call": _GET, "part": asdict(part)})
+            if not _receive_message(connection)["has"]:
+                raise RoundOver(f"{address} has lost the snapshot of step {part.step}")
+            _receive_part(connection, part, folder, limit_bytes)
+
+    @contextlib.contextmanager
+    def _connect(self, address: str, rank: int) -> Iterator[socket.socket]:
+        host, _, port = address.rpartition(":")
+        claimed = handshake.previous_position(self._position._replace(rank=rank))
+        nonce = secrets.token_bytes(handshake.NONCE_BYTES)
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), _SILENCE_S) as connection:
+                outcome = _run(handshake.initiate(claimed, self._key, nonce), connection)
+                if outcome.verdict is not Verdict.WELCOME:
+                    raise RoundOver(f"{address} is at round {outcome.number} already")
+                yield connection
+        except (OSError, HandshakeError, ValueError, LookupError, TypeError) as error:
+            raise RoundOver(f"no snapshot from or to {address}: {one_line(error)}") from error
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Returns a listener for other agents.
+
+    Args:
+        host: Empty for all addresses.
+        port: 0 for any free one.
+
+    Raises:
+        OSError: It cannot be bound.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+
+
+def _run(script: Script[T], connection: socket.socket) -> T:
+    """Runs one side of a handshake on a socket that blocks, with a time-out."""
+    step = next(script)
+    while True:
+        connection.sendall(step.send)
+        received = _receive(connection, step.receive_bytes)
+        try:
+            step = script.send(received)
+        except StopIteration as stop:
+            outcome: T = stop.value
+            return outcome
+
+
+def _receive(connection: socket.socket, count: int) -> bytes:
+    received = bytearray()
+    while len(received) < count:
+        chunk = connection.recv(count - len(received))
+        if not chunk:
+            raise ConnectionResetError("it closed the connection")
+        received += chunk
+    return bytes(received)
+
+
+def _receive_into(connection: socket.socket, buffer: memoryview) -> int:
+    count = connection.recv_into(buffer)
+    if not count:
+        raise ConnectionResetError("it closed the connection")
+    return count
+
+
+def _send_message(connection: socket.socket, message: protocol.Json) -> None:
+    raw = json.dumps(message).encode()
+    connection.sendall(_LENGTH.pack(len(raw)) + raw)
+
+
+def _receive_message(connection: socket.socket) -> protocol.Json:
+    (length,) = _LENGTH.unpack(_receive(connection, _LENGTH.size))
+    if length > _MAX_MESSAGE:
+        raise ValueError(f"a message of {length} bytes is none of EDL")
+    message: protocol.Json = json.loads(_receive(connection, length))
+    return message
+
+
+def _send_part(connection: socket.socket, descriptor: int, size: int) -> None:
+    with open(descriptor, "rb", closefd=False) as file:
+        connection.sendfile(file, 0, size)
+
+
+def _receive_part(
+    connection: socket.socket,
+    part: Part,
+    folder: Path,
+    limit_bytes: int,
+    first: protocol.Json | None = None,
+) -> None:
+    """Receives the bytes of a part into a slot; sends `first` once there is room for it."""
+    slots = Slots(folder, f"{COPY}-{part.rank}", limit_bytes)
+    descriptor = slots.open(part.bytes)
+    if descriptor is None:
+        raise ConnectionResetError("the part before is still read")
+    try:
+        if first is not None:
+            _send_message(connection, first)
+        buffer, offset = memoryview(bytearray(_CHUNK_BYTES)), 0
+        while offset < part.bytes:
+            count = _receive_into(connection, buffer[: part.bytes - offset])
+            os.pwrite(descriptor, buffer[:count], offset)
+            offset += count
+    except BaseException:
+        os.close(descriptor)
+        raise
+    slots.commit(descriptor, part)

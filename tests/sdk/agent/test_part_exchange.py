@@ -1,0 +1,138 @@
+"""Parts of snapshots between agents, over real sockets."""
+
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from edl.agent.part_exchange import PartClient, PartServer, listen
+from edl.collective.handshake import RoundPosition
+from edl.data.snapshot_parts import Part, Slots, find_parts, reading
+from edl.errors import CheckpointError, RoundOver
+
+KEY = b"token"
+HERE, THERE = RoundPosition(3, 0, 2), RoundPosition(3, 1, 2)
+CONTENT = os.urandom(3_000_000)
+
+
+def write(folder: Path, rank: int = 0, content: bytes = CONTENT) -> Part:
+    """Saves a part."""
+    slots = Slots(folder, f"own-{rank}")
+    descriptor = slots.open(len(content))
+    assert descriptor is not None
+    os.pwrite(descriptor, content, 0)
+    part = Part(3, 7, rank, 1, len(content))
+    slots.commit(descriptor, part)
+    return part
+
+
+def content(folder: Path, part: Part) -> bytes:
+    """What a folder has of a part."""
+    with reading(folder, part) as descriptor:
+        assert descriptor is not None
+        return os.pread(descriptor, part.bytes, 0)
+
+
+class Neighbour:
+    """Another agent, in this process."""
+
+    def __init__(self, folder: Path, limit_bytes: int = 0) -> None:
+        folder.mkdir()
+        self.folder = folder
+        listener = listen("127.0.0.1", 0)
+        self.address = f"127.0.0.1:{listener.getsockname()[1]}"
+        self.server = PartServer(listener, KEY, folder, limit_bytes)
+        self.server.enter(THERE)
+
+
+@pytest.fixture
+def neighbour(tmp_path: Path) -> Iterator[Neighbour]:
+    """One that ends with the test."""
+    other = Neighbour(tmp_path / "there")
+    yield other
+    other.server.close()
+
+
+def send(client: PartClient, neighbour: Neighbour, folder: Path, part: Part) -> None:
+    """Sends a part to the neighbour."""
+    with reading(folder, part) as descriptor:
+        assert descriptor is not None
+        client.send(neighbour.address, 1, part, descriptor)
+
+
+def test_parts_go_to_a_neighbour_and_come_back(neighbour: Neighbour, tmp_path: Path) -> None:
+    """Whole, also a second time; another agent fetches them from there."""
+    client = PartClient(HERE, KEY)
+    part = write(tmp_path)
+    for _ in range(2):
+        send(client, neighbour, tmp_path, part)
+    assert content(neighbour.folder, part) == CONTENT
+    (tmp_path / "new").mkdir()
+    client.fetch(neighbour.address, 1, part, tmp_path / "new", 0)
+    assert content(tmp_path / "new", part) == CONTENT
+    lost = Part(3, 8, 0, 1, 10)
+    with pytest.raises(RoundOver, match="has lost the snapshot of step 8"):
+        client.fetch(neighbour.address, 1, lost, tmp_path / "new", 0)
+
+
+def test_only_members_of_the_round_are_served(
+    neighbour: Neighbour, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without the token, in another round, or as another process: nothing is given or taken."""
+    part = write(tmp_path)
+    caplog.set_level(logging.INFO, "edl")
+    for client in (
+        PartClient(HERE, b"another"),
+        PartClient(HERE._replace(number=4), KEY),
+        PartClient(HERE._replace(number=2), KEY),
+        PartClient(HERE._replace(world_size=3), KEY),
+    ):
+        with pytest.raises(RoundOver):
+            send(client, neighbour, tmp_path, part)
+        with pytest.raises(RoundOver):
+            client.fetch(neighbour.address, 1, part, tmp_path, 0)
+    assert find_parts(neighbour.folder) == {}
+
+
+def test_strangers_do_no_harm(neighbour: Neighbour, tmp_path: Path) -> None:
+    """Those that say nothing, something else, or half of it: members are served beside them."""
+    host, _, port = neighbour.address.rpartition(":")
+    strangers = [socket.create_connection((host, int(port))) for _ in range(3)]
+    strangers[0].sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n" + b"x" * 100)
+    strangers[1].sendall(b"EDLring1")
+    part = write(tmp_path)
+    send(PartClient(HERE, KEY), neighbour, tmp_path, part)
+    assert part in find_parts(neighbour.folder)
+    for stranger in strangers:
+        stranger.close()
+
+
+def test_a_part_for_which_there_is_no_room_is_not_taken(tmp_path: Path) -> None:
+    """The one that is there stays, and the sender may try again."""
+    other = Neighbour(tmp_path / "there", limit_bytes=4_000_000)
+    try:
+        part = write(tmp_path)
+        client = PartClient(HERE, KEY)
+        send(client, other, tmp_path, part)
+        larger = write(tmp_path, 1)
+        with pytest.raises(RoundOver):
+            send(client, other, tmp_path, larger)
+        assert list(find_parts(other.folder)) == [part]
+        (tmp_path / "new").mkdir()
+        with pytest.raises(CheckpointError, match="--snapshot-memory"):
+            client.fetch(other.address, 1, part, tmp_path / "new", 1_000)
+    finally:
+        other.server.close()
+
+
+def test_a_peer_that_ends_leaves_nothing_half(neighbour: Neighbour, tmp_path: Path) -> None:
+    """A part that is cut short is not there."""
+    part = write(tmp_path)
+    with reading(tmp_path, part) as descriptor:
+        assert descriptor is not None
+        os.truncate(next(iter(find_parts(tmp_path).values())), 1_000)
+        with pytest.raises(RoundOver):
+            PartClient(HERE, KEY).send(neighbour.address, 1, part, descriptor)
+    assert find_parts(neighbour.folder) == {}
