@@ -2,13 +2,13 @@
 
 import pytest
 from edl.agent.holdings import choose, dump, load, needed
-from edl.data.snapshot_parts import Part
+from edl.data.snapshot_parts import SnapshotPart
 from edl.errors import RoundOver
 
 
-def part(rank: int, *, step: int = 5, count: int = 2, number: int = 1) -> Part:
+def part(rank: int, *, step: int = 5, count: int = 2, number: int = 1) -> SnapshotPart:
     """One of a snapshot."""
-    return Part(number, step, rank, count, 10)
+    return SnapshotPart(number, step, rank, count, 10)
 
 
 def test_the_newest_complete_one_is_chosen() -> None:

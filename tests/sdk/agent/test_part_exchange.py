@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from edl.agent.part_exchange import PartClient, PartServer, listen
 from edl.collective.handshake import RoundPosition
-from edl.data.snapshot_parts import Part, Slots, find_parts, reading
+from edl.data.snapshot_parts import Slots, SnapshotPart, find_parts, reading
 from edl.errors import CheckpointError, RoundOver
 
 KEY = b"token"
@@ -17,18 +17,18 @@ HERE, THERE = RoundPosition(3, 0, 2), RoundPosition(3, 1, 2)
 CONTENT = os.urandom(3_000_000)
 
 
-def write(folder: Path, rank: int = 0, content: bytes = CONTENT) -> Part:
+def write(folder: Path, rank: int = 0, content: bytes = CONTENT) -> SnapshotPart:
     """Saves a part."""
     slots = Slots(folder, f"own-{rank}")
     descriptor = slots.open(len(content))
     assert descriptor is not None
     os.pwrite(descriptor, content, 0)
-    part = Part(3, 7, rank, 1, len(content))
+    part = SnapshotPart(3, 7, rank, 1, len(content))
     slots.commit(descriptor, part)
     return part
 
 
-def content(folder: Path, part: Part) -> bytes:
+def content(folder: Path, part: SnapshotPart) -> bytes:
     """What a folder has of a part."""
     with reading(folder, part) as descriptor:
         assert descriptor is not None
@@ -55,7 +55,7 @@ def neighbour(tmp_path: Path) -> Iterator[Neighbour]:
     other.server.close()
 
 
-def send(client: PartClient, neighbour: Neighbour, folder: Path, part: Part) -> None:
+def send(client: PartClient, neighbour: Neighbour, folder: Path, part: SnapshotPart) -> None:
     """Sends a part to the neighbour."""
     with reading(folder, part) as descriptor:
         assert descriptor is not None
@@ -72,7 +72,7 @@ def test_parts_go_to_a_neighbour_and_come_back(neighbour: Neighbour, tmp_path: P
     (tmp_path / "new").mkdir()
     client.fetch(neighbour.address, 1, part, tmp_path / "new", 0)
     assert content(tmp_path / "new", part) == CONTENT
-    lost = Part(3, 8, 0, 1, 10)
+    lost = SnapshotPart(3, 8, 0, 1, 10)
     with pytest.raises(RoundOver, match="has lost the snapshot of step 8"):
         client.fetch(neighbour.address, 1, lost, tmp_path / "new", 0)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from edl import CheckpointError, SettingError, Snapshots
-from edl.data.snapshot_parts import Part, Slots, find_parts, reading
+from edl.data.snapshot_parts import Slots, SnapshotPart, find_parts, reading
 from edl.data.snapshots import RESTORE
 
 
@@ -26,7 +26,7 @@ def process(folder: Path, rank: int = 0, world_size: int = 1, **options: Any) ->
     return Snapshots(environ={**environ, **places}, **options)
 
 
-def restore(folder: Path, *parts: Part) -> None:
+def restore(folder: Path, *parts: SnapshotPart) -> None:
     """Says which parts a round starts from, as the agent does."""
     text = json.dumps([asdict(part) for part in parts])
     (folder / RESTORE).write_text(text, encoding="utf-8")

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from edl.collective import handshake
 from edl.collective.handshake import ClientHello, HandshakeError, RoundPosition, Script, Verdict
-from edl.data.snapshot_parts import COPY, Part, Slots, find_parts, reading
+from edl.data.snapshot_parts import COPY, Slots, SnapshotPart, find_parts, reading
 from edl.errors import EdlError, RoundOver, one_line
 from edl.master import protocol
 
@@ -103,7 +103,7 @@ class PartServer:
         return _run(handshake.respond(hello, position, self._key, nonce), connection) is True
 
     def _answer(self, connection: socket.socket, request: protocol.Json) -> None:
-        part = Part(**{name: int(value) for name, value in dict(request["part"]).items()})
+        part = SnapshotPart(**{name: int(value) for name, value in dict(request["part"]).items()})
         if request["call"] == _PUT:
             self._take(connection, part)
             return
@@ -112,7 +112,7 @@ class PartServer:
             if descriptor is not None:
                 _send_part(connection, descriptor, part.bytes)
 
-    def _take(self, connection: socket.socket, part: Part) -> None:
+    def _take(self, connection: socket.socket, part: SnapshotPart) -> None:
         with self._writing:
             if part in find_parts(self._folder):
                 _send_message(connection, {"wants": False})
@@ -133,7 +133,7 @@ class PartClient:
         """
         self._position, self._key = position, key
 
-    def send(self, address: str, rank: int, part: Part, descriptor: int) -> None:
+    def send(self, address: str, rank: int, part: SnapshotPart, descriptor: int) -> None:
         """Sends a part to the agent of a rank, unless it has it.
 
         Raises:
@@ -145,7 +145,9 @@ class PartClient:
                 _send_part(connection, descriptor, part.bytes)
                 _receive_message(connection)
 
-    def fetch(self, address: str, rank: int, part: Part, folder: Path, limit_bytes: int) -> None:
+    def fetch(
+        self, address: str, rank: int, part: SnapshotPart, folder: Path, limit_bytes: int
+    ) -> None:
         """Gets a part from the agent of a rank.
 
         Raises:
@@ -237,7 +239,7 @@ def _send_part(connection: socket.socket, descriptor: int, size: int) -> None:
 
 def _receive_part(
     connection: socket.socket,
-    part: Part,
+    part: SnapshotPart,
     folder: Path,
     limit_bytes: int,
     first: protocol.Json | None = None,

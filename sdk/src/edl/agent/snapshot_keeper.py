@@ -14,7 +14,7 @@ from edl.agent import holdings
 from edl.agent.environment import Place
 from edl.agent.snapshot_folder import SnapshotFolder, open_folder
 from edl.data import snapshots
-from edl.data.snapshot_parts import OWN, Part, find_parts, reading, remove
+from edl.data.snapshot_parts import OWN, SnapshotPart, find_parts, reading, remove
 from edl.errors import EdlError, SettingError, one_line
 from edl.master.protocol import Round
 from edl.master.round_store import RoundStore
@@ -68,9 +68,9 @@ class SnapshotKeeper:
         self._target: tuple[PartClient, str, int] | None = None
         """How the next agent of the round is reached, and its rank."""
         self._number = 0
-        self._unsent: set[Part] = set()
+        self._unsent: set[SnapshotPart] = set()
         """Of the snapshot from which this round starts: this agent is the first that has them."""
-        self._sent: set[Part] = set()
+        self._sent: set[SnapshotPart] = set()
         self._thread = threading.Thread(target=self._copy, name="edl-snapshots", daemon=True)
         self._thread.start()
 
@@ -166,7 +166,7 @@ class SnapshotKeeper:
                 target = (round_.rank + 1) % round_.world_size
                 self._target = client, round_.members[target].address, target
 
-    def _next(self) -> Part | None:
+    def _next(self) -> SnapshotPart | None:
         """Returns a part that the next agent lacks, the newest first."""
         found = find_parts(self._path)
         lacking = [
@@ -194,7 +194,7 @@ class SnapshotKeeper:
                 failed_at = number
                 self._closed.wait(_PAUSE_S)
 
-    def _send(self, client: PartClient, address: str, rank: int, part: Part) -> None:
+    def _send(self, client: PartClient, address: str, rank: int, part: SnapshotPart) -> None:
         with reading(self._path, part) as descriptor:
             if descriptor is None:
                 return  # its process writes the next one

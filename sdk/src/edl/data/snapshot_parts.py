@@ -24,7 +24,7 @@ _MODE = 0o600
 
 
 @dataclass(frozen=True)
-class Part:
+class SnapshotPart:
     """What one process of a snapshot has saved; a snapshot has `count` of them."""
 
     round: int
@@ -41,14 +41,14 @@ class Part:
         return self.round, self.step, self.count
 
 
-def find_parts(folder: Path) -> dict[Part, Path]:
+def find_parts(folder: Path) -> dict[SnapshotPart, Path]:
     """Returns the complete parts in a folder, and their files."""
-    parts: dict[Part, Path] = {}
+    parts: dict[SnapshotPart, Path] = {}
     for path in sorted(folder.glob(f"*{_RECORD}")):
         with contextlib.suppress(
             OSError, ValueError, TypeError, AttributeError
         ):  # another removes it
-            part = Part(
+            part = SnapshotPart(
                 **{name: int(value) for name, value in json.loads(path.read_bytes()).items()}
             )
             file = path.with_suffix("")
@@ -58,7 +58,7 @@ def find_parts(folder: Path) -> dict[Part, Path]:
 
 
 @contextlib.contextmanager
-def reading(folder: Path, part: Part) -> Iterator[int | None]:
+def reading(folder: Path, part: SnapshotPart) -> Iterator[int | None]:
     """Yields a descriptor of a part that nobody overwrites meanwhile; None if it is not there."""
     file = find_parts(folder).get(part)
     if file is None:
@@ -119,7 +119,7 @@ class Slots:
         self._current = file
         return descriptor
 
-    def commit(self, descriptor: int, part: Part) -> None:
+    def commit(self, descriptor: int, part: SnapshotPart) -> None:
         """Records that the slot of `open` holds a whole part, and closes it."""
         record = self._record(self._current)
         hidden = record.with_suffix(".new")

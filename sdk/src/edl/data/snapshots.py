@@ -16,7 +16,7 @@ from typing import Any
 
 from edl import clock
 from edl.data import state_tree
-from edl.data.snapshot_parts import OWN, Part, Slots, reading
+from edl.data.snapshot_parts import OWN, Slots, SnapshotPart, reading
 from edl.errors import CheckpointError, SettingError
 
 log = logging.getLogger("edl")
@@ -32,7 +32,7 @@ _WAIT_S, _POLL_S = 30.0, 0.01
 class Snapshot:
     """The newest snapshot of which all parts are left."""
 
-    def __init__(self, folder: Path, parts: Sequence[Part], rank: int) -> None:
+    def __init__(self, folder: Path, parts: Sequence[SnapshotPart], rank: int) -> None:
         self.step = parts[0].step
         """At which it was saved."""
         self.count = len(parts)
@@ -112,7 +112,7 @@ class Snapshots:
             return None
         try:
             entries = json.loads((self._folder / RESTORE).read_bytes())
-            return Snapshot(self._folder, [Part(**entry) for entry in entries], self._rank)
+            return Snapshot(self._folder, [SnapshotPart(**entry) for entry in entries], self._rank)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -140,7 +140,7 @@ class Snapshots:
             return False
         encoded.write(descriptor)
         rank, count = (self._rank, self._world_size) if self._sharded else (0, 1)
-        self._slots.commit(descriptor, Part(self._round, step, rank, count, encoded.size))
+        self._slots.commit(descriptor, SnapshotPart(self._round, step, rank, count, encoded.size))
         return True
 
     def _open(self, size: int) -> int | None:
