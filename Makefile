@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
 PLATFORM ?= $(shell uname -s | tr A-Z a-z)-$(shell uname -m | sed -e s/x86_64/amd64/ -e s/aarch64/arm64/)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-.PHONY: help docs install fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page pictures reference policy-schema monitoring chart bench e2e matrix faults e2e-autoscaler e2e-cert-manager demo experiments scale lock sbom kubectl-edl presubmit clean
+.PHONY: help docs install fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page page pictures reference policy-schema monitoring chart bench e2e matrix faults e2e-autoscaler e2e-cert-manager demo experiments scale lock sbom kubectl-edl presubmit clean
 
 help: ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,7 +35,7 @@ lint: install ## check format, lint, import contracts, and that the SDK runs on 
 types: install ## check types with strict mypy, also of tests
 	$(BIN)/mypy
 
-test soak properties cov e2e faults: export PYTHONDONTWRITEBYTECODE := # hundreds of processes share compiled byte code
+test soak properties cov page e2e faults: export PYTHONDONTWRITEBYTECODE := # hundreds of processes share compiled byte code
 
 test: install ## run the tests that need no cluster, except those of soak (three minutes)
 	$(BIN)/python -m pytest -n auto --dist worksteal
@@ -116,6 +116,9 @@ chart: install ## write the values, the schema and the README of deploy/chart fr
 fuzz: install ## feed random inputs to all that reads what strangers write (TARGET= SEED= COUNT= FIRST=; a minute for 1 000)
 	$(BIN)/python -m tests.fuzz $(foreach target,$(TARGET),--target $(target)) $(if $(SEED),--seed $(SEED)) \
 	  $(if $(COUNT),--count $(COUNT)) $(if $(FIRST),--first $(FIRST))
+
+page: install ## drive the page in a real Chromium: every view, live updates, broken streams, the keyboard (skipped without Chromium)
+	$(BIN)/python -m pytest tests/page/browser -m page
 
 bench: install ## measure how fast plan, extender, master and SDK are (half an hour)
 	$(BIN)/python -m bench

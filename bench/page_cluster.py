@@ -164,6 +164,17 @@ class LiveCluster(FakeApi):
         """Writes the records that wait."""
         self._writer.round()
 
+    def tell(self, namespace: str, record: Record) -> None:
+        """Writes a record into a namespace's log."""
+        self._inbox.put(namespace, record)
+        self.write()
+
+    def delete_job(self, key: str) -> None:
+        """A user deletes a job, and its trainers go with it."""
+        self.resize(key, -len(self.trainers.get(key, ())))
+        job = self.jobs.pop(key)
+        self._storage.remove(Key(JOBS, job.namespace, job.name))
+
     def resize(self, key: str, change: int) -> None:
         """A job gets so many trainers more; below 0, so many leave."""
         job, trainers = self.jobs[key], self.trainers.setdefault(key, [])

@@ -30,7 +30,7 @@ class Page {
     this.model = new Model();
     this.namespace = "";
     this.links = new Map(NAVIGATION.map(([name, href, title]) => [name, h("a", { href }, title)]));
-    this.status = h("span", { class: "status", role: "status" });
+    this.status = h("span", { class: "status" });
     this.retry = h("button", { type: "button", class: "quiet", hidden: true, onclick: () => this.feed?.retryNow() }, "Try now");
     this.scope = h("select", { "aria-label": "Namespace", hidden: true, onchange: () => this.narrow(this.scope.value) });
     this.leave = h("button", { type: "button", class: "quiet", hidden: true, onclick: () => this.signOut("") }, "Sign out");
@@ -56,6 +56,7 @@ class Page {
     }
     try {
       this.me = await get("/api/v1/me");
+      this.model.setTime(this.me.at);
     } catch (error) {
       if (error.status === 401) this.signOut(error.message);
       else this.showFailure(error);
@@ -122,7 +123,7 @@ class Page {
 
   narrow(namespace) {
     this.namespace = namespace;
-    this.model = new Model();
+    this.model = new Model(this.model.offset);
     this.route();
   }
 
@@ -198,7 +199,7 @@ class Page {
     if (state !== "broken") return;
     const seconds = Math.max(0, Math.ceil((until - Date.now()) / 1000));
     const since = this.heardAt ? ` What you see is of ${clock(this.heardAt)}.` : "";
-    // the seconds are beside what is announced: a screen reader is told once
+    // the banner alone is announced: a screen reader is told once, without the seconds
     setText(this.banner, `${message} The page tries again by itself.${since}`);
     setText(this.status, seconds ? `Not live, next try in ${seconds} s` : "Trying again …");
   }

@@ -5,7 +5,9 @@ const MAX_RECORDS = 5000;
 const MAX_POINTS = 4000;
 
 export class Model {
-  constructor() {
+  /** offset: seconds by which the server's clock is ahead of this machine's. */
+  constructor(offset = 0) {
+    this.offset = offset;
     this.usage = null;
     this.jobs = new Map();
     this.hasJobs = false;
@@ -16,7 +18,6 @@ export class Model {
     this.objective = undefined;
     this.nodes = { resources: [], rows: new Map(), fits: null, isWhole: false };
     this.job = null;
-    this.offset = 0;
   }
 
   /** The server's time, in seconds: ages do not depend on the clock of this machine. */
@@ -24,8 +25,12 @@ export class Model {
     return Date.now() / 1000 + this.offset;
   }
 
+  setTime(at) {
+    this.offset = at - Date.now() / 1000;
+  }
+
   apply(section, data) {
-    if (data?.at && section !== "objective") this.offset = data.at - Date.now() / 1000;
+    if (data?.at) this.setTime(data.at);
     this[`apply_${section}`]?.(data);
   }
 

@@ -23,8 +23,9 @@ from runtime.clock import monotonic_s
 
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 """Path of Chromium; "" where the system has none."""
-WAIT_S = 15.0
-_START_S = 30.0
+WAIT_S = 30.0
+_ANSWER_S = 60.0
+_START_S = 60.0
 _POLL_S = 0.02
 _FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -58,7 +59,9 @@ class Browser:
 
     def __init__(self, address: str) -> None:
         """Connects to its web socket."""
-        self._socket: WebSocket = create_connection(address, timeout=WAIT_S, suppress_origin=True)
+        self._socket: WebSocket = create_connection(
+            address, timeout=_ANSWER_S, suppress_origin=True
+        )
         self._count = 0
         self._tabs: dict[str, Tab] = {}
 

@@ -1,0 +1,75 @@
+"""The page's server in this process, on a synthetic cluster that the test changes."""
+
+from bench.page_cluster import LiveCluster
+from page.service import assemble
+from page.settings import PageSettings
+from runtime import clock, listener, web
+from runtime.http_server import HttpServer, Service
+from runtime.listener import Bounds
+
+_BOUNDS = Bounds(
+    max_connections=64,
+    max_per_address=64,
+    handshake_s=10.0,
+    head_s=10.0,
+    body_s=10.0,
+    answer_s=30.0,
+    idle_s=120.0,
+)
+
+
+_SETTINGS = PageSettings(listen="127.0.0.1:0", probe_listen=None, access_seconds=0.0)
+
+
+class PageSite:
+    """A server that may end and come back at the same address.
+
+    Attributes:
+        cluster: What it shows.
+    """
+
+    def __init__(self, nodes: int, settings: PageSettings = _SETTINGS) -> None:
+        """Creates the cluster, with a fifth as many jobs; serves nothing."""
+        self.cluster = LiveCluster(nodes, clock.epoch_s)
+        self._service = assemble(settings, self.cluster, self.cluster.with_token)
+        self._port = 0
+        self._server: HttpServer | None = None
+
+    @property
+    def url(self) -> str:
+        """Of the page."""
+        return f"http://127.0.0.1:{self._port}/"
+
+    def start(self) -> None:
+        """Reads the cluster, and serves."""
+        self.begin()
+        self.open()
+
+    def begin(self) -> None:
+        """Reads the cluster from now on."""
+        self._service.start()
+
+    def stop(self) -> None:
+        """Ends all."""
+        self.close()
+        self._service.stop()
+
+    def open(self) -> None:
+        """Serves, at the address where it did before."""
+        bound = listener.bind(f"127.0.0.1:{self._port}")
+        app = self._service.app
+        app.config[web.DRAINING] = False
+        drops = app.extensions[web.DROPS]
+        service = Service(app, None, 8, 16 * 1024)
+        self._server = HttpServer(
+            service, bound, _BOUNDS, drops, certificates=None, failed=lambda: None
+        )
+        self._server.start()
+        self._port = int(self._server.address.rpartition(":")[2])
+
+    def close(self) -> None:
+        """Ends all connections, as on SIGTERM; callers find nobody."""
+        if self._server is not None:
+            self._service.app.config[web.DRAINING] = True
+            self._server.stop(0.0)
+            self._server = None
