@@ -24,9 +24,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(skip)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One process of Chromium; each tab has storage of its own."""
+    """One process of Chromium, of one file of tests; each tab has storage of its own."""
     with chromium() as running:
         yield running
 

@@ -1,5 +1,8 @@
 """The page's server in this process, on a synthetic cluster that the test changes."""
 
+import time
+from http import HTTPStatus
+
 from bench.page_cluster import LiveCluster
 from page.service import assemble
 from page.settings import PageSettings
@@ -7,6 +10,8 @@ from runtime import clock, listener, web
 from runtime.http_server import HttpServer, Service
 from runtime.listener import Bounds
 
+_START_S = 60.0
+_POLL_S = 0.05
 _BOUNDS = Bounds(
     max_connections=64,
     max_per_address=64,
@@ -43,6 +48,13 @@ class PageSite:
     def start(self) -> None:
         """Reads the cluster, and serves."""
         self.begin()
+        end_s = clock.monotonic_s() + _START_S
+        client = self._service.app.test_client()
+        head = {"Authorization": "Bearer admin"}
+        while client.get("/api/v1/me", headers=head).status_code != HTTPStatus.OK:
+            if clock.monotonic_s() > end_s:
+                raise TimeoutError("the page has not read its cluster")
+            time.sleep(_POLL_S)
         self.open()
 
     def begin(self) -> None:
