@@ -240,8 +240,9 @@ def seconds(text: str | None) -> float:
     return time.timestamp() if time.tzinfo is not None else 0.0
 
 
-def _or_default(number: int | None, default: int) -> int:
-    return default if number is None else number
+def _or_default(number: object, default: int) -> int:
+    """The number; the default where there is none, or what is there is none."""
+    return number if isinstance(number, int) else default
 
 
 def _pod_conditions(conditions: list[Object] | None) -> tuple[bool, bool, str | None]:

@@ -335,6 +335,18 @@ def test_a_bare_job_has_the_defaults_of_the_api() -> None:
     )
 
 
+@pytest.mark.parametrize("number", ["3", None, [], {"a": 1}, 1.5])
+def test_a_number_that_is_none_is_the_default(number: object) -> None:
+    """One such Job, which no API server stores, ended every plan: no other has a part in it."""
+    annotations = {ANNOTATION_MIN: "1", ANNOTATION_MAX: "2"}
+    metadata = {"namespace": "d", "name": "j", "uid": "u", "annotations": annotations}
+    fields = dict.fromkeys(("parallelism", "backoffLimit", "activeDeadlineSeconds"), number)
+    job = decode.job({"metadata": metadata, "spec": {"template": {}, **fields}})
+
+    assert job is not None
+    assert (job.parallelism, job.backoff_limit, job.deadline_s) == (1, 6, 0)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -303,6 +303,26 @@ def test_a_snapshot_of_another_job_is_refused(tmp_path: Path) -> None:
         DurableLedger(Ledger("mnist"), tmp_path)
 
 
+def test_only_its_user_reads_a_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the umask: snapshots name files and trainers, also after a compaction."""
+    monkeypatch.setattr(journal, "MAX_BYTES", 1)
+    directory = tmp_path / "journal"
+    before = os.umask(0)
+    try:
+        durable_ledger = _open(directory)
+        durable_ledger.execute(Describe("train", shape()))
+        durable_ledger.write(durable_ledger.take_pending())
+        durable_ledger.compact()
+    finally:
+        os.umask(before)
+
+    files = sorted(path.name for path in directory.iterdir())
+    assert {name.partition("-")[0] for name in files} == {"books", "journal", "lock"}
+    assert [name for name in files if (directory / name).stat().st_mode & 0o077] == []
+    assert directory.stat().st_mode & 0o077 == 0
+    durable_ledger.close()
+
+
 def test_a_long_journal_becomes_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a restart reads little."""
     monkeypatch.setattr(journal, "MAX_BYTES", 200)
