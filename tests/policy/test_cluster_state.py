@@ -184,6 +184,18 @@ def test_pods_of_the_builtin_controller_get_tiers_by_age() -> None:
     ]
 
 
+def test_pods_of_another_namespace_belong_to_no_job() -> None:
+    """Whoever creates pods there may name any uid as their controller's."""
+    pods = [
+        service("own", where="n0", owner_uid=_PLAIN.uid, namespace="ml"),
+        service("foreign", where="n0", owner_uid=_PLAIN.uid, namespace="evil"),
+    ]
+
+    live = cluster_state([node("n0")], [_PLAIN], pods).trainers(_PLAIN)
+
+    assert [pod.name for pod in live] == ["own"]
+
+
 def test_a_share_is_weighed_by_job_and_queue() -> None:
     """Twice the weight makes half the share."""
     cluster = cluster_state([node("n0", 50)])
