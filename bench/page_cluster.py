@@ -19,7 +19,14 @@ from kube.fake import FakeApi
 from kube.fake.storage import Key
 from kube.request import CONFIGMAPS, DECISIONLOGS, JOBS, NODES, PODS, Request, Resource
 from policy.decisions import Decision, Figure
-from policy.names import POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE, Role, Tier
+from policy.names import (
+    ANNOTATION_MASTER,
+    POLICY_CONFIGMAP,
+    POLICY_KEY,
+    SYSTEM_NAMESPACE,
+    Role,
+    Tier,
+)
 from policy.priority_classes import CLASS_OF, EDL_CLASSES
 from policy.reasons import Reason
 from policy.records import CLUSTER, Observation, Record
@@ -107,6 +114,7 @@ class LiveCluster(FakeApi):
         self.trainers: dict[str, list[Pod]] = {}
         """Job key -> its trainers."""
         self._next_ids: dict[str, int] = {}
+        self._with_masters: set[str] = set()
         self._nodes: list[str] = []
         self._fill(nodes)
         self.decide(list(self.jobs))
@@ -145,7 +153,10 @@ class LiveCluster(FakeApi):
 
     def _put_job(self, key: str) -> None:
         job, count = self.jobs[key], len(self.trainers.get(key, ()))
-        self._keep(JOBS, job.namespace, {**objects.job(job), "status": {"active": count}})
+        body = {**objects.job(job), "status": {"active": count}}
+        if key in self._with_masters:
+            body["metadata"]["annotations"][ANNOTATION_MASTER] = "true"
+        self._keep(JOBS, job.namespace, body)
 
     # What happens
 
@@ -168,6 +179,11 @@ class LiveCluster(FakeApi):
         """Writes a record into a namespace's log."""
         self._inbox.put(namespace, record)
         self.write()
+
+    def give_master(self, key: str) -> None:
+        """A job gets a master of EDL's; no pod of it runs."""
+        self._with_masters.add(key)
+        self._put_job(key)
 
     def delete_job(self, key: str) -> None:
         """A user deletes a job, and its trainers go with it."""
