@@ -2,6 +2,7 @@
 
 from bench import (
     bounds,
+    browser,
     crowd,
     curves,
     exchange,
@@ -38,5 +39,6 @@ BENCHMARKS: dict[str, Benchmark] = {
     "rows": rows.run,
     "strangers": strangers.run,
     "records": records.run,
+    "browser": browser.run,
     "torch": torch_changes.run,
 }
