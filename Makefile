@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
 PLATFORM ?= $(shell uname -s | tr A-Z a-z)-$(shell uname -m | sed -e s/x86_64/amd64/ -e s/aarch64/arm64/)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-.PHONY: help docs install fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page page pictures reference policy-schema monitoring chart bench e2e matrix faults e2e-autoscaler e2e-cert-manager demo experiments scale lock sbom kubectl-edl presubmit clean
+.PHONY: help docs install torchft fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page page pictures reference policy-schema monitoring chart bench e2e matrix faults e2e-autoscaler e2e-cert-manager demo experiments scale lock sbom kubectl-edl presubmit clean
 
 help: ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,11 @@ build/torch/.installed: tests/support/torch_stubs.py requirements.lock | $(STAMP
 	@$(BIN)/python -m tests.support.torch_stubs build/torch
 	@PYTHONPATH=build/torch $(BIN)/python -c "import torch"
 	@touch $@
+
+torchft: torch ## install torchft into build/torchft, which `python -m bench torch` measures beside edl.torch
+	@$(BIN)/pip install --quiet --target build/torchft opentelemetry-exporter-otlp-proto-http opentelemetry-sdk
+	@$(BIN)/pip install --quiet --no-deps --target build/torchft torchft==0.2.0
+	@PYTHONPATH=build/torch:build/torchft $(BIN)/python -W ignore -c "import torchft"
 
 cov: install ## run the tests with branch coverage; policy/ must have 100 %
 	$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-report=

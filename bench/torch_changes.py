@@ -1,10 +1,13 @@
-"""`edl.torch`: from a change of members to the next step, and the cost of a step over plain DDP."""
+"""`edl.torch` beside torchft: from a change of members to the next step, and the cost of a step over plain DDP."""
 
 import json
 import os
 import signal
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -18,18 +21,34 @@ from e2e.measure.criteria import Criterion
 from tests.sdk.sync.fleets import Fleet, Member
 
 Json = dict[str, Any]
-MEGABYTES = 10
-_TORCH = Path(os.environ.get("EDL_TORCH_PATH") or Path(__file__).parents[1] / "build/torch")
+_BUILD = Path(__file__).parents[1] / "build"
+_TORCH = Path(os.environ.get("EDL_TORCH_PATH") or _BUILD / "torch")
+_TORCHFT = Path(os.environ.get("EDL_TORCHFT_PATH") or _BUILD / "torchft")
 _WARM, _PAIRS, _QUICK_PAIRS = 20, 300, 60
 _LIMIT_S = 300.0
 _SETTLED = 5
 """Steps of all members after a change."""
 _KILL_S, _FREEZE_S, _LEAVE_S, _COST = 0.5, 1.5, 0.3, 0.02
 """Bars: seconds from a signal to a step of all others, and the share that a step may cost more."""
+_SIGNALS = {"kill_s": signal.SIGKILL, "freeze_s": signal.SIGSTOP, "leave_s": signal.SIGTERM}
+_FULL = ((2, 10), (4, 10), (8, 10), (2, 100), (4, 100), (8, 100))
+_QUICK = ((2, 10),)
+"""Members, and megabytes of the model."""
+_LIGHTHOUSE = """
+import sys
+sys.path[:0] = sys.argv[1:]
+from torchft.coordination import LighthouseServer
+server = LighthouseServer(bind="127.0.0.1:0", min_replicas=1, join_timeout_ms=100)
+print(server.address(), flush=True)
+sys.stdin.read()
+"""
 
 
 def run(setting: Setting) -> Result:
-    """Measures changes of two and four members, and the cost of a step.
+    """Measures changes of two, four and eight members, of models of 10 and 100 MB, and the cost of a step.
+
+    Each change is measured with torchft as well, in the same run, where `make torchft` has
+    installed it.
 
     Raises:
         RuntimeError: torch is not installed, or trainers did not come that far.
@@ -37,41 +56,88 @@ def run(setting: Setting) -> Result:
     if not (_TORCH / "torch").exists():
         raise RuntimeError(f"no torch in {_TORCH}: `make torch` installs it")
     is_full = len(setting.sizes) > 2  # noqa: PLR2004 - of the full run
-    raw: Json = {}
-    for members in (2, 4) if is_full else (2,):
-        setting.report_progress(f"torch: changes of {members} members")
-        raw[f"changes_{members}"] = _measure(partial(changes, count=members))
+    has_torchft = (_TORCHFT / "torchft").exists()
+    if not has_torchft:
+        setting.report_progress(f"torch: no torchft in {_TORCHFT}: `make torchft` installs it")
+    raw: Json = {"loads": {}}
+    for count, megabytes in _FULL if is_full else _QUICK:
+        for name in ("edl", "torchft") if has_torchft else ("edl",):
+            key = f"{name}_{count}_{megabytes}_mb"
+            setting.report_progress(f"torch: {name}, changes of {count} members, {megabytes} MB")
+            measure = changes if name == "edl" else torchft_changes
+            raw[key] = _measure(partial(measure, count=count, megabytes=megabytes))
+            raw["loads"][key] = os.getloadavg()[0]
+            figures = ", ".join(f"{kind} {value:.2f}" for kind, value in raw[key].items())
+            setting.report_progress(f"torch: {key}: {figures} (load {raw['loads'][key]:.1f})")
     setting.report_progress("torch: a step beside plain DDP")
     raw["step"] = _measure(lambda folder: cost(folder, _PAIRS if is_full else _QUICK_PAIRS))
-    worst = {name: max(v[name] for k, v in raw.items() if k != "step") for name in raw["changes_2"]}
-    criteria = (
-        Criterion("torch_kill_s", worst["kill_s"], "s", _KILL_S),
-        Criterion("torch_freeze_s", worst["freeze_s"], "s", _FREEZE_S),
-        Criterion("torch_leave_s", worst["leave_s"], "s", _LEAVE_S),
-        Criterion("torch_growth_pause_s", worst["growth_s"], "s"),
-        Criterion("torch_step_cost", raw["step"]["cost"], "", _COST),
-    )
-    return Result(criteria, {}, raw)
+    raw["loads"]["step"] = os.getloadavg()[0]
+    return Result(tuple(_criteria(raw)), {}, raw)
 
 
-def changes(folder: Path, count: int) -> Json:
+def _criteria(raw: Json) -> Iterator[Criterion]:
+    bars = {"kill_s": _KILL_S, "freeze_s": _FREEZE_S, "leave_s": _LEAVE_S, "growth_s": None}
+    for name, prefix in (("edl", "torch"), ("torchft", "torchft")):
+        rows = [figures for key, figures in raw.items() if key.startswith(f"{name}_")]
+        for kind, bar in bars.items() if rows else ():
+            worst = max(figures[kind] for figures in rows)
+            label = "growth_pause_s" if kind == "growth_s" else kind
+            limits = () if bar is None or name != "edl" else (bar,)
+            yield Criterion(f"{prefix}_{label}", worst, "s", *limits)
+    yield Criterion("torch_step_cost", raw["step"]["cost"], "", _COST)
+
+
+def changes(folder: Path, count: int, megabytes: int) -> Json:
     """Kills, freezes and ends a member each, and lets one come after each.
 
     Args:
         folder: For logs and the journal.
         count: Members before each change.
+        megabytes: Of the model.
 
     Returns:
         Seconds from each signal to the first step of all others, and the longest time between two
         steps of the others while one joins.
     """
-    options = {"torch": str(_TORCH), "megabytes": MEGABYTES, "beside": "", "members": count}
-    with Fleet(folder, options, program="bench.torch_member") as fleet:
+    options = {"torch": str(_TORCH), "megabytes": megabytes, "beside": "", "members": count}
+    return _all_changes(folder, options, "bench.torch_member")
+
+
+def torchft_changes(folder: Path, count: int, megabytes: int) -> Json:
+    """As `changes`, with torchft."""
+    with _lighthouse() as address:
+        paths = {"torch": str(_TORCH), "torchft": str(_TORCHFT), "lighthouse": address}
+        options = {**paths, "megabytes": megabytes, "members": count}
+        return _all_changes(folder, options, "bench.torchft_member")
+
+
+@contextmanager
+def _lighthouse() -> Iterator[str]:
+    """Runs torchft's server; yields its address."""
+    command = [sys.executable, "-W", "ignore", "-c", _LIGHTHOUSE, str(_TORCH), str(_TORCHFT)]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        address = next(iter(process.stdout or ()), "").strip()
+        if not address:
+            raise RuntimeError("torchft's lighthouse did not start")
+        try:
+            yield address
+        finally:
+            process.kill()
+
+
+def _all_changes(folder: Path, options: Json, program: str) -> Json:
+    count = int(options["members"])
+    with Fleet(folder, options, program=program) as fleet:
         for _ in range(count):
             fleet.add()
         _until(fleet, lambda: _all_at(fleet.active(), count, 0.0, _WARM))
-        kinds = {"kill_s": signal.SIGKILL, "freeze_s": signal.SIGSTOP, "leave_s": signal.SIGTERM}
-        pauses = {name: _change(fleet, count, number) for name, number in kinds.items()}
+        pauses = {name: _change(fleet, count, number) for name, number in _SIGNALS.items()}
     growth_s = max(growth_s for _, growth_s in pauses.values())
     return {**{name: lost_s for name, (lost_s, _) in pauses.items()}, "growth_s": growth_s}
 
@@ -110,7 +176,7 @@ def cost(folder: Path, pairs: int) -> Json:
         are longer.
     """
     beside = str(folder / "beside")
-    options = {"torch": str(_TORCH), "megabytes": MEGABYTES, "beside": beside, "members": 2}
+    options = {"torch": str(_TORCH), "megabytes": 10, "beside": beside, "members": 2}
     with Fleet(folder, options, program="bench.torch_member") as fleet:
         members = [fleet.add(), fleet.add()]
         lines = [member.notes for member in members]

@@ -14,7 +14,7 @@ from typing import Any
 from edl import clock
 from edl.sync import SyncStep
 
-_BATCH = 64
+BATCH = 64
 _STEPS = 100_000
 _SIDE = 500
 """Width of a layer: a megabyte."""
@@ -29,8 +29,8 @@ def main(path: str, text: str) -> None:
     from torch.utils.data import DataLoader  # noqa: PLC0415 - as above
 
     torch.set_num_threads(1)
-    layers = [torch.nn.Linear(_SIDE, _SIDE) for _ in range(options["megabytes"])]
-    model = torch.nn.Sequential(*layers)
+    modules = layers(torch, options["megabytes"])
+    model = torch.nn.Sequential(*modules)
     optimizer = torch.optim.SGD(model.parameters(), 1e-3)
     beside: Beside | None = None
     with Path(path).open("a", encoding="utf-8") as out:
@@ -44,15 +44,15 @@ def main(path: str, text: str) -> None:
             place = {"step": step.step, "round": step.round, "rank": step.rank}
             tell({**place, "world": step.world_size, "at_s": clock.monotonic_s()})
             if options["beside"] and beside is None and step.world_size == options["members"]:
-                beside = Beside(torch, layers, options["beside"], step)
+                beside = Beside(torch, len(modules), options["beside"], step)
 
         tell({"ready": True})
         tell({"arrived_s": clock.monotonic_s()})
         with edl.torch.Training(
             model,
             optimizer,
-            records=_BATCH * _STEPS,
-            batch_size=_BATCH,
+            records=BATCH * _STEPS,
+            batch_size=BATCH,
             micro_batches=options["members"],
             on_step=note,
         ) as training:
@@ -70,6 +70,11 @@ def main(path: str, text: str) -> None:
                     step.backward(model(batch).square().mean())
 
 
+def layers(torch: Any, megabytes: int) -> list[Any]:
+    """Layers of a megabyte each."""
+    return [torch.nn.Linear(_SIDE, _SIDE) for _ in range(megabytes)]
+
+
 class Numbers:
     """A data set of rows of ones."""
 
@@ -77,7 +82,7 @@ class Numbers:
         self._row = torch.ones(_SIDE)
 
     def __len__(self) -> int:
-        return _BATCH * _STEPS
+        return BATCH * _STEPS
 
     def __getitem__(self, index: int) -> Any:
         return self._row
@@ -86,14 +91,14 @@ class Numbers:
 class Beside:
     """Plain DistributedDataParallel of the same model, on batches of the same size."""
 
-    def __init__(self, torch: Any, layers: list[Any], path: str, step: SyncStep) -> None:
+    def __init__(self, torch: Any, megabytes: int, path: str, step: SyncStep) -> None:
         torch.distributed.init_process_group(
             "gloo", init_method=f"file://{path}", rank=step.rank, world_size=step.world_size
         )
-        copies = [torch.nn.Linear(_SIDE, _SIDE) for _ in layers]
-        self._model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*copies))
+        model = torch.nn.Sequential(*layers(torch, megabytes))
+        self._model = torch.nn.parallel.DistributedDataParallel(model)
         self._optimizer = torch.optim.SGD(self._model.parameters(), 1e-3)
-        data, size = Numbers(torch), _BATCH // step.world_size
+        data, size = Numbers(torch), BATCH // step.world_size
         self._loader = iter(torch.utils.data.DataLoader(data, batch_size=size))
 
     def step(self) -> None:

@@ -29,7 +29,7 @@ MAX_WINDOW_S = 1.0
 VOID_WINDOW_S = 0.1
 """The window where the round cannot continue, ..."""
 SHORT_WINDOW_S = 0.05
-"""... and where moreover all remaining members wait for the next one."""
+"""... and where all remaining members wait for the next one, after a loss or as one of them left."""
 SETTLE_S = 3.0
 """How long a restarted master waits for a member that knows the round."""
 STUCK_S = 120.0
@@ -383,8 +383,8 @@ class Rendezvous:
         if self._probe.in_progress or (forming and not impossible):
             return None
         due_s = min(self._last_s + WINDOW_S, self._first_s + MAX_WINDOW_S)
-        if impossible and self.round.includes(self._live):
-            is_idle = self.round.is_idle(self._live)
+        is_idle = bool(self.round.number) and self.round.is_idle(self._live)
+        if (impossible or is_idle) and self.round.includes(self._live):
             due_s = min(due_s, self._last_s + (SHORT_WINDOW_S if is_idle else VOID_WINDOW_S))
         return due_s if self.round.number else max(due_s, self._settled_s)
 

@@ -116,6 +116,18 @@ def test_broken_with_nobody_gone_is_a_new_number_for_the_same_members() -> None:
     assert (crowd.number, crowd.master.void) == (3, 2)
 
 
+def test_those_who_wait_for_the_round_after_a_leave_get_it_sooner() -> None:
+    """All of them: one that trains still gives the others time to come."""
+    for waiting, window_s in ((("a", "b"), SHORT_WINDOW_S), (("a",), WINDOW_S)):
+        crowd = trained("a", "b", "c")
+        crowd.leave("c")
+        for name in waiting:
+            crowd.players[name].waits_since_s = crowd.now_s - 0.001
+            crowd.speak(crowd.players[name])
+        assert crowd.until(2, 1.0) == pytest.approx(window_s, abs=SLACK_S)
+        assert crowd.names == ["a", "b"]
+
+
 def test_a_newcomer_is_waited_for_even_if_all_are_broken() -> None:
     """One round serves both."""
     crowd = trained("a", "b")

@@ -7,6 +7,7 @@ from typing import Any
 from edl.collective import Interrupt
 from edl.errors import RoundOver
 from edl.master.protocol import Member, Round
+from edl.torch.group_keys import GroupKeys
 from edl.torch.groups import Groups
 from edl.torch.link import GroupLink
 from edl.torch.store import MasterStore
@@ -45,6 +46,14 @@ class MemoryKeys:
                 raise RoundOver("the round of these keys is over")
             return {key: self._values[key] for key in keys}
 
+    def get_present(self, keys: Sequence[str], wait_s: float) -> dict[str, bytes]:
+        """Waits for keys; returns those that are set."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._over or self.check(keys), wait_s)
+            if self._over:
+                raise RoundOver("the round of these keys is over")
+            return {key: self._values[key] for key in keys if key in self._values}
+
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all are set."""
         return all(key in self._values for key in keys)
@@ -78,7 +87,7 @@ class Seat:
         """Connects it in a round."""
         self.interrupt.clear()
         round_ = Round(number, rank, (Member("a", "b", "c:0"),) * world_size)
-        group = self.groups.form(round_, MasterStore(keys), self.waiting)
+        group = self.groups.form(round_, MasterStore(GroupKeys(keys, world_size)), self.waiting)
         return GroupLink(group, rank, world_size, self.waiting)
 
 

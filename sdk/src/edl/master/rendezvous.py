@@ -117,6 +117,7 @@ class Rendezvous:
             if broken:
                 self._report_broken()
             while (round_ := self._later_round(after)) is None:
+                self._report_idle()
                 self._changed.wait(self._wait_limit_s())
             self._current_view = self._newest_view
             self._ready = self._broken = False
@@ -220,6 +221,12 @@ class Rendezvous:
     def _report_broken(self) -> None:
         if not self._broken:
             self._broken = True
+            self._notify_sender()
+
+    def _report_idle(self) -> None:
+        """Reports that the program waits for the next round, which then comes sooner."""
+        if self._current_view is not None and self._waiting_since_s is None:
+            self._waiting_since_s = clock.monotonic_s()
             self._notify_sender()
 
     def _later_round(self, after: int) -> Round | None:
@@ -358,11 +365,9 @@ class Rendezvous:
             self._changed.notify_all()
 
     def _voids_current(self, view: RoundView) -> bool:
-        """Whether the program's round cannot continue beside this later one."""
+        """Whether the program's round cannot continue, as of this answer."""
         current_view = self._current_view
-        if current_view is None or current_view.round >= view.round:
-            return False
-        return view.void >= current_view.round
+        return current_view is not None and view.void >= current_view.round
 
     def _run_callbacks(self) -> None:
         """Needs the lock: so `next` returns no later round before the callbacks have run."""

@@ -47,11 +47,21 @@ class RoundStore:
         """Waits until all of these keys are set, and returns their values."""
         return self._values(keys, timeout_s) if keys else {}
 
+    def get_present(self, keys: Sequence[str], wait_s: float) -> dict[str, bytes]:
+        """Waits for these keys in one call; returns those that are set, and their values.
+
+        Args:
+            keys: Any number of them.
+            wait_s: At most; 0 to 10.
+        """
+        body = {"keys": list(keys), "wait_s": wait_s}
+        values = self._call("get", body, clock.monotonic_s() + TIMEOUT_S)["values"] if keys else {}
+        return {key: base64.b64decode(value) for key, value in values.items()}
+
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all of these keys are set."""
-        body = {"keys": list(keys), "wait_s": 0.0}
-        values = self._call("get", body, clock.monotonic_s() + TIMEOUT_S)["values"] if keys else {}
-        return all(key in values for key in keys)
+        present = self.get_present(keys, 0.0)
+        return all(key in present for key in keys)
 
     def add(self, key: str, amount: int) -> int:
         """Adds to a counter, which begins at 0, once; returns the sum."""

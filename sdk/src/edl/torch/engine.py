@@ -22,6 +22,7 @@ from edl.sync.group_member import GroupMember
 from edl.sync.options import SyncOptions, SyncResult
 from edl.sync.shared_code import shared_code
 from edl.torch.dcp_files import DcpFiles
+from edl.torch.group_keys import GroupKeys
 from edl.torch.groups import gloo_groups
 from edl.torch.link import GroupLink
 from edl.torch.replica import TorchReplica
@@ -188,8 +189,8 @@ class TorchEngine(Loop):
         try:
             group = None
             if round_.world_size > 1:
-                store = MasterStore(RoundStore(client, round_.number))
-                group = self._groups.form(round_, store, waiting)
+                keys = GroupKeys(RoundStore(client, round_.number), round_.world_size)
+                group = self._groups.form(round_, MasterStore(keys), waiting)
             link = GroupLink(group, round_.rank, round_.world_size, waiting)
             runner = TorchRound(member, link, round_, self._replica, batches)
             runner.begin()

@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from edl.errors import EdlError
 from edl.master.round_store import TIMEOUT_S, RoundStore
+from edl.torch.group_keys import GroupKeys
 
 
 class MasterStore(dist.Store):  # type: ignore[misc]  # torch has no types here
@@ -20,7 +21,7 @@ class MasterStore(dist.Store):  # type: ignore[misc]  # torch has no types here
     own does not keep what Python adds.
     """
 
-    def __init__(self, keys: RoundStore | None = None) -> None:
+    def __init__(self, keys: RoundStore | GroupKeys | None = None) -> None:
         """Makes no call yet.
 
         Args:
@@ -35,7 +36,7 @@ class MasterStore(dist.Store):  # type: ignore[misc]  # torch has no types here
         self._own_keys = other._own_keys
 
     @property
-    def _keys(self) -> RoundStore:
+    def _keys(self) -> RoundStore | GroupKeys:
         if self._own_keys is None:
             raise EdlError("this store has no keys yet: give it those of a round")
         return self._own_keys

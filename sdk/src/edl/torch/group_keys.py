@@ -1,0 +1,88 @@
+"""Keys of a round as gloo asks for them: one call for those of all members, not two for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from edl.master.round_store import TIMEOUT_S
+
+_TOGETHER_S = 1.0
+"""How long one call waits for the keys of all members, before it waits for the wanted one alone."""
+
+
+class Keys(Protocol):
+    """What is used of `edl.master.round_store.RoundStore`."""
+
+    def set(self, key: str, value: bytes) -> None:
+        """Sets a key."""
+        ...
+
+    def get_all(self, keys: Sequence[str], timeout_s: float) -> dict[str, bytes]:
+        """Waits for keys."""
+        ...
+
+    def get_present(self, keys: Sequence[str], wait_s: float) -> dict[str, bytes]:
+        """Returns those that are set within a time."""
+        ...
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Whether keys are set."""
+        ...
+
+    def add(self, key: str, amount: int) -> int:
+        """Adds to a counter."""
+        ...
+
+
+class GroupKeys:
+    """The keys of a round whose members each set one of the same name and their rank, once.
+
+    gloo waits for each of `0/0`, `0/1` and so on, reads it, and reads it again. Values are kept, so
+    keys that change are not for it: counters are only added to. Used by one thread.
+    """
+
+    def __init__(self, keys: Keys, world_size: int) -> None:
+        """Makes no call yet."""
+        self._keys, self._world_size = keys, world_size
+        self._values: dict[str, bytes] = {}
+
+    def set(self, key: str, value: bytes) -> None:
+        """As in `RoundStore`."""
+        self._keys.set(key, value)
+        self._values[key] = value
+
+    def get(self, key: str, timeout_s: float = TIMEOUT_S) -> bytes:
+        """As in `RoundStore`."""
+        return self.get_all([key], timeout_s)[key]
+
+    def wait(self, keys: Sequence[str], timeout_s: float = TIMEOUT_S) -> None:
+        """As in `RoundStore`."""
+        self.get_all(keys, timeout_s)
+
+    def get_all(self, keys: Sequence[str], timeout_s: float = TIMEOUT_S) -> dict[str, bytes]:
+        """As in `RoundStore`."""
+        for key in keys:
+            if key not in self._values:
+                together = self._of_all_members(key)
+                present = self._keys.get_present(together, min(timeout_s, _TOGETHER_S))
+                self._values.update(present)
+        missing = [key for key in keys if key not in self._values]
+        if missing:
+            self._values.update(self._keys.get_all(missing, timeout_s))
+        return {key: self._values[key] for key in keys}
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """As in `RoundStore`."""
+        return self._keys.check([key for key in keys if key not in self._values])
+
+    def add(self, key: str, amount: int) -> int:
+        """As in `RoundStore`."""
+        return self._keys.add(key, amount)
+
+    def _of_all_members(self, key: str) -> list[str]:
+        """The keys that differ from one in the rank behind the last slash; itself if it has none."""
+        name, slash, rank = key.rpartition("/")
+        if not (slash and rank.isdigit() and int(rank) < self._world_size):
+            return [key]
+        return [f"{name}/{other}" for other in range(self._world_size)]
