@@ -5,12 +5,15 @@ See tests.support.strategies too.
 
 import gc
 import os
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.commands import Commands, own_root_logger
+from tests.support.kubeconfigs import write_kubeconfig
 
 pytest_plugins = ["tests.support.leftovers"]
 
@@ -74,6 +77,27 @@ def commands(
     """Runs commands of the components in this process."""
     with own_root_logger():
         yield Commands(monkeypatch, capsys)
+
+
+@pytest.fixture
+def root_logger() -> Iterator[None]:
+    """Restores the root logger after the test, which configures it."""
+    with own_root_logger():
+        yield
+
+
+@pytest.fixture
+def absent_server() -> Iterator[str]:
+    """The URL of an API server that is not there: a port that is taken and not listened to."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield f"https://127.0.0.1:{holder.getsockname()[1]}"
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, absent_server: str) -> Path:
+    """A kubeconfig of an API server that is not there."""
+    return write_kubeconfig(tmp_path / "kubeconfig", absent_server)
 
 
 @pytest.fixture(scope="session")

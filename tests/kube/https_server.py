@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import yaml
-
 from runtime import certs, clock
+from tests.support.kubeconfigs import write_kubeconfig
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
@@ -88,17 +87,5 @@ def serving(directory: Path, answer: Answer) -> Iterator[Path]:
 
 def kubeconfig(path: Path, port: int, ca: bytes) -> Path:
     """Writes a kubeconfig with one context, "test"."""
-    cluster = {
-        "server": f"https://127.0.0.1:{port}",
-        "certificate-authority-data": base64.b64encode(ca).decode(),
-    }
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "test",
-        "contexts": [{"name": "test", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": cluster}],
-        "users": [{"name": "u", "user": {"token": "sesame"}}],
-    }
-    path.write_text(yaml.safe_dump(config))
-    return path
+    text = base64.b64encode(ca).decode()
+    return write_kubeconfig(path, f"https://127.0.0.1:{port}", text, "sesame")

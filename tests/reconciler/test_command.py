@@ -1,14 +1,11 @@
 """The reconciler's wiring and command line."""
 
-import logging
 import socket
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from kube import config
 from reconciler import app
@@ -17,34 +14,7 @@ from reconciler.settings import ReconcilerSettings
 from tests.reconciler.waiting import until
 from tests.support.commands import Commands
 
-
-@pytest.fixture(autouse=True)
-def _own_root() -> Iterator[None]:
-    """Restores the root logger, which a command configures."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-
-
-@pytest.fixture
-def nowhere(tmp_path: Path) -> Iterator[Path]:
-    """A kubeconfig of an API server that is not there: a port that is taken and not listened to."""
-    with socket.socket() as blocker:
-        blocker.bind(("127.0.0.1", 0))
-        url = f"https://127.0.0.1:{blocker.getsockname()[1]}"
-        document = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": url}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "users": [{"name": "u", "user": {}}],
-        }
-        path = tmp_path / "kubeconfig"
-        path.write_text(yaml.safe_dump(document))
-        yield path
+pytestmark = pytest.mark.usefixtures("root_logger")
 
 
 def test_a_process_without_an_api_server_is_not_ready(nowhere: Path) -> None:

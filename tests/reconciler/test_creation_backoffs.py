@@ -6,7 +6,6 @@ import pytest
 from kube import errors
 from kube.request import Request
 from policy.names import ANNOTATION_BOOKS
-from reconciler.status import WAITING
 from tests.reconciler import admission
 from tests.reconciler.world import Process, World
 
@@ -30,13 +29,6 @@ def _vain_per_minute(process: Process, name: str, minutes: int = 2) -> float:
 
 def _is_creation(sent: Request) -> bool:
     return sent.method == "POST" and sent.path.endswith("/pods") and not sent.query
-
-
-def _condition(world: World, name: str) -> tuple[str, str, str]:
-    for condition in world.job(name).status.conditions:
-        if condition.type == WAITING:
-            return condition.status, condition.reason, condition.message
-    return "", "", ""
 
 
 def test_a_quota_on_one_job_does_not_stop_another(world: World, process: Process) -> None:
@@ -82,8 +74,8 @@ def test_pod_security_against_one_job_does_not_stop_another(world: World, proces
     process.run(10)
 
     assert len(world.running("b")) == PLACES
-    assert _condition(world, "a")[:2] == ("True", "Refused")
-    assert "violates PodSecurity" in _condition(world, "a")[2]
+    assert world.waiting("a")[:2] == ("True", "Refused")
+    assert "violates PodSecurity" in world.waiting("a")[2]
 
 
 def test_trainers_that_must_be_apart_do_not_stop_another_job(
@@ -174,7 +166,7 @@ def test_a_minimum_that_a_quota_splits_is_taken_back(world: World, process: Proc
     process.run(10)
     begun = len(world.running("a")), len(world.running("b"))
     vain = _vain_per_minute(process, "a", 3)
-    condition = _condition(world, "a")
+    condition = world.waiting("a")
     world.api.admission.clear()
     world.clock.advance(400)
     process.run(5)
@@ -278,7 +270,7 @@ def test_accounting_that_cannot_be_written_is_reported(world: World, process: Pr
     newest = list(process.decision_log.about("ml/a"))
 
     assert world.pods("a", ended=True) == []
-    assert _condition(world, "a")[:2] == ("True", "Refused")
-    assert "Jobs are immutable" in _condition(world, "a")[2]
+    assert world.waiting("a")[:2] == ("True", "Refused")
+    assert "Jobs are immutable" in world.waiting("a")[2]
     assert "Jobs are immutable" in world.events("TrainersRefused")[0]
     assert b'"AtMax"' not in orjson.dumps(newest)

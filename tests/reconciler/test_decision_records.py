@@ -1,6 +1,5 @@
 """Every decision of the loop is in the decision log."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,14 +17,6 @@ CREATIONS = of("POST", "/namespaces/ml/pods")
 def world() -> World:
     """A node with room for three trainers of 5 CPU."""
     return World(16)
-
-
-@pytest.fixture
-def process(world: World) -> Iterator[Process]:
-    """A reconciler there."""
-    reconciler = Process(world)
-    yield reconciler
-    reconciler.stop()
 
 
 def _kept(process: Process, about: str) -> list[Any]:

@@ -20,14 +20,6 @@ def world() -> World:
     return World(16, 16)
 
 
-@pytest.fixture
-def process(world: World) -> Iterator[Process]:
-    """A reconciler there."""
-    reconciler = Process(world)
-    yield reconciler
-    reconciler.stop()
-
-
 def _says(process: Process, world: World, uncommitted: Mapping[int, float]) -> None:
     poller = process.loop.components.masters._poller  # noqa: SLF001 - its thread is tested with real sockets
     report = MasterReport(ReportedState.WORK, world.clock.now_s, "", uncommitted)

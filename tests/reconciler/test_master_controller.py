@@ -1,7 +1,6 @@
 """Objects and hosts of masters of jobs that ask for one, from a cluster in memory."""
 
 import base64
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,14 +19,6 @@ OBJECTS = (CONFIGMAPS, SECRETS, ROLES, ROLEBINDINGS, SERVICES)
 def world() -> World:
     """Two nodes, each with room for three trainers of 5 CPU and one CPU more."""
     return World(16, 16)
-
-
-@pytest.fixture
-def process(world: World) -> Iterator[Process]:
-    """A reconciler there."""
-    reconciler = Process(world)
-    yield reconciler
-    reconciler.stop()
 
 
 def _object(world: World, kind: request.Resource, name: str = "net-edl-master") -> Any:

@@ -1,7 +1,5 @@
 """A cluster of no nodes that an autoscaler extends, seen from the reconciler."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from kube import request
@@ -22,14 +20,6 @@ POLICY = """{
 def world() -> World:
     """No node at all."""
     return World(policy=POLICY)
-
-
-@pytest.fixture
-def process(world: World) -> Iterator[Process]:
-    """A reconciler there."""
-    reconciler = Process(world)
-    yield reconciler
-    reconciler.stop()
 
 
 def _waiting(world: World) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """An error that comes of one job's data costs that job alone: the others lose no tick."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,7 +23,6 @@ from reconciler import (
     trainer_probe,
 )
 from reconciler.manifests import trainer as trainer_manifests
-from reconciler.status import WAITING
 from tests.reconciler.world import Process, World
 from tests.support.builders import NOW_S, cluster_state, job, node, service
 
@@ -34,14 +33,6 @@ BAD = "bad"
 def world() -> World:
     """Four nodes, each with room for four trainers."""
     return World(*[20] * 4)
-
-
-@pytest.fixture
-def process(world: World) -> Iterator[Process]:
-    """A reconciler there."""
-    reconciler = Process(world)
-    yield reconciler
-    reconciler.stop()
 
 
 def _fails_for(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -55,13 +46,6 @@ def _fails_for(real: Callable[..., Any]) -> Callable[..., Any]:
         return real(*args, **kwargs)
 
     return failing
-
-
-def _condition(world: World, name: str) -> tuple[str, str, str]:
-    for condition in world.job(name).status.conditions:
-        if condition.type == WAITING:
-            return condition.status, condition.reason, condition.message
-    return "", "", ""
 
 
 def _plans_only_without(bad: Callable[[ClusterState], bool]) -> Callable[..., Plan]:
@@ -89,17 +73,17 @@ def test_a_changed_policy_leaves_a_job_in_quarantine_as_it_was(
     with monkeypatch.context() as failing:
         failing.setattr(loop, "plan", _plans_only_without(_has_bad_job))
         process.run(2)
-    is_out = _condition(world, BAD)[1] == "Quarantined"
+    is_out = world.waiting(BAD)[1] == "Quarantined"
     policy = '{"scheduling": {"extender": "always"}, "fairness": {"maxWeight": 5}}'
     body = {"data": {POLICY_KEY: policy}}
     world.ask(request.merge_patch(CONFIGMAPS, SYSTEM_NAMESPACE, POLICY_CONFIGMAP, body))
     process.round()
-    still = _condition(world, BAD)[1]
+    still = world.waiting(BAD)[1]
     process.run(30)
 
     assert (is_out, still) == (True, "Quarantined")
     assert world.job(BAD).accounting.disrupted == 2
-    assert _condition(world, BAD)[0] == "False"
+    assert world.waiting(BAD)[0] == "False"
 
 
 STEPS = {
@@ -154,8 +138,8 @@ def test_a_job_that_makes_the_planner_fail_is_left_out_of_the_same_tick(
     assert first is not None
     assert {create.job for create in first.creates} == {"ml/a", "ml/b", "ml/c"}
     assert [len(world.running(name)) for name in ("a", "b", "c", BAD)] == [4, 4, 4, 0]
-    assert _condition(world, BAD)[:2] == ("True", "Quarantined")
-    assert "OverflowError: too large" in _condition(world, BAD)[2]
+    assert world.waiting(BAD)[:2] == ("True", "Quarantined")
+    assert "OverflowError: too large" in world.waiting(BAD)[2]
     assert "OverflowError: too large" in world.events("Quarantined")[0]
     assert process.value("edl_reconciler_jobs_quarantined") == "1.0"
     assert process.value("edl_reconciler_job_quarantines_total") == "1.0"
@@ -173,7 +157,7 @@ def test_a_job_is_planned_again_after_its_pause(
     process.run(int(quarantine.FIRST_S))
 
     assert (meanwhile, len(world.running(BAD))) == (0, 2)
-    assert _condition(world, BAD)[:2] == ("False", "Started")
+    assert world.waiting(BAD)[:2] == ("False", "Started")
     assert process.value("edl_reconciler_jobs_quarantined") == "0.0"
 
 

@@ -1,6 +1,5 @@
 """Records of decisions and observations lie in the API server, bounded, and outlive their leader."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -299,11 +298,3 @@ def test_segments_of_all_namespaces_are_bounded(
     writer.round()
 
     assert len(record_log.read(world.api)) <= 8
-
-
-@pytest.fixture
-def process(world: World) -> Iterator[Process]:
-    """A reconciler there."""
-    reconciler = Process(world)
-    yield reconciler
-    reconciler.stop()

@@ -1,6 +1,5 @@
 """What `deploy/` allows the reconciler is what its code does; `Process` runs with just that."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -37,14 +36,6 @@ _CHECKED = '{"reserve": {"maxLoad": {"cpu": 1}}, "scheduling": {"extender": "aut
 def world() -> World:
     """Room for six trainers, and a scheduler that is asked about the extender."""
     return World(16, 16, policy=_CHECKED)
-
-
-@pytest.fixture
-def process(world: World) -> Iterator[Process]:
-    """A reconciler there."""
-    reconciler = Process(world)
-    yield reconciler
-    reconciler.stop()
 
 
 def _use_everything(world: World, process: Process) -> None:

@@ -33,14 +33,6 @@ def world() -> World:
     return World(16, 16)
 
 
-@pytest.fixture
-def process(world: World) -> Iterator[Process]:
-    """A reconciler there."""
-    reconciler = Process(world)
-    yield reconciler
-    reconciler.stop()
-
-
 def _template(port: int, cpu: str = "4", **spec: Any) -> str:
     resources = {"requests": {"cpu": cpu}}
     ports = [{"containerPort": port}, {"containerPort": port + 1}]

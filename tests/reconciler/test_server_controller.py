@@ -1,6 +1,6 @@
 """Jobs that ask for parameter servers, from a cluster in memory."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -24,14 +24,6 @@ from tests.reconciler.world import Process, World, posted
 def world() -> World:
     """Two nodes, each with room for three trainers of 5 CPU and one CPU more."""
     return World(16, 16)
-
-
-@pytest.fixture
-def process(world: World) -> Iterator[Process]:
-    """A reconciler there."""
-    reconciler = Process(world)
-    yield reconciler
-    reconciler.stop()
 
 
 def _begin(world: World, process: Process, low: int = 2, high: int = 2) -> list[Pod]:

@@ -9,7 +9,6 @@ from kube import errors, request
 from kube.request import Request
 from policy.snapshot import Job
 from reconciler.quarantine import Quarantine
-from reconciler.status import WAITING
 from reconciler.trainer_probe import TrainerProbe
 from tests.reconciler import admission, objects
 from tests.reconciler.world import Process, World
@@ -18,13 +17,6 @@ from tests.support import builders
 
 def _is_dry_run(api_request: Request) -> bool:
     return ("dryRun", "All") in api_request.query
-
-
-def _condition(world: World, name: str = "net") -> tuple[str, str, str]:
-    for condition in world.job(name).status.conditions:
-        if condition.type == WAITING:
-            return condition.status, condition.reason, condition.message
-    return "", "", ""
 
 
 def _known(process: Process, name: str = "net") -> Job:
@@ -56,8 +48,8 @@ def test_a_limit_range_keeps_a_minimum_whole_or_nothing(world: World, process: P
     process.run(10)
 
     assert world.pods("net", ended=True) == []
-    assert _condition(world)[:2] == ("True", "WaitingForRoom")
-    assert "5 cpu" in _condition(world)[2]
+    assert world.waiting()[:2] == ("True", "WaitingForRoom")
+    assert "5 cpu" in world.waiting()[2]
     assert len(world.running("small")) == 2
 
 
@@ -69,7 +61,7 @@ def test_a_job_whose_trainers_would_be_refused_is_not_started(
     world.api.admission.append(plugin)
     world.add_job("net", 2, 4)
     process.run(30)
-    refused = _condition(world)
+    refused = world.waiting()
     creations = [w for w in world.api.writes if w.path.endswith("/namespaces/ml/pods")]
     tries = len(world.api.dry_runs)
     next_id = world.job("net").accounting.next_id
@@ -81,7 +73,7 @@ def test_a_job_whose_trainers_would_be_refused_is_not_started(
     assert (creations, next_id) == ([], 0)
     assert tries <= 6
     assert len(world.running("net")) == 4
-    assert _condition(world)[:2] == ("False", "Started")
+    assert world.waiting()[:2] == ("False", "Started")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """A job below its minimum reports that once, and its end once; nothing else is written."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -26,22 +26,6 @@ TICK_S = 5.0
 def world() -> World:
     """A node with room for three trainers of 5 CPU."""
     return World(16)
-
-
-@pytest.fixture
-def process(world: World) -> Iterator[Process]:
-    """A reconciler there."""
-    reconciler = Process(world)
-    yield reconciler
-    reconciler.stop()
-
-
-def _said(world: World, name: str = "net") -> tuple[str, str, str]:
-    """(status, reason, message) of the condition; empty where there is none."""
-    for condition in world.job(name).status.conditions:
-        if condition.type == WAITING:
-            return condition.status, condition.reason, condition.message
-    return "", "", ""
 
 
 def _run_until_quiet(process: Process) -> None:
@@ -73,7 +57,7 @@ def test_a_job_that_has_its_minimum_says_nothing(world: World, process: Process)
     world.add_job("net", 2, 9)
     process.run(5)
 
-    assert _said(world) == ("", "", "")
+    assert world.waiting() == ("", "", "")
 
 
 def test_a_trainer_that_fits_no_node_is_not_tried_again(world: World, process: Process) -> None:
@@ -84,7 +68,7 @@ def test_a_trainer_that_fits_no_node_is_not_tried_again(world: World, process: P
     assert _quiet(process)
     process.write_events()
     (message,) = world.events("FitsNoNode")
-    truth, code, text = _said(world)
+    truth, code, text = world.waiting()
     assert (truth, code) == ("True", "FitsNoNode")
     assert "100 cpu" in text
     assert text in message
@@ -99,7 +83,7 @@ def test_a_job_starts_by_itself_when_a_node_is_large_enough(world: World, proces
     process.run(3)
 
     assert len(world.running("net")) == 1
-    assert _said(world) == ("False", "Started", "it has its minimum")
+    assert world.waiting() == ("False", "Started", "it has its minimum")
     assert _quiet(process)
 
 
@@ -108,12 +92,12 @@ def test_waiting_for_room_is_written_once(world: World, process: Process) -> Non
     world.add_job("net", 4, 9)
     _run_until_quiet(process)
     before = len(world.api.writes)
-    condition = _said(world)
+    condition = world.waiting()
     world.add_services(2)
     process.run(3)
 
     assert condition[:2] == ("True", "WaitingForRoom")
-    assert _said(world) == condition
+    assert world.waiting() == condition
     assert [w for w in world.api.writes[before:] if "/jobs/" in w.path] == []
     assert _quiet(process)
 
@@ -127,8 +111,8 @@ def test_a_quota_below_the_minimum_is_said() -> None:
         world.add_job("net", 2, 9)
         _run_until_quiet(process)
 
-        assert _said(world)[:2] == ("True", "QuotaReached")
-        assert "the quota of namespace ml" in _said(world)[2]
+        assert world.waiting()[:2] == ("True", "QuotaReached")
+        assert "the quota of namespace ml" in world.waiting()[2]
         assert _quiet(process)
     finally:
         process.stop()
@@ -142,12 +126,12 @@ def test_backing_off_is_said_and_over_when_the_next_trainer_comes(
     process.run(2)
     world.end(world.pods("net")[0], Phase.FAILED)
     process.run(3)
-    during = _said(world)
+    during = world.waiting()
     world.clock.advance(20)
     process.run(3)
 
     assert during[:2] == ("True", "BackingOff")
-    assert _said(world)[:2] == ("False", "Started")
+    assert world.waiting()[:2] == ("False", "Started")
 
 
 def test_a_job_whose_annotations_are_wrong_is_told_in_its_status(
@@ -158,7 +142,7 @@ def test_a_job_whose_annotations_are_wrong_is_told_in_its_status(
     body["metadata"]["annotations"] |= {ANNOTATION_MIN: "9"}
     world.ask(request.create(request.JOBS, "ml", body))
     _run_until_quiet(process)
-    condition = _said(world)
+    condition = world.waiting()
     quiet = _quiet(process)
     bounds = {ANNOTATION_MIN: "2", ANNOTATION_MAX: "3"}
     world.change_job("net", {"metadata": {"annotations": bounds}})
@@ -167,7 +151,7 @@ def test_a_job_whose_annotations_are_wrong_is_told_in_its_status(
     assert condition[:2] == ("True", "Invalid")
     assert ANNOTATION_MIN in condition[2]
     assert quiet
-    assert _said(world)[:2] == ("False", "Started")
+    assert world.waiting()[:2] == ("False", "Started")
     assert len(world.running("net")) == 3
 
 
@@ -187,7 +171,7 @@ def test_a_suspended_job_waits_for_nothing(
     change(world)
     process.run(3)
 
-    assert _said(world)[:2] == ("False" if code == "Suspended" else "True", code)
+    assert world.waiting()[:2] == ("False" if code == "Suspended" else "True", code)
 
 
 def test_a_service_that_takes_a_guaranteed_trainer_makes_the_job_say_so(
@@ -200,13 +184,13 @@ def test_a_service_that_takes_a_guaranteed_trainer_makes_the_job_say_so(
     for pod in world.pods("net"):
         world.preempt(pod)
     process.run(3)
-    during = _said(world)[:2]
+    during = world.waiting()[:2]
     web = world.running()[0]
     world.ask(request.delete(PODS, web.namespace, web.name, grace_s=0))
     process.run(15)
 
     assert during == ("True", "WaitingForRoom")
-    assert _said(world)[:2] == ("False", "Started")
+    assert world.waiting()[:2] == ("False", "Started")
 
 
 def test_a_job_whose_trainers_are_refused_says_what_the_api_server_says(
@@ -217,7 +201,7 @@ def test_a_job_whose_trainers_are_refused_says_what_the_api_server_says(
     world.api.fake.faults.fail_next(quota, 999, match=of("POST", "/namespaces/ml/pods"))
     world.add_job("net", 2, 4)
     process.run(5)
-    during = _said(world)
+    during = world.waiting()
     version = world.job("net").resource_version
     process.run(30)
     later = world.job("net").resource_version
@@ -227,7 +211,7 @@ def test_a_job_whose_trainers_are_refused_says_what_the_api_server_says(
     assert during[:2] == ("True", "Refused")
     assert "exceeded quota: small" in during[2]
     assert later == version
-    assert _said(world)[:2] == ("False", "Started")
+    assert world.waiting()[:2] == ("False", "Started")
 
 
 def test_refused_surplus_is_no_lack_of_a_minimum(world: World, process: Process) -> None:
@@ -239,7 +223,7 @@ def test_refused_surplus_is_no_lack_of_a_minimum(world: World, process: Process)
     world.change_job("net", {"metadata": {"annotations": {ANNOTATION_MAX: "3"}}})
     process.run(5)
 
-    assert _said(world) == ("", "", "")
+    assert world.waiting() == ("", "", "")
 
 
 JOB = job("net", 2, 4)

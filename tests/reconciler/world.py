@@ -31,6 +31,7 @@ from reconciler.metrics import ReconcilerMetrics
 from reconciler.record_inbox import RecordInbox
 from reconciler.record_writer import RecordWriter
 from reconciler.settings import ReconcilerSettings
+from reconciler.status import WAITING
 from runtime.decision_log import DecisionLog
 from runtime.metrics import Metrics
 from tests.reconciler import objects
@@ -97,6 +98,13 @@ class World:
         job = decode.job(self.ask(request.get(JOBS, "ml", name)))
         assert job is not None
         return job
+
+    def waiting(self, name: str = "net") -> tuple[str, str, str]:
+        """(status, reason, message) of a Job's condition Waiting; empty where it has none."""
+        for condition in self.job(name).status.conditions:
+            if condition.type == WAITING:
+                return condition.status, condition.reason, condition.message
+        return "", "", ""
 
     def pods(self, owner: str = "", *, ended: bool = False) -> list[Pod]:
         """Trainers of a job, or with no job named, services; by name."""

@@ -1,11 +1,12 @@
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 
 from runtime import logs
+
+pytestmark = pytest.mark.usefixtures("root_logger")
 
 
 class Terminal(io.StringIO):
@@ -14,16 +15,6 @@ class Terminal(io.StringIO):
     def isatty(self) -> bool:
         """Always true."""
         return True
-
-
-@pytest.fixture(autouse=True)
-def _own_root() -> Iterator[None]:
-    """Gives the root logger back as it was."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def test_json_lines_have_keys() -> None:

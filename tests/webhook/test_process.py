@@ -1,43 +1,21 @@
 """The webhook as a process, with an API server that does not answer."""
 
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-import yaml
-
 from tests.runtime.servers import ROOT, START_S, caller, make_ca, make_leaf, wait_until
+from tests.support.kubeconfigs import write_kubeconfig
 from tests.webhook.vectors import review
-
-
-@pytest.fixture
-def nowhere() -> Iterator[str]:
-    """The URL of an API server that is not there: a port that is taken and not listened to."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        yield f"https://127.0.0.1:{listener.getsockname()[1]}"
 
 
 @contextmanager
 def _started(directory: Path, server: str, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
     """Starts the webhook; it is gone afterwards."""
-    kubeconfig = directory / "kubeconfig"
-    cluster = {"name": "c", "cluster": {"server": server}}
-    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "c",
-        "clusters": [cluster],
-        "contexts": [context],
-        "users": [{"name": "u", "user": {}}],
-    }
-    kubeconfig.write_text(yaml.safe_dump(document))
+    kubeconfig = write_kubeconfig(directory / "kubeconfig", server)
     command = [
         *(sys.executable, "-m", "webhook", "--listen=127.0.0.1:0", "--drain-seconds=0"),
         "--probe-listen=127.0.0.1:0",
@@ -53,11 +31,14 @@ def _started(directory: Path, server: str, *flags: str) -> Iterator[subprocess.P
         process.wait(START_S)
 
 
-def test_serves_while_the_api_server_is_away(tmp_path: Path, nowhere: str) -> None:
+def test_serves_while_the_api_server_is_away(tmp_path: Path, absent_server: str) -> None:
     """It answers probes, is not ready, and stops on SIGTERM."""
     ca, ca_file = make_ca(tmp_path)
     leaf = make_leaf(ca, tmp_path / "leaf.pem")
-    with _started(tmp_path, nowhere, f"--tls-cert={leaf}") as process, caller(ca_file) as pool:
+    with (
+        _started(tmp_path, absent_server, f"--tls-cert={leaf}") as process,
+        caller(ca_file) as pool,
+    ):
         wait_until((tmp_path / "address").exists, START_S)
         address, probes = (tmp_path / "address").read_text().split()
         ready = pool.request("GET", f"http://{probes}/readyz")
@@ -74,9 +55,9 @@ def test_serves_while_the_api_server_is_away(tmp_path: Path, nowhere: str) -> No
     assert code == 0
 
 
-def test_waits_for_its_first_certificate(tmp_path: Path, nowhere: str) -> None:
+def test_waits_for_its_first_certificate(tmp_path: Path, absent_server: str) -> None:
     """Without a certificate it does not serve; it logs why, and SIGTERM ends the wait."""
-    with _started(tmp_path, nowhere) as process:
+    with _started(tmp_path, absent_server) as process:
         wait_until(lambda: b"rotation failed" in (tmp_path / "log").read_bytes(), START_S)
         process.send_signal(signal.SIGTERM)
         code = process.wait(START_S)

@@ -17,6 +17,7 @@ from edl.local.ports import free_ports
 from edl.local.processes import Event, Process
 
 from tests.sdk.support.contract import Master
+from tests.sdk.support.terminals import read_until
 
 PROGRAM = """
 import os, sys, time
@@ -200,23 +201,16 @@ def test_a_terminal_shows_a_line_for_each_and_takes_keys(tmp_path: Path) -> None
         env={**os.environ, "TMPDIR": str(tmp_path)},
     ) as running:
         os.close(theirs)
-        text = _until(ours, "records acknowledged, ")
+        text = read_until(ours, "records acknowledged, ")
         os.write(ours, b"+")
-        text += _until(ours, "trainer-1")
+        text += read_until(ours, "trainer-1")
         os.write(ours, b"q")
-        text += _until(ours, "is not done after")
+        text += read_until(ours, "is not done after")
         assert running.wait(60) == 130
     os.close(ours)
 
     assert "+ add  - remove" in text
     assert "master       serving" in text
-
-
-def _until(place: int, pattern: str) -> str:
-    text = ""
-    while pattern not in text:
-        text += os.read(place, 4096).decode(errors="replace")
-    return text
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.sdk.support.models import edit_model
+from tests.sdk.support.terminals import read_until
 from tests.sdk.support.trainers import Job, Lone
 
 pytestmark = pytest.mark.timeout(180)  # whole jobs, on cores that others share
@@ -86,7 +88,7 @@ def test_a_job_whose_trainers_come_and_go_trains_the_same_model(
     """As one trainer alone, but for rounding; kill -9 of the leader and of the master included."""
     common = ("train", "model.py", "--data", "train.npz", "--evaluate", "test.npz", "--epochs", "3")
     alone = lone(*common, "--export", "alone")
-    _changed(home, "PAUSE_S = 0.002", "PAUSE_S = 0.1")
+    edit_model(home, "PAUSE_S = 0.002", "PAUSE_S = 0.1")
     schedule = "10%:kill trainer-0, 15%:+1, 30%:kill master, 50%:-1"
     many = edl(*common, "-n", "3", "--export", "many", "--schedule", schedule)
     other = _result(many.stdout.splitlines()[-1])
@@ -123,11 +125,11 @@ def test_a_job_goes_on_from_its_checkpoints(
 ) -> None:
     """The only trainer had to go, and the run ended with it; the next one begins at the newest."""
     caplog.set_level("INFO", "edl")
-    _changed(home, "import time\n", "import pathlib\nimport time\ncalls = []\n")
-    _changed(home, "time.sleep(PAUSE_S)", BLOCKS)
+    edit_model(home, "import time\n", "import pathlib\nimport time\ncalls = []\n")
+    edit_model(home, "time.sleep(PAUSE_S)", BLOCKS)
     common = ("train", "model.py", "--data", "train.npz", "--checkpoints", "saved")
     first = edl(*common, "-n", "1", "--checkpoint-every", "5", "--schedule", "40%:-1")
-    _changed(home, BLOCKS, "pass")
+    edit_model(home, BLOCKS, "pass")
     second = lone(*common)
 
     assert first.returncode == 1
@@ -163,13 +165,6 @@ def test_the_learning_rate_may_follow_the_members_instead(lone: Lone) -> None:
     assert done.code == 0, done.err
     assert _result(done.last)["steps"] == 120  # of 8 records instead of 64
     assert _result(done.last)["accuracy"] > 0.9
-
-
-def _changed(home: Path, old: str, new: str) -> None:
-    path = home / "model.py"
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
 
 
 @pytest.mark.parametrize("flag", ["--data", "--evaluate"])
@@ -226,7 +221,7 @@ def test_what_fails_in_a_models_code_ends_a_trainer_with_one_line(  # noqa: PLR0
     lone: Lone, home: Path, old: str, new: str, code: int, fails: bool, text: str
 ) -> None:
     """Which function, at which step, on which trainer; what others would come upon fails the job."""
-    _changed(home, old, new)
+    edit_model(home, old, new)
     done = lone("train", "model.py", "--data", "train.npz")
     last = done.err.splitlines()[-1]
 
@@ -240,7 +235,7 @@ def test_what_fails_in_a_models_code_ends_a_trainer_with_one_line(  # noqa: PLR0
 @pytest.mark.soak  # `make test` has the same with one trainer, above
 def test_a_model_that_fails_ends_the_job_of_all(edl: Edl, home: Path) -> None:
     """The run's last line says why; nobody waits for ever."""
-    _changed(home, "shifted = np", "raise ValueError('no label 7')\n    shifted = np")
+    edit_model(home, "shifted = np", "raise ValueError('no label 7')\n    shifted = np")
     done = edl("train", "model.py", "--data", "train.npz", "-n", "2")
 
     assert done.returncode == 1, done.stdout + done.stderr
@@ -253,7 +248,7 @@ def test_a_model_that_fails_ends_the_job_of_all(edl: Edl, home: Path) -> None:
 
 def test_steps_whose_loss_is_no_number_may_be_left_out(lone: Lone, home: Path) -> None:
     """They are counted."""
-    _changed(home, "return mean,", "return float('nan') if labels[0] == 0 else mean,")
+    edit_model(home, "return mean,", "return float('nan') if labels[0] == 0 else mean,")
     common = ("train", "model.py", "--data", "train.npz", "--on-nan", "skip")
     done = lone(*common, "--micro-batches", "1")
 
@@ -265,7 +260,7 @@ def test_a_checkpoint_of_another_model_is_refused(lone: Lone, home: Path) -> Non
     """With the array that differs."""
     common = ("train", "model.py", "--data", "train.npz", "--checkpoints", "saved")
     assert lone(*common).code == 0
-    _changed(home, "(8, 3)", "(8, 4)")
+    edit_model(home, "(8, 3)", "(8, 4)")
     done = lone(*common)
 
     assert done.code == 2
@@ -280,12 +275,12 @@ WAITS = """while len(calls) > 8 and not pathlib.Path("go").exists():
 
 def test_a_trainer_with_other_code_is_refused_and_the_job_goes_on(home: Path) -> None:
     """The file was changed while the job ran: who comes later has another one."""
-    _changed(home, "import time\n", "import pathlib\nimport time\ncalls = []\n")
-    _changed(home, "time.sleep(PAUSE_S)", WAITS)
+    edit_model(home, "import time\n", "import pathlib\nimport time\ncalls = []\n")
+    edit_model(home, "time.sleep(PAUSE_S)", WAITS)
     job, words = Job(home), ("-m", "edl", "train", "model.py", "--data", "train.npz")
     first = job.start("trainer-0", *words)
     first.says("step 1, ")
-    _changed(home, "0.05", "0.06")
+    edit_model(home, "0.05", "0.06")
     other = job.start("trainer-1", *words)
     assert other.ends() == 2
     (home / "go").touch()
@@ -309,10 +304,10 @@ def metrics():"""
 
 def test_the_result_is_printed_though_the_leader_is_lost_after_the_last_step(home: Path) -> None:
     """By the member that is left: it has the same model, and evaluates all of it."""
-    _changed(home, "import time\n", "import pathlib\nimport time\ncalls = []\n")
-    _changed(home, "time.sleep(PAUSE_S)", WAITS)
-    _changed(home, "def metrics():", HANGS)
-    _changed(home, "lambda outputs, labels: (outputs.argmax(1) == labels).mean()", "accuracy")
+    edit_model(home, "import time\n", "import pathlib\nimport time\ncalls = []\n")
+    edit_model(home, "time.sleep(PAUSE_S)", WAITS)
+    edit_model(home, "def metrics():", HANGS)
+    edit_model(home, "lambda outputs, labels: (outputs.argmax(1) == labels).mean()", "accuracy")
     job = Job(home, heartbeat_s=0.5)
     once = ("--evaluate", "test.npz", "--evaluate-every", "1000")
     words = ("-m", "edl", "train", "model.py", "--data", "train.npz", *once)
@@ -351,28 +346,21 @@ def test_a_terminal_shows_members_and_the_newest_step(home: Path) -> None:
         env={**_environ(home), "COLUMNS": "200", "LINES": "40"},
     ) as running:
         os.close(theirs)
-        text = _until(ours, "round 1 with 1 member  step ")
+        text = read_until(ours, "round 1 with 1 member  step ")
         os.write(ours, b"+")
-        text += _until(ours, "with 2 members  step ")
+        text += read_until(ours, "with 2 members  step ")
         os.write(ours, b"q")
-        text += _until(ours, "is not done after")
+        text += read_until(ours, "is not done after")
         assert running.wait(60) == 130
     os.close(ours)
 
     assert "rank 0" in text
 
 
-def _until(place: int, pattern: str) -> str:
-    text = ""
-    while pattern not in text:
-        text += os.read(place, 4096).decode(errors="replace")
-    return text
-
-
 def test_sigterm_before_it_has_joined_ends_a_trainer_at_once(home: Path) -> None:
     """Frameworks take seconds to import, and set handlers of their own in C; 143 as always."""
     deaf = "import ctypes\nctypes.CDLL(None).signal(15, 1)\nprint('importing', flush=True)\n"
-    _changed(home, "import time\n", f"import time\n{deaf}time.sleep(600)\n")
+    edit_model(home, "import time\n", f"import time\n{deaf}time.sleep(600)\n")
     environ = {"EDL_MASTER": "http://127.0.0.1:1", "EDL_TOKEN": "a-token-of-this-test"}
     with subprocess.Popen(
         [sys.executable, "-m", "edl", "train", "model.py", "--data", "train.npz"],

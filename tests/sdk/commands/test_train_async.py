@@ -15,7 +15,7 @@ from edl import model as models
 from tests.master.serving import TOKEN
 from tests.pserver import serving
 from tests.pserver.serving import RunningServers
-from tests.sdk.support.models import SOFTMAX, write_data
+from tests.sdk.support.models import edit_model
 from tests.sdk.support.trainers import Lone
 
 pytestmark = pytest.mark.timeout(180)  # whole jobs, on cores that others share
@@ -25,14 +25,6 @@ RESULT = re.compile(
     r"^edl: model is trained: (\d+) steps?, (\d+) records, loss ([\d.e-]+) here"
     r"(?:; evaluation of step (\d+): loss ([\d.e-]+), accuracy ([\d.]+))?"
 )
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    """A folder with a model and data."""
-    (tmp_path / "model.py").write_text(SOFTMAX)
-    write_data(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture
@@ -76,13 +68,6 @@ def _numbers(last: str) -> tuple[str | None, ...]:
     return match.groups()
 
 
-def _changed(home: Path, old: str, new: str) -> None:
-    path = home / "model.py"
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
-
-
 def _exported_as_evaluated(home: Path, loss: str | None) -> None:
     """The exported model has the reported loss."""
     with np.load(home / "out/model.npz") as model, np.load(home / "test.npz") as data:
@@ -120,8 +105,8 @@ BLOCKS = """calls.append(1)
 @pytest.mark.soak  # `make test` has servers/test_kills and test_faults
 def test_a_server_may_die(train: Train, home: Path) -> None:
     """Each step is in the model or counted as lost, and the exported model is the server's."""
-    _changed(home, "\ndef model():", LIVES)
-    _changed(home, "time.sleep(PAUSE_S)", BLOCKS)
+    edit_model(home, "\ndef model():", LIVES)
+    edit_model(home, "time.sleep(PAUSE_S)", BLOCKS)
     done = train(
         *("-n", "1", "--servers", "1", "--epochs", "2", "--evaluate", "test.npz"),
         *("--checkpoint-every", "4", "--export", "out", "--schedule", "40%:kill server-0"),
@@ -165,7 +150,7 @@ def test_servers_that_go_back_at_the_end_cost_no_evaluation_and_no_model(
 @pytest.mark.soak
 def test_servers_and_trainers_may_die(train: Train, home: Path) -> None:
     """Training continues from the servers' newest checkpoint, and the exported model is theirs."""
-    _changed(home, "PAUSE_S = 0.002", "PAUSE_S = 0.15")
+    edit_model(home, "PAUSE_S = 0.002", "PAUSE_S = 0.15")
     done = train(
         *("-n", "2", "--servers", "2", "--epochs", "3", "--evaluate", "test.npz"),
         *("--checkpoint-every", "4", "--export", "out"),
@@ -204,7 +189,7 @@ NO_LABEL = r"loss\(outputs, labels\) of model.py failed at .*: no label 7"
 @pytest.mark.soak  # `make test` has the same with one trainer in this process
 def test_a_model_that_fails_ends_the_job_of_all(train: Train, home: Path) -> None:
     """The run's last line says why; nobody waits for ever."""
-    _changed(home, *RAISES)
+    edit_model(home, *RAISES)
     done = train("-n", "2", "--servers", "1")
 
     assert done.returncode == 1, done.stdout
@@ -228,7 +213,7 @@ def test_what_cannot_be_trained_ends_a_trainer_with_one_line(
     lone: Lone, home: Path, change: tuple[str, str], code: int, text: str
 ) -> None:
     """What others would come upon too fails the job, for the same reason."""
-    _changed(home, *change)
+    edit_model(home, *change)
     done = lone("train", "model.py", "--async", "--data", "train.npz")
 
     assert done.code == code, done.err
@@ -239,7 +224,7 @@ def test_what_cannot_be_trained_ends_a_trainer_with_one_line(
 @pytest.mark.usefixtures("running")
 def test_a_loss_that_is_no_number_ends_the_job_with_one_line(lone: Lone, home: Path) -> None:
     """Unless such batches may be left out."""
-    _changed(home, "return mean,", "return float('nan'),")
+    edit_model(home, "return mean,", "return float('nan'),")
     done = lone("train", "model.py", "--async", "--data", "train.npz")
     text = r"the loss is NaN or infinite at step 1 of trainer trainer-\d"
 
@@ -251,7 +236,7 @@ def test_a_loss_that_is_no_number_ends_the_job_with_one_line(lone: Lone, home: P
 @pytest.mark.usefixtures("running")
 def test_batches_whose_loss_is_no_number_may_be_left_out(lone: Lone, home: Path) -> None:
     """They are counted, and batches may be refused for their age."""
-    _changed(home, "return mean,", "return float('nan') if labels[0] == 0 else mean,")
+    edit_model(home, "return mean,", "return float('nan') if labels[0] == 0 else mean,")
     common = ("train", "model.py", "--async", "--data", "train.npz")
     done = lone(*common, "--on-nan", "skip", "--max-staleness", "2")
 
