@@ -90,6 +90,18 @@ class Server(_Values):
     """Requests and limits of each replica."""
 
 
+_COMPOSED = ConfigDict(use_attribute_docstrings=False)
+"""Of models without a source whose docstrings could be read: looking for it takes a while."""
+
+
+class _ComposedSettings(_Values):
+    model_config = _COMPOSED
+
+
+class _ComposedServer(Server):
+    model_config = _COMPOSED
+
+
 class NetworkPolicies(_Values):
     """NetworkPolicies."""
 
@@ -106,14 +118,16 @@ def settings_model(settings: type[Settings]) -> type[BaseModel]:
         for name, field in settings.model_fields.items()
         if name not in _FIXED
     }
-    return create_model(f"{settings.component.title()}Settings", __base__=_Values, **fields)
+    return create_model(
+        f"{settings.component.title()}Settings", __base__=_ComposedSettings, **fields
+    )
 
 
 def _server(settings: type[Settings], **fields: Any) -> type[BaseModel]:
     described: Any = Field(default={}, description=_SETTINGS)
     return create_model(
         settings.component.title(),
-        __base__=Server,
+        __base__=_ComposedServer,
         __doc__=f"The {settings.component}.",
         settings=(settings_model(settings), described),
         **fields,

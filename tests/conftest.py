@@ -48,9 +48,7 @@ settings.register_profile(
 
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # workers share the cores: one thread each
-os.environ.setdefault(
-    "SSL_CERT_FILE", os.devnull
-)  # tests bring their own; the system's slow each start
+os.environ["SSL_CERT_FILE"] = os.devnull  # tests bring their own; the system's slow each start
 gc.set_threshold(100_000, 20, 100)  # collecting tests makes next to no garbage
 
 

@@ -4,14 +4,16 @@ The same three curves as figure 2 of the first elastic-training reports on Kuber
 that runs can be laid beside them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import matplotlib as mpl
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING, Any
 
 from e2e.picture import page
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _WIDTH_IN, _HEIGHT_IN = 12.0, 10.0
 _LEGEND_ROWS = 14
@@ -80,6 +82,8 @@ def _services(panel: Axes, curves: dict[str, Any]) -> None:
 
 def trainers_panel(panel: Axes, curves: dict[str, Any]) -> None:
     """A band for each job."""
+    import matplotlib as mpl  # noqa: PLC0415 - as in e2e.picture
+
     jobs: dict[str, list[int]] = curves["trainers_running"]
     panel.set_title("trainers (5 CPU each), one band for each job", loc="left")
     panel.set_ylabel("pods running")

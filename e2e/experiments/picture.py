@@ -1,12 +1,15 @@
 """Draws the runs of an experiment side by side: trainers, CPU in use, trainers killed so far."""
 
-from pathlib import Path
-from typing import Any
+from __future__ import annotations
 
-from matplotlib.axes import Axes
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from e2e.demo.picture import cpu_panel, tidy, trainers_panel
 from e2e.picture import page
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _WIDTH_IN, _HEIGHT_IN = 9.0, 11.0
 _KILLED = "#c44536"

@@ -3,15 +3,19 @@
 There is no panel for the loss where steps have none, nor for the numbers where nobody observed them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from e2e.picture import page
 from e2e.training.observer import Observation
 from e2e.training.traces import TrainerTrace, TrainingStep
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _WIDTH_IN, _HEAD_IN = 12.0, 1.0
 _LOSS, _STEP, _FIRST, _STOP, _SERVICES, _SPEED = (

@@ -1,4 +1,4 @@
-"""What both tests of the OpenAPI description share."""
+"""What both tests of the OpenAPI description share; Schemathesis takes a second to be imported."""
 
 from typing import Any
 

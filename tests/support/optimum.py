@@ -8,8 +8,6 @@ fairness), and of these the one with most trainers.
 from collections.abc import Iterable, Sequence
 from itertools import product
 
-from ortools.sat.python import cp_model
-
 from policy import amounts
 from policy.snapshot import Job, Node, Resources
 
@@ -47,6 +45,8 @@ def most_filled(free: Resources, shapes: Sequence[tuple[Resources, int]]) -> int
         free: Of the node.
         shapes: Requests of a trainer, and what one of them is worth.
     """
+    from ortools.sat.python import cp_model  # noqa: PLC0415 - brings pandas, for one file of tests
+
     model = cp_model.CpModel()
     counts = [model.new_int_var(0, amounts.times(shape, free), "") for shape, _ in shapes]
     for name in {name for shape, _ in shapes for name in shape}:
