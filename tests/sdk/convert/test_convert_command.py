@@ -1,50 +1,74 @@
 """`edl convert` as a user calls it."""
 
+import io
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import pytest
 import yaml
+from edl import __main__
 
 FILES = Path(__file__).parent / "files"
+PADDLE = str(FILES / "paddle.yaml")
+
+Output = pytest.CaptureFixture[str]
 
 
-def test_the_command_prints_yaml_and_says_the_rest_aside(tmp_path: Path) -> None:
-    """YAML on one stream, notes on the other; a file that is missing costs one line."""
-    done = _edl("convert", str(FILES / "paddle.yaml"))
-    missing = _edl("convert", str(tmp_path / "none.yaml"))
+def test_the_command_prints_yaml_and_says_the_rest_aside(capsys: Output) -> None:
+    """YAML on one stream, notes on the other."""
+    code = __main__.main(["convert", PADDLE])
+    output = capsys.readouterr()
 
-    assert done.returncode == 0
-    assert yaml.safe_load(done.stdout)["kind"] == "TrainingJob"
-    assert re.findall(r"^(note|lost): line \d+: ", done.stderr, re.MULTILINE)
-    assert (missing.returncode, missing.stdout) == (2, "")
-    assert missing.stderr.count("\n") == 1
+    assert code == 0
+    assert yaml.safe_load(output.out)["kind"] == "TrainingJob"
+    assert re.findall(r"^(note|lost): line \d+: ", output.err, re.MULTILINE)
 
 
-def test_nothing_is_created_where_meaning_would_be_lost(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_costs_one_line(tmp_path: Path, capsys: Output) -> None:
+    """And exit code 2."""
+    code = __main__.main(["convert", str(tmp_path / "none.yaml")])
+    output = capsys.readouterr()
+
+    assert (code, output.out) == (2, "")
+    assert output.err.count("\n") == 1
+
+
+def test_a_file_may_come_from_another_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    """`-` reads standard input, and gives the same object; flags replace the file's limits."""
+    __main__.main(["convert", PADDLE])
+    from_file = yaml.safe_load(capsys.readouterr().out)
+    from_file["spec"]["trainer"] |= {"min": 3, "max": 4}
+    monkeypatch.setattr("sys.stdin", io.StringIO(Path(PADDLE).read_text()))
+    code = __main__.main(["convert", "-", "--min", "3", "--max", "4"])
+    from_stdin = yaml.safe_load(capsys.readouterr().out)
+
+    assert code == 0
+    assert from_stdin == from_file
+
+
+def test_losses_are_accepted_only_where_something_is_created(capsys: Output) -> None:
+    """The flag alone would look as if it had created the object."""
+    assert __main__.main(["convert", PADDLE, "--accept-losses"]) == 2
+    assert capsys.readouterr().err == (
+        "edl: --accept-losses is for --apply: without it nothing is created\n"
+    )
+
+
+def test_nothing_is_created_where_meaning_would_be_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
     """Before kubectl is called; with the flag it is called once."""
     calls = tmp_path / "calls"
     program = tmp_path / "kubectl"
     program.write_text(f"#!/bin/sh\ncat > /dev/null\necho call >> {calls}\n")
     program.chmod(0o755)
-    words = ("convert", str(FILES / "paddle.yaml"), "--apply")
-    refused = _edl(*words, folder=tmp_path)
-    assert (refused.returncode, calls.exists()) == (2, False)
-    assert "2 fields lose their meaning" in refused.stderr.splitlines()[-1]
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    refused = __main__.main(["convert", PADDLE, "--apply"])
+    assert (refused, calls.exists()) == (2, False)
+    assert "2 fields lose their meaning" in capsys.readouterr().err.splitlines()[-1]
 
-    done = _edl(*words, "--accept-losses", folder=tmp_path)
-    assert done.stdout == "trainingjob example is created, with 2 to 6 trainers\n"
+    assert __main__.main(["convert", PADDLE, "--apply", "--accept-losses"]) == 0
+    assert capsys.readouterr().out == "trainingjob example is created, with 2 to 6 trainers\n"
     assert calls.read_text() == "call\n"
-
-
-def _edl(*words: str, folder: Path | None = None) -> "subprocess.CompletedProcess[str]":
-    environ = {"PATH": f"{folder}:/usr/bin:/bin"} if folder else {}
-    return subprocess.run(  # noqa: S603 - our own program
-        [sys.executable, "-m", "edl", *words],
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
