@@ -16,7 +16,7 @@ from kube.fake import FakeApi
 from policy.names import SYSTEM_NAMESPACE
 from runtime import extender_tls
 from runtime.tls import Certificates
-from tests.webhook.waiting import until
+from tests.reconciler.waiting import until
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 

@@ -6,8 +6,8 @@ from kube.active import ActivePolicy, configmap_reflector
 from kube.fake import FakeApi
 from policy import document
 from policy.names import POLICY_CONFIGMAP, SYSTEM_NAMESPACE
+from tests.reconciler.waiting import until
 from tests.webhook.cluster import delete_policy, patch_policy, put_policy
-from tests.webhook.waiting import until
 
 GOOD = "tiers: {graceSeconds: 7}\n"
 BETTER = "tiers: {graceSeconds: 8}\n"

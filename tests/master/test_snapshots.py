@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from master.service import MasterService
 from master.types import Json
 from runtime import clock
 from tests.master.ledger_calls import shape, who
-from tests.reconciler.waiting import LIMIT_S
+from tests.reconciler.waiting import LIMIT_S, until_in_loop
 
 
 class MemoryFence:
@@ -54,24 +53,18 @@ class FullDiskLedger(DurableLedger):
         super().write(lines)
 
 
-async def _until(fact: Callable[[], bool]) -> None:
-    async with asyncio.timeout(LIMIT_S):
-        while not fact():  # noqa: ASYNC110 - a loop of the master makes it so
-            await asyncio.sleep(0.002)
-
-
 async def _fails_once(durable_ledger: FullDiskLedger, fence: MemoryFence) -> None:
     service = MasterService(durable_ledger, 60.0, clock.monotonic_s, fence)
     await service.start()
     await service.describe("train", shape())
     await service.join(protocol.JoinRequest(**who("a")))
-    await _until(lambda: service.snapshot_is_current)
+    await until_in_loop(lambda: service.snapshot_is_current)
     durable_ledger.full = True
     fence.stored.clear()
     with pytest.raises(UnavailableError):
         await service.work(protocol.WorkRequest(**who("a"), want=1))
     assert fence.state != service.ledger.dump()  # it has a lease that was not answered
-    await _until(lambda: fence.state == service.ledger.dump())
+    await until_in_loop(lambda: fence.state == service.ledger.dump())
     assert service.ledger.datasets["train"].leased == 0
     await service.halt()
 
@@ -110,7 +103,7 @@ async def _stops(durable_ledger: DurableLedger, fence: FailingFence, error: Exce
     service = MasterService(durable_ledger, 60.0, clock.monotonic_s, fence)
     await service.start()
     await service.describe("train", shape())
-    await _until(lambda: fence.state == service.ledger.dump())
+    await until_in_loop(lambda: fence.state == service.ledger.dump())
     fence.error = error
     await service.describe("test", shape())
     await service.stop()

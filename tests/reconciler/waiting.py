@@ -1,5 +1,6 @@
 """Waiting for what other threads are about to do, by facts; limits only end a hang."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
@@ -19,6 +20,13 @@ def until(fact: Callable[[], object]) -> None:
     while not fact():
         assert clock.monotonic_s() < end, f"still false after {LIMIT_S} s"
         time.sleep(0.002)
+
+
+async def until_in_loop(fact: Callable[[], object]) -> None:
+    """Waits until `fact()` is true, which the running loop makes so; TimeoutError if it does not."""
+    async with asyncio.timeout(LIMIT_S):
+        while not fact():  # noqa: ASYNC110 - what makes it so knows no event of tests
+            await asyncio.sleep(0.001)
 
 
 class CallersThread(Executor):

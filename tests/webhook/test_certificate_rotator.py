@@ -12,8 +12,8 @@ from kube.errors import Conflict, Forbidden, KubeError, Unavailable
 from kube.fake import FakeApi
 from policy.names import SYSTEM_NAMESPACE
 from runtime import certs, clock
+from tests.reconciler.waiting import until
 from tests.webhook.cluster import KINDS, read, with_registrations
-from tests.webhook.waiting import until
 from webhook import certificates
 from webhook.certificate_rotator import CertificateRotator
 from webhook.certificates import REGISTRATION, SECRET, CertificateSet

@@ -7,8 +7,8 @@ from kube.fake import FakeApi
 from policy.names import SCHEDULING_CONFIGMAP, SYSTEM_NAMESPACE
 from policy.priority_classes import EDL_CLASSES, PriorityClassValues
 from policy.scheduling import Registration, SchedulerCheck
+from tests.reconciler.waiting import until
 from tests.webhook.cluster import put_policy, with_classes
-from tests.webhook.waiting import until
 from webhook.live_context import LiveContext
 
 

@@ -10,9 +10,9 @@ from kube import request
 from kube.errors import Forbidden
 from kube.fake import FakeApi
 from runtime import certs, clock
+from tests.reconciler.waiting import until
 from tests.webhook.cluster import put_policy, read, with_classes, with_registrations
 from tests.webhook.vectors import review
-from tests.webhook.waiting import until
 from webhook import selection
 from webhook.certificates import REGISTRATION
 from webhook.server import WebhookServer, first_certificate
