@@ -147,6 +147,21 @@ def test_servers_that_go_back_at_the_end_cost_no_evaluation_and_no_model(
     _exported_as_evaluated(home, loss)
 
 
+@pytest.mark.usefixtures("home")
+def test_the_model_is_evaluated_while_it_is_trained(lone: Lone, running: RunningServers) -> None:
+    """Each due version once, on parameters that the servers keep meanwhile and no longer."""
+    ended = lone(
+        *("train", "model.py", "--async", "--data", "train.npz", "--evaluate", "test.npz"),
+        *("--evaluate-every", "5"),
+    )
+    lines = re.findall(r"^step (\d+), evaluation: loss [\d.e-]+, accuracy", ended.out, re.MULTILINE)
+
+    assert ended.code == 0, ended.err
+    assert lines == ["5", "10", "15"]
+    serving = [server.server.serving_at(1) for server in running.all]
+    assert [shard._pins for shard in serving] == [{}, {}]  # noqa: SLF001 - nothing shows a leak
+
+
 @pytest.mark.soak
 def test_servers_and_trainers_may_die(train: Train, home: Path) -> None:
     """Training continues from the servers' newest checkpoint, and the exported model is theirs."""
