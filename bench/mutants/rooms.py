@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = (
+    "admin",
+    "cli",
     "edl",
     "extender",
     "kube",
@@ -74,6 +76,8 @@ def rooms(root: Path) -> dict[str, Room]:
         ),
         Room("webhook", ("webhook/*.py",), ("tests/webhook",), _processes("webhook")),
         Room("extender", ("extender/*.py",), ("tests/extender",)),
+        Room("admin", ("admin/*.py",), ("tests/admin",)),
+        Room("cli", ("cli/*.py",), ("tests/cli",), (_CLI_PIPE_TEST,)),
         Room("kube", ("kube/lease.py", "kube/cache.py", "kube/reflector.py"), ("tests/kube",)),
     )
     return {room.name: room for room in listed}
@@ -107,9 +111,11 @@ _SDK_TESTS = (
 _SDK_PROCESSES = (
     "tests/sdk/sync/test_changes.py",
     "tests/sdk/sync/test_curves.py",
+    "tests/sdk/sync/test_exactly_once.py::test_after_the_loss_of_all_the_model_is_that_of_the_books",
     "tests/sdk/sync/test_frozen_storm.py",
     "tests/sdk/sync/test_resuming.py",
 )
+_CLI_PIPE_TEST = "tests/cli/test_frame.py::test_a_closed_pipe_ends_quietly"
 _MASTER_KILL_TEST = (
     "tests/master/test_rendezvous_service.py::test_killed_in_a_round_a_master_goes_on_with_it"
 )

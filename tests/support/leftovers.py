@@ -34,6 +34,8 @@ _MIN_BYTES = 128 << 20
 _HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 """Helpers of Python's multiprocessing: they end with the process that they serve."""
 _folder = pytest.StashKey[Path]()
+_foreign: set[int] = set()
+"""Ids of live processes that this run has not started: a look at all of a desktop costs 30 ms."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -55,6 +57,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """The run is over: what is left of it ends now, and is named."""
     if _is_worker(config):
         return
+    _foreign.clear()
     if remaining := processes():
         print(f"\nended what the run had left behind:\n{_table(remaining)}", file=sys.stderr)  # noqa: T201
         end(remaining)
@@ -101,9 +104,23 @@ def _ended() -> str:
 
 def processes() -> list[psutil.Process]:
     """All live processes that tests of this process, or of its workers, have started."""
+    pids = set(psutil.pids())
+    _foreign.intersection_update(pids)
+    new_pids = pids - _foreign - {os.getpid()}
+    if not new_pids:  # after most files
+        return []
     children = psutil.Process().children(recursive=True)  # a fork does not see variables set later
-    marked = [process for process in psutil.process_iter() if _is_marked(process)]
+    marked = {process for pid in new_pids for process in _process(pid) if _is_marked(process)}
+    _foreign.update(new_pids - {process.pid for process in {*children, *marked}})
     return [process for process in {*children, *marked} if not _is_over(process)]
+
+
+def _process(pid: int) -> list[psutil.Process]:
+    """The process, unless it has ended."""
+    try:
+        return [psutil.Process(pid)]
+    except psutil.Error:
+        return []
 
 
 def end(remaining: Iterable[psutil.Process]) -> None:

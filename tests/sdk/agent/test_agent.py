@@ -28,7 +28,7 @@ os.write(1, f"runs {me}\\n".encode())  # at once: two processes write into one p
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[Job]:
     """A master, and agents that end with the test."""
-    running = Job(tmp_path / "job", heartbeat_s=0.5)
+    running = Job(tmp_path / "job")
     yield running
     running.close()
 
@@ -79,8 +79,17 @@ def test_failures_have_an_end(job: Job) -> None:
     assert job.status["state"] == "failed"
 
 
-def test_a_lost_agent_is_gone_without(job: Job) -> None:
+@pytest.fixture
+def hasty_job(tmp_path: Path) -> Iterator[Job]:
+    """The same with a master that misses who is silent for three seconds."""
+    running = Job(tmp_path / "job", heartbeat_s=1.0)
+    yield running
+    running.close()
+
+
+def test_a_lost_agent_is_gone_without(hasty_job: Job) -> None:
     """Its processes end with it; the others' are started again in a smaller world."""
+    job = hasty_job
     agents = [agent(job, number, "until('go')") for number in range(2)]
     oldest, youngest = _by_rank(agents)
     youngest.says("runs 3/4")
