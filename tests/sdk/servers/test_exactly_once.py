@@ -1,6 +1,7 @@
 """A model at parameter servers that counts its records equals the books, whoever is lost."""
 
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,6 +11,10 @@ import numpy as np
 import pytest
 from edl import servers
 
+from tests.master.serving import TOKEN, Served
+from tests.pserver import serving
+from tests.pserver.serving import RunningServers
+from tests.sdk.servers.counting_program import Counting
 from tests.sdk.sync.fleets import Fleet, Member
 
 Json = dict[str, Any]
@@ -83,6 +88,7 @@ def _finish(storm: Storm, hurry: Path, trainers: int) -> None:
     assert fleet.status()["datasets"]["points"]["done_records"] == RECORDS * EPOCHS
 
 
+@pytest.mark.soak  # `make test` has the same with threads, at the end
 @pytest.mark.timeout(240)
 def test_the_model_at_the_servers_is_that_of_the_books(tmp_path: Path) -> None:
     """Trainers leave, die one by one and all at once, servers and master die, in mid-task.
@@ -161,3 +167,71 @@ def test_after_200_changes_the_servers_and_the_books_differ_by_batches_in_hand(
 
     assert progress["done_records"] == records * 60
     assert np.abs(counts - 60).sum() <= BATCH * kills
+
+
+# -- in one process ------------------------------------------------------------------------------
+
+
+class Acting(Counting):
+    """Performs actions before given batches."""
+
+    def __init__(self, acts: dict[int, Callable[[], object]]) -> None:
+        super().__init__(RECORDS)
+        self._acts, self._batches = acts, 0
+
+    def gradients(self, records: Any, lookup: Any) -> Any:
+        """One for each record."""
+        self._batches += 1
+        self._acts.pop(self._batches, lambda: None)()
+        return super().gradients(records, lookup)
+
+
+def test_each_record_is_in_the_model_of_one_server_once_an_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers and master die, trainers leave and are lost, all in mid-task."""
+    monkeypatch.setattr(serving, "TOKEN", TOKEN)
+    master = Served(tmp_path / "journal", heartbeat_s=30.0)
+    running = RunningServers(tmp_path / "servers", 1)
+    sessions: list[edl.Session] = []
+
+    def restart_server() -> None:
+        running.kill()
+        running.start()
+
+    def restart_master() -> None:
+        master.kill()
+        master.start()
+
+    def train(acts: dict[int, Callable[[], object]], name: str) -> servers.TrainingResult:
+        url = f"http://127.0.0.1:{master.port}"
+        member = edl.Session(edl.Settings(url, TOKEN, name, patience_s=60.0, servers=running.urls))
+        sessions.append(member)
+        options = {
+            key: value for key, value in OPTIONS.items() if key not in ("records", "pause_s")
+        }
+        data = edl.from_arrays("points", np.arange(RECORDS))
+        try:
+            return servers.train(Acting(acts), data, member=member, **options)
+        finally:
+            member.leave()
+
+    def stop() -> None:
+        sessions[-1].stop()
+
+    def fail() -> None:
+        raise ArithmeticError("this trainer is lost")
+
+    first = train({11: restart_server, 23: restart_master, 37: stop}, "trainer-0")
+    with pytest.raises(ArithmeticError):
+        train({9: restart_server, 30: fail}, "trainer-1")
+    last = train({22: restart_master, 26: restart_server}, "trainer-2")
+    server = running.all[0].server
+    counts = server.serving_at(server.generation).shard.vector.values
+    progress = master.service.status()["datasets"]["points"]
+    running.stop()
+    master.stop()
+
+    assert (first.whole, last.whole) == (False, True)
+    assert progress["done_records"] == RECORDS * EPOCHS
+    assert counts.tolist() == [EPOCHS] * RECORDS

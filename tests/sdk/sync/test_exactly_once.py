@@ -59,7 +59,7 @@ def _check(fleet: Fleet, members: list[Member], options: Json) -> Json:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("checkpoint_steps", [7, 0])
+@pytest.mark.parametrize("checkpoint_steps", [7, pytest.param(0, marks=pytest.mark.soak)])
 def test_after_the_loss_of_all_the_model_is_that_of_the_books(
     tmp_path: Path, checkpoint_steps: int
 ) -> None:
