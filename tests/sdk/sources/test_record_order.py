@@ -104,6 +104,15 @@ def test_an_order_is_a_permutation(count: int, monkeypatch: pytest.MonkeyPatch) 
     assert [plain.number_at(place) for place in range(count)] == fast
 
 
+@pytest.mark.parametrize("count", [2**18, 2**18 + 1])
+def test_parts_of_an_order_are_those_of_the_whole(count: int) -> None:
+    """Whether it is computed at once and kept, or part by part where it is large."""
+    order = RecordOrder(count, 7, 3)
+    for start, end in ((0, 3), (100, 400), (count - 300, count)):
+        numbers = [int(number) for number in order.numbers(start, end)]
+        assert numbers == [order.number_at(place) for place in range(start, end)]
+
+
 def test_orders_are_uniform() -> None:
     """Places and records are independent in each epoch, and so are neighbours and epochs.
 
