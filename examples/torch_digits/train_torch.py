@@ -6,6 +6,8 @@
 The loop is that of any program in PyTorch. All trainers make each step together, on gradients of the
 same batch however many there are, so the loss curve does not depend on who comes and goes. After
 all trainers were lost, the next ones continue from the newest checkpoint.
+
+With `--local-steps 50` they make so many steps apart between two exchanges (DiLoCo), for slow networks.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import runpy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 TEST = 360
-BATCH = 32
+BATCH, LOCAL_BATCH = 32, 8
 RATE = 2e-3
 IMAGES = Path(__file__).parents[1] / "numpy_digits/train.py"
 
@@ -36,14 +39,14 @@ def digits() -> tuple[Any, Any]:
     return torch.as_tensor(images), torch.as_tensor(labels, dtype=torch.int64)
 
 
-def report(step: SyncStep) -> None:
+def report(step: SyncStep, every: int) -> None:
     """Shows the progress, now and then."""
-    if step.step % 20 == 0 or step.step == 1:
+    if step.step % every == 0 or step.step == 1:
         loss, members = step.metrics["loss"], step.world_size
         print(f"step {step.step}: loss {loss:.5f}, {members} trainers, round {step.round}")
 
 
-def train(out: Path, epochs: int, workers: int, save_every: int) -> None:
+def train(out: Path, epochs: int, workers: int, save_every: int, local_steps: int) -> None:
     """Trains until the job is done."""
     images, labels = digits()
     data = TensorDataset(images[:-TEST], labels[:-TEST])
@@ -54,13 +57,14 @@ def train(out: Path, epochs: int, workers: int, save_every: int) -> None:
         model,
         optimizer,
         records=len(data),
-        batch_size=BATCH,
-        micro_batches=4,
+        batch_size=LOCAL_BATCH if local_steps else BATCH,
+        micro_batches=None if local_steps else 4,
+        local_steps=local_steps,
         epochs=epochs,
         shuffle_seed=1,
         checkpoints=out,
         checkpoint_steps=save_every,
-        on_step=report,
+        on_step=partial(report, every=1 if local_steps else 20),
     ) as training:
         loader = DataLoader(
             data,
@@ -81,6 +85,7 @@ def train(out: Path, epochs: int, workers: int, save_every: int) -> None:
     print(
         f"test accuracy {float(right):.3f} after {result.steps} steps, {result.redone} done again"
     )
+    print(f"exchanged {training.exchanged_bytes / 1e6:.3f} MB")
 
 
 def main() -> None:
@@ -90,8 +95,11 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--workers", type=int, default=0, help="processes that read data")
     parser.add_argument("--save-every", type=int, default=100, help="steps between checkpoints")
+    parser.add_argument(
+        "--local-steps", type=int, default=0, help="steps of each trainer between two exchanges"
+    )
     args = parser.parse_args()
-    train(args.out, args.epochs, args.workers, args.save_every)
+    train(args.out, args.epochs, args.workers, args.save_every, args.local_steps)
 
 
 if __name__ == "__main__":

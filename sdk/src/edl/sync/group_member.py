@@ -246,12 +246,15 @@ class GroupMember:
         writer.save(self.replica, self.progress.position_json(), shared, permit, wait=wait)
 
     @contextlib.contextmanager
-    def computing(self) -> Iterator[None]:
+    def computing(self, *, is_long: bool = False) -> Iterator[None]:
         """A context for the computation of a step: the first one may compile for minutes.
 
         The others wait then, and do not drop this member for as long as `FIRST_STEP_S`.
+
+        Args:
+            is_long: Whether later ones take long, too.
         """
-        if self._has_computed:
+        if self._has_computed and not is_long:
             yield
             return
         self.rendezvous.busy(now=True, max_s=FIRST_STEP_S)

@@ -177,8 +177,7 @@ class GroupRound(ABC):
         wait_s = _WAIT_S if self._wants_new_round else _IDLE_S
         if self._plans or self._progress.pending:
             wait_s = 0.0  # the next epoch may wait for the acknowledgement of that step
-        constant = self._options.constant_batch
-        size = self._options.batch_size if constant else self._micro_size * self._growth.workers
+        size = self._step_records()
         if leader.replaced:
             raise RoundOver("another member leads by now")
         data = self._progress.data.dump() if self._member.renew_position(at=RENEWED_AT) else None
@@ -195,6 +194,11 @@ class GroupRound(ABC):
                 raise RoundOver("another member leads by now") from error
             raise
         return plan_message.encode(plans, self._progress.newly_settled(), over=False, data=data)
+
+    def _step_records(self) -> int:
+        """Returns how many records a step has, of all members."""
+        constant = self._options.constant_batch
+        return self._options.batch_size if constant else self._micro_size * self._growth.workers
 
     def _assigned(self, plan: Plan) -> Assignment:
         """Returns the micro-batches that this member computes."""

@@ -6,7 +6,7 @@ on the steps that a process has made, so that those of a newcomer would not fit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -123,6 +123,11 @@ class GradientBuckets:
         if self._tail_apart.numel():
             self._works.append(add(self.tail))
         return self._works
+
+    def views(self) -> Iterator[tuple[Any, Any]]:
+        """Yields each parameter with the part of a bucket that is its gradient."""
+        for bucket in self._buckets:
+            yield from bucket.views.items()
 
     def gradients(self) -> list[Any]:
         """Flat tensors that hold the whole gradient."""

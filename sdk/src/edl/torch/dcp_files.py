@@ -24,7 +24,7 @@ from edl.data.checkpoints import Checkpoint
 from edl.errors import CheckpointError, one_line
 from edl.master import protocol
 from edl.sync.replica import GroupModel, State
-from edl.torch.replica import MODEL, OPTIMIZER, TorchReplica, as_state
+from edl.torch.replica import MODEL, OPTIMIZER, OUTER, TorchReplica, as_state
 
 _METADATA = ".metadata"
 _DCP = "torch.distributed.checkpoint"
@@ -58,7 +58,7 @@ class DcpFiles:
             CheckpointError: It cannot be read.
         """
         named = {}
-        for path, tensor in _read(checkpoint, (MODEL, OPTIMIZER)):
+        for path, tensor in _read(checkpoint, (MODEL, OPTIMIZER, OUTER)):
             name = path[1] if path[0] == MODEL else f"{path[2]}/{path[3]}"
             named[f"{path[0]}/{name}"] = tensor
         return as_state(named, extra)

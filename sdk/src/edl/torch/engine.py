@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import torch
 
@@ -44,6 +44,8 @@ class TorchEngine(Loop):
         description: protocol.Json,
         options: SyncOptions,
         member: Session | None,
+        *,
+        new_round: Callable[..., TorchRound] = TorchRound,
     ) -> None:
         """Makes no call yet.
 
@@ -53,11 +55,14 @@ class TorchEngine(Loop):
             description: Of the data set, for the master.
             options: Those of the run.
             member: This trainer's session; the process's by default.
+            new_round: Makes this member's part in a round.
 
         Raises:
             DataError: The address of this trainer is not of this machine.
         """
-        self._replica = replica
+        self._replica, self._new_round = replica, new_round
+        self.exchanged_bytes = 0
+        """Of the tensors that this trainer has summed, sent or received, in rounds that have ended."""
         self._session = session() if member is None else member
         settings = self._session.settings
         self._groups = gloo_groups(settings.address)
@@ -192,7 +197,7 @@ class TorchEngine(Loop):
                 keys = GroupKeys(RoundStore(client, round_.number), round_.world_size)
                 group = self._groups.form(round_, MasterStore(keys), waiting)
             link = GroupLink(group, round_.rank, round_.world_size, waiting)
-            runner = TorchRound(member, link, round_, self._replica, batches)
+            runner = self._new_round(member, link, round_, self._replica, batches)
             runner.begin()
             member.result.rounds += 1
             member.result.last_round = round_
@@ -211,6 +216,7 @@ class TorchEngine(Loop):
                 runner.close()
             works = [] if link is None else link.works
             if link is not None:
+                self.exchanged_bytes += link.exchanged_bytes
                 link.close()
             self._groups.abandon(works)
             client.close()

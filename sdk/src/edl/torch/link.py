@@ -36,6 +36,8 @@ class GroupLink:
         self._group, self._rank, self._world_size = group, rank, world_size
         self._waiting = waiting
         self._is_over = False
+        self.exchanged_bytes = 0
+        """Of the tensors that this member has summed, sent or received."""
         self.works: list[Any] = []
         """Begun, and perhaps under way when the round ends: their tensors must live as long."""
 
@@ -170,6 +172,8 @@ class GroupLink:
     def _begin(self, begin: Callable[[Any], Any], tensors: Any) -> Any:
         self.check()
         work = begin(self._group)
+        first = tensors[0] if isinstance(tensors, tuple) else tensors
+        self.exchanged_bytes += first.numel() * first.element_size()
         self.works.append(_KeptWork(work, tensors))
         return work
 

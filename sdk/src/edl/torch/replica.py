@@ -15,7 +15,9 @@ from edl.sync.replica import State
 from edl.torch.buckets import GradientBuckets
 from edl.torch.norm_statistics import NormStatistics
 
-MODEL, OPTIMIZER = "model", "optimizer"
+MODEL, OPTIMIZER, OUTER = "model", "optimizer", "outer"
+_OPTIMIZERS = (OPTIMIZER, OUTER)
+"""Kinds of optimizers in a state: the program's, and that of outer steps."""
 _VIEWS = {torch.bfloat16: torch.int16}
 """Types that numpy lacks, and those as which their bits travel."""
 
@@ -41,6 +43,8 @@ class TorchReplica:
             tail: As in `GradientBuckets`.
         """
         self.model, self._optimizer, self._scheduler = model, optimizer, scheduler
+        self._shared = {OPTIMIZER: optimizer}
+        """The optimizers whose state all members have alike, by kind."""
         self._before_step = before_step
         self._check_optimizer()
         self.buckets = GradientBuckets(model.named_parameters(), tail)
@@ -60,8 +64,18 @@ class TorchReplica:
             gradient.copy_(values[offset : offset + gradient.numel()])
             offset += gradient.numel()
 
+    def begin_step(self) -> None:
+        """Keeps what `clear` restores."""
+        self.statistics.save()
+
     def step(self, scale: float) -> None:
         """As in `GroupModel`."""
+        self._advance(scale)
+        self.statistics.forget()
+        self.buckets.clear()
+
+    def _advance(self, scale: float) -> None:
+        """Applies the gradient, and advances the schedule."""
         rates = [group["lr"] for group in self._optimizer.param_groups]
         if self._before_step is not None:
             self._before_step()
@@ -72,8 +86,6 @@ class TorchReplica:
             group["lr"] = rate
         if self._scheduler is not None:
             self._scheduler.step()
-        self.statistics.forget()
-        self.buckets.clear()
 
     def clear(self) -> None:
         """As in `GroupModel`; what forward has done to running statistics is undone, too."""
@@ -88,31 +100,39 @@ class TorchReplica:
 
     def tensors(self) -> dict[str, Any]:
         """Returns the tensors of model and optimizer by name, each where it is, as DCP nests them."""
-        states = self._optimizer.state_dict()["state"]
-        tensors = {
-            str(index): {n: v for n, v in sorted(entries.items()) if isinstance(v, torch.Tensor)}
-            for index, entries in sorted(states.items())
-        }
-        return {MODEL: self.model.state_dict(), OPTIMIZER: {"state": tensors}}
+        tensors: dict[str, Any] = {MODEL: self.model.state_dict()}
+        for kind, optimizer in self._shared.items():
+            states = optimizer.state_dict()["state"]
+            by_index = {
+                str(index): {
+                    n: v for n, v in sorted(entries.items()) if isinstance(v, torch.Tensor)
+                }
+                for index, entries in sorted(states.items())
+            }
+            tensors[kind] = {"state": by_index}
+        return tensors
 
     def rest(self) -> dict[str, Any]:
         """Returns what of the state is no tensor; JSON."""
-        state = self._optimizer.state_dict()
-        values = {
-            str(index): {n: v for n, v in entries.items() if not isinstance(v, torch.Tensor)}
-            for index, entries in state["state"].items()
-        }
-        extra: dict[str, Any] = {"optimizer": {"groups": state["param_groups"], "values": values}}
+        extra: dict[str, Any] = {}
+        for kind, optimizer in self._shared.items():
+            state = optimizer.state_dict()
+            values = {
+                str(index): {n: v for n, v in entries.items() if not isinstance(v, torch.Tensor)}
+                for index, entries in state["state"].items()
+            }
+            extra[kind] = {"groups": state["param_groups"], "values": values}
         if self._scheduler is not None:
             extra["scheduler"] = self._scheduler.state_dict()
-        return _as_json(extra)
+        return as_json(extra)
 
     def state(self) -> State:
         """As in `GroupModel`; tensors on the host are views."""
         tensors = self.tensors()
         named = {f"{MODEL}/{name}": tensor for name, tensor in tensors[MODEL].items()}
-        for index, entries in tensors[OPTIMIZER]["state"].items():
-            named |= {f"{OPTIMIZER}/{index}/{name}": tensor for name, tensor in entries.items()}
+        for kind in self._shared:
+            for index, entries in tensors[kind]["state"].items():
+                named |= {f"{kind}/{index}/{name}": tensor for name, tensor in entries.items()}
         return as_state(named, self.rest())
 
     def load(self, state: State) -> None:
@@ -129,7 +149,9 @@ class TorchReplica:
                 )
         try:
             self.model.load_state_dict(tree[MODEL])
-            self._optimizer.load_state_dict(tree[OPTIMIZER])
+            for kind, optimizer in self._shared.items():
+                if kind in tree:  # a checkpoint of the other way to train has none
+                    optimizer.load_state_dict(tree[kind])
             if self._scheduler is not None and "scheduler" in tree:
                 self._scheduler.load_state_dict(tree["scheduler"])
         except (ValueError, RuntimeError, KeyError) as error:
@@ -169,8 +191,10 @@ def unflatten(state: State) -> dict[str, Any]:
     """Returns the state dicts of model, optimizer and schedule that a state was made of."""
     types = state.extra["types"]
     model: dict[str, Any] = {}
-    entries: dict[int, dict[str, Any]] = {
-        int(index): dict(values) for index, values in state.extra["optimizer"]["values"].items()
+    kinds = [kind for kind in _OPTIMIZERS if kind in state.extra]
+    entries: dict[str, dict[int, dict[str, Any]]] = {
+        kind: {int(index): dict(values) for index, values in state.extra[kind]["values"].items()}
+        for kind in kinds
     }
     for key, array in state.arrays.items():
         tensor = torch.from_numpy(np.array(array))
@@ -181,9 +205,10 @@ def unflatten(state: State) -> dict[str, Any]:
             model[name] = tensor
         else:
             index, name = name.split("/", 1)
-            entries.setdefault(int(index), {})[name] = tensor
-    groups = state.extra["optimizer"]["groups"]
-    tree = {MODEL: model, OPTIMIZER: {"state": entries, "param_groups": groups}}
+            entries[kind].setdefault(int(index), {})[name] = tensor
+    tree: dict[str, Any] = {MODEL: model}
+    for kind in kinds:
+        tree[kind] = {"state": entries[kind], "param_groups": state.extra[kind]["groups"]}
     return {**tree, **{k: v for k, v in state.extra.items() if k == "scheduler"}}
 
 
@@ -200,7 +225,12 @@ def as_state(named: Mapping[str, Any], rest: Mapping[str, Any]) -> State:
     return State(arrays, {**rest, "types": types})
 
 
-def _as_json(extra: dict[str, Any]) -> dict[str, Any]:
+def as_json(extra: dict[str, Any]) -> dict[str, Any]:
+    """Returns settings of an optimizer as they are after a way as JSON.
+
+    Raises:
+        CheckpointError: They hold something else.
+    """
     try:
         text = json.dumps(extra)
     except (TypeError, ValueError) as error:

@@ -101,9 +101,7 @@ class MemberStep:
         if not math.isfinite(value):
             self.flags.nan, self.problem = 1.0, f"loss is {value} in micro-batch {index}"
         self._trained += 1
-        if self._trained == len(self._assignment):
-            self._before_last()
-        (loss * weight).backward()
+        self._add_gradient(loss, weight)
 
     def end(self) -> UnreadableTask | None:
         """Checks that the program has trained all; returns what could not be read.
@@ -118,6 +116,11 @@ class MemberStep:
                 "step: iterate over all of it, and call step.backward(loss) for each"
             )
         return self.unreadable
+
+    def _add_gradient(self, loss: Any, weight: float) -> None:
+        if self._trained == len(self._assignment):
+            self._before_last()
+        (loss * weight).backward()
 
     def _check_trained(self) -> None:
         if self._current is not None:

@@ -75,6 +75,8 @@ class TorchRound(GroupRound):
 
     keeps_gradient = False
     min_plans = 24  # a `DataLoader` reads some batches ahead
+    has_long_steps = False
+    """Whether a step may take minutes."""
 
     def __init__(
         self,
@@ -98,7 +100,7 @@ class TorchRound(GroupRound):
             if not self._plans:
                 continue
             step = self._begin_step()
-            with self._member.computing():
+            with self._member.computing(is_long=self.has_long_steps):
                 yield step
             self._share = step.share
             self._metric_names = sorted(step.flags.metrics) or self._metric_names
@@ -110,8 +112,11 @@ class TorchRound(GroupRound):
         plan, _ = self._plans[0]
         self._exchange_s = 0.0
         self._progress.flight = plan
-        self._model.statistics.save()
-        assignment = self._parts.take(plan)
+        self._model.begin_step()
+        return self._new_step(plan, self._parts.take(plan))
+
+    def _new_step(self, plan: Plan, assignment: Assignment) -> MemberStep:
+        """Returns this member's part of a step."""
         return MemberStep(plan, assignment, self._batches.next, self._micro, self._begin_sums)
 
     def _begin_sums(self) -> None:

@@ -13,11 +13,14 @@ from edl.sources.base import Dataset
 from edl.sync import step_flags
 from edl.sync.options import OnStep, SyncOptions, SyncResult
 from edl.torch.engine import TorchEngine
+from edl.torch.local_steps import LocalReplica, local_options
 from edl.torch.replica import TorchReplica
 from edl.torch.sampler import Indices, LeasedSampler
 from edl.torch.step import MemberStep
-from edl.torch.torch_round import LoaderBatches
+from edl.torch.torch_round import LoaderBatches, TorchRound
 from edl.torch.workers import end_with_parent
+
+_MICRO_BATCHES = 8
 
 
 class Training:
@@ -40,13 +43,17 @@ class Training:
         records: Number of records of the data set, such as `len(train_set)`.
         batch_size: Records of a step, of all members together.
         name: Of the data set, at the master.
-        micro_batches: Parts of a step; the most trainers that can share it. A `DataLoader` makes
-            batches of batch_size / micro_batches records.
+        micro_batches: Parts of a step, 8 by default; the most trainers that can share it. A
+            `DataLoader` makes batches of batch_size / micro_batches records.
         epochs: How often each record is trained on.
         shuffle_seed: Orders records differently in each epoch; None keeps their order.
         task_records: Records that are leased and acknowledged together.
         constant_batch: If False, each member computes one micro-batch per step, and the learning
             rate is multiplied by members / micro_batches.
+        local_steps: If not 0, members make so many steps apart, each on `batch_size` records of its own,
+            between two outer steps of all: LocalSGD and DiLoCo.
+        outer: With `local_steps`: optimizer of the model's parameters that is given the mean of the
+            members' changes; by default SGD with learning rate 0.7 and Nesterov's momentum 0.9.
         scheduler: A `torch.optim.lr_scheduler`; `steps` calls it after each step.
         before_step: Called before the optimizer, for example to clip the gradient.
         code: Entries that must be the same in all trainers, by name.
@@ -70,11 +77,13 @@ class Training:
         records: int,
         batch_size: int,
         name: str = "train",
-        micro_batches: int = 8,
+        micro_batches: int | None = None,
         epochs: int = 1,
         shuffle_seed: int | None = None,
         task_records: int | None = None,
         constant_batch: bool = True,
+        local_steps: int = 0,
+        outer: Any | None = None,
         scheduler: Any | None = None,
         before_step: Callable[[], object] | None = None,
         code: Mapping[str, str] | None = None,
@@ -87,7 +96,9 @@ class Training:
     ) -> None:
         """Makes no call yet."""
         folder = None if checkpoints is None else Path(checkpoints)
-        batches = (batch_size, micro_batches, constant_batch)
+        _check_local(local_steps, outer, micro_batches, constant_batch=constant_batch)
+        parts = min(batch_size, _MICRO_BATCHES) if micro_batches is None else micro_batches
+        batches = (batch_size, 1 if local_steps else parts, constant_batch)
         options = SyncOptions(
             *batches, dict(code or {}), folder, checkpoint_steps, on_nan, seed, on_step, None
         )
@@ -96,13 +107,26 @@ class Training:
         description = describe(dataset, batch_size, overlap=True, **schedule)  # type: ignore[arg-type]
         self.sampler = LeasedSampler()
         """The `batch_sampler` of the `DataLoader`."""
-        replica = TorchReplica(model, optimizer, scheduler, before_step, step_flags.SIZE)
-        self._engine = TorchEngine(replica, dataset, description, options, member)
+        about = (model, optimizer, scheduler, before_step, step_flags.SIZE)
+        replica: TorchReplica
+        if local_steps:
+            replica = LocalReplica(*about, outer=outer)
+            options, new_round = local_options(options, local_steps, outer)
+        else:
+            replica, new_round = TorchReplica(*about), TorchRound
+        self._engine = TorchEngine(
+            replica, dataset, description, options, member, new_round=new_round
+        )
 
     @property
     def result(self) -> SyncResult:
         """This trainer's view of the run so far."""
         return self._engine.result
+
+    @property
+    def exchanged_bytes(self) -> int:
+        """Of the tensors that this trainer has summed, sent or received, in rounds that have ended."""
+        return self._engine.exchanged_bytes
 
     def steps(self, loader: Any) -> Iterator[MemberStep]:
         """Yields one step after the other, until all data is trained.
@@ -135,3 +159,25 @@ class Training:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _check_local(
+    local_steps: Any, outer: Any | None, micro_batches: int | None, *, constant_batch: bool
+) -> None:
+    """Refuses arguments that contradict `local_steps`.
+
+    Raises:
+        DataError: One does.
+    """
+    if isinstance(local_steps, bool) or not isinstance(local_steps, int) or local_steps < 0:
+        raise DataError(
+            f"local_steps is {local_steps!r:.40}: it is the number of steps between two exchanges, such as "
+            "50; 0 exchanges each gradient"
+        )
+    if outer is not None and not local_steps:
+        raise DataError("outer is given without local_steps: give both, or leave it out")
+    if local_steps and (micro_batches is not None or not constant_batch):
+        raise DataError(
+            "with local_steps each member has steps of its own: leave micro_batches and constant_batch "
+            "out, and give as batch_size the records of one such step"
+        )
