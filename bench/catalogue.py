@@ -10,6 +10,7 @@ from bench import (
     growth,
     master,
     odd,
+    page,
     plan,
     pserver,
     records,
@@ -40,5 +41,6 @@ BENCHMARKS: dict[str, Benchmark] = {
     "strangers": strangers.run,
     "records": records.run,
     "browser": browser.run,
+    "page": page.run,
     "torch": torch_changes.run,
 }

@@ -15,6 +15,7 @@ import pserver.__main__
 import reconciler.__main__
 import webhook.__main__
 from bench import written_page
+from page.__main__ import main as page_main
 
 PAGE = Path(__file__).parents[1] / "docs" / "commands.md"
 _INTRODUCTION = """# Commands
@@ -33,6 +34,7 @@ COMMANDS: Mapping[str, Main] = {
     "python -m extender": extender.__main__.main,
     "python -m reconciler": reconciler.__main__.main,
     "python -m master": master.__main__.main,
+    "python -m page": page_main,
     "python -m pserver": pserver.__main__.main,
 }
 """The commands that are installed, by the words that call them."""

@@ -12,6 +12,8 @@ from bench import written_page
 from extender.settings import ExtenderSettings
 from kube.client import Client
 from master.metrics import MasterMetrics
+from page.service import build as build_page
+from page.settings import PageSettings
 from pserver.metrics import PserverMetrics
 from reconciler.settings import ReconcilerSettings
 from runtime import web
@@ -26,7 +28,7 @@ _INTRODUCTION = """# Metrics
 `make metrics-page` writes this page from the components' registries; do not edit it.
 
 Each process serves its metrics in Prometheus' text format at `GET /metrics`, without client certificate or
-token: extender, reconciler and webhook on port 8080, which has their probes, the others on their only port. Names follow Prometheus' conventions: `edl_<component>_<name>`,
+token: extender, page, reconciler and webhook on port 8080, which has their probes, the others on their only port. Names follow Prometheus' conventions: `edl_<component>_<name>`,
 base units, `_total` for counters and for nothing else. Labels come from closed sets; `reason` is a code of
 [reasons.md](reasons.md), and `cause` of lost seconds is one of those or `Evicted` (by kube-scheduler's preemption, a drain or a user) or
 `Failed`. Only the figures `edl_reconciler_job_*` have names, of the 50 oldest jobs (`EDL_RECONCILER_NAMED_JOBS`, 0 for none).
@@ -53,6 +55,7 @@ def component_metrics() -> dict[str, Metrics]:
     return {
         "extender": _service_metrics(extender.app.build(ExtenderSettings(), connection)),
         "master": MasterMetrics().metrics,
+        "page": _service_metrics(build_page(PageSettings(), connection)),
         "pserver": PserverMetrics().metrics,
         "reconciler": _service_metrics(reconciler.app.build(ReconcilerSettings(), connection)),
         "webhook": _service_metrics(webhook.service()),

@@ -27,23 +27,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     arguments = parser.parse_args(argv)
     settings = PageSettings(
-        listen=f"127.0.0.1:{arguments.port}", probe_listen=None, drain_seconds=0.0
+        listen=f"127.0.0.1:{arguments.port}",
+        probe_listen=None,
+        drain_seconds=0.0,
+        max_streams_per_caller=64,
     )
     settings.start_logging()
+    cluster = LiveCluster(arguments.nodes, clock.epoch_s)  # before the fork, where nobody waits
     tokens = ", ".join(CALLERS)
     sys.stdout.write(f"http://127.0.0.1:{arguments.port}/ with the token {tokens}\n")
     sys.stdout.flush()
     try:
-        serve.run(settings, lambda: service(settings, arguments.nodes, arguments.every))
+        serve.run(settings, lambda: service(settings, cluster, arguments.every))
     except serve.ServeError as error:
         sys.stderr.write(f"page: {error}\n")
         return 1
     return 0
 
 
-def service(settings: PageSettings, nodes: int, every_s: float) -> WebService:
+def service(settings: PageSettings, cluster: LiveCluster, every_s: float) -> WebService:
     """The page's service on a cluster that changes."""
-    cluster = LiveCluster(nodes, clock.epoch_s)
     page = assemble(settings, cluster, cluster.with_token)
     stopping = threading.Event()
 

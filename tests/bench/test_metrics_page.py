@@ -23,7 +23,7 @@ def test_the_page_is_what_the_registries_say(components: dict[str, Metrics]) -> 
 
 def test_every_exported_metric_is_described(components: dict[str, Metrics]) -> None:
     """With its type and help text; the other metrics are those of process and interpreter."""
-    assert set(components) == {"extender", "master", "pserver", "reconciler", "webhook"}
+    assert set(components) == {"extender", "master", "page", "pserver", "reconciler", "webhook"}
     for component, metrics in components.items():
         exported = {
             (f"{family.name}_total" if family.type == "counter" else family.name): (
