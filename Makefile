@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
 PLATFORM ?= $(shell uname -s | tr A-Z a-z)-$(shell uname -m | sed -e s/x86_64/amd64/ -e s/aarch64/arm64/)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-.PHONY: help docs install torchft fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page page pictures reference policy-schema monitoring chart bench e2e matrix faults e2e-autoscaler e2e-cert-manager demo experiments scale lock sbom kubectl-edl presubmit clean
+.PHONY: help docs install torchft fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page page pictures reference policy-schema monitoring chart bench e2e matrix faults e2e-autoscaler e2e-cert-manager e2e-torch demo experiments scale lock sbom kubectl-edl presubmit clean
 
 help: ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -145,6 +145,9 @@ e2e-autoscaler: install ## run jobs on a pool of no nodes that a real Karpenter 
 
 e2e-cert-manager: install ## have a real cert-manager issue and renew the extender's certificates (first run builds it, about 8 minutes)
 	$(BIN)/python -m pytest e2e/test_cert_manager.py -m cert_manager -o faulthandler_timeout=2000
+
+e2e-torch: install torch ## train in PyTorch on a real node through a burst of services (3 minutes)
+	$(BIN)/python -m pytest e2e/test_torch.py -m torch -o faulthandler_timeout=2000
 
 demo: install ## show a burst of services, live, on a real local Kubernetes (SCHEDULING=without-extender|own-scheduler IN_CLUSTER=1)
 	$(BIN)/python -m e2e.demo $(if $(SCHEDULING),--scheduling $(SCHEDULING)) $(if $(IN_CLUSTER),--in-cluster)

@@ -17,6 +17,7 @@ from bench import (
     rounds,
     rows,
     sdk,
+    snapshots,
     steps,
     strangers,
     torch_changes,
@@ -42,5 +43,6 @@ BENCHMARKS: dict[str, Benchmark] = {
     "records": records.run,
     "browser": browser.run,
     "page": page.run,
+    "snapshots": snapshots.run,
     "torch": torch_changes.run,
 }

@@ -5,31 +5,17 @@ where it is, every record is trained exactly once an epoch, and a picture shows 
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from e2e.environment import Environment, IsolatedNamespace
 from e2e.training import picture, traces
-from e2e.training.fixture import (
-    SHARED,
-    edl_train,
-    paddle_environment,
-    services,
-    sleep_s,
-    submit,
-    write_data,
-)
-from e2e.training.observer import Observations, observe
+from e2e.training.burst import Burst, train_through_a_burst
+from e2e.training.fixture import SHARED, edl_train, paddle_environment, write_data
 from e2e.training.picture import PictureData
-from e2e.training.traces import SIGTERM_EXIT, TrainerTrace, TrainingStep
-from e2e.waiting import until
-from kube import request
-from kube.request import PODS
-from policy.names import LABEL_TRAINER_ID
+from e2e.training.traces import SIGTERM_EXIT
 from policy.snapshot import Phase
-from runtime import clock
 
 pytestmark = [
     pytest.mark.e2e,
@@ -40,8 +26,7 @@ pytestmark = [
 JOB = "digits"
 LOW, HIGH = 1, 4
 """With one guaranteed trainer, services may take any two of three, and the leader is one of them."""
-SERVICES, SERVICE_CPU = 2, "500m"
-"""Two trainers of the four must go before both services have room on two cores."""
+SERVICES = 2
 EPOCHS, RECORDS, BATCH, MICRO_BATCHES, PAUSE_S = 30, 1437, 64, 4, 0.06
 WORDS = (
     *("--data", f"{SHARED}/digits-train.npz", "--evaluate", f"{SHARED}/digits-test.npz"),
@@ -49,9 +34,9 @@ WORDS = (
     *("--micro-batches", str(MICRO_BATCHES), "--seed", "1"),
 )
 PROGRAM = edl_train(WORDS, example=JOB, pause_s=PAUSE_S)
-BEFORE_S, BURST_S = 8.0, 12.0
-START_S = 240.0
-"""Four imports of PaddlePaddle on two cores, at most."""
+BURST_S = 12.0
+BURST = Burst(LOW, HIGH, SERVICES, BURST_S, start_s=240.0)
+"""Four imports of PaddlePaddle on two cores take no longer than that."""
 CHANGE_S = 3.0
 """The limit: from a change of members to the next step."""
 STOP_S = 2.0
@@ -68,101 +53,12 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environmen
         yield prepared
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """The observations of a run."""
-
-    traces: list[TrainerTrace]
-    steps: list[TrainingStep]
-    observations: Observations
-    burst: tuple[float, float]
-    services_s: float
-    """From their creation until both ran."""
-    restarts: dict[str, int]
-    """Container restarts by trainer, for trainers present at the end."""
-
-    @property
-    def preempted(self) -> list[TrainerTrace]:
-        """Traces of the trainers stopped during the burst; a finished job stops trainers, too."""
-        return traces.stopped_between(self.traces, self.burst)
-
-    @property
-    def stayed(self) -> list[TrainerTrace]:
-        """Traces of the trainers that ran from before the burst until the end."""
-        first = [trace for trace in self.traces if trace.start_s < self.burst[0]]
-        return [trace for trace in first if trace not in self.preempted]
-
-    def changed_s(self) -> float:
-        """From the last SIGTERM to the first step of the remaining trainers."""
-        last_sigterm_s = max(trace.sigterm_s or 0.0 for trace in self.preempted)
-        alone = HIGH - len(self.preempted)
-        return (
-            next(s.at_s for s in self.steps if s.at_s > last_sigterm_s and s.world_size == alone)
-            - last_sigterm_s
-        )
-
-    def back_s(self) -> float:
-        """From the services' end to the first step of all."""
-        freed_s = self.burst[1]
-        return (
-            next(s.at_s for s in self.steps if s.at_s > freed_s and s.world_size == HIGH) - freed_s
-        )
-
-    def pause_s(self) -> float:
-        """The longest time without a step, from the services' coming to the end."""
-        return traces.longest_pause_s(self.steps, self.burst[0], self.steps[-1].at_s)
-
-    def speed(self, world_size: int) -> float:
-        """Records per second in rounds with this number of members."""
-        steps = [step for step in self.steps if step.world_size == world_size]
-        return sum(step.records for step in steps) / sum(step.seconds for step in steps)
-
-
-def _train(namespace: IsolatedNamespace, shared: Path) -> Run:
-    """A job whose capacity services want for a while."""
-    write_data("digits", shared)
-    with observe(namespace, JOB, shared) as observations:
-        submit(namespace, JOB, PROGRAM, shared, trainers=(LOW, HIGH))
-        until("all train", lambda: traces.working(shared), lambda count: count == HIGH, START_S)
-        sleep_s(BEFORE_S)
-        begun_s = clock.epoch_s()
-        with services(namespace, SERVICES, SERVICE_CPU):
-            services_s = namespace.wait_services(SERVICES, 60)
-            sleep_s(begun_s + BURST_S - clock.epoch_s())
-            ended_s = clock.epoch_s()
-        until(
-            "all train again", lambda: traces.working(shared), lambda count: count == HIGH, START_S
-        )
-        restarts = _restarts(namespace)
-        until("the job is over", lambda: namespace.job(JOB).finished, bool, 300)
-    trainer_traces = traces.read(shared)
-    return Run(
-        trainer_traces,
-        traces.group_steps(trainer_traces),
-        observations,
-        (begun_s, ended_s),
-        services_s,
-        restarts,
-    )
-
-
-def _restarts(namespace: IsolatedNamespace) -> dict[str, int]:
-    """How often containers were restarted, by trainer."""
-    pods = namespace.environment.send(request.list_page(PODS, namespace.name))["items"]
-    return {
-        f"trainer-{pod['metadata']['labels'][LABEL_TRAINER_ID]}": sum(
-            status["restartCount"] for status in pod["status"].get("containerStatuses", ())
-        )
-        for pod in pods
-        if LABEL_TRAINER_ID in pod["metadata"]["labels"]
-    }
-
-
 def test_services_take_two_of_four_and_the_others_train_on(
     namespace: IsolatedNamespace, tmp_path: Path, report: Callable[[str], None]
 ) -> None:
     """Never the leader; without a restart; nothing is lost or trained twice; two come back."""
-    run = _train(namespace, tmp_path / "shared")
+    write_data("digits", tmp_path / "shared")
+    run = train_through_a_burst(namespace, tmp_path / "shared", JOB, PROGRAM, BURST)
     leader = run.observations.leader(run.burst[0])
     accuracy = traces.evaluated_accuracy(tmp_path / "shared")
     dataset, status = run.observations.status["datasets"]["training"], run.observations.status

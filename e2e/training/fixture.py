@@ -41,6 +41,8 @@ class Program:
     """Arguments of `python` after `watched.py` and its folder."""
     memory: str
     env: Mapping[str, str] = field(default_factory=dict)
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    """Of this machine, by where containers have them."""
 
 
 def edl_train(words: Sequence[str], *, example: str, pause_s: float) -> Program:
@@ -104,18 +106,24 @@ def submit(
     low, high = map(str, trainers)
     marks = {ANNOTATION_MIN: low, ANNOTATION_MAX: high, ANNOTATION_MASTER: "true"}
     env = {**program.env, "OMP_NUM_THREADS": "1"}
+    folders = {SHARED: shared, **program.folders}
     container = {
         "name": "main",
         "image": program.image,
         "command": ["python", WATCHED, SHARED, *program.words],
         "env": [{"name": key, "value": value} for key, value in env.items()],
         "resources": {"requests": {"cpu": _TRAINER_CPU, "memory": program.memory}},
-        "volumeMounts": [{"name": "shared", "mountPath": SHARED}],
+        "volumeMounts": [
+            {"name": f"folder-{number}", "mountPath": place} for number, place in enumerate(folders)
+        ],
     }
     spec = {
         "restartPolicy": "Never",
         "containers": [container],
-        "volumes": [{"name": "shared", "hostPath": {"path": str(shared)}}],
+        "volumes": [
+            {"name": f"folder-{number}", "hostPath": {"path": str(path)}}
+            for number, path in enumerate(folders.values())
+        ],
     }
     metadata = {"name": name, "annotations": {**marks, **(annotations or {})}}
     body = {"metadata": metadata, "spec": {"template": {"spec": spec}}}

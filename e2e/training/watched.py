@@ -8,6 +8,7 @@ SIGTERM, and the end with the exit code, which is this process's too. A batch of
 step. The trainer's output goes to FOLDER/<trainer>.log. The trainer is an ordinary one.
 """
 
+import importlib.util
 import json
 import os
 import runpy
@@ -56,6 +57,10 @@ def _run(notes: Path, words: list[str]) -> None:
     edl.batches = _noting_batches(edl.batches, notes)
     edl.sync.train = _noting(edl.sync.train, notes)
     edl.servers.train = _noting(edl.servers.train, notes)
+    if importlib.util.find_spec("torch") is not None:
+        import edl.torch  # noqa: PLC0415 - as above
+
+        setattr(edl.torch, "Training", _noting(edl.torch.Training, notes))  # noqa: B010 - a class, for mypy
     if words[0] == "-m":
         sys.argv = words[1:]
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
@@ -77,7 +82,11 @@ def _noting_batches(batches: Callable[..., Any], notes: Path) -> Any:
 
 
 def _noting(train: Callable[..., Any], notes: Path) -> Any:
-    """Wraps `train` so that each step is written to the trace before the program's callback."""
+    """Wraps `train` so that each step is written to the trace before the program's callback.
+
+    After it comes the pause of `STEP_PAUSE_S`, for programs that have none of their own.
+    """
+    pause_s = float(os.environ.get("STEP_PAUSE_S", "0"))
 
     def noting(*arguments: Any, on_step: Any = None, **options: Any) -> Any:
         def stepped(step: Any) -> None:
@@ -87,6 +96,7 @@ def _noting(train: Callable[..., Any], notes: Path) -> Any:
             _note(notes, "step", loss=step.metrics.get("loss"), **numbers)
             if on_step is not None:
                 on_step(step)
+            time.sleep(pause_s)
 
         return train(*arguments, on_step=stepped, **options)
 
