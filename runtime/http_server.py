@@ -11,7 +11,7 @@ import socket
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -211,9 +211,10 @@ async def _send(
     response = web.StreamResponse(status=answer.status, headers=headers)
     await response.prepare(request)
     async with aclosing(parts):
-        async for part in parts:
-            await response.write(part)
-    await response.write_eof()
+        with suppress(ConnectionError):  # the reader has gone
+            async for part in parts:
+                await response.write(part)
+            await response.write_eof()
     return response
 
 

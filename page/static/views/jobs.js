@@ -101,7 +101,7 @@ class Jobs {
     const values = Object.fromEntries(largest.map((key) => [key, this.steps.at(key, times).map((value) => (value === null ? null : value * one(key)))]));
     const series = largest.map((key, index) => ({ key, title: key, css: `line-${index + 1}` }));
     const rest = this.steps.rest(largest, times, isShare ? one : null);
-    if (rest) {
+    if (rest?.some((value) => value > 0)) {
       values.others = rest;
       series.push({ key: "others", title: "Others", css: "line-others" });
     }

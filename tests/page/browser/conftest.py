@@ -41,7 +41,7 @@ def site() -> Iterator[PageSite]:
 @contextmanager
 def serving(nodes: int) -> Iterator[PageSite]:
     """The page of a cluster of this size, until the end of the block."""
-    served = PageSite(nodes)
+    served = PageSite.of(nodes)
     served.start()
     try:
         yield served

@@ -9,8 +9,9 @@ from page.settings import PageSettings
 from runtime import clock, listener, web
 from runtime.http_server import HttpServer, Service
 from runtime.listener import Bounds
+from runtime.serve import WebService
 
-_START_S = 60.0
+_START_S = 300.0
 _POLL_S = 0.05
 _BOUNDS = Bounds(
     max_connections=64,
@@ -33,12 +34,18 @@ class PageSite:
         cluster: What it shows.
     """
 
-    def __init__(self, nodes: int, settings: PageSettings = _SETTINGS) -> None:
-        """Creates the cluster, with a fifth as many jobs; serves nothing."""
-        self.cluster = LiveCluster(nodes, clock.epoch_s)
-        self._service = assemble(settings, self.cluster, self.cluster.with_token)
+    def __init__(self, cluster: LiveCluster, service: WebService) -> None:
+        """Serves nothing yet."""
+        self.cluster = cluster
+        self._service = service
         self._port = 0
         self._server: HttpServer | None = None
+
+    @classmethod
+    def of(cls, nodes: int, settings: PageSettings = _SETTINGS) -> "PageSite":
+        """That of a new cluster, with a fifth as many jobs."""
+        cluster = LiveCluster(nodes, clock.epoch_s)
+        return cls(cluster, assemble(settings, cluster, cluster.with_token))
 
     @property
     def url(self) -> str:

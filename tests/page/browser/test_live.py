@@ -90,7 +90,7 @@ def test_a_broken_stream_comes_back_by_itself_and_says_so(browser: Browser, site
 def test_a_stream_that_its_server_ends_is_no_fault(browser: Browser) -> None:
     """The server ends each stream after a while; nothing is said, and what is on the screen stays."""
     settings = PageSettings(listen="127.0.0.1:0", probe_listen=None, stream_seconds=6.0)
-    site = PageSite(10, settings)
+    site = PageSite.of(10, settings)
     site.start()
     try:
         with opened(browser, site, "#/jobs") as tab:
@@ -175,7 +175,7 @@ def test_a_caller_without_rights_sees_an_empty_cluster(signed_in: OpenTab) -> No
 
 def test_a_server_that_has_not_read_the_cluster_says_so(browser: Browser) -> None:
     """A cluster without EDL's kinds, or one that does not answer: the page tries again by itself."""
-    site = PageSite(10)
+    site = PageSite.of(10)
     site.open()
     try:
         with browser.tab() as tab:

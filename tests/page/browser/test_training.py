@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-import page.app
 import page.job_page
+import page.master
 from page.master import MasterAnswerError
 from tests.page.browser.conftest import OpenTab
 from tests.page.browser.site import PageSite
@@ -65,7 +65,7 @@ def trained(site: PageSite, monkeypatch: pytest.MonkeyPatch) -> str:
     key = max(site.cluster.jobs, key=lambda job: len(site.cluster.trainers.get(job, ())))
     site.cluster.give_master(key)
     monkeypatch.setattr(page.job_page, "master_address", lambda *_: "127.0.0.1")
-    monkeypatch.setattr(page.app.master, "ask", lambda *_: _answer(key))
+    monkeypatch.setattr(page.master, "ask", lambda *_: _answer(key))
     return key
 
 
@@ -94,11 +94,11 @@ def test_a_master_that_does_not_answer_is_said_and_asked_again(
     def ask(*_: object) -> dict[str, Any]:
         raise MasterAnswerError("it is starting")
 
-    monkeypatch.setattr(page.app.master, "ask", ask)
+    monkeypatch.setattr(page.master, "ask", ask)
     with signed_in(f"#/jobs/{trained}", faults=("503",)) as tab:
         tab.wait(
             "document.querySelector('.training').innerText.includes('does not answer: it is starting')"
         )
         assert site.cluster.trainers[trained][0].name in tab.text()
-        monkeypatch.setattr(page.app.master, "ask", lambda *_: _answer(trained))
+        monkeypatch.setattr(page.master, "ask", lambda *_: _answer(trained))
         tab.wait("document.querySelectorAll('.training path.line').length === 1")
