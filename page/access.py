@@ -18,7 +18,7 @@ from policy.records import CLUSTER
 
 _MAX_CALLERS = 1_000
 _MAX_NAMESPACES = 1_000
-"""That one caller is asked about; of more, the first in order."""
+"""For which rights of one caller are looked up; of more, the first in order."""
 _KINDS = (DECISIONLOGS, JOBS, PODS)
 """What makes a namespace visible; whoever has no right on the first is not asked about the others."""
 

@@ -62,6 +62,9 @@ class ClusterView:
         self.version = 0
         self.jobs, self.nodes, self.bursts = RowTable(), RowTable(), RowTable()
         self.resources: tuple[str, ...] = ()
+        self._resources_version = 0
+        self.updated_s = 0.0
+        """When it took in the newest changes."""
         self.epoch_s = epoch_s
         self._cache, self._logs, self._policy = cache, logs, policy
         self._feed = ClusterStateFeed(cache, epoch_s)
@@ -118,7 +121,7 @@ class ClusterView:
             self._put_nodes(version)
             self._put_jobs(changed, version, now_s)
             self._put_usage(version, now_s)
-        self.version = version
+        self.version, self.updated_s = version, now_s
 
     def _take_in(self) -> Collection[str]:
         """Applies the changes; returns keys of jobs that may look different."""
@@ -136,6 +139,8 @@ class ClusterView:
         }
         changed |= {job.key for change in jobs.values() for job in (change.last, change.new) if job}
         changed |= self._put_records()
+        if is_new:
+            self._begin_nodes()  # what fits where depends on node pools
         if is_new or self._allocatable != self._cluster.allocatable:
             self._allocatable = dict(self._cluster.allocatable)
             return {*changed, *self._cluster.jobs}  # shares are parts of what there is
@@ -144,6 +149,7 @@ class ClusterView:
     def _put_records(self) -> set[str]:
         """Takes in new records; returns keys of jobs whose newest decision is another."""
         new, changed = self._logs.drain()
+        changed |= {logged.record.job for logged in new if logged.record.job}
         version = self.version + 1
         for logged in new:
             self._records.append((version, logged))
@@ -174,9 +180,8 @@ class ClusterView:
         cluster = self._cluster
         names = rows.resources(cluster.allocatable)
         if names != self.resources:
-            self.resources = names
-            self.nodes.clear(version)
-            self._node_versions.clear()
+            self.resources, self._resources_version = names, version
+            self._begin_nodes()
             self._usage.clear()
         shown, versions = self._node_versions, cluster.versions
         for name in [name for name in shown if name not in cluster.nodes]:
@@ -189,6 +194,11 @@ class ClusterView:
             pods = cluster.bound.get(name, {}).values()
             row, labels = rows.node(node, pods, names)
             self.nodes.put(name, Row(version, "", _json(row)[:-1], _json(labels)))
+
+    def _begin_nodes(self) -> None:
+        """Lets every reader of nodes begin again."""
+        self.nodes.clear(self.version + 1)
+        self._node_versions.clear()
 
     def _put_usage(self, version: int, now_s: float) -> None:
         if 0.0 <= now_s - self._usage_s < _POINT_S:
@@ -208,6 +218,8 @@ class ClusterView:
         with self._lock:
             if since is not None and self._usage_version <= since:
                 return None
+            if since is not None and since < self._resources_version:
+                since = None
             points: list[Point] = self._usage.points()
             values: dict[str, Any] = {
                 "at": self._usage_s,

@@ -33,6 +33,7 @@ class Segment:
     name: str
     is_current: bool
     count: int
+    first_s: float
     last_s: float
     fields: Mapping[str, Any] = field(repr=False)
 
@@ -156,6 +157,7 @@ class RecordLogs:
                 for namespace, by_name in self._history.items()
                 if (places is None or namespace in places) and sees(namespace)
                 for segment in by_name.values()
+                if segment.first_s < question.before_s
             ]
         segments.sort(key=lambda segment: segment.last_s, reverse=True)
         entries: dict[tuple[float, str, str, str], Logged] = {}
@@ -182,6 +184,7 @@ def _segment(obj: Mapping[str, Any]) -> Segment:
         metadata["name"],
         labels.get(record_log.LABEL_LOG) == record_log.CURRENT,
         int(obj.get("count") or 0),
+        decode.seconds(obj.get("first")),
         decode.seconds(obj.get("last")),
         {"version": obj.get("version"), "records": obj.get("records", "")},
     )

@@ -121,7 +121,10 @@ def application(
     def readiness() -> web.Readiness:
         age_s = watches.age_s(clock_s())
         details = {"synced": view.ready, "watch_age_seconds": round(age_s, 1)}
-        return web.Readiness(view.ready and age_s < settings.stale_seconds, details)
+        if view.ready:
+            details["view_age_seconds"] = round(view.epoch_s() - view.updated_s, 1)
+        oldest_s = max(age_s, details.get("view_age_seconds", 0.0))
+        return web.Readiness(view.ready and oldest_s < settings.stale_seconds, details)
 
     app = web.application(
         settings.component,

@@ -167,7 +167,7 @@ class HttpServer:
                 answer = wsgi.call(self._service.app, variables)
             else:
                 answer = await self._loop.run_in_executor(self._threads, self._answer, variables)
-            if STREAM in variables:
+            if STREAM in variables and request.method == "GET":
                 self._budget.release(connection)
                 return await _send(request, answer, variables[STREAM])
         finally:

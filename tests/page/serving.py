@@ -55,9 +55,9 @@ class Readers(ExitStack):
         super().__init__()
         self._address = address
 
-    def open(self, path: str, **headers: str) -> "StreamReader":
+    def open(self, path: str, method: str = "GET", **headers: str) -> "StreamReader":
         """Opens a stream."""
-        reader = StreamReader(self._address, path, **headers)
+        reader = StreamReader(self._address, path, method, **headers)
         self.callback(reader.close)
         return reader
 
@@ -65,7 +65,9 @@ class Readers(ExitStack):
 class StreamReader:
     """A browser that reads one stream."""
 
-    def __init__(self, address: tuple[str, int], path: str, **headers: str) -> None:
+    def __init__(
+        self, address: tuple[str, int], path: str, method: str = "GET", **headers: str
+    ) -> None:
         """Opens it."""
         self._connection = HTTPConnection(*address, timeout=LIMIT_S)
         self._connection.sock = sock = socket.socket()
@@ -76,7 +78,7 @@ class StreamReader:
             "Authorization": "Bearer admin",
             **{k.replace("_", "-"): v for k, v in headers.items()},
         }
-        self._connection.request("GET", path, headers=words)
+        self._connection.request(method, path, headers=words)
         self.response: HTTPResponse = self._connection.getresponse()
         self.ident = ""
 

@@ -192,3 +192,17 @@ def test_files_need_no_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     again = world.get("/static/vendor/chart.js", "", **{"If-None-Match": script.headers["ETag"]})
     assert (again.status_code, again.text) == (304, "")
     assert "no-store" not in script.headers["Cache-Control"]
+
+
+def test_a_view_that_stands_still_is_not_ready() -> None:
+    """Watches may live while what is shown is old."""
+    world = PageWorld()
+    world.look()
+    world.now_s += 300.0
+    for reflector in (*world.watches.cache.reflectors.values(), world.watches.logs.reflector):
+        reflector.follow_once()
+    answer = world.get("/readyz")
+
+    assert answer.status_code == 503
+    assert answer.json is not None
+    assert answer.json["view_age_seconds"] == 300.0

@@ -210,3 +210,34 @@ def test_every_section_has_its_events() -> None:
     parsed = world.events(*EVERY, access=ALL, job=world.job)
 
     assert {name for name, _ in parsed} == {str(section) for section in Section}
+
+
+def test_another_resource_begins_nodes_and_use_again() -> None:
+    """Columns have other meanings then."""
+    world = PageWorld()
+    world.look()
+    version = world.view.version
+    allocatable = {"status": {"allocatable": {"cpu": "8", "memory": "8Gi", "vendor.com/tpu": "4"}}}
+    patch = request.merge_patch(NODES, None, "node-00003", allocatable, subresource="status")
+    world.cluster.send(patch)
+    world.pass_time()
+    world.look()
+    data = dict(world.events(Section.USAGE, Section.NODES, since=version))
+
+    assert data["usage"]["resources"][-1] == data["nodes"]["resources"][-1] == "vendor.com/tpu"
+    assert data["usage"]["reset"]
+    assert data["nodes"]["reset"]
+    assert len(data["nodes"]["rows"]) == 10
+
+
+def test_a_record_about_a_trainer_is_on_its_jobs_page() -> None:
+    """Though the decision about the job is the same."""
+    world = PageWorld()
+    world.look()
+    version = world.view.version
+    world.cluster.add_burst(40)
+    world.pass_time()
+    world.look()
+    with_records = {job for job in world.cluster.jobs if world.view.job_version(job) > version}
+
+    assert with_records

@@ -1,6 +1,7 @@
 """Event streams on a real server: they follow, end, go on where they ended, and are bounded."""
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -113,8 +114,8 @@ def test_streams_are_bounded() -> None:
         until(is_open_again)
 
 
-def test_who_does_not_read_is_dropped() -> None:
-    """Nothing is kept for a reader that has gone to sleep, and its stream is closed."""
+def test_who_does_not_read_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is kept for a reader that has gone to sleep, its stream is closed, and that is no error."""
     world = PageWorld(nodes=10)
     world.look()
     with serving(world.app, answer_s=0.05) as address, Readers(address) as readers:
@@ -132,6 +133,8 @@ def test_who_does_not_read_is_dropped() -> None:
             )
 
         until(is_dropped)
+
+    assert [entry for entry in caplog.records if entry.levelno >= logging.ERROR] == []
 
 
 def test_streams_end_with_the_process() -> None:
@@ -164,3 +167,13 @@ def test_a_stream_that_never_began_takes_no_place() -> None:
     assert asyncio.run(leave()) == 1
     assert open_streams.count == 0
     assert open_streams.refusal(VISION.user) == ""
+
+
+def test_the_head_of_a_stream_is_not_a_stream() -> None:
+    """HEAD ends at once."""
+    with _served() as (world, readers):
+        reader = readers.open(JOBS, method="HEAD")
+
+        assert reader.response.status == 200
+        assert reader.response.read() == b""
+        assert "edl_page_streams_open 0.0" in world.get("/metrics").text
