@@ -1,5 +1,6 @@
 """The example in torch, as processes: killed, frozen, joined; and a script of torchrun under the agent."""
 
+import json
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ from tests.sdk.support.trainers import Job, Trainer
 ROOT = Path(__file__).parents[3]
 TORCH = Path(os.environ.get("EDL_TORCH_PATH") or ROOT / "build/torch")
 DIGITS = ROOT / "examples/torch_digits/train_torch.py"
+TORCHRUN = ROOT / "examples/torch_digits/train_torchrun.py"
 TRAINED, EPOCHS = 1437, 12
 LINE = re.compile(r"step (\d+): loss ([\d.]+), (\d+) trainers")
 LAST = re.compile(r"test accuracy (\d\.\d+) after (\d+) steps")
@@ -26,18 +28,6 @@ pytestmark = [
         not (TORCH / "torch").exists(), reason="no torch here: `make torch` installs it"
     ),
 ]
-
-SCRIPT = """
-import torch, torch.distributed as dist
-dist.init_process_group("gloo")
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
-for _ in range(5):
-    model(torch.ones(2, 4)).sum().backward()
-total = torch.ones(1)
-dist.all_reduce(total)
-print("members", int(total), flush=True)
-dist.destroy_process_group()
-"""
 
 
 @pytest.fixture
@@ -109,12 +99,40 @@ def test_the_curve_is_that_of_fixed_members(job: Job, tmp_path: Path) -> None:
     assert newest.step == int(steps)
 
 
+DUMP = """
+import json, os, pathlib
+pathlib.Path(f"dump-{os.environ['RANK']}").write_text(json.dumps(dict(os.environ)))
+"""
+
+
+def test_the_environment_is_that_of_torchrun(job: Job) -> None:
+    """All that torchrun itself sets on this machine; and what both say of ranks is the same."""
+    script = Path(job.folder, "dump.py")
+    script.write_text(DUMP, encoding="utf-8")
+    torchrun = job.start(
+        "trainer-8", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script
+    )
+    assert torchrun.ends() == 0, torchrun.text
+    theirs = json.loads(Path(job.folder, "dump-1").read_text("utf-8"))
+    agent = job.start(
+        "trainer-0", "-m", "edl", "agent", "--nproc", "2", "--", sys.executable, script
+    )
+    assert agent.ends() == 0, agent.text
+    ours = json.loads(Path(job.folder, "dump-1").read_text("utf-8"))
+    names = {name for name in theirs if name not in os.environ}
+    assert {"TORCHELASTIC_RUN_ID", "ROLE_RANK"} <= names <= ours.keys()
+    same = {name for name in names if "RANK" in name or "SIZE" in name or name.startswith("ROLE")}
+    assert {name: ours[name] for name in same} == {name: theirs[name] for name in same}
+
+
 def test_a_script_of_torchrun_runs_under_the_agent(job: Job) -> None:
     """Unchanged: DDP over all processes of two agents, from torchrun's environment."""
-    script = Path(job.folder, "train.py")
-    script.write_text(SCRIPT, encoding="utf-8")
-    command = ("-m", "edl", "agent", "--nproc", "2", "--", sys.executable, str(script))
-    agents = [job.start(f"trainer-{number}", *command) for number in range(2)]
+    command = ("-m", "edl", "agent", "--nproc", "2", "--", sys.executable, TORCHRUN)
+    words = ("--steps", "60", "--out", "out")
+    agents = [job.start(f"trainer-{number}", *command, *words) for number in range(2)]
     assert [agent.ends() for agent in agents] == [0, 0], agents[0].text + agents[1].text
-    assert "members 4" in agents[0].text
+    text = agents[0].text + agents[1].text
+    assert "step 60 of 60" in text
+    assert ", 4 processes" in text
     assert job.status["state"] == "done"
+    assert Path(job.folder, "out/checkpoint.pt").exists()

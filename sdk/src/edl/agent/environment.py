@@ -94,4 +94,5 @@ def worker_environment(
         "TORCHELASTIC_RUN_ID": run_id,
         "TORCHELASTIC_USE_AGENT_STORE": "False",  # rank 0 itself listens at MASTER_PORT
         "TORCHELASTIC_ERROR_FILE": "",
+        "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
     }

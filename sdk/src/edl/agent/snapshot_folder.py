@@ -54,7 +54,7 @@ def open_folder(settings: Settings, memory: Path = MEMORY) -> SnapshotFolder | N
     path = memory / f"{_PREFIX}{hashlib.sha256(identity.encode()).hexdigest()[:_DIGITS]}"
     try:
         path.mkdir(mode=0o700, exist_ok=True)
-        if path.stat().st_uid != os.getuid():
+        if path.lstat().st_uid != os.getuid():
             raise SettingError(f"{path} belongs to another user: remove it")
         lock = _locked(path)
     except OSError as error:
@@ -69,7 +69,7 @@ def _sweep(memory: Path) -> None:
     """Removes what agents of this user have left that were killed, and did not come back."""
     for path in memory.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
-            about = path.stat()
+            about = path.lstat()
             is_old = clock.epoch_s() - about.st_mtime > _ABANDONED_S
             lock = _locked(path) if is_old and about.st_uid == os.getuid() else None
             if lock is not None:
