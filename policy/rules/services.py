@@ -72,8 +72,10 @@ def reserve_places(state: CycleState) -> None:
     waiting = (pod for pod in services if pod.uid not in declined)
     for pod in sorted(waiting, key=lambda pod: (-pod.priority, pod.created_s, pod.key, pod.uid)):
         if pod.nominated in state.cluster.nodes:
+            # Where it fits now, it may wait for its volumes: for minutes, or in vain.
+            is_now = amounts.within(pod.requests, state.capacity.free_now(pod.nominated))
             state.reserve_place(pod.nominated, pod.requests)
-            state.burst = True
+            state.burst = state.burst or not is_now
             continue
         requests = tuple(sorted(pod.requests.items()))
         asks = (pod.preempts, pod.only_resources, pod.scheduler)

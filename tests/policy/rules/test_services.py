@@ -165,11 +165,25 @@ def test_during_a_burst_nothing_moves_for_fairness() -> None:
     pods = [*trainers(_A, ["n0"] * 5), *trainers(_B, ["n0"])]
 
     new_plan = _plan(
-        [node("n0", 30), node("n1", 3)], [_A, _B], [*pods, service("s", 3, nominated="n1")]
+        [node("n0", 30), node("n1", 2)], [_A, _B], [*pods, service("s", 3, nominated="n1")]
     )
 
     assert new_plan.empty
     assert len(_plan([node("n0", 30)], [_A, _B], pods).releases) == 1
+
+
+def test_a_nominated_service_that_fits_holds_up_no_move() -> None:
+    """kube-scheduler nominates pods that wait for their volumes, too: for minutes, or for ever."""
+    rich, poor = job("rich", 1, 10), job("poor", 1, 10)
+    pods = [*trainers(rich, ["n0"] * 4), *trainers(poor, ["n1"])]
+    nodes = [node("n0", 20), node("n1", 8)]
+    waits = service("volume", 3, nominated="n1")
+    fills = service("burst", 5, nominated="n0")
+
+    assert [r.reason for r in _plan(nodes, [rich, poor], [*pods, waits]).releases] == [
+        Reason.FAIR_SHARE
+    ]
+    assert _plan(nodes, [rich, poor], [*pods, waits, fills]).releases == ()
 
 
 def test_room_made_for_services_is_not_promised_twice() -> None:
