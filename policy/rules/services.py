@@ -52,7 +52,7 @@ def serve_resizes(state: CycleState) -> None:
         # No scheduler has a say, and its kubelet lacks nothing but resources.
         growth = replace(pod, requests=lacking, only_resources=True, scheduler=DEFAULT_SCHEDULER)
         fits = amounts.within(lacking, state.capacity.free_later(pod.node))
-        if fits or not _Reclaim(state, [growth]).place_on(pod.node):
+        if fits or not (_may_reclaim(growth) and _Reclaim(state, [growth]).place_on(pod.node)):
             state.reserve_place(pod.node, lacking)
 
 
@@ -97,8 +97,7 @@ def _place_named(state: CycleState, pods: list[Pod], counts: Mapping[str, int]) 
             state.burst = state.burst or not is_now
             _note_offers(state, pods if is_now else (), counts)
             return
-        if _Reclaim(state, pods).place_on(node):
-            state.burst = True
+        if _may_reclaim(pod) and _Reclaim(state, pods).place_on(node):
             return
     state.unschedulable_pods += _make_way(state, pods)
 
@@ -114,12 +113,10 @@ def _place_equal(state: CycleState, pods: list[Pod], counts: Mapping[str, int]) 
         state.unschedulable_pods += pods[len(pods) - unplaced :]
         return
     unschedulable = _fill(state, first, unplaced, When.LATER)
-    if unschedulable:
-        unschedulable = _Reclaim(state, pods[len(pods) - unschedulable :]).run()
-        without_place = _make_way(state, pods[len(pods) - unschedulable :])
-        state.unschedulable_pods += without_place
-        unschedulable = len(without_place)
     state.burst = state.burst or unschedulable < unplaced
+    if unschedulable and _may_reclaim(first):
+        unschedulable = _Reclaim(state, pods[len(pods) - unschedulable :]).run()
+    state.unschedulable_pods += _make_way(state, pods[len(pods) - unschedulable :])
 
 
 def _fits_nowhere(state: CycleState, pod: Pod) -> bool:
@@ -312,7 +309,11 @@ class _Reclaim:
         """Reserves capacity for one pod on a node, and releases its victims where that is due."""
         state, pod = self._state, self._pods.pop(0)
         state.reserve_place(name, self._requests)
-        if not victims or not self._may_release(pod):
+        if not victims:
+            return
+        may_release = self._may_release(pod)
+        state.burst = state.burst or may_release or (pod.is_training and _preempts_for_room(pod))
+        if not may_release:
             return
         figures: dict[str, Figure] = {"service": pod.key, "needs": pod.requests}
         for victim in victims:
@@ -324,12 +325,26 @@ class _Reclaim:
     def _may_release(self, pod: Pod) -> bool:
         """Whether trainers may be released for this pod: only for services, with growing delays.
 
-        A pod that does not use the capacity freed for it waits for something else. Of some pods only
-        their scheduler can tell whether capacity is what they lack; one with `preemptionPolicy:
-        Never` wants nobody evicted. For these kube-scheduler preempts by itself, or does not.
+        A pod that does not use the capacity freed for it waits for something else.
         """
-        if not (pod.preempts and pod.only_resources and pod.scheduler == DEFAULT_SCHEDULER):
-            return False
         times, last_s = self._state.history.reclaimed_for.get(pod.uid, (0, 0.0))
         wait_s = pause_s(_RELEASE_AGAIN_S, _MAX_RELEASE_AGAIN_S, times)
         return pod.role is None and self._state.now_s - last_s >= wait_s
+
+
+def _may_reclaim(pod: Pod) -> bool:
+    """Whether a waiting pod has a claim on the capacity of surplus trainers.
+
+    A service that may wait for ever has none: each move would release trainers for it as well.
+    """
+    return pod.is_training or _preempts_for_room(pod)
+
+
+def _preempts_for_room(pod: Pod) -> bool:
+    """Whether a pod waits for capacity alone, and has trainers evicted for it.
+
+    Of some pods only their scheduler can tell whether capacity is what they lack; one with
+    `preemptionPolicy: Never` wants nobody evicted. For these kube-scheduler preempts by itself, or
+    does not: they may wait for ever, so they make no burst, during which nothing moves for others.
+    """
+    return pod.preempts and pod.only_resources and pod.scheduler == DEFAULT_SCHEDULER

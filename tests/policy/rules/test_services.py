@@ -5,7 +5,7 @@ import pytest
 
 from policy.cycle_state import CycleState
 from policy.model import Policy, Reserve
-from policy.names import Tier
+from policy.names import NODE_NAME, Tier
 from policy.plan import History, Plan
 from policy.planner import plan
 from policy.reasons import Reason
@@ -184,6 +184,41 @@ def test_a_nominated_service_that_fits_holds_up_no_move() -> None:
         Reason.FAIR_SHARE
     ]
     assert _plan(nodes, [rich, poor], [*pods, waits, fills]).releases == ()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"preempts": False},
+        {"scheduler": "volcano"},
+        {"only_resources": False},
+        {
+            "preempts": False,
+            "constraints": Constraints(((Requirement(NODE_NAME, "In", ("n0",)),),)),
+        },
+    ],
+)
+def test_a_service_that_may_wait_for_ever_holds_up_no_move(fields: dict[str, Any]) -> None:
+    """On a full cluster one such pod stopped all moves, and the restoring of the reserve."""
+    pods = [*trainers(_A, ["n0"] * 4), *trainers(_B, ["n1"])]
+    nodes = [node("n0", 20), node("n1", 6)]
+    waits = replace(service("s", 3), **fields)
+    new_plan = _plan(nodes, [_A, _B], [*pods, waits])
+
+    assert [release.reason for release in new_plan.releases] == [Reason.FAIR_SHARE]
+
+
+@pytest.mark.parametrize("volumes", [False, True])
+def test_a_waiting_minimum_holds_up_moves_only_where_it_needs_nothing_but_room(
+    *, volumes: bool
+) -> None:
+    """kube-scheduler preempts for it in a second; one whose claim is missing waits for ever."""
+    pods = [*trainers(_A, ["n0"] * 4), *trainers(_B, ["n1"])]
+    starts = trainer(job("c", 1, 1), 0, tier=Tier.GUARANTEED, created_s=NOW_S - 1)
+    pods.append(replace(starts, only_resources=not volumes))
+    new_plan = _plan([node("n0", 20), node("n1", 6)], [_A, _B, job("c", 1, 1)], pods)
+
+    assert bool(new_plan.releases) is volumes
 
 
 def test_room_made_for_services_is_not_promised_twice() -> None:
