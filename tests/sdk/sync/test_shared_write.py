@@ -1,0 +1,231 @@
+"""Members that write one checkpoint together, over keys of their round."""
+
+import base64
+import logging
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from edl import Checkpoint, CheckpointError, Refused, RoundOver, latest_checkpoint
+from edl.master.protocol import Json, Ticket
+from edl.sync.replica import State
+from edl.sync.saving import CheckpointWriter
+from edl.sync.shared_write import SharedWrite
+
+LIMIT_S = 30.0
+
+
+class Keys:
+    """The master's keys of a round, as a client calls them."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+        self._changed = threading.Condition()
+        self._is_over = False
+        self.closed = 0
+
+    def call_keys(self, operation: str, body: Json) -> Json:
+        """Sets a key, or waits for some."""
+        with self._changed:
+            if operation == "set" and not self._is_over:
+                self.values[body["key"]] = body["value"]
+                self._changed.notify_all()
+                return {}
+            keys = body.get("keys", ())
+            self._changed.wait_for(
+                lambda: self._is_over or all(key in self.values for key in keys), LIMIT_S
+            )
+            if self._is_over:
+                raise Refused(409, "the round is over", "round")
+            return {"values": {key: self.values[key] for key in keys if key in self.values}}
+
+    def end(self) -> None:
+        """Ends the round."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Closes a connection."""
+        self.closed += 1
+
+
+class Permit:
+    """The leader's right to write, which may be refused."""
+
+    job = "digits"
+
+    def __init__(self, *, granted: bool = True) -> None:
+        self._granted = granted
+
+    def request_save(self, newest: int = 0) -> Ticket:
+        """As in `CheckpointPermit`."""
+        return Ticket(self._granted, "ticket", newest + 1, None)
+
+    def report_saved(self, ticket: str, *, path: str, step: int, ok: bool) -> None:
+        """As in `CheckpointPermit`."""
+
+    def progress(self) -> Json:
+        """As in `CheckpointPermit`."""
+        return {}
+
+    def close(self) -> None:
+        """As in `CheckpointPermit`."""
+
+
+class Share:
+    """One member's part: a file with its rank."""
+
+    def __init__(self, rank: int, may_write: threading.Event, error: str) -> None:
+        self.extra: dict[str, Any] = {"all": 1}
+        self._rank, self._may_write, self._error = rank, may_write, error
+
+    def write(self, folder: Path) -> Json:
+        """As in `edl.sync.saving.Share`."""
+        assert self._may_write.wait(LIMIT_S)
+        if self._error:
+            raise OSError(self._error)
+        (folder / f"part-{self._rank}").write_text("x", encoding="utf-8")
+        return {"rank": self._rank}
+
+    def finish(self, folder: Path, results: Sequence[Json]) -> None:
+        """As in `edl.sync.saving.Share`."""
+        (folder / "index").write_text(str([result["rank"] for result in results]), encoding="utf-8")
+
+
+class Member:
+    """A member that writes; its files, too."""
+
+    is_sharded = True
+
+    def __init__(self, folder: Path, keys: Keys, rank: int, count: int, error: str = "") -> None:
+        self._keys, self._rank, self._count, self._error = keys, rank, count, error
+        self.may_write = threading.Event()
+        self.may_write.set()
+        self.writer = CheckpointWriter(folder, self)
+
+    def stage(self, replica: Any, rank: int, count: int) -> Share:
+        """As in `StateFiles`."""
+        assert (replica, count) == (None, self._count)
+        return Share(rank, self.may_write, self._error)
+
+    def read(self, checkpoint: Checkpoint, extra: dict[str, Any]) -> State:
+        """As in `StateFiles`."""
+        raise NotImplementedError
+
+    def shared(self, step: int) -> SharedWrite:
+        """Its part in a write."""
+        client: Any = self._keys
+        name = f"trainer-{self._rank}"
+        return SharedWrite(name, self._rank, self._count, step=step, client=client, round_number=1)
+
+    def save(self, step: int, *, granted: bool = True, wait: bool = False) -> None:
+        """Begins to write."""
+        replica: Any = None
+        permit: Any = Permit(granted=granted) if self._rank == 0 else None
+        self.writer.save(replica, {"step": step}, self.shared(step), permit, wait=wait)
+
+
+def members(folder: Path, keys: Keys, *errors: str) -> list[Member]:
+    """Members of a round, with what goes wrong with each."""
+    return [Member(folder, keys, rank, len(errors), error) for rank, error in enumerate(errors)]
+
+
+def close(crew: Sequence[Member]) -> None:
+    """Waits for all."""
+    for member in crew:
+        member.writer.close()
+
+
+def test_each_writes_its_part(tmp_path: Path) -> None:
+    """The leader completes the checkpoint when it has the results of all, in order."""
+    keys = Keys()
+    crew = members(tmp_path, keys, "", "", "")
+    for member in crew:
+        member.save(7)
+    close(crew)
+    checkpoint = latest_checkpoint(tmp_path)
+    assert checkpoint is not None
+    assert checkpoint.step == 7
+    assert (checkpoint.path / "index").read_text("utf-8") == "[0, 1, 2]"
+    assert len(list(checkpoint.path.glob("part-*"))) == 3
+    assert keys.closed == 3
+
+
+def test_a_part_that_fails_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """By the leader with the member's name; nothing is left in the folder, and the next may work."""
+    keys = Keys()
+    crew = members(tmp_path, keys, "", "No space left on device")
+    for member in crew:
+        member.save(7)
+    close(crew)
+    assert list(tmp_path.iterdir()) == []
+    assert "trainer-1 could not write its part: OSError: No space left on device" in caplog.text
+    crew[1]._error = ""  # noqa: SLF001 - the disk has room again
+    for member in crew:
+        member.save(8)
+    close(crew)
+    assert latest_checkpoint(tmp_path) is not None
+
+
+def test_one_that_still_writes_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The others wait for nothing, whoever it is that has left a checkpoint out."""
+    caplog.set_level(logging.INFO, "edl")
+    keys = Keys()
+    crew = members(tmp_path, keys, "", "")
+    crew[1].may_write.clear()
+    for step in (7, 8):
+        for member in crew:
+            member.save(step)
+    crew[1].may_write.set()
+    close(crew)
+    checkpoint = latest_checkpoint(tmp_path)
+    assert checkpoint is not None
+    assert checkpoint.step == 7
+    assert base64.b64decode(keys.values["checkpoint/8"]) == b""
+    assert b"trainer-1 was still writing" in base64.b64decode(keys.values["checkpoint/8/1"])
+    assert caplog.text.count("step 8: no checkpoint, one is still being written") == 2
+
+
+def test_nothing_is_written_without_a_ticket(tmp_path: Path) -> None:
+    """The master has refused the leader: the others do not wait for a folder."""
+    crew = members(tmp_path, Keys(), "", "")
+    for member in crew:
+        member.save(7, granted=False)
+    close(crew)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_last_one_is_waited_for(tmp_path: Path) -> None:
+    """A member that waits returns after the checkpoint is complete."""
+    crew = members(tmp_path, Keys(), "", "")
+    thread = threading.Thread(target=lambda: crew[1].save(7, wait=True))
+    thread.start()
+    crew[0].save(7, wait=True)
+    thread.join(LIMIT_S)
+    assert not thread.is_alive()
+    assert latest_checkpoint(tmp_path) is not None
+
+
+def test_all_waits_end_with_the_round(tmp_path: Path) -> None:
+    """Of the leader for a part, and of a member for the folder or the end: nothing is completed."""
+    for rank in (0, 1):
+        keys = Keys()
+        crew = members(tmp_path, keys, "", "")
+        crew[rank].save(7)
+        keys.end()
+        close(crew)
+        assert list(tmp_path.iterdir()) == []
+        with pytest.raises(RoundOver):
+            crew[rank].shared(9).wait_for_end()
+
+
+def test_a_leader_cannot_name_other_folders(tmp_path: Path) -> None:
+    """A part is written beside the checkpoints and nowhere else."""
+    keys = Keys()
+    leader, member = members(tmp_path, keys, "", "")
+    leader.shared(7).announce("../elsewhere")
+    with pytest.raises(CheckpointError, match="which is no folder of checkpoints"):
+        member.shared(7).announced()
