@@ -97,8 +97,8 @@ class PageRoutes:
             ) from error
         except errors.KubeError as error:
             self._refused.labels("unavailable").inc()
-            raise _later(
-                f"the API server does not say what you may see: {error.message}"
+            raise _later(  # its address is nothing for strangers
+                "the API server does not say what you may see: try again in some seconds"
             ) from error
 
     def _asset(self, path: str) -> Response:
