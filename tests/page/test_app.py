@@ -1,8 +1,11 @@
 """The page's routes: files for anybody, the cluster for callers, one line for each error."""
 
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bench.page_cluster import Rights
 from kube import errors
@@ -192,6 +195,54 @@ def test_files_need_no_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     again = world.get("/static/vendor/chart.js", "", **{"If-None-Match": script.headers["ETag"]})
     assert (again.status_code, again.text) == (304, "")
     assert "no-store" not in script.headers["Cache-Control"]
+
+
+PIECES = st.lists(
+    st.sampled_from(
+        [
+            "ml-vision",
+            "/",
+            "train-0001",
+            "nan",
+            "-1",
+            "1e999",
+            "%00",
+            "\u00e9",
+            "..",
+            " ",
+            "job",
+            ",",
+        ]
+    ),
+    max_size=4,
+).map("".join)
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(
+        [
+            "/api/v1/stream",
+            "/api/v1/records",
+            "/api/v1/jobs/series",
+            "/api/v1/jobs/{0}/{1}",
+            "/api/v1/nodes/{0}",
+        ]
+    ),
+    PIECES,
+    PIECES,
+)
+def test_no_question_is_a_bug(world: PageWorld, path: str, first: str, second: str) -> None:
+    """Whatever callers write into paths and queries, the answer is theirs, and never another's data."""
+    names = ("sections", "job", "fits", "namespace", "about", "before", "limit")
+    query = {name: (first, second)[index % 2] for index, name in enumerate(names)}
+    target = path.format(quote(first, safe=""), quote(second, safe=""))
+    answer = world.app.test_client().get(
+        target, query_string=query, headers={"Authorization": "Bearer vision"}
+    )
+
+    assert answer.status_code in {200, 308, 400, 403, 404}
+    assert not [key for key in world.cluster.jobs if key in answer.text and "ml-vision" not in key]
 
 
 def test_a_view_that_stands_still_is_not_ready() -> None:
