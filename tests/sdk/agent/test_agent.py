@@ -131,7 +131,7 @@ for step in range(begun + 1, 1000):
         os.write(1, b"saved\\n")
         until("on")
     if step == 10:
-        os.write(1, b"at ten\\n")
+        os.write(1, f"rank {e['RANK']} at ten\\n".encode())
         until("go")
         sys.exit(0)
 """
@@ -160,7 +160,7 @@ def test_processes_continue_from_their_snapshot(job: Job) -> None:
     """After one is killed; nothing is left in memory at the end."""
     trainer = agent(job, 0, COUNTING)
     Path(job.folder, "on").touch()
-    trainer.says("at ten")
+    trainer.says("rank 0 at ten")
     ((folder, pid),) = re.findall(r"begins -1 as 0/2 .* in (\S+) of process (\d+)", trainer.text)
     os.kill(int(pid), signal.SIGKILL)
     trainer.says("begins 10 as 0/2")

@@ -1,7 +1,7 @@
 """Which snapshot a round starts from."""
 
 import pytest
-from edl.agent.holdings import choose, dump, load, needed
+from edl.agent.holdings import NOTHING, choose, dump, load, needed
 from edl.data.snapshot_parts import SnapshotPart
 from edl.errors import RoundOver
 
@@ -35,6 +35,11 @@ def test_there_may_be_none() -> None:
     assert choose([[], []]) is None
     assert choose([[part(0)], [part(1, step=6)]]) is None
     assert choose([[part(0, count=0)]]) is None
+
+
+def test_all_start_without_where_one_can_keep_none() -> None:
+    """Otherwise its processes would start from something else than the others."""
+    assert choose([[part(0, count=1)], load(NOTHING)]) is None
 
 
 def test_an_agent_loads_what_its_processes_need() -> None:

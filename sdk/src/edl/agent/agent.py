@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 
 from edl.agent.environment import Place, sizes_of, worker_environment
-from edl.agent.snapshot_keeper import SnapshotKeeper, open_keeper
+from edl.agent.snapshot_keeper import SnapshotKeeper, open_keeper, stand_aside
 from edl.agent.workers import Workers
 from edl.data.batches import batches
 from edl.errors import MasterError, RoundOver
@@ -120,7 +120,9 @@ class Agent:
             address = f"{self._session.settings.address}:{free_ports(1)[0]}"
             store.set("address", address.encode())
         address = store.get("address").decode()
-        if self._keeper is not None:
+        if self._keeper is None:
+            stand_aside(round_, store)
+        else:
             self._keeper.enter(round_, place, store)
         workers = Workers(self._command, self._environments(place, address))
         rounds.ready()

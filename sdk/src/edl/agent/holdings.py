@@ -31,12 +31,18 @@ def dump(parts: Iterable[SnapshotPart]) -> bytes:
     return json.dumps([asdict(part) for part in parts], separators=(",", ":")).encode()
 
 
-def load(raw: bytes) -> list[SnapshotPart]:
-    """Reads what `dump` returned.
+NOTHING = b"null"
+"""What an agent announces that can keep no snapshots."""
+
+
+def load(raw: bytes) -> list[SnapshotPart] | None:
+    """Reads what `dump` returned; None if it is `NOTHING`.
 
     Raises:
         RoundOver: It is something else.
     """
+    if raw == NOTHING:
+        return None
     try:
         return [
             SnapshotPart(**{name: int(value) for name, value in entry.items()})
@@ -46,28 +52,30 @@ def load(raw: bytes) -> list[SnapshotPart]:
         raise RoundOver(f"a member of this round announces no parts: {raw!r:.80}") from error
 
 
-def choose(holdings: Sequence[Iterable[SnapshotPart]]) -> Choice | None:
-    """Returns what all start from; None if no snapshot is complete.
+def choose(holdings: Sequence[Iterable[SnapshotPart] | None]) -> Choice | None:
+    """Returns what all start from; None if no snapshot is complete, or an agent can keep none.
 
     Args:
         holdings: The parts of each agent, in order of rank.
     """
     owners: dict[SnapshotPart, int] = {}
-    for rank in reversed(range(len(holdings))):
-        owners |= dict.fromkeys(holdings[rank], rank)
+    for rank, parts in reversed(list(enumerate(holdings))):
+        if parts is None:
+            return None  # all processes start from the same
+        owners |= dict.fromkeys(parts, rank)
     snapshots: dict[tuple[int, int, int], dict[int, SnapshotPart]] = defaultdict(dict)
     for part in owners:
         snapshots[part.snapshot][part.rank] = part
     complete = [
         snapshot
-        for snapshot, parts in snapshots.items()
-        if snapshot[2] > 0 and set(parts) == set(range(snapshot[2]))
+        for snapshot, ranks in snapshots.items()
+        if snapshot[2] > 0 and set(ranks) == set(range(snapshot[2]))
     ]
     if not complete:
         return None
     chosen = snapshots[max(complete)]
-    parts = tuple(chosen[rank] for rank in range(len(chosen)))
-    return Choice(parts, tuple(owners[part] for part in parts))
+    ordered = tuple(chosen[rank] for rank in range(len(chosen)))
+    return Choice(ordered, tuple(owners[part] for part in ordered))
 
 
 def needed(

@@ -86,15 +86,15 @@ class SnapshotKeeper:
             self._target = None
         self._server.enter(position)
         client = self._exchange.PartClient(position, self._key)
-        store.set(f"snapshots/{round_.rank}", holdings.dump(find_parts(self._path)))
-        keys = [f"snapshots/{rank}" for rank in range(round_.world_size)]
+        store.set(_held(round_.rank), holdings.dump(find_parts(self._path)))
+        keys = [_held(rank) for rank in range(round_.world_size)]
         announced = store.get_all(keys)
         choice = holdings.choose([holdings.load(announced[key]) for key in keys])
         if choice is not None:
             self._fetch(choice, round_, place, client)
         self._tidy(choice)
-        store.set(f"restored/{round_.rank}", b"1")
-        store.wait([f"restored/{rank}" for rank in range(round_.world_size)], _RESTORE_S)
+        store.set(_restored(round_.rank), b"1")
+        store.wait([_restored(rank) for rank in range(round_.world_size)], _RESTORE_S)
         self._begin_copying(round_, choice, client)
 
     def environment(self) -> dict[str, str]:
@@ -202,6 +202,24 @@ class SnapshotKeeper:
         with self._changed:
             self._sent.add(part)
             self._changed.notify_all()
+
+
+def stand_aside(round_: Round, store: RoundStore) -> None:
+    """Tells the other agents that this one keeps no snapshots: processes start without.
+
+    Raises:
+        RoundOver: An agent is lost.
+    """
+    store.set(_held(round_.rank), holdings.NOTHING)
+    store.set(_restored(round_.rank), b"1")
+
+
+def _held(rank: int) -> str:
+    return f"snapshots/{rank}"
+
+
+def _restored(rank: int) -> str:
+    return f"restored/{rank}"
 
 
 def open_keeper(settings: Settings, limit_bytes: int) -> SnapshotKeeper | None:
