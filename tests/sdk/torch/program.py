@@ -1,0 +1,66 @@
+"""A trainer in torch as a process of its own: `tests.sdk.sync.fleets` signals and watches it.
+
+Arguments as those of `tests.sdk.sync.program`: the file for its lines, and options as JSON, among them the
+folder of `torch`, `epochs`, and how many `records` there are.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from edl import clock
+from edl.sync import SyncStep
+
+_FEATURES, _WIDTH = 8, 32
+_LOOK_S = 0.01
+
+
+def main(path: str, text: str) -> None:
+    """Trains to the end, or until SIGTERM."""
+    options = json.loads(text)
+    sys.path.insert(0, options.pop("torch"))
+    pause_s, hurry = options.pop("pause_s", 0.0), Path(options.pop("hurry", ""))
+    go, records = options.pop("go", None), options["records"]
+    import edl.torch  # noqa: PLC0415 - found only now
+    import torch  # noqa: PLC0415 - as above
+    from torch.utils.data import DataLoader, TensorDataset  # noqa: PLC0415 - as above
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    inputs = torch.randn(records, _FEATURES)
+    targets = inputs @ torch.ones(_FEATURES, 1)
+    layers = (torch.nn.Linear(_FEATURES, _WIDTH), torch.nn.Tanh(), torch.nn.Linear(_WIDTH, 1))
+    model = torch.nn.Sequential(*layers)
+    optimizer = torch.optim.Adam(model.parameters(), 0.005)
+    with Path(path).open("a", encoding="utf-8") as out:
+
+        def tell(line: Mapping[str, Any]) -> None:
+            out.write(json.dumps(line) + "\n")
+            out.flush()
+
+        def note(step: SyncStep) -> None:
+            place = {"step": step.step, "round": step.round, "rank": step.rank}
+            at_s, loss = clock.monotonic_s(), step.metrics["loss"]
+            tell({**place, "world": step.world_size, "at_s": at_s, "loss": loss})
+            if pause_s and not hurry.is_file():
+                time.sleep(pause_s)
+
+        tell({"ready": True})
+        while go is not None and not Path(go).exists():
+            time.sleep(_LOOK_S)
+        tell({"arrived_s": clock.monotonic_s()})
+        with edl.torch.Training(model, optimizer, on_step=note, **options) as training:
+            loader = DataLoader(TensorDataset(inputs, targets), batch_sampler=training.sampler)
+            for step in training.steps(loader):
+                for rows, wanted in step:
+                    step.backward(torch.nn.functional.mse_loss(model(rows), wanted))
+            result = training.result
+        total = float(sum(parameter.detach().abs().sum() for parameter in model.parameters()))
+        tell({"end": result.whole, "late": result.late, "steps": result.steps, "digest": total})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,88 @@
+"""Random changes to trainers in torch, as processes: curve, books, memory."""
+
+import os
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.sdk.sync.fleets import Fleet, Member
+from tests.sdk.sync.storms import Storm
+
+Json = dict[str, Any]
+TORCH = Path(os.environ.get("EDL_TORCH_PATH") or Path(__file__).parents[3] / "build/torch")
+CHANGES, SIZE, EPOCHS, RECORDS, BATCH = 200, 8, 40, 4096, 64
+OPTIONS: Json = {
+    "torch": str(TORCH),
+    "records": RECORDS,
+    "batch_size": BATCH,
+    "micro_batches": 8,
+    "shuffle_seed": 1,
+    "epochs": EPOCHS,
+}
+_PAUSE_S = 1.0
+"""Of a step: all changes happen before the end."""
+_CLOSE = 1e-5
+_MEASURES = 10
+_GROWTH_MB, _GROWTH_THREADS = 60.0, 8
+
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.timeout(7200),
+    pytest.mark.skipif(
+        not (TORCH / "torch").exists(), reason="no torch here: `make torch` installs it"
+    ),
+]
+
+
+def _losses(members: list[Member]) -> dict[int, float]:
+    """Step -> loss, which all members must agree on."""
+    losses: dict[int, float] = {}
+    for step in (step for member in members for step in member.steps):
+        assert losses.setdefault(step["step"], step["loss"]) == step["loss"], step
+    return losses
+
+
+def _alone(folder: Path) -> tuple[dict[int, float], Json]:
+    """The curve and the last line of one trainer of the same job."""
+    with Fleet(folder, OPTIONS, program="tests.sdk.torch.program") as fleet:
+        member = fleet.add()
+        assert fleet.ended([member], 600.0)
+        assert member.end is not None
+        return _losses([member]), member.end
+
+
+def test_random_changes_leave_no_trace(tmp_path: Path) -> None:
+    """200 of them to eight: loss within 1e-5, each record trained once an epoch, memory flat."""
+    for name in ("alone", "storm"):
+        (tmp_path / name).mkdir()
+    curve, end = _alone(tmp_path / "alone")
+    hurry = tmp_path / "hurry"
+    options = {**OPTIONS, "hurry": str(hurry), "pause_s": _PAUSE_S, "go": str(tmp_path / "go")}
+    with Fleet(tmp_path / "storm", options, program="tests.sdk.torch.program") as fleet:
+        storm = Storm(fleet, SIZE, Random(5))  # noqa: S311 - decides which changes are made
+        storm.begin()
+        for _ in range(_MEASURES):
+            storm.blow(CHANGES // _MEASURES)
+            storm.measure()
+        ends = storm.finish(hurry)
+        status = fleet.status()
+    losses = _losses(fleet.members)
+    assert losses.keys() == curve.keys()
+    far = {
+        step: (loss, curve[step])
+        for step, loss in losses.items()
+        if abs(loss - curve[step]) > _CLOSE * (1 + curve[step])
+    }
+    assert not far, far
+    dataset = status["datasets"]["train"]
+    assert (status["state"], dataset["done_records"]) == ("done", RECORDS * EPOCHS)
+    assert dataset["dropped_records"] == 0
+    whole = [member.end for member in ends if member.end is not None and not member.end["late"]]
+    assert whole
+    assert {line["steps"] for line in whole} == {end["steps"]}
+    assert all(abs(line["digest"] - end["digest"]) <= _CLOSE * end["digest"] for line in whole)
+    for first, last in zip(storm.figures[1], storm.figures[-1], strict=True):
+        assert last["memory_mb"] - first["memory_mb"] <= _GROWTH_MB, storm.figures
+        assert last["threads"] - first["threads"] <= _GROWTH_THREADS, storm.figures
