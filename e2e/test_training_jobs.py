@@ -164,6 +164,13 @@ _REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         "parameter servers need a master",
     ),
     ({}, {"passes": 3}, 'unknown field "spec.passes"'),
+    ({}, {"master": {"epochs": 0}}, "spec.master.epochs"),
+    ({}, {"master": {"data": " \n"}}, "data is empty or has control characters"),
+    (
+        {},
+        {"master": {"epochs": 2, "template": {"spec": {"containers": []}}}},
+        "are for EDL's own master",
+    ),
 ]
 """Fields of the trainer, further fields of the spec, and a part of the refusal."""
 
@@ -176,6 +183,29 @@ def test_bad_input_is_refused_before_anything_is_created(namespace: IsolatedName
         code, output = _apply(namespace, body)
         assert code == 1, text
         assert text in output
+
+
+def test_data_and_epochs_reach_the_trainers_and_stay(namespace: IsolatedNamespace) -> None:
+    """As variables of each trainer; another data set needs another job."""
+    body = _training_job(1, 2, master={"data": "/data/train", "epochs": 12})
+    assert _apply(namespace, body)[0] == 0
+    namespace.wait_running("digits", 2, 30)
+    for pod in namespace.trainers("digits"):
+        fields = namespace.environment.send(request.get(PODS, namespace.name, pod.name))
+        variables = {
+            entry["name"]: entry.get("value") for entry in fields["spec"]["containers"][0]["env"]
+        }
+        assert (variables["EDL_DATA"], variables["EDL_EPOCHS"]) == ("/data/train", "12")
+    body["spec"]["master"]["epochs"] = 13
+    code, text = _apply(namespace, body)
+    assert code == 1
+    assert "data and epochs cannot change while the job exists" in text
+    patch = '{"metadata": {"annotations": {"edl.training/epochs": "13"}}}'
+    code, text = _kubectl(namespace, "patch", "job/digits", "--type=merge", "-p", patch)
+    assert code == 1
+    assert "edl.training/epochs cannot change once the Job exists" in text
+    assert _kubectl(namespace, "explain", "tj.spec.master.epochs")[0] == 0
+    assert _kubectl(namespace, "delete", "tj", "digits")[0] == 0
 
 
 def test_kubectl_explains_and_compares_it(namespace: IsolatedNamespace) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 
 from policy import unstructured
 from policy.names import (
+    ANNOTATION_DATA,
+    ANNOTATION_EPOCHS,
     ANNOTATION_KEPT_ENVIRONMENT,
     ANNOTATION_MASTER_ADDRESS,
     ANNOTATION_MAX,
@@ -117,7 +119,7 @@ def _of_grace(requested: object, cap_s: int) -> list[Variable]:
 
 
 def _of_peers(annotations: Mapping[str, str]) -> list[Variable]:
-    """The trainer's own address, and those of the parameter servers.
+    """The trainer's own address, those of the parameter servers, and what the Job says of its data.
 
     The reference is written as the API server stores it, so that a later comparison finds it equal.
     """
@@ -129,6 +131,8 @@ def _of_peers(annotations: Mapping[str, str]) -> list[Variable]:
     optional = {
         "EDL_MAX_TRAINERS": annotations.get(ANNOTATION_MAX),
         "EDL_PARAMETER_SERVERS": annotations.get(ANNOTATION_SERVER_ADDRESSES),
+        "EDL_DATA": annotations.get(ANNOTATION_DATA),
+        "EDL_EPOCHS": annotations.get(ANNOTATION_EPOCHS),
     }
     return variables + [{"name": name, "value": value} for name, value in optional.items() if value]
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from policy import unstructured
 from policy.errors import JobError
 from policy.names import (
+    ANNOTATION_DATA,
+    ANNOTATION_EPOCHS,
     ANNOTATION_MASTER,
     ANNOTATION_MASTER_HEARTBEAT,
     ANNOTATION_MASTER_STEPS,
@@ -35,14 +37,18 @@ MAX_WEIGHT = 1000
 MAX_STEPS = 999_999_999
 MAX_TOKEN_GENERATION = 999_999
 """The range that a master accepts."""
+MAX_EPOCHS = 1_000_000
+MAX_DATA_CHARS = 1024
 _SECONDS = re.compile(r"\d{1,5}(\.\d{1,6})?", re.ASCII)
 _SECONDS_RANGES = {
     ANNOTATION_MASTER_HEARTBEAT: (0.05, 60.0),
     ANNOTATION_MASTER_STUCK: (1.0, 86_400.0),
 }
 """Annotations in seconds, with the least and the greatest value that a master accepts."""
-MASTER_SETTINGS = (ANNOTATION_MASTER_STEPS, *_SECONDS_RANGES)
-"""Annotations with settings of EDL's master."""
+_COUNTS = {ANNOTATION_MASTER_STEPS: MAX_STEPS, ANNOTATION_EPOCHS: MAX_EPOCHS}
+"""Annotations with a whole number from 1, with the greatest value."""
+MASTER_SETTINGS = (*_COUNTS, *_SECONDS_RANGES, ANNOTATION_DATA)
+"""Annotations with settings of EDL's master, and of the data that it leases."""
 _MAX_NAME_CHARS = 63
 _PREFIX = f"{GROUP}/"
 
@@ -124,11 +130,11 @@ def master_settings(annotations: Mapping[str, str]) -> dict[str, str]:
     Raises:
         JobError: a value that no master accepts, or settings without a master.
     """
-    settings: dict[str, str] = {}
-    if ANNOTATION_MASTER_STEPS in annotations:
-        settings[ANNOTATION_MASTER_STEPS] = str(
-            number(annotations, ANNOTATION_MASTER_STEPS, MAX_STEPS)
-        )
+    settings = {
+        name: str(number(annotations, name, most))
+        for name, most in _COUNTS.items()
+        if name in annotations
+    }
     for name, (min_s, max_s) in _SECONDS_RANGES.items():
         text = annotations.get(name)
         if text is None:
@@ -137,9 +143,25 @@ def master_settings(annotations: Mapping[str, str]) -> dict[str, str]:
         if not (usable and min_s <= float(text) <= max_s):
             raise JobError(f"{name} is {text[:40]!r}: write seconds from {min_s:g} to {max_s:g}")
         settings[name] = text
+    if ANNOTATION_DATA in annotations:
+        settings[ANNOTATION_DATA] = _data(annotations[ANNOTATION_DATA])
     for name in settings:
         need_master(annotations, name)
     return settings
+
+
+def _data(text: str) -> str:
+    """Where the data is.
+
+    Raises:
+        JobError: it is empty, too long, or has characters that no path has.
+    """
+    if not text.strip() or len(text) > MAX_DATA_CHARS or not text.isprintable():
+        raise JobError(
+            f"{ANNOTATION_DATA} is {text[:40]!r}: write a path of the trainers, such as /data/train, "
+            f"with at most {MAX_DATA_CHARS} characters in one line"
+        )
+    return text
 
 
 def token_generation(annotations: Mapping[str, str]) -> int:

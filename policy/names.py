@@ -40,6 +40,12 @@ ANNOTATION_MASTER_STUCK = "edl.training/master-stuck-seconds"
 """How long a synchronous group waits for a member before it goes on without it, 1 to 86400; 120 by
 default. The first step of each process may take 15 minutes, as it may compile: this is for later ones. Needs
 a master."""
+ANNOTATION_DATA = "edl.training/data"
+"""Where the training data is, 1 to 1024 characters: a path in the trainers' pods for `edl train`, or what your
+program reads. Trainers have it as `EDL_DATA`. Needs a master."""
+ANNOTATION_EPOCHS = "edl.training/epochs"
+"""How often each record is trained on where the program does not say it, 1 to 1000000. Trainers have it as
+`EDL_EPOCHS`. Needs a master."""
 ANNOTATION_TOKEN_GENERATION = "edl.training/token-generation"  # noqa: S105 - a name
 """A whole number, 1 by default: another one gives pods that are created from then on another token
 (docs/install.md). Needs a master."""
@@ -110,6 +116,8 @@ JOB_ANNOTATIONS = (
     ANNOTATION_MASTER_STEPS,
     ANNOTATION_MASTER_HEARTBEAT,
     ANNOTATION_MASTER_STUCK,
+    ANNOTATION_DATA,
+    ANNOTATION_EPOCHS,
     ANNOTATION_TOKEN_GENERATION,
     ANNOTATION_MASTER_CPU,
     ANNOTATION_MASTER_MEMORY,

@@ -13,6 +13,8 @@ _SERVICE = "_SERVICE_HOST"
 COMPONENTS = ("extender", "master", "pserver", "reconciler", "webhook")
 TRAINERS = (
     "EDL_ADDRESS",
+    "EDL_DATA",
+    "EDL_EPOCHS",
     "EDL_EXCHANGE_PORT",
     "EDL_GRACE_S",
     "EDL_INDEX",

@@ -12,6 +12,8 @@ from typing import Any
 from policy.frameworks import RoleMember
 from policy.model import NodePool
 from policy.names import (
+    ANNOTATION_DATA,
+    ANNOTATION_EPOCHS,
     ANNOTATION_MASTER_ADDRESS,
     ANNOTATION_MAX,
     ANNOTATION_NODE_REQUEST,
@@ -177,9 +179,12 @@ def endpoint_annotations(
         ANNOTATION_TOKEN_SECRET: secret,
         ANNOTATION_MAX: str(job.max_trainers),
     }
-    return (
-        {**annotations, ANNOTATION_SERVER_ADDRESSES: ",".join(servers)} if servers else annotations
-    )
+    for name in (ANNOTATION_DATA, ANNOTATION_EPOCHS):
+        if name in job.master_settings:
+            annotations[name] = job.master_settings[name]
+    if servers:
+        annotations[ANNOTATION_SERVER_ADDRESSES] = ",".join(servers)
+    return annotations
 
 
 def disruption_budget(job: Job) -> dict[str, Any]:

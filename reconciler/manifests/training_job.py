@@ -14,7 +14,9 @@ from kube.request import TRAININGJOBS
 from policy import unstructured
 from policy.names import (
     ANNOTATION_CLAIM,
+    ANNOTATION_DATA,
     ANNOTATION_ENVIRONMENT,
+    ANNOTATION_EPOCHS,
     ANNOTATION_MASTER,
     ANNOTATION_MASTER_CPU,
     ANNOTATION_MASTER_HEARTBEAT,
@@ -47,6 +49,8 @@ _OF_TRAINER = {
     "processes": ANNOTATION_PROCESSES,
 }
 _OF_MASTER = {
+    "data": ANNOTATION_DATA,
+    "epochs": ANNOTATION_EPOCHS,
     "maxSteps": ANNOTATION_MASTER_STEPS,
     "heartbeatSeconds": ANNOTATION_MASTER_HEARTBEAT,
     "stuckSeconds": ANNOTATION_MASTER_STUCK,

@@ -6,6 +6,8 @@ import pytest
 from policy.model import Policy
 from policy.mutation import pod_patch
 from policy.names import (
+    ANNOTATION_DATA,
+    ANNOTATION_EPOCHS,
     ANNOTATION_KEPT_ENVIRONMENT,
     ANNOTATION_MASTER_ADDRESS,
     ANNOTATION_MAX,
@@ -31,6 +33,8 @@ def _trainer(**annotations: str) -> dict[str, Any]:
         "master": ANNOTATION_MASTER_ADDRESS,
         "servers": ANNOTATION_SERVER_ADDRESSES,
         "most": ANNOTATION_MAX,
+        "data": ANNOTATION_DATA,
+        "epochs": ANNOTATION_EPOCHS,
     }
     pod["metadata"]["annotations"] = {names[name]: text for name, text in annotations.items()}
     return pod
@@ -56,6 +60,14 @@ def test_trainers_know_how_others_reach_them() -> None:
 def test_trainers_know_their_parameter_servers() -> None:
     """In order of index, where their job has some."""
     assert _variables(master=ADDRESS, servers=SERVERS)["EDL_PARAMETER_SERVERS"] == SERVERS
+
+
+def test_trainers_know_their_data_and_epochs() -> None:
+    """As the Job's annotations say it; nothing is set where they do not."""
+    variables = _variables(master=ADDRESS, data="/data/train", epochs="12")
+
+    assert (variables["EDL_DATA"], variables["EDL_EPOCHS"]) == ("/data/train", "12")
+    assert not {"EDL_DATA", "EDL_EPOCHS"} & set(_variables(master=ADDRESS))
 
 
 def test_without_a_master_nothing_is_told() -> None:

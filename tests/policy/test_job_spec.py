@@ -3,6 +3,8 @@ import pytest
 from policy import job_spec, mutation
 from policy.errors import JobError
 from policy.names import (
+    ANNOTATION_DATA,
+    ANNOTATION_EPOCHS,
     ANNOTATION_MASTER,
     ANNOTATION_MASTER_HEARTBEAT,
     ANNOTATION_MASTER_STEPS,
@@ -95,10 +97,15 @@ def test_a_master_is_asked_for_by_true() -> None:
 
 def test_a_master_may_be_told_how_to_run() -> None:
     """As annotations for the pod that carries it."""
-    settings = {ANNOTATION_MASTER_STEPS: " 500 ", ANNOTATION_MASTER_HEARTBEAT: "0.5"}
+    settings = {
+        ANNOTATION_MASTER_STEPS: " 500 ",
+        ANNOTATION_MASTER_HEARTBEAT: "0.5",
+        ANNOTATION_DATA: "/data/train set",
+        ANNOTATION_EPOCHS: "12",
+    }
     parsed = job_spec.master_settings({ANNOTATION_MASTER: "true", **settings})
 
-    assert parsed == {ANNOTATION_MASTER_STEPS: "500", ANNOTATION_MASTER_HEARTBEAT: "0.5"}
+    assert parsed == {**settings, ANNOTATION_MASTER_STEPS: "500"}
     assert job_spec.master_settings({}) == {}
 
 
@@ -112,6 +119,10 @@ def test_a_master_may_be_told_how_to_run() -> None:
         (ANNOTATION_MASTER_STUCK, "0.5", "write seconds from 1 to 86400"),
         (ANNOTATION_MASTER_HEARTBEAT, "1e1", "write seconds"),
         (ANNOTATION_MASTER_HEARTBEAT, "--help", "write seconds"),
+        (ANNOTATION_EPOCHS, "1000001", "write a whole number from 1 to 1000000"),
+        (ANNOTATION_DATA, " ", "write a path of the trainers"),
+        (ANNOTATION_DATA, "/data\n--help", "in one line"),
+        (ANNOTATION_DATA, "/" + 1024 * "a", "at most 1024 characters"),
     ],
 )
 def test_what_no_master_takes_is_refused(name: str, text: str, words: str) -> None:
@@ -120,7 +131,10 @@ def test_what_no_master_takes_is_refused(name: str, text: str, words: str) -> No
         job_spec.master_settings({ANNOTATION_MASTER: "true", name: text})
 
 
-@pytest.mark.parametrize("name", [ANNOTATION_MASTER_STEPS, ANNOTATION_MASTER_HEARTBEAT])
+@pytest.mark.parametrize(
+    "name",
+    [ANNOTATION_MASTER_STEPS, ANNOTATION_MASTER_HEARTBEAT, ANNOTATION_DATA, ANNOTATION_EPOCHS],
+)
 def test_settings_of_a_master_need_one(name: str) -> None:
     """They would be lost in silence."""
     with pytest.raises(JobError, match=f"^{name} needs a master"):

@@ -9,10 +9,13 @@ from kube import errors, request
 from kube.request import JOBS, NODES, PODS, SERVICES
 from policy.names import (
     ANNOTATION_CLAIM,
+    ANNOTATION_DATA,
+    ANNOTATION_EPOCHS,
     ANNOTATION_MASTER_STEPS,
     ANNOTATION_MAX,
     ANNOTATION_SERVER_ADDRESSES,
     ANNOTATION_SERVERS,
+    LABEL_ROLE,
 )
 from policy.snapshot import Phase, Pod
 from reconciler.master_reports import MasterReport, ReportedState
@@ -99,6 +102,18 @@ def test_settings_of_the_master_go_to_the_pod_that_carries_it(
 
     assert annotations["net-trainer-0"] == "500"
     assert set(annotations.values()) == {"500", None}
+
+
+def test_every_trainer_knows_data_and_epochs(world: World, process: Process) -> None:
+    """As the Job's annotations say them; parameter servers read no data."""
+    data = {ANNOTATION_DATA: "/data/train", ANNOTATION_EPOCHS: "12"}
+    _submit(world, extra=data)
+    process.run(3)
+    for pod in posted(world, "/pods"):
+        own = pod["metadata"]["annotations"]
+        is_trainer = pod["metadata"]["labels"][LABEL_ROLE] == "trainer"
+
+        assert {name: own[name] for name in data if name in own} == (data if is_trainer else {})
 
 
 def test_a_settled_job_with_servers_gets_no_writes(world: World, process: Process) -> None:

@@ -72,7 +72,13 @@ def test_at_rest_nothing_is_written() -> None:
 def test_annotations_say_everything_that_the_training_job_says() -> None:
     """Trainer, master and parameter servers have the fields that Jobs have as annotations."""
     spec = new_training_job(
-        master={"maxSteps": 900, "heartbeatSeconds": "5", "stuckSeconds": "60"},
+        master={
+            "data": "/data/train",
+            "epochs": 12,
+            "maxSteps": 900,
+            "heartbeatSeconds": "5",
+            "stuckSeconds": "60",
+        },
         parameterServers={"replicas": 2, "cpu": "1", "memory": "2Gi", "checkpointClaim": "ps"},
     )["spec"]
     spec["trainer"] |= {"weight": 3, "queue": "vision"}
@@ -83,6 +89,8 @@ def test_annotations_say_everything_that_the_training_job_says() -> None:
         "edl.training/weight": "3",
         "edl.training/queue": "vision",
         "edl.training/master": "true",
+        "edl.training/data": "/data/train",
+        "edl.training/epochs": "12",
         "edl.training/master-max-steps": "900",
         "edl.training/master-heartbeat-seconds": "5",
         "edl.training/master-stuck-seconds": "60",

@@ -10,6 +10,7 @@ pytestmark = pytest.mark.timeout(180)  # whole jobs, on cores that others share
 
 
 BAD = [
+    (["model.py"], "there is no data: give --data PATH, or spec.master.data"),
     (["no-such.py", "--data", "train.npz"], "no-such.py cannot be read: No such file"),
     (["model.py", "--data", "no.npz"], "--data is 'no.npz', and there is no such file or folder"),
     (
@@ -84,6 +85,22 @@ def test_a_trainer_that_cannot_begin_says_why_with_code_2(  # noqa: PLR0917 - a 
 
     assert code == 2
     assert text in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_trainer_takes_from_its_job_what_no_flag_says(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Data and epochs of the TrainingJob, as variables of its pod."""
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("EDL_MASTER", "http://127.0.0.1:1")
+    monkeypatch.setenv("EDL_DATA", "of-the-job.npz")
+    handler = signal.getsignal(signal.SIGTERM)
+    assert __main__.main(["train", "model.py"]) == 2
+    assert "of-the-job.npz does not exist" in capsys.readouterr().err
+    monkeypatch.setenv("EDL_EPOCHS", "0.5")
+    assert __main__.main(["train", "model.py"]) == 2
+    assert "EDL_EPOCHS is '0.5'" in capsys.readouterr().err
+    signal.signal(signal.SIGTERM, handler)
 
 
 def test_help_says_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:

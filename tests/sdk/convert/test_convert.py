@@ -40,7 +40,7 @@ def test_a_job_of_paddle_edl_keeps_its_meaning() -> None:
     assert (spec["trainer"]["min"], spec["trainer"]["max"]) == (2, 6)
     assert (spec["environment"], spec["backoffLimit"]) == (["paddle"], 2)
     assert spec["parameterServers"] == {"replicas": 2, "cpu": "500m", "memory": "600Mi"}
-    assert spec["master"] == {"enabled": True, "cpu": "500m", "memory": "600Mi"}
+    assert spec["master"] == {"enabled": True, "epochs": 10, "cpu": "500m", "memory": "600Mi"}
     assert container["command"] == ["sh", "-c", "python train.py"]
     assert container["workingDir"] == "/home/job-1"
     assert container["volumeMounts"] == [{"name": "data", "mountPath": "/data"}]
@@ -251,6 +251,9 @@ def test_a_hundred_jobs_of_paddle_edl_keep_their_numbers() -> None:
         )
         assert new.get("parameterServers", {}).get("replicas", 0) == chosen["pservers"]
         assert ("master" in new) == (chosen["more"] > 0 or chosen["pservers"] > 0)
+        assert new.get("master", {}).get("epochs") == (
+            chosen["passes"] if "master" in new else None
+        )
         assert variables["PADDLE_INIT_NUM_PASSES"] == str(chosen["passes"] or 1)
         assert variables["PADDLE_INIT_PORT"] == str(chosen["port"] or 7164)
         assert variables["PADDLE_INIT_TRAINER_COUNT"] == str(

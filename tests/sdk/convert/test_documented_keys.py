@@ -65,6 +65,8 @@ CONVERTED: list[tuple[tuple[str, ...], Any, Converted, Any]] = [
     (("fault_tolerant",), True, lambda spec: spec["backoffLimit"], 2),
     (("passes",), 7, _variable("PADDLE_INIT_NUM_PASSES"), "7"),
     (("trainer", "passes"), 7, _variable("PADDLE_INIT_NUM_PASSES"), "7"),
+    (("passes",), 7, _of("master", "epochs"), 7),
+    (("trainer", "passes"), 7, _of("master", "epochs"), 7),
     (("volumes",), _VOLUME, _pod("volumes"), _VOLUME),
     (("VolumeMounts",), _MOUNT, _of_container("volumeMounts"), _MOUNT),
     (("volumeMounts",), _MOUNT, _of_container("volumeMounts"), _MOUNT),
@@ -132,7 +134,7 @@ FLAGS: list[tuple[str, str, Converted, Any]] = [
     ("passes", "5", _variable("PADDLE_INIT_NUM_PASSES"), "5"),
     ("image", "own:1", _of_container("image"), "own:1"),
     ("registry", "secret", _pod("imagePullSecrets"), [{"name": "secret"}]),
-    ("faulttolerant", "true", lambda spec: spec["master"], {"enabled": True}),
+    ("faulttolerant", "true", lambda spec: spec["master"], {"enabled": True, "epochs": 1}),
 ]
 
 

@@ -25,6 +25,26 @@ def test_one_trainer_gets_every_record_of_every_epoch_once(server: Server, join:
     assert {1} == {task.accepted for task in server.master.state.tasks.values()}
 
 
+def test_the_job_says_how_often_where_the_program_does_not(
+    join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EDL_EPOCHS is for training alone; what the program says counts before it."""
+    monkeypatch.setenv("EDL_EPOCHS", "3")
+
+    assert len(flat(edl.batches(numbers(10), 5, member=join()))) == 30
+    assert edl.batches(numbers(10), 5, epochs=2, member=_NOBODY).description["epochs"] == 2
+    evaluation = edl.batches(numbers(10), 5, kind="evaluation", member=_NOBODY)
+    assert evaluation.description["epochs"] == 1
+
+
+def test_epochs_of_the_job_that_are_no_number_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first call."""
+    monkeypatch.setenv("EDL_EPOCHS", "many")
+
+    with pytest.raises(edl.EdlError, match="EDL_EPOCHS is 'many': write a whole number"):
+        edl.batches(numbers(10), 5, member=_NOBODY)
+
+
 def test_batches_are_full_but_where_an_epoch_ends(join: Join) -> None:
     """A batch may span tasks, never epochs."""
     loop = edl.batches(numbers(50), 8, epochs=2, task_records=5, member=join())

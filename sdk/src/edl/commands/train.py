@@ -18,7 +18,7 @@ HELP = "train a model file: on this machine, or as one trainer of a job where ED
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `edl train`."""
-    training_flags.add_arguments(parser)
+    training_flags.add_arguments(parser, needs_data=False)
     group = local_run.add_arguments(parser)
     group.add_argument(
         "--servers",
@@ -35,6 +35,7 @@ def run(args: argparse.Namespace) -> int:
         EdlError: A flag or file is invalid.
     """
     training_flags.check(args)
+    training_flags.take_from_job(args)
     if os.environ.get("EDL_MASTER"):
         local_run.refuse_flags(args, "servers")
         return trainer.run(lambda: _job(args))

@@ -70,12 +70,13 @@ def convert(fields: Fields, notes: Notes) -> Draft:
         )
     resources = _resources(trainer.sub("resources"))
     servers, server_count = _servers(pserver, notes)
+    passes = _passes(spec, trainer)
     values = {
         "job": str(own_metadata["name"]),
         "entry": trainer.text("entrypoint"),
         "workspace": trainer.text("workspace"),
         "topology": "",
-        "passes": _passes(spec, trainer),
+        "passes": passes or 1,
         "servers": server_count,
         "least": least,
         "port": spec.number("port", _PORT, 1) or _PORT,
@@ -106,6 +107,7 @@ def convert(fields: Fields, notes: Notes) -> Draft:
         servers=servers,
         has_master=has_master,
         master_amounts=master_amounts,
+        epochs=passes,
         environment=("paddle",),
         spec={"backoffLimit": _failures(least, fault_tolerant=fault_tolerant)},
     )
@@ -196,6 +198,7 @@ def _of_flags(values: Mapping[str, str], package: str, notes: Notes) -> Draft:
         *(least, most, "-min_instance"),
         servers=servers,
         has_master=has_master,
+        epochs=numbers["passes"],
         environment=("paddle",),
         spec={"backoffLimit": _failures(least, fault_tolerant=fault_tolerant)},
     )
@@ -206,10 +209,10 @@ def _failures(least: int, *, fault_tolerant: bool) -> int:
     return least if fault_tolerant else 0
 
 
-def _passes(spec: Fields, trainer: Fields) -> int:
+def _passes(spec: Fields, trainer: Fields) -> int | None:
     """The number of passes; under `trainer`, where the original ignored it, it is meant likewise."""
     own = trainer.number("passes", None, 1)
-    return spec.number("passes", own or 1, 1) or 1
+    return spec.number("passes", own, 1)
 
 
 def _servers(pserver: Fields, notes: Notes) -> tuple[dict[str, Any] | None, int]:

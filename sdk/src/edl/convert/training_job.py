@@ -48,6 +48,8 @@ class Draft:
     has_master: bool = False
     master_amounts: dict[str, str] = field(default_factory=dict)
     """CPU and memory of EDL's master."""
+    epochs: int | None = None
+    """How often each record is trained on, for EDL's master."""
     has_store: bool = False
     """Whether its trainers are torchrun's, whose agents meet at a store."""
     processes: int | None = None
@@ -105,7 +107,8 @@ def build(draft: Draft) -> dict[str, Any]:
     if draft.servers is not None:
         spec["parameterServers"] = draft.servers
     if draft.has_master:
-        spec["master"] = {"enabled": True, **draft.master_amounts}
+        epochs = {} if draft.epochs is None else {"epochs": draft.epochs}
+        spec["master"] = {"enabled": True, **epochs, **draft.master_amounts}
     if draft.has_store:
         spec["master"] = {"template": _store(draft.template)}
     if draft.environment:

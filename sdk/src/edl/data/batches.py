@@ -17,7 +17,7 @@ from edl.data.prefetch import Batch, PrefetchQueue
 from edl.data.progress import Progress
 from edl.data.work_fetcher import Trim, WorkFetcher
 from edl.errors import DataError, EdlError
-from edl.master import protocol
+from edl.master import protocol, settings
 from edl.master.leases import Portion
 from edl.master.session import Loop, Session, session
 from edl.sources.base import Dataset
@@ -38,7 +38,7 @@ def batches(
     dataset: Dataset,
     batch_size: int,
     *,
-    epochs: int = 1,
+    epochs: int | None = None,
     shuffle_seed: int | None = None,
     shuffle: str = "records",
     task_records: int | None = None,
@@ -56,7 +56,8 @@ def batches(
     Args:
         dataset: Made by `edl.from_arrays` or another `edl.from_...` function.
         batch_size: Records a step trains on.
-        epochs: How often each record is trained on; 0 for evaluations that run only on request.
+        epochs: How often each record is trained on; 0 for evaluations that run only on request. By default
+            once, and for training as often as the job says (EDL_EPOCHS).
         shuffle_seed: Orders records (of evaluations and predictions: tasks) differently in each epoch,
             the same for all trainers; None keeps their order.
         shuffle: "records", or "tasks" where reading at random is slow: then records of a task stay
@@ -72,6 +73,7 @@ def batches(
 
     Raises:
         DataError: An argument is out of its range.
+        SettingError: EDL_EPOCHS is needed, and no whole number.
     """
     _at_least(1, prefetch=prefetch)
     description = describe(
@@ -91,7 +93,7 @@ def describe(
     dataset: Dataset,
     batch_size: int,
     *,
-    epochs: int,
+    epochs: int | None = None,
     shuffle_seed: int | None,
     shuffle: str = "records",
     task_records: int | None,
@@ -102,10 +104,13 @@ def describe(
 
     Raises:
         DataError: An argument is out of its range.
+        SettingError: EDL_EPOCHS is needed, and no whole number.
     """
     if kind not in KINDS:
         raise DataError(f"kind is {kind!r}: it must be one of {', '.join(KINDS)}")
     _at_least(1, batch_size=batch_size)
+    if epochs is None:
+        epochs = settings.epochs() if kind == "training" else 1
     _at_least(0 if kind == "evaluation" else 1, epochs=epochs)
     if task_records is not None:
         _at_least(1, task_records=task_records)

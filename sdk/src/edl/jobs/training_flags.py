@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edl.errors import SettingError
 from edl.jobs.flags import Flags, whole_number
+from edl.master import settings
 from edl.sources.leased_records import SHUFFLES
 
 EPOCH = "epoch"
@@ -18,17 +20,23 @@ SERVERS, MAX_SERVERS = 2, 64
 _MAX_SEED = 2**31 - 1
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the model and the training flags, which are passed on to trainers."""
+def add_arguments(parser: argparse.ArgumentParser, *, needs_data: bool = True) -> None:
+    """Adds the model and the training flags, which are passed on to trainers.
+
+    Args:
+        parser: Receives them.
+        needs_data: Whether --data is required; otherwise `take_from_job` supplies it.
+    """
     parser.add_argument(
         "model", help="a Python file with the functions model, loss, optimizer, feed and metrics"
     )
     flags = Flags(parser, "training")
     flags.add(
         "--data",
-        required=True,
+        required=needs_data,
         metavar="PATH",
-        help="training data: .npz, .csv, a file of edl.records, or a folder of one kind",
+        help="training data: .npz, .csv, a file of edl.records, or a folder of one kind"
+        + ("" if needs_data else " (default: the job's, EDL_DATA)"),
     )
     _loop(flags)
     _files(flags)
@@ -53,7 +61,7 @@ def _loop(flags: Flags) -> None:
         action="store_true",
         help="train all together: each step is one of all trainers, with one batch (the default)",
     )
-    flags.add_count("--epochs", "epochs (default 1)", most=10**6, default=1)
+    flags.add_count("--epochs", "epochs (default: the job's, EDL_EPOCHS, or 1)", most=10**6)
     flags.add_count(
         "--batch-size",
         "records per step; with --sync, of all trainers together (default 64)",
@@ -115,6 +123,21 @@ def _files(flags: Flags) -> None:
     flags.add(
         "--export", metavar="DIR", help="folder to which one trainer writes the trained model"
     )
+
+
+def take_from_job(args: argparse.Namespace) -> None:
+    """Takes data and epochs that no flag names from the job, whose pods have them as variables.
+
+    Raises:
+        SettingError: There is no data, or EDL_EPOCHS is no whole number.
+    """
+    args.data = args.data or os.environ.get("EDL_DATA")
+    if not args.data:
+        raise SettingError(
+            "there is no data: give --data PATH, or spec.master.data of the TrainingJob (EDL_DATA)"
+        )
+    if args.epochs is None:
+        args.epochs = settings.epochs()
 
 
 def check(args: argparse.Namespace, async_flags: Sequence[str] = ("--servers",)) -> None:

@@ -17,6 +17,7 @@ from edl.master.variables import report_unknown
 GRACE_S = 1.5
 PATIENCE_S = 600.0
 _MAX_HOST_CHARS = 253
+_MAX_EPOCHS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,16 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         max_trainers=_whole(variables, "EDL_MAX_TRAINERS", maximum=1_000_000),
         servers=_servers(variables.get("EDL_PARAMETER_SERVERS", "")),
     )
+
+
+def epochs(environ: Mapping[str, str] | None = None) -> int:
+    """How often each record is trained on where the program does not say it: EDL_EPOCHS, or 1.
+
+    Raises:
+        SettingError: It is no whole number, or too large.
+    """
+    variables = os.environ if environ is None else environ
+    return _whole(variables, "EDL_EPOCHS", maximum=_MAX_EPOCHS) or 1
 
 
 def _master(url: str) -> str:

@@ -17,6 +17,8 @@ COMPONENTS = ("extender", "master", "pserver", "reconciler", "webhook")
 """Programs with variables of their own, EDL_MASTER_LISTEN and the like, which they check."""
 TRAINERS = (
     "EDL_ADDRESS",
+    "EDL_DATA",
+    "EDL_EPOCHS",
     "EDL_EXCHANGE_PORT",
     "EDL_GRACE_S",
     "EDL_INDEX",

@@ -39,7 +39,7 @@ def train(
     dataset: Dataset,
     batch_size: int,
     *,
-    epochs: int = 1,
+    epochs: int | None = None,
     shuffle_seed: int | None = None,
     shuffle: str = "records",
     task_records: int | None = None,
@@ -60,7 +60,7 @@ def train(
         worker: Computes gradients.
         dataset: From `edl.from_arrays` and the like.
         batch_size: Records of one push.
-        epochs: How often each record is trained on.
+        epochs: How often each record is trained on; by default as the job says (EDL_EPOCHS), or once.
         shuffle_seed: As in `edl.batches`.
         shuffle: As in `edl.batches`.
         task_records: As in `edl.batches`.

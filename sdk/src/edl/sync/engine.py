@@ -38,7 +38,7 @@ def train(
     batch_size: int,
     *,
     micro_batches: int = 8,
-    epochs: int = 1,
+    epochs: int | None = None,
     shuffle_seed: int | None = None,
     shuffle: str = "records",
     task_records: int | None = None,
@@ -62,7 +62,7 @@ def train(
         dataset: From `edl.from_arrays` or a similar function; the same in all trainers.
         batch_size: Records of a step, of all members together.
         micro_batches: Parts of a step, computed one by one; the most trainers that can share it.
-        epochs: How often each record is trained on.
+        epochs: How often each record is trained on; by default as the job says (EDL_EPOCHS), or once.
         shuffle_seed: Orders records differently in each epoch; None keeps their order.
         shuffle: As in `edl.batches`.
         task_records: Records that are leased and acknowledged together.
@@ -98,7 +98,7 @@ def _run(
     replica: Replica,
     dataset: Dataset,
     options: SyncOptions,
-    schedule: tuple[int, int | None, str, int | None],
+    schedule: tuple[int | None, int | None, str, int | None],
     member: Session | None,
 ) -> SyncResult:
     """Trains as `train` does; `schedule` holds its epochs, seed, shuffle and a task's records."""

@@ -45,7 +45,7 @@ class Training:
         name: Of the data set, at the master.
         micro_batches: Parts of a step, 8 by default; the most trainers that can share it. A
             `DataLoader` makes batches of batch_size / micro_batches records.
-        epochs: How often each record is trained on.
+        epochs: How often each record is trained on; by default as the job says (EDL_EPOCHS), or once.
         shuffle_seed: Orders records differently in each epoch; None keeps their order.
         task_records: Records that are leased and acknowledged together.
         constant_batch: If False, each member computes one micro-batch per step, and the learning
@@ -78,7 +78,7 @@ class Training:
         batch_size: int,
         name: str = "train",
         micro_batches: int | None = None,
-        epochs: int = 1,
+        epochs: int | None = None,
         shuffle_seed: int | None = None,
         task_records: int | None = None,
         constant_batch: bool = True,
