@@ -98,6 +98,25 @@ _SERVICES = Dashboard(
             {"max(edl_reconciler_starved_service_seconds)": "starved"},
         ),
         Panel(
+            "Reclaim objective: how fast its budget is used, and what is left of it",
+            "short",
+            {
+                "max by (span) (edl_reconciler_reclaim_objective_burn_rate and on (instance)"
+                " edl_reconciler_leader == 1)": "burn rate {{span}}",
+                "max(edl_reconciler_reclaim_objective_budget_left_ratio and on (instance)"
+                " edl_reconciler_leader == 1)": "budget left",
+            },
+        ),
+        Panel(
+            "Reclaim objective: services that kept and that missed it",
+            "short",
+            {
+                "sum by (result) (increase(edl_reconciler_reclaim_objective_services_total"
+                "[$__rate_interval]))": "{{result}}"
+            },
+            stacked=True,
+        ),
+        Panel(
             "CPU",
             "short",
             {
@@ -174,6 +193,14 @@ _JOBS = Dashboard(
                 "sum(edl_reconciler_jobs_quarantined)": "jobs",
             },
         ),
+        Panel(
+            "TrainingJobs that fail, and tries that failed",
+            "short",
+            {
+                "max(edl_reconciler_training_jobs_failing)": "TrainingJobs",
+                "sum(increase(edl_reconciler_training_job_failures_total[$__rate_interval]))": "tries",
+            },
+        ),
     ),
 )
 _EDL = Dashboard(
@@ -219,6 +246,9 @@ _EDL = Dashboard(
             {
                 "max by (instance) (edl_reconciler_leader)": "leads {{instance}}",
                 "max by (instance) (edl_reconciler_tick_age_seconds)": "tick {{instance}}",
+                "max by (instance) (edl_reconciler_training_jobs_pass_age_seconds)": (
+                    "pass over TrainingJobs {{instance}}"
+                ),
             },
         ),
         Panel(

@@ -33,6 +33,16 @@ HEALTHY: Mapping[str, str] = {
     "edl_reconciler_trainers": "40x48",
     'edl_reconciler_leader{instance="a"}': "1x48",
     'edl_reconciler_leader{instance="b"}': "0x48",
+    **{
+        f'edl_reconciler_reclaim_objective_burn_rate{{instance="{instance}",span="{span}"}}': rate
+        for instance, span, rate in (
+            *(("a", "1h", "0.5x48"), ("a", "6h", "0.8x48")),
+            *(("b", "1h", "20x48"), ("b", "6h", "20x48")),  # a standby that has seen two services
+        )
+    },
+    'edl_reconciler_reclaim_objective_services_total{result="missed"}': "1x24 2x23",
+    "edl_reconciler_training_jobs_failing": "0x48",
+    "edl_reconciler_training_jobs_pass_age_seconds": "5x48",
     "edl_reconciler_unmanaged_jobs_total": "0x48",
     'edl_reconciler_extender_registration{state="registered"}': "1x48",
     "edl_webhook_certificate_expiry_timestamp_seconds": f"{_YEAR_S}x48",
@@ -148,6 +158,24 @@ FAULTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "edl_reconciler_watch_age_seconds": "5x48",
             "edl_reconciler_trainers": _then("40", "0"),
         },
+    ),
+    "a burst misses the reclaim objective": (
+        "ReclaimObjectiveBurns",
+        {
+            'edl_reconciler_reclaim_objective_burn_rate{instance="a",span="1h"}': _then("0.5", "8"),
+            'edl_reconciler_reclaim_objective_burn_rate{instance="a",span="6h"}': _then("0.8", "2"),
+            'edl_reconciler_reclaim_objective_services_total{result="missed"}': (
+                f"2x{_BEFORE - 1} 2+4x12"
+            ),
+        },
+    ),
+    "requests about TrainingJobs fail": (
+        "TrainingJobsFailing",
+        {"edl_reconciler_training_jobs_failing": _then("0", "3")},
+    ),
+    "a pass over TrainingJobs hangs": (
+        "TrainingJobsFailing",
+        {"edl_reconciler_training_jobs_pass_age_seconds": f"5x{_BEFORE - 1} 61+15x12"},
     ),
     "the extender is gone": (
         "ExtenderDown",

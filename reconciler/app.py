@@ -3,7 +3,7 @@
 import logging
 import socket
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from kubernetes.client.configuration import Configuration
 
@@ -23,7 +23,7 @@ from reconciler.record_writer import RecordWriter
 from reconciler.role_counts import RoleCounts
 from reconciler.settings import ReconcilerSettings
 from reconciler.training_jobs import TrainingJobController
-from reconciler.watchdog import Watchdog
+from reconciler.watchdog import LoopHealth, Watchdog
 from runtime import clock, web
 from runtime.decision_log import DecisionLog, add_decisions_route
 from runtime.metrics import Metrics
@@ -42,7 +42,12 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
     if cache.config is not None:
         policy.follow(cache.config)
     identity = settings.identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
-    elector = _elector(api, settings, identity, lambda leads: loop.may_lead(leads=leads))
+    elector = _elector(
+        api,
+        settings,
+        identity,
+        lambda leads: loop.may_lead(leads=leads) and training_jobs.watchdog.may_lead(leads=leads),
+    )
     metrics = Metrics("reconciler")
     recorder = EventRecorder(api, identity)
     decision_log = DecisionLog()
@@ -63,14 +68,15 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
     training_jobs = _training_jobs(api, identity, elector, loop.role_counts)
     add_watch_metrics(metrics, {**cache.reflectors, **training_jobs.reflectors})
     add_policy_metric(metrics, policy)
-    _add_watchdog_metrics(metrics, loop.watchdog)
+    _add_watchdog_metrics(metrics, loop.watchdog, training_jobs)
+    watchdogs = {"ticks": loop.watchdog, "training_jobs": training_jobs.watchdog}
     app = web.application(
         settings.component,
         registry=metrics,
         readiness=lambda: _readiness(
-            elector, cache, policy, loop.components.scheduler_checker.check, loop.watchdog
+            elector, cache, policy, loop.components.scheduler_checker.check, watchdogs
         ),
-        is_alive=lambda: loop.watchdog.health.alive,
+        is_alive=lambda: all(watchdog.health.alive for watchdog in watchdogs.values()),
         max_body_bytes=settings.max_body_bytes,
     )
     add_decisions_route(app, decision_log, "job", lambda: _reason_without_decisions(elector))
@@ -111,7 +117,7 @@ def _training_jobs(
     api: Client, identity: str, elector: Elector, role_counts: RoleCounts
 ) -> TrainingJobController:
     return TrainingJobController(
-        LeaderOnlyApi(api, lambda: elector.is_leader),
+        api,
         EventRecorder(api, identity),
         lambda: elector.is_leader,
         watch_api=api,
@@ -145,13 +151,35 @@ def _record_writer(
     return writer
 
 
-def _add_watchdog_metrics(metrics: Metrics, watchdog: Watchdog) -> None:
+def _add_watchdog_metrics(
+    metrics: Metrics, watchdog: Watchdog, training_jobs: TrainingJobController
+) -> None:
+    def given_up() -> dict[str, int]:
+        of_passes = training_jobs.watchdog.given_up
+        return watchdog.given_up | {f"training_jobs_{name}": n for name, n in of_passes.items()}
+
     metrics.totals(
         "leases_given_up_total",
-        "Times that this process gave up leadership, because its ticks failed or hung.",
+        "Times that this process gave up leadership, because its ticks or its passes over TrainingJobs "
+        "failed or hung.",
         "reason",
-        lambda: watchdog.given_up,
+        given_up,
     )
+    metrics.total(
+        "training_job_failures_total",
+        "Tries to bring a TrainingJob up to date that failed, other than by a refusal, which its status shows.",
+        lambda: training_jobs.failures,
+    )
+    failing = metrics.gauge(
+        "training_jobs_failing",
+        "TrainingJobs whose last try failed, other than by a refusal.",
+    )
+    failing.set_function(lambda: training_jobs.failing)
+    pass_age = metrics.gauge(
+        "training_jobs_pass_age_seconds",
+        "Time since the last pass over TrainingJobs that ended without an error.",
+    )
+    pass_age.set_function(lambda: training_jobs.watchdog.health.tick_age_s)
     tick_age = metrics.gauge(
         "tick_age_seconds", "Time since the last tick that ended without an error."
     )
@@ -163,22 +191,26 @@ def _readiness(
     cache: ClusterCache,
     policy: ActivePolicy,
     check: SchedulerCheck,
-    watchdog: Watchdog,
+    watchdogs: Mapping[str, Watchdog],
 ) -> web.Readiness:
-    health = watchdog.health
     details = {
         "leader": elector.is_leader,
         "synced": cache.synced,
         "watch_age_seconds": round(cache.age_s(clock.monotonic_s()), 1),
-        "ticks": {
-            "age_seconds": round(health.tick_age_s, 1),
-            "stuck_seconds": round(health.stuck_s, 1),
-            "failing_seconds": round(health.failing_s, 1),
-        },
+        **{name: _health_details(watchdog.health) for name, watchdog in watchdogs.items()},
         "policy": policy.current.details(),
         "scheduling": check.to_data(),  # only the leader checks
     }
-    return web.Readiness(cache.synced and watchdog.is_healthy and policy.current.usable, details)
+    healthy = all(watchdog.is_healthy for watchdog in watchdogs.values())
+    return web.Readiness(cache.synced and healthy and policy.current.usable, details)
+
+
+def _health_details(health: LoopHealth) -> dict[str, float]:
+    return {
+        "age_seconds": round(health.tick_age_s, 1),
+        "stuck_seconds": round(health.stuck_s, 1),
+        "failing_seconds": round(health.failing_s, 1),
+    }
 
 
 def _reason_without_decisions(elector: Elector) -> str:

@@ -19,11 +19,13 @@ from kube.training_job import ENDED, MAX_BYTES, TrainingJob, decode
 from policy.names import ANNOTATION_TEMPLATE_HASH, LABEL_TRAINING_JOB
 from reconciler import status, training_status
 from reconciler.events import Event, EventRecorder
+from reconciler.leader_only import LeaderOnlyApi
 from reconciler.manifests import owned
 from reconciler.manifests import training_job as manifests
 from reconciler.role_counts import JobRoles, RoleCounts
 from reconciler.training_status import Acceptance
 from reconciler.turns import in_turns
+from reconciler.watchdog import Watchdog
 from runtime import clock
 from runtime.backoff import Backoffs
 from runtime.logs import keys
@@ -53,6 +55,7 @@ class TrainingJobController:
         watch_api: Api,
         role_counts: RoleCounts | None = None,
         epoch_s: Callable[[], float] = clock.epoch_s,
+        monotonic_s: Callable[[], float] = clock.monotonic_s,
     ) -> None:
         """Starts nothing.
 
@@ -63,13 +66,17 @@ class TrainingJobController:
             watch_api: Receives the watches, on every replica.
             role_counts: What the control loop counts.
             epoch_s: The own clock, in seconds since the epoch.
+            monotonic_s: The clock of the watchdog.
         """
+        self.watchdog = Watchdog(monotonic_s, "training_jobs")
+        """Sees passes that fail or hang (docs/decisions/0028)."""
         self.changes = Changes()
         self.training_jobs = Reflector(watch_api, TRAININGJOBS, decode, changes=self.changes)
         self.jobs = Reflector(
             watch_api, JOBS, decode, label_selector=LABEL_TRAINING_JOB, changes=self.changes
         )
-        self._api, self._watch_api = api, watch_api
+        self._api = LeaderOnlyApi(api, leads, on_end=self.watchdog.progress)
+        self._watch_api = watch_api
         self._recorder, self._leads = recorder, leads
         self._role_counts = role_counts or RoleCounts()
         self._role_counts.on_change = self.changes.bump
@@ -78,6 +85,10 @@ class TrainingJobController:
         """uid -> texts of the TrainingJob and its Job, and its roles, that needed no more writes."""
         self._failed: dict[str, tuple[int, str]] = {}
         """uid -> generation and uid of the Job of the last try that failed: others need no pause."""
+        self._failing: set[str] = set()
+        """uids whose last try failed, other than by a refusal, which the status shows."""
+        self.failures = 0
+        """How many tries failed so, since the start."""
         self._passes: dict[str, int] = {}
         """uid -> number of the last pass that handled it: the next pass begins with the others."""
         self._pass = 0
@@ -112,17 +123,17 @@ class TrainingJobController:
         while error:
             if self._stopping.wait(_KIND_S):
                 return
+            self.watchdog.end(failed=False)  # a cluster without TrainingJobs has no trouble
             error = self._find_kind()
         self.training_jobs.start()
         self.jobs.start()
         version = -1
         while not self._stopping.is_set():
             version = self.changes.wait(version, _WAIT_S, _GATHER_S)
-            try:
-                if not self.run_pass():
-                    version = -1
-            except Exception:  # a thread that ends silently would leave every TrainingJob as it is
-                log.exception("TrainingJobs not handled")
+            is_finished = self.try_pass()
+            if not is_finished:
+                version = -1
+            if is_finished is None:
                 self._stopping.wait(_WAIT_S)
 
     def _find_kind(self) -> str:
@@ -132,6 +143,23 @@ class TrainingJobController:
         except Exception as error:  # noqa: BLE001 - the thread must not end of it
             return str(error) or type(error).__name__
         return ""
+
+    @property
+    def failing(self) -> int:
+        """How many TrainingJobs have failed in their last try, other than by a refusal."""
+        return len(self._failing) if self._leads() else 0
+
+    def try_pass(self) -> bool | None:
+        """Runs one pass under the watchdog's eyes; what `run_pass` returned, None where it failed."""
+        is_finished = None
+        self.watchdog.begin()
+        try:
+            is_finished = self.run_pass()
+        except Exception:  # a thread that ends silently would leave every TrainingJob as it is
+            log.exception("TrainingJobs not handled")
+        finally:
+            self.watchdog.end(failed=is_finished is None)
+        return is_finished
 
     def run_pass(self) -> bool:
         """Brings Jobs and statuses up to date; False where some are left for the next pass."""
@@ -161,6 +189,7 @@ class TrainingJobController:
             del self._passes[uid]
             self._done.pop(uid, None)
             self._failed.pop(uid, None)
+            self._failing.discard(uid)
             self._backoffs.end(uid)
             self._recorder.forget_uid(uid)
 
@@ -177,23 +206,33 @@ class TrainingJobController:
         if self._backoffs.is_waiting(uid, now_s) and self._failed.get(uid) == attempt:
             return False
         self._failed[uid] = attempt
+        has_failed, is_settled = True, False
         try:
             if is_expired:
                 self._delete(training_job)
-            elif not self._write(training_job, job, roles):
-                self._backoffs.begin(uid, now_s)
-                return True
-            self._done[uid] = inputs
-            self._backoffs.end(uid)
+            is_settled = is_expired or self._write(training_job, job, roles)
+            has_failed = False
         except errors.KubeError as error:
-            self._backoffs.begin(uid, now_s)
             log.warning(
                 "TrainingJob not handled", extra=keys(job=training_job.key, error=str(error))
             )
         except Exception:  # its own data: the others must not wait for it
-            self._backoffs.begin(uid, now_s)
             log.exception("TrainingJob not handled", extra=keys(job=training_job.key))
+        self._note(uid, has_failed=has_failed)
+        if is_settled:
+            self._done[uid] = inputs
+            self._backoffs.end(uid)
+        else:
+            self._backoffs.begin(uid, now_s)
         return True
+
+    def _note(self, uid: str, *, has_failed: bool) -> None:
+        """Counts a try for the metrics."""
+        if has_failed:
+            self._failing.add(uid)
+            self.failures += 1
+        else:
+            self._failing.discard(uid)
 
     def _write(
         self, training_job: TrainingJob, job: TrainingJob | None, roles: JobRoles | None

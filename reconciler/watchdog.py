@@ -1,4 +1,6 @@
-"""Watches the control loop: a leader whose ticks fail or hang gives the lease up.
+"""Watches a loop of the reconciler: a leader whose ticks fail or hang gives the lease up.
+
+The control loop has one, and the thread of TrainingJobs, whose ticks are its passes.
 
 Patience grows with each time: where the standby fails on the same data, the two lead in turns of
 12 s, 24 s, … up to some minutes. So there is always a leader, and changes become rare; a tick that
@@ -50,9 +52,10 @@ class LoopHealth:
 class Watchdog:
     """Knows how the loop fares, and whether this process may lead."""
 
-    def __init__(self, clock_s: Callable[[], float]) -> None:
-        """Starts with a loop that waits; `clock_s` is a monotonic clock."""
+    def __init__(self, clock_s: Callable[[], float], name: str = "ticks") -> None:
+        """Starts with a loop that waits; `clock_s` is a monotonic clock, `name` is for the log."""
         self._clock_s = clock_s
+        self._name = name
         self._patience_s = PATIENCE_S
         self._succeeded_s = clock_s()
         self._progress_s: float | None = None
@@ -118,7 +121,12 @@ class Watchdog:
         self._trouble_s = now_s
         self._patience_s = min(2 * self._patience_s, MAX_PATIENCE_S)
         log.error(
-            "giving up the lease: another replica should plan",
-            extra=keys(reason=reason, trouble_s=health.trouble_s, next_patience_s=self._patience_s),
+            "giving up the lease: another replica should lead",
+            extra=keys(
+                loop=self._name,
+                reason=reason,
+                trouble_s=health.trouble_s,
+                next_patience_s=self._patience_s,
+            ),
         )
         return False

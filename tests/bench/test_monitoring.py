@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 ALERTS = [
     *("ReclaimSlow", "ServiceStarved", "JobBelowMin", "Thrash", "WatchStale", "WebhookDown"),
     *("CertificateExpiring", "PolicyRejected", "ReconcilerDown", "ExtenderDown"),
+    *("ReclaimObjectiveBurns", "TrainingJobsFailing"),
 ]
 _METRIC = re.compile(r"\bedl_\w+")
 _GROUPED = re.compile(r"\bby \(([\w, ]+)\)")

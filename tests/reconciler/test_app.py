@@ -112,9 +112,13 @@ def test_a_process_that_leads_plans_writes_and_says_why(
     assert event["source"] == {"component": "me"}
     assert (lease["metadata"]["name"], lease["metadata"]["namespace"]) == ("edl-reconciler", "edl")
     assert lease["spec"]["holderIdentity"] == "me"
-    assert {"age_seconds", "stuck_seconds", "failing_seconds"} == ready["ticks"].keys()
+    for loop in ("ticks", "training_jobs"):
+        assert {"age_seconds", "stuck_seconds", "failing_seconds"} == ready[loop].keys()
     scrape = service.app.test_client().get("/metrics").text
     assert 'edl_reconciler_leases_given_up_total{reason="stuck"} 0.0' in scrape
+    assert 'edl_reconciler_leases_given_up_total{reason="training_jobs_stuck"} 0.0' in scrape
+    assert "edl_reconciler_training_jobs_failing 0.0" in scrape
+    assert "edl_reconciler_training_job_failures_total 0.0" in scrape
     assert "# HELP edl_reconciler_tick_age_seconds Time since the last tick that ended" in scrape
     assert "# HELP edl_reconciler_decisions_dropped_total Decision records dropped" in scrape
     assert "edl_reconciler_decisions_dropped_total 0.0" in scrape

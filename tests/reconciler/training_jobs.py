@@ -43,13 +43,14 @@ class Controller:
             watch_api=api,
             role_counts=role_counts,
             epoch_s=world.clock.seconds,
+            monotonic_s=world.clock.seconds,
         )
 
     def look(self) -> None:
         """Reads what happened, and acts on it."""
         for reflector in self.controller.reflectors.values():
             reflector.follow_once()
-        self.controller.run_pass()
+        self.controller.try_pass()
 
     def settle(self) -> None:
         """Until nothing is left to write."""
