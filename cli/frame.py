@@ -105,14 +105,25 @@ class Frame:
         if self.flags.output is Output.TABLE:
             print_text(self.console)
         elif self.flags.output is Output.JSON:
-            sys.stdout.write(f"{json.dumps(document, indent=2)}\n")
+            sys.stdout.write(f"{json_text(document)}\n")
         else:
-            yaml.safe_dump(document, sys.stdout, sort_keys=False, allow_unicode=True)
+            sys.stdout.write(yaml_text(document))
 
     def say(self, text: str) -> None:
         """Prints a line about what was done; programs get none."""
         if self.flags.output is Output.TABLE:
             self.console.print(terminal.printable(text), soft_wrap=True)
+
+
+def json_text(document: object) -> str:
+    """JSON in ASCII without control characters: terminals show others' texts, too."""
+    return json.dumps(document, indent=2).replace("\x7f", "\\u007f")
+
+
+def yaml_text(document: object) -> str:
+    """YAML in ASCII, with escapes: texts of strangers may hold what turns a terminal's text around."""
+    text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=False)
+    return text
 
 
 @contextmanager

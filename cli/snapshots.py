@@ -6,9 +6,10 @@ Files whose name ends in .gz are compressed. Nothing is ever written to the clus
 import gzip
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from cli.errors import CliError, ExitCode
 from cli.frame import Frame, explained
@@ -29,6 +30,7 @@ from policy.snapshot import Snapshot
 from policy.snapshot_file import SnapshotFile
 
 _COMPRESSED = ".gz"
+_PART_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,18 +166,25 @@ def write(path: Path, file: SnapshotFile, *, without_names: bool) -> int:
 
 
 def _read(path: Path, max_bytes: int) -> bytes:
-    """A file, decompressed where its name says so, of at most so many bytes."""
+    """A file, decompressed where its name says so, of at most so many bytes.
+
+    A small file may decompress to any size, so it is read in parts, and no further than the bound.
+    """
+    text = bytearray()
     try:
-        with path.open("rb") as file:
-            if path.suffix == _COMPRESSED:
-                with gzip.open(file) as unpacked:
-                    text = unpacked.read(max_bytes + 1)
-            else:
-                text = file.read(max_bytes + 1)
+        with path.open("rb") as file, _unpacked(path, file) as unpacked:
+            while len(text) <= max_bytes and (part := unpacked.read(_PART_BYTES)):
+                text += part
     except FileNotFoundError as error:
         raise CliError(f"there is no file {path}", ExitCode.NOT_FOUND) from error
     except (OSError, EOFError, zlib.error) as error:
         raise CliError(f"{path} cannot be read: {error}", ExitCode.USAGE) from error
     if len(text) > max_bytes:
         raise CliError(f"{path} is larger than {max_bytes} bytes", ExitCode.USAGE)
-    return text
+    return bytes(text)
+
+
+def _unpacked(path: Path, file: BinaryIO) -> AbstractContextManager[BinaryIO]:
+    if path.suffix != _COMPRESSED:
+        return nullcontext(file)
+    return closing(cast("BinaryIO", gzip.open(file)))

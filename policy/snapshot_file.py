@@ -21,8 +21,8 @@ from policy.snapshot import Job, Node, Pod, Snapshot
 KIND: Literal["edl.training/snapshot"] = "edl.training/snapshot"
 VERSION: Literal[1] = 1
 """Grows with every change after which an older reader would plan something else."""
-MAX_BYTES = 512 * 2**20
-"""Some twenty times the snapshot of 5 000 nodes with 50 000 pods."""
+MAX_BYTES = 128 * 2**20
+"""Some five times the snapshot of 5 000 nodes with 50 000 pods."""
 _MAX_PROBLEMS = 3
 
 

@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import yaml
@@ -79,6 +81,21 @@ def test_formats_have_the_same_values(edl: Cli) -> None:
     assert [(row["name"], row["code"], row["trainers"]) for row in rows] == [
         ("digits", "NoRoom", 2)
     ]
+
+
+@pytest.mark.parametrize(("form", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_texts_of_strangers_do_nothing_to_a_terminal(
+    edl: Cli, form: str, read: Callable[[str], Any]
+) -> None:
+    """Escapes, text that runs from right to left and such are escaped, and read back as they were."""
+    text = "a\x1b[31m\x07\x7f\x85\x9b2J\u200b\u202eb\u2066\u2028\ufeff\U000e0001 \u5ef6"
+    edl.cluster.add_job("digits", active=2)
+    record = Record(NOW_S, "job ml/digits", "NoRoom", text, job="ml/digits")
+    edl.cluster.add_records("ml", record)
+    out = edl("jobs", "-o", form).out
+
+    assert {char for char in out if not " " <= char <= "~"} == {"\n"}
+    assert read(out)[0]["text"] == text
 
 
 def test_jobs_are_a_table(edl: Cli) -> None:

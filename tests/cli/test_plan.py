@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cli import snapshots
 from cli.commands import snapshot as snapshot_command
 from cli.errors import ExitCode
 from kube import request
@@ -234,6 +235,30 @@ def test_a_compressed_file_that_was_cut_is_one_line(cluster: Cli, tmp_path: Path
         assert (run.code, run.out) == (ExitCode.USAGE, "")
         assert run.err.startswith(f"edl: {complaint}")
         assert run.err.count("\n") == 1
+
+
+def test_a_small_file_that_unpacks_to_much_is_read_no_further_than_the_bound(
+    cluster: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A megabyte of zeros in a kilobyte: memory holds a part more than the bound."""
+    path = tmp_path / "bomb.json.gz"
+    path.write_bytes(gzip.compress(bytes(1_000_000)))
+    monkeypatch.setattr(snapshot_file, "MAX_BYTES", 5_000)
+    monkeypatch.setattr(snapshots, "_PART_BYTES", 1_000)
+    opened = []
+    open_real = gzip.open
+
+    def observed(file: Any) -> Any:
+        opened.append(open_real(file))
+        return opened[0]
+
+    tells: list[int] = []
+    monkeypatch.setattr(gzip, "open", observed)
+    monkeypatch.setattr(gzip.GzipFile, "close", lambda self: tells.append(self.tell()))
+    run = cluster("plan", "--snapshot", str(path))
+
+    assert (run.code, run.err) == (ExitCode.USAGE, f"edl: {path} is larger than 5000 bytes\n")
+    assert tells[0] == 6_000
 
 
 @pytest.mark.parametrize("what", ["nodes", "pods", "jobs", "configmaps"])
