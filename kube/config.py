@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from kubernetes.client.configuration import Configuration
-from kubernetes.config import (
+
+from kube.errors import ConfigError
+from kube.kubernetes_parts import (
+    KUBE_CONFIG_DEFAULT_LOCATION,
     ConfigException,
+    Configuration,
     list_kube_config_contexts,
     load_incluster_config,
     load_kube_config,
 )
-from kubernetes.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION
-
-from kube.errors import ConfigError
 
 _load_file: Callable[..., None] = load_kube_config  # these functions are untyped
 _load_in_cluster: Callable[..., None] = load_incluster_config

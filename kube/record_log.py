@@ -8,7 +8,7 @@ import base64
 import binascii
 import gzip
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -64,8 +64,20 @@ def decode(segment: Mapping[str, Any], containing: str = "") -> list[Record]:
         lines = zlib.decompressobj(wbits=31).decompress(packed, _MAX_BYTES)
     except (binascii.Error, ValueError, zlib.error):
         return []
-    needle = containing.encode()
-    return list(_parsed(line for line in lines.split(b"\n") if needle in line))
+    return list(_parsed(_lines_with(lines, containing.encode())))
+
+
+def _lines_with(lines: bytes, needle: bytes) -> Iterator[bytes]:
+    """The lines that contain a text; one search, as most segments have a few of a job among hundreds."""
+    if not needle:
+        yield from lines.split(b"\n")
+        return
+    end = 0
+    while (position := lines.find(needle, end)) >= 0:
+        begin = lines.rfind(b"\n", 0, position) + 1
+        end = lines.find(b"\n", position)
+        end = len(lines) if end < 0 else end
+        yield lines[begin:end]
 
 
 def _parsed(lines: Iterable[bytes]) -> Iterable[Record]:

@@ -8,6 +8,7 @@ from policy.creation_backoff import CreationBackoff
 from policy.decisions import Figures, sentence
 from policy.names import NodeRequest, Tier
 from policy.reasons import Reason
+from policy.records import masked
 from policy.scheduling import UNMARKED, Scheduling
 from policy.snapshot import Constraints
 from policy.stranding import TaintKey
@@ -114,6 +115,11 @@ class JobPlan:
         """The reason in words."""
         return sentence(self.reason, self.figures)
 
+    @property
+    def detail_for_owner(self) -> str:
+        """The reason in words, for those who may read the job's namespace and no other."""
+        return sentence(self.reason, masked(self.figures, self.key.partition("/")[0]))
+
 
 @dataclass(frozen=True, slots=True)
 class Create:
@@ -156,6 +162,11 @@ class Release:
     def detail(self) -> str:
         """The reason in words."""
         return sentence(self.reason, self.figures)
+
+    @property
+    def detail_for_owner(self) -> str:
+        """The reason in words, for those who may read the job's namespace and no other."""
+        return sentence(self.reason, masked(self.figures, self.namespace))
 
 
 @dataclass(frozen=True, slots=True)

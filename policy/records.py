@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from policy.decisions import Decision, Figures, plain, sentence
+from policy.decisions import Decision, Figures, plain
 from policy.names import SYSTEM_NAMESPACE
-from policy.plan import JobPlan, Release
 
 CLUSTER = SYSTEM_NAMESPACE
 """The namespace whose records are about the whole cluster, with the names of all namespaces."""
@@ -94,20 +93,11 @@ def from_json(values: Mapping[str, Any]) -> Record:
 
 def for_namespace(decision: Decision, namespace: str) -> Decision:
     """The decision without names of other namespaces; itself where it has none."""
-    masked = _masked(decision.figures, namespace)
-    return decision if masked is decision.figures else replace(decision, figures=masked)
+    figures = masked(decision.figures, namespace)
+    return decision if figures is decision.figures else replace(decision, figures=figures)
 
 
-def detail_for_owner(of: JobPlan | Release) -> str:
-    """The reason of a plan in words, for those who may read the job's namespace and no other."""
-    return sentence(of.reason, _masked(of.figures, _namespace_of(of)))
-
-
-def _namespace_of(of: JobPlan | Release) -> str:
-    return of.namespace if isinstance(of, Release) else of.key.partition("/")[0]
-
-
-def _masked(figures: Figures, namespace: str) -> Figures:
+def masked(figures: Figures, namespace: str) -> Figures:
     """Figures without names of other namespaces; the same object where there are none."""
     foreign = {
         name: ELSEWHERE

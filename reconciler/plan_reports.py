@@ -8,7 +8,6 @@ from policy.decisions import Decision, Figure, Figures, time
 from policy.names import Tier
 from policy.plan import JobPlan, Plan, Release
 from policy.reasons import Reason
-from policy.records import detail_for_owner
 from policy.snapshot import Job
 from reconciler.events import Event
 from reconciler.trainer_controller import CreationResult
@@ -138,7 +137,7 @@ def release_events(evicted: Iterable[Release], jobs: Mapping[str, Job]) -> list[
             names = ", ".join(release.pod for release in releases[:_MAX_NAMES])
             unnamed = len(releases) - _MAX_NAMES
             remainder = f" and {unnamed} more" if unnamed > 0 else ""
-            text = f"released {names}{remainder}: {reason} ({detail_for_owner(releases[0])})"
+            text = f"released {names}{remainder}: {reason} ({releases[0].detail_for_owner})"
             events.append(Event(jobs[key], "TrainersReleased", text))
     return events
 
@@ -161,7 +160,7 @@ def shortage_events(
 
 def _warning_text(job_plan: JobPlan, job: Job) -> str:
     """The problem and its remedy; the detail of an invalid Job names its own remedy."""
-    detail = detail_for_owner(job_plan)
+    detail = job_plan.detail_for_owner
     if job_plan.reason is Reason.QUARANTINED:
         help_ = "see the reconciler's log; if the Job's annotations are yours, correct them"
         return f"left with {job_plan.target} trainers: {detail}; {help_}"

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from policy.cluster_state import ClusterState
 from policy.plan import JobPlan, Plan
-from policy.records import detail_for_owner
 from policy.snapshot import Job
 
 
@@ -36,7 +35,7 @@ class JobRoles:
     @property
     def reason(self) -> str:
         """Why the plan wants no more trainers, in words."""
-        return "" if self.plan is None else detail_for_owner(self.plan)
+        return "" if self.plan is None else self.plan.detail_for_owner
 
 
 class RoleCounts:

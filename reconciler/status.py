@@ -12,7 +12,6 @@ from typing import Any
 
 from policy.plan import JobPlan
 from policy.reasons import Reason
-from policy.records import detail_for_owner
 from policy.snapshot import Job, JobCondition, JobStatus, Phase, Pod, TrainerAccounting
 from reconciler.master_reports import MasterReport, ReportedState
 
@@ -91,7 +90,7 @@ def waiting(job: Job, job_plan: JobPlan | None, now_s: float) -> JobCondition | 
     waited = old is not None and old.status == "True"
     if job_plan is None or job.finished:
         return None
-    code, text = str(job_plan.reason), detail_for_owner(job_plan) or str(job_plan.reason)
+    code, text = str(job_plan.reason), job_plan.detail_for_owner or str(job_plan.reason)
     if _is_short(job, job_plan):
         if old is not None and waited and old.reason == code:
             return None

@@ -10,6 +10,7 @@ from edl.commands import local_run
 from edl.errors import SettingError
 from edl.jobs import trainer, training_flags
 from edl.jobs.flags import whole_number
+from edl.master import variables
 from edl.model import static_check
 
 NAME = "train"
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
         EdlError: A flag or file is invalid.
     """
     training_flags.check(args)
-    training_flags.take_from_job(args)
+    _take_from_job(args)
     if os.environ.get("EDL_MASTER"):
         local_run.refuse_flags(args, "servers")
         return trainer.run(lambda: _job(args))
@@ -52,6 +53,21 @@ def run(args: argparse.Namespace) -> int:
         servers=training_flags.servers(args),
         server_checkpoints=Path(args.checkpoints) if args.checkpoints else None,
     )
+
+
+def _take_from_job(args: argparse.Namespace) -> None:
+    """Takes data and epochs that no flag names from the job, whose pods have them as variables.
+
+    Raises:
+        SettingError: There is no data, or EDL_EPOCHS is no whole number.
+    """
+    args.data = args.data or os.environ.get("EDL_DATA")
+    if not args.data:
+        raise SettingError(
+            "there is no data: give --data PATH, or spec.master.data of the TrainingJob (EDL_DATA)"
+        )
+    if args.epochs is None:
+        args.epochs = variables.epochs()
 
 
 def _job(args: argparse.Namespace) -> trainer.Job:

@@ -17,7 +17,7 @@ from edl.data.prefetch import Batch, PrefetchQueue
 from edl.data.progress import Progress
 from edl.data.work_fetcher import Trim, WorkFetcher
 from edl.errors import DataError, EdlError
-from edl.master import protocol, settings
+from edl.master import protocol, variables
 from edl.master.leases import Portion
 from edl.master.session import Loop, Session, session
 from edl.sources.base import Dataset
@@ -110,7 +110,7 @@ def describe(
         raise DataError(f"kind is {kind!r}: it must be one of {', '.join(KINDS)}")
     _at_least(1, batch_size=batch_size)
     if epochs is None:
-        epochs = settings.epochs() if kind == "training" else 1
+        epochs = variables.epochs() if kind == "training" else 1
     _at_least(0 if kind == "evaluation" else 1, epochs=epochs)
     if task_records is not None:
         _at_least(1, task_records=task_records)

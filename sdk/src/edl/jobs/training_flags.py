@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edl.errors import SettingError
 from edl.jobs.flags import Flags, whole_number
-from edl.master import settings
 from edl.sources.leased_records import SHUFFLES
 
 EPOCH = "epoch"
@@ -25,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, needs_data: bool = True) -
 
     Args:
         parser: Receives them.
-        needs_data: Whether --data is required; otherwise `take_from_job` supplies it.
+        needs_data: Whether --data is required; otherwise the command supplies it.
     """
     parser.add_argument(
         "model", help="a Python file with the functions model, loss, optimizer, feed and metrics"
@@ -123,21 +121,6 @@ def _files(flags: Flags) -> None:
     flags.add(
         "--export", metavar="DIR", help="folder to which one trainer writes the trained model"
     )
-
-
-def take_from_job(args: argparse.Namespace) -> None:
-    """Takes data and epochs that no flag names from the job, whose pods have them as variables.
-
-    Raises:
-        SettingError: There is no data, or EDL_EPOCHS is no whole number.
-    """
-    args.data = args.data or os.environ.get("EDL_DATA")
-    if not args.data:
-        raise SettingError(
-            "there is no data: give --data PATH, or spec.master.data of the TrainingJob (EDL_DATA)"
-        )
-    if args.epochs is None:
-        args.epochs = settings.epochs()
 
 
 def check(args: argparse.Namespace, async_flags: Sequence[str] = ("--servers",)) -> None:

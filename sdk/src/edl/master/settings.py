@@ -12,12 +12,11 @@ from urllib.parse import urlsplit
 
 from edl.errors import SettingError
 from edl.master import protocol
-from edl.master.variables import report_unknown
+from edl.master.variables import report_unknown, whole
 
 GRACE_S = 1.5
 PATIENCE_S = 600.0
 _MAX_HOST_CHARS = 253
-_MAX_EPOCHS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -64,20 +63,10 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         grace_s=_seconds(variables, "EDL_GRACE_S", GRACE_S),
         patience_s=_seconds(variables, "EDL_PATIENCE_S", PATIENCE_S),
         address=_host(variables.get("EDL_ADDRESS", "")),
-        exchange_port=_whole(variables, "EDL_EXCHANGE_PORT", maximum=65_535),
-        max_trainers=_whole(variables, "EDL_MAX_TRAINERS", maximum=1_000_000),
+        exchange_port=whole(variables, "EDL_EXCHANGE_PORT", maximum=65_535),
+        max_trainers=whole(variables, "EDL_MAX_TRAINERS", maximum=1_000_000),
         servers=_servers(variables.get("EDL_PARAMETER_SERVERS", "")),
     )
-
-
-def epochs(environ: Mapping[str, str] | None = None) -> int:
-    """How often each record is trained on where the program does not say it: EDL_EPOCHS, or 1.
-
-    Raises:
-        SettingError: It is no whole number, or too large.
-    """
-    variables = os.environ if environ is None else environ
-    return _whole(variables, "EDL_EPOCHS", maximum=_MAX_EPOCHS) or 1
 
 
 def _master(url: str) -> str:
@@ -111,15 +100,6 @@ def _host(text: str) -> str:
             f"EDL_ADDRESS is {text!r:.60}: write this trainer's host or IP address, without a port"
         )
     return host
-
-
-def _whole(environ: Mapping[str, str], name: str, *, maximum: int) -> int:
-    text = environ.get(name, "").strip()
-    if not text:
-        return 0
-    if not (text.isascii() and text.isdecimal()) or int(text) > maximum:
-        raise SettingError(f"{name} is {text!r:.30}: write a whole number from 0 to {maximum}")
-    return int(text)
 
 
 def _trainer(name: str) -> str:

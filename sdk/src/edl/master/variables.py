@@ -7,12 +7,14 @@ import os
 from collections.abc import Mapping
 from functools import lru_cache
 
+from edl.errors import SettingError
 from edl.nearest import advice
 
 log = logging.getLogger("edl")
 
 _PREFIX = "EDL_"
 _SERVICE = "_SERVICE_HOST"
+_MAX_EPOCHS = 1_000_000
 COMPONENTS = ("extender", "master", "pserver", "reconciler", "webhook")
 """Programs with variables of their own, EDL_MASTER_LISTEN and the like, which they check."""
 TRAINERS = (
@@ -38,6 +40,29 @@ TRAINERS = (
     "EDL_TOKEN_FILE",
     "EDL_TRAINER",
 )
+
+
+def epochs() -> int:
+    """How often each record is trained on where the program does not say it: EDL_EPOCHS, or 1.
+
+    Raises:
+        SettingError: It is no whole number, or too large.
+    """
+    return whole(os.environ, "EDL_EPOCHS", maximum=_MAX_EPOCHS) or 1
+
+
+def whole(environ: Mapping[str, str], name: str, *, maximum: int) -> int:
+    """The whole number of a variable; 0 where it is missing or empty.
+
+    Raises:
+        SettingError: It is none, or above `maximum`.
+    """
+    text = environ.get(name, "").strip()
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdecimal()) or int(text) > maximum:
+        raise SettingError(f"{name} is {text!r:.30}: write a whole number from 0 to {maximum}")
+    return int(text)
 
 
 @lru_cache(maxsize=1)
