@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from edl.convert.convert import convert
-from edl.convert.yaml_file import read
+from edl.convert.yaml_file import read, read_stream
 from edl.errors import SettingError
 from edl.jobs.flags import DONE, whole_number
 from edl.submit import checks, kubectl, yaml_text
@@ -53,8 +53,10 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.accept_losses and not args.apply:
         raise SettingError("--accept-losses is for --apply: without it nothing is created")
-    text = sys.stdin.read() if str(args.file) == "-" else read(args.file)
-    training_job, notes = convert(text, str(args.file), args.min, args.max)
+    is_piped = str(args.file) == "-"
+    name = "standard input" if is_piped else str(args.file)
+    text = read_stream(sys.stdin.buffer, name) if is_piped else read(args.file)
+    training_job, notes = convert(text, name, args.min, args.max)
     for line in notes.hints:
         print(f"note: {line}", file=sys.stderr)
     for line in notes.losses:
@@ -68,7 +70,9 @@ def run(args: argparse.Namespace) -> int:
             "--accept-losses creates it nevertheless"
         )
     kubectl.create_one(training_job)
-    name = training_job["metadata"]["name"]
     trainer = training_job["spec"]["trainer"]
-    print(f"trainingjob {name} is created, with {trainer['min']} to {trainer['max']} trainers")
+    print(
+        f"trainingjob {training_job['metadata']['name']} is created, with {trainer['min']} to "
+        f"{trainer['max']} trainers"
+    )
     return DONE

@@ -7,7 +7,7 @@ kubectl does.
 from __future__ import annotations
 
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, BinaryIO
 
 from edl.convert.fields import Path
 from edl.errors import EdlError, SettingError
@@ -92,14 +92,28 @@ def read(path: FilePath) -> str:
         SettingError: It cannot be read, is empty, or too large.
     """
     try:
-        data = path.read_bytes() if path.stat().st_size <= MAX_BYTES else None
-        text = None if data is None else data.decode()
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open("rb") as file:
+            return read_stream(file, str(path))
+    except OSError as error:
         raise SettingError(f"{path} cannot be read: {_problem(error)}") from error
-    if text is None:
-        raise SettingError(f"{path} has more than {MAX_BYTES} bytes: that is no job file")
+
+
+def read_stream(stream: BinaryIO, name: str) -> str:
+    """The text of a job file, such as standard input; `name` is for messages.
+
+    Raises:
+        SettingError: It is no text, empty, or too large.
+        OSError: It cannot be read.
+    """
+    data = stream.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise SettingError(f"{name} has more than {MAX_BYTES} bytes: that is no job file")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise SettingError(f"{name} is not text in UTF-8: {_problem(error)}") from error
     if not text.strip():
-        raise SettingError(f"{path} is empty")
+        raise SettingError(f"{name} is empty")
     return text
 
 
