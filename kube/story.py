@@ -1,10 +1,11 @@
 """What became of a job or a pod, and what would help: judged from objects and records. Pure."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from policy.explanations import EXPLANATIONS, OBSERVATIONS
+from policy.explanations import EXPLANATIONS, NODES, OBSERVATIONS
 from policy.records import Record
 from policy.snapshot import Job
 
@@ -165,7 +166,18 @@ def _unscheduled(
     )
     code = str(condition.get("reason", "Unschedulable"))
     text = str(condition.get("message", "")) or "kube-scheduler has not tried it yet"
+    refusals = refusals_of_extender(text)
+    if refusals:
+        meanings = "; ".join(f"{refusal}: {meaning(refusal)}" for refusal in refusals)
+        text = f"{text} ({meanings.replace('.;', ';').rstrip('.')})"
+        helps = " ".join([*(f"{refusal}: {way_out(refusal)}" for refusal in refusals), helps])
     return Story(about, "it waits for a node", code, text, helps=helps, history=own)
+
+
+def refusals_of_extender(message: str) -> list[str]:
+    """The extender's codes in kube-scheduler's words about a pod that it cannot place."""
+    words = set(re.findall(r"\w+", message))
+    return [str(code) for code in NODES if str(code) in words]
 
 
 def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:

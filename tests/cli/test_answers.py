@@ -125,6 +125,18 @@ def test_why_of_a_pod_that_waits(digits: Cli) -> None:
     check_snapshot("why-unschedulable", digits("why", "pod/web-1").out)
 
 
+def test_refusals_of_the_extender_are_explained(digits: Cli) -> None:
+    """kube-scheduler's condition has its codes, which say nothing to a user."""
+    words = (
+        "0/3 nodes are available: 1 Insufficient cpu, 1 NodeCoolingDown, 1 NodePromisedToService."
+    )
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    pod = _pod("digits-trainer-9", phase="Pending", conditions=[{**condition, "message": words}])
+    digits.cluster.add(PODS, pod, "ml")
+
+    check_snapshot("why-refused-by-extender", digits("why", "pod/digits-trainer-9").out)
+
+
 def test_why_of_a_pod_whose_container_waits(digits: Cli) -> None:
     """Nothing that EDL decides."""
     state = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
